@@ -1,0 +1,1 @@
+//! Virtual disk specifications, admission and placement.

@@ -1,0 +1,1 @@
+//! Real storage behind a gate: files, block devices, memory, emulated disks.

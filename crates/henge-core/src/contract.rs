@@ -1,0 +1,287 @@
+//! What a flow is promised. Nothing stated means best effort.
+
+use crate::{Cost, Duration, ParamError, Params};
+use std::fmt;
+
+/// In which unit a gate charges.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CostUnit {
+    /// Millionths of a client command (IOPS).
+    Requests,
+    /// Bytes, overhead bytes included where the model has them.
+    Bytes,
+    /// Nanoseconds during which the device was busy with it.
+    DiskTime,
+}
+
+impl fmt::Display for CostUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CostUnit::Requests => "requests",
+            CostUnit::Bytes => "bytes",
+            CostUnit::DiskTime => "disk time",
+        })
+    }
+}
+
+/// Cost per second, with its unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Cost units in one second.
+    pub per_second: u64,
+    /// What is counted.
+    pub unit: CostUnit,
+}
+
+impl Rate {
+    /// `n` client commands a second.
+    pub const fn requests(n: u64) -> Self {
+        Self::requests_micro(n * 1_000_000)
+    }
+    /// `n` millionths of a command a second.
+    pub const fn requests_micro(n: u64) -> Self {
+        Rate { per_second: n, unit: CostUnit::Requests }
+    }
+    /// `n` bytes a second.
+    pub const fn bytes(n: u64) -> Self {
+        Rate { per_second: n, unit: CostUnit::Bytes }
+    }
+    /// `ns` nanoseconds of disk time a second.
+    pub const fn disk_time(ns: u64) -> Self {
+        Rate { per_second: ns, unit: CostUnit::DiskTime }
+    }
+    /// How long `cost` takes at this rate, rounded up to the nanosecond.
+    pub fn time_for(&self, cost: Cost) -> Duration {
+        assert!(self.per_second > 0, "a rate of zero serves nothing");
+        let ns = (u128::from(cost.get()) * 1_000_000_000).div_ceil(u128::from(self.per_second));
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+    /// What this rate yields in `time`, rounded down.
+    pub fn cost_in(&self, time: Duration) -> Cost {
+        let cost = u128::from(self.per_second) * u128::from(time.as_nanos()) / 1_000_000_000;
+        Cost::new(u64::try_from(cost).unwrap_or(u64::MAX))
+    }
+    /// This rate times `num / den`, rounded down.
+    pub fn mul_ratio(&self, num: u64, den: u64) -> Rate {
+        let scaled = u128::from(self.per_second) * u128::from(num) / u128::from(den);
+        Rate { per_second: u64::try_from(scaled).unwrap_or(u64::MAX), unit: self.unit }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit {
+            CostUnit::Requests => write!(f, "{}/s", self.per_second as f64 / 1e6),
+            CostUnit::Bytes => write!(f, "{}/s", crate::format_size(self.per_second)),
+            CostUnit::DiskTime => write!(f, "{}/s", Duration::from_nanos(self.per_second)),
+        }
+    }
+}
+
+/// "`percentile` of the requests are answered within `bound`."
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latency {
+    /// Longest latency that keeps the promise.
+    pub bound: Duration,
+    /// Share of the requests that must keep it, in millionths (950 000 = 95 %).
+    pub percentile: u32,
+}
+
+/// Which of the three kinds of locality disk (`disk time` contracts) a flow has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskTimeKind {
+    /// What a dedicated disk with this share of the peak bandwidth would deliver.
+    RentADisk,
+    /// The same, and within the latency bound whenever that dedicated disk would be.
+    LatencyConscious,
+    /// An average throughput, which may be overdrawn by the tolerance.
+    ThroughputConscious {
+        /// Average throughput promised, bytes or requests a second.
+        throughput: Rate,
+        /// How far below it lending may go, in millionths.
+        tolerance: u32,
+    },
+}
+
+/// A share of the disk's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskTime {
+    /// Fraction of the device's time, in millionths.
+    pub share: u32,
+    /// What goes with it.
+    pub kind: DiskTimeKind,
+}
+
+/// What one flow is promised.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Contract {
+    /// Relative share φ, 1 … 10⁶; unstated is 1.
+    pub weight: Option<u32>,
+    /// Reserved: what it gets whatever the others do.
+    pub rate: Option<Rate>,
+    /// Highest: what it gets even when nobody else wants anything.
+    pub limit: Option<Rate>,
+    /// How much may come at once on top of rate or limit, in the unit of the rate.
+    pub burst: Option<Cost>,
+    /// Latency promised.
+    pub latency: Option<Latency>,
+    /// Most requests pending (waiting and in flight); the flow is not read further beyond it.
+    pub pending: Option<u32>,
+    /// Share of the disk's time, and the kind of promise.
+    pub disk_time: Option<DiskTime>,
+    /// HYBRID's φmin: least share of any one node, in millionths.
+    pub min_share: Option<u32>,
+}
+
+impl Contract {
+    /// The largest weight.
+    pub const WEIGHT_MAX: u32 = 1_000_000;
+
+    /// Nothing promised.
+    pub fn best_effort() -> Self {
+        Contract::default()
+    }
+    /// A relative share alone.
+    pub fn weighted(weight: u32) -> Self {
+        Contract { weight: Some(weight), ..Contract::default() }
+    }
+    /// A reservation alone.
+    pub fn reserved(rate: Rate) -> Self {
+        Contract { rate: Some(rate), ..Contract::default() }
+    }
+    /// φ, 1 where none is stated.
+    pub fn weight(&self) -> u32 {
+        self.weight.unwrap_or(1)
+    }
+    /// Whether nothing is promised (a weight or a limit is no promise).
+    pub fn is_best_effort(&self) -> bool {
+        self.rate.is_none() && self.latency.is_none() && self.disk_time.is_none()
+    }
+
+    /// Reads the table `contract = { … }`; every key is optional.
+    ///
+    /// Keys: `weight`, `rate`, `limit`, `burst`, `latency`, `percentile`, `pending`, `min_share`, and for
+    /// disk time `share`, `kind = "rent" | "latency" | "throughput"`, `throughput`, `tolerance`.
+    pub fn from_params(p: &mut Params) -> Result<Contract, ParamError> {
+        let weight = p.integer("weight", 1, u64::from(Self::WEIGHT_MAX))?.map(|w| w as u32);
+        let rate = positive(p, "rate")?;
+        let limit = positive(p, "limit")?;
+        if let (Some(r), Some(l)) = (rate, limit)
+            && r.unit == l.unit
+            && r.per_second > l.per_second
+        {
+            return Err(p.error(
+                "rate",
+                format!("the rate {r} is above the limit {l}; lower one or raise the other"),
+            ));
+        }
+        let burst = match p.text("burst")? {
+            None => None,
+            Some(text) => Some(parse_burst(p, &text)?),
+        };
+        let latency = latency_from(p)?;
+        let pending = p.integer("pending", 1, 1 << 20)?.map(|n| n as u32);
+        let min_share = p.share("min_share")?;
+        let disk_time = disk_time_from(p, latency)?;
+        Ok(Contract { weight, rate, limit, burst, latency, pending, disk_time, min_share })
+    }
+}
+
+fn positive(p: &mut Params, key: &str) -> Result<Option<Rate>, ParamError> {
+    match p.rate(key)? {
+        Some(r) if r.per_second == 0 => {
+            Err(p.error(key, format!("a {key} of zero serves nothing; leave it out")))
+        }
+        r => Ok(r),
+    }
+}
+
+/// `"7"` requests, or `"64KiB"`, or `"5ms"` of disk time.
+fn parse_burst(p: &Params, text: &str) -> Result<Cost, ParamError> {
+    let as_rate = crate::parse_rate(&format!("{text}/s"));
+    as_rate.map(|r| Cost::new(r.per_second)).map_err(|_| {
+        p.error(
+            "burst",
+            format!("\"{text}\" is not a burst; write \"7\" (requests), \"1MB\" or \"5ms\" (disk time)"),
+        )
+    })
+}
+
+fn latency_from(p: &mut Params) -> Result<Option<Latency>, ParamError> {
+    let bound = p.duration("latency")?;
+    let percentile = p.number("percentile")?;
+    match (bound, percentile) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
+            Err(p.error("percentile", "a percentile needs a latency; add latency = \"120ms\"".into()))
+        }
+        (Some(Duration::ZERO), _) => Err(p.error("latency", "no request is answered within 0s".into())),
+        (Some(bound), percentile) => {
+            let percentile = percentile.unwrap_or(95.0);
+            if !(percentile > 0.0 && percentile <= 100.0) {
+                return Err(
+                    p.error("percentile", format!("{percentile} is not a percentile; write it like 95"))
+                );
+            }
+            Ok(Some(Latency { bound, percentile: (percentile * 10_000.0).round() as u32 }))
+        }
+    }
+}
+
+fn disk_time_from(p: &mut Params, latency: Option<Latency>) -> Result<Option<DiskTime>, ParamError> {
+    let share = p.share("share")?;
+    let kind = p.text("kind")?;
+    let throughput = positive(p, "throughput")?;
+    let tolerance = p.share("tolerance")?;
+    let Some(share) = share else {
+        for (key, given) in [
+            ("kind", kind.is_some()),
+            ("throughput", throughput.is_some()),
+            ("tolerance", tolerance.is_some()),
+        ] {
+            if given {
+                return Err(
+                    p.error(key, format!("{key} belongs to a share of disk time; add share = \"25%\""))
+                );
+            }
+        }
+        return Ok(None);
+    };
+    if share == 0 {
+        return Err(p.error("share", "a share of 0% serves nothing; leave it out".into()));
+    }
+    let kind = match kind.as_deref() {
+        None | Some("rent") => DiskTimeKind::RentADisk,
+        Some("latency") if latency.is_some() => DiskTimeKind::LatencyConscious,
+        Some("latency") => {
+            return Err(
+                p.error("kind", "a latency-conscious disk states its bound; add latency = \"200ms\"".into())
+            );
+        }
+        Some("throughput") => {
+            let Some(throughput) = throughput else {
+                return Err(p.error(
+                    "kind",
+                    "a throughput-conscious disk states it; add throughput = \"900/s\"".into(),
+                ));
+            };
+            let tolerance = tolerance.unwrap_or(0);
+            if tolerance >= 1_000_000 {
+                return Err(p.error("tolerance", "a tolerance is below 100%".into()));
+            }
+            DiskTimeKind::ThroughputConscious { throughput, tolerance }
+        }
+        Some(other) => {
+            return Err(p.error(
+                "kind",
+                format!("\"{other}\" is not a kind; there are \"rent\", \"latency\", \"throughput\""),
+            ));
+        }
+    };
+    if !matches!(kind, DiskTimeKind::ThroughputConscious { .. })
+        && (throughput.is_some() || tolerance.is_some())
+    {
+        return Err(p.error("kind", "throughput and tolerance go with kind = \"throughput\"".into()));
+    }
+    Ok(Some(DiskTime { share, kind }))
+}

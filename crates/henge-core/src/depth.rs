@@ -1,0 +1,40 @@
+//! How many requests the device holds at once.
+
+use crate::{Duration, FlowId, Instant};
+
+/// What a depth controller may know of the queue.
+pub trait QueueView {
+    /// Requests waiting.
+    fn queued(&self) -> usize;
+    /// Requests waiting whose deadline falls before `until`.
+    fn due(&self, until: Instant) -> usize;
+}
+
+/// Decides the depth. Depth stands outside the schedulers: fixed is the D of SFQ(D), feedback is the
+/// two-level controller's.
+pub trait DepthController: Send {
+    /// Most requests in flight now.
+    fn depth(&self) -> u32;
+
+    /// A request left the scheduler after `wait`; `in_flight` counts it.
+    fn dispatched(&mut self, _flow: FlowId, _wait: Duration, _in_flight: u32, _now: Instant) {}
+
+    /// A request is over after `service` on the device; `in_flight` no longer counts it.
+    fn completed(&mut self, _flow: FlowId, _service: Duration, _in_flight: u32, _now: Instant) {}
+
+    /// A flow's contract, for controllers that steer by latency bounds.
+    fn set_flow(&mut self, _flow: FlowId, _contract: Option<&crate::Contract>) {}
+
+    /// When [`tick`](Self::tick) is due.
+    fn wake_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The end of a time window.
+    fn tick(&mut self, _queue: &dyn QueueView, _now: Instant) {}
+
+    /// Whether there is room beyond the promises.
+    fn spare(&self, _in_flight: u32) -> bool {
+        false
+    }
+}

@@ -1,0 +1,394 @@
+//! What holds requests back and releases them.
+//!
+//! ```text
+//!   submit ─▶ cost model ─▶ scheduler ─▶ depth ─▶ next      (then somebody does the I/O)
+//!                 ▲             ▲           ▲
+//!                 └─────────────┴───────────┴──── complete   (what it really took)
+//! ```
+//!
+//! A gate decides *when*; it does no I/O. One thread owns it, so nothing inside is locked, and once
+//! warm it allocates nothing per request.
+
+use crate::meters::Metered;
+use crate::{
+    Completion, Contract, Cost, CostModel, DepthController, Dispatch, Duration, FlowId, FlowMeters,
+    GateMeters, Instant, QueueView, Refused, Request, RequestId, Scheduler, Slots, WaitReason,
+};
+
+/// The three parts that a gate is made of.
+pub struct Assembly {
+    /// What a request is charged.
+    pub cost: Box<dyn CostModel>,
+    /// Who goes next.
+    pub scheduler: Box<dyn Scheduler>,
+    /// How many at once.
+    pub depth: Box<dyn DepthController>,
+}
+
+/// The flow has as many requests pending as its contract (or the gate) allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full {
+    /// The request, given back untouched.
+    pub request: Request,
+    /// Most that may be pending.
+    pub pending: u32,
+}
+
+/// What is known of a request when it is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Served {
+    /// As it was dispatched, its cost corrected to what it really was.
+    pub request: Request,
+    /// When it left the gate.
+    pub dispatched: Instant,
+    /// When it was over.
+    pub completed: Instant,
+    /// Disk time attributed to it: since its dispatch or the completion before it, whichever is later.
+    pub disk_time: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Free,
+    Waiting { id: RequestId },
+    InFlight { request: Request, dispatched: Instant, epoch: u32 },
+}
+
+#[derive(Default)]
+struct Flow {
+    contract: Contract,
+    meters: FlowMeters,
+    removed: bool,
+}
+
+/// Cost model, scheduler and depth controller with the meters around them.
+pub struct Gate {
+    parts: Assembly,
+    flows: Vec<Option<Box<Flow>>>,
+    places: Vec<Place>,
+    in_flight: u32,
+    /// Counts exchanges of the scheduler, so that none hears of requests it did not dispatch.
+    epoch: u32,
+    pending_max: u32,
+    ask_again: Option<Instant>,
+    last_completion: Instant,
+    meters: GateMeters,
+}
+
+struct View<'a>(&'a dyn Scheduler);
+
+impl QueueView for View<'_> {
+    fn queued(&self) -> usize {
+        self.0.queued()
+    }
+    fn due(&self, until: Instant) -> usize {
+        self.0.due(until)
+    }
+}
+
+impl Gate {
+    /// Most requests a flow may have pending where its contract does not say.
+    pub const PENDING_DEFAULT: u32 = 1024;
+
+    /// A gate without flows.
+    pub fn new(parts: Assembly) -> Self {
+        Gate {
+            parts,
+            flows: Vec::new(),
+            places: Vec::new(),
+            in_flight: 0,
+            epoch: 0,
+            pending_max: Self::PENDING_DEFAULT,
+            ask_again: None,
+            last_completion: Instant::ZERO,
+            meters: GateMeters::default(),
+        }
+    }
+
+    /// Adds a flow or changes its contract; from now on it governs queued and new requests. A refused
+    /// contract leaves everything as it was.
+    pub fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        self.parts.scheduler.set_flow(flow, contract, now)?;
+        self.parts.depth.set_flow(flow, Some(contract));
+        if self.flows.len() <= flow.index() {
+            self.flows.resize_with(flow.index() + 1, || None);
+        }
+        let state = self.flows[flow.index()].get_or_insert_default();
+        state.contract = contract.clone();
+        state.removed = false;
+        self.ask_again = Some(now);
+        Ok(())
+    }
+
+    /// Removes a flow; what it had waiting comes back in `orphans`, what is in flight completes as usual.
+    pub fn remove_flow(&mut self, flow: FlowId, now: Instant, orphans: &mut Vec<Request>) {
+        let first = orphans.len();
+        self.parts.scheduler.remove_flow(flow, now, orphans);
+        self.parts.depth.set_flow(flow, None);
+        for request in &orphans[first..] {
+            self.places[request.id.index()] = Place::Free;
+        }
+        let Some(slot) = self.flows.get_mut(flow.index()) else { return };
+        let Some(state) = slot else { return };
+        state.meters.pending -= (orphans.len() - first) as u32;
+        state.removed = true;
+        if state.meters.pending == 0 {
+            *slot = None;
+        }
+    }
+
+    /// Replaces scheduler, depth and cost model while running. Everything that waits moves over in the order
+    /// it came. If the new scheduler refuses a flow's contract, the old one stays and goes on.
+    pub fn exchange(&mut self, mut parts: Assembly, now: Instant) -> Result<(), (FlowId, Refused)> {
+        for (i, state) in self.flows.iter().enumerate() {
+            let Some(state) = state.as_ref().filter(|s| !s.removed) else { continue };
+            let flow = FlowId(i as u32);
+            parts.scheduler.set_flow(flow, &state.contract, now).map_err(|refused| (flow, refused))?;
+            parts.depth.set_flow(flow, Some(&state.contract));
+        }
+        let mut waiting = Vec::new();
+        self.parts.scheduler.drain(&mut waiting);
+        self.parts = parts;
+        self.epoch += 1;
+        for mut request in waiting {
+            request.cost = self.parts.cost.estimate(&request);
+            self.parts.scheduler.enqueue(request, now);
+        }
+        self.ask_again = Some(now);
+        Ok(())
+    }
+
+    /// Takes a request in, or gives it back when the flow's queue is full.
+    ///
+    /// # Panics
+    /// When the flow was never set, or the id is in use: errors of the caller.
+    pub fn submit(&mut self, mut request: Request, now: Instant) -> Result<(), Full> {
+        let state =
+            self.flows.get_mut(request.flow.index()).and_then(|s| s.as_mut()).expect("a flow that was set");
+        let pending = state.contract.pending.unwrap_or(self.pending_max);
+        if state.meters.pending >= pending {
+            state.meters.full += 1;
+            return Err(Full { request, pending });
+        }
+        state.meters.pending += 1;
+        let slot = request.id.index();
+        if self.places.len() <= slot {
+            self.places.resize(slot + 1, Place::Free);
+        }
+        assert!(matches!(self.places[slot], Place::Free), "request {:?} is already pending", request.id);
+        self.places[slot] = Place::Waiting { id: request.id };
+        request.cost = self.parts.cost.estimate(&request);
+        assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
+        self.parts.scheduler.enqueue(request, now);
+        self.ask_again = Some(now);
+        Ok(())
+    }
+
+    /// Takes a waiting request out; `None` if it is in flight, over, or unknown.
+    pub fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
+        match self.places.get(id.index())? {
+            Place::Waiting { id: waiting } if *waiting == id => {}
+            _ => return None,
+        }
+        let request = self.parts.scheduler.cancel(id, now).expect("a waiting request is in the scheduler");
+        self.places[id.index()] = Place::Free;
+        let state = self.flow_mut(request.flow);
+        state.meters.pending -= 1;
+        state.meters.cancelled += 1;
+        self.ask_again = Some(now);
+        self.forget_if_removed(request.flow);
+        Some(request)
+    }
+
+    /// The next request that may go to the device.
+    pub fn next(&mut self, now: Instant) -> Dispatch {
+        self.tick(now);
+        let depth = self.parts.depth.depth();
+        if self.in_flight >= depth {
+            self.ask_again = None;
+            return match self.parts.scheduler.queued() {
+                0 => Dispatch::Idle,
+                _ => Dispatch::Wait { until: None, reason: WaitReason::DeviceBusy },
+            };
+        }
+        let slots = Slots { in_flight: self.in_flight, depth, spare: self.parts.depth.spare(self.in_flight) };
+        let answer = self.parts.scheduler.dispatch(now, slots);
+        self.ask_again = None;
+        match answer {
+            Dispatch::Ready(request) => self.dispatched(request, now),
+            Dispatch::Wait { until: Some(until), .. } => {
+                assert!(until > now, "{} waits for the past", self.parts.scheduler.name());
+                self.ask_again = Some(until);
+            }
+            Dispatch::Wait { until: None, .. } => {
+                assert!(self.in_flight > 0, "{} waits for nothing", self.parts.scheduler.name());
+            }
+            Dispatch::Idle => debug_assert_eq!(self.parts.scheduler.queued(), 0, "idle with a backlog"),
+        }
+        answer
+    }
+
+    fn dispatched(&mut self, request: Request, now: Instant) {
+        let place = &mut self.places[request.id.index()];
+        assert!(
+            matches!(place, Place::Waiting { id } if *id == request.id),
+            "{} dispatched {:?}, which was not waiting",
+            self.parts.scheduler.name(),
+            request.id
+        );
+        *place = Place::InFlight { request, dispatched: now, epoch: self.epoch };
+        self.meters.advance(self.in_flight, now);
+        self.in_flight += 1;
+        self.flow_mut(request.flow).meters.in_flight += 1;
+        self.parts.depth.dispatched(request.flow, now.since(request.arrival), self.in_flight, now);
+    }
+
+    /// The true cost of a pending request became known (a read's answer says how much there was).
+    pub fn adjust(&mut self, id: RequestId, cost: Cost, now: Instant) {
+        assert!(cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
+        let epoch = self.epoch;
+        if let Some(Place::InFlight { request, epoch: dispatched_in, .. }) = self.places.get_mut(id.index())
+            && request.id == id
+        {
+            if *dispatched_in == epoch {
+                self.parts.scheduler.adjust(request, cost, now);
+            }
+            request.cost = cost;
+        }
+    }
+
+    /// A dispatched request is over, well or not.
+    ///
+    /// # Panics
+    /// When it is not in flight: completing twice is an error of the caller.
+    pub fn complete(&mut self, id: RequestId, failed: bool, now: Instant) -> Served {
+        let place = std::mem::replace(&mut self.places[id.index()], Place::Free);
+        let Place::InFlight { mut request, dispatched, epoch } = place else {
+            panic!("request {id:?} is not in flight");
+        };
+        assert_eq!(request.id, id, "a request of another generation is in flight there");
+        self.meters.advance(self.in_flight, now);
+        self.in_flight -= 1;
+        let service = now.since(dispatched);
+        let disk_time = now.since(dispatched.max(self.last_completion));
+        self.last_completion = now;
+        if epoch == self.epoch {
+            let actual = self.parts.cost.actual(&request, disk_time);
+            let completion = Completion { request, actual, dispatched, service, in_flight: self.in_flight };
+            self.parts.scheduler.complete(&completion, now);
+            self.parts.depth.completed(request.flow, service, self.in_flight, now);
+            request.cost = actual;
+        }
+        let state = self.flow_mut(request.flow);
+        let metered = Metered {
+            op: request.op,
+            len: request.len,
+            commands: request.commands,
+            cost: request.cost,
+            wait: dispatched.since(request.arrival),
+            service,
+            disk_time,
+            failed,
+        };
+        let Flow { contract, meters, .. } = state;
+        meters.completed(&metered, contract);
+        self.ask_again = Some(now);
+        self.forget_if_removed(request.flow);
+        Served { request, dispatched, completed: now, disk_time }
+    }
+
+    /// `flow` received `service` at other nodes.
+    pub fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
+        if self.contract(flow).is_some() {
+            self.parts.scheduler.foreign(flow, service, now);
+        }
+    }
+
+    /// When [`next`](Self::next) is worth asking without a submission or a completion in between.
+    pub fn wake_at(&self) -> Option<Instant> {
+        [self.ask_again, self.parts.scheduler.wake_at(), self.parts.depth.wake_at()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if self.parts.depth.wake_at().is_some_and(|t| t <= now) {
+            self.parts.depth.tick(&View(&*self.parts.scheduler), now);
+        }
+    }
+
+    fn flow_mut(&mut self, flow: FlowId) -> &mut Flow {
+        self.flows[flow.index()].as_mut().expect("a pending request's flow is kept")
+    }
+
+    fn forget_if_removed(&mut self, flow: FlowId) {
+        let slot = &mut self.flows[flow.index()];
+        if slot.as_ref().is_some_and(|s| s.removed && s.meters.pending == 0) {
+            *slot = None;
+        }
+    }
+
+    /// Most requests pending for flows whose contract does not say.
+    pub fn set_pending_max(&mut self, pending: u32) {
+        assert!(pending > 0, "a gate that takes nothing in");
+        self.pending_max = pending;
+    }
+    /// Whether a submission of `flow` would be taken in now.
+    pub fn has_room(&self, flow: FlowId) -> bool {
+        self.flows
+            .get(flow.index())
+            .and_then(|s| s.as_deref())
+            .is_some_and(|s| !s.removed && s.meters.pending < s.contract.pending.unwrap_or(self.pending_max))
+    }
+    /// The contract in force.
+    pub fn contract(&self, flow: FlowId) -> Option<&Contract> {
+        self.flows.get(flow.index())?.as_deref().filter(|s| !s.removed).map(|s| &s.contract)
+    }
+    /// The flow's meters.
+    pub fn flow_meters(&self, flow: FlowId) -> Option<&FlowMeters> {
+        self.flows.get(flow.index())?.as_deref().map(|s| &s.meters)
+    }
+    /// The flows that are set.
+    pub fn flows(&self) -> impl Iterator<Item = FlowId> + '_ {
+        self.flows
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.as_ref().is_some_and(|s| !s.removed))
+            .map(|(i, _)| FlowId(i as u32))
+    }
+    /// The gate's meters, brought up to `now`.
+    pub fn meters(&mut self, now: Instant) -> &GateMeters {
+        self.meters.advance(self.in_flight, now);
+        &self.meters
+    }
+    /// Requests in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+    /// Requests waiting.
+    pub fn queued(&self) -> usize {
+        self.parts.scheduler.queued()
+    }
+    /// Most requests in flight now.
+    pub fn depth(&self) -> u32 {
+        self.parts.depth.depth()
+    }
+    /// Why `flow` waits now.
+    pub fn waiting(&self, flow: FlowId, now: Instant) -> Option<WaitReason> {
+        let meters = self.flow_meters(flow)?;
+        if meters.pending == meters.in_flight {
+            return None;
+        }
+        let busy = self.in_flight >= self.parts.depth.depth();
+        self.parts.scheduler.waiting(flow, now).or(busy.then_some(WaitReason::DeviceBusy))
+    }
+    /// In which unit it charges.
+    pub fn cost_unit(&self) -> crate::CostUnit {
+        self.parts.cost.unit()
+    }
+    /// The scheduler, to look at.
+    pub fn scheduler(&self) -> &dyn Scheduler {
+        &*self.parts.scheduler
+    }
+}

@@ -1,0 +1,161 @@
+//! A latency histogram of fixed size: 32 buckets per power of two, so every value is off by at most 1.6 %.
+
+use crate::Duration;
+
+const SUB_BITS: u32 = 5;
+const SUB: usize = 1 << SUB_BITS;
+/// Values from 2^42 ns (73 minutes) on share the last bucket.
+const OCTAVES: usize = 42 - SUB_BITS as usize + 1;
+
+/// Counts durations; merged and subtracted cheaply, never grows. About 10 KiB, allocated at first use.
+///
+/// ```
+/// use henge_core::{Duration, Histogram};
+/// let mut h = Histogram::default();
+/// for ms in 1..=100 { h.record(Duration::from_millis(ms)); }
+/// let p95 = h.quantile(0.95).unwrap().as_millis_f64();
+/// assert!((p95 - 95.0).abs() / 95.0 < 0.016);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    count: u64,
+    sum: u128,
+    max: u64,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn record(&mut self, value: Duration) {
+        if self.counts.is_empty() {
+            self.counts = vec![0; SUB * OCTAVES];
+        }
+        let ns = value.as_nanos();
+        self.counts[bucket(ns)] += 1;
+        self.count += 1;
+        self.sum += u128::from(ns);
+        self.max = self.max.max(ns);
+    }
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+    /// Their mean; `None` while empty.
+    pub fn mean(&self) -> Option<Duration> {
+        (self.count > 0).then(|| Duration::from_nanos((self.sum / u128::from(self.count)) as u64))
+    }
+    /// The largest, exactly.
+    pub fn max(&self) -> Option<Duration> {
+        (self.count > 0).then(|| Duration::from_nanos(self.max))
+    }
+    /// The smallest value that at least the share `q` (0 … 1) of all is not above; `None` while empty.
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        if self.count == 0 {
+            return None;
+        }
+        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count);
+        let mut seen = 0;
+        for (i, n) in self.counts.iter().enumerate() {
+            seen += n;
+            if seen >= rank {
+                return Some(Duration::from_nanos(middle(i).min(self.max)));
+            }
+        }
+        Some(Duration::from_nanos(self.max))
+    }
+    /// How many are at most `bound` (exact up to the bucket of `bound`).
+    pub fn count_within(&self, bound: Duration) -> u64 {
+        if self.counts.is_empty() {
+            return 0;
+        }
+        self.counts[..=bucket(bound.as_nanos())].iter().sum()
+    }
+    /// Adds what another histogram counted.
+    pub fn merge(&mut self, other: &Histogram) {
+        if other.count == 0 {
+            return;
+        }
+        if self.counts.is_empty() {
+            self.counts = vec![0; SUB * OCTAVES];
+        }
+        for (a, b) in self.counts.iter_mut().zip(&other.counts) {
+            *a += b;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+    /// Forgets everything and keeps the memory.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        self.count = 0;
+        self.sum = 0;
+        self.max = 0;
+    }
+    /// The buckets that are not empty: upper edge and count, ascending; for plots.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.counts
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(i, n)| (Duration::from_nanos(upper(i)), *n))
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    if ns < SUB as u64 {
+        return ns as usize;
+    }
+    let octave = 63 - ns.leading_zeros() - SUB_BITS + 1;
+    let sub = (ns >> (octave - 1)) as usize - SUB;
+    (octave as usize * SUB + sub).min(SUB * OCTAVES - 1)
+}
+
+fn lower(i: usize) -> u64 {
+    if i < SUB {
+        return i as u64;
+    }
+    let (octave, sub) = (i / SUB, i % SUB);
+    ((SUB + sub) as u64) << (octave - 1)
+}
+
+fn upper(i: usize) -> u64 {
+    lower(i + 1)
+}
+
+fn middle(i: usize) -> u64 {
+    if i < SUB { i as u64 } else { u64::midpoint(lower(i), upper(i)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_their_values() {
+        for shift in 0..42 {
+            for add in [0u64, 1, 3, 7] {
+                let ns = (1u64 << shift) + add * ((1u64 << shift) / 9);
+                let i = bucket(ns);
+                assert!(lower(i) <= ns && ns < upper(i), "{ns} in {i}");
+                let error = (middle(i) as f64 - ns as f64).abs() / ns as f64;
+                assert!(error <= 1.0 / 64.0, "{ns}: {error}");
+            }
+        }
+        assert_eq!(bucket(u64::MAX), SUB * OCTAVES - 1);
+    }
+
+    #[test]
+    fn quantiles_of_a_known_list() {
+        let mut h = Histogram::default();
+        assert_eq!(h.quantile(0.5), None);
+        for ms in 1..=1000u64 {
+            h.record(Duration::from_millis(ms));
+        }
+        for q in [0.01, 0.5, 0.9, 0.99, 1.0] {
+            let got = h.quantile(q).unwrap().as_millis_f64();
+            assert!((got - q * 1000.0).abs() <= q * 1000.0 / 60.0, "{q}: {got}");
+        }
+        assert_eq!(h.max(), Some(Duration::from_secs(1)));
+    }
+}

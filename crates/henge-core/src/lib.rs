@@ -1,0 +1,39 @@
+//! The few types that everything in Henge speaks.
+//!
+//! A client's command becomes [`Request`]s; a [`Gate`] (cost model, [`Scheduler`], [`DepthController`]) decides
+//! when each may go to its [`Backend`]; a [`Pipeline`] joins the two. All of it is a state machine with time as an
+//! argument: the simulator drives it with simulated time and device models, the node with a clock and real storage.
+//!
+//! This crate depends on nothing, reads no clock, opens nothing, starts no thread.
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod contract;
+mod cost;
+mod depth;
+mod gate;
+mod histogram;
+mod meters;
+mod params;
+mod parse;
+mod pipeline;
+mod request;
+mod scheduler;
+mod slots;
+mod units;
+
+pub use backend::{Backend, Done, Fault, Model};
+pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate};
+pub use cost::CostModel;
+pub use depth::{DepthController, QueueView};
+pub use gate::{Assembly, Full, Gate, Served};
+pub use histogram::Histogram;
+pub use meters::{FlowMeters, GateMeters};
+pub use params::{ParamError, Params, Value};
+pub use parse::{QuantityError, format_size, parse_duration, parse_rate, parse_share, parse_size};
+pub use pipeline::{Finished, Pipeline, Rejected};
+pub use request::{Op, Request};
+pub use scheduler::{Completion, Dispatch, Refused, Scheduler, Slots, WaitReason};
+pub use slots::Pending;
+pub use units::{Cost, Duration, FlowId, Instant, NodeId, RequestId, VTime};

@@ -1,0 +1,100 @@
+//! What is measured, always: the same counters feed reports, `henge top`, the web page and Prometheus.
+
+use crate::{Contract, Cost, Duration, Histogram, Instant, Op, WaitReason};
+
+/// One flow at one gate, since it was added.
+#[derive(Clone, Debug, Default)]
+pub struct FlowMeters {
+    /// Requests completed.
+    pub completed: u64,
+    /// Of them reads.
+    pub reads: u64,
+    /// Client commands completed, in millionths (a split command counts once in all).
+    pub commands: u64,
+    /// Bytes of completed reads and writes.
+    pub bytes: u64,
+    /// Completed with a fault.
+    pub faults: u64,
+    /// Cancelled before they were dispatched.
+    pub cancelled: u64,
+    /// Not taken in because the flow's queue was full.
+    pub full: u64,
+    /// Received service in the gate's cost unit.
+    pub service: Cost,
+    /// Time waited, in all.
+    pub wait_time: Duration,
+    /// Time from dispatch to completion, in all.
+    pub service_time: Duration,
+    /// Disk time charged.
+    pub disk_time: Duration,
+    /// Arrival to completion.
+    pub latency: Histogram,
+    /// Completed later than the contract's latency bound.
+    pub late: u64,
+    /// Requests now pending (waiting or in flight).
+    pub pending: u32,
+    /// Of them in flight.
+    pub in_flight: u32,
+    /// Waits ended, by reason, as [`WaitReason::ALL`] orders them.
+    pub waits: [u64; WaitReason::ALL.len()],
+}
+
+/// One completion as the meters see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Metered {
+    pub op: Op,
+    pub len: u64,
+    pub commands: u32,
+    pub cost: Cost,
+    pub wait: Duration,
+    pub service: Duration,
+    pub disk_time: Duration,
+    pub failed: bool,
+}
+
+impl FlowMeters {
+    pub(crate) fn completed(&mut self, m: &Metered, contract: &Contract) {
+        let latency = m.wait + m.service;
+        self.completed += 1;
+        self.reads += u64::from(m.op == Op::Read);
+        self.commands += u64::from(m.commands);
+        if matches!(m.op, Op::Read | Op::Write) {
+            self.bytes += m.len;
+        }
+        self.faults += u64::from(m.failed);
+        self.service += m.cost;
+        self.wait_time += m.wait;
+        self.service_time += m.service;
+        self.disk_time += m.disk_time;
+        self.latency.record(latency);
+        if contract.latency.is_some_and(|l| latency > l.bound) {
+            self.late += 1;
+        }
+        self.pending -= 1;
+        self.in_flight -= 1;
+    }
+}
+
+/// The gate as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct GateMeters {
+    /// Time during which at least one request was in flight.
+    pub busy: Duration,
+    /// Integral of requests in flight over time, in nanoseconds: divided by time, the mean depth.
+    pub in_flight_ns: u128,
+    /// Most in flight at once.
+    pub in_flight_max: u32,
+    pub(crate) since: Instant,
+}
+
+impl GateMeters {
+    pub(crate) fn advance(&mut self, in_flight: u32, now: Instant) {
+        let passed = now.since(self.since);
+        self.since = now;
+        if in_flight > 0 {
+            self.busy += passed;
+            self.in_flight_ns += u128::from(in_flight) * u128::from(passed.as_nanos());
+            self.in_flight_max = self.in_flight_max.max(in_flight);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Tables indexed by the slot of a [`RequestId`]: constant time, no hashing, one allocation per high-water mark.
+
+use crate::RequestId;
+
+/// Hands out [`RequestId`]s, and keeps something for each that is in use.
+///
+/// ```
+/// use henge_core::Pending;
+/// let mut pending = Pending::new();
+/// let a = pending.insert("a");
+/// assert_eq!(pending.remove(a), Some("a"));
+/// let b = pending.insert("b");
+/// assert_eq!(b.slot, a.slot); // the place is reused,
+/// assert_eq!(pending.get(a), None); // and the old name is dead
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pending<T> {
+    places: Vec<(u32, Option<T>)>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Pending<T> {
+    fn default() -> Self {
+        Pending { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Pending<T> {
+    /// Nothing pending.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// How many are pending.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The id that the next `insert` will give.
+    pub fn next_id(&self) -> RequestId {
+        match self.free.last() {
+            Some(&slot) => RequestId { slot, generation: self.places[slot as usize].0 },
+            None => RequestId { slot: self.places.len() as u32, generation: 0 },
+        }
+    }
+    /// Keeps `item`, under a new id.
+    pub fn insert(&mut self, item: T) -> RequestId {
+        let id = self.next_id();
+        match self.free.pop() {
+            Some(slot) => self.places[slot as usize].1 = Some(item),
+            None => self.places.push((0, Some(item))),
+        }
+        id
+    }
+    /// What was kept under `id`, if it is still in use.
+    pub fn get(&self, id: RequestId) -> Option<&T> {
+        let (generation, item) = self.places.get(id.index())?;
+        if *generation == id.generation { item.as_ref() } else { None }
+    }
+    /// The same, to change it.
+    pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
+        let (generation, item) = self.places.get_mut(id.index())?;
+        if *generation == id.generation { item.as_mut() } else { None }
+    }
+    /// Ends the use of `id`.
+    pub fn remove(&mut self, id: RequestId) -> Option<T> {
+        let (generation, item) = self.places.get_mut(id.index())?;
+        if *generation != id.generation {
+            return None;
+        }
+        let item = item.take()?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(id.slot);
+        Some(item)
+    }
+    /// All in use, by slot.
+    pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
+        self.places.iter().enumerate().filter_map(|(slot, (generation, item))| {
+            item.as_ref().map(|item| (RequestId { slot: slot as u32, generation: *generation }, item))
+        })
+    }
+}

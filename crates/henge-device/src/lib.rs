@@ -1,0 +1,1 @@
+//! Device models: hard disks, SSDs, arrays, constant rate.

@@ -1,0 +1,1 @@
+//! iSCSI and SCSI as state machines: bytes to commands and back, no sockets.

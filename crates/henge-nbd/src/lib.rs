@@ -1,0 +1,1 @@
+//! The NBD protocol as a state machine: bytes to commands and back, no sockets.

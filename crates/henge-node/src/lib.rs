@@ -1,0 +1,1 @@
+//! The data plane: event loop, buffers, sockets, control.

@@ -1,0 +1,1 @@
+//! Schedulers, depth controllers and cost models, one file each.

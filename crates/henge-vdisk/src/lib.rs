@@ -1,0 +1,1 @@
+//! A virtual disk: parts, striping, joins, range locks, ordered flushes.
