@@ -1,1 +1,35 @@
 //! Schedulers, depth controllers and cost models, one file each.
+//!
+//! A scheduler is a state machine that says who goes next (see [`henge_core::Scheduler`]). To add one, write one
+//! file with an [`Entry`] in it and name that entry in [`SCHEDULERS`]; from then on configuration knows it, the
+//! conformance suite tests it, and the bench measures it. What schedulers share stands in files of its own:
+//!
+//! | file | what |
+//! |---|---|
+//! | `backlog.rs` | the requests that wait, a list per flow in one arena |
+//! | `heap.rs` | an indexed heap, mostly over the flows that have something waiting |
+//! | `flows.rs` | a table of flows |
+//! | `weight.rs` | cost / weight and cost / rate without divisions |
+//! | `bucket.rs` | a limit in cost per second |
+//! | `terms.rs` | which terms of a contract a scheduler keeps, and how it refuses the others |
+
+#![forbid(unsafe_code)]
+
+mod backlog;
+mod bucket;
+pub mod cost;
+pub mod depth;
+mod fifo;
+mod flows;
+mod heap;
+mod registry;
+mod terms;
+mod weight;
+
+pub use backlog::{Backlog, Queued};
+pub use bucket::Bucket;
+pub use flows::Flows;
+pub use heap::IndexedHeap;
+pub use registry::{DefaultDepth, Entry, Order, SCHEDULERS, build, find, keepers};
+pub use terms::{Term, Terms};
+pub use weight::{Pace, Weight};

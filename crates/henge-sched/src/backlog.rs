@@ -1,0 +1,265 @@
+//! The requests that wait: one list per flow, all in one arena.
+//!
+//! A request's id names its place ([`RequestId::slot`] is dense), so a place needs no search and no hashing, and
+//! removing a request from the middle of its list costs the same as removing the first: two links to mend. Once as
+//! many requests were pending as ever will be, nothing is allocated any more.
+//!
+//! Each place holds the request, the two links, the number of its arrival (which breaks ties, so that equal runs
+//! give equal answers), and `E`: what the scheduler wants to remember with it (SFQ: the virtual time at arrival).
+//! That is 24 bytes on top of the request, and `E`.
+
+use henge_core::{FlowId, Request, RequestId};
+
+/// End of a list.
+const NONE: u32 = u32::MAX;
+/// In `prev`: nothing waits at this place.
+const FREE: u32 = u32::MAX - 1;
+
+/// A request that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queued<E> {
+    /// The request.
+    pub request: Request,
+    /// It was the `sequence`-th to come, over all flows.
+    pub sequence: u64,
+    /// What its scheduler remembers with it.
+    pub extra: E,
+}
+
+struct Place<E> {
+    queued: Queued<E>,
+    next: u32,
+    prev: u32,
+}
+
+#[derive(Clone, Copy)]
+struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+
+/// The requests that wait, first in first out per flow.
+///
+/// ```
+/// use henge_core::{FlowId, Instant, Op, Request, RequestId};
+/// use henge_sched::Backlog;
+/// let request = |slot| {
+///     Request::new(RequestId { slot, generation: 0 }, FlowId(3), Op::Read, 0, 4096, Instant::ZERO)
+/// };
+/// let mut backlog = Backlog::new();
+/// assert!(backlog.push(request(0), ())); // the flow had nothing waiting before
+/// assert!(!backlog.push(request(1), ()));
+/// assert_eq!(backlog.remove(request(0).id).unwrap().request, request(0));
+/// assert_eq!(backlog.pop_front(FlowId(3)).unwrap().request, request(1));
+/// ```
+pub struct Backlog<E> {
+    places: Vec<Place<E>>,
+    flows: Vec<List>,
+    queued: usize,
+    arrivals: u64,
+}
+
+impl<E: Copy> Default for Backlog<E> {
+    fn default() -> Self {
+        Backlog { places: Vec::new(), flows: Vec::new(), queued: 0, arrivals: 0 }
+    }
+}
+
+impl<E: Copy> Backlog<E> {
+    /// Nothing waits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts a request behind those of its flow; says whether the flow had none.
+    pub fn push(&mut self, request: Request, extra: E) -> bool {
+        let (slot, flow) = (request.id.slot, request.flow.index());
+        assert!(slot < FREE, "slots are dense");
+        if self.flows.len() <= flow {
+            self.flows.resize(flow + 1, EMPTY);
+        }
+        let queued = Queued { request, sequence: self.arrivals, extra };
+        self.arrivals += 1;
+        while self.places.len() <= slot as usize {
+            self.places.push(Place { queued, next: NONE, prev: FREE });
+        }
+        let list = &mut self.flows[flow];
+        let place = &mut self.places[slot as usize];
+        assert!(place.prev == FREE, "request {:?} already waits", request.id);
+        *place = Place { queued, next: NONE, prev: list.tail };
+        let first = list.len == 0;
+        let before = std::mem::replace(&mut list.tail, slot);
+        list.len += 1;
+        if first {
+            list.head = slot;
+        } else {
+            self.places[before as usize].next = slot;
+        }
+        self.queued += 1;
+        first
+    }
+
+    /// The flow's first.
+    pub fn front(&self, flow: FlowId) -> Option<&Queued<E>> {
+        let list = self.flows.get(flow.index())?;
+        self.places.get(list.head as usize).map(|p| &p.queued)
+    }
+
+    /// Takes the flow's first out.
+    pub fn pop_front(&mut self, flow: FlowId) -> Option<Queued<E>> {
+        let head = self.flows.get(flow.index())?.head;
+        (head != NONE).then(|| self.unlink(head))
+    }
+
+    /// Takes a request out, wherever it stands; `None` if it does not wait.
+    pub fn remove(&mut self, id: RequestId) -> Option<Queued<E>> {
+        self.get(id)?;
+        Some(self.unlink(id.slot))
+    }
+
+    /// A request that waits.
+    pub fn get(&self, id: RequestId) -> Option<&Queued<E>> {
+        let place = self.places.get(id.index())?;
+        (place.prev != FREE && place.queued.request.id == id).then_some(&place.queued)
+    }
+
+    /// The same, to change it. Its id and flow stay.
+    pub fn get_mut(&mut self, id: RequestId) -> Option<&mut Queued<E>> {
+        let place = self.places.get_mut(id.index())?;
+        (place.prev != FREE && place.queued.request.id == id).then_some(&mut place.queued)
+    }
+
+    /// Whether `id` waits, and is its flow's first.
+    pub fn is_front(&self, id: RequestId) -> bool {
+        self.get(id).is_some_and(|q| self.flows[q.request.flow.index()].head == id.slot)
+    }
+
+    /// How many of the flow wait.
+    pub fn len(&self, flow: FlowId) -> usize {
+        self.flows.get(flow.index()).map_or(0, |list| list.len as usize)
+    }
+
+    /// How many wait in all.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.queued == 0
+    }
+
+    /// The flow's requests, first to last.
+    pub fn iter(&self, flow: FlowId) -> impl Iterator<Item = &Queued<E>> {
+        let mut next = self.flows.get(flow.index()).map_or(NONE, |list| list.head);
+        std::iter::from_fn(move || {
+            let place = self.places.get(next as usize)?;
+            next = place.next;
+            Some(&place.queued)
+        })
+    }
+
+    /// Takes all of one flow out, first to last.
+    pub fn drain_flow(&mut self, flow: FlowId, into: &mut Vec<Request>) {
+        while let Some(queued) = self.pop_front(flow) {
+            into.push(queued.request);
+        }
+    }
+
+    /// Takes everything out, in the order it came.
+    pub fn drain(&mut self, into: &mut Vec<Request>) {
+        let waiting = |p: &&mut Place<E>| p.prev != FREE;
+        let mut all: Vec<Queued<E>> = Vec::with_capacity(self.queued);
+        for place in self.places.iter_mut().filter(waiting) {
+            place.prev = FREE;
+            all.push(place.queued);
+        }
+        all.sort_unstable_by_key(|q| q.sequence);
+        into.extend(all.iter().map(|q| q.request));
+        self.flows.fill(EMPTY);
+        self.queued = 0;
+    }
+
+    fn unlink(&mut self, slot: u32) -> Queued<E> {
+        let place = &mut self.places[slot as usize];
+        let (prev, next, queued) = (std::mem::replace(&mut place.prev, FREE), place.next, place.queued);
+        debug_assert_ne!(prev, FREE, "what is unlinked was linked");
+        let flow = queued.request.flow.index();
+        match prev {
+            NONE => self.flows[flow].head = next,
+            prev => self.places[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.flows[flow].tail = prev,
+            next => self.places[next as usize].prev = prev,
+        }
+        self.flows[flow].len -= 1;
+        self.queued -= 1;
+        queued
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_core::{Instant, Op, VTime};
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn request(slot: u32, generation: u32, flow: u32) -> Request {
+        Request::new(RequestId { slot, generation }, FlowId(flow), Op::Read, 0, 1, Instant::ZERO)
+    }
+
+    #[test]
+    fn a_place_costs_at_most_48_bytes_on_top_of_the_request() {
+        assert!(size_of::<Place<VTime>>() - size_of::<Request>() <= 48);
+    }
+
+    proptest! {
+        /// Against the obvious model: one deque for all, searched from the front.
+        #[test]
+        fn behaves_like_a_deque(ops in proptest::collection::vec((0u8..4, 0u32..12, 0u32..3), 1..200)) {
+            let mut backlog = Backlog::new();
+            let mut model: VecDeque<Request> = VecDeque::new();
+            let mut generations = [0u32; 12];
+            for (op, slot, flow) in ops {
+                let held = model.iter().position(|r| r.id.slot == slot);
+                match (op, held) {
+                    (0 | 1, None) => {
+                        let r = request(slot, generations[slot as usize], flow);
+                        let first = backlog.push(r, ());
+                        prop_assert_eq!(first, !model.iter().any(|m| m.flow == r.flow));
+                        model.push_back(r);
+                    }
+                    (2, Some(at)) => {
+                        let r = model.remove(at).unwrap();
+                        generations[slot as usize] += 1;
+                        prop_assert_eq!(backlog.remove(r.id).map(|q| q.request), Some(r));
+                        prop_assert_eq!(backlog.remove(r.id).map(|q| q.request), None);
+                    }
+                    _ => {
+                        let at = model.iter().position(|r| r.flow == FlowId(flow));
+                        let expected = at.and_then(|at| model.remove(at));
+                        if let Some(r) = expected { generations[r.id.index()] += 1; }
+                        prop_assert_eq!(backlog.pop_front(FlowId(flow)).map(|q| q.request), expected);
+                    }
+                }
+                prop_assert_eq!(backlog.queued(), model.len());
+                for f in 0..3 {
+                    let flow = FlowId(f);
+                    let expected: Vec<_> = model.iter().filter(|r| r.flow == flow).copied().collect();
+                    prop_assert_eq!(backlog.len(flow), expected.len());
+                    prop_assert_eq!(backlog.iter(flow).map(|q| q.request).collect::<Vec<_>>(), expected.clone());
+                    prop_assert_eq!(backlog.front(flow).map(|q| q.request), expected.first().copied());
+                }
+            }
+            let mut drained = Vec::new();
+            backlog.drain(&mut drained);
+            prop_assert_eq!(drained, Vec::from(model));
+            prop_assert!(backlog.is_empty());
+        }
+    }
+}

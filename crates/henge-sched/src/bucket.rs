@@ -1,0 +1,93 @@
+//! A limit: at most so much cost per second, and a burst on top after a pause.
+//!
+//! The bucket is kept as one time, *empty at*: the moment at which everything taken so far has been paid off at the
+//! limit's rate. A request may go while that moment is no further ahead than the burst:
+//!
+//! ```text
+//!   may go at   now ≥ empty − burst
+//!   taken       empty = max(empty, now) + cost / limit
+//! ```
+//!
+//! Worked example: 1000 requests a second, burst 2 (2 ms). Three requests at t = 0: the first and the second go and
+//! set *empty* to 1 ms and 2 ms, and so does the third (2 ms ≤ 2 ms), to 3 ms; the fourth waits until 1 ms.
+//!
+//! So in any interval of length t at most `limit · t + burst + one request` is taken, and a flow that always has
+//! something waiting loses nothing to requests that leave a little late, as long as that is less than the burst.
+
+use crate::Pace;
+use henge_core::{Contract, Cost, Duration, Instant, Rate, VTime};
+
+/// Without a stated burst, a bucket forgives so much lateness.
+pub(crate) const BURST_DEFAULT: Duration = Duration::from_millis(10);
+
+/// Holds a flow to a rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    pace: Pace,
+    burst: VTime,
+    /// Nanoseconds since the epoch.
+    empty: VTime,
+}
+
+fn nanos(t: u64) -> VTime {
+    VTime::from_raw(u128::from(t) << VTime::FRACTION_BITS)
+}
+
+impl Bucket {
+    /// At most `limit`, with `burst` on top (10 ms of the limit where none is stated).
+    pub fn new(limit: Rate, burst: Option<Cost>) -> Self {
+        let pace = Pace::new(limit);
+        let burst = burst.map_or(nanos(BURST_DEFAULT.as_nanos()), |cost| pace.span(cost));
+        Bucket { pace, burst, empty: VTime::ZERO }
+    }
+    /// The limit of a contract, where it has one. A burst belongs to the rate where there is a rate.
+    pub fn of(contract: &Contract) -> Option<Self> {
+        let burst = if contract.rate.is_none() { contract.burst } else { None };
+        contract.limit.map(|limit| Bucket::new(limit, burst))
+    }
+    /// When the next request may go; it may now if that is not after now.
+    pub fn ready_at(&self) -> Instant {
+        let raw = (self.empty - self.burst).raw();
+        let ns = (raw + ((1 << VTime::FRACTION_BITS) - 1)) >> VTime::FRACTION_BITS;
+        Instant::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+    /// A request goes.
+    pub fn take(&mut self, cost: Cost, now: Instant) {
+        self.empty = self.empty.max(nanos(now.as_nanos())) + self.pace.span(cost);
+    }
+    /// A request that went turned out to cost something else.
+    pub fn correct(&mut self, charged: Cost, actual: Cost) {
+        self.empty = self.empty + self.pace.span(actual.saturating_sub(charged));
+        self.empty -= self.pace.span(charged.saturating_sub(actual));
+    }
+    /// Another limit from now on; what was taken stays taken.
+    pub fn change(&mut self, limit: Rate, burst: Option<Cost>) {
+        *self = Bucket { empty: self.empty, ..Bucket::new(limit, burst) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worked_example() {
+        let mut bucket = Bucket::new(Rate::requests(1000), Some(Cost::new(2_000_000)));
+        for _ in 0..3 {
+            assert!(bucket.ready_at() <= Instant::ZERO);
+            bucket.take(Cost::new(1_000_000), Instant::ZERO);
+        }
+        assert_eq!(bucket.ready_at(), Instant::from_nanos(1_000_000));
+    }
+
+    #[test]
+    fn a_third_of_a_nanosecond_is_not_lost() {
+        // 3 GB/s in requests of one byte: 1/3 ns each.
+        let mut bucket = Bucket::new(Rate::bytes(3_000_000_000), Some(Cost::ZERO));
+        for _ in 0..3_000_000 {
+            bucket.take(Cost::new(1), Instant::ZERO);
+        }
+        let at = bucket.ready_at().as_nanos();
+        assert!((999_999..=1_000_001).contains(&at), "{at}");
+    }
+}

@@ -1,0 +1,31 @@
+//! The same depth always: the D of SFQ(D).
+//!
+//! A small depth keeps waiting in the scheduler, where order can still be chosen; a large one lets the device
+//! reorder and overlap. Unfairness grows with it: (D + 1) requests a flow (see `sfq.rs`).
+
+use super::DEPTH_MAX;
+use henge_core::{DepthController, ParamError, Params};
+
+/// A depth that never changes.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedDepth(u32);
+
+impl FixedDepth {
+    /// `depth` requests at once, at least one.
+    pub fn new(depth: u32) -> Self {
+        assert!(depth > 0, "a depth of zero serves nothing");
+        FixedDepth(depth)
+    }
+}
+
+impl DepthController for FixedDepth {
+    fn depth(&self) -> u32 {
+        self.0
+    }
+}
+
+/// `fixed = { depth = 32 }`
+pub(super) fn build(params: &mut Params) -> Result<Box<dyn DepthController>, ParamError> {
+    let depth = params.integer("depth", 1, DEPTH_MAX)?;
+    Ok(Box::new(FixedDepth::new(params.required("depth", depth)? as u32)))
+}

@@ -1,0 +1,152 @@
+//! Every scheduler by name. What configuration says in `scheduler = { sfq = { depth = 32, cost = "bytes" } }`
+//! becomes an [`Assembly`] here, and nowhere else.
+//!
+//! A scheduler's table holds its own keys and three that all have: `depth` (a number, or a controller such as
+//! `depth = { feedback = { … } }`), `cost` (a name, or `cost = { "bytes+overhead" = { overhead = "4KiB" } }`) and
+//! `unkept = "refuse" | "ignore"`: what becomes of a contract's terms that the scheduler does not keep.
+
+use crate::{Term, Terms, cost, depth};
+use henge_core::{Assembly, ParamError, Params, Scheduler};
+
+/// All schedulers. To add one: one file, one line here.
+pub const SCHEDULERS: &[Entry] = &[crate::fifo::ENTRY];
+
+/// In which order a scheduler takes the requests of one flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// As they came.
+    Arrival,
+    /// Reordered: by position on the device, or by deadlines of their own.
+    Position,
+}
+
+/// The depth where configuration states none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DefaultDepth {
+    /// So many at once.
+    Fixed(u32),
+    /// A controller of `depth/` with its own defaults.
+    Controller(&'static str),
+}
+
+/// How a scheduler is made from its parameters.
+pub type Build = fn(&mut Params, Terms) -> Result<Box<dyn Scheduler>, ParamError>;
+
+/// What the registry knows of a scheduler. The conformance suite holds it to this.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// By which configuration calls it.
+    pub name: &'static str,
+    /// One line for people.
+    pub summary: &'static str,
+    /// The terms of a contract that it keeps.
+    pub keeps: &'static [Term],
+    /// Order within a flow.
+    pub order: Order,
+    /// With its default parameters and no limits, it never waits while it holds a request.
+    pub work_conserving: bool,
+    /// Depth where none is stated.
+    pub depth: DefaultDepth,
+    /// Cost model where none is stated.
+    pub cost: &'static str,
+    /// Makes it.
+    pub build: Build,
+}
+
+/// The scheduler called `name`.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    SCHEDULERS.iter().find(|e| e.name == name)
+}
+
+/// The schedulers that keep `term`, as a list for people.
+pub fn keepers(term: Term) -> String {
+    let names: Vec<_> = SCHEDULERS.iter().filter(|e| e.keeps.contains(&term)).map(|e| e.name).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// A gate's parts: the scheduler `name` with its depth and cost model, all read from `params`.
+///
+/// ```
+/// use henge_core::{Params, Value};
+/// let gate = henge_sched::build("fifo", Params::new("fifo").with("depth", Value::Integer(4))).unwrap();
+/// assert_eq!(gate.depth.depth(), 4);
+/// let error = henge_sched::build("fi-fo", Params::new("fi-fo")).err().unwrap();
+/// assert_eq!(error.help.as_deref(), Some("did you mean \"fifo\"?"));
+/// ```
+pub fn build(name: &str, mut params: Params) -> Result<Assembly, ParamError> {
+    let Some(entry) = find(name) else {
+        return Err(unknown("scheduler", name, SCHEDULERS.iter().map(|e| e.name), &params));
+    };
+    let cost = cost::from_params(&mut params, entry.cost)?;
+    let depth = depth::from_params(&mut params, entry.depth)?;
+    let ignore = match params.text("unkept")?.as_deref() {
+        None | Some("refuse") => false,
+        Some("ignore") => true,
+        Some(other) => {
+            return Err(
+                params.error("unkept", format!("unkept is \"refuse\" or \"ignore\", not \"{other}\""))
+            );
+        }
+    };
+    let terms = Terms { name: entry.name, keeps: entry.keeps, unit: cost.unit(), ignore };
+    let scheduler = (entry.build)(&mut params, terms)?;
+    params.finish()?;
+    Ok(Assembly { cost, scheduler, depth })
+}
+
+/// An error that lists what there is, and names what was probably meant.
+pub(crate) fn unknown(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'static str>,
+    params: &Params,
+) -> ParamError {
+    let known: Vec<_> = known.collect();
+    let mut error =
+        params.error_here(format!("there is no {what} \"{name}\"; there are: {}", known.join(", ")));
+    error.help = nearest(name, &known).map(|near| format!("did you mean \"{near}\"?"));
+    error
+}
+
+/// The known name that shares most of its letter pairs with `name`, if that is at least a third.
+fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let letters = |s: &str| -> Vec<char> {
+        s.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    let name = letters(name);
+    let near = |k: &&&str| {
+        let k = letters(k);
+        let pairs = |s: &[char]| s.windows(2).map(|w| (w[0], w[1])).collect::<Vec<_>>();
+        let (a, b) = (pairs(&name), pairs(&k));
+        let common = a.iter().filter(|p| b.contains(p)).count();
+        if a.is_empty() || b.is_empty() { 0 } else { 200 * common / (a.len() + b.len()) }
+    };
+    known.iter().max_by_key(near).filter(|k| near(k) >= 34).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_core::Value;
+
+    #[test]
+    fn names_are_unique_and_summaries_are_one_line() {
+        for (i, entry) in SCHEDULERS.iter().enumerate() {
+            assert!(SCHEDULERS[..i].iter().all(|e| e.name != entry.name), "{} twice", entry.name);
+            assert!(!entry.summary.is_empty() && !entry.summary.contains('\n'), "{}", entry.name);
+            let built = build(entry.name, Params::new(entry.name)).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(built.scheduler.name(), entry.name);
+        }
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_an_error() {
+        let error = build("fifo", Params::new("fifo").with("detph", Value::Integer(1))).err().unwrap();
+        assert!(error.to_string().contains("did you mean \"depth\"?"), "{error}");
+        let error = build("quantum", Params::new("quantum")).err().unwrap();
+        assert!(error.message.contains("there are: fifo"), "{error}");
+        let params = Params::new("fifo").with("cost", Value::Text("byte".into()));
+        let error = build("fifo", params).err().unwrap();
+        assert_eq!(error.help.as_deref(), Some("did you mean \"bytes\"?"));
+    }
+}

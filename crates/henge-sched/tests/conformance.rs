@@ -1,0 +1,352 @@
+//! The one suite that every scheduler of the registry passes. A new scheduler is picked up from there.
+//!
+//! Random calls go through a [`Gate`] (arrivals, completions in any order, cancels, adjusted costs, flows added,
+//! changed and removed, schedulers exchanged, foreign service, time), and a model beside it knows where every request
+//! must be. Nothing here knows what a scheduler is for; that is tested beside each of them.
+
+use henge_core::{
+    Contract, Cost, CostUnit, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Gate, Instant, Latency, Op,
+    Params, Pending, Rate, Request, RequestId,
+};
+use henge_sched::{Entry, Order, SCHEDULERS, Term, build};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+const FLOWS: u32 = 5;
+
+/// One call, its choices still numbers that are reduced to what is there.
+#[derive(Clone, Debug)]
+enum Call {
+    Submit { flow: u32, op: u8, offset: u64, len: u64, foreign: u64 },
+    Cancel { nth: usize },
+    Complete { nth: usize, failed: bool },
+    Adjust { nth: usize, cost: u64 },
+    Sleep { us: u64 },
+    SetFlow { flow: u32, terms: u8, size: u8 },
+    RemoveFlow { flow: u32 },
+    Foreign { flow: u32, cost: u64 },
+    Exchange,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let flow = || 0..FLOWS;
+    prop_oneof![
+        12 => (flow(), 0u8..8, 0u64..1 << 34, 1u64..1 << 20, 0u64..1 << 18)
+            .prop_map(|(flow, op, offset, len, foreign)| {
+                let foreign = if op % 2 == 0 { foreign } else { 0 };
+                Call::Submit { flow, op, offset, len, foreign }
+            }),
+        8 => (any::<usize>(), proptest::bool::weighted(0.1))
+            .prop_map(|(nth, failed)| Call::Complete { nth, failed }),
+        4 => (0u64..20_000).prop_map(|us| Call::Sleep { us }),
+        1 => any::<usize>().prop_map(|nth| Call::Cancel { nth }),
+        1 => (any::<usize>(), 1u64..1 << 21).prop_map(|(nth, cost)| Call::Adjust { nth, cost }),
+        1 => (flow(), any::<u8>(), any::<u8>()).prop_map(|(flow, terms, size)| Call::SetFlow { flow, terms, size }),
+        1 => (flow(), 0u64..1 << 24).prop_map(|(flow, cost)| Call::Foreign { flow, cost }),
+        1 => prop_oneof![
+            2 => flow().prop_map(|flow| Call::RemoveFlow { flow }),
+            1 => Just(Call::Exchange),
+        ],
+    ]
+}
+
+/// A contract of terms that `entry` keeps, chosen by the bits of `terms`.
+fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) -> Contract {
+    let mut contract = Contract::best_effort();
+    let small = u64::from(size % 4) + 1;
+    let rate = |n: u64| match unit {
+        CostUnit::Requests => Rate::requests(40 * n),
+        CostUnit::Bytes => Rate::bytes(4_000_000 * n),
+        CostUnit::DiskTime => Rate::disk_time(60_000_000 * n),
+    };
+    for (_, term) in entry.keeps.iter().enumerate().filter(|(i, _)| terms & (1 << i) != 0) {
+        match term {
+            Term::Weight => contract.weight = Some(1 + u32::from(size)),
+            Term::Rate => contract.rate = Some(rate(small)),
+            Term::Limit if limits => contract.limit = Some(rate(small + 1)),
+            Term::Limit => {}
+            Term::Burst => contract.burst = Some(Cost::new(100_000 * small)),
+            Term::Latency => {
+                let bound = Duration::from_millis(20 * small);
+                contract.latency = Some(Latency { bound, percentile: 950_000 });
+            }
+            Term::Share => {
+                let kind = match size % 3 {
+                    0 => DiskTimeKind::RentADisk,
+                    1 => DiskTimeKind::LatencyConscious,
+                    _ => DiskTimeKind::ThroughputConscious { throughput: rate(1), tolerance: 100_000 },
+                };
+                contract.disk_time = Some(DiskTime { share: 50_000 * small as u32, kind });
+                let bound = Duration::from_millis(200);
+                contract.latency.get_or_insert(Latency { bound, percentile: 950_000 });
+            }
+            Term::MinShare => contract.min_share = Some(10_000 * small as u32),
+        }
+    }
+    contract
+}
+
+fn gate(entry: &Entry) -> Gate {
+    Gate::new(build(entry.name, Params::new(entry.name)).unwrap_or_else(|e| panic!("{}: {e}", entry.name)))
+}
+
+/// What a run did, to compare two of them.
+#[derive(Clone, PartialEq, Debug)]
+enum Event {
+    Dispatched(Instant, RequestId),
+    Waited(Instant, Option<Instant>),
+    GivenBack(RequestId),
+}
+
+struct Run<'a> {
+    entry: &'a Entry,
+    gate: Gate,
+    limits: bool,
+    now: Instant,
+    ids: Pending<()>,
+    /// Waiting, in the order they came.
+    waiting: Vec<Request>,
+    in_flight: Vec<RequestId>,
+    set: [bool; FLOWS as usize],
+    events: Vec<Event>,
+}
+
+impl<'a> Run<'a> {
+    fn new(entry: &'a Entry, limits: bool) -> Self {
+        let mut run = Run {
+            entry,
+            gate: gate(entry),
+            limits,
+            now: Instant::ZERO,
+            ids: Pending::new(),
+            waiting: Vec::new(),
+            in_flight: Vec::new(),
+            set: [false; FLOWS as usize],
+            events: Vec::new(),
+        };
+        for flow in 0..FLOWS - 1 {
+            run.set_flow(flow, 0, 0); // the last one is added by a random call, or never
+        }
+        run
+    }
+
+    fn set_flow(&mut self, flow: u32, terms: u8, size: u8) {
+        let wanted = contract(self.entry, self.gate.cost_unit(), terms, size, self.limits);
+        let mut taken = self.gate.set_flow(FlowId(flow), &wanted, self.now).is_ok();
+        if !taken && !self.set[flow as usize] {
+            // Refused for its numbers, perhaps; everybody takes best effort.
+            self.gate.set_flow(FlowId(flow), &Contract::best_effort(), self.now).expect("best effort");
+            taken = true;
+        }
+        self.set[flow as usize] |= taken;
+    }
+
+    fn apply(&mut self, call: &Call) -> Result<(), TestCaseError> {
+        match *call {
+            Call::Submit { flow, op, offset, len, foreign } if self.set[flow as usize] => {
+                let op = [
+                    Op::Read,
+                    Op::Read,
+                    Op::Read,
+                    Op::Write,
+                    Op::Write,
+                    Op::Flush,
+                    Op::Trim,
+                    Op::WriteZeroes,
+                ][usize::from(op)];
+                let id = self.ids.insert(());
+                let request = Request::new(id, FlowId(flow), op, offset, len, self.now);
+                let request = Request { foreign: Cost::new(foreign), ..request };
+                self.gate.submit(request, self.now).expect("far fewer than may be pending");
+                self.waiting.push(request);
+            }
+            Call::Cancel { nth } if !self.waiting.is_empty() => {
+                let request = self.waiting.remove(nth % self.waiting.len());
+                let given = self.gate.cancel(request.id, self.now);
+                prop_assert_eq!(given.map(|r| r.id), Some(request.id), "cancelled");
+                prop_assert!(self.gate.cancel(request.id, self.now).is_none(), "cancelled twice");
+                self.over(request.id);
+            }
+            Call::Complete { nth, failed } if !self.in_flight.is_empty() => self.complete(nth, failed),
+            Call::Adjust { nth, cost } if !self.in_flight.is_empty() => {
+                let id = self.in_flight[nth % self.in_flight.len()];
+                self.gate.adjust(id, Cost::new(cost), self.now);
+            }
+            Call::Sleep { us } => self.now += Duration::from_micros(us),
+            Call::SetFlow { flow, terms, size } => self.set_flow(flow, terms, size),
+            Call::RemoveFlow { flow } => self.remove_flow(FlowId(flow))?,
+            Call::Foreign { flow, cost } if self.set[flow as usize] => {
+                self.gate.foreign(FlowId(flow), Cost::new(cost), self.now);
+            }
+            Call::Exchange => {
+                let parts =
+                    build(self.entry.name, Params::new(self.entry.name)).expect("it was built before");
+                self.gate.exchange(parts, self.now).map_err(|(flow, refused)| {
+                    TestCaseError::fail(format!("an equal scheduler refused {flow:?}: {refused}"))
+                })?;
+            }
+            _ => {}
+        }
+        self.dispatch()
+    }
+
+    fn over(&mut self, id: RequestId) {
+        self.ids.remove(id).expect("a request is over once");
+        self.events.push(Event::GivenBack(id));
+    }
+
+    fn complete(&mut self, nth: usize, failed: bool) {
+        let id = self.in_flight.remove(nth % self.in_flight.len());
+        self.now += Duration::from_nanos(1);
+        let served = self.gate.complete(id, failed, self.now);
+        assert_eq!(served.request.id, id);
+        self.ids.remove(id).expect("a request is over once");
+    }
+
+    fn remove_flow(&mut self, flow: FlowId) -> Result<(), TestCaseError> {
+        let mut orphans = Vec::new();
+        self.gate.remove_flow(flow, self.now, &mut orphans);
+        let mut given: Vec<_> = orphans.iter().map(|r| r.id).collect();
+        let mut expected: Vec<_> = self.waiting.iter().filter(|r| r.flow == flow).map(|r| r.id).collect();
+        given.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(&given, &expected, "orphans of {:?}", flow);
+        self.waiting.retain(|r| r.flow != flow);
+        self.set[flow.index()] = false;
+        given.into_iter().for_each(|id| self.over(id));
+        Ok(())
+    }
+
+    /// Dispatches all that may go.
+    fn dispatch(&mut self) -> Result<(), TestCaseError> {
+        let name = self.entry.name;
+        prop_assert_eq!(self.gate.queued(), self.waiting.len(), "{} lost count", name);
+        loop {
+            match self.gate.next(self.now) {
+                Dispatch::Ready(request) => {
+                    let at = self.waiting.iter().position(|r| r.id == request.id);
+                    let Some(at) = at else {
+                        return Err(TestCaseError::fail(format!("{name}: {:?} did not wait", request.id)));
+                    };
+                    let first = self.waiting.iter().position(|r| r.flow == request.flow);
+                    prop_assert!(
+                        self.entry.order == Order::Position || first == Some(at),
+                        "{name}: not its flow's first"
+                    );
+                    self.waiting.remove(at);
+                    self.in_flight.push(request.id);
+                    self.events.push(Event::Dispatched(self.now, request.id));
+                }
+                Dispatch::Wait { until, .. } => {
+                    self.events.push(Event::Waited(self.now, until));
+                    prop_assert!(!self.waiting.is_empty(), "{name} waits with nothing waiting");
+                    let room = self.gate.in_flight() < self.gate.depth();
+                    let may_wait = self.limits || !self.entry.work_conserving || !room;
+                    prop_assert!(may_wait, "{name} claims to be work conserving, and waits");
+                    return Ok(());
+                }
+                Dispatch::Idle => {
+                    prop_assert!(self.waiting.is_empty(), "{name} is idle with a backlog");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Completes and waits until nothing is left; every wait must lead somewhere.
+    fn finish(&mut self) -> Result<(), TestCaseError> {
+        let mut waits = 0;
+        while !(self.waiting.is_empty() && self.in_flight.is_empty()) {
+            let before = self.waiting.len();
+            self.dispatch()?;
+            if self.in_flight.is_empty() && !self.waiting.is_empty() {
+                let until = self.gate.wake_at();
+                let Some(until) = until.filter(|&t| t > self.now) else {
+                    return Err(TestCaseError::fail(format!("{} waits for {until:?}", self.entry.name)));
+                };
+                self.now = until;
+            } else if !self.in_flight.is_empty() {
+                self.now += Duration::from_micros(100);
+                self.complete(0, false);
+            }
+            waits = if self.waiting.len() < before { 0 } else { waits + 1 };
+            prop_assert!(waits < 1000, "{}: no progress", self.entry.name);
+        }
+        prop_assert_eq!(self.gate.in_flight(), 0);
+        prop_assert_eq!(self.gate.next(self.now), Dispatch::Idle);
+        prop_assert!(self.ids.is_empty(), "each request was over once");
+        Ok(())
+    }
+}
+
+fn play(entry: &Entry, limits: bool, calls: &[Call]) -> Result<Vec<Event>, TestCaseError> {
+    let mut run = Run::new(entry, limits);
+    for call in calls {
+        run.apply(call)?;
+    }
+    run.finish()?;
+    Ok(run.events)
+}
+
+fn for_each_scheduler(limits: bool) {
+    for entry in SCHEDULERS {
+        let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
+        let calls = proptest::collection::vec(call(), 1..250);
+        let result = TestRunner::new(config).run(&calls, |calls| {
+            let first = play(entry, limits, &calls)?;
+            prop_assert_eq!(first, play(entry, limits, &calls)?, "{}: equal runs differ", entry.name);
+            Ok(())
+        });
+        result.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+    }
+}
+
+#[test]
+fn every_request_leaves_once_in_order_and_equal_runs_are_equal() {
+    for_each_scheduler(true);
+}
+
+#[test]
+fn work_is_conserved_where_claimed() {
+    for_each_scheduler(false);
+}
+
+/// Four flows flood the gate, completing one request keeps it full; the fifth has one request at a time. Each of
+/// its requests leaves before the flood has had 2000.
+#[test]
+fn nobody_starves() {
+    for entry in SCHEDULERS {
+        for (terms, size) in [(0, 0), (1, 3), (0xff, 2)] {
+            let mut run = Run::new(entry, false);
+            run.set_flow(FLOWS - 1, 0, 0);
+            (0..FLOWS - 1).for_each(|flow| run.set_flow(flow, terms, size));
+            let submit = |run: &mut Run<'_>, flow: u32, n: u64| {
+                let (offset, len) = (n * 7_919 * 4096 % (1 << 33), 4096);
+                run.apply(&Call::Submit { flow, op: 0, offset, len, foreign: 0 }).unwrap();
+            };
+            let (mut served, mut since) = (0, 0);
+            submit(&mut run, FLOWS - 1, 1);
+            for n in 0..8_000 {
+                while run.waiting.len() < 40 {
+                    submit(&mut run, (n % u64::from(FLOWS - 1)) as u32, n);
+                }
+                if run.in_flight.is_empty() {
+                    run.now =
+                        run.gate.wake_at().expect("it says when").max(run.now + Duration::from_nanos(1));
+                    run.dispatch().unwrap();
+                    continue;
+                }
+                run.now += Duration::from_millis(1);
+                run.complete(0, false);
+                run.dispatch().unwrap();
+                since += 1;
+                if !run.waiting.iter().any(|r| r.flow == FlowId(FLOWS - 1)) {
+                    submit(&mut run, FLOWS - 1, n);
+                    (served, since) = (served + 1, 0);
+                }
+                assert!(since < 2_000, "{}: a flow starves behind others with terms {terms:#x}", entry.name);
+            }
+            assert!(served > 0);
+        }
+    }
+}
