@@ -1,0 +1,326 @@
+//! What is known of one drive, read from a `henge-disk-facts/1` file and checked.
+//!
+//! Times in the file are milliseconds, sizes are sectors. Keys that the model has no use for (descriptions,
+//! statistics) are not read. A file that contradicts itself is refused, naming the key.
+
+use super::reader::{FactsError, Read, Reader, from_ms};
+use super::zones::{self, Geometry};
+use henge_core::Duration;
+use serde_json::Value;
+
+/// The schema that files name.
+pub const SCHEMA: &str = "henge-disk-facts/1";
+
+/// Everything the model needs to know of a drive.
+#[derive(Clone, Debug)]
+pub struct DiskFacts {
+    /// Name of the model.
+    pub model: String,
+    /// What it is.
+    pub description: String,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Where each sector lies.
+    pub geometry: Geometry,
+    /// Arm and spindle.
+    pub mechanics: Mechanics,
+    /// Time of one sector on the host bus.
+    pub bus_sector: Duration,
+    /// The controller's time.
+    pub overheads: Overheads,
+    /// The buffer.
+    pub cache: Cache,
+    /// The drive's own queue.
+    pub queue: Queue,
+    /// Known answers, to hold the model against.
+    pub vectors: Vectors,
+}
+
+/// Arm and spindle.
+#[derive(Clone, Debug)]
+pub struct Mechanics {
+    /// Revolutions a minute.
+    pub rpm: f64,
+    /// Measured (distance in cylinders, time).
+    pub seek: Vec<(u32, Duration)>,
+    /// Changing the surface on the same cylinder.
+    pub head_switch: Duration,
+    /// Before a write, on top of seek or switch.
+    pub write_settle: Duration,
+    /// Added to a seek that a write follows.
+    pub write_seek_extra: Duration,
+}
+
+/// Controller time of a command, by what it is and what came before it.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)] // The names say it all, and are those of the file.
+pub struct Overheads {
+    pub per_request: Duration,
+    pub read_hit_after_read: Duration,
+    pub read_hit_after_write: Duration,
+    pub read_miss_after_read: Duration,
+    pub read_miss_after_write: Duration,
+    pub write_hit_after_read: Duration,
+    pub write_hit_after_write: Duration,
+    pub write_miss_after_read: Duration,
+    pub write_miss_after_write: Duration,
+    pub read_completion: Duration,
+    pub write_completion: Duration,
+}
+
+/// How far the drive reads on after a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prefetch {
+    /// Not at all.
+    None,
+    /// To the end of the track.
+    Track,
+    /// To the end of the cylinder.
+    Cylinder,
+    /// Until the segment is full.
+    Segment,
+    /// One track further, when the stream is sequential.
+    TrackAhead,
+}
+
+/// The drive's buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Cache {
+    /// Whether there is one that remembers.
+    pub enabled: bool,
+    /// How many segments.
+    pub segments: u32,
+    /// How many of them may hold written data.
+    pub write_segments: u32,
+    /// Sectors of each.
+    pub segment_sectors: u32,
+    /// Read-ahead.
+    pub prefetch: Prefetch,
+    /// Read-ahead reaches at least so far behind a request.
+    pub min_read_ahead: u32,
+    /// And at most so far.
+    pub max_read_ahead: u32,
+    /// Read-ahead may take the place of sectors that the host has got.
+    pub overwrite_returned: bool,
+    /// Stopped read-ahead goes on when a read hits completely.
+    pub restart_on_hit: bool,
+    /// When a write is acknowledged: 0 on the medium, 1 in the buffer if it appends, 2 in the buffer.
+    pub fast_write: u8,
+    /// A write that appends to one that waits for the medium joins it.
+    pub combine_writes: bool,
+    /// A read may start with whichever of its sectors comes by first.
+    pub zero_latency_read: bool,
+    /// The same for writes.
+    pub zero_latency_write: bool,
+    /// Reads find written data in the buffer.
+    pub hits_on_writes: bool,
+    /// Write data is fetched from the host while the arm still moves.
+    pub write_prebuffering: bool,
+    /// A read may wait for read-ahead that is about to fetch its first sectors.
+    pub almost_hits: bool,
+}
+
+/// The drive's own queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    /// Commands it accepts at once.
+    pub length: u32,
+    /// How it orders them (1 is first come, first served).
+    pub policy: u32,
+}
+
+/// Known answers.
+#[derive(Clone, Debug, Default)]
+pub struct Vectors {
+    /// Where given blocks lie.
+    pub lbn: Vec<LbnVector>,
+    /// (distance, time) of given seeks.
+    pub seek: Vec<(u32, Duration)>,
+}
+
+/// Where one block lies.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LbnVector {
+    /// The block.
+    pub lbn: u64,
+    /// Its cylinder.
+    pub cylinder: u32,
+    /// Its surface.
+    pub head: u32,
+    /// Its place on the track.
+    pub sector: u32,
+    /// Sectors of that track.
+    pub per_track: u32,
+    /// Where it starts, in revolutions.
+    pub angle: f64,
+}
+
+impl DiskFacts {
+    /// Reads and checks the text of a facts file.
+    pub fn parse(text: &str) -> Result<DiskFacts, FactsError> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| FactsError::new("", format!("not JSON: {e}")))?;
+        let root = Reader::root(&value);
+        let schema = root.text("schema")?;
+        if schema != SCHEMA {
+            return root.wrong("schema", format!("is \"{schema}\"; this reads \"{SCHEMA}\""));
+        }
+        let geometry = zones::read(&root.object("geometry")?)?;
+        let mechanics = mechanics(&root.object("mechanics")?, geometry.cylinders())?;
+        let facts = DiskFacts {
+            model: root.text("model")?,
+            description: root.text_or("description", ""),
+            source: root.text_or("source", ""),
+            bus_sector: root.object("bus")?.ms("sector_transfer_ms")?,
+            overheads: overheads(&root.object("overheads_ms")?)?,
+            cache: cache(&root.object("cache")?)?,
+            queue: queue(&root)?,
+            vectors: vectors(&root)?,
+            geometry,
+            mechanics,
+        };
+        Ok(facts)
+    }
+}
+
+fn mechanics(r: &Reader<'_>, cylinders: u32) -> Read<Mechanics> {
+    let rpm = r.number("rpm")?;
+    if !(60.0..=100_000.0).contains(&rpm) {
+        return r.wrong("rpm", format!("is {rpm}, not from 60 to 100000"));
+    }
+    let revolution = r.number_or("revolution_ms", 60e3 / rpm)?;
+    if (revolution * rpm / 60e3 - 1.0).abs() > 1e-3 {
+        return r.wrong("revolution_ms", format!("is {revolution}, but {rpm} rpm make {} ms", 60e3 / rpm));
+    }
+    Ok(Mechanics {
+        rpm,
+        seek: seek_points(r, cylinders)?,
+        head_switch: r.ms("head_switch_ms")?,
+        write_settle: r.ms("write_settle_ms")?,
+        write_seek_extra: r.ms("write_seek_extra_ms")?,
+    })
+}
+
+/// A measured curve is noisy: a point may lie a little below the highest before it, no more.
+const SEEK_FALL: f64 = 0.05;
+
+fn seek_points(r: &Reader<'_>, cylinders: u32) -> Read<Vec<(u32, Duration)>> {
+    const KEY: &str = "seek_curve_distance_cyl_time_ms";
+    let mut points: Vec<(u32, Duration)> = Vec::new();
+    let mut highest = 0.0f64;
+    for (i, item) in r.array(KEY)?.iter().enumerate() {
+        let at = format!("{KEY}[{i}]");
+        let pair = item.as_array().filter(|p| p.len() == 2);
+        let Some((Some(d), Some(ms))) = pair.map(|p| (p[0].as_f64(), p[1].as_f64())) else {
+            return r.wrong(&at, "is not [distance, time]");
+        };
+        if d < 0.0 || d.fract() != 0.0 || d >= f64::from(cylinders.max(1)) || !(0.0..60_000.0).contains(&ms) {
+            return r.wrong(&at, format!("[{d}, {ms}] is not a seek on {cylinders} cylinders"));
+        }
+        if d == 0.0 {
+            continue;
+        }
+        if points.last().is_some_and(|(before, _)| f64::from(*before) >= d) {
+            return r.wrong(&at, format!("distance {d} does not rise"));
+        }
+        if ms < highest * (1.0 - SEEK_FALL) {
+            let what =
+                format!("{ms} ms over {d} cylinders, but a shorter seek takes {highest} ms: seek times fall");
+            return r.wrong(&at, what);
+        }
+        highest = highest.max(ms);
+        points.push((d as u32, from_ms(ms)));
+    }
+    if points.is_empty() { r.wrong(KEY, "has no points") } else { Ok(points) }
+}
+
+fn overheads(r: &Reader<'_>) -> Read<Overheads> {
+    Ok(Overheads {
+        per_request: r.ms("per_request")?,
+        read_hit_after_read: r.ms("read_hit_after_read")?,
+        read_hit_after_write: r.ms("read_hit_after_write")?,
+        read_miss_after_read: r.ms("read_miss_after_read")?,
+        read_miss_after_write: r.ms("read_miss_after_write")?,
+        write_hit_after_read: r.ms("write_hit_after_read")?,
+        write_hit_after_write: r.ms("write_hit_after_write")?,
+        write_miss_after_read: r.ms("write_miss_after_read")?,
+        write_miss_after_write: r.ms("write_miss_after_write")?,
+        read_completion: r.ms("read_completion")?,
+        write_completion: r.ms("write_completion")?,
+    })
+}
+
+fn cache(r: &Reader<'_>) -> Read<Cache> {
+    let small = |key| r.integer(key, 1, 1 << 20).map(|n| n as u32);
+    let length = |key| r.integer_or(key, 0, 1 << 24, 0).map(|n| n as u32);
+    let segments = small("segments")?;
+    let write_segments = r.integer_or("max_write_segments", 0, 1 << 20, u64::from(segments))? as u32;
+    if write_segments > segments {
+        return r
+            .wrong("max_write_segments", format!("is {write_segments}, but there are {segments} segments"));
+    }
+    let prefetch = match r.integer_or("prefetch_mode", 0, 4, 0)? {
+        0 => Prefetch::None,
+        1 => Prefetch::Track,
+        2 => Prefetch::Cylinder,
+        3 => Prefetch::Segment,
+        _ => Prefetch::TrackAhead,
+    };
+    Ok(Cache {
+        enabled: r.flag("enabled")?,
+        segments,
+        write_segments,
+        segment_sectors: small("segment_sectors")?,
+        prefetch,
+        min_read_ahead: length("min_read_ahead_sectors")?,
+        max_read_ahead: length("max_read_ahead_sectors")?,
+        overwrite_returned: r.flag("read_ahead_may_overwrite_returned_data")?,
+        restart_on_hit: r.flag("read_ahead_on_idle_full_hit")?,
+        fast_write: r.integer_or("fast_write_level", 0, 2, 0)? as u8,
+        combine_writes: r.flag("combine_sequential_writes")?,
+        zero_latency_read: r.flag("zero_latency_read")?,
+        zero_latency_write: r.flag("zero_latency_write")?,
+        hits_on_writes: r.flag("read_hits_on_write_data")?,
+        write_prebuffering: r.flag("write_prebuffering")?,
+        almost_hits: r.flag("almost_read_hits")?,
+    })
+}
+
+fn queue(root: &Reader<'_>) -> Read<Queue> {
+    if root.get("queue").is_none() {
+        return Ok(Queue { length: 1, policy: 1 });
+    }
+    let r = root.object("queue")?;
+    Ok(Queue {
+        length: r.integer_or("max_queue_length", 1, 1 << 16, 1)? as u32,
+        policy: r.integer_or("on_board_policy", 0, 1000, 1)? as u32,
+    })
+}
+
+fn vectors(root: &Reader<'_>) -> Read<Vectors> {
+    let mut vectors = Vectors::default();
+    if root.get("test_vectors").is_none() {
+        return Ok(vectors);
+    }
+    let r = root.object("test_vectors")?;
+    let rows = |key: &str, width: usize| -> Read<Vec<Vec<f64>>> {
+        if r.get(key).is_none() {
+            return Ok(Vec::new());
+        }
+        let row = |(i, item): (usize, &Value)| {
+            let numbers: Option<Vec<f64>> =
+                item.as_array().and_then(|a| a.iter().map(Value::as_f64).collect());
+            match numbers.filter(|n| n.len() == width) {
+                Some(numbers) => Ok(numbers),
+                None => r.wrong(&format!("{key}[{i}]"), format!("is not a list of {width} numbers")),
+            }
+        };
+        r.array(key)?.iter().enumerate().map(row).collect()
+    };
+    for v in rows("lbn", 6)? {
+        let [cylinder, head, sector, per_track] = [v[1] as u32, v[2] as u32, v[3] as u32, v[4] as u32];
+        vectors.lbn.push(LbnVector { lbn: v[0] as u64, cylinder, head, sector, per_track, angle: v[5] });
+    }
+    vectors.seek = rows("seek", 2)?.iter().map(|v| (v[0] as u32, from_ms(v[1]))).collect();
+    Ok(vectors)
+}
