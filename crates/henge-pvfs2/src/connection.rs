@@ -1,0 +1,381 @@
+//! One client connection and its twin to the server, watched from both ends.
+//!
+//! The driver shows the unread bytes of a direction; [`Connection`] says how many of them may go on and
+//! what they mean. I/O requests are the only messages it asks to hold. Everything else passes at once, past those
+//! held: responses, bulk data of requests let through earlier, requests between servers, and what is not understood.
+//!
+//! ```text
+//!   from_client → Hold   the driver takes the message out and queues it; release() when it goes to the server
+//!   from_client → Pass   forward so many bytes
+//!   from_server → Pass   forward so many bytes; News says what was learnt: true cost, data moved, over
+//! ```
+//!
+//! Per tag (the server matches by connection and tag): a write is request, response, data, completion; a read is
+//! request, response, data, and *no* end mark, so it is over when the bytes of this server have passed; a small one
+//! is over with its response. An error response ends either.
+
+use crate::capability::{Capability, Credential};
+use crate::frame::{HEADER_LEN, Header, Mode};
+use crate::message::{Direction, IoRequest, Op, Request, RequestBody, Response, ServerLimits};
+use crate::wire::Reader;
+use std::collections::BTreeMap;
+
+/// I/O requests a connection may have under way before further ones pass unscheduled.
+const IO_MAX: usize = 4096;
+/// GETATTR and GETCONFIG requests that are remembered until their response.
+const ASKED_MAX: usize = 1024;
+/// Of a GETATTR response, so much is looked at; a capability of a thousand handles fits.
+const GETATTR_HEAD: u64 = 16 << 10;
+/// A configuration is at most 64 KiB; beyond this it passes unread.
+const GETCONFIG_MAX: u64 = 128 << 10;
+/// Where a GETATTR response has its capability, if it has one.
+const GETATTR_CAPABILITY: usize = 64;
+
+/// What the bytes shown to the connection mean.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// They pass.
+    Pass,
+    /// A whole I/O request: take it out, queue it, and [`release`](Connection::release) it later.
+    Hold {
+        /// Ties its response and data to it.
+        tag: i64,
+        /// What it asks for, and for whom.
+        request: Box<Request>,
+    },
+    /// At least so many bytes must be seen together before anything can be said.
+    NeedMore(usize),
+    /// This is no PVFS2, or the stream went astray: everything passes from now on, unscheduled.
+    Opaque,
+}
+
+/// What was learnt from what the server answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// An I/O request was accepted; `bytes` will move here, where that can be known.
+    Accepted {
+        /// Of the request.
+        tag: i64,
+        /// The true cost.
+        bytes: Option<u64>,
+    },
+    /// An I/O request is over.
+    Over {
+        /// Of the request.
+        tag: i64,
+        /// Bytes that moved; `Err` holds the negative PVFS error.
+        result: Result<u64, i32>,
+    },
+    /// A user was given this capability: I/O requests that carry it are theirs, unless another user got the same.
+    Identity {
+        /// What was given.
+        capability: Box<Capability>,
+        /// To whom.
+        credential: Credential,
+    },
+    /// The server stated its time limits.
+    Limits(ServerLimits),
+}
+
+/// How many bytes may go on, and what they mean.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step<T> {
+    /// So many of the bytes shown may go to the other side (for `Hold`: are the message).
+    pub len: usize,
+    /// What they mean.
+    pub what: T,
+}
+
+/// Where an I/O request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoState {
+    /// With the proxy.
+    Held,
+    /// At the server, not yet answered.
+    Released,
+    /// Answered; data moves.
+    Moving {
+        /// Bytes that passed.
+        moved: u64,
+        /// Bytes to pass, where that is known.
+        expected: Option<u64>,
+    },
+}
+
+/// What passed without being understood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionStats {
+    /// Requests that could not be decoded.
+    pub malformed: u64,
+    /// I/O requests beyond the number that is followed.
+    pub unfollowed: u64,
+    /// I/O requests of servers, never held.
+    pub between_servers: u64,
+    /// I/O requests held.
+    pub io_requests: u64,
+}
+
+#[derive(Default, Debug)]
+struct Passing {
+    left: u64,
+    /// The I/O whose data this is.
+    data_of: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Io {
+    request: Box<IoRequest>,
+    state: IoState,
+}
+
+#[derive(Debug)]
+enum Asked {
+    GetAttr(Credential),
+    GetConfig,
+}
+
+/// One client connection.
+#[derive(Default, Debug)]
+pub struct Connection {
+    from_client: Passing,
+    from_server: Passing,
+    ios: BTreeMap<i64, Io>,
+    asked: BTreeMap<i64, Asked>,
+    opaque: bool,
+    stats: ConnectionStats,
+}
+
+impl Connection {
+    /// A fresh one: nothing is exchanged before the first header.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What passed without being understood.
+    pub fn stats(&self) -> ConnectionStats {
+        self.stats
+    }
+    /// Whether everything passes.
+    pub fn is_opaque(&self) -> bool {
+        self.opaque
+    }
+    /// Where the I/O request of `tag` is; `None` when it is over or unknown.
+    pub fn io_state(&self, tag: i64) -> Option<IoState> {
+        self.ios.get(&tag).map(|io| io.state)
+    }
+    /// I/O requests that are not over.
+    pub fn under_way(&self) -> usize {
+        self.ios.len()
+    }
+
+    /// A held request goes to the server now.
+    ///
+    /// # Panics
+    /// When it is not held: releasing twice would duplicate a message.
+    pub fn release(&mut self, tag: i64) {
+        let io = self.ios.get_mut(&tag).expect("a held request is known");
+        assert_eq!(io.state, IoState::Held, "released twice");
+        io.state = IoState::Released;
+    }
+
+    /// A held request was dropped (its client gave up), or one whose answer will never come is forgotten.
+    pub fn forget(&mut self, tag: i64) {
+        self.ios.remove(&tag);
+    }
+
+    /// Looks at the unread bytes from the client.
+    pub fn from_client(&mut self, input: &[u8]) -> Step<Event> {
+        if let Some(len) = self.go_on(input, Way::FromClient) {
+            return Step { len, what: Event::Pass };
+        }
+        let Some(header) = self.header(input) else {
+            return self.no_header(input);
+        };
+        if header.mode != Mode::Unexpected {
+            let data_of = self.ios.contains_key(&header.tag).then_some(header.tag);
+            self.from_client = Passing { left: header.size, data_of };
+            let len = HEADER_LEN + self.go_on(&input[HEADER_LEN..], Way::FromClient).unwrap_or(0);
+            return Step { len, what: Event::Pass };
+        }
+        let len = HEADER_LEN + header.size as usize;
+        if input.len() < len {
+            return Step { len: 0, what: Event::NeedMore(len) };
+        }
+        Step { len, what: self.request(header.tag, &input[HEADER_LEN..len]) }
+    }
+
+    fn request(&mut self, tag: i64, payload: &[u8]) -> Event {
+        let Ok(request) = Request::parse(payload) else {
+            self.stats.malformed += 1;
+            return Event::Pass;
+        };
+        match &request.body {
+            RequestBody::Io(_) if request.is_between_servers() => {
+                self.stats.between_servers += 1;
+                Event::Pass
+            }
+            RequestBody::Io(_) if self.ios.len() >= IO_MAX || self.ios.contains_key(&tag) => {
+                self.stats.unfollowed += 1;
+                Event::Pass
+            }
+            RequestBody::Io(io) => {
+                self.stats.io_requests += 1;
+                self.ios.insert(tag, Io { request: io.clone(), state: IoState::Held });
+                Event::Hold { tag, request: Box::new(request) }
+            }
+            RequestBody::GetAttr { credential, .. } => {
+                self.ask(tag, Asked::GetAttr(*credential));
+                Event::Pass
+            }
+            RequestBody::Other => {
+                if request.op == Op::GetConfig {
+                    self.ask(tag, Asked::GetConfig);
+                }
+                Event::Pass
+            }
+        }
+    }
+
+    fn ask(&mut self, tag: i64, asked: Asked) {
+        if self.asked.len() >= ASKED_MAX {
+            self.asked.pop_first();
+        }
+        self.asked.insert(tag, asked);
+    }
+
+    /// Looks at the unread bytes from the server. Nothing from there is ever held.
+    pub fn from_server(&mut self, input: &[u8]) -> (Step<Event>, Option<News>) {
+        if let Some(len) = self.go_on(input, Way::FromServer) {
+            let news = self.from_server.data_of.and_then(|tag| self.over_if_all_moved(tag));
+            return (Step { len, what: Event::Pass }, news);
+        }
+        let Some(header) = self.header(input) else {
+            return (self.no_header(input), None);
+        };
+        let look = self.look_at(&header);
+        let needed = HEADER_LEN + look as usize;
+        if input.len() < needed {
+            return (Step { len: 0, what: Event::NeedMore(needed) }, None);
+        }
+        let moving = matches!(
+            self.ios.get(&header.tag),
+            Some(Io { request, state: IoState::Moving { .. } }) if request.direction == Direction::Read
+        );
+        let mut news = None;
+        if !moving {
+            news = self.answer(&header, &input[HEADER_LEN..needed]);
+        }
+        self.from_server = Passing { left: header.size, data_of: moving.then_some(header.tag) };
+        let len = HEADER_LEN + self.go_on(&input[HEADER_LEN..], Way::FromServer).unwrap_or(0);
+        if moving {
+            news = self.over_if_all_moved(header.tag);
+        }
+        (Step { len, what: Event::Pass }, news)
+    }
+
+    /// How many bytes of a message from the server must be seen.
+    fn look_at(&self, header: &Header) -> u64 {
+        let most = match (self.ios.get(&header.tag), self.asked.get(&header.tag)) {
+            (Some(Io { request, state: IoState::Moving { .. } }), _)
+                if request.direction == Direction::Read =>
+            {
+                0
+            }
+            (Some(_), _) => Response::HEAD_MAX as u64,
+            (None, Some(Asked::GetAttr(_))) => GETATTR_HEAD,
+            (None, Some(Asked::GetConfig)) if header.size <= GETCONFIG_MAX => header.size,
+            (None, _) => 0,
+        };
+        header.size.min(most)
+    }
+
+    fn answer(&mut self, header: &Header, head: &[u8]) -> Option<News> {
+        let tag = header.tag;
+        if let Some(io) = self.ios.get_mut(&tag) {
+            let news = match Response::parse(head) {
+                Ok(Response::Failed { status, .. }) => News::Over { tag, result: Err(status) },
+                Ok(Response::SmallIo { result_size, .. }) => News::Over { tag, result: Ok(result_size) },
+                Ok(Response::WriteCompletion { total_completed }) => {
+                    News::Over { tag, result: Ok(total_completed) }
+                }
+                Ok(Response::Io { bstream_size }) => {
+                    let size = if io.request.direction == Direction::Read { bstream_size } else { u64::MAX };
+                    let expected = io.request.bytes_here(size);
+                    io.state = IoState::Moving { moved: 0, expected };
+                    let nothing = io.request.direction == Direction::Read && expected.is_none_or(|e| e == 0);
+                    if !nothing {
+                        return Some(News::Accepted { tag, bytes: expected });
+                    }
+                    // Nothing comes, or nobody can tell how much: this response is the last that is sure.
+                    News::Over { tag, result: Ok(0) }
+                }
+                Ok(Response::Other { .. }) | Err(_) => return None,
+            };
+            self.ios.remove(&tag);
+            return Some(news);
+        }
+        match self.asked.remove(&tag)? {
+            Asked::GetConfig => {
+                let payload = head.get(..header.size as usize)?;
+                ServerLimits::from_response(payload).map(News::Limits)
+            }
+            Asked::GetAttr(credential) => {
+                let Ok(Response::Other { op: Op::GetAttr }) = Response::parse(head) else { return None };
+                let mut r = Reader::new(head);
+                r.pad(GETATTR_CAPABILITY).ok()?;
+                let capability = Capability::read(&mut r).ok().filter(|c| c.issuer.starts_with(b"S:"))?;
+                Some(News::Identity { capability: Box::new(capability), credential })
+            }
+        }
+    }
+
+    fn over_if_all_moved(&mut self, tag: i64) -> Option<News> {
+        let io = self.ios.get(&tag)?;
+        let IoState::Moving { moved, expected: Some(expected) } = io.state else { return None };
+        if io.request.direction != Direction::Read || moved < expected {
+            return None;
+        }
+        self.ios.remove(&tag);
+        Some(News::Over { tag, result: Ok(moved) })
+    }
+
+    /// The rest of a message whose header has passed already.
+    fn go_on(&mut self, input: &[u8], way: Way) -> Option<usize> {
+        if self.opaque {
+            return Some(input.len());
+        }
+        let passing = match way {
+            Way::FromClient => &mut self.from_client,
+            Way::FromServer => &mut self.from_server,
+        };
+        if passing.left == 0 {
+            return None;
+        }
+        let len = passing.left.min(input.len() as u64);
+        passing.left -= len;
+        if let Some(io) = passing.data_of.and_then(|tag| self.ios.get_mut(&tag))
+            && let IoState::Moving { moved, .. } = &mut io.state
+        {
+            *moved += len;
+        }
+        Some(len as usize)
+    }
+
+    fn header(&self, input: &[u8]) -> Option<Header> {
+        Header::parse(input.first_chunk::<HEADER_LEN>()?)
+    }
+
+    fn no_header(&mut self, input: &[u8]) -> Step<Event> {
+        if input.len() < HEADER_LEN {
+            return Step { len: 0, what: Event::NeedMore(HEADER_LEN) };
+        }
+        self.opaque = true;
+        Step { len: input.len(), what: Event::Opaque }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    FromClient,
+    FromServer,
+}

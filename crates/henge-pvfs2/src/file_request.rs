@@ -1,0 +1,337 @@
+//! Which bytes of a file an access touches, and which of them live at one server.
+//!
+//! # The problem
+//! One call of a client becomes one request per server, and each carries the size of the *whole* call. What moves at
+//! this server follows from the file request (a tree of strided blocks) and the distribution (how the file is
+//! striped).
+//!
+//! # The rule
+//! A tree entry at base `b` means: `num_blocks` blocks, `stride` apart, from `b + offset` on, each of `num_ereqs`
+//! consecutive elements `ereq`; then the entry `sreq` at the same base. The access is the data bytes
+//! `[file_req_offset, file_req_offset + aggregate_size)` of the type, which tiles with its extent.
+//!
+//! `simple_stripe` cuts at strip borders: strip k belongs to server `k mod ct`, at local offset
+//! `(k div ct)·strip + o mod strip`. The bytes of `[0, o)` at server s are
+//!
+//! ```text
+//!   local(o) = (o div (ct·strip))·strip + clamp(o mod (ct·strip) − s·strip, 0, strip)
+//! ```
+//!
+//! so a contiguous range `[a, b)` has `local(b) − local(a)` bytes there, in constant time. A read gets only what
+//! lies below the data file's present size.
+//!
+//! # Worked example
+//! 200 000 bytes from 0, strips of 65 536, two servers: server 0 holds strips 0 and 2, 131 072 bytes; server 1
+//! holds strip 1 and the rest, 68 928.
+//!
+//! # Price
+//! Contiguous accesses: a few divisions. Strided ones: one step per block, at most [`STEPS_MAX`]; beyond it the answer
+//! is unknown, and callers charge `aggregate_size / server_ct`.
+//!
+//! Source: `src/io/description/pint-request-encode.h`, `src/io/description/dist-simple-stripe.c`.
+
+use crate::wire::{Malformed, Reader, Writer};
+
+/// Most nested entries of a file request (the protocol's own limit).
+const NESTED_MAX: i32 = 100;
+/// Most contiguous pieces that are followed; a hostile request would otherwise cost time without bound.
+const STEPS_MAX: u32 = 65_536;
+/// Deepest nesting that is followed.
+const DEPTH_MAX: u32 = 32;
+
+/// One entry of a file request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    offset: i64,
+    num_ereqs: i32,
+    num_blocks: i32,
+    stride: i64,
+    ub: i64,
+    lb: i64,
+    aggregate_size: i64,
+    num_contig_chunks: i32,
+    depth: i32,
+    num_nested: i32,
+    ereq: i32,
+    sreq: i32,
+}
+
+/// A tree of strided blocks; entry 0 is its root.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileRequest {
+    entries: Vec<Entry>,
+}
+
+impl FileRequest {
+    /// A plain stream of bytes: the access is a contiguous range of the file.
+    pub fn contiguous() -> Self {
+        FileRequest { entries: vec![Entry::BYTE] }
+    }
+
+    /// `blocks` blocks of `len` bytes, one each `stride` bytes.
+    pub fn vector(blocks: i32, len: i32, stride: i64) -> Self {
+        let whole = i64::from(blocks) * i64::from(len);
+        let root = Entry {
+            offset: 0,
+            num_ereqs: len,
+            num_blocks: blocks,
+            stride,
+            ub: i64::from(blocks - 1) * stride + i64::from(len),
+            lb: 0,
+            aggregate_size: whole,
+            num_contig_chunks: blocks,
+            depth: 1,
+            num_nested: 1,
+            ereq: 1,
+            sreq: -1,
+        };
+        FileRequest { entries: vec![root, Entry::BYTE] }
+    }
+
+    /// Whether it is a plain stream of bytes.
+    pub fn is_contiguous(&self) -> bool {
+        let root = &self.entries[0];
+        root.num_blocks == 0 && root.aggregate_size == 1 && root.ub == 1 && root.sreq < 0
+    }
+
+    /// Reads the number of nested entries, the padding, and the entries.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let nested = r.i32("file request entries")?;
+        if !(0..=NESTED_MAX).contains(&nested) {
+            return Err(r.malformed("file request entries"));
+        }
+        r.pad(4)?;
+        let entries = (0..=nested).map(|_| Entry::read(r)).collect::<Result<Vec<_>, _>>()?;
+        let known = |i: i32| i < entries.len() as i32;
+        if entries.iter().any(|e| !known(e.ereq) || !known(e.sreq)) {
+            return Err(r.malformed("file request entry index"));
+        }
+        Ok(FileRequest { entries })
+    }
+
+    pub(crate) fn write(&self, w: &mut Writer) {
+        w.i32(self.entries.len() as i32 - 1).pad(4);
+        self.entries.iter().for_each(|e| e.write(w));
+    }
+
+    /// Calls `piece(offset, len)` for each contiguous piece of the file, in order of the data. `None` if the
+    /// tree is contradictory or too large to follow.
+    pub fn pieces(&self, offset: u64, len: u64, mut piece: impl FnMut(u64, u64)) -> Option<()> {
+        if self.is_contiguous() {
+            piece(offset, len);
+            return Some(());
+        }
+        let root = &self.entries[0];
+        let size = u64::try_from(root.aggregate_size).ok().filter(|s| *s > 0)?;
+        let extent = u64::try_from(root.ub.checked_sub(root.lb)?).ok()?;
+        let mut walk =
+            Walk { tree: &self.entries, skip: offset % size, left: len, steps: 0, piece: &mut piece };
+        let mut base = (offset / size).checked_mul(extent)?;
+        while walk.left > 0 {
+            let before = (walk.skip, walk.left);
+            walk.chain(0, i64::try_from(base).ok()?, 0)?;
+            if (walk.skip, walk.left) == before {
+                return None; // a type without data
+            }
+            base = base.checked_add(extent)?;
+        }
+        Some(())
+    }
+}
+
+struct Walk<'a, F: FnMut(u64, u64)> {
+    tree: &'a [Entry],
+    skip: u64,
+    left: u64,
+    steps: u32,
+    piece: &'a mut F,
+}
+
+impl<F: FnMut(u64, u64)> Walk<'_, F> {
+    fn step(&mut self) -> Option<()> {
+        self.steps += 1;
+        (self.steps <= STEPS_MAX).then_some(())
+    }
+
+    /// `len` bytes of the file from `at` on hold data of the type.
+    fn data(&mut self, at: i64, len: u64) -> Option<()> {
+        let skipped = self.skip.min(len);
+        self.skip -= skipped;
+        let taken = (len - skipped).min(self.left);
+        if taken > 0 {
+            (self.piece)(u64::try_from(at).ok()?.checked_add(skipped)?, taken);
+            self.left -= taken;
+        }
+        Some(())
+    }
+
+    /// The entry `index` at `base`, and those that follow it by `sreq`.
+    fn chain(&mut self, mut index: i32, base: i64, depth: u32) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        while index >= 0 && self.left > 0 {
+            self.step()?;
+            let entry = self.tree[index as usize];
+            for block in 0..i64::from(entry.num_blocks.max(0)) {
+                if self.left == 0 {
+                    break;
+                }
+                self.step()?;
+                let at = base.checked_add(entry.offset)?.checked_add(block.checked_mul(entry.stride)?)?;
+                self.block(&entry, at, depth)?;
+            }
+            if entry.num_blocks == 0 {
+                self.data(base.checked_add(entry.offset)?, u64::try_from(entry.aggregate_size).ok()?)?;
+            }
+            index = entry.sreq;
+        }
+        Some(())
+    }
+
+    /// `num_ereqs` consecutive elements from `at` on.
+    fn block(&mut self, entry: &Entry, at: i64, depth: u32) -> Option<()> {
+        let count = i64::from(entry.num_ereqs);
+        if entry.ereq < 0 {
+            return None;
+        }
+        let element = self.tree[entry.ereq as usize];
+        let extent = element.ub.checked_sub(element.lb)?;
+        if element.sreq < 0 && element.aggregate_size == extent {
+            return self.data(at, u64::try_from(count.checked_mul(extent)?).ok()?); // no holes inside
+        }
+        for i in 0..count {
+            if self.left == 0 {
+                break;
+            }
+            self.chain(entry.ereq, at.checked_add(i.checked_mul(extent)?)?, depth + 1)?;
+        }
+        Some(())
+    }
+}
+
+impl Entry {
+    const BYTE: Entry = Entry {
+        offset: 0,
+        num_ereqs: 1,
+        num_blocks: 0,
+        stride: 1,
+        ub: 1,
+        lb: 0,
+        aggregate_size: 1,
+        num_contig_chunks: 1,
+        depth: 0,
+        num_nested: 0,
+        ereq: -1,
+        sreq: -1,
+    };
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let entry = Entry {
+            offset: r.i64("entry offset")?,
+            num_ereqs: r.i32("entry num_ereqs")?,
+            num_blocks: r.i32("entry num_blocks")?,
+            stride: r.i64("entry stride")?,
+            ub: r.i64("entry ub")?,
+            lb: r.i64("entry lb")?,
+            aggregate_size: r.i64("entry aggregate_size")?,
+            num_contig_chunks: r.i32("entry num_contig_chunks")?,
+            depth: r.i32("entry depth")?,
+            num_nested: r.i32("entry num_nested")?,
+            ereq: -1,
+            sreq: -1,
+        };
+        r.pad(4 + 4 + 4)?; // committed, refcount, padding
+        Ok(Entry { ereq: r.i32("entry ereq")?, sreq: r.i32("entry sreq")?, ..entry })
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.i64(self.offset)
+            .i32(self.num_ereqs)
+            .i32(self.num_blocks)
+            .i64(self.stride)
+            .i64(self.ub)
+            .i64(self.lb);
+        w.i64(self.aggregate_size).i32(self.num_contig_chunks).i32(self.depth).i32(self.num_nested);
+        w.i32(0).i32(1).pad(4).i32(self.ereq).i32(self.sreq);
+    }
+}
+
+/// Strips of equal size, dealt out in turn (`simple_stripe`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SimpleStripe {
+    /// Bytes of a strip.
+    pub strip_size: u64,
+    /// Which server of the file this is.
+    pub server_nr: u32,
+    /// How many servers hold the file.
+    pub server_ct: u32,
+}
+
+impl SimpleStripe {
+    /// How many of the bytes `[0, o)` of the file live here.
+    pub fn local(&self, o: u64) -> u64 {
+        let row = u128::from(self.strip_size) * u128::from(self.server_ct);
+        let (rows, rest) = (u128::from(o) / row, u128::from(o) % row);
+        let before = u128::from(self.server_nr) * u128::from(self.strip_size);
+        let partial = rest.saturating_sub(before).min(u128::from(self.strip_size));
+        (rows * u128::from(self.strip_size) + partial) as u64
+    }
+}
+
+/// How a file is spread over its servers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Distribution {
+    /// Strips dealt out in turn; the default everywhere.
+    SimpleStripe {
+        /// Bytes of a strip.
+        strip_size: u64,
+    },
+    /// The whole file on its first server.
+    Basic,
+    /// One that is not evaluated; callers estimate.
+    Other(Vec<u8>),
+}
+
+impl Distribution {
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let name = r.string("distribution")?;
+        Ok(match name {
+            b"simple_stripe" => {
+                let strip = r.i64("strip_size")?;
+                let strip_size =
+                    u64::try_from(strip).ok().filter(|s| *s > 0).ok_or(r.malformed("strip_size"))?;
+                r.align8()?;
+                Distribution::SimpleStripe { strip_size }
+            }
+            b"basic_dist" => {
+                r.u32("basic_dist parameter")?;
+                r.align8()?;
+                Distribution::Basic
+            }
+            b"varstrip_dist" => {
+                r.string("varstrip_dist parameter")?;
+                r.align8()?;
+                Distribution::Other(name.to_vec())
+            }
+            b"twod_stripe" => {
+                r.u32("twod_stripe groups")?;
+                r.i64("twod_stripe strip_size")?;
+                r.u32("twod_stripe factor")?;
+                r.align8()?;
+                Distribution::Other(name.to_vec())
+            }
+            _ => return Err(r.malformed("distribution name")),
+        })
+    }
+
+    pub(crate) fn write(&self, w: &mut Writer) {
+        match self {
+            Distribution::SimpleStripe { strip_size } => {
+                w.string(b"simple_stripe").i64(*strip_size as i64).align8()
+            }
+            Distribution::Basic => w.string(b"basic_dist").u32(0).align8(),
+            Distribution::Other(_) => unreachable!("only distributions that are evaluated are ever written"),
+        };
+    }
+}

@@ -1,0 +1,393 @@
+//! Requests and responses.
+//!
+//! Source: `src/proto/pvfs2-req-proto.h`, `src/proto/PINT-reqproto-encode.c`. Payload offsets of the I/O body are those of
+//! `struct PVFS_servreq_io` and `struct PVFS_servreq_small_io`.
+
+use crate::capability::{Capability, Credential, Hints};
+use crate::file_request::{Distribution, FileRequest, SimpleStripe};
+use crate::wire::{Malformed, Reader};
+use henge_core::Duration;
+
+/// Wire protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// PVFS2 2.8: user and group id in every request.
+    V6000,
+    /// OrangeFS 2.9 and later: a capability in every request.
+    V7000,
+}
+
+impl Version {
+    /// The generic header's first word.
+    pub const fn number(self) -> i32 {
+        match self {
+            Version::V6000 => 6000,
+            Version::V7000 => 7000,
+        }
+    }
+    fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        // Releases differ in the last three digits only (7000 + minor), and agree on what is read here.
+        let version = match r.i32("protocol version")? {
+            6000..=6999 => Version::V6000,
+            7000..=7999 => Version::V7000,
+            _ => return Err(Malformed { what: "protocol version", at: 0 }),
+        };
+        match r.i32("encoding")? {
+            2 => Ok(version),
+            _ => Err(Malformed { what: "encoding", at: 4 }),
+        }
+    }
+}
+
+/// What a request asks for; those that a proxy looks into have names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// 3: read or write with bulk data.
+    Io,
+    /// 4
+    GetAttr,
+    /// 13: the server's configuration file.
+    GetConfig,
+    /// 14: response only.
+    WriteCompletion,
+    /// 33: read or write with the data inside.
+    SmallIo,
+    /// Any other.
+    Other(i32),
+}
+
+impl Op {
+    /// From its number.
+    pub const fn from_number(n: i32) -> Op {
+        match n {
+            3 => Op::Io,
+            4 => Op::GetAttr,
+            13 => Op::GetConfig,
+            14 => Op::WriteCompletion,
+            33 => Op::SmallIo,
+            n => Op::Other(n),
+        }
+    }
+    /// Its number.
+    pub const fn number(self) -> i32 {
+        match self {
+            Op::Io => 3,
+            Op::GetAttr => 4,
+            Op::GetConfig => 13,
+            Op::WriteCompletion => 14,
+            Op::SmallIo => 33,
+            Op::Other(n) => n,
+        }
+    }
+}
+
+/// Which way the data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the server.
+    Read,
+    /// To the server.
+    Write,
+}
+
+/// A read or write of a file's part on this server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IoRequest {
+    /// Whether the data is inside the request or its response.
+    pub small: bool,
+    /// Which way.
+    pub direction: Direction,
+    /// The data file on this server.
+    pub handle: u64,
+    /// The file system.
+    pub fs_id: i32,
+    /// Which server of the file this is.
+    pub server_nr: u32,
+    /// How many servers hold the file.
+    pub server_ct: u32,
+    /// How the file is spread.
+    pub distribution: Distribution,
+    /// Which bytes.
+    pub file_request: FileRequest,
+    /// First data byte of the file request.
+    pub file_req_offset: u64,
+    /// Bytes over *all* servers.
+    pub aggregate_size: u64,
+    /// Small writes: bytes inside, for this server.
+    pub total_bytes: u64,
+}
+
+impl IoRequest {
+    /// How many bytes move at this server; for a read, `size` is the data file's present size there (from the
+    /// response), for a write `u64::MAX`. `None` if the distribution is not evaluated or the request too intricate.
+    pub fn bytes_here(&self, size: u64) -> Option<u64> {
+        let stripe = match self.distribution {
+            Distribution::SimpleStripe { strip_size } => {
+                SimpleStripe { strip_size, server_nr: self.server_nr, server_ct: self.server_ct }
+            }
+            Distribution::Basic => {
+                SimpleStripe { strip_size: u64::MAX, server_nr: self.server_nr, server_ct: 1 }
+            }
+            Distribution::Other(_) => return None,
+        };
+        let mut total = 0u64;
+        self.file_request.pieces(self.file_req_offset, self.aggregate_size, |offset, len| {
+            let (from, to) = (stripe.local(offset), stripe.local(offset.saturating_add(len)));
+            total = total.saturating_add(to.min(size).saturating_sub(from.min(size)));
+        })?;
+        Some(total)
+    }
+
+    /// What to charge before the answer is known: the exact bytes of a write, and what a read would
+    /// move if the file were long enough; where that cannot be known, an equal part of the whole.
+    pub fn estimate(&self) -> u64 {
+        self.bytes_here(u64::MAX).unwrap_or_else(|| self.aggregate_size.div_ceil(u64::from(self.server_ct)))
+    }
+
+    fn read(r: &mut Reader<'_>, small: bool) -> Result<Self, Malformed> {
+        let handle = r.u64("I/O handle")?;
+        let fs_id = r.i32("I/O fs_id")?;
+        if !small {
+            r.pad(4)?;
+        }
+        let direction = match r.i32("io_type")? {
+            1 => Direction::Read,
+            2 => Direction::Write,
+            _ => return Err(r.malformed("io_type")),
+        };
+        if !small {
+            r.i32("flow_type")?;
+        }
+        let server_nr = r.u32("server_nr")?;
+        let server_ct = r.u32("server_ct")?;
+        if server_nr >= server_ct {
+            return Err(r.malformed("server_nr"));
+        }
+        let distribution = Distribution::read(r)?;
+        let file_request = FileRequest::read(r)?;
+        let file_req_offset = non_negative(r, "file_req_offset")?;
+        let aggregate_size = non_negative(r, "aggregate_size")?;
+        let total_bytes = if small { non_negative(r, "total_bytes")? } else { 0 };
+        if small && direction == Direction::Write {
+            r.pad(4)?;
+            r.take(usize::try_from(total_bytes).unwrap_or(usize::MAX), "small write data")?;
+        }
+        Ok(IoRequest {
+            small,
+            direction,
+            handle,
+            fs_id,
+            server_nr,
+            server_ct,
+            distribution,
+            file_request,
+            file_req_offset,
+            aggregate_size,
+            total_bytes,
+        })
+    }
+}
+
+fn non_negative(r: &mut Reader<'_>, what: &'static str) -> Result<u64, Malformed> {
+    let value = r.i64(what)?;
+    u64::try_from(value).map_err(|_| r.malformed(what))
+}
+
+/// What follows the generic part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RequestBody {
+    /// A read or write.
+    Io(Box<IoRequest>),
+    /// Attributes of an object, asked for by a user: the one place where a data path meets user ids.
+    GetAttr {
+        /// The object.
+        handle: u64,
+        /// Who asks.
+        credential: Credential,
+    },
+    /// Not looked into.
+    Other,
+}
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Wire protocol.
+    pub version: Version,
+    /// What it asks for.
+    pub op: Op,
+    /// What it may touch (7000).
+    pub capability: Capability,
+    /// User and group (6000).
+    pub user: Option<Credential>,
+    /// What the client tells on the side.
+    pub hints: Hints,
+    /// The rest.
+    pub body: RequestBody,
+}
+
+impl Request {
+    /// Reads the payload of an unexpected message.
+    pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(payload);
+        let version = Version::read(&mut r)?;
+        let op = Op::from_number(r.i32("operation")?);
+        r.pad(4)?;
+        let (capability, user) = match version {
+            Version::V7000 => (Capability::read(&mut r)?, None),
+            Version::V6000 => {
+                let (uid, gid) = (r.u32("uid")?, r.u32("gid")?);
+                (Capability::default(), Some(Credential { uid, gid: Some(gid) }))
+            }
+        };
+        let hints = Hints::read(&mut r)?;
+        let body = match op {
+            Op::Io => RequestBody::Io(Box::new(IoRequest::read(&mut r, false)?)),
+            Op::SmallIo => RequestBody::Io(Box::new(IoRequest::read(&mut r, true)?)),
+            Op::GetAttr if version == Version::V7000 => {
+                let handle = r.u64("GETATTR handle")?;
+                r.pad(8)?; // fs_id, mask
+                RequestBody::GetAttr { handle, credential: Credential::read(&mut r)? }
+            }
+            _ => RequestBody::Other,
+        };
+        Ok(Request { version, op, capability, user, hints, body })
+    }
+
+    /// Whether another server sent it; such requests are never held.
+    pub fn is_between_servers(&self) -> bool {
+        self.hints.server_id.is_some()
+    }
+}
+
+/// A response, as far as a proxy looks into it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// The request failed; nothing follows.
+    Failed {
+        /// Of the request.
+        op: Op,
+        /// A negative PVFS error.
+        status: i32,
+    },
+    /// I/O may begin.
+    Io {
+        /// Size of the data file before the operation.
+        bstream_size: u64,
+    },
+    /// A write is over.
+    WriteCompletion {
+        /// Bytes that moved.
+        total_completed: u64,
+    },
+    /// A small read or write is over.
+    SmallIo {
+        /// Which way.
+        direction: Direction,
+        /// Size of the data file before the operation.
+        bstream_size: u64,
+        /// Bytes that moved.
+        result_size: u64,
+    },
+    /// Not looked into.
+    Other {
+        /// Of the request.
+        op: Op,
+    },
+}
+
+impl Response {
+    /// How many bytes of a response's payload [`Response::parse`] looks at.
+    pub const HEAD_MAX: usize = 40;
+
+    /// Reads the first [`HEAD_MAX`](Self::HEAD_MAX) bytes of a response's payload.
+    pub fn parse(head: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(head);
+        Version::read(&mut r)?;
+        let op = Op::from_number(r.i32("operation")?);
+        let status = r.i32("status")?;
+        if status != 0 {
+            return Ok(Response::Failed { op, status });
+        }
+        Ok(match op {
+            Op::Io => Response::Io { bstream_size: non_negative(&mut r, "bstream_size")? },
+            Op::WriteCompletion => {
+                Response::WriteCompletion { total_completed: non_negative(&mut r, "total_completed")? }
+            }
+            Op::SmallIo => {
+                let direction = match r.i32("io_type")? {
+                    1 => Direction::Read,
+                    2 => Direction::Write,
+                    _ => return Err(r.malformed("io_type")),
+                };
+                r.pad(4)?;
+                let bstream_size = non_negative(&mut r, "bstream_size")?;
+                Response::SmallIo {
+                    direction,
+                    bstream_size,
+                    result_size: non_negative(&mut r, "result_size")?,
+                }
+            }
+            op => Response::Other { op },
+        })
+    }
+}
+
+/// The time limits of clients and servers, as the server's configuration file states them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerLimits {
+    /// Request sent to response received; the client gives up after it (`ClientJobBMITimeoutSecs`).
+    pub client_message: Duration,
+    /// Longest pause of a client's bulk data (`ClientJobFlowTimeoutSecs`).
+    pub client_flow: Duration,
+    /// Longest pause of a server's bulk data (`ServerJobFlowTimeoutSecs`).
+    pub server_flow: Duration,
+    /// Bytes of a bulk-data message (`FlowBufferSizeBytes`).
+    pub flow_buffer: u64,
+}
+
+impl Default for ServerLimits {
+    /// As compiled into clients and servers.
+    fn default() -> Self {
+        let five_minutes = Duration::from_secs(300);
+        ServerLimits {
+            client_message: five_minutes,
+            client_flow: five_minutes,
+            server_flow: five_minutes,
+            flow_buffer: 262_144,
+        }
+    }
+}
+
+impl ServerLimits {
+    /// From the text of the configuration file; what it does not state keeps its default. Later lines win, as at the
+    /// server itself.
+    pub fn from_config(text: &str) -> Self {
+        let mut limits = ServerLimits::default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(key), Some(value)) = (words.next(), words.next()) else { continue };
+            let Ok(value) = value.parse::<u64>() else { continue };
+            match key {
+                "ClientJobBMITimeoutSecs" => limits.client_message = Duration::from_secs(value),
+                "ClientJobFlowTimeoutSecs" => limits.client_flow = Duration::from_secs(value),
+                "ServerJobFlowTimeoutSecs" => limits.server_flow = Duration::from_secs(value),
+                "FlowBufferSizeBytes" => limits.flow_buffer = value,
+                _ => {}
+            }
+        }
+        limits
+    }
+
+    /// From the whole payload of a GETCONFIG response; `None` when it is none, or refused.
+    pub fn from_response(payload: &[u8]) -> Option<Self> {
+        match Response::parse(payload).ok()? {
+            Response::Other { op: Op::GetConfig } => {}
+            _ => return None,
+        }
+        let mut r = Reader::new(payload);
+        r.pad(24).ok()?; // generic header, op, status, size with its NUL, padding
+        let text = r.string("configuration").ok()?;
+        Some(Self::from_config(&String::from_utf8_lossy(text)))
+    }
+}

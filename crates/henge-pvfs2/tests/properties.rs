@@ -1,0 +1,211 @@
+//! What must hold for any request and any bytes.
+
+use henge_pvfs2::*;
+use proptest::prelude::*;
+
+fn request(io: IoRequest) -> Request {
+    let capability =
+        Capability { issuer: b"S:s0".to_vec(), fs_id: 7, handles: vec![1, 2, 3], ..Capability::default() };
+    let hints = Hints { handle: Some(99), ..Hints::default() };
+    let op = if io.small { Op::SmallIo } else { Op::Io };
+    Request {
+        version: Version::V7000,
+        op,
+        capability,
+        user: None,
+        hints,
+        body: RequestBody::Io(Box::new(io)),
+    }
+}
+
+fn io(
+    file_request: FileRequest,
+    stripe: (u64, u32, u32),
+    offset: u64,
+    len: u64,
+    direction: Direction,
+) -> IoRequest {
+    IoRequest {
+        small: false,
+        direction,
+        handle: 5,
+        fs_id: 7,
+        server_nr: stripe.1,
+        server_ct: stripe.2,
+        distribution: Distribution::SimpleStripe { strip_size: stripe.0 },
+        file_request,
+        file_req_offset: offset,
+        aggregate_size: len,
+        total_bytes: 0,
+    }
+}
+
+fn stripes() -> impl Strategy<Value = (u64, u32, u32)> {
+    (1u64..40, 1u32..6).prop_flat_map(|(strip, ct)| (Just(strip), 0..ct, Just(ct)))
+}
+
+proptest! {
+    /// Byte by byte: strip k belongs to server k mod ct, at (k div ct)·strip + o mod strip.
+    #[test]
+    fn a_servers_share_is_what_counting_bytes_gives(
+        stripe in stripes(), offset in 0u64..500, len in 0u64..500, size in 0u64..300, blocks in 1i32..6, block in 1i32..30, gap in 0i64..50,
+        strided: bool,
+    ) {
+        let (strip, nr, ct) = stripe;
+        let tree = if strided { FileRequest::vector(blocks, block, i64::from(block) + gap) } else { FileRequest::contiguous() };
+        let place = |data: u64| {
+            if !strided {
+                return data;
+            }
+            let whole = (blocks * block) as u64;
+            let extent = (i64::from(blocks - 1) * (i64::from(block) + gap) + i64::from(block)) as u64;
+            let (tile, rest) = (data / whole, data % whole);
+            tile * extent + rest / block as u64 * (block as u64 + gap as u64) + rest % block as u64
+        };
+        let mut expected = 0;
+        for data in offset..offset + len {
+            let o = place(data);
+            let k = o / strip;
+            let local = k / u64::from(ct) * strip + o % strip;
+            expected += u64::from(k % u64::from(ct) == u64::from(nr) && local < size);
+        }
+        let request = io(tree, stripe, offset, len, Direction::Read);
+        prop_assert_eq!(request.bytes_here(size), Some(expected));
+    }
+
+    /// The parts of all servers add up to the whole.
+    #[test]
+    fn nothing_is_charged_twice_or_lost(strip in 1u64..1 << 40, ct in 1u32..2000, offset in 0u64..1 << 60, len in 0u64..1 << 50) {
+        let sum: u64 = (0..ct).map(|nr| {
+            io(FileRequest::contiguous(), (strip, nr, ct), offset, len, Direction::Write).estimate()
+        }).sum();
+        prop_assert_eq!(sum, len);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(
+        stripe in stripes(), offset in 0u64..1 << 62, len in 0u64..1 << 62, write: bool, small: bool, user in proptest::option::of(any::<u32>()),
+        data in proptest::collection::vec(any::<u8>(), 0..200), tag: i32,
+    ) {
+        let direction = if write { Direction::Write } else { Direction::Read };
+        let mut body = io(FileRequest::vector(3, 4, 9), stripe, offset, len, direction);
+        body.small = small;
+        let data = if write { data } else { Vec::new() };
+        body.total_bytes = if small { data.len() as u64 } else { 0 };
+        let mut wanted = request(body);
+        if let Some(uid) = user {
+            wanted.version = Version::V6000;
+            wanted.user = Some(Credential { uid, gid: Some(4) });
+            wanted.capability = Capability::default();
+        }
+        let tag = i64::from(tag);
+        let message = if small { encode_small_io(tag, &wanted, &data) } else { encode_io(tag, &wanted) };
+        let mut connection = Connection::new();
+        let step = connection.from_client(&message);
+        prop_assert_eq!(step.len, message.len());
+        match step.what {
+            Event::Hold { tag: held, request } => {
+                prop_assert_eq!(held, tag);
+                prop_assert_eq!(*request, wanted);
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+
+    /// Whatever comes, every byte goes on, nothing panics, and no progress is refused for ever.
+    #[test]
+    fn garbage_passes_unharmed(mut pieces in proptest::collection::vec(piece(), 0..20), towards_server: bool) {
+        pieces.push(vec![0; 200_000]); // what stays incomplete is flushed by more
+        let mut connection = Connection::new();
+        let (mut unread, mut passed, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in pieces {
+            unread.extend_from_slice(&piece);
+            all.extend_from_slice(&piece);
+            while !unread.is_empty() {
+                let (len, needs) = if towards_server {
+                    let step = connection.from_client(&unread);
+                    let needs = if let Event::NeedMore(n) = step.what { Some(n) } else { None };
+                    if let Event::Hold { tag, .. } = step.what {
+                        connection.release(tag);
+                    }
+                    (step.len, needs)
+                } else {
+                    let (step, _) = connection.from_server(&unread);
+                    (step.len, if let Event::NeedMore(n) = step.what { Some(n) } else { None })
+                };
+                if let Some(n) = needs {
+                    prop_assert!(n > unread.len() && n <= 200_000 && len == 0);
+                    break;
+                }
+                prop_assert!(len > 0);
+                passed.extend(unread.drain(..len));
+            }
+        }
+        prop_assert!(unread.len() < 24 + (128 << 10));
+        passed.extend_from_slice(&unread);
+        prop_assert_eq!(passed, all);
+    }
+}
+
+/// Random bytes, valid headers before random bytes, and damaged requests.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = proptest::collection::vec(any::<u8>(), 0..300);
+    let framed = (bytes.clone(), any::<i8>(), 0usize..3).prop_map(|(payload, tag, mode)| {
+        let mode = [Mode::Unexpected, Mode::Eager, Mode::Rendezvous][mode];
+        let mut message =
+            Header { mode, tag: i64::from(tag), size: payload.len() as u64 }.to_bytes().to_vec();
+        message.extend(payload);
+        message
+    });
+    let damaged = (any::<i8>(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(tag, at, value)| {
+        let io = io(FileRequest::vector(5, 7, 11), (64, 0, 2), 0, 1000, Direction::Read);
+        let mut message = encode_io(i64::from(tag), &request(io));
+        let at = 24 + at.index(message.len() - 24);
+        message[at] = value;
+        message
+    });
+    prop_oneof![1 => bytes, 4 => framed, 4 => damaged]
+}
+
+#[test]
+fn a_hostile_tree_costs_bounded_time() {
+    let vast = io(FileRequest::vector(i32::MAX, 1, 2), (64, 0, 2), 0, u64::MAX >> 2, Direction::Read);
+    assert_eq!(vast.bytes_here(u64::MAX), None);
+    assert_eq!(vast.estimate(), (u64::MAX >> 2).div_ceil(2));
+}
+
+#[test]
+fn a_read_that_finds_nothing_is_over_with_its_response() {
+    let body = io(FileRequest::contiguous(), (65536, 1, 2), 1 << 20, 10 << 20, Direction::Read);
+    let mut connection = Connection::new();
+    let Event::Hold { tag, .. } = connection.from_client(&encode_io(3, &request(body))).what else {
+        panic!("held")
+    };
+    connection.release(tag);
+    let (_, news) = connection.from_server(&encode_io_response(3, Version::V7000, Ok(1024)));
+    assert_eq!(news, Some(News::Over { tag: 3, result: Ok(0) }));
+}
+
+#[test]
+fn an_error_ends_a_request() {
+    let body = io(FileRequest::contiguous(), (65536, 0, 2), 0, 1 << 20, Direction::Write);
+    let mut connection = Connection::new();
+    connection.from_client(&encode_io(3, &request(body.clone())));
+    connection.release(3);
+    let (_, news) = connection.from_server(&encode_io_response(3, Version::V7000, Err(-2)));
+    assert_eq!(news, Some(News::Over { tag: 3, result: Err(-2) }));
+    connection.from_client(&encode_io(4, &request(body)));
+    connection.release(4);
+    connection.from_server(&encode_io_response(4, Version::V7000, Ok(0)));
+    let (_, news) = connection.from_server(&encode_write_completion(4, Version::V7000, Ok(524_288)));
+    assert_eq!(news, Some(News::Over { tag: 4, result: Ok(524_288) }));
+}
+
+#[test]
+fn limits_are_read_from_the_configuration() {
+    let text = "<Defaults>\n\tServerJobFlowTimeoutSecs 30\n\tClientJobBMITimeoutSecs 120\n\tUnexpectedRequests 50\n</Defaults>\n";
+    let limits = ServerLimits::from_config(text);
+    assert_eq!(limits.server_flow, henge_core::Duration::from_secs(30));
+    assert_eq!(limits.client_message, henge_core::Duration::from_secs(120));
+    assert_eq!(limits.client_flow, henge_core::Duration::from_secs(300));
+}
