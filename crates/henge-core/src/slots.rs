@@ -75,6 +75,13 @@ impl<T> Pending<T> {
         self.free.push(id.slot);
         Some(item)
     }
+    /// All in use, by slot, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
+        self.places.iter_mut().enumerate().filter_map(|(slot, (generation, item))| {
+            let id = RequestId { slot: slot as u32, generation: *generation };
+            item.as_mut().map(|item| (id, item))
+        })
+    }
     /// All in use, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
         self.places.iter().enumerate().filter_map(|(slot, (generation, item))| {
