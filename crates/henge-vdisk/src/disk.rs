@@ -1,0 +1,342 @@
+//! The virtual disk: commands in, parts out; parts done, answers out.
+//!
+//! Order. Parts are handed out in the order the commands came, except that a part whose gate has no room does not
+//! stop those for other gates. A command is over when all its parts are; its first failure is its outcome, and its
+//! parts not yet handed out are dropped then.
+//!
+//! FLUSH. A write is answered when its parts are done, and the parts of a FLUSH are handed out after it was submitted:
+//! each gate's backend makes durable what it had completed by then, which includes every write answered before,
+//! through this coordinator or another. That is why a FLUSH goes to every gate, written to or not, and why
+//! a FLUSH is over only when the last gate has answered.
+//!
+//! Locks (see `RangeLocks`) are those of one coordinator. A disk that several coordinators serve at once tells its
+//! clients its alignment as the smallest block, so that none of them needs to read, modify and write.
+
+use crate::plan::{self, Cursor, Plan};
+use crate::{
+    Command, Failure, Finished, Frame, GateId, Kind, Layout, LayoutError, LockId, Part, PartId, RangeLocks,
+    Settings,
+};
+use henge_core::{Cost, Fault, FlowId, Op, Pending, Request, RequestId};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// What a disk asks of the gates while it hands out parts. `()` always has room and knows no other node.
+pub trait Gates {
+    /// Whether `gate` would take another request of `flow` now.
+    fn has_room(&mut self, _gate: GateId, _flow: FlowId) -> bool {
+        true
+    }
+    /// `request` goes to `gate`: the service that its flow was sent elsewhere since its last request there
+    /// (DSFQ's "delay"). A coordinator counts here.
+    fn foreign(&mut self, _gate: GateId, _request: &Request) -> Cost {
+        Cost::ZERO
+    }
+}
+impl Gates for () {}
+
+/// The disk has as many commands pending as it may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full {
+    /// The bound.
+    pub commands_max: u32,
+}
+
+/// Why a disk cannot change its layout.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ResizeError {
+    /// The new layout puts existing bytes elsewhere.
+    Moved,
+    /// The capacity or a place is not a multiple of the alignment.
+    Unaligned,
+    /// A pending command touches what would be cut off.
+    InUse,
+    /// The layout itself is wrong.
+    Layout(LayoutError),
+}
+
+impl fmt::Display for ResizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResizeError::Moved => f.write_str("the new layout would put existing bytes elsewhere"),
+            ResizeError::Unaligned => {
+                f.write_str("capacity, unit or base is not a multiple of the alignment")
+            }
+            ResizeError::InUse => f.write_str("a pending command touches what would be cut off"),
+            ResizeError::Layout(error) => error.fmt(f),
+        }
+    }
+}
+impl std::error::Error for ResizeError {}
+
+#[derive(Debug)]
+struct State {
+    command: Command,
+    plan: Plan,
+    cursor: Cursor,
+    /// Parts in all, handed out, and handed out but not done.
+    parts: u32,
+    given: u32,
+    outstanding: u32,
+    lock: Option<LockId>,
+    failure: Option<Failure>,
+    /// Among those with parts to hand out.
+    ready: bool,
+}
+
+/// One virtual disk at one coordinator.
+#[derive(Debug)]
+pub struct VirtualDisk {
+    flow: FlowId,
+    layout: Layout,
+    settings: Settings,
+    commands: Pending<State>,
+    ready: VecDeque<RequestId>,
+    locks: RangeLocks,
+    woken: Vec<RequestId>,
+    finished: VecDeque<Finished>,
+}
+
+impl VirtualDisk {
+    /// Longest command that moves data. Sessions have tighter bounds; this one keeps `submit` quick.
+    pub const DATA_MAX: u64 = 1 << 30;
+    /// Longest command that moves none.
+    pub const RANGE_MAX: u64 = 1 << 40;
+
+    /// A disk whose requests belong to `flow` at every gate.
+    pub fn new(flow: FlowId, layout: Layout, settings: Settings) -> Result<Self, ResizeError> {
+        assert_eq!(settings.fault(), None, "settings are checked where they are read");
+        if !layout.is_aligned(settings.align) {
+            return Err(ResizeError::Unaligned);
+        }
+        Ok(VirtualDisk {
+            flow,
+            layout,
+            settings,
+            commands: Pending::new(),
+            ready: VecDeque::new(),
+            locks: RangeLocks::new(),
+            woken: Vec::new(),
+            finished: VecDeque::new(),
+        })
+    }
+
+    /// Its flow.
+    pub fn flow(&self) -> FlowId {
+        self.flow
+    }
+    /// Bytes.
+    pub fn capacity(&self) -> u64 {
+        self.layout.capacity()
+    }
+    /// Where they are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+    /// Its knobs.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+    /// Commands pending.
+    pub fn pending(&self) -> usize {
+        self.commands.len()
+    }
+    /// Whether another command would be taken in.
+    pub fn has_room(&self) -> bool {
+        self.commands.len() < self.settings.commands_max as usize
+    }
+
+    /// The buffer that a command needs.
+    ///
+    /// # Panics
+    /// When the range is beyond 64 bits; ranges are checked against the capacity first.
+    pub fn frame(&self, kind: Kind, offset: u64, len: u64) -> Frame {
+        plan::frame(kind, offset, len, self.settings.align)
+    }
+
+    /// Takes a command in. It may be over at once (a range beyond the end fails, an empty one is done): ask
+    /// [`next_finished`](Self::next_finished).
+    pub fn submit(&mut self, command: Command) -> Result<RequestId, Full> {
+        if !self.has_room() {
+            return Err(Full { commands_max: self.settings.commands_max });
+        }
+        let end = command.offset.checked_add(command.len);
+        let within = command.kind == Kind::Flush || end.is_some_and(|end| end <= self.capacity());
+        let longest = if command.kind.moves_data() { Self::DATA_MAX } else { Self::RANGE_MAX };
+        let failure = match within {
+            false => Some(Failure::Fault(Fault::OutOfRange)),
+            true if command.kind != Kind::Flush && command.len > longest => {
+                Some(Failure::Fault(Fault::Unsupported))
+            }
+            true => None,
+        };
+        let plan = if failure.is_none() { Plan::new(&command, &self.settings) } else { Plan::empty() };
+        let parts = plan.count(&self.layout, &self.settings);
+        let (start, end, exclusive) = (plan.start, plan.end, plan.gathers());
+        let id = self.commands.insert(State {
+            command,
+            plan,
+            cursor: Cursor::default(),
+            parts,
+            given: 0,
+            outstanding: 0,
+            lock: None,
+            failure,
+            ready: false,
+        });
+        if parts == 0 {
+            self.finish(id);
+            return Ok(id);
+        }
+        let mut held = true;
+        if command.kind.writes() {
+            let (lock, now) = self.locks.acquire(start..end, exclusive, id);
+            self.state(id).lock = Some(lock);
+            held = now;
+        }
+        if held {
+            self.make_ready(id);
+        }
+        Ok(id)
+    }
+
+    /// The next part that may go to its gate, if any has room.
+    pub fn next_part(&mut self, gates: &mut impl Gates) -> Option<Part> {
+        let mut i = 0;
+        while let Some(&id) = self.ready.get(i) {
+            let state = self.commands.get_mut(id).expect("a ready command is pending");
+            let (piece, next) = state
+                .plan
+                .peek(state.cursor, &self.layout, &self.settings)
+                .expect("a ready command has a part to hand out");
+            if !gates.has_room(piece.gate, self.flow) {
+                i += 1;
+                continue;
+            }
+            let index = state.given;
+            state.cursor = next;
+            state.given += 1;
+            state.outstanding += 1;
+            if state.given == state.parts || state.plan.must_wait(next) {
+                state.ready = false;
+                self.ready.remove(i);
+            }
+            let command = &state.command;
+            let total = plan::commands(command, &self.settings);
+            let mut request = Request::new(
+                RequestId::default(),
+                self.flow,
+                piece.op,
+                piece.offset,
+                piece.len,
+                command.arrival,
+            );
+            request.fua = command.fua && !matches!(piece.op, Op::Read | Op::Flush);
+            request.commands = plan::share(total, index, state.parts);
+            request.foreign = gates.foreign(piece.gate, &request);
+            return Some(Part {
+                id: PartId { command: id, index },
+                gate: piece.gate,
+                request,
+                data: piece.data,
+            });
+        }
+        None
+    }
+
+    /// A part is over. Scratch data was patched before ([`Patch::apply`](crate::Patch::apply)).
+    ///
+    /// # Panics
+    /// When it is not outstanding: a part is done once.
+    pub fn part_done(&mut self, id: PartId, outcome: Result<(), Failure>) {
+        let state = self.commands.get_mut(id.command).expect("a command with outstanding parts is pending");
+        assert!(id.index < state.given && state.outstanding > 0, "{id:?} is done twice");
+        state.outstanding -= 1;
+        if let Err(failure) = outcome {
+            self.fail(id.command, failure);
+        } else {
+            self.go_on(id.command);
+        }
+    }
+
+    /// Gives a command up: parts not yet handed out never will be, and it fails as cancelled (if nothing failed
+    /// before) when those outstanding are done. False when it is over already.
+    pub fn abort(&mut self, id: RequestId) -> bool {
+        if self.commands.get(id).is_none() {
+            return false;
+        }
+        self.fail(id, Failure::Fault(Fault::Cancelled));
+        true
+    }
+
+    /// The next command that is over. Its outcome is a read's permission to deliver bytes.
+    pub fn next_finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// Grows or shrinks the disk: the same places in the same order, longer or shorter.
+    pub fn resize(&mut self, layout: Layout) -> Result<(), ResizeError> {
+        if !layout.is_aligned(self.settings.align) {
+            return Err(ResizeError::Unaligned);
+        }
+        let (old, new) = (self.layout.places(), layout.places());
+        let same = old.len() == new.len()
+            && (old.len() == 1 || self.layout.unit() == layout.unit())
+            && old.iter().zip(new).all(|(a, b)| a.target == b.target && a.base == b.base);
+        if !same {
+            return Err(ResizeError::Moved);
+        }
+        if self.commands.iter().any(|(_, state)| state.plan.end > layout.capacity()) {
+            return Err(ResizeError::InUse);
+        }
+        self.layout = layout;
+        Ok(())
+    }
+
+    fn state(&mut self, id: RequestId) -> &mut State {
+        self.commands.get_mut(id).expect("a command that is pending")
+    }
+
+    fn make_ready(&mut self, id: RequestId) {
+        let state = self.state(id);
+        debug_assert!(!state.ready, "a command is ready once");
+        state.ready = true;
+        self.ready.push_back(id);
+    }
+
+    fn fail(&mut self, id: RequestId, failure: Failure) {
+        let state = self.state(id);
+        state.failure.get_or_insert(failure);
+        if std::mem::take(&mut state.ready) {
+            self.ready.retain(|other| *other != id);
+        }
+        if self.state(id).outstanding == 0 {
+            self.finish(id);
+        }
+    }
+
+    /// After a part went well: the next phase, or the end.
+    fn go_on(&mut self, id: RequestId) {
+        let state = self.state(id);
+        if state.outstanding > 0 || state.ready {
+            return;
+        }
+        if state.failure.is_some() || state.given == state.parts {
+            self.finish(id);
+        } else {
+            self.make_ready(id);
+        }
+    }
+
+    fn finish(&mut self, id: RequestId) {
+        let state = self.commands.remove(id).expect("a command is finished once");
+        let outcome = state.failure.map_or(Ok(()), Err);
+        if let Some(lock) = state.lock {
+            self.locks.release(lock, &mut self.woken);
+            let mut woken = std::mem::take(&mut self.woken);
+            woken.drain(..).for_each(|id| self.make_ready(id));
+            self.woken = woken; // its memory is kept
+        }
+        self.finished.push_back(Finished { id, command: state.command, outcome });
+    }
+}
