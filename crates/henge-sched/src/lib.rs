@@ -21,8 +21,11 @@ pub mod cost;
 pub mod depth;
 mod fifo;
 mod flows;
+pub mod foreign;
 mod heap;
+mod line;
 mod registry;
+mod sfq;
 mod terms;
 mod weight;
 

@@ -9,7 +9,7 @@ use crate::{Term, Terms, cost, depth};
 use henge_core::{Assembly, ParamError, Params, Scheduler};
 
 /// All schedulers. To add one: one file, one line here.
-pub const SCHEDULERS: &[Entry] = &[crate::fifo::ENTRY];
+pub const SCHEDULERS: &[Entry] = &[crate::fifo::ENTRY, crate::sfq::ENTRY];
 
 /// In which order a scheduler takes the requests of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,19 +79,30 @@ pub fn build(name: &str, mut params: Params) -> Result<Assembly, ParamError> {
     };
     let cost = cost::from_params(&mut params, entry.cost)?;
     let depth = depth::from_params(&mut params, entry.depth)?;
-    let ignore = match params.text("unkept")?.as_deref() {
-        None | Some("refuse") => false,
-        Some("ignore") => true,
-        Some(other) => {
-            return Err(
-                params.error("unkept", format!("unkept is \"refuse\" or \"ignore\", not \"{other}\""))
-            );
-        }
-    };
+    let ignore = one_of(&mut params, "unkept", &[("refuse", false), ("ignore", true)])?.unwrap_or(false);
     let terms = Terms { name: entry.name, keeps: entry.keeps, unit: cost.unit(), ignore };
     let scheduler = (entry.build)(&mut params, terms)?;
     params.finish()?;
     Ok(Assembly { cost, scheduler, depth })
+}
+
+/// Takes a text that is one of `names`, and gives what it stands for.
+pub(crate) fn one_of<T: Copy>(
+    params: &mut Params,
+    key: &str,
+    names: &[(&'static str, T)],
+) -> Result<Option<T>, ParamError> {
+    let Some(text) = params.text(key)? else { return Ok(None) };
+    let known: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+    match names.iter().find(|(name, _)| *name == text) {
+        Some((_, value)) => Ok(Some(*value)),
+        None => {
+            let message = format!("{key} is one of {}, not \"{text}\"", known.join(", "));
+            let mut error = params.error(key, message);
+            error.help = nearest(&text, &known).map(|near| format!("did you mean \"{near}\"?"));
+            Err(error)
+        }
+    }
 }
 
 /// An error that lists what there is, and names what was probably meant.

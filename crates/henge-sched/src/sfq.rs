@@ -1,0 +1,466 @@
+//! Start-time fair queueing with depth, SFQ(D), and over many nodes DSFQ: shares in proportion to weights.
+//!
+//! **Problem.** Flows with weights φ share a device whose speed nobody knows and which holds D requests at once. Each
+//! backlogged flow shall receive service in proportion to φ; what one leaves, the others share; nobody banks what it
+//! did not use, or owes for what nobody else wanted. A flow that is served by several nodes shall have one share of
+//! the total.
+//!
+//! **Rule** (Goyal, Vin, Cheng 1997; Jin, Chase, Kaur 2004; DSFQ, equations (5) and (6)):
+//!
+//! ```text
+//!   S(p_i) = max( v(arrival of p_i), F(p_i−1) + foreign(p_i) / φ )        F(p_i) = S(p_i) + cost(p_i) / φ
+//!   v(t)   = start tag of the request dispatched last; when nothing is queued or in flight: the largest finish tag
+//! ```
+//!
+//! The request with the smallest start tag goes next; ties: the one that came first. How much `foreign` service a
+//! request pays is its [`Policy`]'s business.
+//!
+//! **Example.** Weights 1 and 2, requests of cost 10, both flows backlogged from 0: S = 0, 10, 20 … and 0, 5, 10 …;
+//! so in each stretch of 10 the second is served twice. If the first got 20 at another node meanwhile, its next tag
+//! is 20 later, and the second is served four times more before it.
+//!
+//! **Guarantee** (Theorem 1), for two flows with something waiting all the time:
+//! |W_f/φ_f − W_g/φ_g| ≤ (D + 1)·(cmax_f/φ_f + cmax_g/φ_g). Work conserving, except with `work_conserving = false`,
+//! and for flows at their `limit`. Theorem 2 says the same of totals (`tests/dsfq.rs`).
+//!
+//! **Price.** A heap over the flows that have something waiting: O(log of them), whatever the number of requests.
+//!
+//! **Departures**, each with a switch:
+//! - `tag = "head"`: a request is tagged when it becomes its flow's first, from the virtual time stored at its
+//!   arrival. On one node that is the same; over several it charges what is owed *now*: gaps in fig13 are 5 to 6
+//!   times smaller. The paper tags at arrival (`tag = "arrival"`).
+//! - `memory = "2s"`: see `foreign/owed.rs`; and a first request that has waited so long drops its foreign term.
+//!   The paper's is `memory = "forever"`.
+//! - `foreign = "hybrid"` remembers what its cap left over; `"hybrid-memoryless"` is the paper's.
+//! - A cost that turns out different is corrected in the flow's finish tag when it is known.
+//! - `limit`: a flow at its limit is set aside until it may go. Its tag is then at least v, so nothing is banked.
+
+use crate::foreign::{MEMORY_DEFAULT, Owed, Policy};
+use crate::line::Line;
+use crate::registry::{DefaultDepth, Entry, Order, one_of};
+use crate::{Backlog, Bucket, Flows, IndexedHeap, Term, Terms, Weight};
+use henge_core::{
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused,
+    Request, RequestId, Scheduler, Slots, VTime, Value, WaitReason,
+};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "sfq",
+    summary: "start-time fair queueing, SFQ(D) and DSFQ: shares by weight, of one node or of the total; limits",
+    keeps: &[Term::Weight, Term::Limit, Term::Burst, Term::MinShare],
+    order: Order::Arrival,
+    work_conserving: true,
+    depth: DefaultDepth::Fixed(32),
+    cost: "bytes",
+    build,
+};
+
+/// The switches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub policy: Policy,
+    /// How long foreign service is remembered; `None` is forever.
+    pub memory: Option<Duration>,
+    /// Tag at the head of the flow, not at arrival.
+    pub tag_at_head: bool,
+}
+
+impl Rules {
+    pub(crate) fn from_params(p: &mut Params) -> Result<Rules, ParamError> {
+        let policy = one_of(p, "foreign", &Policy::NAMES)?.unwrap_or_default();
+        let tag_at_head = one_of(p, "tag", &[("head", true), ("arrival", false)])?.unwrap_or(true);
+        let memory = match p.get_mut("memory") {
+            Some(Value::Text(text)) if text == "forever" => p.text("memory")?.and(None),
+            _ => Some(p.duration("memory")?.unwrap_or(MEMORY_DEFAULT)),
+        };
+        if memory == Some(Duration::ZERO) {
+            return Err(
+                p.error("memory", "a memory of 0s charges nothing; write foreign = \"single\"".into())
+            );
+        }
+        Ok(Rules { policy, memory, tag_at_head })
+    }
+}
+
+/// `work_conserving = false, capacity = "100MB/s", burst = "1MB"`
+fn line_from(p: &mut Params, unit: CostUnit) -> Result<Option<Line>, ParamError> {
+    if p.bool("work_conserving")?.unwrap_or(true) {
+        return Ok(None);
+    }
+    let capacity = p.rate("capacity")?;
+    let capacity = p.required("capacity", capacity)?;
+    if capacity.unit != unit || capacity.per_second == 0 {
+        return Err(p.error("capacity", format!("the capacity is more than zero, and counts {unit} here")));
+    }
+    let burst = match unit {
+        CostUnit::Bytes => Cost::new(p.size("burst")?.unwrap_or(1_000_000)),
+        CostUnit::Requests | CostUnit::DiskTime => capacity.cost_in(Duration::from_millis(10)),
+    };
+    Ok(Some(Line::new(capacity, burst)))
+}
+
+fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
+    let rules = Rules::from_params(p)?;
+    let line = line_from(p, terms.unit)?;
+    Ok(Box::new(Sfq::new(terms, rules, line)))
+}
+
+/// Orders first requests: by start tag, then by arrival. The tag's halves stand apart, so that an item of the heap
+/// has 32 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    high: u64,
+    low: u64,
+    sequence: u64,
+}
+
+impl Key {
+    fn new(start: VTime, sequence: u64) -> Self {
+        Key { high: (start.raw() >> 64) as u64, low: start.raw() as u64, sequence }
+    }
+    fn start(self) -> VTime {
+        VTime::from_raw(u128::from(self.high) << 64 | u128::from(self.low))
+    }
+}
+
+struct Flow {
+    /// F of the request dispatched last, corrected since (tagging at arrival: of the request that came last).
+    finish: VTime,
+    weight: Weight,
+    owed: Owed,
+    /// Foreign service that the flow's first request pays.
+    head_foreign: Cost,
+    /// φmin in millionths; zero is none.
+    min_share: u32,
+    bucket: Option<Box<Bucket>>,
+}
+
+impl Flow {
+    /// The foreign service that a request of `cost` pays: taken from what is owed.
+    fn charge(&mut self, cost: Cost, rules: &Rules, total_weight: u64, now: Instant) -> Cost {
+        if self.owed.is_zero() {
+            return Cost::ZERO;
+        }
+        let min_share = Some(self.min_share).filter(|m| *m > 0);
+        let cap = rules.policy.cap(cost, self.weight, total_weight, min_share);
+        let charged = self.owed.take(cap, rules.memory, now);
+        if rules.policy == (Policy::Hybrid { remembers: false }) {
+            self.owed.clear();
+        }
+        charged
+    }
+}
+
+pub(crate) struct Sfq {
+    terms: Terms,
+    rules: Rules,
+    line: Option<Line>,
+    flows: Flows<Flow>,
+    total_weight: u64,
+    /// With each request: v at its arrival (tagging at arrival: its start tag).
+    backlog: Backlog<VTime>,
+    /// Flows whose first request may go.
+    ready: IndexedHeap<Key>,
+    /// Flows at their limit, until when.
+    limited: IndexedHeap<Instant>,
+    /// Flows whose first request pays foreign service, until when.
+    paying: IndexedHeap<Instant>,
+    v: VTime,
+    /// The largest finish tag handed out.
+    last: VTime,
+    in_flight: u32,
+}
+
+impl Sfq {
+    pub(crate) fn new(terms: Terms, rules: Rules, line: Option<Line>) -> Self {
+        Sfq {
+            terms,
+            rules,
+            line,
+            flows: Flows::new(),
+            total_weight: 0,
+            backlog: Backlog::new(),
+            ready: IndexedHeap::new(),
+            limited: IndexedHeap::new(),
+            paying: IndexedHeap::new(),
+            v: VTime::ZERO,
+            last: VTime::ZERO,
+            in_flight: 0,
+        }
+    }
+
+    /// Tags the flow's first request and puts the flow where it belongs; with nothing waiting, nowhere.
+    fn new_head(&mut self, id: FlowId, now: Instant) {
+        let Some(head) = self.backlog.front(id) else {
+            self.ready.remove(id.0);
+            self.limited.remove(id.0);
+            self.stop_paying(id);
+            return;
+        };
+        let flow = &mut self.flows[id];
+        if self.rules.tag_at_head {
+            flow.head_foreign = flow.charge(head.request.cost, &self.rules, self.total_weight, now);
+            match (flow.head_foreign, self.rules.memory) {
+                (Cost::ZERO, _) | (_, None) => drop(self.paying.remove(id.0)),
+                (_, Some(memory)) => self.paying.set(id.0, now + memory),
+            }
+        }
+        self.place(id, now);
+    }
+
+    /// Puts a flow with a tagged first request among those that may go, or sets it aside.
+    fn place(&mut self, id: FlowId, now: Instant) {
+        let head = self.backlog.front(id).expect("a flow that is placed has a first request");
+        let flow = &self.flows[id];
+        // DSFQ, equation (5)
+        let start = if self.rules.tag_at_head {
+            let owed = flow.weight.span(flow.head_foreign);
+            let start = head.extra.max(flow.finish + owed);
+            match &self.line {
+                Some(line) => start.max(line.at(self.total_weight, now) - flow.weight.span(line.burst)),
+                None => start,
+            }
+        } else {
+            head.extra
+        };
+        let (key, request) = (Key::new(start, head.sequence), head.request.id);
+        match &flow.bucket {
+            Some(bucket) if bucket.ready_at() > now => {
+                self.ready.remove(id.0);
+                self.limited.set(id.0, bucket.ready_at());
+                // What its limit keeps it from, it does not bank: its tag does not fall behind.
+                let head = self.backlog.get_mut(request).expect("it was just looked at");
+                head.extra = head.extra.max(self.v);
+            }
+            _ => {
+                self.limited.remove(id.0);
+                self.ready.set(id.0, key);
+            }
+        }
+    }
+
+    fn stop_paying(&mut self, id: FlowId) {
+        self.paying.remove(id.0);
+        if let Some(flow) = self.flows.get_mut(id) {
+            flow.head_foreign = Cost::ZERO;
+        }
+    }
+
+    /// A first request is taken out without being served: what it would have paid is owed again.
+    fn lose_head(&mut self, id: FlowId, now: Instant) {
+        let flow = &mut self.flows[id];
+        let back = std::mem::take(&mut flow.head_foreign);
+        flow.owed.add(back, self.rules.memory, now);
+    }
+
+    /// Flows whose limit allows it again, and first requests that have waited for the memory's length.
+    fn pass_time(&mut self, now: Instant) {
+        while let Some((id, until)) = self.limited.peek()
+            && until <= now
+        {
+            self.limited.remove(id);
+            self.place(FlowId(id), now);
+        }
+        while let Some((id, until)) = self.paying.peek()
+            && until <= now
+        {
+            self.stop_paying(FlowId(id));
+            self.place(FlowId(id), now);
+        }
+    }
+
+    /// With nothing queued and nothing in flight, virtual time is the largest finish tag: whoever comes next starts
+    /// level with whoever was served last.
+    fn settle(&mut self) {
+        if self.in_flight == 0 && self.backlog.is_empty() {
+            self.v = self.v.max(self.last);
+        }
+    }
+
+    /// A request's cost turned out different: its flow's finish tag moves, and with it its first request.
+    fn correct(&mut self, id: FlowId, charged: Cost, actual: Cost, now: Instant) {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        if charged == actual {
+            return;
+        }
+        flow.finish = flow.finish + flow.weight.span(actual.saturating_sub(charged));
+        flow.finish -= flow.weight.span(charged.saturating_sub(actual));
+        self.last = self.last.max(flow.finish);
+        if let Some(bucket) = &mut flow.bucket {
+            bucket.correct(charged, actual);
+        }
+        if self.backlog.len(id) > 0 {
+            self.place(id, now);
+        }
+    }
+}
+
+impl Scheduler for Sfq {
+    fn name(&self) -> &'static str {
+        self.terms.name
+    }
+
+    fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        let contract = self.terms.admit(contract)?;
+        if contract.min_share.is_some() && !matches!(self.rules.policy, Policy::Hybrid { .. }) {
+            return Err(Refused {
+                term: "min_share",
+                why: "a least share of one node goes with foreign = \"hybrid\"".into(),
+                instead: "set foreign = \"hybrid\" on the scheduler, or leave min_share out".into(),
+            });
+        }
+        if let Some(line) = &mut self.line {
+            line.advance(self.total_weight, now);
+        }
+        let weight = Weight::new(contract.weight());
+        self.total_weight -= self.flows.get(id).map_or(0, |flow| u64::from(flow.weight.get()));
+        self.total_weight += u64::from(contract.weight());
+        let flow = self.flows.get_or_insert_with(id, || Flow {
+            finish: VTime::ZERO,
+            weight,
+            owed: Owed::default(),
+            head_foreign: Cost::ZERO,
+            min_share: 0,
+            bucket: None,
+        });
+        flow.weight = weight;
+        flow.min_share = contract.min_share.unwrap_or(0);
+        flow.bucket = match (contract.limit, flow.bucket.take()) {
+            (Some(limit), Some(mut bucket)) => {
+                bucket.change(limit, contract.burst);
+                Some(bucket)
+            }
+            _ => Bucket::of(&contract).map(Box::new),
+        };
+        if self.backlog.len(id) > 0 {
+            self.place(id, now);
+        }
+        Ok(())
+    }
+
+    fn remove_flow(&mut self, id: FlowId, now: Instant, orphans: &mut Vec<Request>) {
+        let Some(flow) = self.flows.remove(id) else { return };
+        if let Some(line) = &mut self.line {
+            line.advance(self.total_weight, now);
+        }
+        self.total_weight -= u64::from(flow.weight.get());
+        self.backlog.drain_flow(id, orphans);
+        self.ready.remove(id.0);
+        self.limited.remove(id.0);
+        self.paying.remove(id.0);
+        self.settle();
+    }
+
+    fn enqueue(&mut self, request: Request, now: Instant) {
+        let id = request.flow;
+        let flow = &mut self.flows[id];
+        let mut tag = self.v;
+        if self.rules.policy != Policy::Single {
+            flow.owed.add(request.foreign, self.rules.memory, now);
+        }
+        if !self.rules.tag_at_head {
+            let foreign = flow.charge(request.cost, &self.rules, self.total_weight, now);
+            tag = tag.max(flow.finish + flow.weight.span(foreign));
+            flow.finish = tag + flow.weight.span(request.cost);
+            self.last = self.last.max(flow.finish);
+        }
+        if self.backlog.push(request, tag) {
+            self.new_head(id, now);
+        }
+    }
+
+    fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
+        let first = self.backlog.is_front(id);
+        let request = self.backlog.remove(id)?.request;
+        if first {
+            self.lose_head(request.flow, now);
+            self.new_head(request.flow, now);
+        }
+        self.settle();
+        Some(request)
+    }
+
+    fn dispatch(&mut self, now: Instant, _: Slots) -> Dispatch {
+        self.pass_time(now);
+        let Some((id, key)) = self.ready.peek() else {
+            return match self.limited.peek() {
+                Some((_, until)) => Dispatch::Wait { until: Some(until), reason: WaitReason::OwnLimit },
+                None => Dispatch::Idle,
+            };
+        };
+        let (id, start) = (FlowId(id), key.start());
+        if let Some(line) = &mut self.line
+            && start > line.advance(self.total_weight, now)
+        {
+            let reached = line.reaches(start, self.total_weight);
+            let others = [self.limited.peek(), self.paying.peek()];
+            let until = others.iter().flatten().map(|(_, t)| *t).fold(reached, Instant::min);
+            return Dispatch::Wait { until: Some(until), reason: WaitReason::OwnShare };
+        }
+        let request = self.backlog.pop_front(id).expect("a flow that may go has a request").request;
+        let flow = &mut self.flows[id];
+        self.v = self.v.max(start);
+        if self.rules.tag_at_head {
+            flow.finish = start + flow.weight.span(request.cost); // DSFQ, equation (6)
+            self.last = self.last.max(flow.finish);
+        }
+        if let Some(bucket) = &mut flow.bucket {
+            bucket.take(request.cost, now);
+        }
+        self.in_flight += 1;
+        self.new_head(id, now);
+        Dispatch::Ready(request)
+    }
+
+    fn complete(&mut self, completion: &Completion, now: Instant) {
+        self.in_flight -= 1;
+        self.correct(completion.request.flow, completion.request.cost, completion.actual, now);
+        self.settle();
+    }
+
+    fn adjust(&mut self, request: &Request, cost: Cost, now: Instant) {
+        match self.backlog.get_mut(request.id) {
+            Some(queued) => queued.request.cost = cost,
+            None => self.correct(request.flow, request.cost, cost, now),
+        }
+    }
+
+    fn foreign(&mut self, id: FlowId, service: Cost, now: Instant) {
+        if let Some(flow) = self.flows.get_mut(id)
+            && self.rules.policy != Policy::Single
+        {
+            flow.owed.add(service, self.rules.memory, now);
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.backlog.queued()
+    }
+
+    fn waiting(&self, id: FlowId, _: Instant) -> Option<WaitReason> {
+        if self.limited.contains(id.0) {
+            return Some(WaitReason::OwnLimit);
+        }
+        let start = self.ready.get(id.0)?.start();
+        let flow = self.flows.get(id)?;
+        if start <= self.v {
+            None
+        } else if flow.head_foreign > Cost::ZERO && flow.finish <= self.v {
+            Some(WaitReason::ForeignService)
+        } else {
+            Some(WaitReason::OwnShare)
+        }
+    }
+
+    fn drain(&mut self, into: &mut Vec<Request>) {
+        self.backlog.drain(into);
+        self.ready.clear();
+        self.limited.clear();
+        self.paying.clear();
+        self.settle();
+    }
+
+    fn virtual_time(&self) -> VTime {
+        self.v
+    }
+}
