@@ -1,1 +1,46 @@
-//! Real storage behind a gate: files, block devices, memory, emulated disks.
+//! Real storage behind a gate.
+//!
+//! Every [`Store`] is a [`henge_core::Backend`] whose payload is a [`Buffer`]; wrappers stack on top of one
+//! another and of a medium:
+//!
+//! | medium | keeps data in |
+//! |---|---|
+//! | [`Memory`] | memory |
+//! | [`Directory`] | one sparse file per part |
+//! | [`Device`] | a block device with a table of extents |
+//!
+//! | wrapper | adds |
+//! |---|---|
+//! | [`Emulated`] | the timing of any device model, in real time |
+//! | [`Faulty`] | errors, stalls, completions out of order |
+//! | [`Volatile`] | a write cache that is forgotten when the power goes |
+//! | [`Traced`] | one line per request |
+//!
+//! Files are served by io_uring where the kernel allows it and by threads where it does not. Time is an argument
+//! here too; only the driver reads the clock.
+
+mod buffer;
+mod device;
+mod directory;
+mod emulated;
+mod engine;
+mod faulty;
+mod file;
+mod memory;
+mod open;
+mod space;
+mod store;
+mod traced;
+mod volatile;
+
+pub use buffer::{ALIGN, BUFFER_MAX, Buffer, BufferPool};
+pub use device::Device;
+pub use directory::Directory;
+pub use emulated::Emulated;
+pub use engine::Choice as EngineChoice;
+pub use faulty::{Faults, Faulty};
+pub use memory::Memory;
+pub use open::Options;
+pub use store::Store;
+pub use traced::Traced;
+pub use volatile::Volatile;

@@ -1,0 +1,98 @@
+//! Moving bytes between memory and files without waiting: by io_uring, or by threads where it is forbidden.
+
+mod threads;
+mod uring;
+
+pub use threads::Threads;
+pub use uring::Uring;
+
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+/// One thing for the kernel to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    /// Comes back with the result.
+    pub token: u32,
+    /// What.
+    pub kind: Kind,
+    /// On which file.
+    pub fd: RawFd,
+    /// From which byte.
+    pub offset: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// From or to where; dangling for kinds that move nothing.
+    pub memory: NonNull<u8>,
+}
+
+/// What an [`Io`] does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// File to memory.
+    Read,
+    /// Memory to file.
+    Write {
+        /// Durable before it is over (RWF_DSYNC).
+        durable: bool,
+    },
+    /// What was written before becomes durable (fdatasync).
+    Sync,
+    /// fallocate with these flags.
+    Allocate {
+        /// FALLOC_FL_…
+        mode: i32,
+    },
+}
+
+// SAFETY: `memory` is only an address; the contract of `Engine::submit` says who may use it, and when.
+#[allow(unsafe_code)] // to hand an address to a worker thread
+unsafe impl Send for Io {}
+
+/// Does [`Io`]s, in any order.
+pub trait Engine {
+    /// Starts one.
+    ///
+    /// # Safety
+    /// `io.memory` is valid for `io.len` bytes, and nobody else reads (or, for a read, touches) them, until `reap`
+    /// has returned this token, or until the engine has been dropped and [`Engine::idle`] was true before.
+    #[allow(unsafe_code)] // the kernel uses the memory after the call has returned
+    unsafe fn submit(&mut self, io: Io);
+
+    /// One that is over: its token, and the bytes moved or the negative error number.
+    fn reap(&mut self) -> Option<(u32, i32)>;
+
+    /// Whether nothing is under way.
+    fn idle(&self) -> bool;
+
+    /// Readable (for `poll`) when `reap` has something.
+    fn event_fd(&self) -> RawFd;
+
+    /// By what, in a word or two.
+    fn name(&self) -> &'static str;
+}
+
+/// Which engine to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Choice {
+    /// io_uring where the kernel allows it, else threads.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
+/// Makes the engine chosen, with room for `depth` at once.
+pub fn open(choice: Choice, depth: u32) -> std::io::Result<Box<dyn Engine>> {
+    let threads = || Threads::new(depth.clamp(1, 16)).map(|t| Box::new(t) as Box<dyn Engine>);
+    match choice {
+        Choice::Threads => threads(),
+        Choice::Uring => Ok(Box::new(Uring::new(depth)?)),
+        Choice::Auto => match Uring::new(depth) {
+            Ok(ring) => Ok(Box::new(ring)),
+            Err(_) => threads(),
+        },
+    }
+}

@@ -1,0 +1,120 @@
+//! Breaks things on purpose: errors, stalls, completions out of order, by seed.
+
+use crate::{Buffer, Store};
+use henge_core::{Backend, Done, Duration, Fault, Histogram, Instant, ParamError, Params, Request};
+use std::io;
+use std::os::fd::RawFd;
+
+/// What goes wrong, and how often. Shares are in millionths of the requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Faults {
+    /// Fail without being done.
+    pub errors: u32,
+    /// Are held back for `stall`.
+    pub stalls: u32,
+    /// How long.
+    pub stall: Duration,
+    /// Every completion waits up to this long, so that they come in another order.
+    pub reorder: Duration,
+    /// Of the choice who suffers.
+    pub seed: u64,
+}
+
+impl Faults {
+    /// Reads `{ errors = "1%", stalls = "0.1%", stall = "5s", reorder = "2ms", seed = 1 }`.
+    pub fn from_params(p: &mut Params) -> Result<Faults, ParamError> {
+        Ok(Faults {
+            errors: p.share("errors")?.unwrap_or(0),
+            stalls: p.share("stalls")?.unwrap_or(0),
+            stall: p.duration("stall")?.unwrap_or(Duration::from_secs(3600)),
+            reorder: p.duration("reorder")?.unwrap_or(Duration::ZERO),
+            seed: p.integer("seed", 0, i64::MAX as u64)?.unwrap_or(1),
+        })
+    }
+}
+
+struct Held {
+    until: Instant,
+    done: Done<Buffer>,
+}
+
+/// A store that cannot be relied on.
+pub struct Faulty<S> {
+    store: S,
+    faults: Faults,
+    random: u64,
+    held: Vec<Held>,
+}
+
+impl<S: Store> Faulty<S> {
+    /// Breaks what goes to `store`.
+    pub fn new(faults: Faults, store: S) -> Self {
+        Faulty { store, faults, random: faults.seed, held: Vec::new() }
+    }
+    /// A number below `n`, by SplitMix64.
+    fn below(&mut self, n: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n.max(1)
+    }
+    fn hold(&mut self, done: Done<Buffer>, now: Instant) {
+        let mut until = now;
+        if self.below(1_000_000) < u64::from(self.faults.stalls) {
+            until += self.faults.stall;
+        }
+        let most = self.faults.reorder.as_nanos();
+        until += Duration::from_nanos(self.below(most + 1));
+        self.held.push(Held { until, done });
+    }
+}
+
+impl<S: Store> Backend for Faulty<S> {
+    type Payload = Buffer;
+    fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
+        if self.below(1_000_000) < u64::from(self.faults.errors) {
+            self.hold(Done { id: request.id, outcome: Err(Fault::Io), busy: None, payload }, now);
+        } else {
+            self.store.submit(request, payload, now);
+        }
+    }
+    fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
+        while let Some(done) = self.store.reap(now) {
+            self.hold(done, now);
+        }
+        let earliest = (0..self.held.len()).min_by_key(|i| self.held[*i].until)?;
+        (self.held[earliest].until <= now).then(|| self.held.swap_remove(earliest).done)
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        let held = self.held.iter().map(|h| h.until).min();
+        match (held, self.store.wake_at()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+    fn capacity(&self) -> u64 {
+        self.store.capacity()
+    }
+}
+
+impl<S: Store> Store for Faulty<S> {
+    fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
+        self.store.open_part(name, len)
+    }
+    fn remove_part(&mut self, name: &str) -> io::Result<()> {
+        self.store.remove_part(name)
+    }
+    fn block(&self) -> u64 {
+        self.store.block()
+    }
+    fn event_fd(&self) -> Option<RawFd> {
+        self.store.event_fd()
+    }
+    fn describe(&self) -> String {
+        format!("faults in front of {}", self.store.describe())
+    }
+    fn lateness(&self) -> Option<&Histogram> {
+        self.store.lateness()
+    }
+}

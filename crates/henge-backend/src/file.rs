@@ -1,0 +1,333 @@
+//! Requests on files: short transfers, durability and zeroes on top of an [`Engine`].
+//!
+//! With O_DIRECT the device takes whole blocks only, and so do these files: virtual disks read, modify and write
+//! what is not aligned, under their range locks, so that it is done in one place.
+
+#![allow(unsafe_code)] // hands buffers to the engine by address
+
+use crate::Buffer;
+use crate::engine::{Engine, Io, Kind};
+use henge_core::{Done, Fault, Op, Request, RequestId};
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+/// Longest stretch of zeroes written at once where the file cannot make zeroes by itself.
+const ZEROES_MAX: u64 = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Between the payload and the file.
+    Move,
+    /// fallocate, by the way of this number in `ways_to_zero`.
+    Punch(usize),
+    /// Zeroes into the file, where fallocate cannot.
+    Zeroes,
+    /// fdatasync.
+    Sync,
+}
+
+/// How a file can be told to read as zeroes, the best first.
+const fn ways_to_zero(op: Op) -> [i32; 2] {
+    let zero = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    match op {
+        Op::Trim => [punch, zero],
+        _ => [zero, punch],
+    }
+}
+
+struct Running {
+    id: RequestId,
+    op: Op,
+    fua: bool,
+    payload: Buffer,
+    fd: RawFd,
+    /// The request's range in the file.
+    from: u64,
+    len: u64,
+    step: Step,
+    /// Bytes that the present step has moved.
+    moved: u64,
+}
+
+/// The requests under way on some files.
+pub(crate) struct Files {
+    engine: Box<dyn Engine>,
+    block: u64,
+    running: Vec<Option<Running>>,
+    free: Vec<u32>,
+    /// Made when first needed.
+    zeroes: Buffer,
+    done: VecDeque<Done<Buffer>>,
+}
+
+impl Files {
+    /// `block` is what the device moves at least; 1 where it takes any range.
+    pub(crate) fn new(engine: Box<dyn Engine>, block: u64) -> Self {
+        assert!(block.is_power_of_two() && block <= crate::ALIGN as u64, "blocks of at most a page");
+        Files {
+            engine,
+            block,
+            running: Vec::new(),
+            free: Vec::new(),
+            zeroes: Buffer::empty(),
+            done: VecDeque::new(),
+        }
+    }
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+    pub(crate) fn block(&self) -> u64 {
+        self.block
+    }
+
+    /// A request that cannot even start.
+    pub(crate) fn refuse(&mut self, id: RequestId, fault: Fault, payload: Buffer) {
+        self.done.push_back(Done { id, outcome: Err(fault), busy: None, payload });
+    }
+
+    /// Starts `request` on `fd`, whose byte `from` is the request's first.
+    pub(crate) fn submit(&mut self, request: &Request, payload: Buffer, fd: RawFd, from: u64) {
+        let moves = matches!(request.op, Op::Read | Op::Write);
+        assert!(!moves || payload.len() as u64 == request.len, "a payload as long as the request");
+        if (from | request.len) & (self.block - 1) != 0 {
+            return self.refuse(request.id, Fault::Unsupported, payload);
+        }
+        let step = match request.op {
+            Op::Read | Op::Write => Step::Move,
+            Op::Trim | Op::WriteZeroes => Step::Punch(0),
+            Op::Flush => Step::Sync,
+        };
+        let running = Running {
+            id: request.id,
+            op: request.op,
+            fua: request.fua,
+            payload,
+            fd,
+            from,
+            len: request.len,
+            step,
+            moved: 0,
+        };
+        let token = match self.free.pop() {
+            Some(token) => {
+                self.running[token as usize] = Some(running);
+                token
+            }
+            None => {
+                self.running.push(Some(running));
+                (self.running.len() - 1) as u32
+            }
+        };
+        self.issue(token);
+    }
+
+    /// One that is over.
+    pub(crate) fn reap(&mut self) -> Option<Done<Buffer>> {
+        loop {
+            if let Some(done) = self.done.pop_front() {
+                return Some(done);
+            }
+            let (token, result) = self.engine.reap()?;
+            self.advance(token, result);
+        }
+    }
+
+    fn get(&mut self, token: u32) -> &mut Running {
+        self.running[token as usize].as_mut().expect("a token in use names a request under way")
+    }
+
+    /// Hands the present step, or what is left of it, to the engine.
+    fn issue(&mut self, token: u32) {
+        let zeroes = self.zeroes.address();
+        let r = self.get(token);
+        let (offset, rest) = (r.from + r.moved, r.len - r.moved);
+        let durable = r.fua;
+        let (kind, offset, len, memory) = match r.step {
+            Step::Move => {
+                let kind = if r.op == Op::Read { Kind::Read } else { Kind::Write { durable } };
+                // SAFETY: the payload is `r.len` bytes long (asserted in `submit`), and `moved` is less.
+                let memory = unsafe { r.payload.address().add(r.moved as usize) };
+                (kind, offset, rest, memory)
+            }
+            Step::Punch(way) => {
+                (Kind::Allocate { mode: ways_to_zero(r.op)[way] }, offset, rest, NonNull::dangling())
+            }
+            Step::Zeroes => (Kind::Write { durable }, offset, rest.min(ZEROES_MAX), zeroes),
+            Step::Sync => (Kind::Sync, 0, 0, NonNull::dangling()),
+        };
+        let io = Io { token, kind, fd: r.fd, offset, len, memory };
+        // SAFETY: the payload belongs to `running[token]` until the engine has returned the token, and the zeroes,
+        // ZEROES_MAX of them, to us, who never change them; `Drop` leaks both if that never happens.
+        unsafe { self.engine.submit(io) };
+    }
+
+    fn advance(&mut self, token: u32, result: i32) {
+        if result < 0 {
+            return self.failed(token, -result);
+        }
+        let block = self.block;
+        let r = self.get(token);
+        match r.step {
+            Step::Sync => self.finish(token, Ok(())),
+            Step::Punch(_) if r.fua => {
+                r.step = Step::Sync;
+                self.issue(token);
+            }
+            Step::Punch(_) => self.finish(token, Ok(())),
+            Step::Move | Step::Zeroes => {
+                let moved = (r.moved + result as u64).min(r.len);
+                // The rest of a short transfer begins at a block again.
+                let moved = if moved == r.len { moved } else { moved & !(block - 1) };
+                if moved == r.len {
+                    self.finish(token, Ok(()));
+                } else if moved > r.moved {
+                    r.moved = moved;
+                    self.issue(token);
+                } else if r.op == Op::Read {
+                    // The file ends here; what it does not have reads as zeroes.
+                    let rest = r.moved as usize;
+                    r.payload[rest..].fill(0);
+                    self.finish(token, Ok(()));
+                } else {
+                    self.finish(token, Err(Fault::Io));
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, token: u32, error: i32) {
+        let r = self.get(token);
+        match (r.step, error) {
+            (_, libc::EINTR | libc::EAGAIN) => self.issue(token),
+            (Step::Punch(way), libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::ENODEV) => {
+                if way + 1 < ways_to_zero(r.op).len() {
+                    r.step = Step::Punch(way + 1);
+                } else {
+                    r.step = Step::Zeroes;
+                    if self.zeroes.is_empty() {
+                        self.zeroes = Buffer::zeroed(ZEROES_MAX as usize);
+                    }
+                }
+                self.issue(token);
+            }
+            (_, libc::ENOSPC | libc::EDQUOT) => self.finish(token, Err(Fault::NoSpace)),
+            _ => self.finish(token, Err(Fault::Io)),
+        }
+    }
+
+    fn finish(&mut self, token: u32, outcome: Result<(), Fault>) {
+        let r = self.running[token as usize].take().expect("a token in use names a request under way");
+        self.free.push(token);
+        self.done.push_back(Done { id: r.id, outcome, busy: None, payload: r.payload });
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        while let Some((token, result)) = self.engine.reap() {
+            self.advance(token, result);
+        }
+        if !self.engine.idle() {
+            // The kernel may still use the memory of what is under way: it stays, whoever else goes.
+            for running in self.running.iter_mut().filter_map(Option::take) {
+                std::mem::forget(running);
+            }
+            std::mem::forget(std::mem::take(&mut self.zeroes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_core::{FlowId, Instant};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
+    /// An engine that moves at most 1000 bytes at a time, forgets how to make holes, and is interrupted.
+    struct Halting {
+        done: VecDeque<(u32, i32)>,
+        calls: u32,
+    }
+
+    impl Engine for Halting {
+        unsafe fn submit(&mut self, io: Io) {
+            self.calls += 1;
+            if self.calls.is_multiple_of(3) {
+                return self.done.push_back((io.token, -libc::EINTR));
+            }
+            let len = io.len.min(1000) as usize;
+            // SAFETY: the tests keep the files open until everything is over.
+            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(io.fd) };
+            let moved = match io.kind {
+                Kind::Read => {
+                    // SAFETY: `Engine::submit` promises `io.len` valid bytes.
+                    let memory = unsafe { std::slice::from_raw_parts_mut(io.memory.as_ptr(), len) };
+                    rustix::io::pread(fd, memory, io.offset).map_or(-libc::EIO, |n| n as i32)
+                }
+                Kind::Write { .. } => {
+                    // SAFETY: as above.
+                    let memory = unsafe { std::slice::from_raw_parts(io.memory.as_ptr(), len) };
+                    rustix::io::pwrite(fd, memory, io.offset).map_or(-libc::EIO, |n| n as i32)
+                }
+                Kind::Sync => 0,
+                Kind::Allocate { .. } => -libc::EOPNOTSUPP,
+            };
+            self.done.push_back((io.token, moved));
+        }
+        fn reap(&mut self) -> Option<(u32, i32)> {
+            self.done.pop_front()
+        }
+        fn idle(&self) -> bool {
+            self.done.is_empty()
+        }
+        fn event_fd(&self) -> RawFd {
+            -1
+        }
+        fn name(&self) -> &'static str {
+            "halting"
+        }
+    }
+
+    fn one(files: &mut Files, op: Op, from: u64, payload: Buffer, len: u64, fd: RawFd) -> Done<Buffer> {
+        let request = Request::new(RequestId::default(), FlowId(0), op, from, len, Instant::ZERO);
+        files.submit(&request, payload, fd, from);
+        files.reap().expect("this engine is always done")
+    }
+
+    #[test]
+    fn short_transfers_are_gone_on_with() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(20_000).unwrap();
+        let mut files = Files::new(Box::new(Halting { done: VecDeque::new(), calls: 0 }), 1);
+        let fd = file.as_raw_fd();
+        let mut data = Buffer::zeroed(10_000);
+        for (i, byte) in data.iter_mut().enumerate() {
+            *byte = (i % 251) as u8 + 1;
+        }
+        let want = data.to_vec();
+        assert_eq!(one(&mut files, Op::Write, 5_000, data, 10_000, fd).outcome, Ok(()));
+        let done = one(&mut files, Op::Read, 5_000, Buffer::zeroed(10_000), 10_000, fd);
+        assert_eq!(&done.payload[..], &want[..]);
+        // A hole that cannot be made is written, and only where it should be.
+        assert_eq!(one(&mut files, Op::WriteZeroes, 6_000, Buffer::empty(), 8_000, fd).outcome, Ok(()));
+        let mut all = vec![0; 20_000];
+        file.read_exact_at(&mut all, 0).unwrap();
+        assert!(all[..5_000].iter().all(|b| *b == 0) && all[6_000..14_000].iter().all(|b| *b == 0));
+        assert_eq!((&all[5_000..6_000], &all[14_000..15_000]), (&want[..1_000], &want[9_000..]));
+        // Beyond the end of the file there are zeroes, whatever the buffer held.
+        let mut stale = Buffer::zeroed(4_096);
+        stale.fill(7);
+        let done = one(&mut files, Op::Read, 18_000, stale, 4_096, fd);
+        assert!(done.outcome.is_ok() && done.payload.iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn what_is_no_block_is_refused() {
+        let mut files = Files::new(Box::new(Halting { done: VecDeque::new(), calls: 0 }), 512);
+        let done = one(&mut files, Op::Read, 100, Buffer::zeroed(512), 512, -1);
+        assert_eq!(done.outcome, Err(Fault::Unsupported));
+    }
+}

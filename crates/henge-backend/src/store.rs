@@ -1,0 +1,56 @@
+//! What the node asks of real storage beyond [`Backend`].
+
+use crate::Buffer;
+use henge_core::{Backend, Histogram};
+use std::io;
+use std::os::fd::RawFd;
+
+/// Real storage: a backend that moves data, on which parts are made and removed.
+///
+/// Making and removing parts may block: it is done before a disk is served, or after it has gone.
+pub trait Store: Backend<Payload = Buffer> {
+    /// Makes the part `name`, or finds it as it was left; its address on this store. A new part reads as zeroes.
+    fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64>;
+
+    /// Gives the part's space back. Its data never shows again.
+    fn remove_part(&mut self, name: &str) -> io::Result<()>;
+
+    /// Requests begin and end at multiples of it; others fail as unsupported. At most [`crate::ALIGN`].
+    fn block(&self) -> u64 {
+        1
+    }
+
+    /// Becomes readable (for `poll`) when `reap` has something; `None` where `wake_at` says everything.
+    fn event_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// How it does its work here, for people: `io_uring, O_DIRECT (512 bytes)`.
+    fn describe(&self) -> String;
+
+    /// How late completions were against the model's time; emulated disks know.
+    fn lateness(&self) -> Option<&Histogram> {
+        None
+    }
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
+        (**self).open_part(name, len)
+    }
+    fn remove_part(&mut self, name: &str) -> io::Result<()> {
+        (**self).remove_part(name)
+    }
+    fn block(&self) -> u64 {
+        (**self).block()
+    }
+    fn event_fd(&self) -> Option<RawFd> {
+        (**self).event_fd()
+    }
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+    fn lateness(&self) -> Option<&Histogram> {
+        (**self).lateness()
+    }
+}
