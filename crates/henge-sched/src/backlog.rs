@@ -120,6 +120,20 @@ impl<E: Copy> Backlog<E> {
         Some(self.unlink(id.slot))
     }
 
+    /// Takes out what waits in a place.
+    ///
+    /// # Panics
+    /// When nothing waits there.
+    pub fn take(&mut self, slot: u32) -> Queued<E> {
+        assert!(self.places[slot as usize].prev != FREE, "something waits in the slot");
+        self.unlink(slot)
+    }
+
+    /// The number that the next request to come will have.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
     /// A request that waits.
     pub fn get(&self, id: RequestId) -> Option<&Queued<E>> {
         let place = self.places.get(id.index())?;

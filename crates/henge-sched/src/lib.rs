@@ -11,6 +11,8 @@
 //! | `flows.rs` | a table of flows |
 //! | `weight.rs` | cost / weight and cost / rate without divisions |
 //! | `bucket.rs` | a limit in cost per second |
+//! | `rank_tree.rs` | an ordered set that knows ranks, and the slack of the whole queue |
+//! | `finish_clock.rs` | finish times from reservations |
 //! | `terms.rs` | which terms of a contract a scheduler keeps, and how it refuses the others |
 
 #![forbid(unsafe_code)]
@@ -18,21 +20,28 @@
 mod backlog;
 mod bucket;
 pub mod cost;
+mod cscan;
 pub mod depth;
 mod fifo;
+mod finish_clock;
 mod flows;
 pub mod foreign;
 mod heap;
 mod line;
+mod rank_tree;
 mod registry;
 mod sfq;
 mod terms;
+#[cfg(test)]
+mod trial;
+mod virtual_clock;
 mod weight;
 
 pub use backlog::{Backlog, Queued};
 pub use bucket::Bucket;
 pub use flows::Flows;
 pub use heap::IndexedHeap;
+pub use rank_tree::{RankTree, Ranked};
 pub use registry::{DefaultDepth, Entry, Order, SCHEDULERS, build, find, keepers};
 pub use terms::{Term, Terms};
 pub use weight::{Pace, Weight};
