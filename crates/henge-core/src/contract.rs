@@ -158,6 +158,24 @@ impl Contract {
         self.rate.is_none() && self.latency.is_none() && self.disk_time.is_none()
     }
 
+    /// What each of the `gates` that a flow lies on owes it: f · B / n of the rate (f is the leeway, in millionths),
+    /// an n-th of limit and burst. A flow's pending commands are bounded before they are cut, not part by part.
+    ///
+    /// ```
+    /// use henge_core::{Contract, Rate};
+    /// let part = Contract::reserved(Rate::requests(600)).part(1_100_000, 4);
+    /// assert_eq!(part.rate, Some(Rate::requests(165))); // 1.1 · 600 / 4
+    /// ```
+    pub fn part(&self, leeway: u64, gates: u64) -> Contract {
+        Contract {
+            rate: self.rate.map(|rate| rate.mul_ratio(leeway, gates * 1_000_000)),
+            limit: self.limit.map(|limit| limit.mul_ratio(1, gates)),
+            burst: self.burst.map(|burst| Cost::new(burst.get().div_ceil(gates))),
+            pending: None,
+            ..self.clone()
+        }
+    }
+
     /// Reads the table `contract = { … }`; every key is optional.
     ///
     /// Keys: `weight`, `rate`, `limit`, `burst`, `latency`, `percentile`, `pending`, `min_share`, and for
