@@ -1,1 +1,26 @@
-//! Virtual disk specifications, admission and placement.
+//! Specifications of virtual disks, admission and placement. Pure: shared by manager, simulator and planner.
+//!
+//! ```text
+//!   ⟨A, B, C, D, E⟩ ──convert──▶ requests/s to reserve ──decide──▶ yes, or no with the reason and what would do
+//!                                        │
+//!                                        └──split──▶ parts ──place──▶ which nodes
+//! ```
+//!
+//! Source: the Stonehenge paper, sections 3 and 4.2. Where its rule turned out to over- or under-admit, ours stands beside
+//! it behind a switch ([`Rules`]), so that both can be run and compared.
+
+#![forbid(unsafe_code)]
+
+mod convert;
+mod decide;
+pub mod place;
+mod samples;
+mod spec;
+
+pub use convert::{Fixed, Sized, TooTight};
+pub use decide::{
+    Admission, Disk, Measured, Rejection, Reservation, Rules, deterministic, measured, miss_ratio, oracle,
+    replay,
+};
+pub use samples::Samples;
+pub use spec::{BadSpecification, Part, Specification};
