@@ -22,6 +22,7 @@ mod request;
 mod row;
 mod scheduler;
 mod slots;
+mod sync;
 mod units;
 
 pub use backend::{Backend, Done, Fault, Model};
@@ -38,4 +39,5 @@ pub use request::{Op, Request};
 pub use row::{RequestRow, RowError};
 pub use scheduler::{Completion, Dispatch, Refused, Scheduler, Slots, WaitReason};
 pub use slots::Pending;
+pub use sync::{News, Sender, Striping, Sync};
 pub use units::{Cost, Duration, FlowId, Instant, NodeId, RequestId, VTime};

@@ -9,11 +9,23 @@
 //! | how much of it is charged, and when is it forgotten? | [`Policy`] in `policy.rs`, [`Owed`] in `owed.rs`: inside a scheduler |
 //! | who knows what the flow got elsewhere? | `coordinator.rs`, `threshold.rs`, `layout.rs`, `predict.rs`: beside it |
 //!
-//! The second kind are state machines that count service, and produce and consume `Sync` messages. What
+//! The second kind are state machines that count service, and produce and consume [`henge_core::Sync`] messages. What
 //! they find goes into `Request::foreign` (with the request) or `Scheduler::foreign` (without one), never into both.
 
+mod coordinator;
+mod heard;
+mod layout;
 mod owed;
 mod policy;
+mod predict;
+mod synchronizer;
+mod threshold;
 
+pub use coordinator::Coordinator;
+pub use heard::Totals;
+pub use layout::LayoutDriven;
 pub use owed::{MEMORY_DEFAULT, Owed};
 pub use policy::Policy;
+pub use predict::Predictor;
+pub use synchronizer::{Extent, Outbox, Served, Silent, Synchronizer, synchronizer};
+pub use threshold::Threshold;

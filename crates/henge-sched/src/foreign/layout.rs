@@ -1,0 +1,227 @@
+//! Layout-driven: where a flow's bytes are striped evenly, its total is *computed* from what it gets here.
+//!
+//! ```text
+//!   foreign(p) = (N_f − 1) · cost(p)                        round-robin striping over N_f nodes
+//!              = cost(p) · (len − here(p)) / here(p)        where the command's extent is known: its own stripes
+//! ```
+//!
+//! Once per flow the layout's first node announces the layout to the others when it sees the flow's first request (all
+//! nodes see one at once; if each announced, that were N² messages). Messages: O(flows · N), none per byte. A flow that
+//! is quiet for a while is announced as departed, and its layout forgotten. (vPFS)
+//!
+//! Wrong for small or uneven I/O, by as much as the I/O is: see `predict.rs` for what corrects itself.
+
+use super::heard::Totals;
+use super::{Outbox, Served, Synchronizer};
+use henge_core::{Cost, Duration, FlowId, Instant, News, NodeId, Sender, Striping, Sync};
+use std::collections::BTreeMap;
+
+/// Computes totals from layouts.
+#[derive(Clone, Debug)]
+pub struct LayoutDriven {
+    here: NodeId,
+    epoch: u64,
+    quiet: Duration,
+    sequence: u64,
+    flows: BTreeMap<FlowId, Flow>,
+    totals: Totals,
+    /// No flow has departed before; so that nobody looks at all of them for every request.
+    next_departure: Option<Instant>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    /// As it became known here (by a request, or by configuration).
+    own: Option<Striping>,
+    /// In force while the flow is active: whose share is computed.
+    active: Option<Striping>,
+    /// Nodes announced the flow, and must hear of its departure.
+    announced: bool,
+    last: Instant,
+}
+
+impl LayoutDriven {
+    /// How long a flow is quiet before it has departed, where configuration says nothing.
+    pub const QUIET_DEFAULT: Duration = Duration::from_secs(1);
+
+    /// The node `here`, since its `epoch`.
+    pub fn new(here: NodeId, epoch: u64, quiet: Duration) -> Self {
+        LayoutDriven {
+            here,
+            epoch,
+            quiet,
+            sequence: 0,
+            flows: BTreeMap::new(),
+            totals: Totals::default(),
+            next_departure: None,
+        }
+    }
+
+    fn tell(&mut self, flow: FlowId, striping: &Striping, news: &News, out: &mut Outbox) {
+        self.sequence += 1;
+        let sync = Sync {
+            sender: Sender::Node(self.here),
+            epoch: self.epoch,
+            sequence: self.sequence,
+            flow,
+            news: news.clone(),
+        };
+        let others = striping.nodes.iter().filter(|n| **n != self.here);
+        out.extend(others.map(|n| (*n, sync.clone())));
+    }
+}
+
+/// What a request that cost `served.cost` at `here` stands for at the other nodes.
+pub(super) fn share_elsewhere(striping: &Striping, here: NodeId, served: &Served) -> Cost {
+    let Some(at) = striping.nodes.iter().position(|n| *n == here) else { return Cost::ZERO };
+    let even = Cost::new(served.cost.get().saturating_mul(striping.nodes.len() as u64 - 1));
+    let Some(extent) = served.extent else { return even };
+    match striping.bytes_on(at, extent.offset, extent.len) {
+        0 => even, // not a part of this extent, whatever the caller thinks
+        own => {
+            let elsewhere = u128::from(served.cost.get()) * u128::from(extent.len - own) / u128::from(own);
+            Cost::new(u64::try_from(elsewhere).unwrap_or(u64::MAX))
+        }
+    }
+}
+
+impl Synchronizer for LayoutDriven {
+    fn set_flow(&mut self, flow: FlowId, _: &[NodeId]) {
+        self.flows.entry(flow).or_default();
+        self.totals.set_flow(flow);
+    }
+    fn remove_flow(&mut self, flow: FlowId) {
+        self.flows.remove(&flow);
+        self.totals.remove_flow(flow);
+    }
+    fn set_striping(&mut self, flow: FlowId, striping: &Striping) {
+        if let Some(state) = self.flows.get_mut(&flow)
+            && striping.stripe > 0
+        {
+            state.own = Some(striping.clone());
+            if state.active.is_some() {
+                state.active.clone_from(&state.own);
+            }
+        }
+    }
+
+    fn arrived(&mut self, flow: FlowId, _: Cost, now: Instant, out: &mut Outbox) {
+        let Some(state) = self.flows.get_mut(&flow) else { return };
+        state.last = now;
+        if state.active.is_some() {
+            return;
+        }
+        let Some(striping) = state.own.clone() else { return };
+        state.active = Some(striping.clone());
+        self.next_departure.get_or_insert(now + self.quiet);
+        if striping.nodes.first() == Some(&self.here) {
+            state.announced = true;
+            self.tell(flow, &striping, &News::Layout(striping.clone()), out);
+        }
+    }
+
+    fn served(&mut self, served: &Served, now: Instant, _: &mut Outbox) -> Cost {
+        let here = self.here;
+        let Some(state) = self.flows.get_mut(&served.flow) else { return Cost::ZERO };
+        state.last = now;
+        state.active.as_ref().map_or(Cost::ZERO, |striping| share_elsewhere(striping, here, served))
+    }
+
+    fn receive(&mut self, sync: &Sync, now: Instant) -> Cost {
+        let sane = |s: &Striping| s.stripe > 0 && s.nodes.len() <= 65_536;
+        if !self.totals.is_newer(sync) {
+            return Cost::ZERO;
+        }
+        let Some(state) = self.flows.get_mut(&sync.flow) else { return Cost::ZERO };
+        match &sync.news {
+            News::Layout(striping) if sane(striping) && striping.nodes.contains(&self.here) => {
+                state.active = Some(striping.clone());
+                state.last = now;
+                self.next_departure.get_or_insert(now + self.quiet);
+            }
+            News::Layout(_) | News::Departed => state.active = None,
+            News::Total { .. } => {}
+        }
+        Cost::ZERO
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.next_departure
+    }
+
+    fn tick(&mut self, now: Instant, out: &mut Outbox) {
+        let quiet = self.quiet;
+        let departed = |f: &Flow| f.active.is_some() && f.last + quiet <= now;
+        let flows: Vec<_> = self.flows.iter().filter(|(_, f)| departed(f)).map(|(id, _)| *id).collect();
+        for id in flows {
+            let state = self.flows.get_mut(&id).expect("it was just seen");
+            let striping = state.active.take().expect("it was active");
+            if std::mem::take(&mut state.announced) {
+                self.tell(id, &striping, &News::Departed, out);
+            }
+        }
+        let active = self.flows.values().filter(|f| f.active.is_some());
+        self.next_departure = active.map(|f| f.last + quiet).min();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Extent;
+    use super::*;
+
+    const FLOW: FlowId = FlowId(3);
+
+    fn striping() -> Striping {
+        Striping { stripe: 64 << 10, nodes: vec![NodeId(5), NodeId(6), NodeId(7), NodeId(8)] }
+    }
+
+    fn node(n: u32) -> LayoutDriven {
+        let mut node = LayoutDriven::new(NodeId(n), 1, Duration::from_secs(1));
+        node.set_flow(FLOW, &striping().nodes);
+        node
+    }
+
+    #[test]
+    fn the_first_node_announces_once_and_the_rest_compute() {
+        let (mut first, mut third) = (node(5), node(7));
+        let mut out = Outbox::new();
+        third.set_striping(FLOW, &striping());
+        third.arrived(FLOW, Cost::new(1), Instant::ZERO, &mut out);
+        assert!(out.is_empty(), "only the layout's first node announces");
+        third = node(7);
+        first.set_striping(FLOW, &striping());
+        for _ in 0..5 {
+            first.arrived(FLOW, Cost::new(1), Instant::ZERO, &mut out);
+        }
+        assert_eq!(out.iter().map(|(to, _)| to.0).collect::<Vec<_>>(), [6, 7, 8]);
+        let served = Served { flow: FLOW, cost: Cost::new(1000), extent: None };
+        assert_eq!(third.served(&served, Instant::ZERO, &mut Outbox::new()), Cost::ZERO);
+        third.receive(&out[1].1, Instant::ZERO);
+        assert_eq!(third.served(&served, Instant::ZERO, &mut Outbox::new()), Cost::new(3000));
+        // 128 KiB from the start: all of it on the first two nodes, nothing on the third and fourth.
+        let extent = Some(Extent { offset: 0, len: 128 << 10 });
+        let part = Served { flow: FLOW, cost: Cost::new(64 << 10), extent };
+        assert_eq!(first.served(&part, Instant::ZERO, &mut out), Cost::new(64 << 10));
+    }
+
+    #[test]
+    fn a_quiet_flow_departs_and_an_overtaken_message_is_ignored() {
+        let (mut first, mut second) = (node(5), node(6));
+        first.set_striping(FLOW, &striping());
+        let mut out = Outbox::new();
+        first.arrived(FLOW, Cost::new(1), Instant::ZERO, &mut out);
+        let layout = out.remove(0).1;
+        out.clear();
+        let at = first.wake_at().unwrap();
+        assert_eq!(at, Instant::ZERO + Duration::from_secs(1));
+        first.tick(at, &mut out);
+        let departed = out.remove(0).1;
+        assert_eq!(departed.news, News::Departed);
+        second.receive(&departed, at);
+        second.receive(&layout, at); // late
+        let served = Served { flow: FLOW, cost: Cost::new(1000), extent: None };
+        assert_eq!(second.served(&served, at, &mut Outbox::new()), Cost::ZERO);
+        assert_eq!(first.wake_at(), None);
+    }
+}
