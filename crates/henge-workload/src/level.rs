@@ -1,0 +1,218 @@
+//! A quantity that changes while a workload runs: how many threads, how many requests a second, how local.
+//!
+//! Every level is a staircase: constant between changes that are known beforehand. So whoever follows it can
+//! compute with a constant up to [`Level::next_change`], exactly, and a ramp of threads steps where the whole
+//! number does.
+//!
+//! Example: `{ ramp = { from = 0, to = 20, over = "200s" } }` of threads is 0 for 10 s, then 1 for 10 s, … and 20
+//! from 200 s on: step k of n begins at k · over / n.
+
+use henge_core::{Duration, Instant, ParamError, Params, Value};
+
+/// A staircase over time, in whatever unit its reader uses (threads, millionths of a request per second, ppm).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Always the same.
+    Constant(u64),
+    /// From one value to another in equal steps, then stays.
+    Ramp {
+        /// Value at the start.
+        from: u64,
+        /// Value at the end.
+        to: u64,
+        /// How long it takes.
+        over: Duration,
+        /// In how many steps.
+        steps: u64,
+    },
+    /// One value, then another, again and again.
+    OnOff {
+        /// Value while on; it is zero while off.
+        high: u64,
+        /// How long on; comes first.
+        on: Duration,
+        /// How long off.
+        off: Duration,
+    },
+    /// A sine between two values, starting at the middle and rising, in steps of 1/64 period.
+    Sine {
+        /// Lowest value.
+        low: u64,
+        /// Highest value.
+        high: u64,
+        /// One full swing.
+        period: Duration,
+    },
+    /// Given values from given times on; zero before the first.
+    Steps(Vec<(Instant, u64)>),
+}
+
+/// Steps that a sine makes in one period.
+const SINE_STEPS: u64 = 64;
+/// Steps that a ramp makes where its unit is finer than one.
+const RAMP_STEPS: u64 = 1000;
+
+impl Level {
+    /// The value at `t`.
+    pub fn value(&self, t: Instant) -> u64 {
+        match self {
+            Level::Constant(v) => *v,
+            Level::Ramp { from, to, over, steps } => {
+                let done = step_at(t, *over, *steps).min(*steps);
+                let span = u128::from(from.abs_diff(*to)) * u128::from(done) / u128::from(*steps);
+                if to >= from { from + span as u64 } else { from - span as u64 }
+            }
+            Level::OnOff { high, on, off } => {
+                let phase = t.as_nanos() % (on.as_nanos() + off.as_nanos());
+                if phase < on.as_nanos() { *high } else { 0 }
+            }
+            Level::Sine { low, high, period } => {
+                let step = step_at(t, *period, SINE_STEPS) % SINE_STEPS;
+                let angle = step as f64 / SINE_STEPS as f64 * std::f64::consts::TAU;
+                let middle = (*low as f64 + *high as f64) / 2.0;
+                (middle + (*high as f64 - *low as f64) / 2.0 * angle.sin()).round() as u64
+            }
+            Level::Steps(steps) => steps.iter().rev().find(|(at, _)| *at <= t).map_or(0, |(_, v)| *v),
+        }
+    }
+
+    /// The first instant after `t` at which the value may differ; `None` when it stays for good.
+    pub fn next_change(&self, t: Instant) -> Option<Instant> {
+        match self {
+            Level::Constant(_) => None,
+            Level::Ramp { over, steps, .. } => {
+                let next = step_at(t, *over, *steps) + 1;
+                (next <= *steps).then(|| step_begin(next, *over, *steps))
+            }
+            Level::OnOff { on, off, .. } => {
+                let cycle = on.as_nanos() + off.as_nanos();
+                let start = t.as_nanos() - t.as_nanos() % cycle;
+                let turn = start.saturating_add(on.as_nanos());
+                let end = start.saturating_add(cycle);
+                Some(Instant::from_nanos(if t.as_nanos() < turn { turn } else { end }))
+            }
+            Level::Sine { period, .. } => {
+                Some(step_begin(step_at(t, *period, SINE_STEPS) + 1, *period, SINE_STEPS))
+            }
+            Level::Steps(steps) => steps.iter().map(|(at, _)| *at).find(|at| *at > t),
+        }
+    }
+
+    /// The highest value it ever has.
+    pub fn max(&self) -> u64 {
+        match self {
+            Level::Constant(v) => *v,
+            Level::Ramp { from, to, .. } => *from.max(to),
+            Level::OnOff { high, .. } | Level::Sine { high, .. } => *high,
+            Level::Steps(steps) => steps.iter().map(|(_, v)| *v).max().unwrap_or(0),
+        }
+    }
+
+    /// The same shape with every value times `num / den`.
+    #[must_use]
+    pub fn scaled(&self, num: u64, den: u64) -> Level {
+        let f = |v: u64| (u128::from(v) * u128::from(num) / u128::from(den)).min(u128::from(u64::MAX)) as u64;
+        match self.clone() {
+            Level::Constant(v) => Level::Constant(f(v)),
+            Level::Ramp { from, to, over, steps } => Level::Ramp { from: f(from), to: f(to), over, steps },
+            Level::OnOff { high, on, off } => Level::OnOff { high: f(high), on, off },
+            Level::Sine { low, high, period } => Level::Sine { low: f(low), high: f(high), period },
+            Level::Steps(steps) => Level::Steps(steps.into_iter().map(|(t, v)| (t, f(v))).collect()),
+        }
+    }
+
+    /// Reads `key`: one value, or `{ ramp = { from, to, over } }`, `{ on-off = { high, on, off } }`,
+    /// `{ sine = { low, high, period } }`, `[{ at, to }, …]`. `read` takes one value from a table;
+    /// `whole` says that values count things, so that ramps step by one.
+    pub fn from_params<F>(
+        p: &mut Params,
+        key: &str,
+        whole: bool,
+        read: F,
+    ) -> Result<Option<Level>, ParamError>
+    where
+        F: Fn(&mut Params, &str) -> Result<Option<u64>, ParamError>,
+    {
+        match p.get_mut(key) {
+            Some(Value::Table(_)) => {}
+            Some(Value::List(_)) => return steps(p, key, read).map(Some),
+            _ => return Ok(read(p, key)?.map(Level::Constant)),
+        }
+        let Some((kind, mut q)) = p.choice(key)? else { return Ok(None) };
+        let need = |q: &mut Params, name: &str| {
+            let value = read(q, name)?;
+            q.required(name, value)
+        };
+        let level = match kind.as_str() {
+            "ramp" => {
+                let (from, to) = (need(&mut q, "from")?, need(&mut q, "to")?);
+                let steps = if whole { from.abs_diff(to).max(1) } else { RAMP_STEPS };
+                Level::Ramp { from, to, over: positive(&mut q, "over")?, steps }
+            }
+            "on-off" => {
+                let high = need(&mut q, "high")?;
+                Level::OnOff { high, on: positive(&mut q, "on")?, off: positive(&mut q, "off")? }
+            }
+            "sine" => {
+                let (low, high) = (need(&mut q, "low")?, need(&mut q, "high")?);
+                if low > high {
+                    return Err(q.error("low", format!("low = {low} is above high = {high}")));
+                }
+                Level::Sine { low, high, period: positive(&mut q, "period")? }
+            }
+            _ => {
+                let message = format!(
+                    "{key} has no shape \"{kind}\"; it is a value, ramp, on-off, sine or a list of steps"
+                );
+                return Err(p.error(key, message));
+            }
+        };
+        q.finish()?;
+        Ok(Some(level))
+    }
+}
+
+/// A staircase written step by step.
+fn steps<F>(p: &mut Params, key: &str, read: F) -> Result<Level, ParamError>
+where
+    F: Fn(&mut Params, &str) -> Result<Option<u64>, ParamError>,
+{
+    let mut list: Vec<(Instant, u64)> = Vec::new();
+    for mut step in p.tables(key)? {
+        let at = step.duration("at")?;
+        let at = Instant::ZERO + step.required("at", at)?;
+        let to = read(&mut step, "to")?;
+        let to = step.required("to", to)?;
+        if list.last().is_some_and(|(before, _)| *before >= at) {
+            return Err(step.error("at", format!("the steps of {key} go forward in time")));
+        }
+        step.finish()?;
+        list.push((at, to));
+    }
+    if list.is_empty() {
+        return Err(p.error(key, format!("{key} is a list without a step")));
+    }
+    Ok(Level::Steps(list))
+}
+
+/// A span of time that must be there and above zero.
+pub(crate) fn positive(p: &mut Params, key: &str) -> Result<Duration, ParamError> {
+    let span = p.duration(key)?;
+    let span = p.required(key, span)?;
+    if span == Duration::ZERO {
+        return Err(p.error(key, format!("{key} must be above zero")));
+    }
+    Ok(span)
+}
+
+/// How many whole steps have begun by `t`.
+fn step_at(t: Instant, over: Duration, steps: u64) -> u64 {
+    let done = u128::from(t.as_nanos()) * u128::from(steps) / u128::from(over.as_nanos());
+    u64::try_from(done).unwrap_or(u64::MAX - 1)
+}
+
+/// When step `k` begins.
+fn step_begin(k: u64, over: Duration, steps: u64) -> Instant {
+    let ns = (u128::from(k) * u128::from(over.as_nanos())).div_ceil(u128::from(steps));
+    Instant::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,134 @@
+//! Which format a file has, by its content.
+//!
+//! Binary formats have a beginning of their own. For text, every line reader is tried on the first 64 KiB, and the one
+//! that understands most lines wins, if it understands at least half of what it does not take for comments. Formats that
+//! only differ in units (five numbers in a line) are told apart by what the numbers can be.
+
+use super::format::{Format, Reader};
+use super::input::SAMPLE;
+use crate::Record;
+
+/// The text formats, the most particular first: it wins a draw.
+const TEXT: [Format; 12] = [
+    Format::Iolog,
+    Format::Blkparse,
+    Format::Blkreplay,
+    Format::Dxt,
+    Format::Msr,
+    Format::Systor,
+    Format::Spc,
+    Format::Alibaba,
+    Format::VscsiCsv,
+    Format::Tencent,
+    Format::Ssdsim,
+    Format::Disksim,
+];
+
+/// The format of a file that begins so; `Err` says what was found.
+pub(crate) fn recognize(head: &[u8]) -> Result<Format, String> {
+    for format in [Format::Henge, Format::Srt] {
+        if format.has_magic(head) {
+            return Ok(format);
+        }
+    }
+    if head.starts_with(b"\x7fELF") || head.starts_with(b"\x89PNG") || head.starts_with(b"%PDF") {
+        return Err("a program, a picture or a document, not a trace".to_owned());
+    }
+    let mut best: Option<(Format, Fit)> = None;
+    for format in TEXT {
+        let fit = fit(format, head);
+        if fit.records > 0 && fit.records >= fit.damaged && best.is_none_or(|(_, b)| fit.better(&b)) {
+            best = Some((format, fit));
+        }
+    }
+    match best {
+        Some((Format::Disksim, _)) => Ok(bytes_or_blocks(head)),
+        Some((format, _)) => Ok(format),
+        None if Format::Vscsi.has_magic(head) => Ok(Format::Vscsi),
+        None => {
+            let first = head.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).find(|l| !l.is_empty());
+            let first = super::error::excerpt(first.unwrap_or(b""));
+            Err(format!("no format that is known fits; it begins \"{first}\". Known: {}", Format::names()))
+        }
+    }
+}
+
+/// How well a reader gets on with a file's beginning.
+#[derive(Clone, Copy)]
+struct Fit {
+    records: u32,
+    damaged: u32,
+}
+
+impl Fit {
+    fn better(&self, other: &Fit) -> bool {
+        (self.records, other.damaged) > (other.records, self.damaged)
+    }
+}
+
+fn fit(format: Format, head: &[u8]) -> Fit {
+    let mut fit = Fit { records: 0, damaged: 0 };
+    let Reader::Lines(read) = format.reader() else { return fit };
+    let (mut state, units) = (format.state(None), format.units());
+    for line in lines(head) {
+        match read(&mut state, &units, line) {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                state.records += 1;
+                fit.records += 1;
+            }
+            Err(_) => fit.damaged += 1,
+        }
+    }
+    fit
+}
+
+/// The whole lines of a sample; of a sample of one line, that.
+fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let head = &head[..head.len().min(SAMPLE)];
+    let whole = match memchr::memrchr(b'\n', head) {
+        Some(end) if head.len() == SAMPLE => &head[..end],
+        _ => head,
+    };
+    whole.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l)).filter(|l| !l.is_empty())
+}
+
+fn sample(format: Format, head: &[u8]) -> Vec<Record> {
+    let Reader::Lines(read) = format.reader() else { return Vec::new() };
+    let (mut state, units) = (format.state(None), format.units());
+    lines(head).filter_map(|line| read(&mut state, &units, line).ok().flatten()).collect()
+}
+
+/// Five columns with decimal milliseconds: sizes and offsets that are all multiples of 512 are bytes, else blocks.
+fn bytes_or_blocks(head: &[u8]) -> Format {
+    // The replayer's units are 1, so that these are the numbers as they stand.
+    let records = sample(Format::Replayer, head);
+    let bytes = records.iter().all(|r| r.len.is_multiple_of(512) && r.offset.is_multiple_of(512));
+    if bytes { Format::Replayer } else { Format::Disksim }
+}
+
+/// Whether the size column of a block format is better read as pages of 4 KiB: requests then follow on one another.
+pub(crate) fn sizes_look_like_pages(format: Format, head: &[u8]) -> bool {
+    if format != Format::Disksim {
+        return false;
+    }
+    let records = sample(Format::Disksim, head);
+    // Each request against the 32 before it: does it begin where one ended, with sizes as they are, or eightfold?
+    let (mut blocks, mut pages) = (0, 0);
+    for (i, r) in records.iter().enumerate() {
+        let before = &records[i.saturating_sub(32)..i];
+        blocks += u32::from(before.iter().any(|b| b.end() == r.offset));
+        pages +=
+            u32::from(before.iter().any(|b| b.offset.saturating_add(b.len.saturating_mul(8)) == r.offset));
+    }
+    let small = records.iter().all(|r| r.len <= 256 * 512);
+    small && pages > 8 && pages > 2 * blocks
+}
+
+/// What a line looks like when it is not what was named, for the end of a message.
+pub(crate) fn hint(named: Format, line: &str) -> String {
+    match recognize(line.as_bytes()) {
+        Ok(format) if format != named => format!("; it looks like {}", format.name()),
+        _ => String::new(),
+    }
+}
