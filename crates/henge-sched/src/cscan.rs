@@ -88,6 +88,10 @@ impl Sweep {
         }
         self.last = seq;
     }
+    /// Where the head stands.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
     /// Forgets all that is in it.
     pub fn clear(&mut self) {
         self.tree.clear();

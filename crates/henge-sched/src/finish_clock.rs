@@ -39,6 +39,11 @@ pub(crate) const fn fine(t: Instant) -> VTime {
     VTime::from_raw((t.as_nanos() as u128) << VTime::FRACTION_BITS)
 }
 
+/// A finish time rounded down to the nanosecond.
+pub(crate) fn instant(finish: VTime) -> Instant {
+    Instant::from_nanos(u64::try_from(finish.raw() >> VTime::FRACTION_BITS).unwrap_or(u64::MAX))
+}
+
 /// The knobs that Virtual Clock and CVC have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClockParams {
@@ -151,6 +156,11 @@ impl FinishClocks {
         }
     }
 
+    /// Whether the flow has a reservation.
+    pub fn is_reserved(&self, flow: FlowId) -> bool {
+        self.flows.get(flow).is_some_and(|c| c.reserved.is_some())
+    }
+
     /// Takes a contract's rate (or one that keeps its latency), or refuses it and changes nothing.
     pub fn set_flow(&mut self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         let rate = self.reservation(contract)?;
@@ -239,11 +249,30 @@ impl FinishClocks {
         self.shift = self.shift.max(smallest - fine(now + lead));
     }
 
+    /// Bounds the lead of one flow that has `unfinished` waiting and in flight.
+    pub fn bound_lead(&mut self, flow: FlowId, unfinished: Cost, now: Instant) {
+        let (Some(lead), Some(clock)) = (self.params.lead, self.flows.get(flow)) else { return };
+        let Some(pace) = self.pace(clock).filter(|_| clock.finish > fine(now + lead)) else { return };
+        let furthest = fine(now) + pace.span(unfinished).max(fine(Instant::ZERO + lead));
+        let clock = &mut self.flows[flow];
+        clock.finish = clock.finish.min(furthest);
+    }
+
     /// A request was given this finish time: the next one's starts from here.
     pub fn tagged(&mut self, flow: FlowId, finish: VTime) {
         if finish != NEVER {
             self.flows[flow].finish = finish;
         }
+    }
+
+    /// How long a cost takes at the flow's rate; `None` where it has no clock.
+    pub fn span(&self, flow: FlowId, cost: Cost) -> Option<VTime> {
+        self.pace(self.flows.get(flow)?).map(|pace| pace.span(cost))
+    }
+
+    /// The flow goes on from here, whatever it was tagged before.
+    pub fn rewind(&mut self, flow: FlowId, finish: VTime) {
+        self.flows[flow].finish = finish;
     }
 
     /// Something tagged was charged `charged` and should have been `actual` (nothing, if it was cancelled).

@@ -13,6 +13,7 @@
 //! | `bucket.rs` | a limit in cost per second |
 //! | `rank_tree.rs` | an ordered set that knows ranks, and the slack of the whole queue |
 //! | `finish_clock.rs` | finish times from reservations |
+//! | `service_times.rs` | how long the device takes for a request |
 //! | `terms.rs` | which terms of a contract a scheduler keeps, and how it refuses the others |
 
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ mod backlog;
 mod bucket;
 pub mod cost;
 mod cscan;
+mod cvc;
 pub mod depth;
 mod fifo;
 mod finish_clock;
@@ -30,6 +32,7 @@ mod heap;
 mod line;
 mod rank_tree;
 mod registry;
+mod service_times;
 mod sfq;
 mod terms;
 #[cfg(test)]

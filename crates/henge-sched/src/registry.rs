@@ -9,8 +9,13 @@ use crate::{Term, Terms, cost, depth};
 use henge_core::{Assembly, ParamError, Params, Scheduler};
 
 /// All schedulers. To add one: one file, one line here.
-pub const SCHEDULERS: &[Entry] =
-    &[crate::fifo::ENTRY, crate::sfq::ENTRY, crate::cscan::ENTRY, crate::virtual_clock::ENTRY];
+pub const SCHEDULERS: &[Entry] = &[
+    crate::fifo::ENTRY,
+    crate::sfq::ENTRY,
+    crate::cscan::ENTRY,
+    crate::virtual_clock::ENTRY,
+    crate::cvc::ENTRY,
+];
 
 /// In which order a scheduler takes the requests of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -24,6 +24,8 @@ pub(crate) enum Pattern {
     Closed(u32, Duration),
     /// With exponential gaps of this mean.
     Poisson(Duration),
+    /// Then.
+    At(VecDeque<Instant>),
 }
 
 /// Offset and length of a source's n-th request.
@@ -97,6 +99,7 @@ impl Trial {
         match &mut source.pattern {
             Pattern::Closed(n, _) => source.next.extend((0..*n).map(|_| self.now)),
             Pattern::Poisson(mean) => source.next.push_back(self.now + gap(&mut self.rng, *mean)),
+            Pattern::At(times) => source.next = std::mem::take(times),
         }
         self.sources.push(source);
     }
@@ -186,6 +189,13 @@ impl Trial {
     pub fn completed(&self, flow: u32, from: Instant, to: Instant) -> usize {
         let within = |s: &&Served| s.request.flow == FlowId(flow) && from < s.completed && s.completed <= to;
         self.served.iter().filter(within).count()
+    }
+    /// Share of a flow's requests that were answered within `bound`, of those over in an interval.
+    pub fn within(&self, flow: u32, bound: Duration, from: Instant, to: Instant) -> f64 {
+        let of = |s: &&Served| s.request.flow == FlowId(flow) && from < s.completed && s.completed <= to;
+        let good =
+            self.served.iter().filter(of).filter(|s| s.completed.since(s.request.arrival) <= bound).count();
+        good as f64 / self.completed(flow, from, to).max(1) as f64
     }
 }
 
