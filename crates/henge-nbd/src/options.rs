@@ -1,0 +1,230 @@
+//! Option haggling, the server's side (proto: "Fixed newstyle negotiation", "Option types").
+
+use crate::proto::{BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, OPTION_REPLY_MAGIC, Put, info, opt, rep};
+use crate::session::Closed;
+use crate::{Export, Exports, Output};
+
+/// Most exports that LIST shows; more are too big a reply.
+const LIST_MAX: usize = 16_384;
+
+/// What is settled so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Handshake {
+    /// The client speaks fixed newstyle, so options may be answered with errors.
+    pub fixed: bool,
+    /// No 124 zeroes after EXPORT_NAME.
+    pub no_zeroes: bool,
+    pub structured: bool,
+    /// For which export base:allocation was selected last.
+    pub allocation: Option<usize>,
+}
+
+/// What becomes of the handshake.
+pub(crate) enum Step {
+    Next,
+    Enter(usize),
+    Close(Closed),
+}
+
+/// A refusal: the reply's type, and why, for people.
+type Refusal = (u32, &'static str);
+
+impl Handshake {
+    /// Answers one option.
+    pub(crate) fn option<E: Exports + ?Sized>(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        exports: &E,
+        shutdown: bool,
+        out: &mut Output,
+    ) -> Step {
+        if option == opt::EXPORT_NAME {
+            return self.export_name(data, exports, shutdown, out);
+        }
+        if !self.fixed {
+            return Step::Close(Closed::Garbage("an option without fixed newstyle"));
+        }
+        if option == opt::ABORT {
+            reply(out, option, rep::ACK, |_| {});
+            return Step::Close(Closed::Abort);
+        }
+        let answer = match option {
+            _ if shutdown => Err((rep::ERR_SHUTDOWN, "the server is shutting down")),
+            opt::LIST => list(data, exports, out),
+            opt::INFO | opt::GO => match self.info(option, data, exports, out) {
+                Ok(index) if option == opt::GO => {
+                    reply(out, option, rep::ACK, |_| {});
+                    return Step::Enter(index);
+                }
+                other => other.map(|_| ()),
+            },
+            opt::STRUCTURED_REPLY if data.is_empty() => {
+                self.structured = true;
+                Ok(())
+            }
+            opt::STRUCTURED_REPLY => Err((rep::ERR_INVALID, "this option has no data")),
+            opt::LIST_META_CONTEXT => contexts(option, data, exports, out).map(|_| ()),
+            opt::SET_META_CONTEXT => self.set_context(data, exports, out),
+            opt::STARTTLS => Err((rep::ERR_UNSUP, "TLS is not supported")),
+            opt::EXTENDED_HEADERS => Err((rep::ERR_UNSUP, "extended headers are not supported")),
+            _ => Err((rep::ERR_UNSUP, "unknown option")),
+        };
+        match answer {
+            Ok(()) => reply(out, option, rep::ACK, |_| {}),
+            Err((kind, why)) => refuse(out, option, kind, why),
+        }
+        Step::Next
+    }
+
+    fn export_name<E: Exports + ?Sized>(
+        &self,
+        data: &[u8],
+        exports: &E,
+        shutdown: bool,
+        out: &mut Output,
+    ) -> Step {
+        // It cannot be refused but by closing.
+        let index = std::str::from_utf8(data).ok().filter(|_| !shutdown).and_then(|n| exports.find(n));
+        let Some(index) = index else { return Step::Close(Closed::UnknownExport) };
+        let export = exports.get(index);
+        out.bytes(|b| {
+            b.u64(export.size);
+            b.u16(export.flags(self.structured));
+            if !self.no_zeroes {
+                b.raw(&[0; 124]);
+            }
+        });
+        Step::Enter(index)
+    }
+
+    fn info<E: Exports + ?Sized>(
+        &self,
+        option: u32,
+        data: &[u8],
+        exports: &E,
+        out: &mut Output,
+    ) -> Result<usize, Refusal> {
+        const SHAPE: Refusal = (rep::ERR_INVALID, "not a name and a list of information requests");
+        let mut f = Fields(data);
+        let name = f.string().ok_or(SHAPE)?;
+        let wanted = usize::from(f.u16().ok_or(SHAPE)?);
+        if f.0.len() != wanted * 2 {
+            return Err(SHAPE);
+        }
+        let wants = |kind: u16| f.0.chunks_exact(2).any(|w| w == kind.to_be_bytes());
+        let index = exports.find(name).ok_or((rep::ERR_UNKNOWN, "there is no such export"))?;
+        let export = exports.get(index);
+        let Export { size, block, .. } = *export;
+        reply(out, option, rep::INFO, |b| {
+            b.u16(info::EXPORT);
+            b.u64(size);
+            b.u16(export.flags(self.structured));
+        });
+        if wants(info::NAME) {
+            reply(out, option, rep::INFO, |b| {
+                b.u16(info::NAME);
+                b.raw(export.name.as_bytes());
+            });
+        }
+        if wants(info::DESCRIPTION) && !export.description.is_empty() {
+            reply(out, option, rep::INFO, |b| {
+                b.u16(info::DESCRIPTION);
+                b.raw(export.description.as_bytes());
+            });
+        }
+        // Clients that do not ask may not understand it, but then cannot hold us to it either.
+        if wants(info::BLOCK_SIZE) || block.least > 1 {
+            reply(out, option, rep::INFO, |b| {
+                b.u16(info::BLOCK_SIZE);
+                b.u32(block.least);
+                b.u32(block.preferred);
+                b.u32(block.most);
+            });
+        }
+        Ok(index)
+    }
+
+    fn set_context<E: Exports + ?Sized>(
+        &mut self,
+        data: &[u8],
+        exports: &E,
+        out: &mut Output,
+    ) -> Result<(), Refusal> {
+        // Whatever comes of it, what was selected before no longer is.
+        self.allocation = None;
+        if !self.structured {
+            return Err((rep::ERR_INVALID, "metadata contexts need structured replies"));
+        }
+        self.allocation = contexts(opt::SET_META_CONTEXT, data, exports, out)?;
+        Ok(())
+    }
+}
+
+fn list<E: Exports + ?Sized>(data: &[u8], exports: &E, out: &mut Output) -> Result<(), Refusal> {
+    if !data.is_empty() {
+        return Err((rep::ERR_INVALID, "this option has no data"));
+    }
+    if exports.count() > LIST_MAX {
+        return Err((rep::ERR_TOO_BIG, "too many exports to list"));
+    }
+    for export in (0..exports.count()).map(|i| exports.get(i)) {
+        reply(out, opt::LIST, rep::SERVER, |b| {
+            b.u32(export.name.len() as u32);
+            b.raw(export.name.as_bytes());
+            b.raw(export.description.as_bytes());
+        });
+    }
+    Ok(())
+}
+
+/// Answers LIST_META_CONTEXT or SET_META_CONTEXT; the export for which base:allocation is meant, if it is.
+fn contexts<E: Exports + ?Sized>(
+    option: u32,
+    data: &[u8],
+    exports: &E,
+    out: &mut Output,
+) -> Result<Option<usize>, Refusal> {
+    const SHAPE: Refusal = (rep::ERR_INVALID, "not a name and a list of queries");
+    let setting = option == opt::SET_META_CONTEXT;
+    let mut f = Fields(data);
+    let name = f.string().ok_or(SHAPE)?;
+    let queries = f.u32().ok_or(SHAPE)?;
+    // Without queries LIST means all, SET means none.
+    let mut found = !setting && queries == 0;
+    for _ in 0..queries {
+        let query = f.string().ok_or(SHAPE)?;
+        // "base:" is a wildcard for listing and ignored for setting; other namespaces are ignored.
+        found |= query == BASE_ALLOCATION || (!setting && query == "base:");
+    }
+    if !f.0.is_empty() {
+        return Err(SHAPE);
+    }
+    let index = exports.find(name).ok_or((rep::ERR_UNKNOWN, "there is no such export"))?;
+    if found {
+        reply(out, option, rep::META_CONTEXT, |b| {
+            b.u32(if setting { BASE_ALLOCATION_ID } else { 0 });
+            b.raw(BASE_ALLOCATION.as_bytes());
+        });
+    }
+    Ok(found.then_some(index))
+}
+
+/// One reply packet: magic, option, type, length, data.
+pub(crate) fn reply(out: &mut Output, option: u32, kind: u32, data: impl FnOnce(&mut Vec<u8>)) {
+    out.bytes(|b| {
+        b.u64(OPTION_REPLY_MAGIC);
+        b.u32(option);
+        b.u32(kind);
+        b.u32(0);
+        let start = b.len();
+        data(b);
+        let len = (b.len() - start) as u32;
+        b[start - 4..start].copy_from_slice(&len.to_be_bytes());
+    });
+}
+
+/// An error reply with its reason.
+pub(crate) fn refuse(out: &mut Output, option: u32, kind: u32, why: &str) {
+    reply(out, option, kind, |b| b.raw(why.as_bytes()));
+}

@@ -1,0 +1,124 @@
+//! What is to be written to a socket: bytes made here, and bytes that lie in commands' buffers.
+
+use henge_core::RequestId;
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Item {
+    Bytes { len: usize },
+    Payload { id: RequestId, at: u64, len: usize, last: bool },
+}
+
+/// A stretch of output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// `len` bytes of the buffer of command `id`, from its byte `at` on (counted from the command's own first byte).
+    Payload {
+        /// Whose buffer.
+        id: RequestId,
+        /// From where.
+        at: u64,
+        /// How many.
+        len: usize,
+    },
+}
+
+/// A queue of bytes to write. Its memory is kept and used again.
+#[derive(Debug, Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    /// How many of `bytes` are written.
+    written: usize,
+    items: VecDeque<Item>,
+    /// Total, payload included.
+    len: u64,
+}
+
+impl Output {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Bytes to write, payload included.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+    /// Bytes held here, payload not included.
+    pub fn held(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    /// What is to be written, in order.
+    pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
+        let mut from = self.written;
+        self.items.iter().map(move |item| match *item {
+            Item::Bytes { len } => {
+                from += len;
+                Segment::Bytes(&self.bytes[from - len..from])
+            }
+            Item::Payload { id, at, len, .. } => Segment::Payload { id, at, len },
+        })
+    }
+
+    /// Makes bytes with `write`.
+    pub(crate) fn bytes(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.bytes.len();
+        write(&mut self.bytes);
+        let added = self.bytes.len() - before;
+        self.len += added as u64;
+        match self.items.back_mut() {
+            Some(Item::Bytes { len }) => *len += added,
+            _ => self.items.push_back(Item::Bytes { len: added }),
+        }
+    }
+
+    /// Then bytes of a command's buffer; `last` if that is the end of what needs the buffer.
+    pub(crate) fn payload(&mut self, id: RequestId, at: u64, len: usize, last: bool) {
+        assert!(len > 0, "an empty payload is none");
+        self.len += len as u64;
+        self.items.push_back(Item::Payload { id, at, len, last });
+    }
+
+    /// `n` bytes were written; `released` hears of each command whose buffer is no longer needed.
+    pub(crate) fn advance(&mut self, mut n: usize, mut released: impl FnMut(RequestId)) {
+        assert!(n as u64 <= self.len, "more is written than there was");
+        self.len -= n as u64;
+        while n > 0 {
+            let step = match self.items.front_mut().expect("as many items as bytes") {
+                Item::Bytes { len } => {
+                    let step = n.min(*len);
+                    *len -= step;
+                    self.written += step;
+                    if *len > 0 {
+                        break;
+                    }
+                    step
+                }
+                Item::Payload { id, at, len, last } => {
+                    let step = n.min(*len);
+                    *at += step as u64;
+                    *len -= step;
+                    if *len > 0 {
+                        break;
+                    }
+                    if *last {
+                        released(*id);
+                    }
+                    step
+                }
+            };
+            self.items.pop_front();
+            n -= step;
+        }
+        // Reclaim what is written when that is cheap: everything, or most of a long queue.
+        if self.written == self.bytes.len() {
+            self.bytes.clear();
+            self.written = 0;
+        } else if self.written > 4096 && self.written * 2 > self.bytes.len() {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The server's end of a connection.
+//!
+//! The driver reads when [`Session::wants`] says so, feeds [`Session::receive`] and acts on its events, puts a
+//! WRITE's bytes into the command's buffer itself, replies when commands are over, and writes
+//! [`Session::output`]. How the bytes are cut on the way makes no difference (property test `splits`).
+//!
+//! What a client can make the server hold is bounded by [`Limits`]: commands in flight, the bytes of their buffers
+//! (until a read's reply is written out), and header bytes that the client does not read. At a bound the session
+//! wants nothing, so that the connection's own back-pressure holds the client.
+
+use crate::command::{HEADER, Header, Terms, Wrong, check};
+use crate::options::{Handshake, Step, refuse};
+use crate::proto::{Error, Fields, IHAVEOPT, INIT_PASSWD, Put, cmd, gather, handshake, rep};
+use crate::{Command, CommandKind, Export, Exports, Limits, Output};
+use henge_core::{Instant, Pending, RequestId};
+
+/// What came of some input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// All of it is taken and nothing came of it yet; or no more is wanted (see [`Session::wants`]).
+    Nothing,
+    /// The client chose this export; the transmission phase begins.
+    Entered {
+        /// Its number.
+        export: usize,
+    },
+    /// A command without payload.
+    Command(Command),
+    /// A WRITE, of which the payload follows: `len` bytes for its buffer, reported by [`Session::payload`].
+    Payload(Command),
+    /// The conversation is over. Nothing is read any more; what is in flight may still be answered.
+    Closed(Closed),
+}
+
+/// Why a conversation is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// The client said so (NBD_CMD_DISC): everything in flight is answered first.
+    Disconnect,
+    /// The client said so during the handshake (NBD_OPT_ABORT).
+    Abort,
+    /// EXPORT_NAME for what is not there: closing is the only answer that it has.
+    UnknownExport,
+    /// The handshake took too long.
+    Late,
+    /// The client does not speak the protocol.
+    Garbage(&'static str),
+}
+
+/// What the session wants to read next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wants {
+    /// Nothing: a bound is reached, or the conversation is over.
+    Nothing,
+    /// Bytes for [`Session::receive`].
+    Bytes,
+    /// Payload for the buffer of a WRITE.
+    Payload {
+        /// Whose buffer.
+        id: RequestId,
+        /// Position in it.
+        at: u32,
+        /// How many are missing.
+        len: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    ClientFlags,
+    Option,
+    OptionData { option: u32, len: u32 },
+    OptionSkip { option: u32, left: u32 },
+    Requests,
+    Payload { id: RequestId, left: u32 },
+    Skip { cookie: u64, wrong: Wrong, left: u32 },
+    Closed,
+}
+
+/// A command in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    pub cookie: u64,
+    pub command: Command,
+    pub replied: bool,
+}
+
+/// The server's end of one connection.
+#[derive(Debug)]
+pub struct Session {
+    limits: Limits,
+    state: State,
+    /// Bytes of an item that is not complete.
+    partial: Vec<u8>,
+    pub(crate) out: Output,
+    pub(crate) handshake: Handshake,
+    pub(crate) commands: Pending<Open>,
+    /// Bytes of the buffers of the commands in flight.
+    buffered: u64,
+    export: Option<Export>,
+    allocation: bool,
+    deadline: Option<Instant>,
+    shutdown: bool,
+}
+
+impl Session {
+    /// A connection just accepted; the greeting is ready to be written.
+    pub fn new(limits: Limits, now: Instant) -> Self {
+        let mut out = Output::default();
+        out.bytes(|b| {
+            b.u64(INIT_PASSWD);
+            b.u64(IHAVEOPT);
+            b.u16(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES);
+        });
+        Session {
+            limits,
+            state: State::ClientFlags,
+            partial: Vec::new(),
+            out,
+            handshake: Handshake::default(),
+            commands: Pending::new(),
+            buffered: 0,
+            export: None,
+            allocation: false,
+            deadline: Some(now + limits.handshake),
+            shutdown: false,
+        }
+    }
+
+    /// Feeds bytes as they came: how many were taken, and what came of them. Call it again with the rest until
+    /// all are taken; when it takes none and says `Nothing`, see [`wants`](Self::wants).
+    pub fn receive<E: Exports + ?Sized>(
+        &mut self,
+        input: &[u8],
+        exports: &E,
+        now: Instant,
+    ) -> (usize, Event) {
+        let mut consumed = 0;
+        let mut partial = std::mem::take(&mut self.partial);
+        let event = loop {
+            if let Some(event) = self.step(&mut partial, input, &mut consumed, exports, now) {
+                break event;
+            }
+        };
+        self.partial = partial;
+        (consumed, event)
+    }
+
+    /// One item of the stream; `None` to go on with the next.
+    fn step<E: Exports + ?Sized>(
+        &mut self,
+        partial: &mut Vec<u8>,
+        input: &[u8],
+        consumed: &mut usize,
+        exports: &E,
+        now: Instant,
+    ) -> Option<Event> {
+        const NOTHING: Option<Event> = Some(Event::Nothing);
+        if self.is_full() {
+            return NOTHING;
+        }
+        match self.state {
+            State::Requests => {
+                let Some(bytes) = gather(partial, input, HEADER, consumed) else { return NOTHING };
+                let header = Header::parse(bytes);
+                partial.clear();
+                self.request(header, now)
+            }
+            State::ClientFlags => {
+                let Some(bytes) = gather(partial, input, 4, consumed) else { return NOTHING };
+                let flags = Fields(bytes).u32();
+                partial.clear();
+                self.client_flags(flags.expect("four bytes were gathered"))
+            }
+            State::Option => {
+                let Some(bytes) = gather(partial, input, 16, consumed) else { return NOTHING };
+                let mut f = Fields(bytes);
+                let fields = (f.u64(), f.u32(), f.u32());
+                partial.clear();
+                self.option_header(fields)
+            }
+            State::OptionData { option, len } => {
+                let Some(data) = gather(partial, input, len as usize, consumed) else { return NOTHING };
+                let step = self.handshake.option(option, data, exports, self.shutdown, &mut self.out);
+                partial.clear();
+                match step {
+                    Step::Next => {
+                        self.state = State::Option;
+                        None
+                    }
+                    Step::Enter(index) => Some(self.enter(index, exports)),
+                    Step::Close(why) => Some(self.close(why)),
+                }
+            }
+            State::OptionSkip { option, left } => {
+                let left = skip(left, input, consumed);
+                if left > 0 {
+                    self.state = State::OptionSkip { option, left };
+                    return NOTHING;
+                }
+                refuse(&mut self.out, option, rep::ERR_TOO_BIG, "the option's data is too long");
+                self.state = State::Option;
+                None
+            }
+            State::Skip { cookie, wrong, left } => {
+                let left = skip(left, input, consumed);
+                if left > 0 {
+                    self.state = State::Skip { cookie, wrong, left };
+                    return NOTHING;
+                }
+                self.wrong(cookie, wrong);
+                self.state = State::Requests;
+                None
+            }
+            State::Payload { .. } | State::Closed => NOTHING,
+        }
+    }
+
+    fn client_flags(&mut self, flags: u32) -> Option<Event> {
+        let known = u32::from(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES);
+        if flags & !known != 0 {
+            return Some(self.close(Closed::Garbage("unknown client flags")));
+        }
+        self.handshake.fixed = flags & u32::from(handshake::FIXED_NEWSTYLE) != 0;
+        self.handshake.no_zeroes = flags & u32::from(handshake::NO_ZEROES) != 0;
+        self.state = State::Option;
+        None
+    }
+
+    fn option_header(&mut self, fields: (Option<u64>, Option<u32>, Option<u32>)) -> Option<Event> {
+        let (Some(magic), Some(option), Some(len)) = fields else {
+            unreachable!("sixteen bytes were gathered")
+        };
+        if magic != IHAVEOPT {
+            return Some(self.close(Closed::Garbage("no option magic")));
+        }
+        self.state = match len {
+            _ if len <= self.limits.option => State::OptionData { option, len },
+            _ if len <= self.limits.skip && option != crate::proto::opt::EXPORT_NAME => {
+                State::OptionSkip { option, left: len }
+            }
+            _ => return Some(self.close(Closed::Garbage("an absurdly long option"))),
+        };
+        None
+    }
+
+    fn enter<E: Exports + ?Sized>(&mut self, index: usize, exports: &E) -> Event {
+        self.export = Some(exports.get(index).clone());
+        self.allocation = self.handshake.structured && self.handshake.allocation == Some(index);
+        self.state = State::Requests;
+        self.deadline = None;
+        Event::Entered { export: index }
+    }
+
+    fn request(&mut self, header: Option<Header>, now: Instant) -> Option<Event> {
+        let Some(h) = header else { return Some(self.close(Closed::Garbage("no request magic"))) };
+        if h.kind == cmd::DISC {
+            return Some(self.close(Closed::Disconnect));
+        }
+        let export = self.export.as_ref().expect("requests come after an export was chosen");
+        let terms = Terms { export, structured: self.handshake.structured, allocation: self.allocation };
+        let checked = match self.shutdown {
+            true => Err((Error::Shutdown, "the server is shutting down")),
+            false => check(&h, &terms),
+        };
+        match checked {
+            Err(wrong) if h.kind == cmd::WRITE && h.len > 0 => {
+                if h.len > self.limits.skip {
+                    return Some(self.close(Closed::Garbage("an absurdly long write")));
+                }
+                self.state = State::Skip { cookie: h.cookie, wrong, left: h.len };
+                None
+            }
+            Err(wrong) => {
+                self.wrong(h.cookie, wrong);
+                None
+            }
+            Ok(kind) => Some(self.admit(&h, kind, now)),
+        }
+    }
+
+    fn admit(&mut self, h: &Header, kind: CommandKind, now: Instant) -> Event {
+        let id = self.commands.next_id();
+        let fua = h.flags & cmd::FLAG_FUA != 0;
+        let command = Command { id, kind, offset: h.offset, len: h.len, fua, arrival: now };
+        self.commands.insert(Open { cookie: h.cookie, command, replied: false });
+        self.buffered += buffer(&command);
+        if kind == CommandKind::Write && h.len > 0 {
+            self.state = State::Payload { id, left: h.len };
+            return Event::Payload(command);
+        }
+        Event::Command(command)
+    }
+
+    /// `n` bytes of payload were put into the buffer. When it is complete: the command, its arrival now.
+    ///
+    /// # Panics
+    /// When that is more than was wanted.
+    pub fn payload(&mut self, n: u32, now: Instant) -> Option<Command> {
+        let State::Payload { id, left } = &mut self.state else { panic!("no payload is wanted") };
+        *left = left.checked_sub(n).expect("no more payload than was wanted");
+        if *left > 0 {
+            return None;
+        }
+        let id = *id;
+        self.state = State::Requests;
+        let open = self.commands.get_mut(id).expect("the command whose payload came is in flight");
+        open.command.arrival = now;
+        Some(open.command)
+    }
+
+    /// Refuses the WRITE whose payload is awaited: what is missing is skipped, then `error` is answered.
+    ///
+    /// # Panics
+    /// When no payload is awaited.
+    pub fn refuse_payload(&mut self, error: Error, why: &'static str) {
+        let State::Payload { id, left } = self.state else { panic!("no payload is wanted") };
+        let cookie = self.release(id).cookie;
+        self.state = State::Skip { cookie, wrong: (error, why), left };
+    }
+
+    /// What to read next.
+    pub fn wants(&self) -> Wants {
+        match self.state {
+            State::Payload { id, left } => {
+                let len = self.commands.get(id).map_or(0, |open| open.command.len);
+                Wants::Payload { id, at: len - left, len: left }
+            }
+            State::Closed => Wants::Nothing,
+            _ if self.is_full() => Wants::Nothing,
+            _ => Wants::Bytes,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.out.held() >= self.limits.output
+            || self.commands.len() >= self.limits.commands as usize
+            || (self.buffered >= self.limits.bytes && self.buffered > 0)
+    }
+
+    /// What to write.
+    pub fn output(&self) -> &Output {
+        &self.out
+    }
+
+    /// `n` bytes of the output were written; `released` hears of each command whose buffer is free now.
+    pub fn written(&mut self, n: usize, mut released: impl FnMut(RequestId)) {
+        let Session { out, commands, buffered, .. } = self;
+        out.advance(n, |id| {
+            let open = commands.remove(id).expect("a command is kept until its reply is written");
+            *buffered -= buffer(&open.command);
+            released(id);
+        });
+    }
+
+    /// Ends the use of a command's name.
+    pub(crate) fn release(&mut self, id: RequestId) -> Open {
+        let open = self.commands.remove(id).expect("a command in flight");
+        self.buffered -= buffer(&open.command);
+        open
+    }
+
+    fn close(&mut self, why: Closed) -> Event {
+        self.state = State::Closed;
+        self.deadline = None;
+        Event::Closed(why)
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.deadline
+    }
+    /// Time passes: a handshake that takes too long is over.
+    pub fn tick(&mut self, now: Instant) -> Option<Closed> {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return None;
+        }
+        self.close(Closed::Late);
+        Some(Closed::Late)
+    }
+
+    /// From now on options and commands are refused with "shutting down"; what is in flight goes on.
+    pub fn shut_down(&mut self) {
+        self.shutdown = true;
+    }
+    /// The export changed its size.
+    pub fn resize(&mut self, size: u64) {
+        if let Some(export) = &mut self.export {
+            export.size = size;
+        }
+    }
+    /// The export that was chosen.
+    pub fn export(&self) -> Option<&Export> {
+        self.export.as_ref()
+    }
+    /// Commands in flight, or with a reply that is not written yet.
+    pub fn in_flight(&self) -> usize {
+        self.commands.len()
+    }
+    /// Bytes of their buffers.
+    pub fn buffered(&self) -> u64 {
+        self.buffered
+    }
+    /// The conversation is over, everything is answered, and the answers are written.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Closed) && self.commands.is_empty() && self.out.is_empty()
+    }
+}
+
+/// Bytes of the buffer that a command needs.
+fn buffer(command: &Command) -> u64 {
+    match command.kind {
+        CommandKind::Read { .. } | CommandKind::Write => u64::from(command.len),
+        _ => 0,
+    }
+}
+
+/// Takes up to `left` bytes that nobody wants; how many are still to come.
+fn skip(left: u32, input: &[u8], consumed: &mut usize) -> u32 {
+    let n = (left as usize).min(input.len() - *consumed);
+    *consumed += n;
+    left - n as u32
+}
