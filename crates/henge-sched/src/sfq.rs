@@ -228,15 +228,19 @@ impl Sfq {
             Some(bucket) if bucket.ready_at() > now => {
                 self.ready.remove(id.0);
                 self.limited.set(id.0, bucket.ready_at());
-                // What its limit keeps it from, it does not bank: its tag does not fall behind.
-                let head = self.backlog.get_mut(request).expect("it was just looked at");
-                head.extra = head.extra.max(self.v);
+                self.forgive_lag(request);
             }
             _ => {
                 self.limited.remove(id.0);
                 self.ready.set(id.0, key);
             }
         }
+    }
+
+    /// What its limit keeps a flow from, it does not bank: its tag does not fall behind.
+    fn forgive_lag(&mut self, head: RequestId) {
+        let head = self.backlog.get_mut(head).expect("a flow's first request waits");
+        head.extra = head.extra.max(self.v);
     }
 
     fn stop_paying(&mut self, id: FlowId) {
@@ -332,7 +336,10 @@ impl Scheduler for Sfq {
             }
             _ => Bucket::of(&contract).map(Box::new),
         };
-        if self.backlog.len(id) > 0 {
+        if let Some(head) = self.backlog.front(id).map(|q| q.request.id) {
+            if self.limited.contains(id.0) {
+                self.forgive_lag(head);
+            }
             self.place(id, now);
         }
         Ok(())

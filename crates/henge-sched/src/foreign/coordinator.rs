@@ -69,6 +69,12 @@ impl Coordinator {
         self.flows.remove(&flow);
     }
 
+    /// The batch of `flow` toward `to` that is open: sent elsewhere, and not yet told. Theorem 2 speaks of it.
+    pub fn open(&self, flow: FlowId, to: NodeId) -> Cost {
+        let Some(sent) = self.flows.get(&flow) else { return Cost::ZERO };
+        sent.nodes.get(&to).map_or(Cost::ZERO, |told| sent.total.saturating_sub(told.at))
+    }
+
     /// A request of `cost` goes to `to`; what it has to carry as `Request::foreign`.
     pub fn send(&mut self, flow: FlowId, to: NodeId, cost: Cost, out: &mut Outbox) -> Cost {
         let Some(sent) = self.flows.get_mut(&flow) else { return Cost::ZERO };
