@@ -122,3 +122,55 @@ impl Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn contents(output: &Output, into: &mut Vec<u8>, most: usize) -> usize {
+        let mut left = most;
+        for segment in output.segments() {
+            let bytes = match segment {
+                Segment::Bytes(bytes) => bytes.to_vec(),
+                // A buffer whose byte i is the command's number plus i.
+                Segment::Payload { id, at, len } => {
+                    (at..at + len as u64).map(|i| (id.slot as u64 + i) as u8).collect()
+                }
+            };
+            let n = left.min(bytes.len());
+            into.extend_from_slice(&bytes[..n]);
+            left -= n;
+        }
+        most - left
+    }
+
+    proptest! {
+        /// Written in pieces of any size, what comes out is what went in, and each buffer is released once, when its
+        /// last byte is out. Long queues are compacted on the way.
+        #[test]
+        fn in_order_and_released_once(steps in proptest::collection::vec((0usize..1500, 0usize..30, 0usize..1600), 1..80)) {
+            let mut output = Output::default();
+            let (mut expected, mut got, mut released) = (vec![], vec![], vec![]);
+            for (i, &(header, payload, written)) in steps.iter().enumerate() {
+                let id = RequestId { slot: i as u32, generation: 0 };
+                output.bytes(|b| b.extend((0..header).map(|n| (n ^ i) as u8)));
+                expected.extend((0..header).map(|n| (n ^ i) as u8));
+                if payload > 0 {
+                    output.payload(id, 0, payload, true);
+                    expected.extend((0..payload).map(|n| (i + n) as u8));
+                }
+                let n = contents(&output, &mut got, written);
+                output.advance(n, |id| released.push(id.slot));
+                prop_assert!(output.held() as u64 <= output.len());
+            }
+            let n = contents(&output, &mut got, usize::MAX);
+            output.advance(n, |id| released.push(id.slot));
+            prop_assert!(output.is_empty());
+            prop_assert_eq!(output.held(), 0);
+            prop_assert_eq!(got, expected);
+            let with_payload: Vec<_> = (0..steps.len() as u32).filter(|i| steps[*i as usize].1 > 0).collect();
+            prop_assert_eq!(released, with_payload);
+        }
+    }
+}

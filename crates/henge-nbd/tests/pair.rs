@@ -138,7 +138,7 @@ impl Pair {
             [Extent { len: 5, hole: true, zero: true }, Extent { len: 9, hole: false, zero: false }];
         let answer = match c.kind {
             _ if broken => Answer::Fault(Fault::Io),
-            CommandKind::Read { .. } if c.offset % 2 == 0 => Answer::Pieces(&pieces),
+            CommandKind::Read { .. } if c.offset.is_multiple_of(2) => Answer::Pieces(&pieces),
             CommandKind::BlockStatus { .. } => Answer::Extents(&extents),
             _ => Answer::Done,
         };

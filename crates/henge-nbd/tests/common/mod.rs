@@ -16,7 +16,7 @@ pub fn h(s: &str) -> Vec<u8> {
             continue;
         }
         let digits: Vec<u8> = part.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        assert!(digits.len() % 2 == 0, "half a byte in {s}");
+        assert!(digits.len().is_multiple_of(2), "half a byte in {s}");
         for pair in digits.chunks(2) {
             bytes.push(u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap());
         }
