@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod bins;
 mod level;
 mod pattern;
 pub mod preset;
@@ -17,15 +18,18 @@ mod ranks;
 mod record;
 mod replay;
 mod spec;
+mod stats;
 mod trace;
 mod workload;
 
 pub use arrivals::{Arrivals, Burst, Gaps, Period, Process};
+pub use bins::Timeline;
 pub use level::Level;
 pub use pattern::{Jump, Mix, Pattern, RECENT, Sizes};
 pub use ranks::{Btio, Ior, Program, Ranks};
 pub use record::Record;
 pub use replay::{Place, Records, Replay, ReplayOptions};
 pub use spec::{Spec, TraceSpec};
+pub use stats::{Amount, Stats};
 pub use trace::{Damage, Format, OwnWriter, Packing, Trace, TraceError, TraceOptions, Units};
 pub use workload::{Next, Think, Workload};

@@ -166,7 +166,11 @@ pub(crate) fn srt(state: &mut State, units: &Units, b: &[u8]) -> Result<Option<R
     }
     let word = |n: usize| u32_be(b, 4 * n);
     let (bytes, device, flags, offset) = match version {
-        4 if b.len() >= 48 => (word(6), word(8), word(11), u64::from(word(7)) * units.offset),
+        4 if b.len() >= 48 => {
+            let offset =
+                u64::from(word(7)).checked_mul(units.offset).ok_or(bad("sector", "too large a number"))?;
+            (word(6), word(8), word(11), offset)
+        }
         7 if b.len() >= 72 => (word(6), word(8), word(11), u64::from(word(16)) << 32 | u64::from(word(17))),
         4 | 7 => return Err(bad("size", "too short for its version")),
         _ => return Err(bad("version", "neither 4 nor 7")),

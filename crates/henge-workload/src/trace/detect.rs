@@ -43,6 +43,8 @@ pub(crate) fn recognize(head: &[u8]) -> Result<Format, String> {
     }
     match best {
         Some((Format::Disksim, _)) => Ok(bytes_or_blocks(head)),
+        // SSDSim's times are whole; the same columns with a decimal point are milliseconds.
+        Some((Format::Ssdsim, _)) if lines(head).any(|l| l.contains(&b'.')) => Ok(bytes_or_blocks(head)),
         Some((format, _)) => Ok(format),
         None if Format::Vscsi.has_magic(head) => Ok(Format::Vscsi),
         None => {
@@ -122,7 +124,7 @@ pub(crate) fn sizes_look_like_pages(format: Format, head: &[u8]) -> bool {
             u32::from(before.iter().any(|b| b.offset.saturating_add(b.len.saturating_mul(8)) == r.offset));
     }
     let small = records.iter().all(|r| r.len <= 256 * 512);
-    small && pages > 8 && pages > 2 * blocks
+    small && pages > 8 && pages > blocks
 }
 
 /// What a line looks like when it is not what was named, for the end of a message.

@@ -35,13 +35,7 @@ pub(crate) fn blkparse(state: &mut State, units: &Units, line: &[u8]) -> Parsed 
     if f.next() != b"+" {
         return Ok(None);
     }
-    let op = match kind {
-        _ if kind.contains(&b'D') => Op::Trim,
-        _ if kind.contains(&b'R') => Op::Read,
-        _ if kind.contains(&b'W') => Op::Write,
-        b"" => return Err(bad("rwbs", "missing")),
-        _ => return Ok(None),
-    };
+    let Some(op) = rwbs(kind, "rwbs")? else { return Ok(None) };
     let at = time(at, units.time, "time")?;
     let offset = scaled(sector, units.offset, "sector")?;
     let len = scaled(f.next(), units.size, "sectors")?;
@@ -70,8 +64,26 @@ pub(crate) fn blkreplay(state: &mut State, units: &Units, line: &[u8]) -> Parsed
     let at = time(f.next(), units.time, "start")?;
     let offset = scaled(f.next(), units.offset, "sector")?;
     let len = scaled(f.next(), units.size, "length")?;
-    let op = read_or_write(f.next(), "op")?;
+    let Some(op) = rwbs(f.next(), "op")? else { return Ok(None) };
     Ok(Some(Record { at: Instant::from_nanos(at), device: 0, op, offset, len }))
+}
+
+/// The kernel's letters for a request: D discard, R read, W write, with F (flush, FUA), S (synchronous), A (read ahead),
+/// M (metadata), B, E around them; N is none of these.
+fn rwbs(kind: &[u8], field: &'static str) -> Result<Option<Op>, Bad> {
+    if kind.is_empty() {
+        return Err(bad(field, "missing"));
+    }
+    if !kind.iter().all(|b| b"RWDFSAMBEN".contains(&b.to_ascii_uppercase())) {
+        return Err(bad(field, "no letters of a read, a write or a discard"));
+    }
+    let has = |letter: u8| kind.iter().any(|b| b.to_ascii_uppercase() == letter);
+    Ok(match () {
+        () if has(b'D') => Some(Op::Trim),
+        () if has(b'R') => Some(Op::Read),
+        () if has(b'W') => Some(Op::Write),
+        () => None,
+    })
 }
 
 /// `fio version 2 iolog` or 3: `[time] file action [offset length]`; microseconds, bytes. In version 2, `wait` lines

@@ -1,0 +1,228 @@
+//! Readers on lines as people's files have them, and on input that is wrong.
+
+use henge_core::{Instant, Op};
+use henge_workload::{Format, OwnWriter, Record, Trace, TraceError, TraceOptions};
+use proptest::prelude::*;
+
+fn open(bytes: &[u8], options: &TraceOptions) -> Result<Trace, TraceError> {
+    Trace::open("t", Box::new(std::io::Cursor::new(bytes.to_vec())), options)
+}
+fn read_as(bytes: &[u8], format: Option<Format>) -> Result<Vec<Record>, TraceError> {
+    open(bytes, &TraceOptions { format, ..TraceOptions::default() })?.collect()
+}
+fn read(text: &str) -> (Format, Vec<Record>) {
+    let trace = open(text.as_bytes(), &TraceOptions::default()).unwrap();
+    (trace.format(), trace.map(Result::unwrap).collect())
+}
+fn r(at: u64, device: u32, op: Op, offset: u64, len: u64) -> Record {
+    Record { at: Instant::from_nanos(at), device, op, offset, len }
+}
+fn error(text: &str, format: Option<Format>) -> String {
+    read_as(text.as_bytes(), format).unwrap_err().to_string()
+}
+
+#[test]
+fn alibaba_is_read_by_its_schema() {
+    let line = "0,R,126703644672,4096,1577808000000626\n";
+    let expected = vec![r(1_577_808_000_000_626_000, 0, Op::Read, 126_703_644_672, 4096)];
+    assert_eq!(read(line), (Format::Alibaba, expected.clone()));
+    assert_eq!(
+        read(&format!("device_id,opcode,offset,length,timestamp\r\n{line}")),
+        (Format::Alibaba, expected)
+    );
+}
+
+#[test]
+fn iolog_2_waits_move_the_clock() {
+    let text = "fio version 2 iolog\n/dev/sda add\n/dev/sdb add\n/dev/sda open\n/dev/sda write 8192 4096\n\
+                /dev/sda wait 1500 0\n/dev/sdb read 0 512\n/dev/sda wait 500 0\n/dev/sda sync 0 0\n\
+                /dev/sda trim 4096 1048576\n/dev/sda close\n";
+    let expected = vec![
+        r(0, 0, Op::Write, 8192, 4096),
+        r(1_500_000, 1, Op::Read, 0, 512),
+        r(2_000_000, 0, Op::Flush, 0, 0),
+        r(2_000_000, 0, Op::Trim, 4096, 1 << 20),
+    ];
+    assert_eq!(read(text), (Format::Iolog, expected));
+}
+
+#[test]
+fn variations_that_real_files_have_are_accepted() {
+    // Byte order mark, Windows line ends, blanks, comments, a header, no newline at the end, further columns.
+    let spc = "\u{feff}ASU,LBA,Size,Opcode,Timestamp\r\n# made by hand\r\n\r\n 3, 8 ,4096,W,1.5,extra,columns\r\n3,16,512,r,2";
+    let expected = vec![r(1_500_000_000, 3, Op::Write, 4096, 4096), r(2_000_000_000, 3, Op::Read, 8192, 512)];
+    assert_eq!(read(spc), (Format::Spc, expected));
+    let msr = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n128166372003061629,usr,0,Read,7014609920,24576,41286\n\
+               128166372016382155,usr,1,write,2657792,512,703\n";
+    let (format, records) = read(msr);
+    assert_eq!((format, records[0].device, records[1].device), (Format::Msr, 0, 1));
+    assert_eq!(records[0].at.as_nanos(), 128_166_372_003_061_629 * 100);
+    // Systor: the response time may be empty.
+    let systor = "Timestamp,Response,IOType,LUN,Offset,Size\n1456095145.133076000,,R,2,899056122368,131072\n";
+    assert_eq!(read(systor).1, [r(1_456_095_145_133_076_000, 2, Op::Read, 899_056_122_368, 131_072)]);
+    // DiskSim: tabs, flags in hexadecimal.
+    let disksim = "0.5\t1\t8\t16\t0\n 1.25  1  24 8 41\n";
+    let expected = vec![r(500_000, 1, Op::Write, 4096, 8192), r(1_250_000, 1, Op::Read, 12288, 4096)];
+    assert_eq!(read(disksim), (Format::Disksim, expected));
+    // blkparse: summary at the end, a flush without a range, a write with all its letters.
+    let blkparse = "  8,0    3        1     0.000000000   697  Q FWFSM 223490 + 8 [kjournald]\n  8,0    3        2     0.1   697  Q FWS [kjournald]\n\
+                    \nCPU3 (8,0):\n Reads Queued:           0,        0KiB\n\nThroughput (R/W): 0KiB/s / 4KiB/s\nEvents (8,0): 2 entries\n";
+    assert_eq!(read(blkparse), (Format::Blkparse, vec![r(0, 8 << 20, Op::Write, 223_490 * 512, 4096)]));
+    // DXT: OSTs behind the columns, names in the file comment, modules mixed.
+    let dxt = "# DXT, file_id: 77, file_name: /a\n# DXT, rank: 0, hostname: x\n# Module    Rank  Wt/Rd  Segment  Offset  Length  Start(s)  End(s)\n\
+               X_MPIIO 0 write 0 0 100 0.5 0.6\n X_POSIX 0 write 0 4096 100 0.5 0.6 [ 12, 13]\n# DXT, file_id: 78, file_name: /b\n X_POSIX 1 read 0 0 10 0.7 0.8\n";
+    let expected = vec![r(500_000_000, 0, Op::Write, 4096, 100), r(700_000_000, 1, Op::Read, 0, 10)];
+    assert_eq!(read(dxt), (Format::Dxt, expected));
+}
+
+#[test]
+fn units_can_be_set() {
+    let options = TraceOptions {
+        time_unit: Some(1_000),
+        size_unit: Some(4096),
+        offset_unit: Some(1),
+        ..TraceOptions::default()
+    };
+    let records: Vec<_> = open(b"7 1 8192 2 1\n", &options).unwrap().map(Result::unwrap).collect();
+    assert_eq!(records, [r(7_000, 1, Op::Read, 8192, 8192)]);
+}
+
+#[test]
+fn damage_names_file_line_and_field() {
+    let text = "0,1,512,r,0.0\n0,2,512,q,0.1\n0,3,512,r,0.2\n0,x,512,r,0.3\n";
+    assert_eq!(error(text, None), "t:2: Opcode: neither read nor write: \"0,2,512,q,0.1\"");
+    let options = TraceOptions { skip_damaged: true, ..TraceOptions::default() };
+    let mut trace = open(text.as_bytes(), &options).unwrap();
+    let good: Vec<_> = trace.by_ref().map(|r| r.unwrap().offset / 512).collect();
+    assert_eq!((good, trace.damaged()), (vec![1, 3], 2));
+    assert!(trace.first_damage().unwrap().to_string().starts_with("t:2: Opcode"));
+}
+
+#[test]
+fn what_is_no_trace_is_said() {
+    assert_eq!(error("", None), "t: the file is empty");
+    assert_eq!(error("# nothing\n", Some(Format::Spc)), "t: no request in it");
+    let unknown = error("Dear diary,\ntoday was fine.\n", None);
+    assert!(
+        unknown.contains("no format that is known fits; it begins \"Dear diary,\"")
+            && unknown.contains("blkparse")
+    );
+    let wrong = error("0,1,512,r,0.0\n0,2,512,r,0.1\n", Some(Format::Disksim));
+    assert!(wrong.contains("t:1: time") && wrong.contains("not disksim; it looks like spc"), "{wrong}");
+    assert!(error("BZh91AY&SY", None).contains("bunzip2"));
+    let binary: Vec<u8> = (0..4096u32).map(|i| (i * 7 % 251) as u8).collect();
+    assert!(read_as(&binary, None).is_err());
+    for format in Format::ALL {
+        let error = read_as(b"Dear diary,\ntoday was fine, or was it; it was.\n", Some(format)).unwrap_err();
+        assert!(error.to_string().starts_with("t:"), "{format:?}: {error}");
+    }
+}
+
+#[test]
+fn a_truncated_archive_is_an_error_after_what_could_be_read() {
+    let text: String = (0..50_000).map(|i| format!("0,{},512,r,{i}.0\n", i * 7919 % 100_003)).collect();
+    let zst = zstd::encode_all(text.as_bytes(), 1).unwrap();
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gz, text.as_bytes()).unwrap();
+    let gz = gz.finish().unwrap();
+    for packed in [zst, gz] {
+        let cut = &packed[..packed.len() * 2 / 3];
+        let mut n = 0;
+        let mut last = None;
+        for item in open(cut, &TraceOptions::default()).unwrap() {
+            match item {
+                Ok(_) => n += 1,
+                Err(error) => last = Some(error.to_string()),
+            }
+        }
+        // The last line before the cut may itself be cut, which is then what is said.
+        let error = last.expect("an error");
+        assert!(n > 1000 && error.starts_with("t: truncated after"), "{error}");
+    }
+}
+
+#[test]
+fn our_own_format_comes_back_as_it_went() {
+    let records = [
+        r(5, 1, Op::Read, u64::MAX, 512),
+        r(6, u32::MAX, Op::Write, 0, u64::MAX),
+        r(7, 0, Op::Flush, 0, 0),
+        r(8, 0, Op::Trim, 1, 2),
+        r(u64::MAX, 0, Op::WriteZeroes, 3, 4),
+    ];
+    let mut writer = OwnWriter::new(Vec::new()).unwrap();
+    for record in &records {
+        writer.write(record).unwrap();
+    }
+    let bytes = writer.finish().unwrap();
+    let trace = open(&bytes, &TraceOptions::default()).unwrap();
+    assert_eq!(trace.format(), Format::Henge);
+    assert_eq!(trace.map(Result::unwrap).collect::<Vec<_>>(), records);
+    for cut in [bytes.len() - 1, bytes.len() - 32, bytes.len() - 33, bytes.len() - 64] {
+        let error = read_as(&bytes[..cut], None).unwrap_err().to_string();
+        assert!(error.contains("truncated after"), "{cut}: {error}");
+    }
+}
+
+#[test]
+fn a_line_without_end_is_refused_in_constant_memory() {
+    let long = [b"0,1,512,r,0.0\n".to_vec(), vec![b'1'; 1 << 20]].concat();
+    let error = read_as(&long, None).unwrap_err().to_string();
+    assert!(error.contains("more than 64 KiB"), "{error}");
+}
+
+/// Lines of every text format, to be damaged.
+const LINES: [&str; 11] = [
+    "0,303567,3584,w,0.000000",
+    "7961.833 0 20228336 8 0",
+    "26214000 0 303574 7 0",
+    "128166385295514663,hm,0,Write,9056014336,2048,2833",
+    "1538323200,4247200,128,1,1058",
+    "0,R,126703644672,4096,1577808000000626",
+    "1456095145.133076000,0.000806000,R,0,899056122368,131072",
+    "259,2    0        1     0.000000000  4020  Q   R 282624 + 8 [java]",
+    "      0.000000000 ;    481999264 ;   16 ; R ; 0.0 ; 0.0",
+    "183 t.dat read 4046848 8192",
+    " X_POSIX       0  write        0            2104        55296      5.1959      5.1994",
+];
+
+proptest! {
+    #[test]
+    fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..2048), format in 0..=Format::ALL.len()) {
+        let format = Format::ALL.get(format).copied();
+        let options = TraceOptions { format, skip_damaged: true, ..TraceOptions::default() };
+        if let Ok(trace) = open(&bytes, &options) {
+            prop_assert!(trace.count() <= bytes.len() + 1);
+        }
+    }
+
+    #[test]
+    fn damaged_lines_never_panic(
+        lines in prop::collection::vec((0..LINES.len(), 0..80usize, any::<u8>()), 1..40),
+        skip in any::<bool>(),
+        format in 0..=Format::ALL.len(),
+    ) {
+        let mut bytes = Vec::new();
+        for (which, place, byte) in lines {
+            let mut line = LINES[which].as_bytes().to_vec();
+            if let Some(b) = line.get_mut(place) {
+                *b = byte;
+            }
+            bytes.extend(line);
+            bytes.push(b'\n');
+        }
+        let options = TraceOptions { format: Format::ALL.get(format).copied(), skip_damaged: skip, ..TraceOptions::default() };
+        if let Ok(trace) = open(&bytes, &options) {
+            let _ = trace.count();
+        }
+    }
+
+    #[test]
+    fn own_records_round_trip(at: u64, device: u32, offset: u64, len: u64) {
+        let record = r(at, device, Op::Write, offset, len);
+        let mut writer = OwnWriter::new(Vec::new()).unwrap();
+        writer.write(&record).unwrap();
+        let bytes = writer.finish().unwrap();
+        prop_assert_eq!(read_as(&bytes, None).unwrap(), vec![record]);
+    }
+}
