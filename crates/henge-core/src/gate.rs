@@ -240,7 +240,8 @@ impl Gate {
         self.meters.advance(self.in_flight, now);
         self.in_flight += 1;
         self.flow_mut(request.flow).meters.in_flight += 1;
-        self.parts.depth.dispatched(request.flow, now.since(request.arrival), self.in_flight, now);
+        let wait = now.since(self.parts.scheduler.waits_from(&request));
+        self.parts.depth.dispatched(request.flow, wait, self.in_flight, now);
     }
 
     /// The true cost of a pending request became known (a read's answer says how much there was).

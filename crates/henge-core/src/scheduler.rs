@@ -170,6 +170,12 @@ pub trait Scheduler: Send {
         None
     }
 
+    /// From when the wait of `request` counts, for the depth controller; asked right after it was dispatched.
+    /// Schedulers that make a flow wait for its own rate leave that part out.
+    fn waits_from(&self, request: &Request) -> Instant {
+        request.arrival
+    }
+
     /// Requests queued whose deadline falls before `until`; schedulers without deadlines answer 0.
     fn due(&self, _until: Instant) -> usize {
         0

@@ -16,7 +16,7 @@
 //! FLUSH moves no data and has no position: it stands [`FLUSH_AHEAD`] bytes ahead of where the head was when it came,
 //! so that it is served soon, and a flood of them still moves the head on.
 //!
-//! **Price.** 95 ns a request with 10,000 queued.
+//! **Price.** 0.25 us a request with 10,000 waiting.
 
 use crate::rank_tree::{RankTree, Ranked};
 use crate::registry::{DefaultDepth, Entry, Order};

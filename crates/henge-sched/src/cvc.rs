@@ -36,8 +36,9 @@
 //! - `m = "unlimited"`: the paper prints M = 1, and argues for long-term fairness only.
 //! - Until 20 requests are over nothing is known of the device, and the QoS queue goes first.
 //!
-//! **Price.** Three orders of O(log Q), see the bench table.
+//! **Price.** Three orders of O(log Q): 0.3 us a request with 10 waiting, 0.9 us with 10,000.
 
+use crate::booking::check_bound;
 use crate::cscan::Sweep;
 use crate::finish_clock::{ClockParams, FinishClocks, NEVER, fine, instant};
 use crate::rank_tree::{RankTree, Ranked};
@@ -45,8 +46,8 @@ use crate::registry::{DefaultDepth, Entry, Order};
 use crate::service_times::ServiceTimes;
 use crate::{Backlog, Flows, Term, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, Latency, ParamError, Params, Refused,
-    Request, RequestId, Scheduler, Slots, VTime, Value,
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused, Request,
+    RequestId, Scheduler, Slots, VTime, Value,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -271,22 +272,13 @@ impl Cvc {
 
     /// A bound that one request alone misses is no promise to make.
     fn check_latency(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
-        let Some(Latency { bound, percentile }) = contract.latency else { return Ok(()) };
         let unchanged = self.flows.get(flow).is_some_and(|f| f.contract.latency == contract.latency);
+        let Some(latency) = contract.latency.filter(|_| !unchanged) else { return Ok(()) };
         let known = match self.rules.estimate {
             Estimate::Fixed(estimate) => Some(estimate),
-            _ => self.times.percentile(percentile),
+            _ => self.times.percentile(latency.percentile),
         };
-        match known {
-            Some(service) if bound < service && !unchanged => Err(Refused {
-                term: "latency",
-                why: format!(
-                    "a latency of {bound} is below the {service} that one request takes on this device"
-                ),
-                instead: format!("state more than {service}, or use a faster device"),
-            }),
-            _ => Ok(()),
-        }
+        known.map_or(Ok(()), |service| check_bound(latency, service))
     }
 }
 

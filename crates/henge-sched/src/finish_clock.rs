@@ -26,6 +26,7 @@
 //!
 //! Finish times are nanoseconds since the epoch with 40 bits behind the point, in the [`VTime`] of other tags.
 
+use crate::booking::Booking;
 use crate::{Flows, Pace};
 use henge_core::{
     Contract, Cost, CostUnit, Duration, FlowId, Instant, ParamError, Params, Rate, Refused, Request, VTime,
@@ -45,12 +46,10 @@ pub(crate) fn instant(finish: VTime) -> Instant {
 }
 
 /// The knobs that Virtual Clock and CVC have in common.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockParams {
-    /// What the device can do; reservations may not exceed it. Measured where it is not stated.
-    pub capacity: Option<Rate>,
-    /// Reservations may exceed the capacity.
-    pub overbook: bool,
+    /// The device's capacity (measured where it is not stated), and what of it is promised.
+    pub booking: Booking,
     /// Share of the capacity that flows without a reservation have clocks for, in millionths.
     pub best_effort: u32,
     /// H; `None` is the paper's unbounded lead.
@@ -59,40 +58,14 @@ pub(crate) struct ClockParams {
     pub split: bool,
 }
 
-impl Default for ClockParams {
-    fn default() -> Self {
-        ClockParams {
-            capacity: None,
-            overbook: false,
-            best_effort: 20_000,
-            lead: Some(Duration::from_secs(2)),
-            split: true,
-        }
-    }
-}
-
 impl ClockParams {
     /// Reads `capacity`, `overbook`, `best_effort`, `lead` and `split`; the capacity counts in `unit`.
     pub fn from_params(p: &mut Params, unit: CostUnit) -> Result<Self, ParamError> {
-        let default = ClockParams::default();
-        let capacity = p.rate("capacity")?;
-        if let Some(capacity) = capacity {
-            if capacity.unit != unit {
-                return Err(p.error(
-                    "capacity",
-                    format!("the capacity counts {}, but this gate charges {unit}", capacity.unit),
-                ));
-            }
-            if capacity.per_second == 0 {
-                return Err(p.error("capacity", "a device without capacity serves nothing".into()));
-            }
-        }
         Ok(ClockParams {
-            capacity,
-            overbook: p.bool("overbook")?.unwrap_or(default.overbook),
-            best_effort: p.share("best_effort")?.unwrap_or(default.best_effort),
-            lead: none_or(p, "lead", default.lead)?,
-            split: p.bool("split")?.unwrap_or(default.split),
+            booking: Booking::from_params(p, unit)?,
+            best_effort: p.share("best_effort")?.unwrap_or(20_000),
+            lead: none_or(p, "lead", Some(Duration::from_secs(2)))?,
+            split: p.bool("split")?.unwrap_or(true),
         })
     }
 }
@@ -121,8 +94,8 @@ struct Clock {
 }
 
 impl Clock {
-    fn booked(&self) -> u64 {
-        self.reserved.map_or(0, |(rate, _)| rate.per_second)
+    fn rate(&self) -> Option<Rate> {
+        self.reserved.map(|(rate, _)| rate)
     }
 }
 
@@ -131,7 +104,6 @@ pub(crate) struct FinishClocks {
     params: ClockParams,
     unit: CostUnit,
     flows: Flows<Clock>,
-    booked: u64,
     /// How many flows have no reservation, and the pace of each.
     best_effort: u64,
     best_effort_pace: Option<Pace>,
@@ -143,12 +115,12 @@ pub(crate) struct FinishClocks {
 impl FinishClocks {
     /// No flows yet; rates count in `unit`.
     pub fn new(params: ClockParams, unit: CostUnit) -> Self {
-        let capacity = Capacity { known: params.capacity.map(|c| c.per_second), ..Capacity::default() };
+        let capacity =
+            Capacity { known: params.booking.capacity.map(|c| c.per_second), ..Capacity::default() };
         FinishClocks {
             params,
             unit,
             flows: Flows::new(),
-            booked: 0,
             best_effort: 0,
             best_effort_pace: None,
             capacity,
@@ -164,36 +136,21 @@ impl FinishClocks {
     /// Takes a contract's rate (or one that keeps its latency), or refuses it and changes nothing.
     pub fn set_flow(&mut self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         let rate = self.reservation(contract)?;
-        let old = self.flows.get(flow).copied();
-        self.check_capacity(self.booked - old.map_or(0, |c| c.booked()), rate)?;
-        self.forget(flow);
+        let old = self.flows.remove(flow);
+        let changed = self.params.booking.change(old.and_then(|c| c.rate()), rate);
+        if changed.is_err() {
+            if let Some(old) = old {
+                self.flows.get_or_insert_with(flow, || old);
+            }
+            return changed;
+        }
         // A finish time of a promise says nothing about the time after it, nor the other way round.
         let finish = old.filter(|c| c.reserved.is_some() == rate.is_some()).map_or(VTime::ZERO, |c| c.finish);
-        let clock = Clock { reserved: rate.map(|r| (r, Pace::new(r))), finish };
-        self.booked += clock.booked();
+        self.flows.get_or_insert_with(flow, || Clock { reserved: rate.map(|r| (r, Pace::new(r))), finish });
         self.best_effort += u64::from(rate.is_none());
-        self.flows.get_or_insert_with(flow, || clock);
+        self.best_effort -= u64::from(old.is_some_and(|c| c.reserved.is_none()));
         self.pace_best_effort();
         Ok(())
-    }
-
-    fn check_capacity(&self, booked: u64, rate: Option<Rate>) -> Result<(), Refused> {
-        let (Some(capacity), Some(rate)) = (self.params.capacity, rate) else { return Ok(()) };
-        let of = |per_second| Rate { per_second, unit: self.unit };
-        let total = booked.saturating_add(rate.per_second);
-        if self.params.overbook || total <= capacity.per_second {
-            return Ok(());
-        }
-        let left = of(capacity.per_second.saturating_sub(booked));
-        Err(Refused {
-            term: "rate",
-            why: format!(
-                "a rate of {rate} and the {} promised already make {}, above the capacity of {capacity}",
-                of(booked),
-                of(total)
-            ),
-            instead: format!("at most {left} can still be promised; overbook = true promises more"),
-        })
     }
 
     /// The rate to reserve: the stated one, or what a latency bound for so many pending requests takes.
@@ -217,7 +174,7 @@ impl FinishClocks {
     /// Forgets a flow and its reservation.
     pub fn forget(&mut self, flow: FlowId) {
         let Some(clock) = self.flows.remove(flow) else { return };
-        self.booked -= clock.booked();
+        self.params.booking.release(clock.rate());
         self.best_effort -= u64::from(clock.reserved.is_none());
         self.pace_best_effort();
     }

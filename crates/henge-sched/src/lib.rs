@@ -14,16 +14,19 @@
 //! | `rank_tree.rs` | an ordered set that knows ranks, and the slack of the whole queue |
 //! | `finish_clock.rs` | finish times from reservations |
 //! | `service_times.rs` | how long the device takes for a request |
+//! | `booking.rs` | what is promised in all, against the capacity |
 //! | `terms.rs` | which terms of a contract a scheduler keeps, and how it refuses the others |
 
 #![forbid(unsafe_code)]
 
 mod backlog;
+mod booking;
 mod bucket;
 pub mod cost;
 mod cscan;
 mod cvc;
 pub mod depth;
+mod edf;
 mod fifo;
 mod finish_clock;
 mod flows;
@@ -37,6 +40,7 @@ mod sfq;
 mod terms;
 #[cfg(test)]
 mod trial;
+mod two_level;
 mod virtual_clock;
 mod weight;
 

@@ -15,6 +15,8 @@ pub const SCHEDULERS: &[Entry] = &[
     crate::cscan::ENTRY,
     crate::virtual_clock::ENTRY,
     crate::cvc::ENTRY,
+    crate::edf::ENTRY,
+    crate::two_level::ENTRY,
 ];
 
 /// In which order a scheduler takes the requests of one flow.

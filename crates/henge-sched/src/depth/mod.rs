@@ -1,5 +1,6 @@
 //! How many requests the device holds at once.
 
+mod feedback;
 mod fixed;
 
 pub use fixed::FixedDepth;
@@ -12,7 +13,7 @@ use henge_core::{DepthController, ParamError, Params, Value};
 pub const DEPTH_MAX: u64 = 65_536;
 
 /// Controllers by name; `fixed` is what a bare number means.
-const CONTROLLERS: &[(&str, Build)] = &[("fixed", fixed::build)];
+const CONTROLLERS: &[(&str, Build)] = &[("fixed", fixed::build), ("feedback", feedback::build)];
 
 type Build = fn(&mut Params) -> Result<Box<dyn DepthController>, ParamError>;
 

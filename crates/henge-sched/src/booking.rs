@@ -1,0 +1,74 @@
+//! What is promised in all, against what the device can do: the check before a rate is promised.
+
+use henge_core::{CostUnit, Duration, Latency, ParamError, Params, Rate, Refused};
+
+/// The knobs `capacity` and `overbook`, and the sum of the rates promised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Booking {
+    /// What the device can do, where that is stated.
+    pub capacity: Option<Rate>,
+    overbook: bool,
+    unit: CostUnit,
+    booked: u64,
+}
+
+impl Booking {
+    /// Reads `capacity` (in `unit` a second) and `overbook`.
+    pub fn from_params(p: &mut Params, unit: CostUnit) -> Result<Self, ParamError> {
+        let capacity = p.rate("capacity")?;
+        if let Some(capacity) = capacity {
+            if capacity.unit != unit {
+                let message = format!("the capacity counts {}, but this gate charges {unit}", capacity.unit);
+                return Err(p.error("capacity", message));
+            }
+            if capacity.per_second == 0 {
+                return Err(p.error("capacity", "a device without capacity serves nothing".into()));
+            }
+        }
+        let overbook = p.bool("overbook")?.unwrap_or(false);
+        Ok(Booking { capacity, overbook, unit, booked: 0 })
+    }
+
+    /// Promises `new` instead of `old`, or refuses and changes nothing.
+    pub fn change(&mut self, old: Option<Rate>, new: Option<Rate>) -> Result<(), Refused> {
+        let others = self.booked - old.map_or(0, |r| r.per_second);
+        let total = others.saturating_add(new.map_or(0, |r| r.per_second));
+        let of = |per_second| Rate { per_second, unit: self.unit };
+        match (self.capacity, new) {
+            (Some(capacity), Some(rate)) if !self.overbook && total > capacity.per_second => Err(Refused {
+                term: "rate",
+                why: format!(
+                    "a rate of {rate} and the {} promised already make {}, above the capacity of {capacity}",
+                    of(others),
+                    of(total)
+                ),
+                instead: format!(
+                    "at most {} can still be promised; overbook = true promises more",
+                    of(capacity.per_second.saturating_sub(others))
+                ),
+            }),
+            _ => {
+                self.booked = total;
+                Ok(())
+            }
+        }
+    }
+
+    /// A flow left.
+    pub fn release(&mut self, old: Option<Rate>) {
+        self.booked -= old.map_or(0, |r| r.per_second);
+    }
+}
+
+/// Refuses a bound that one request alone misses.
+pub(crate) fn check_bound(latency: Latency, service: Duration) -> Result<(), Refused> {
+    if latency.bound >= service {
+        return Ok(());
+    }
+    let bound = latency.bound;
+    Err(Refused {
+        term: "latency",
+        why: format!("a latency of {bound} is below the {service} that one request takes on this device"),
+        instead: format!("state more than {service}, or use a faster device"),
+    })
+}
