@@ -15,6 +15,7 @@
 //! something waiting loses nothing to requests that leave a little late, as long as that is less than the burst.
 
 use crate::Pace;
+use crate::weight::{ceil_instant, since_epoch};
 use henge_core::{Contract, Cost, Duration, Instant, Rate, VTime};
 
 /// Without a stated burst, a bucket forgives so much lateness.
@@ -29,15 +30,11 @@ pub struct Bucket {
     empty: VTime,
 }
 
-fn nanos(t: u64) -> VTime {
-    VTime::from_raw(u128::from(t) << VTime::FRACTION_BITS)
-}
-
 impl Bucket {
     /// At most `limit`, with `burst` on top (10 ms of the limit where none is stated).
     pub fn new(limit: Rate, burst: Option<Cost>) -> Self {
         let pace = Pace::new(limit);
-        let burst = burst.map_or(nanos(BURST_DEFAULT.as_nanos()), |cost| pace.span(cost));
+        let burst = burst.map_or(since_epoch(Instant::ZERO + BURST_DEFAULT), |cost| pace.span(cost));
         Bucket { pace, burst, empty: VTime::ZERO }
     }
     /// The limit of a contract, where it has one. A burst belongs to the rate where there is a rate.
@@ -47,13 +44,11 @@ impl Bucket {
     }
     /// When the next request may go; it may now if that is not after now.
     pub fn ready_at(&self) -> Instant {
-        let raw = (self.empty - self.burst).raw();
-        let ns = (raw + ((1 << VTime::FRACTION_BITS) - 1)) >> VTime::FRACTION_BITS;
-        Instant::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        ceil_instant(self.empty - self.burst)
     }
     /// A request goes.
     pub fn take(&mut self, cost: Cost, now: Instant) {
-        self.empty = self.empty.max(nanos(now.as_nanos())) + self.pace.span(cost);
+        self.empty = self.empty.max(since_epoch(now)) + self.pace.span(cost);
     }
     /// A request that went turned out to cost something else.
     pub fn correct(&mut self, charged: Cost, actual: Cost) {

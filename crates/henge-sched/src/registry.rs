@@ -12,6 +12,8 @@ use henge_core::{Assembly, ParamError, Params, Scheduler};
 pub const SCHEDULERS: &[Entry] = &[
     crate::fifo::ENTRY,
     crate::sfq::ENTRY,
+    crate::mclock::ENTRY,
+    crate::pclock::ENTRY,
     crate::cscan::ENTRY,
     crate::virtual_clock::ENTRY,
     crate::cvc::ENTRY,

@@ -4,7 +4,7 @@
 //! reciprocal of φ about 1 ns; the reciprocal is made when the contract is set. Its error is below 10⁻¹², which is
 //! 1 byte in a terabyte.
 
-use henge_core::{Cost, Duration, Rate, VTime};
+use henge_core::{Cost, Duration, Instant, Rate, VTime};
 
 /// A weight φ, ready to divide by.
 ///
@@ -86,10 +86,19 @@ impl Pace {
     }
     /// cost / rate, rounded up to the nanosecond.
     pub fn time(self, cost: Cost) -> Duration {
-        let raw = self.span(cost).raw();
-        let ns = (raw + ((1 << VTime::FRACTION_BITS) - 1)) >> VTime::FRACTION_BITS;
-        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        ceil_instant(self.span(cost)).since(Instant::ZERO)
     }
+}
+
+/// Nanoseconds since the epoch, as paces count them.
+pub(crate) fn since_epoch(t: Instant) -> VTime {
+    VTime::from_raw(u128::from(t.as_nanos()) << VTime::FRACTION_BITS)
+}
+
+/// The first instant that is not before `t`.
+pub(crate) fn ceil_instant(t: VTime) -> Instant {
+    let ns = (t.raw() + ((1 << VTime::FRACTION_BITS) - 1)) >> VTime::FRACTION_BITS;
+    Instant::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,0 +1,267 @@
+//! pClock: (burst, rate, latency). A flow that keeps to its arrival curve is answered in time. Work conserving.
+//!
+//! **Problem.** A tenant sends bursts of at most σ, ρ on average, and wants each request answered within δ, whatever the
+//! others do; and having used what was spare is not to be held against it.
+//!
+//! **Rule** (Gulati, Merchant, Varman, SIGMETRICS 2007). A request's start tag S is the moment at which it would have
+//! come had its flow kept to the curve σ + ρ·t; its finish tag is its deadline, F = S + δ; the smallest F goes first.
+//!
+//! ```text
+//!   S_i = max( t, E − σ/ρ )        E = max( E, S_i ) + cost_i / ρ        (E: when the bucket of ρ, σ is paid off)
+//! ```
+//!
+//! When all flows that have something waiting are ahead of their curves (the smallest S is in the future), there is
+//! spare service, and all tags are moved back until the smallest S is now: whoever uses what is spare pays nothing
+//! for it later. Flows without a rate come first whenever there is spare service, among themselves by weight.
+//!
+//! **Example.** ρ = 100/s, σ = 2, δ = 20 ms; four requests at t = 0: S = 0, 0, 0 and 10 ms (the bucket holds two beyond
+//! the one that it is paying), so F = 20, 20, 20 and 30 ms.
+//!
+//! **Guarantee.** While the curves are feasible together, a flow that keeps to its own misses no deadline by more than
+//! one request's service, however the others behave (`tests/mclock.rs`).
+//!
+//! **Price.** Two heaps over the flows that have something waiting.
+//!
+//! **Departures.** Tokens and the largest start tag are one number, E. Moving all tags back is moving the clock on
+//! instead (`ahead`), which touches no flow; idle flows' tags move as well, and only refill their buckets sooner.
+//! Flows without a rate keep 2 % (`best_effort`) where promises could take all.
+
+use crate::floor::Floor;
+use crate::registry::{DefaultDepth, Entry, Order};
+use crate::weight::since_epoch;
+use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms, Weight};
+use henge_core::{
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused, Request,
+    RequestId, Scheduler, Slots, VTime,
+};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "pclock",
+    summary: "pClock: burst, rate and latency; a flow that keeps to its curve is answered in time",
+    keeps: &[Term::Weight, Term::Rate, Term::Burst, Term::Latency],
+    order: Order::Arrival,
+    work_conserving: true,
+    depth: DefaultDepth::Fixed(4),
+    cost: "requests",
+    build,
+};
+
+/// δ of a flow with a rate and no latency.
+const LATENCY_DEFAULT: Duration = Duration::from_millis(100);
+
+fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
+    Ok(Box::new(PClock {
+        terms,
+        floor: Floor::from_params(params)?,
+        flows: Flows::new(),
+        backlog: Backlog::new(),
+        starts: IndexedHeap::new(),
+        finishes: IndexedHeap::new(),
+        spare: IndexedHeap::new(),
+        ahead: VTime::ZERO,
+        v: VTime::ZERO,
+    }))
+}
+
+/// A flow that was promised something.
+struct Curve {
+    rate: Pace,
+    /// σ/ρ
+    burst: VTime,
+    /// δ
+    latency: VTime,
+}
+
+#[derive(Default)]
+struct Flow {
+    curve: Option<Curve>,
+    weight: Weight,
+    /// With a curve: E, on the clock that runs ahead. Without: the finish tag of start-time fair queueing.
+    paid: VTime,
+}
+
+struct PClock {
+    terms: Terms,
+    floor: Floor,
+    flows: Flows<Flow>,
+    /// With each request: when it came, on the clock that runs ahead; v for flows without a curve.
+    backlog: Backlog<VTime>,
+    starts: IndexedHeap<VTime>,
+    finishes: IndexedHeap<(VTime, u64)>,
+    /// Flows without a curve, by start tag.
+    spare: IndexedHeap<(VTime, u64)>,
+    /// How far the tags' clock has been moved on.
+    ahead: VTime,
+    /// Virtual time of the flows without a curve.
+    v: VTime,
+}
+
+impl PClock {
+    fn clock(&self, now: Instant) -> VTime {
+        since_epoch(now) + self.ahead
+    }
+
+    fn place(&mut self, id: FlowId) {
+        self.starts.remove(id.0);
+        let Some(head) = self.backlog.front(id) else {
+            self.finishes.remove(id.0);
+            self.spare.remove(id.0);
+            return;
+        };
+        let flow = &self.flows[id];
+        match &flow.curve {
+            Some(curve) => {
+                let start = head.extra.max(flow.paid - curve.burst);
+                self.spare.remove(id.0);
+                self.starts.set(id.0, start);
+                self.finishes.set(id.0, (start + curve.latency, head.sequence));
+            }
+            None => {
+                self.finishes.remove(id.0);
+                self.spare.set(id.0, (head.extra.max(flow.paid), head.sequence));
+            }
+        }
+    }
+
+    fn go_promised(&mut self, id: FlowId) -> Request {
+        let start = self.starts.get(id.0).expect("a flow with a finish tag has a start tag");
+        let request = self.backlog.pop_front(id).expect("an ordered flow has a request").request;
+        let flow = &mut self.flows[id];
+        let curve = flow.curve.as_ref().expect("a flow with tags has a curve");
+        flow.paid = flow.paid.max(start) + curve.rate.span(request.cost);
+        self.floor.promise_served(request.cost, !self.spare.is_empty());
+        self.place(id);
+        request
+    }
+
+    fn go_spare(&mut self, id: FlowId, start: VTime) -> Request {
+        let request = self.backlog.pop_front(id).expect("an ordered flow has a request").request;
+        let flow = &mut self.flows[id];
+        flow.paid = start + flow.weight.span(request.cost);
+        self.v = self.v.max(start);
+        self.floor.served(request.cost);
+        self.place(id);
+        request
+    }
+
+    fn correct(&mut self, request: &Request, actual: Cost) {
+        let Some(flow) = self.flows.get_mut(request.flow) else { return };
+        let (more, less) = (actual.saturating_sub(request.cost), request.cost.saturating_sub(actual));
+        if more == less {
+            return;
+        }
+        let span = |cost| flow.curve.as_ref().map_or(flow.weight.span(cost), |curve| curve.rate.span(cost));
+        flow.paid = flow.paid + span(more) - span(less);
+        self.place(request.flow);
+    }
+}
+
+impl Scheduler for PClock {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        let contract = self.terms.admit(contract)?;
+        if contract.rate.is_none() && contract.latency.is_some() {
+            return Err(Refused {
+                term: "latency",
+                why: "a latency is kept for a rate, and none is stated".into(),
+                instead: "add rate = \"100/s\" and, where requests come together, burst = \"7\"".into(),
+            });
+        }
+        let clock = self.clock(now);
+        let flow = self.flows.get_or_insert_with(id, Flow::default);
+        let curve = contract.rate.map(|rate| {
+            let (rate, latency) = (Pace::new(rate), contract.latency.map_or(LATENCY_DEFAULT, |l| l.bound));
+            let burst = contract.burst.map_or(VTime::ZERO, |burst| rate.span(burst));
+            Curve { rate, burst, latency: since_epoch(Instant::ZERO + latency) }
+        });
+        let (had, has) = (flow.curve.is_some(), curve.is_some());
+        flow.weight = Weight::new(contract.weight());
+        flow.curve = curve;
+        if had != has {
+            // The two kinds count on different clocks: begin anew, and so do the requests that wait.
+            let begin = if has { clock } else { self.v };
+            flow.paid = begin;
+            let waiting: Vec<_> = self.backlog.iter(id).map(|q| q.request.id).collect();
+            for request in waiting {
+                self.backlog.get_mut(request).expect("it was just listed").extra = begin;
+            }
+        }
+        self.place(id);
+        Ok(())
+    }
+
+    fn remove_flow(&mut self, id: FlowId, _: Instant, orphans: &mut Vec<Request>) {
+        self.backlog.drain_flow(id, orphans);
+        self.place(id);
+        self.flows.remove(id);
+    }
+
+    fn enqueue(&mut self, request: Request, now: Instant) {
+        let id = request.flow;
+        let tag = if self.flows[id].curve.is_some() { self.clock(now) } else { self.v };
+        if self.backlog.push(request, tag) {
+            self.place(id);
+        }
+    }
+
+    fn cancel(&mut self, id: RequestId, _: Instant) -> Option<Request> {
+        let first = self.backlog.is_front(id);
+        let request = self.backlog.remove(id)?.request;
+        if first {
+            self.place(request.flow);
+        }
+        Some(request)
+    }
+
+    fn dispatch(&mut self, now: Instant, _: Slots) -> Dispatch {
+        let clock = self.clock(now);
+        let least = self.starts.peek().map(|(_, start)| start);
+        let ahead = least.is_none_or(|start| start > clock);
+        if let Some((id, (start, _))) = self.spare.peek() {
+            let cost = self.backlog.front(FlowId(id)).expect("an ordered flow has a request").request.cost;
+            if ahead || self.floor.covers(cost) {
+                return Dispatch::Ready(self.go_spare(FlowId(id), start));
+            }
+        }
+        let Some((id, _)) = self.finishes.peek() else { return Dispatch::Idle };
+        if let Some(least) = least {
+            self.ahead = self.ahead + (least - clock); // zero unless all are ahead
+        }
+        Dispatch::Ready(self.go_promised(FlowId(id)))
+    }
+
+    fn complete(&mut self, completion: &Completion, _: Instant) {
+        self.correct(&completion.request, completion.actual);
+    }
+
+    fn adjust(&mut self, request: &Request, cost: Cost, _: Instant) {
+        match self.backlog.get_mut(request.id) {
+            Some(queued) => queued.request.cost = cost,
+            None => self.correct(request, cost),
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.backlog.queued()
+    }
+
+    /// Deadlines on the tags' clock are no later than those on ours.
+    fn due(&self, until: Instant) -> usize {
+        let until = self.clock(until);
+        self.finishes.iter().filter(|(_, (finish, _))| *finish < until).count()
+    }
+
+    fn drain(&mut self, into: &mut Vec<Request>) {
+        self.backlog.drain(into);
+        self.starts.clear();
+        self.finishes.clear();
+        self.spare.clear();
+    }
+
+    fn virtual_time(&self) -> VTime {
+        self.v
+    }
+}
