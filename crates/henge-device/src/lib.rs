@@ -46,6 +46,7 @@ mod constant;
 mod hdd;
 mod models;
 mod registry;
+pub mod replay;
 
 pub use array::{Piece, Raid0, Stripes};
 pub use constant::{Constant, ConstantConfig, Growth, Sharing};

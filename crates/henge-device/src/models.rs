@@ -1,7 +1,13 @@
 //! Models that come with the crate: files of `models/`, each naming its sources.
 
 /// Name and text of every built-in model.
-const BUILT_IN: &[(&str, &str)] = &[("dtla-307075", include_str!("../models/dtla-307075.json"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("atlas10k", include_str!("../models/atlas10k.json")),
+    ("dtla-307075", include_str!("../models/dtla-307075.json")),
+    ("st32171w", include_str!("../models/st32171w.json")),
+    ("st34501n", include_str!("../models/st34501n.json")),
+    ("st39102lw", include_str!("../models/st39102lw.json")),
+];
 
 /// The text of a built-in model.
 pub fn built_in(name: &str) -> Option<&'static str> {

@@ -1,7 +1,8 @@
 //! Devices by configuration; the crate's first page lists what can be written.
 
 use crate::{
-    Constant, ConstantConfig, DiskFacts, Growth, Hdd, HddOptions, Raid0, Sharing, Stripes, built_in,
+    Constant, ConstantConfig, DiskFacts, DriveOrder, Growth, Hdd, HddOptions, Raid0, Sharing, Stripes,
+    built_in,
 };
 use henge_core::{Backend, CostUnit, Duration, Model, ParamError, Params, Value};
 
@@ -152,7 +153,25 @@ fn disk(p: &mut Params, name: &str, files: Files<'_>) -> Result<Kind, ParamError
     };
     let facts = DiskFacts::parse(&text).map_err(|e| p.error("disk", format!("{name}: {e}")))?;
     let segments = p.integer("segments", 1, 1 << 16)?.map(|n| n as u32);
-    let options = HddOptions { segments, cache: p.bool("cache")? };
+    let order = match p.text("order")?.as_deref() {
+        None => None,
+        Some("fifo") => Some(DriveOrder::Fifo),
+        Some("nearest") => Some(DriveOrder::Nearest),
+        Some("ascending") => Some(DriveOrder::Ascending),
+        Some(other) => {
+            let message =
+                format!("\"{other}\" is not an order; there are \"fifo\", \"nearest\", \"ascending\"");
+            return Err(p.error("order", message));
+        }
+    };
+    let options = HddOptions {
+        segments,
+        cache: p.bool("cache")?,
+        write_back: p.bool("write_back")?,
+        queue: p.integer("queue", 1, 1 << 16)?.map(|n| n as u32),
+        order,
+        drained: p.bool("drained")?.unwrap_or(false),
+    };
     Ok(Kind::Hdd(Box::new(facts), options))
 }
 

@@ -41,7 +41,7 @@ fn errors_say_what_would_do() {
         assert!(message.contains(part), "\"{message}\" lacks \"{part}\"");
     };
     wrong(Params::new("device"), "needs disk");
-    wrong(Params::new("device").with("disk", text("dtla")), "built in: dtla-307075");
+    wrong(Params::new("device").with("disk", text("dtla")), "dtla-307075, st32171w");
     wrong(
         Params::new("device").with("raid0", Value::Integer(4)).with("disk", text("dtla-307075")),
         "needs stripe",

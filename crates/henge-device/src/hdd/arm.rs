@@ -75,7 +75,10 @@ impl Arm {
         let switch = if from.head == to.head { Duration::ZERO } else { self.head_switch };
         let mut time = self.seek.time(distance).max(switch);
         if motion == Motion::Write {
-            time += self.write_settle;
+            // A head that stayed on its track has nothing to settle.
+            if time > Duration::ZERO {
+                time += self.write_settle;
+            }
             if distance > 0 {
                 time += self.write_seek_extra;
             }

@@ -1,16 +1,22 @@
 //! Hard disks.
 
 mod arm;
+mod buffer;
 mod clock;
+mod controller;
 mod drive;
 mod facts;
+mod pass;
 mod reader;
 mod seek;
+mod stream;
+mod write;
 mod zones;
 
 pub use arm::{Arm, Motion, Position};
 pub use clock::{Angle, Spindle};
-pub use drive::{Hdd, HddOptions};
+pub use controller::{Command, Controller};
+pub use drive::{DriveOrder, Hdd, HddOptions};
 pub use facts::{Cache, DiskFacts, LbnVector, Mechanics, Overheads, Prefetch, Queue, SCHEMA, Vectors};
 pub use reader::FactsError;
 pub use seek::SeekCurve;

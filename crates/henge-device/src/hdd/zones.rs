@@ -14,6 +14,7 @@
 //! Cost: a look-up is a binary search over the zones and, where there are slips, two over those.
 
 use super::clock::Angle;
+use super::facts::LbnVector;
 use super::reader::{FactsError, Read, Reader};
 
 /// A run of blocks that lie one behind the other on one track.
@@ -196,8 +197,8 @@ impl Geometry {
     }
 }
 
-/// Reads `geometry`, and refuses what cannot be.
-pub(super) fn read(r: &Reader<'_>) -> Read<Geometry> {
+/// Reads `geometry`, and refuses what cannot be. `known` are places of blocks, ascending.
+pub(super) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry> {
     let surfaces = r.integer("surfaces", 1, 256)? as u32;
     let cylinders = r.integer("cylinders", 1, 1 << 24)? as u32;
     let sector_bytes = r.integer_or("sector_bytes", 512, 4096, 512)? as u32;
@@ -220,7 +221,7 @@ pub(super) fn read(r: &Reader<'_>) -> Read<Geometry> {
     }
     let mut zones: Vec<Zone> = Vec::with_capacity(readers.len());
     for z in &readers {
-        let zone = zone(z, surfaces, cylinders, scheme)?;
+        let zone = zone(z, surfaces, cylinders, scheme, known)?;
         if let Some(before) = zones.last() {
             if zone.cylinders.0 <= before.cylinders.1 {
                 let what = format!(
@@ -271,7 +272,7 @@ impl Sparing {
     }
 }
 
-fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing) -> Read<Zone> {
+fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: &[LbnVector]) -> Read<Zone> {
     let first = z.integer("first_cyl", 0, u64::from(cylinders) - 1)? as u32;
     let last = z.integer("last_cyl", 0, u64::from(cylinders) - 1)? as u32;
     if last < first {
@@ -316,13 +317,22 @@ fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing) -> Read
             format!("claims {blocks} blocks, but its {tracks} tracks hold {}", zone.blocks_before(sectors));
         return z.wrong("last_lbn", what);
     }
-    zone.slips = slips(z, &zone, sectors, blocks)?;
+    zone.slips = slips(z, &zone, sectors, blocks, known, surfaces)?;
     Ok(zone)
 }
 
 /// `slips` lists slipped sectors by their place in the zone. Where only their number is known
-/// (`slipped_sectors`), they are taken as spread evenly: the expected place of each block is then right.
-fn slips(z: &Reader<'_>, zone: &Zone, sectors: u64, blocks: u64) -> Read<Vec<u64>> {
+/// (`slipped_sectors`), the file's own `test_vectors` pin down some of them: a block found k sectors further than
+/// the rest of the geometry says has k slips before it in its range. Those are spread evenly between such
+/// places, and what is left over the rest of the zone: the expected place of each block is then right.
+fn slips(
+    z: &Reader<'_>,
+    zone: &Zone,
+    sectors: u64,
+    blocks: u64,
+    known: &[LbnVector],
+    surfaces: u32,
+) -> Read<Vec<u64>> {
     let mut places: Vec<u64> = Vec::new();
     if z.get("slips").is_some() {
         for (i, item) in z.array("slips")?.iter().enumerate() {
@@ -338,7 +348,7 @@ fn slips(z: &Reader<'_>, zone: &Zone, sectors: u64, blocks: u64) -> Read<Vec<u64
         }
     } else {
         let count = z.integer_or("slipped_sectors", 0, sectors, 0)?;
-        places.extend((0..count).map(|i| (2 * i + 1) * sectors / (2 * count)));
+        places = spread_slips(zone, sectors, count, known, surfaces);
     }
     // The k-th slip of a range moves the block that would lie on its sector, which k slips before moved already.
     let mut moved = Vec::with_capacity(places.len());
@@ -362,4 +372,38 @@ fn slips(z: &Reader<'_>, zone: &Zone, sectors: u64, blocks: u64) -> Read<Vec<u64
         ));
     }
     Ok(slipped.slips)
+}
+
+/// `count` slipped sectors, placed by what is known.
+fn spread_slips(zone: &Zone, sectors: u64, count: u64, known: &[LbnVector], surfaces: u32) -> Vec<u64> {
+    let mut places = Vec::new();
+    // Where the last known block of the range was, and how many slips lay before it.
+    let (mut at, mut before, mut range) = (0, 0, 0);
+    let even = |from: u64, to: u64, n: u64| (0..n).map(move |i| from + (2 * i + 1) * (to - from) / (2 * n));
+    for v in known.iter().filter(|v| (zone.blocks.0..=zone.blocks.1).contains(&v.lbn)) {
+        let r = v.lbn - zone.blocks.0;
+        let unslipped = zone.sector_of(r);
+        let track = u64::from(v.cylinder - zone.cylinders.0) * u64::from(surfaces) + u64::from(v.head);
+        let sector = track * u64::from(zone.per_track) + u64::from(v.sector);
+        if unslipped / zone.range_sectors != range {
+            (range, before) = (unslipped / zone.range_sectors, 0);
+            at = range * zone.range_sectors;
+        }
+        let Some(shift) = sector.checked_sub(unslipped) else { continue };
+        if shift > before && sector > at && shift - before <= count.saturating_sub(places.len() as u64) {
+            places.extend(even(at, sector, shift - before));
+            before = shift;
+        }
+        at = sector.max(at);
+    }
+    let left = count.saturating_sub(places.len() as u64);
+    if left > 0 && at + 1 < sectors {
+        // Behind the last known block, or behind its range where the slips of a range stay in it.
+        let from = if zone.range_sectors < sectors { (range + 1) * zone.range_sectors } else { at + 1 };
+        if from < sectors {
+            places.extend(even(from, sectors, left));
+        }
+    }
+    places.dedup();
+    places
 }

@@ -1,0 +1,123 @@
+//! Blocks coming off the platter into a segment: what a read needs, and read-ahead behind it.
+//!
+//! Only the pass over the current track is planned; the next follows when somebody asks about a later time.
+//! While the host has not yet got all it asked for, the segment must not overflow: a block that finds no room
+//! is missed, and comes by again a revolution later.
+
+use super::arm::{Arm, Motion, Position};
+use super::facts::Prefetch;
+use super::pass::Pass;
+use henge_core::{Duration, Instant};
+
+/// The host taking blocks out: from `lbn` on, one each `block`, starting at `from`, all taken by `until`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drain {
+    pub lbn: u64,
+    pub from: Instant,
+    pub block: Duration,
+    pub until: Instant,
+}
+
+impl Drain {
+    /// When there is room for `lbn` in a segment of `size` blocks.
+    fn room_at(&self, lbn: u64, size: u64) -> Instant {
+        match (lbn + 1).checked_sub(self.lbn + size) {
+            None | Some(0) => Instant::ZERO,
+            Some(taken) => (self.from + self.block * taken).min(self.until),
+        }
+    }
+}
+
+/// A read under way, or read-ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub segment: usize,
+    pub pass: Pass,
+    /// Where it ends at the latest.
+    pub limit: u64,
+    pub drain: Drain,
+    /// Blocks of one segment.
+    pub size: u64,
+    pub mode: Prefetch,
+}
+
+impl Stream {
+    /// Where the head is.
+    pub fn position(&self) -> Position {
+        self.pass.place.position()
+    }
+
+    /// Plans the next pass; `None` when there is nothing more to read. `needed` blocks are read wherever they
+    /// lie; read-ahead behind them keeps to its track or cylinder if told so.
+    pub fn next_pass(&self, arm: &Arm, needed: u64) -> Option<Pass> {
+        let lbn = self.pass.end_lbn();
+        if lbn >= self.limit {
+            return None;
+        }
+        let pass =
+            Pass::plan(arm, self.position(), self.pass.end(), lbn, self.limit - lbn, Motion::Read, false);
+        let from = self.pass.place;
+        let stays = match self.mode {
+            Prefetch::Track => from.position() == pass.place.position(),
+            Prefetch::Cylinder => from.cylinder == pass.place.cylinder,
+            _ => true,
+        };
+        (stays || lbn < needed).then(|| self.fit(arm, pass))
+    }
+
+    /// Cuts a pass where the segment overflows, or delays it when its first block already finds no room.
+    pub fn fit(&self, arm: &Arm, pass: Pass) -> Pass {
+        let fits = |n: u32| {
+            let starts = pass.passed(n);
+            starts >= self.drain.until || self.drain.room_at(pass.lbn + u64::from(n), self.size) <= starts
+        };
+        if pass.end_lbn() <= self.drain.lbn + self.size || fits(pass.blocks - 1) {
+            return pass;
+        }
+        if !fits(0) {
+            let late = self.drain.room_at(pass.lbn, self.size).since(pass.first).as_nanos();
+            let revolution = arm.spindle().revolution();
+            let first = pass.first + revolution * late.div_ceil(revolution.as_nanos());
+            return self.fit(arm, pass.rest(0, first, true));
+        }
+        // Blocks come faster than they are taken, so those that fit come first.
+        let (mut fit, mut not) = (0, pass.blocks - 1);
+        while fit + 1 < not {
+            let middle = fit + (not - fit) / 2;
+            if fits(middle) { fit = middle } else { not = middle }
+        }
+        pass.cut(not)
+    }
+
+    /// Splits the current pass at `t`, so that what is still to come can be fitted anew.
+    pub fn resume(&mut self, t: Instant) {
+        let passed = self.pass.passed_at(t);
+        if passed > 0 && passed < self.pass.blocks {
+            self.pass = self.pass.rest(passed, self.pass.passed(passed), false);
+        }
+    }
+    /// Goes on until `t`.
+    pub fn advance(&mut self, arm: &Arm, t: Instant) {
+        while self.pass.end() <= t {
+            match self.next_pass(arm, 0) {
+                Some(pass) => self.pass = pass,
+                None => return,
+            }
+        }
+    }
+    /// When it ends if nobody stops it.
+    pub fn ends(&mut self, arm: &Arm) -> Instant {
+        while let Some(pass) = self.next_pass(arm, 0) {
+            self.pass = pass;
+        }
+        self.pass.end()
+    }
+    /// Whether it is over at `t`, for a stream advanced to it.
+    pub fn is_over(&self, arm: &Arm, t: Instant) -> bool {
+        self.pass.end() <= t && self.next_pass(arm, 0).is_none()
+    }
+    /// The block after the last that is in at `t`, for a stream advanced to it.
+    pub fn end_at(&self, t: Instant) -> u64 {
+        self.pass.lbn + u64::from(self.pass.passed_at(t))
+    }
+}
