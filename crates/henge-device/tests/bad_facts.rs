@@ -32,7 +32,12 @@ fn what_is_wrong_is_named() {
         ("/geometry/zones", Some(json!([])), "geometry.zones", "at least one"),
         ("/geometry/zones/2/first_cyl", Some(json!(2448)), "geometry.zones[2].first_cyl", "zones overlap"),
         ("/geometry/zones/2/last_cyl", Some(json!(2000)), "geometry.zones[2].last_cyl", "before first_cyl"),
-        ("/geometry/zones/1/first_lbn", Some(json!(2_084_545)), "geometry.zones[1].first_lbn", "ends with block"),
+        (
+            "/geometry/zones/1/first_lbn",
+            Some(json!(2_084_545)),
+            "geometry.zones[1].first_lbn",
+            "ends with block",
+        ),
         (
             "/geometry/zones/0/sectors_per_track",
             Some(json!(100)),
