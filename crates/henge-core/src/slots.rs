@@ -54,6 +54,11 @@ impl<T> Pending<T> {
         }
         id
     }
+    /// The id in use at a place, for those who know only the place.
+    pub fn in_slot(&self, slot: u32) -> Option<RequestId> {
+        let (generation, item) = self.places.get(slot as usize)?;
+        item.as_ref().map(|_| RequestId { slot, generation: *generation })
+    }
     /// What was kept under `id`, if it is still in use.
     pub fn get(&self, id: RequestId) -> Option<&T> {
         let (generation, item) = self.places.get(id.index())?;

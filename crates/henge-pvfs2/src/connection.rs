@@ -183,6 +183,51 @@ impl Connection {
         self.ios.remove(&tag);
     }
 
+    /// Whether the client's last message has passed whole, so that another may go to the server now.
+    pub fn is_between_messages_of_client(&self) -> bool {
+        self.from_client.left == 0
+    }
+    /// Bytes of the client's present message that pass without being looked at.
+    pub fn bulk_from_client(&self) -> u64 {
+        if self.opaque { u64::MAX } else { self.from_client.left }
+    }
+    /// The same, from the server.
+    pub fn bulk_from_server(&self) -> u64 {
+        if self.opaque { u64::MAX } else { self.from_server.left }
+    }
+    /// So many bytes of it passed elsewhere (spliced from socket to socket).
+    ///
+    /// # Panics
+    /// When there were not so many.
+    pub fn moved_from_client(&mut self, bytes: u64) {
+        self.moved(bytes, Way::FromClient);
+    }
+    /// The same, from the server; says so when an I/O request is over with it.
+    ///
+    /// # Panics
+    /// When there were not so many.
+    pub fn moved_from_server(&mut self, bytes: u64) -> Option<News> {
+        self.moved(bytes, Way::FromServer);
+        self.from_server.data_of.and_then(|tag| self.over_if_all_moved(tag))
+    }
+
+    fn moved(&mut self, bytes: u64, way: Way) {
+        if self.opaque {
+            return;
+        }
+        let passing = match way {
+            Way::FromClient => &mut self.from_client,
+            Way::FromServer => &mut self.from_server,
+        };
+        assert!(bytes <= passing.left, "more passed than the message has");
+        passing.left -= bytes;
+        if let Some(io) = passing.data_of.and_then(|tag| self.ios.get_mut(&tag))
+            && let IoState::Moving { moved, .. } = &mut io.state
+        {
+            *moved += bytes;
+        }
+    }
+
     /// Looks at the unread bytes from the client.
     pub fn from_client(&mut self, input: &[u8]) -> Step<Event> {
         if let Some(len) = self.go_on(input, Way::FromClient) {
@@ -344,20 +389,15 @@ impl Connection {
         if self.opaque {
             return Some(input.len());
         }
-        let passing = match way {
-            Way::FromClient => &mut self.from_client,
-            Way::FromServer => &mut self.from_server,
+        let left = match way {
+            Way::FromClient => self.from_client.left,
+            Way::FromServer => self.from_server.left,
         };
-        if passing.left == 0 {
+        if left == 0 {
             return None;
         }
-        let len = passing.left.min(input.len() as u64);
-        passing.left -= len;
-        if let Some(io) = passing.data_of.and_then(|tag| self.ios.get_mut(&tag))
-            && let IoState::Moving { moved, .. } = &mut io.state
-        {
-            *moved += len;
-        }
+        let len = left.min(input.len() as u64);
+        self.moved(len, way);
         Some(len as usize)
     }
 

@@ -109,3 +109,21 @@ pub fn encode_small_io_response(
     w.i32(0).i32(direction(io)).pad(4).i64(bstream_size as i64).i64(moved as i64).bytes(data);
     framed(Mode::Eager, tag, w.into_bytes())
 }
+
+/// A framed GETCONFIG request.
+pub fn encode_get_config(tag: i64) -> Vec<u8> {
+    let mut w = Writer::new();
+    generic(&mut w, Version::V7000, Op::GetConfig);
+    w.pad(4);
+    crate::Capability::default().write(&mut w);
+    crate::Hints::default().write(&mut w);
+    framed(Mode::Unexpected, tag, w.into_bytes())
+}
+
+/// A framed GETCONFIG response.
+pub fn encode_config(tag: i64, text: &str) -> Vec<u8> {
+    let mut w = Writer::new();
+    generic(&mut w, Version::V7000, Op::GetConfig);
+    w.i32(0).u32(text.len() as u32 + 1).pad(4).string(text.as_bytes());
+    framed(Mode::Eager, tag, w.into_bytes())
+}

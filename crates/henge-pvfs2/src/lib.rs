@@ -30,9 +30,12 @@ mod wire;
 pub use capability::{Capability, Credential, Hints};
 pub use connection::{Connection, ConnectionStats, Event, IoState, News, Step};
 pub use encode::{
-    encode_io, encode_io_response, encode_small_io, encode_small_io_response, encode_write_completion,
+    encode_config, encode_get_config, encode_io, encode_io_response, encode_small_io,
+    encode_small_io_response, encode_write_completion,
 };
 pub use file_request::{Distribution, FileRequest, SimpleStripe};
 pub use frame::{HEADER_LEN, Header, MAGIC, Mode, PAYLOAD_MAX, UNEXPECTED_MAX};
-pub use message::{Direction, IoRequest, Op, Request, RequestBody, Response, ServerLimits, Version};
+pub use message::{
+    Direction, IoRequest, Op, Request, RequestBody, Response, ServerLimits, Version, read_config,
+};
 pub use wire::{Malformed, Reader, Writer};

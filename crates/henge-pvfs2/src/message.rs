@@ -381,13 +381,15 @@ impl ServerLimits {
 
     /// From the whole payload of a GETCONFIG response; `None` when it is none, or refused.
     pub fn from_response(payload: &[u8]) -> Option<Self> {
-        match Response::parse(payload).ok()? {
-            Response::Other { op: Op::GetConfig } => {}
-            _ => return None,
-        }
-        let mut r = Reader::new(payload);
-        r.pad(24).ok()?; // generic header, op, status, size with its NUL, padding
-        let text = r.string("configuration").ok()?;
-        Some(Self::from_config(&String::from_utf8_lossy(text)))
+        read_config(payload).map(|text| Self::from_config(&text))
     }
+}
+
+/// The configuration file in the payload of a GETCONFIG response; `None` when it is none, or refused.
+pub fn read_config(payload: &[u8]) -> Option<String> {
+    let Ok(Response::Other { op: Op::GetConfig }) = Response::parse(payload) else { return None };
+    let mut r = Reader::new(payload);
+    r.pad(24).ok()?; // generic header, op, status, size with its NUL, padding
+    let text = r.string("configuration").ok()?;
+    Some(String::from_utf8_lossy(text).into_owned())
 }

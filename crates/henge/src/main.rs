@@ -14,12 +14,15 @@ struct Henge {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Stand before a server of a parallel file system and share it between applications
+    Proxy(cmd::proxy::Args),
     /// Run a scenario in simulated time
     Sim(cmd::sim::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let result = match Henge::parse().command {
+        Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),
     };
     match result {

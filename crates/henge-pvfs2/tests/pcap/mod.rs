@@ -1,4 +1,5 @@
 //! Reads captures: pcapng blocks, Ethernet or Linux "cooked" frames, IPv4, TCP in order of sequence numbers.
+#![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
 use std::fs;

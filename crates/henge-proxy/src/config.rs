@@ -1,0 +1,264 @@
+//! The proxy's configuration file.
+//!
+//! ```toml
+//! server = "10.0.0.1:3334"            # the PVFS2 server behind this proxy
+//! control = "/run/henge/proxy.sock"
+//! scheduler = { sfq = { depth = 4 } }
+//!
+//! [[flow]]
+//! name = "weather"
+//! contract = { weight = 4 }
+//!
+//! [[flow]]
+//! name = "genome"
+//! contract = { weight = 1 }
+//!
+//! [[listen]]                          # OrangeFS zones: the port says whose it is
+//! address = "10.0.0.9:4334"
+//! flow = "weather"
+//!
+//! [[listen]]                          # here rules say whose it is
+//! address = "10.0.0.9:5334"
+//!
+//! [[rule]]                            # the first rule that fits decides
+//! client = "10.1.0.0/16"              # or user = 20001
+//! flow = "genome"
+//! ```
+//!
+//! What no port and no rule names is the flow `other`, best effort.
+
+use henge_config::{ConfigError, Source};
+use henge_core::{Contract, Duration, ParamError, Params};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+/// What can go wrong before and while a proxy runs.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// In the configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// With a socket, a file, or the kernel.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+impl ProxyError {
+    pub(crate) fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        ProxyError::Io { what: what.into(), source: source.into() }
+    }
+}
+
+/// One application.
+#[derive(Clone, Debug)]
+pub struct FlowConfig {
+    /// Its name.
+    pub name: String,
+    /// What it is promised.
+    pub contract: Contract,
+}
+
+/// Where clients come in.
+#[derive(Clone, Debug)]
+pub struct ListenConfig {
+    /// Where.
+    pub address: SocketAddr,
+    /// Whose everything is that comes in there; `None` leaves it to the rules.
+    pub flow: Option<usize>,
+}
+
+/// By what a rule tells clients apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// Addresses that share the first bits.
+    Client {
+        /// One of them.
+        address: IpAddr,
+        /// How many bits.
+        bits: u32,
+    },
+    /// A user id, from the request (protocol 6000) or by the capability that the user was given (7000).
+    User(u32),
+}
+
+impl Who {
+    /// Whether an address is meant.
+    pub fn is_address(&self, other: IpAddr) -> bool {
+        let Who::Client { address, bits } = *self else { return false };
+        let same = |a: u128, b: u128, width: u32| bits == 0 || (a ^ b) >> (width - bits) == 0;
+        match (address, other.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => same(u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+/// Whose a request is.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Which requests.
+    pub who: Who,
+    /// Index of the flow.
+    pub flow: usize,
+}
+
+/// The whole file.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The server behind.
+    pub server: SocketAddr,
+    /// Where status is asked for.
+    pub control: Option<PathBuf>,
+    /// Where clients come in.
+    pub listen: Vec<ListenConfig>,
+    /// Applications; the last is `other`, for everyone that is not named.
+    pub flows: Vec<FlowConfig>,
+    /// Who is who.
+    pub rules: Vec<Rule>,
+    /// The scheduler's name.
+    pub scheduler: String,
+    /// Its knobs.
+    pub knobs: Params,
+    /// Most client connections.
+    pub connections: usize,
+    /// The client's own time-out for a request, where it is not to be read from the server's configuration.
+    pub client_timeout: Option<Duration>,
+    /// The text, for errors found later.
+    pub source: Source,
+}
+
+impl Config {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, ProxyError> {
+        let source = Source::read(path).map_err(|e| ProxyError::io("the configuration", e))?;
+        Ok(Self::parse(source)?)
+    }
+
+    /// Reads a text.
+    pub fn parse(source: Source) -> Result<Self, ConfigError> {
+        let params = source.parse("the proxy")?;
+        Self::from_params(params, &source).map_err(|e| source.point(e))
+    }
+
+    fn from_params(mut p: Params, source: &Source) -> Result<Self, ParamError> {
+        let server = address(&mut p, "server")?;
+        let control = p.text("control")?.map(PathBuf::from);
+        let connections = p.integer("connections", 1, 100_000)?.unwrap_or(1024) as usize;
+        let client_timeout = p.duration("client_timeout")?;
+        let flows = flows(&mut p)?;
+        let mut listen = Vec::new();
+        for mut table in p.tables("listen")? {
+            let flow = flow_of(&mut table, &flows)?;
+            listen.push(ListenConfig { address: address(&mut table, "address")?, flow });
+            table.finish()?;
+        }
+        if listen.is_empty() {
+            return Err(p.error_here("nobody can come in; add [[listen]] address = \"0.0.0.0:4334\"".into()));
+        }
+        let rules = p.tables("rule")?.into_iter().map(|t| rule(t, &flows)).collect::<Result<_, _>>()?;
+        let choice = p.choice("scheduler")?;
+        let (scheduler, knobs) = choice.unwrap_or_else(|| ("sfq".to_owned(), Params::new("sfq")));
+        p.finish()?;
+        henge_sched::build(&scheduler, knobs.clone())?;
+        let source = source.clone();
+        Ok(Config {
+            server,
+            control,
+            listen,
+            flows,
+            rules,
+            scheduler,
+            knobs,
+            connections,
+            client_timeout,
+            source,
+        })
+    }
+}
+
+/// The flows of the file, and `other` at the end.
+fn flows(p: &mut Params) -> Result<Vec<FlowConfig>, ParamError> {
+    let mut flows: Vec<FlowConfig> = Vec::new();
+    for mut table in p.tables("flow")? {
+        let name = table.text("name")?;
+        let name = table.required("name", name)?;
+        if flows.iter().any(|f| f.name == name) {
+            return Err(table.error("name", format!("there is a flow \"{name}\" already")));
+        }
+        let contract = contract(&mut table)?;
+        table.finish()?;
+        flows.push(FlowConfig { name, contract });
+    }
+    match flows.iter().position(|f| f.name == "other") {
+        Some(at) => {
+            let other = flows.remove(at);
+            flows.push(other);
+        }
+        None => flows.push(FlowConfig { name: "other".to_owned(), contract: Contract::best_effort() }),
+    }
+    Ok(flows)
+}
+
+fn contract(table: &mut Params) -> Result<Contract, ParamError> {
+    let Some(mut terms) = table.table("contract")? else { return Ok(Contract::best_effort()) };
+    let contract = Contract::from_params(&mut terms)?;
+    terms.finish()?;
+    Ok(contract)
+}
+
+fn flow_of(table: &mut Params, flows: &[FlowConfig]) -> Result<Option<usize>, ParamError> {
+    let Some(name) = table.text("flow")? else { return Ok(None) };
+    match flows.iter().position(|f| f.name == name) {
+        Some(at) => Ok(Some(at)),
+        None => {
+            let known: Vec<&str> = flows.iter().map(|f| f.name.as_str()).collect();
+            Err(table.error("flow", format!("there is no flow \"{name}\"; there are: {}", known.join(", "))))
+        }
+    }
+}
+
+fn rule(mut table: Params, flows: &[FlowConfig]) -> Result<Rule, ParamError> {
+    let flow = flow_of(&mut table, flows)?;
+    let flow = table.required("flow", flow)?;
+    let user = table.integer("user", 0, u64::from(u32::MAX))?;
+    let client = table.text("client")?;
+    let who = match (user, client) {
+        (Some(uid), None) => Who::User(uid as u32),
+        (None, Some(text)) => client_network(&table, &text)?,
+        _ => {
+            return Err(table.error_here(
+                "a rule names a user or a client: user = 20001, or client = \"10.1.0.0/16\"".into(),
+            ));
+        }
+    };
+    table.finish()?;
+    Ok(Rule { who, flow })
+}
+
+fn client_network(table: &Params, text: &str) -> Result<Who, ParamError> {
+    let wrong =
+        || table.error("client", format!("\"{text}\" is no address; write \"10.1.2.3\" or \"10.1.0.0/16\""));
+    let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => most,
+        Some(bits) => bits.parse().ok().filter(|b| *b <= most).ok_or_else(wrong)?,
+    };
+    Ok(Who::Client { address, bits })
+}
+
+fn address(table: &mut Params, key: &str) -> Result<SocketAddr, ParamError> {
+    let text = table.text(key)?;
+    let text = table.required(key, text)?;
+    let resolved = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+    resolved.ok_or_else(|| {
+        table.error(key, format!("\"{text}\" is no address with a port; write it like \"10.0.0.1:3334\""))
+    })
+}

@@ -1,0 +1,25 @@
+//! The proxy in front of a PVFS2 (OrangeFS) server, which stays as it is, as its clients do.
+//!
+//! ```text
+//!   client ══▶ pair ──I/O request──▶ gate ──released──▶ pair ══▶ server
+//!          ◀══ everything else passes at once, both ways, also past waiting requests ══▶
+//! ```
+//!
+//! One upstream connection per client connection; never merged, since tags are unique per connection only. An I/O
+//! request waits in the queue of its application's flow until the gate releases it; responses, bulk data, metadata and
+//! requests between servers are never held. Everything is bounded: a pair whose other side does not read is read no
+//! further, and a flow whose queue is full stops the connections that fill it.
+//!
+//! [`Config`] is the file, [`Proxy`] the loop, [`check`] what `henge proxy --check` says.
+
+mod check;
+mod config;
+mod control;
+mod pair;
+mod poller;
+mod proxy;
+
+pub use check::{Finding, check};
+pub use config::{Config, FlowConfig, ListenConfig, ProxyError, Rule, Who};
+pub use control::{FlowStatus, Status};
+pub use proxy::{Proxy, Stop};

@@ -1,0 +1,569 @@
+//! The loop: one thread owns the gate, and all pairs.
+
+use crate::config::{Config, ProxyError, Who};
+use crate::control::{FlowStatus, Status};
+use crate::pair::{Conduit, Held, Pair};
+use crate::poller::{Happened, Interest, Poller};
+use henge_core::{Cost, Dispatch, Duration, FlowId, Gate, Instant, Op, Pending, Request, RequestId};
+use henge_pvfs2::{Capability, Direction, IoRequest, News, RequestBody, ServerLimits};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Capabilities whose owner is remembered; the oldest are forgotten.
+const IDENTITIES_MAX: usize = 16_384;
+/// Control connections at once.
+const CONTROLS_MAX: usize = 64;
+/// A held request is dropped so long before its client gives up.
+const MARGIN: Duration = Duration::from_secs(2);
+/// The loop looks around at least so often: for [`Stop`], and for clients that gave up.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+const CONTROL: u64 = 1 << 40;
+const LISTEN: u64 = 1 << 41;
+const ASKER: u64 = 1 << 42;
+
+/// Ends a running proxy from elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// At the next look around.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+    /// Whether it was called.
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// An I/O request from the moment it came until it is over.
+struct Io {
+    pair: usize,
+    tag: i64,
+    /// While it waits.
+    message: Option<Vec<u8>>,
+}
+
+/// A request whose flow was full when it came.
+struct Refused {
+    pair: usize,
+    held: Held,
+    flow: usize,
+}
+
+/// The proxy in front of one server.
+pub struct Proxy {
+    config: Config,
+    poller: Poller,
+    listeners: Vec<TcpListener>,
+    control: Option<UnixListener>,
+    askers: BTreeMap<u64, UnixStream>,
+    next_asker: u64,
+    conduit: Conduit,
+    pairs: Pending<Box<Pair>>,
+    gate: Gate,
+    ios: Pending<Io>,
+    /// In order of arrival, with the moment at which the client will have given up.
+    expiries: VecDeque<(Instant, RequestId)>,
+    refused: VecDeque<Refused>,
+    limits: ServerLimits,
+    owners: BTreeMap<Capability, Option<u32>>,
+    owners_in_order: VecDeque<Capability>,
+    counts: Counts,
+    began: std::time::Instant,
+    stop: Stop,
+    news: Vec<News>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    accepted: u64,
+    turned_away: u64,
+    unreachable: u64,
+    expired: u64,
+    ambiguous: u64,
+    malformed: u64,
+    unfollowed: u64,
+    between_servers: u64,
+    opaque: u64,
+}
+
+impl Proxy {
+    /// Opens its sockets.
+    pub fn new(config: Config) -> Result<Self, ProxyError> {
+        let assembly = henge_sched::build(&config.scheduler, config.knobs.clone())
+            .map_err(|e| config.source.point(e))?;
+        let mut gate = Gate::new(assembly);
+        for (i, flow) in config.flows.iter().enumerate() {
+            gate.set_flow(FlowId(i as u32), &flow.contract, Instant::ZERO).map_err(|refused| {
+                let error = henge_core::ParamError {
+                    message: format!("flow \"{}\": {}", flow.name, refused.why),
+                    help: Some(refused.instead),
+                    span: 0..0,
+                };
+                config.source.point(error)
+            })?;
+        }
+        let poller = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
+        let mut listeners = Vec::new();
+        for (i, listen) in config.listen.iter().enumerate() {
+            let what = || format!("listening on {}", listen.address);
+            let listener = TcpListener::bind(listen.address).map_err(|e| ProxyError::io(what(), e))?;
+            listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
+            poller
+                .add(&listener, LISTEN | i as u64, Interest::READ)
+                .map_err(|e| ProxyError::io(what(), e))?;
+            listeners.push(listener);
+        }
+        let control = config.control.as_deref().map(crate::control::listen).transpose()?;
+        if let Some(control) = &control {
+            poller
+                .add(control, CONTROL, Interest::READ)
+                .map_err(|e| ProxyError::io("the control socket", e))?;
+        }
+        let limits = ServerLimits {
+            client_message: config.client_timeout.unwrap_or(ServerLimits::default().client_message),
+            ..ServerLimits::default()
+        };
+        Ok(Proxy {
+            poller,
+            listeners,
+            control,
+            askers: BTreeMap::new(),
+            next_asker: 0,
+            conduit: Conduit::new().map_err(|e| ProxyError::io("a pipe", e))?,
+            pairs: Pending::new(),
+            gate,
+            ios: Pending::new(),
+            expiries: VecDeque::new(),
+            refused: VecDeque::new(),
+            limits,
+            owners: BTreeMap::new(),
+            owners_in_order: VecDeque::new(),
+            counts: Counts::default(),
+            began: std::time::Instant::now(),
+            stop: Stop::default(),
+            news: Vec::new(),
+            config,
+        })
+    }
+
+    /// To end it from another thread.
+    pub fn stopper(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Where it listens, in the order of the configuration (ports of 0 are chosen by the kernel).
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|l| l.local_addr().ok()).collect()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.began.elapsed().as_nanos() as u64)
+    }
+
+    /// Runs until stopped.
+    pub fn run(&mut self) -> Result<(), ProxyError> {
+        let mut happened = Vec::new();
+        while !self.stop.is_stopped() {
+            let now = self.now();
+            let wake = self.gate.wake_at().map_or(LOOK_AROUND, |t| t.since(now).min(LOOK_AROUND));
+            happened.clear();
+            self.poller.wait(Some(wake), &mut happened).map_err(|e| ProxyError::io("epoll", e))?;
+            let now = self.now();
+            for event in &happened {
+                self.happened(*event, now);
+            }
+            self.expire(now);
+            self.dispatch(now);
+        }
+        Ok(())
+    }
+
+    fn happened(&mut self, event: Happened, now: Instant) {
+        match event.name {
+            CONTROL => self.accept_control(),
+            name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize),
+            name if name & ASKER != 0 => self.asked(name, now),
+            name => self.moved((name >> 1) as usize, name & 1 == 1, event.gone, now),
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        loop {
+            let (client, peer) = match self.listeners[listener].accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                // Nobody more; or no descriptors left, in which case those who leave make room.
+                Err(_) => return,
+            };
+            if self.pairs.len() >= self.config.connections {
+                self.counts.turned_away += 1;
+                continue; // dropping it closes it
+            }
+            let by_address =
+                || self.config.rules.iter().find(|r| r.who.is_address(peer.ip())).map(|r| r.flow);
+            let flow = self.config.listen[listener].flow.or_else(by_address);
+            match connect(self.config.server) {
+                Ok(server) => {
+                    if self.add_pair(client, server, flow).is_err() {
+                        self.counts.unreachable += 1;
+                    }
+                }
+                Err(_) => self.counts.unreachable += 1,
+            }
+        }
+    }
+
+    fn add_pair(&mut self, client: TcpStream, server: TcpStream, flow: Option<usize>) -> io::Result<()> {
+        for socket in [&client, &server] {
+            socket.set_nonblocking(true)?;
+            socket.set_nodelay(true)?;
+        }
+        let name = u64::from(self.pairs.next_id().slot) << 1;
+        let pair = Pair::new(client, server, flow);
+        self.poller.add(&pair.client.socket, name, Interest::READ)?;
+        self.poller.add(&pair.server.socket, name | 1, Interest::READ)?;
+        self.pairs.insert(Box::new(pair));
+        self.counts.accepted += 1;
+        Ok(())
+    }
+
+    fn pair_mut(&mut self, slot: usize) -> Option<&mut Box<Pair>> {
+        self.pairs.in_slot(slot as u32).and_then(|id| self.pairs.get_mut(id))
+    }
+
+    /// Bytes can move on a pair, or one of its ends is gone.
+    fn moved(&mut self, slot: usize, from_server: bool, gone: bool, now: Instant) {
+        if gone && !from_server {
+            if let Some(id) = self.pairs.in_slot(slot as u32) {
+                self.close(id, now);
+            }
+            return;
+        }
+        if gone && let Some(id) = self.pairs.in_slot(slot as u32) {
+            // What the server sent last may still have to wait for a slow client; the poller would report its end
+            // over and over meanwhile.
+            let server = &mut self.pairs.get_mut(id).expect("just found").server;
+            if server.told.take().is_some() {
+                let _ = self.poller.remove(&server.socket);
+            }
+        }
+        // What one side took may let the other go on.
+        let result =
+            if from_server { self.move_from_server(slot, now) } else { self.move_from_client(slot, now) };
+        let result = result.and_then(|()| match from_server {
+            true => self.move_from_client(slot, now),
+            false => self.move_from_server(slot, now),
+        });
+        self.settle(slot, result, now);
+    }
+
+    fn move_from_client(&mut self, slot: usize, now: Instant) -> io::Result<()> {
+        loop {
+            let Some(id) = self.pairs.in_slot(slot as u32) else { return Ok(()) };
+            let pair = self.pairs.get_mut(id).expect("just found");
+            pair.active = now;
+            let Some(held) = pair.move_from_client(&self.conduit)? else { return Ok(()) };
+            let flow = self.flow_of(slot, &held.request);
+            self.take_in(Refused { pair: slot, held, flow }, now);
+        }
+    }
+
+    /// Whose a request is: by port or address, else by user, else `other`.
+    fn flow_of(&mut self, slot: usize, request: &henge_pvfs2::Request) -> usize {
+        let other = self.config.flows.len() - 1;
+        let pair = self.pair_mut(slot).expect("a request comes from a pair");
+        if let Some(flow) = pair.flow {
+            return flow;
+        }
+        let user = match request.user {
+            Some(user) => Some(user.uid),
+            None => match self.owners.get(&request.capability) {
+                Some(None) => {
+                    self.counts.ambiguous += 1;
+                    None
+                }
+                owner => owner.copied().flatten(),
+            },
+        };
+        let rule = user.and_then(|uid| self.config.rules.iter().find(|r| r.who == Who::User(uid)));
+        rule.map_or(other, |r| r.flow)
+    }
+
+    /// Queues a request; where its flow is full, the connection that brought it is read no further.
+    fn take_in(&mut self, came: Refused, now: Instant) {
+        let RequestBody::Io(io) = &came.held.request.body else { unreachable!("only I/O is held") };
+        let flow = FlowId(came.flow as u32);
+        let request = gate_request(self.ios.next_id(), flow, io, now);
+        if self.gate.submit(request, now).is_err() {
+            if let Some(pair) = self.pair_mut(came.pair) {
+                pair.blocked = true;
+                self.refused.push_back(came);
+            }
+            return;
+        }
+        let io = Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message) };
+        let id = self.ios.insert(io);
+        let patience = self.limits.client_message.saturating_sub(MARGIN).as_nanos().max(1_000_000);
+        self.expiries.push_back((now + Duration::from_nanos(patience), id));
+        if let Some(pair) = self.pair_mut(came.pair) {
+            pair.pending.insert(came.held.tag, id);
+        }
+    }
+
+    fn move_from_server(&mut self, slot: usize, now: Instant) -> io::Result<()> {
+        let mut news = std::mem::take(&mut self.news);
+        let result = match self.pairs.in_slot(slot as u32) {
+            Some(id) => {
+                self.pairs.get_mut(id).expect("just found").move_from_server(&self.conduit, &mut news)
+            }
+            None => Ok(()),
+        };
+        for heard in news.drain(..) {
+            self.heard(slot, heard, now);
+        }
+        self.news = news;
+        result
+    }
+
+    fn heard(&mut self, slot: usize, news: News, now: Instant) {
+        match news {
+            News::Accepted { tag, bytes: Some(bytes) } => {
+                let id = self.pair_mut(slot).and_then(|p| p.pending.get(&tag).copied());
+                if let Some(id) = id {
+                    self.gate.adjust(id, Cost::new(bytes.max(1)), now);
+                }
+            }
+            News::Accepted { bytes: None, .. } => {}
+            News::Over { tag, result } => {
+                let id = self.pair_mut(slot).and_then(|p| p.pending.remove(&tag));
+                if let Some(id) = id {
+                    if let Ok(bytes) = result {
+                        self.gate.adjust(id, Cost::new(bytes.max(1)), now);
+                    }
+                    self.over(id, result.is_err(), now);
+                }
+            }
+            News::Identity { capability, credential } => self.identified(*capability, credential.uid),
+            News::Limits(limits) => {
+                let client_message = self.config.client_timeout.unwrap_or(limits.client_message);
+                self.limits = ServerLimits { client_message, ..limits };
+            }
+        }
+    }
+
+    fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
+        self.ios.remove(id).expect("a pending request is known");
+        self.gate.complete(id, failed, now);
+        self.readmit(now);
+    }
+
+    /// Flows that were full may have room again.
+    fn readmit(&mut self, now: Instant) {
+        for _ in 0..self.refused.len() {
+            let came = self.refused.pop_front().expect("counted");
+            if !self.gate.has_room(FlowId(came.flow as u32)) {
+                self.refused.push_back(came);
+                continue;
+            }
+            let slot = came.pair;
+            self.take_in(came, now);
+            if let Some(pair) = self.pair_mut(slot) {
+                pair.blocked = false;
+                let result = self.move_from_client(slot, now);
+                self.settle(slot, result, now);
+            }
+        }
+    }
+
+    fn identified(&mut self, capability: Capability, uid: u32) {
+        match self.owners.get_mut(&capability) {
+            Some(owner) if *owner == Some(uid) => {}
+            Some(owner) => *owner = None, // two users were given the same
+            None => {
+                if self.owners.len() >= IDENTITIES_MAX
+                    && let Some(oldest) = self.owners_in_order.pop_front()
+                {
+                    self.owners.remove(&oldest);
+                }
+                self.owners_in_order.push_back(capability.clone());
+                self.owners.insert(capability, Some(uid));
+            }
+        }
+    }
+
+    /// Releases what may go.
+    fn dispatch(&mut self, now: Instant) {
+        while let Dispatch::Ready(request) = self.gate.next(now) {
+            let io = self.ios.get_mut(request.id).expect("a queued request is known");
+            let (slot, tag) = (io.pair, io.tag);
+            let message = io.message.take().expect("it leaves once");
+            let pair = self.pair_mut(slot).expect("a queued request's pair is there");
+            let result = pair.release(tag, message);
+            self.settle(slot, result, now);
+        }
+    }
+
+    /// A request that waited longer than its client does is dropped: a stale read would poison the connection.
+    fn expire(&mut self, now: Instant) {
+        while let Some((_, id)) = self.expiries.front().copied().filter(|(at, _)| *at <= now) {
+            self.expiries.pop_front();
+            self.drop_waiting(id, now, true);
+        }
+        self.readmit(now);
+    }
+
+    fn drop_waiting(&mut self, id: RequestId, now: Instant, expired: bool) {
+        if self.ios.get(id).is_none_or(|io| io.message.is_none()) || self.gate.cancel(id, now).is_none() {
+            return;
+        }
+        let io = self.ios.remove(id).expect("just seen");
+        self.counts.expired += u64::from(expired);
+        if let Some(pair) = self.pair_mut(io.pair) {
+            pair.connection.forget(io.tag);
+            pair.pending.remove(&io.tag);
+        }
+    }
+
+    /// After something happened on a pair: close it, or tell the poller what it waits for.
+    fn settle(&mut self, slot: usize, result: io::Result<()>, now: Instant) {
+        let Some(id) = self.pairs.in_slot(slot as u32) else { return };
+        let pair = self.pairs.get_mut(id).expect("just found");
+        if result.is_err() || pair.is_over() {
+            return self.close(id, now);
+        }
+        if pair.client_has_left() && !pair.pending.is_empty() {
+            let waiting: Vec<RequestId> = pair.pending.values().copied().collect();
+            waiting.into_iter().for_each(|id| self.drop_waiting(id, now, false));
+        }
+        let Some(pair) = self.pairs.get_mut(id) else { return };
+        let (client, server) = pair.interests();
+        let name = u64::from(id.slot) << 1;
+        let mut told = Ok(());
+        for (side, wanted, name) in [(&mut pair.client, client, name), (&mut pair.server, server, name | 1)] {
+            if side.told.is_some_and(|t| t != wanted) {
+                side.told = Some(wanted);
+                told = told.and(self.poller.change(&side.socket, name, wanted));
+            }
+        }
+        if told.is_err() {
+            self.close(id, now);
+        }
+    }
+
+    /// A pair is gone: what waited is forgotten, what was at the server is over.
+    fn close(&mut self, pair_id: RequestId, now: Instant) {
+        let pair = self.pairs.remove(pair_id).expect("closed once");
+        let stats = pair.connection.stats();
+        self.counts.malformed += stats.malformed;
+        self.counts.unfollowed += stats.unfollowed;
+        self.counts.between_servers += stats.between_servers;
+        self.counts.opaque += u64::from(pair.connection.is_opaque());
+        self.refused.retain(|r| r.pair != pair_id.index());
+        for id in pair.pending.values() {
+            if self.gate.cancel(*id, now).is_none() {
+                self.gate.complete(*id, true, now);
+            }
+            self.ios.remove(*id);
+        }
+        drop(pair);
+        self.readmit(now);
+    }
+
+    fn accept_control(&mut self) {
+        let Some(control) = &self.control else { return };
+        let Ok((asker, _)) = control.accept() else { return };
+        if self.askers.len() >= CONTROLS_MAX || asker.set_nonblocking(true).is_err() {
+            return;
+        }
+        let name = ASKER | self.next_asker;
+        self.next_asker += 1;
+        if self.poller.add(&asker, name, Interest::READ).is_ok() {
+            self.askers.insert(name, asker);
+        }
+    }
+
+    /// Any line asks for the status; the answer is one line of JSON.
+    fn asked(&mut self, name: u64, now: Instant) {
+        let status = self.status(now);
+        let Some(asker) = self.askers.get_mut(&name) else { return };
+        let mut line = [0; 256];
+        let answered = match asker.read(&mut line) {
+            Ok(0) => false,
+            Ok(n) if line[..n].contains(&b'\n') => asker.write_all(status.to_line().as_bytes()).is_ok(),
+            Ok(_) => true,
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        };
+        if !answered {
+            self.askers.remove(&name);
+        }
+    }
+
+    /// What it does now.
+    pub fn status(&self, now: Instant) -> Status {
+        let flows = self.config.flows.iter().enumerate().map(|(i, flow)| {
+            let id = FlowId(i as u32);
+            let meters = self.gate.flow_meters(id).expect("every flow of the file is set");
+            FlowStatus {
+                name: flow.name.clone(),
+                requests: meters.completed,
+                bytes: meters.service.get(),
+                pending: meters.pending,
+                in_flight: meters.in_flight,
+                late: meters.late,
+                latency_p50: meters.latency.quantile(0.5),
+                latency_p95: meters.latency.quantile(0.95),
+                latency_p99: meters.latency.quantile(0.99),
+                waiting: self.gate.waiting(id, now),
+            }
+        });
+        let mut counts = self.counts;
+        let mut buffered = 0;
+        for (_, pair) in self.pairs.iter() {
+            let stats = pair.connection.stats();
+            counts.malformed += stats.malformed;
+            counts.unfollowed += stats.unfollowed;
+            counts.between_servers += stats.between_servers;
+            counts.opaque += u64::from(pair.connection.is_opaque());
+            buffered += pair.buffered();
+        }
+        Status {
+            flows: flows.collect(),
+            connections: self.pairs.len(),
+            buffered,
+            in_flight: self.gate.in_flight(),
+            depth: self.gate.depth(),
+            client_timeout: self.limits.client_message,
+            accepted: counts.accepted,
+            turned_away: counts.turned_away,
+            unreachable: counts.unreachable,
+            expired: counts.expired,
+            ambiguous: counts.ambiguous,
+            malformed: counts.malformed,
+            unfollowed: counts.unfollowed,
+            between_servers: counts.between_servers,
+            opaque: counts.opaque,
+        }
+    }
+}
+
+/// An I/O request as the gate sees it: so many bytes of one data file. Its true cost comes with the answer.
+fn gate_request(id: RequestId, flow: FlowId, io: &IoRequest, now: Instant) -> Request {
+    let op = match io.direction {
+        Direction::Read => Op::Read,
+        Direction::Write => Op::Write,
+    };
+    Request::new(id, flow, op, io.file_req_offset, io.estimate().max(1), now)
+}
+
+/// A connection to the server, begun; a server that is slow to answer delays nobody else.
+fn connect(server: SocketAddr) -> io::Result<TcpStream> {
+    // Loopback and a local network answer within microseconds; a server that is gone must not stop the loop.
+    TcpStream::connect_timeout(&server, std::time::Duration::from_millis(250))
+}

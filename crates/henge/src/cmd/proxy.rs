@@ -1,0 +1,105 @@
+//! `henge proxy`: before a server of a parallel file system.
+
+use anyhow::{Context, Result};
+use comfy_table::{Table, presets};
+use henge_proxy::{Config, Proxy, Status, check};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `henge proxy`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The configuration, a TOML file
+    #[arg(short, long, value_name = "FILE", required_unless_present = "status")]
+    config: Option<PathBuf>,
+
+    /// Say what would work here and what is misconfigured, and do nothing
+    #[arg(long)]
+    check: bool,
+
+    /// Ask a running proxy, by its control socket, what each application gets
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["config", "check"])]
+    status: Option<PathBuf>,
+
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn run(args: Args) -> Result<ExitCode> {
+    if let Some(control) = &args.status {
+        return status(control, args.json);
+    }
+    let config = Config::read(args.config.as_deref().context("a configuration is needed")?)?;
+    if args.check {
+        return Ok(report(&config));
+    }
+    let server = config.server;
+    let mut proxy = Proxy::new(config)?;
+    for address in proxy.addresses() {
+        println!("henge proxy: {address} in front of {server}");
+    }
+    proxy.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(config: &Config) -> ExitCode {
+    let findings = check(config);
+    for finding in &findings {
+        println!("{} {}", if finding.good { "ok     " } else { "WRONG  " }, finding.text);
+    }
+    if findings.iter().all(|f| f.good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn status(control: &std::path::Path, json: bool) -> Result<ExitCode> {
+    let status = Status::ask(control)?;
+    if json {
+        println!("{status:#}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ms =
+        |v: &serde_json::Value| v.as_f64().map_or_else(|| "-".to_owned(), |ns| format!("{:.1} ms", ns / 1e6));
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "application",
+        "requests",
+        "MB moved",
+        "waiting",
+        "at server",
+        "p50",
+        "p95",
+        "p99",
+        "late",
+        "waits for",
+    ]);
+    for flow in status["flows"].as_array().into_iter().flatten() {
+        let number = |key: &str| flow[key].as_u64().unwrap_or(0);
+        table.add_row([
+            flow["name"].as_str().unwrap_or_default().to_owned(),
+            number("requests").to_string(),
+            format!("{:.1}", number("bytes") as f64 / 1e6),
+            (number("pending") - number("in_flight")).to_string(),
+            number("in_flight").to_string(),
+            ms(&flow["latency_p50_ns"]),
+            ms(&flow["latency_p95_ns"]),
+            ms(&flow["latency_p99_ns"]),
+            number("late").to_string(),
+            flow["waiting"].as_str().unwrap_or("-").to_owned(),
+        ]);
+    }
+    println!("{table}");
+    println!(
+        "{} connections, {} of {} requests at the server; passed unscheduled: {} malformed, {} ambiguous to `other`, {} opaque \
+         connections; dropped since their client had given up: {}",
+        status["connections"],
+        status["in_flight"],
+        status["depth"],
+        status["malformed"],
+        status["ambiguous"],
+        status["opaque"],
+        status["expired"]
+    );
+    Ok(ExitCode::SUCCESS)
+}
