@@ -1,0 +1,371 @@
+//! The login phase: who is it, may they, and what are the terms (RFC 7143, sections 6.3, 11.12, 11.13 and 12.1).
+//!
+//! ```text
+//!   security negotiation (CSG 0)  ──▶  operational negotiation (CSG 1)  ──▶  full feature phase (3)
+//!   AuthMethod, CHAP_A ▸ CHAP_N, R      digests, lengths, R2T …
+//! ```
+//! Either stage may be left out, security only where none is demanded. Each request gets one response; the
+//! stage changes when the request asks for it (T bit) and we have nothing open.
+
+use crate::chap::{self, Access, Algorithm};
+use crate::params::{Answer, Negotiated, Offer, negotiate};
+use crate::target::{PORT, TargetId, Targets};
+use crate::text::{self, TEXT_MAX};
+use crate::wire::{Header, response};
+
+/// Why a login fails: class and detail (RFC 7143 11.13.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Failure {
+    /// The initiator broke the rules.
+    Initiator = 0x0200,
+    /// It is not who it says.
+    Authentication = 0x0201,
+    /// It may not use the target.
+    Forbidden = 0x0202,
+    /// There is no such target.
+    NotFound = 0x0203,
+    /// No version in common.
+    Version = 0x0205,
+    /// One connection per session, no more.
+    Connections = 0x0206,
+    /// A key that must be there is not.
+    Missing = 0x0207,
+    /// Neither a normal nor a discovery session.
+    Kind = 0x0209,
+    /// A TSIH that names no session.
+    NoSession = 0x020a,
+    /// Something else than a login request.
+    Request = 0x020b,
+    /// No more sessions now.
+    Resources = 0x0302,
+}
+
+/// What a finished login has found out.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    /// The initiator's name.
+    pub initiator: String,
+    /// Its part of the session's name.
+    pub isid: [u8; 6],
+    /// What to use; none in a discovery session.
+    pub target: Option<TargetId>,
+    /// The terms.
+    pub agreed: Negotiated,
+}
+
+/// What a request led to.
+#[derive(Debug)]
+pub enum Progress {
+    /// This response; go on.
+    Continue(Header, Vec<u8>),
+    /// This response, and the login is over. The response lacks the TSIH.
+    Done(Header, Vec<u8>, Box<Accepted>),
+}
+
+/// How far authentication is.
+#[derive(Debug, PartialEq, Eq)]
+enum Auth {
+    /// Nothing said.
+    Open,
+    /// AuthMethod was CHAP; an algorithm is to come.
+    Chosen,
+    /// The challenge is sent.
+    Challenged(Algorithm),
+    /// Proven, or not asked for.
+    Done,
+}
+
+/// A login under way.
+#[derive(Debug)]
+pub struct Login {
+    entropy: [u8; 33],
+    text: Vec<u8>,
+    named: bool,
+    initiator: String,
+    isid: [u8; 6],
+    discovery: bool,
+    target: Option<TargetId>,
+    stage: u8,
+    auth: Auth,
+    declared: bool,
+    /// Keys that were offered already; each may be once (RFC 7143 6.3).
+    seen: Vec<String>,
+    agreed: Negotiated,
+    requests: u32,
+}
+
+/// Most requests of a login.
+const REQUESTS_MAX: u32 = 64;
+const SECURITY: u8 = 0;
+const OPERATIONAL: u8 = 1;
+const FULL_FEATURE: u8 = 3;
+
+impl Login {
+    /// A connection has opened. `entropy`: identifier and challenge, should CHAP be asked for.
+    pub fn new(entropy: [u8; 33]) -> Login {
+        Login {
+            entropy,
+            text: Vec::new(),
+            named: false,
+            initiator: String::new(),
+            isid: [0; 6],
+            discovery: false,
+            target: None,
+            stage: SECURITY,
+            auth: Auth::Open,
+            declared: false,
+            seen: Vec::new(),
+            agreed: Negotiated::default(),
+            requests: 0,
+        }
+    }
+
+    /// Who it says it is, for logs.
+    pub fn initiator(&self) -> &str {
+        &self.initiator
+    }
+
+    /// One login request and its text.
+    pub fn request(
+        &mut self,
+        header: &Header,
+        data: &[u8],
+        targets: &Targets,
+        offer: &Offer,
+    ) -> Result<Progress, Failure> {
+        self.requests += 1;
+        let (flags, first) = (header.0[1], self.requests == 1);
+        let (transit, more) = (flags & 0x80 != 0, flags & 0x40 != 0);
+        let (current, next) = (flags >> 2 & 3, flags & 3);
+        if self.requests > REQUESTS_MAX || transit && more {
+            return Err(Failure::Initiator);
+        }
+        if header.0[3] > 0 {
+            return Err(Failure::Version); // Version-min; ours is 0
+        }
+        let isid = *header.0[8..].first_chunk::<6>().expect("a header has 48 bytes");
+        if first {
+            self.isid = isid;
+            self.stage = current;
+        }
+        let transits = current < next && next != 2;
+        if current != self.stage || current > OPERATIONAL || isid != self.isid || transit && !transits {
+            return Err(Failure::Initiator);
+        }
+        if self.text.len() + data.len() > TEXT_MAX {
+            return Err(Failure::Initiator);
+        }
+        self.text.extend_from_slice(data);
+        let mut reply = Header::reply(response::LOGIN);
+        reply.put(1, current << 2).put_u32(16, header.itt());
+        reply.0[8..14].copy_from_slice(&self.isid);
+        if more {
+            return Ok(Progress::Continue(reply, Vec::new()));
+        }
+        let bytes = std::mem::take(&mut self.text);
+        let pairs = text::pairs(&bytes).map_err(|_| Failure::Initiator)?;
+        let mut out = Vec::new();
+        if !self.named {
+            self.identify(&pairs, header.u16_at(14), targets, &mut out)?;
+        }
+        self.negotiate(&pairs, targets, offer, &mut out)?;
+        self.finish(reply, out, transit.then_some(next), targets)
+    }
+
+    fn access<'a>(&self, targets: &'a Targets) -> Result<&'a Access, Failure> {
+        match self.target {
+            None => Ok(&targets.discovery),
+            Some(id) => Ok(&targets.get(id).ok_or(Failure::NotFound)?.access),
+        }
+    }
+
+    /// The first request says who, and for what (RFC 7143 6.3.1).
+    fn identify(
+        &mut self,
+        pairs: &[(&str, &str)],
+        tsih: u16,
+        targets: &Targets,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let value = |key| pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1);
+        let initiator = value("InitiatorName").ok_or(Failure::Missing)?;
+        if initiator.is_empty()
+            || initiator.len() > 223
+            || initiator.chars().any(|c| c.is_control() || c == ' ')
+        {
+            return Err(Failure::Initiator);
+        }
+        self.initiator = initiator.to_owned();
+        match value("SessionType") {
+            None | Some("Normal") => {
+                let name = value("TargetName").ok_or(Failure::Missing)?;
+                self.target = Some(targets.find(name).ok_or(Failure::NotFound)?);
+            }
+            Some("Discovery") => self.discovery = true,
+            Some(_) => return Err(Failure::Kind),
+        }
+        let access = self.access(targets)?;
+        if !access.initiators.is_empty() && !access.initiators.contains(&self.initiator) {
+            return Err(Failure::Forbidden);
+        }
+        if tsih != 0 {
+            let known = targets.has_session(initiator, self.isid, tsih);
+            return Err(if known { Failure::Connections } else { Failure::NoSession });
+        }
+        if access.users.is_empty() {
+            self.auth = Auth::Done;
+        } else if self.stage != SECURITY {
+            return Err(Failure::Authentication);
+        }
+        if !self.discovery {
+            text::push(out, "TargetPortalGroupTag", &PORT.to_string());
+        }
+        self.named = true;
+        Ok(())
+    }
+
+    fn negotiate(
+        &mut self,
+        pairs: &[(&str, &str)],
+        targets: &Targets,
+        offer: &Offer,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let mut chap = Vec::new();
+        for &(key, value) in pairs {
+            match key {
+                "InitiatorName" | "SessionType" | "TargetName" | "InitiatorAlias" => continue,
+                _ if key.starts_with("CHAP_") => {
+                    chap.push((key, value));
+                    continue;
+                }
+                _ => {}
+            }
+            if self.seen.iter().any(|seen| seen == key) {
+                return Err(Failure::Initiator);
+            }
+            self.seen.push(key.to_owned());
+            if key == "AuthMethod" {
+                self.choose_method(value, targets, out)?;
+                continue;
+            }
+            match negotiate(key, value, offer, &mut self.agreed) {
+                Answer::Value(answer) => text::push(out, key, &answer),
+                Answer::Silent => {}
+                Answer::NotUnderstood => text::push(out, key, "NotUnderstood"),
+                Answer::Reject => text::push(out, key, "Reject"),
+            }
+        }
+        if !chap.is_empty() {
+            self.authenticate(&chap, targets, out)?;
+        }
+        if self.stage == OPERATIONAL && !self.declared {
+            self.declared = true;
+            text::push(out, "MaxRecvDataSegmentLength", &offer.receive_max.to_string());
+        }
+        Ok(())
+    }
+
+    fn choose_method(&mut self, value: &str, targets: &Targets, out: &mut Vec<u8>) -> Result<(), Failure> {
+        let required = !self.access(targets)?.users.is_empty();
+        let method = if required { "CHAP" } else { "None" };
+        if self.stage != SECURITY || !value.split(',').any(|name| name == method) {
+            return Err(Failure::Authentication);
+        }
+        if required {
+            self.auth = Auth::Chosen;
+        }
+        text::push(out, "AuthMethod", method);
+        Ok(())
+    }
+
+    /// CHAP's own keys (RFC 7143 12.1.3).
+    fn authenticate(
+        &mut self,
+        keys: &[(&str, &str)],
+        targets: &Targets,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let value = |key| keys.iter().find(|pair| pair.0 == key).map(|pair| pair.1);
+        match self.auth {
+            Auth::Chosen => {
+                let list = value("CHAP_A").ok_or(Failure::Missing)?;
+                let algorithm = Algorithm::choose(list).ok_or(Failure::Authentication)?;
+                text::push(out, "CHAP_A", algorithm.number());
+                text::push(out, "CHAP_I", &self.entropy[0].to_string());
+                text::push(out, "CHAP_C", &text::to_hexadecimal(self.challenge(algorithm)));
+                self.auth = Auth::Challenged(algorithm);
+                Ok(())
+            }
+            Auth::Challenged(algorithm) => {
+                let access = self.access(targets)?;
+                let name = value("CHAP_N").ok_or(Failure::Missing)?;
+                let given = value("CHAP_R").ok_or(Failure::Missing)?;
+                let given = text::binary(given).map_err(|_| Failure::Initiator)?;
+                let challenge = self.challenge(algorithm);
+                let proven = access.users.iter().any(|user| {
+                    let right = algorithm.response(self.entropy[0], &user.secret, challenge);
+                    user.name == name && chap::equal(&right, &given)
+                });
+                if !proven {
+                    return Err(Failure::Authentication);
+                }
+                if let (Some(identifier), Some(theirs)) = (value("CHAP_I"), value("CHAP_C")) {
+                    let ours = access.target.as_ref().ok_or(Failure::Authentication)?;
+                    let identifier = text::number(identifier).ok().and_then(|n| u8::try_from(n).ok());
+                    let identifier = identifier.ok_or(Failure::Initiator)?;
+                    let theirs = text::binary(theirs).map_err(|_| Failure::Initiator)?;
+                    // Our own challenge sent back would have us compute what we ask for (RFC 7143 9.2.1).
+                    if theirs == challenge || theirs.is_empty() || theirs.len() > 1024 {
+                        return Err(Failure::Authentication);
+                    }
+                    let answer = algorithm.response(identifier, &ours.secret, &theirs);
+                    text::push(out, "CHAP_N", &ours.name);
+                    text::push(out, "CHAP_R", &text::to_hexadecimal(&answer));
+                }
+                self.auth = Auth::Done;
+                Ok(())
+            }
+            Auth::Open | Auth::Done => Err(Failure::Initiator),
+        }
+    }
+
+    fn challenge(&self, algorithm: Algorithm) -> &[u8] {
+        &self.entropy[1..1 + algorithm.challenge_len()]
+    }
+
+    fn finish(
+        &mut self,
+        mut reply: Header,
+        out: Vec<u8>,
+        next: Option<u8>,
+        targets: &Targets,
+    ) -> Result<Progress, Failure> {
+        let Some(next) = next.filter(|_| self.stage != SECURITY || self.auth == Auth::Done) else {
+            if next.is_some() && self.auth == Auth::Open {
+                return Err(Failure::Authentication); // it would go on without a proof
+            }
+            return Ok(Progress::Continue(reply, out));
+        };
+        reply.put(1, 0x80 | self.stage << 2 | next);
+        self.stage = next;
+        if next != FULL_FEATURE {
+            return Ok(Progress::Continue(reply, out));
+        }
+        self.access(targets)?; // the target may have gone meanwhile
+        let mut agreed = self.agreed.clone();
+        agreed.first_burst = agreed.first_burst.min(agreed.max_burst);
+        let accepted =
+            Accepted { initiator: self.initiator.clone(), isid: self.isid, target: self.target, agreed };
+        Ok(Progress::Done(reply, out, Box::new(accepted)))
+    }
+}
+
+/// The response that ends a login.
+pub fn refusal(header: &Header, failure: Failure) -> Header {
+    let mut reply = Header::reply(response::LOGIN);
+    reply.put(1, 0).put_u32(16, header.itt()).put_u16(36, failure as u16);
+    reply.0[8..14].copy_from_slice(&header.0[8..14]);
+    reply
+}

@@ -1,0 +1,262 @@
+//! The targets of a node, their units, and the sessions that use them.
+//!
+//! A target is a name with units behind it. What sessions must know of each other goes through here: a LUN
+//! reset by one aborts the commands of all, a new session takes the place of an old one of the same
+//! initiator port. Such news wait as notices; [`Targets::next_poked`] says whose to deliver.
+
+use crate::chap::Access;
+use crate::scsi::{Action, Disk, Nexus, Outcome, Reservations, Unit, attention};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names a target among [`Targets`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct TargetId(u32);
+
+/// One target.
+#[derive(Debug)]
+pub struct Target {
+    /// Its iSCSI name.
+    pub(crate) name: String,
+    /// Who may use it.
+    pub(crate) access: Access,
+    pub(crate) units: BTreeMap<u16, Unit>,
+}
+
+/// What a session is told by others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notice {
+    /// Its commands for this unit are aborted (for all units when `None`).
+    Abort(Option<u16>),
+    /// The work that a unit does in the background has ended.
+    Background(u16),
+    /// Something that a task management function may wait for is over.
+    Quiet,
+    /// End it: another session has its place, or the target is gone or reset.
+    Close,
+}
+
+#[derive(Debug)]
+struct Entry {
+    target: Option<TargetId>,
+    /// The initiator's name, and its ISID.
+    port: (String, [u8; 6]),
+    /// The target's part of the session's name.
+    tsih: u16,
+    notices: Vec<Notice>,
+}
+
+/// All targets of a node, and all sessions.
+#[derive(Debug, Default)]
+pub struct Targets {
+    targets: BTreeMap<TargetId, Target>,
+    next_target: u32,
+    sessions: BTreeMap<Nexus, Entry>,
+    next_session: u32,
+    poked: BTreeSet<Nexus>,
+    /// `address:port` of each portal.
+    pub(crate) portals: Vec<String>,
+    /// Who may ask which targets there are.
+    pub(crate) discovery: Access,
+}
+
+/// Relative identifier of the one target port, which is the portal group's tag as well.
+pub const PORT: u16 = 1;
+/// Most notices that wait for one session; more are one: abort all.
+const NOTICES_MAX: usize = 32;
+
+impl Targets {
+    /// None yet.
+    pub fn new() -> Targets {
+        Targets::default()
+    }
+
+    /// A portal that discovery names: `192.0.2.1:3260` or `[2001:db8::1]:3260`.
+    pub fn add_portal(&mut self, address: &str) {
+        self.portals.push(address.to_owned());
+    }
+
+    /// Who may ask for the names of the targets.
+    pub fn set_discovery(&mut self, access: Access) {
+        self.discovery = access;
+    }
+
+    /// A new target without units; `None` when there is one of that name.
+    pub fn add_target(&mut self, name: &str, access: Access) -> Option<TargetId> {
+        if self.find(name).is_some() {
+            return None;
+        }
+        let id = TargetId(self.next_target);
+        self.next_target += 1;
+        let name = name.to_owned();
+        self.targets.insert(id, Target { name, access, units: BTreeMap::new() });
+        Some(id)
+    }
+
+    /// The target is gone; its sessions end.
+    pub fn remove_target(&mut self, id: TargetId) {
+        self.targets.remove(&id);
+        self.notify(id, None, Notice::Close);
+    }
+
+    /// A new unit, with its reservations as [`Reservations::save`] wrote them. `false` when the number is taken.
+    pub fn add_unit(&mut self, id: TargetId, number: u16, disk: Disk, kept: Reservations) -> bool {
+        let Some(target) = self.targets.get_mut(&id) else { return false };
+        if number >= 0x4000 || target.units.contains_key(&number) {
+            return false;
+        }
+        let mut unit = Unit::new(disk, kept);
+        for (&nexus, entry) in self.sessions.iter().filter(|(_, entry)| entry.target == Some(id)) {
+            unit.attach(nexus, &port_name(&entry.port));
+        }
+        target.units.insert(number, unit);
+        target.units.values_mut().for_each(|unit| unit.alert(attention::LUNS, |_, _| true));
+        true
+    }
+
+    /// The unit is gone; its commands are aborted.
+    pub fn remove_unit(&mut self, id: TargetId, number: u16) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        target.units.remove(&number);
+        target.units.values_mut().for_each(|unit| unit.alert(attention::LUNS, |_, _| true));
+        self.notify(id, None, Notice::Abort(Some(number)));
+    }
+
+    /// A unit, to resize it or to ask it.
+    pub fn unit(&mut self, id: TargetId, number: u16) -> Option<&mut Unit> {
+        self.targets.get_mut(&id)?.units.get_mut(&number)
+    }
+
+    /// Work that belongs to units, not to sessions. Answer each by [`Targets::background_done`].
+    pub fn background(&mut self) -> Option<(TargetId, u16, Action)> {
+        self.targets.iter_mut().find_map(|(&id, target)| {
+            target.units.iter_mut().find_map(|(&number, unit)| Some((id, number, unit.background()?)))
+        })
+    }
+
+    /// The outcome of what [`Targets::background`] gave.
+    pub fn background_done(&mut self, id: TargetId, number: u16, outcome: &Outcome<'_>) {
+        let ended = self.unit(id, number).is_some_and(|unit| unit.background_done(outcome));
+        if ended {
+            self.notify(id, None, Notice::Background(number));
+        }
+    }
+
+    /// A session that has news: call [`crate::Session::poke`] for it.
+    pub fn next_poked(&mut self) -> Option<Nexus> {
+        self.poked.pop_first()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<TargetId> {
+        self.targets.iter().find(|(_, target)| target.name == name).map(|(&id, _)| id)
+    }
+    pub(crate) fn get(&self, id: TargetId) -> Option<&Target> {
+        self.targets.get(&id)
+    }
+    pub(crate) fn get_mut(&mut self, id: TargetId) -> Option<&mut Target> {
+        self.targets.get_mut(&id)
+    }
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> {
+        self.targets.values()
+    }
+
+    /// A name for a new connection.
+    pub(crate) fn open(&mut self) -> Nexus {
+        self.next_session = self.next_session.wrapping_add(1);
+        Nexus(self.next_session)
+    }
+
+    /// Whether `tsih` names a session of this initiator port.
+    pub(crate) fn has_session(&self, initiator: &str, isid: [u8; 6], tsih: u16) -> bool {
+        self.sessions
+            .values()
+            .any(|entry| entry.tsih == tsih && entry.port.0 == initiator && entry.port.1 == isid)
+    }
+
+    /// A login has succeeded. An older session of the same initiator port with the target ends
+    /// (RFC 7143 6.3.5, session reinstatement). Returns the new session's TSIH, or `None` when there is none left.
+    pub(crate) fn enter(
+        &mut self,
+        nexus: Nexus,
+        initiator: &str,
+        isid: [u8; 6],
+        to: Option<TargetId>,
+    ) -> Option<u16> {
+        let port = (initiator.to_owned(), isid);
+        if to.is_some() {
+            let old = self.sessions.iter().filter(|(_, e)| e.target == to && e.port == port);
+            let old: Vec<Nexus> = old.map(|(&nexus, _)| nexus).collect();
+            for nexus in old {
+                self.detach(nexus);
+                self.tell(nexus, Notice::Close);
+            }
+        }
+        let used: BTreeSet<u16> = self.sessions.values().map(|entry| entry.tsih).collect();
+        let first = (nexus.0 as u16).max(1);
+        let tsih = (first..=u16::MAX).chain(1..first).find(|tsih| !used.contains(tsih))?;
+        let name = port_name(&port);
+        if let Some(target) = to.and_then(|id| self.targets.get_mut(&id)) {
+            target.units.values_mut().for_each(|unit| unit.attach(nexus, &name));
+        }
+        self.sessions.insert(nexus, Entry { target: to, port, tsih, notices: Vec::new() });
+        Some(tsih)
+    }
+
+    fn detach(&mut self, nexus: Nexus) {
+        let target = self.sessions.get(&nexus).and_then(|entry| entry.target);
+        if let Some(target) = target.and_then(|id| self.targets.get_mut(&id)) {
+            target.units.values_mut().for_each(|unit| unit.detach(nexus));
+        }
+        if let Some(entry) = self.sessions.get_mut(&nexus) {
+            entry.target = None;
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn leave(&mut self, nexus: Nexus) {
+        self.detach(nexus);
+        self.sessions.remove(&nexus);
+        self.poked.remove(&nexus);
+    }
+
+    fn tell(&mut self, nexus: Nexus, notice: Notice) {
+        let Some(entry) = self.sessions.get_mut(&nexus) else { return };
+        if entry.notices.len() >= NOTICES_MAX && notice != Notice::Close {
+            // Too slow to hear each: the bluntest that covers them all.
+            entry.notices.retain(|notice| matches!(notice, Notice::Close | Notice::Background(_)));
+            entry.notices.dedup();
+            entry.notices.push(Notice::Abort(None));
+        }
+        if !entry.notices.contains(&notice) {
+            entry.notices.push(notice);
+        }
+        self.poked.insert(nexus);
+    }
+
+    /// Tells all sessions of a target but one.
+    pub(crate) fn notify(&mut self, id: TargetId, but: Option<Nexus>, notice: Notice) {
+        let to =
+            self.sessions.iter().filter(|&(&nexus, entry)| entry.target == Some(id) && Some(nexus) != but);
+        let to: Vec<Nexus> = to.map(|(&nexus, _)| nexus).collect();
+        to.into_iter().for_each(|nexus| self.tell(nexus, notice));
+    }
+
+    /// Tells the sessions of these initiator ports with a target.
+    pub(crate) fn notify_ports(&mut self, id: TargetId, ports: &[String], notice: Notice) {
+        let to = self
+            .sessions
+            .iter()
+            .filter(|(_, entry)| entry.target == Some(id) && ports.contains(&port_name(&entry.port)));
+        let to: Vec<Nexus> = to.map(|(&nexus, _)| nexus).collect();
+        to.into_iter().for_each(|nexus| self.tell(nexus, notice));
+    }
+
+    pub(crate) fn take_notices(&mut self, nexus: Nexus) -> Vec<Notice> {
+        self.sessions.get_mut(&nexus).map(|entry| std::mem::take(&mut entry.notices)).unwrap_or_default()
+    }
+}
+
+/// An initiator port's name (RFC 7143 4.4.3): the initiator's, and the ISID.
+pub(crate) fn port_name(port: &(String, [u8; 6])) -> String {
+    let (initiator, i) = port;
+    format!("{initiator},i,0x{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", i[0], i[1], i[2], i[3], i[4], i[5])
+}
