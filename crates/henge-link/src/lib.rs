@@ -1,0 +1,27 @@
+//! Links between nodes, and between proxies: bytes to messages and back, no sockets.
+//!
+//! Both ends open alike. Each says hello (protocol version, cluster, its name, its epoch, a fresh nonce), then proves that
+//! it knows the cluster's shared secret by a MAC over both hellos; the secret itself never travels. After that, messages
+//! flow both ways, with a ping when there is nothing else to say, so that a peer that is gone is noticed.
+//!
+//! ```text
+//!   frame = length of the body (u32 LE) | length of the data (u32 LE) | body (postcard) | data (raw)
+//!
+//!   A ── Hello ──▶ B        A ── Proof ──▶ B        A ── Message … ──▶ B
+//!   A ◀── Hello ── B        A ◀── Proof ── B        A ◀── Message … ── B
+//! ```
+//!
+//! A node of another version, of another cluster, or with the wrong secret is refused with the reason, in words.
+
+#![forbid(unsafe_code)]
+
+mod handshake;
+mod link;
+mod message;
+
+pub use handshake::{Hello, Identity, Refusal};
+pub use link::{Event, Link, Received};
+pub use message::{BODY_MAX, DATA_MAX, FRAME_HEADER, Message, WireNews};
+
+/// The link protocol's version; both ends must have the same.
+pub const VERSION: u16 = 1;
