@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup build test fmt clippy doc clean
+.PHONY: help setup build test fmt clippy doc fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -18,6 +18,15 @@ test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+FUZZ_TIME ?= 60
+fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60)
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz --version 0.13.2
+	@cd fuzz && for target in $$(sed -n 's/^name = "\(.*_.*\)"/\1/p' Cargo.toml); do \
+	  echo "== $$target"; mkdir -p corpus/$$target out/$$target; \
+	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target out/$$target corpus/$$target -- \
+	    -max_total_time=$(FUZZ_TIME) -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
+	done
 
 clean: ## Forget what was built
 	$(CARGO) clean

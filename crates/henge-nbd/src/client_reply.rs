@@ -112,10 +112,8 @@ impl Client {
         let offset = offset.ok_or("a chunk cut short")?;
         let at = offset.checked_sub(sent.offset).ok_or("content before the read")?;
         sent.covered += u64::from(len);
-        if sent.ask != Ask::Read
-            || sent.covered > u64::from(sent.len)
-            || at + u64::from(len) > sent.len.into()
-        {
+        let inside = at.checked_add(len.into()).is_some_and(|end| end <= sent.len.into());
+        if sent.ask != Ask::Read || !inside || sent.covered > sent.len.into() {
             return Err("content beyond the read");
         }
         Ok(at as u32)
