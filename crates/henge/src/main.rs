@@ -18,12 +18,15 @@ enum Command {
     Proxy(cmd::proxy::Args),
     /// Run a scenario in simulated time
     Sim(cmd::sim::Args),
+    /// Look at disk models
+    Disk(cmd::disk::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let result = match Henge::parse().command {
         Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),
+        Command::Disk(args) => cmd::disk::run(args),
     };
     match result {
         Ok(code) => code,

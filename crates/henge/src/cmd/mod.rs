@@ -1,4 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod disk;
 pub mod proxy;
 pub mod sim;
+pub mod sim_disk;
