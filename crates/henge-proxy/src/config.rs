@@ -25,6 +25,21 @@
 //! flow = "genome"
 //! ```
 //!
+//! Where applications share several servers, each server's proxy knows the others, and a flow's share is one of the total:
+//!
+//! ```toml
+//! sync = { predict = { every = "1MiB" } }   # or layout, or threshold
+//!
+//! [cluster]
+//! node = "s1"                         # this proxy
+//! secret_file = "/etc/henge/secret"
+//! listen = "10.0.0.9:7001"
+//!
+//! [[peer]]
+//! name = "s2"
+//! address = "10.0.0.10:7001"
+//! ```
+//!
 //! What no port and no rule names is the flow `other`, best effort.
 
 use henge_config::{ConfigError, Source};
@@ -108,6 +123,29 @@ pub struct Rule {
     pub flow: usize,
 }
 
+/// The other proxies of the same file system.
+#[derive(Clone)]
+pub struct PeersConfig {
+    /// How they call this one.
+    pub name: String,
+    /// All must name the same.
+    pub cluster: String,
+    /// All must know the same.
+    pub secret: String,
+    /// Where they link to this one.
+    pub listen: SocketAddr,
+    /// Their names and addresses.
+    pub peers: Vec<(String, SocketAddr)>,
+    /// How they keep each other informed: `sync = …` of the file.
+    pub sync: Params,
+}
+
+impl std::fmt::Debug for PeersConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} with {:?}", self.name, self.cluster, self.peers)
+    }
+}
+
 /// The whole file.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -129,6 +167,8 @@ pub struct Config {
     pub connections: usize,
     /// The client's own time-out for a request, where it is not to be read from the server's configuration.
     pub client_timeout: Option<Duration>,
+    /// The other proxies, where flows share several servers.
+    pub peers: Option<PeersConfig>,
     /// The text, for errors found later.
     pub source: Source,
 }
@@ -164,6 +204,7 @@ impl Config {
         let rules = p.tables("rule")?.into_iter().map(|t| rule(t, &flows)).collect::<Result<_, _>>()?;
         let choice = p.choice("scheduler")?;
         let (scheduler, knobs) = choice.unwrap_or_else(|| ("sfq".to_owned(), Params::new("sfq")));
+        let peers = peers(&mut p)?;
         p.finish()?;
         henge_sched::build(&scheduler, knobs.clone())?;
         let source = source.clone();
@@ -177,9 +218,69 @@ impl Config {
             knobs,
             connections,
             client_timeout,
+            peers,
             source,
         })
     }
+}
+
+/// `[cluster]`, `[[peer]]` and `sync`.
+fn peers(p: &mut Params) -> Result<Option<PeersConfig>, ParamError> {
+    let mut sync = Params::at("sync", p.error("sync", String::new()).span);
+    let wanted = p.take("sync");
+    let tables = p.tables("peer")?;
+    let Some(mut cluster) = p.table("cluster")? else {
+        if wanted.is_some() || !tables.is_empty() {
+            let message = "peers belong to a cluster; add [cluster] name, node, secret and listen";
+            return Err(p.error_here(message.into()));
+        }
+        return Ok(None);
+    };
+    if let Some(value) = wanted {
+        let span = sync.span();
+        sync.set("sync", value, span);
+    }
+    let name = cluster.text("node")?;
+    let name = cluster.required("node (this proxy's name)", name)?;
+    let cluster_name = cluster.text("name")?.unwrap_or_else(|| "henge".to_owned());
+    let secret = secret(&mut cluster)?;
+    let listen = address(&mut cluster, "listen")?;
+    cluster.finish()?;
+    let mut peers: Vec<(String, SocketAddr)> = Vec::new();
+    for mut table in tables {
+        let peer = table.text("name")?;
+        let peer = table.required("name", peer)?;
+        if peer == name || peers.iter().any(|(other, _)| *other == peer) {
+            return Err(table.error("name", format!("there is a node \"{peer}\" already; names differ")));
+        }
+        peers.push((peer, address(&mut table, "address")?));
+        table.finish()?;
+    }
+    henge_sched::foreign::synchronizer(&mut sync.clone(), henge_core::NodeId(0), 0)?;
+    Ok(Some(PeersConfig { name, cluster: cluster_name, secret, listen, peers, sync }))
+}
+
+/// `secret = "…"`, or better a file that only the proxy may read.
+fn secret(cluster: &mut Params) -> Result<String, ParamError> {
+    let (text, file) = (cluster.text("secret")?, cluster.text("secret_file")?);
+    let secret = match (text, file) {
+        (Some(text), None) => text,
+        (None, Some(file)) => std::fs::read_to_string(&file)
+            .map_err(|e| cluster.error("secret_file", format!("{file}: {e}")))?
+            .trim()
+            .to_owned(),
+        _ => {
+            return Err(
+                cluster.error_here("a cluster has one secret: secret_file = \"/etc/henge/secret\"".into())
+            );
+        }
+    };
+    if secret.len() < 8 {
+        return Err(
+            cluster.error_here("the secret is too short to be one; take 16 characters or more".into())
+        );
+    }
+    Ok(secret)
 }
 
 /// The flows of the file, and `other` at the end.

@@ -65,6 +65,18 @@ pub struct Status {
     pub between_servers: u64,
     /// Connections that do not speak PVFS2; everything passed.
     pub opaque: u64,
+    /// Other proxies.
+    pub peers: usize,
+    /// Of them linked now.
+    pub linked: usize,
+    /// Messages to them.
+    pub messages_sent: u64,
+    /// Messages from them.
+    pub messages_received: u64,
+    /// Bytes to them.
+    pub link_bytes_sent: u64,
+    /// Links that were refused.
+    pub links_refused: u64,
 }
 
 impl Status {
@@ -89,6 +101,9 @@ impl Status {
             "accepted": self.accepted, "turned_away": self.turned_away, "unreachable": self.unreachable,
             "expired": self.expired, "ambiguous": self.ambiguous, "malformed": self.malformed,
             "unfollowed": self.unfollowed, "between_servers": self.between_servers, "opaque": self.opaque,
+            "peers": self.peers, "linked": self.linked, "messages_sent": self.messages_sent,
+            "messages_received": self.messages_received, "link_bytes_sent": self.link_bytes_sent,
+            "links_refused": self.links_refused,
         })
     }
 

@@ -16,10 +16,11 @@ mod check;
 mod config;
 mod control;
 mod pair;
+mod peers;
 mod poller;
 mod proxy;
 
 pub use check::{Finding, check};
-pub use config::{Config, FlowConfig, ListenConfig, ProxyError, Rule, Who};
+pub use config::{Config, FlowConfig, ListenConfig, PeersConfig, ProxyError, Rule, Who};
 pub use control::{FlowStatus, Status};
 pub use proxy::{Proxy, Stop};

@@ -3,9 +3,13 @@
 use crate::config::{Config, ProxyError, Who};
 use crate::control::{FlowStatus, Status};
 use crate::pair::{Conduit, Held, Pair};
+use crate::peers::{LINK, LINK_LISTEN, Peers, Told};
 use crate::poller::{Happened, Interest, Poller};
-use henge_core::{Cost, Dispatch, Duration, FlowId, Gate, Instant, Op, Pending, Request, RequestId};
-use henge_pvfs2::{Capability, Direction, IoRequest, News, RequestBody, ServerLimits};
+use henge_core::{
+    Cost, Dispatch, Duration, FlowId, Gate, Instant, Op, Pending, Request, RequestId, Striping,
+};
+use henge_pvfs2::{Capability, Direction, Distribution, IoRequest, News, RequestBody, ServerLimits};
+use henge_sched::foreign::{Extent, Served};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -47,6 +51,10 @@ struct Io {
     tag: i64,
     /// While it waits.
     message: Option<Vec<u8>>,
+    /// What of the file it touches, where that is one range.
+    extent: Option<Extent>,
+    /// How the file lies on servers.
+    striping: Option<Striping>,
 }
 
 /// A request whose flow was full when it came.
@@ -78,6 +86,8 @@ pub struct Proxy {
     began: std::time::Instant,
     stop: Stop,
     news: Vec<News>,
+    peers: Option<Peers>,
+    told: Vec<Told>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -126,6 +136,10 @@ impl Proxy {
                 .add(control, CONTROL, Interest::READ)
                 .map_err(|e| ProxyError::io("the control socket", e))?;
         }
+        let epoch = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |d| d.as_nanos() as u64);
+        let peers = config.peers.as_ref().map(|p| Peers::new(&config, p, epoch, &poller)).transpose()?;
         let limits = ServerLimits {
             client_message: config.client_timeout.unwrap_or(ServerLimits::default().client_message),
             ..ServerLimits::default()
@@ -149,6 +163,8 @@ impl Proxy {
             began: std::time::Instant::now(),
             stop: Stop::default(),
             news: Vec::new(),
+            peers,
+            told: Vec::new(),
             config,
         })
     }
@@ -163,6 +179,11 @@ impl Proxy {
         self.listeners.iter().filter_map(|l| l.local_addr().ok()).collect()
     }
 
+    /// Where peers link to it.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().and_then(Peers::address)
+    }
+
     fn now(&self) -> Instant {
         Instant::from_nanos(self.began.elapsed().as_nanos() as u64)
     }
@@ -172,7 +193,9 @@ impl Proxy {
         let mut happened = Vec::new();
         while !self.stop.is_stopped() {
             let now = self.now();
-            let wake = self.gate.wake_at().map_or(LOOK_AROUND, |t| t.since(now).min(LOOK_AROUND));
+            let wakes =
+                [self.gate.wake_at(), self.peers.as_ref().and_then(Peers::wake_at), Some(now + LOOK_AROUND)];
+            let wake = wakes.into_iter().flatten().min().map_or(LOOK_AROUND, |t| t.since(now));
             happened.clear();
             self.poller.wait(Some(wake), &mut happened).map_err(|e| ProxyError::io("epoll", e))?;
             let now = self.now();
@@ -181,6 +204,9 @@ impl Proxy {
             }
             self.expire(now);
             self.dispatch(now);
+            if let Some(peers) = &mut self.peers {
+                peers.tick(&self.poller, now);
+            }
         }
         Ok(())
     }
@@ -188,6 +214,12 @@ impl Proxy {
     fn happened(&mut self, event: Happened, now: Instant) {
         match event.name {
             CONTROL => self.accept_control(),
+            LINK_LISTEN => {
+                if let Some(peers) = &mut self.peers {
+                    peers.accept(&self.poller, now);
+                }
+            }
+            name if name & LINK != 0 => self.heard_from_peer(name, now),
             name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize),
             name if name & ASKER != 0 => self.asked(name, now),
             name => self.moved((name >> 1) as usize, name & 1 == 1, event.gone, now),
@@ -308,7 +340,12 @@ impl Proxy {
             }
             return;
         }
-        let io = Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message) };
+        let (extent, striping) = self.place_in_file(io);
+        if let Some(peers) = &mut self.peers {
+            peers.arrived(flow, Cost::new(request.len), striping.as_ref(), now);
+        }
+        let io =
+            Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message), extent, striping };
         let id = self.ios.insert(io);
         let patience = self.limits.client_message.saturating_sub(MARGIN).as_nanos().max(1_000_000);
         self.expiries.push_back((now + Duration::from_nanos(patience), id));
@@ -350,7 +387,12 @@ impl Proxy {
                     self.over(id, result.is_err(), now);
                 }
             }
-            News::Identity { capability, credential } => self.identified(*capability, credential.uid),
+            News::Identity { capability, credential } => {
+                if let Some(peers) = &mut self.peers {
+                    peers.identified(&capability, credential.uid, now);
+                }
+                self.identified(*capability, credential.uid);
+            }
             News::Limits(limits) => {
                 let client_message = self.config.client_timeout.unwrap_or(limits.client_message);
                 self.limits = ServerLimits { client_message, ..limits };
@@ -359,9 +401,44 @@ impl Proxy {
     }
 
     fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
-        self.ios.remove(id).expect("a pending request is known");
-        self.gate.complete(id, failed, now);
+        let io = self.ios.remove(id).expect("a pending request is known");
+        let request = self.gate.complete(id, failed, now).request;
+        if let Some(peers) = &mut self.peers {
+            let served = Served { flow: request.flow, cost: request.cost, extent: io.extent };
+            let foreign = peers.served(&served, io.striping.as_ref(), now);
+            if foreign > Cost::ZERO {
+                self.gate.foreign(request.flow, foreign, now);
+            }
+        }
         self.readmit(now);
+    }
+
+    /// Which range of the file a request touches, and how the file lies on servers; for those who share the total.
+    fn place_in_file(&self, io: &IoRequest) -> (Option<Extent>, Option<Striping>) {
+        let Some(peers) = &self.peers else { return (None, None) };
+        let contiguous = io.file_request.is_contiguous() && io.aggregate_size > 0;
+        let extent = contiguous.then_some(Extent { offset: io.file_req_offset, len: io.aggregate_size });
+        let striping = match io.distribution {
+            Distribution::SimpleStripe { strip_size } => {
+                peers.striping(strip_size, io.server_nr, io.server_ct)
+            }
+            Distribution::Basic | Distribution::Other(_) => None,
+        };
+        (extent, striping)
+    }
+
+    fn heard_from_peer(&mut self, link: u64, now: Instant) {
+        let Some(peers) = &mut self.peers else { return };
+        let mut told = std::mem::take(&mut self.told);
+        peers.moved(link, &self.poller, now, &mut told);
+        for news in told.drain(..) {
+            match news {
+                Told::Foreign(flow, service) if service > Cost::ZERO => self.gate.foreign(flow, service, now),
+                Told::Foreign(..) => {}
+                Told::Identity(capability, uid) => self.identified(capability, uid),
+            }
+        }
+        self.told = told;
     }
 
     /// Flows that were full may have room again.
@@ -533,7 +610,15 @@ impl Proxy {
             counts.opaque += u64::from(pair.connection.is_opaque());
             buffered += pair.buffered();
         }
+        let (linked, peers) = self.peers.as_ref().map_or((0, 0), Peers::linked);
+        let links = self.peers.as_ref().map(Peers::counts).unwrap_or_default();
         Status {
+            peers,
+            linked,
+            messages_sent: links.sent,
+            messages_received: links.received,
+            link_bytes_sent: links.bytes_sent,
+            links_refused: links.refused,
             flows: flows.collect(),
             connections: self.pairs.len(),
             buffered,

@@ -186,3 +186,63 @@ fn a_client_that_leaves_is_forgotten() {
     let seen = server.store.lock().expect("a store").seen.iter().map(|s| s.0).collect::<Vec<_>>();
     assert_eq!(seen, [100, 300], "only those who stayed");
 }
+
+/// Two proxies that tell each other: `striped` on both servers, `single` on one of them; what each received in all.
+fn totals_over_two_servers(sync: &str, seconds: u64) -> [f64; 2] {
+    let servers = [Server::start(30e6, LIMITS), Server::start(30e6, LIMITS)];
+    let ports = [free_port(), free_port()];
+    let start = |i: usize| {
+        let rest = format!(
+            "sync = {sync}
+            [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+            [[peer]]\nname = \"s{}\"\naddress = \"127.0.0.1:{}\"
+            [[flow]]\nname = \"single\"\ncontract = {{ weight = 1 }}\n[[flow]]\nname = \"striped\"\ncontract = {{ weight = 1 }}
+            [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"single\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"striped\"\n",
+            ports[i],
+            1 - i,
+            ports[1 - i]
+        );
+        proxy_before(&servers[i], 2, &rest)
+    };
+    let proxies = [start(0), start(1)];
+    let stop = Arc::new(AtomicBool::new(false));
+    let counts = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+    let mut threads = load(proxies[0].addresses[0], 1000, 24, &stop, &counts[0]);
+    threads.extend((0..24).map(|i| {
+        let (stop, bytes) = (stop.clone(), counts[1].clone());
+        let addresses = [proxies[0].addresses[1], proxies[1].addresses[1]];
+        std::thread::spawn(move || {
+            let mut client = Client::connect(&addresses, 2000 + i);
+            let data = pattern(2000 + i, 0, 131_072);
+            while !stop.load(Ordering::Relaxed) {
+                client.write(0, &data).expect("written");
+                bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
+        })
+    }));
+    std::thread::sleep(Duration::from_millis(1500));
+    let before = counts.each_ref().map(|c| c.load(Ordering::Relaxed));
+    std::thread::sleep(Duration::from_secs(seconds));
+    let got = [0, 1].map(|i| (counts[i].load(Ordering::Relaxed) - before[i]) as f64 / seconds as f64 / 1e6);
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|t| t.join().expect("a client"));
+    got
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// 30 MB/s each; with one share of the total both get 20 (10 of it on each server for the striped one). Each
+/// server alone would share in halves: 15 against 30.
+#[test]
+fn the_total_over_several_servers_is_shared() {
+    for sync in
+        ["{ predict = { every = \"256KiB\" } }", "\"layout\"", "{ threshold = { every = \"256KiB\" } }"]
+    {
+        let [single, striped] = totals_over_two_servers(sync, 4);
+        println!("{sync}: 1 : 1 promised, {single:.1} and {striped:.1} MB/s received");
+        assert!((striped / single - 1.0).abs() < 0.1, "{sync}: {single} against {striped}");
+    }
+}

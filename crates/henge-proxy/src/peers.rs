@@ -1,0 +1,437 @@
+//! The other proxies of the file system: links to them, and what flows got there.
+//!
+//! Of two proxies the one whose name sorts first dials, so there is one link between them; a link that fails is dialled
+//! again after 100 ms, then twice as long each time, up to 2 s. Flows are matched by name. While a link is down the
+//! synchronizer hears nothing, and what it last heard keeps its place: totals are cumulative, so the first message after
+//! healing makes up for all that was missed.
+
+use crate::config::{Config, PeersConfig, ProxyError};
+use crate::poller::{Interest, Poller};
+use henge_core::{Cost, Duration, FlowId, Instant, News, NodeId, Sender, Striping, Sync};
+use henge_link::{Event, Identity, Link, Message, WireNews};
+use henge_pvfs2::{Capability, Reader, Writer};
+use henge_sched::foreign::{Outbox, Served, Synchronizer};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+const RETRY_LEAST: Duration = Duration::from_millis(100);
+const RETRY_MOST: Duration = Duration::from_secs(2);
+/// Links that have not said who they are yet, or are no peers of ours.
+const STRANGERS_MAX: usize = 64;
+/// Unsent bytes to one peer; one that does not read is given up.
+const OUTPUT_MAX: usize = 1 << 20;
+
+/// This proxy, as it numbers nodes; peers follow.
+const HERE: NodeId = NodeId(0);
+
+struct Peer {
+    name: String,
+    address: SocketAddr,
+    link: Option<u64>,
+    retry_at: Instant,
+    patience: Duration,
+}
+
+struct Joined {
+    socket: TcpStream,
+    link: Link,
+    unread: Vec<u8>,
+    told: Interest,
+    /// Which peer, once that is known.
+    peer: Option<usize>,
+    /// Its numbers of flows, as ours.
+    flows: BTreeMap<u32, FlowId>,
+}
+
+/// What peers told.
+pub enum Told {
+    /// A flow received so much at other nodes.
+    Foreign(FlowId, Cost),
+    /// A user was given a capability.
+    Identity(Capability, u32),
+}
+
+/// What the links did, for reports.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct PeerCounts {
+    pub sent: u64,
+    pub received: u64,
+    pub bytes_sent: u64,
+    pub refused: u64,
+}
+
+/// All links, and the synchronizer they feed.
+pub struct Peers {
+    identity: Identity,
+    listener: TcpListener,
+    peers: Vec<Peer>,
+    joined: BTreeMap<u64, Joined>,
+    next_name: u64,
+    flows: Vec<String>,
+    synchronizer: Box<dyn Synchronizer>,
+    outbox: Outbox,
+    counts: PeerCounts,
+}
+
+/// Names of links and of their listener, for the poller.
+pub const LINK: u64 = 1 << 43;
+pub const LINK_LISTEN: u64 = 1 << 44;
+
+impl Peers {
+    /// Opens the listener; links are dialled by [`tick`](Self::tick).
+    pub fn new(
+        config: &Config,
+        peers: &PeersConfig,
+        epoch: u64,
+        poller: &Poller,
+    ) -> Result<Self, ProxyError> {
+        let what = || format!("listening for peers on {}", peers.listen);
+        let listener = TcpListener::bind(peers.listen).map_err(|e| ProxyError::io(what(), e))?;
+        listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
+        poller.add(&listener, LINK_LISTEN, Interest::READ).map_err(|e| ProxyError::io(what(), e))?;
+        let identity = Identity {
+            cluster: peers.cluster.clone(),
+            name: peers.name.clone(),
+            epoch,
+            secret: peers.secret.clone().into_bytes(),
+        };
+        let mut knobs = peers.sync.clone();
+        let mut synchronizer = henge_sched::foreign::synchronizer(&mut knobs, HERE, epoch)
+            .map_err(|e| config.source.point(e))?;
+        let nodes: Vec<NodeId> = (0..=peers.peers.len() as u32).map(NodeId).collect();
+        for flow in 0..config.flows.len() {
+            synchronizer.set_flow(FlowId(flow as u32), &nodes);
+        }
+        let peer = |(name, address): &(String, SocketAddr)| Peer {
+            name: name.clone(),
+            address: *address,
+            link: None,
+            retry_at: Instant::ZERO,
+            patience: RETRY_LEAST,
+        };
+        Ok(Peers {
+            identity,
+            listener,
+            peers: peers.peers.iter().map(peer).collect(),
+            joined: BTreeMap::new(),
+            next_name: LINK,
+            flows: config.flows.iter().map(|f| f.name.clone()).collect(),
+            synchronizer,
+            outbox: Outbox::new(),
+            counts: PeerCounts::default(),
+        })
+    }
+
+    /// Where peers come in (a port of 0 is chosen by the kernel).
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+
+    /// Peers that are linked, and all.
+    pub fn linked(&self) -> (usize, usize) {
+        (self.peers.iter().filter(|p| p.link.is_some()).count(), self.peers.len())
+    }
+
+    pub fn counts(&self) -> PeerCounts {
+        self.counts
+    }
+
+    /// When [`tick`](Self::tick) is due.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let retries = self.peers.iter().filter(|p| p.link.is_none() && self.dials(p)).map(|p| p.retry_at);
+        let links = self.joined.values().map(|j| j.link.wake_at());
+        retries.chain(links).chain(self.synchronizer.wake_at()).min()
+    }
+
+    fn dials(&self, peer: &Peer) -> bool {
+        self.identity.name < peer.name
+    }
+
+    /// Dials who is missing, pings, and gives up who is silent.
+    pub fn tick(&mut self, poller: &Poller, now: Instant) {
+        for i in 0..self.peers.len() {
+            let peer = &self.peers[i];
+            if peer.link.is_some() || peer.retry_at > now || !self.dials(peer) {
+                continue;
+            }
+            let dialled = TcpStream::connect_timeout(&peer.address, std::time::Duration::from_millis(100));
+            let patience = (peer.patience * 2).min(RETRY_MOST);
+            let peer = &mut self.peers[i];
+            (peer.retry_at, peer.patience) = (now + peer.patience, patience);
+            if let Ok(socket) = dialled
+                && let Some(name) = self.join(socket, poller, now)
+            {
+                self.peers[i].link = Some(name);
+                self.joined.get_mut(&name).expect("just joined").peer = Some(i);
+            }
+        }
+        if self.synchronizer.wake_at().is_some_and(|t| t <= now) {
+            self.synchronizer.tick(now, &mut self.outbox);
+        }
+        let silent: Vec<u64> =
+            self.joined.iter_mut().filter_map(|(name, j)| (!j.link.tick(now)).then_some(*name)).collect();
+        silent.into_iter().for_each(|name| self.part(name, now));
+        self.send(poller, now);
+    }
+
+    pub fn accept(&mut self, poller: &Poller, now: Instant) {
+        while let Ok((socket, _)) = self.listener.accept() {
+            let strangers = self.joined.values().filter(|j| j.peer.is_none()).count();
+            if strangers < STRANGERS_MAX {
+                self.join(socket, poller, now);
+            }
+        }
+    }
+
+    fn join(&mut self, socket: TcpStream, poller: &Poller, now: Instant) -> Option<u64> {
+        let mut nonce = [0; 16];
+        let drawn = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
+        if drawn != Ok(nonce.len()) {
+            return None;
+        }
+        socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).ok()?;
+        let name = self.next_name;
+        self.next_name += 1;
+        let told = Interest { read: true, write: true };
+        poller.add(&socket, name, told).ok()?;
+        let link = Link::new(self.identity.clone(), nonce, now);
+        let joined = Joined { socket, link, unread: Vec::new(), told, peer: None, flows: BTreeMap::new() };
+        self.joined.insert(name, joined);
+        Some(name)
+    }
+
+    fn part(&mut self, name: u64, now: Instant) {
+        let Some(joined) = self.joined.remove(&name) else { return };
+        if let Some(peer) = joined.peer.map(|i| &mut self.peers[i]).filter(|p| p.link == Some(name)) {
+            peer.link = None;
+            peer.retry_at = peer.retry_at.max(now + RETRY_LEAST);
+        }
+    }
+
+    /// Bytes can move on a link.
+    pub fn moved(&mut self, name: u64, poller: &Poller, now: Instant, told: &mut Vec<Told>) {
+        if self.hear(name, now, told).is_err() {
+            return self.part(name, now);
+        }
+        self.send(poller, now);
+    }
+
+    fn hear(&mut self, name: u64, now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
+        loop {
+            let Some(joined) = self.joined.get_mut(&name) else { return Ok(()) };
+            let mut piece = [0; 16 << 10];
+            match joined.socket.read(&mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => joined.unread.extend_from_slice(&piece[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            }
+            self.understand(name, now, told)?;
+        }
+    }
+
+    fn understand(&mut self, name: u64, now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
+        while let Some(joined) = self.joined.get_mut(&name) {
+            let received = match joined.link.receive(&joined.unread, now) {
+                Ok(received) => received,
+                Err(refusal) => {
+                    self.counts.refused += 1;
+                    eprintln!("henge proxy: a link is refused: {refusal}");
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+            };
+            joined.unread.drain(..received.len);
+            match received.event {
+                None => {}
+                Some(Event::NeedMore(_)) => break,
+                Some(Event::Established { name: peer, .. }) => self.established(name, &peer, now)?,
+                Some(Event::Message { data, .. }) if data > 0 => {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                Some(Event::Message { message, .. }) => {
+                    self.counts.received += 1;
+                    self.message(name, message, now, told);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn established(&mut self, name: u64, peer: &str, now: Instant) -> io::Result<()> {
+        let Some(i) = self.peers.iter().position(|p| p.name == peer) else {
+            eprintln!(
+                "henge proxy: {peer} is no peer of ours; add [[peer]] name = \"{peer}\" if it should be"
+            );
+            return Err(io::ErrorKind::PermissionDenied.into());
+        };
+        // A peer that started anew is here before its old link is noticed to be dead.
+        if let Some(old) = self.peers[i].link.replace(name).filter(|old| *old != name) {
+            self.joined.remove(&old);
+        }
+        self.peers[i].patience = RETRY_LEAST;
+        let joined = self.joined.get_mut(&name).expect("it just spoke");
+        joined.peer = Some(i);
+        for (id, flow) in self.flows.iter().enumerate() {
+            joined.link.send(&Message::Flow { id: id as u32, name: flow.clone() }, 0, now);
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, name: u64, message: Message, now: Instant, told: &mut Vec<Told>) {
+        let joined = self.joined.get_mut(&name).expect("it just spoke");
+        let peer = NodeId(joined.peer.expect("an established link has a peer") as u32 + 1);
+        match message {
+            Message::Flow { id, name } => {
+                if let Some(ours) = self.flows.iter().position(|f| *f == name) {
+                    joined.flows.insert(id, FlowId(ours as u32));
+                }
+            }
+            Message::Sync { coordinator, epoch, sequence, flow, news } => {
+                let Some(flow) = joined.flows.get(&flow).copied() else { return };
+                let Some(news) = self.news(news) else { return };
+                let sender = if coordinator { Sender::Coordinator(peer) } else { Sender::Node(peer) };
+                let foreign = self.synchronizer.receive(&Sync { sender, epoch, sequence, flow, news }, now);
+                told.push(Told::Foreign(flow, foreign));
+            }
+            Message::Identity { capability, uid } => {
+                if let Ok(capability) = Capability::read(&mut Reader::new(&capability)) {
+                    told.push(Told::Identity(capability, uid));
+                }
+            }
+            Message::Ping => {}
+        }
+    }
+
+    fn news(&self, news: WireNews) -> Option<News> {
+        Some(match news {
+            WireNews::Total { total, before } => {
+                News::Total { total: Cost::new(total), before: Cost::new(before) }
+            }
+            WireNews::Departed => News::Departed,
+            WireNews::Layout { stripe, nodes } => {
+                let nodes = nodes.iter().map(|n| self.node_of(n)).collect::<Option<Vec<_>>>()?;
+                News::Layout(Striping { stripe, nodes })
+            }
+        })
+    }
+
+    fn node_of(&self, name: &str) -> Option<NodeId> {
+        if name == self.identity.name {
+            return Some(HERE);
+        }
+        self.peers.iter().position(|p| p.name == name).map(|i| NodeId(i as u32 + 1))
+    }
+
+    fn name_of(&self, node: NodeId) -> String {
+        match node {
+            HERE => self.identity.name.clone(),
+            NodeId(n) => self.peers.get(n as usize - 1).map_or_else(String::new, |p| p.name.clone()),
+        }
+    }
+
+    fn wire(&self, sync: &Sync) -> Message {
+        let news = match &sync.news {
+            News::Total { total, before } => WireNews::Total { total: total.get(), before: before.get() },
+            News::Departed => WireNews::Departed,
+            News::Layout(s) => WireNews::Layout {
+                stripe: s.stripe,
+                nodes: s.nodes.iter().map(|n| self.name_of(*n)).collect(),
+            },
+        };
+        let coordinator = matches!(sync.sender, Sender::Coordinator(_));
+        Message::Sync { coordinator, epoch: sync.epoch, sequence: sync.sequence, flow: sync.flow.0, news }
+    }
+
+    /// A request of `flow` came; `striping` says where here is in the file's layout.
+    pub fn arrived(&mut self, flow: FlowId, cost: Cost, striping: Option<&Striping>, now: Instant) {
+        if let Some(striping) = striping {
+            self.synchronizer.set_striping(flow, striping);
+        }
+        self.synchronizer.arrived(flow, cost, now, &mut self.outbox);
+    }
+
+    /// A request is over; what became known of the flow's service elsewhere with it.
+    pub fn served(&mut self, served: &Served, striping: Option<&Striping>, now: Instant) -> Cost {
+        if let Some(striping) = striping {
+            self.synchronizer.set_striping(served.flow, striping);
+        }
+        self.synchronizer.served(served, now, &mut self.outbox)
+    }
+
+    /// The layout of a file with `servers` servers of which this is number `at`. Who the others are cannot be known from
+    /// a request; peers take their places in order, since only their number counts.
+    pub fn striping(&self, stripe: u64, at: u32, servers: u32) -> Option<Striping> {
+        if servers as usize > self.peers.len() + 1 {
+            return None; // servers without a proxy of ours: nothing can be said of the whole
+        }
+        let others = (1..servers).map(NodeId);
+        let mut nodes: Vec<NodeId> = others.collect();
+        nodes.insert(at as usize, HERE);
+        Some(Striping { stripe, nodes })
+    }
+
+    /// Tells all peers whose a capability is.
+    pub fn identified(&mut self, capability: &Capability, uid: u32, now: Instant) {
+        let mut w = Writer::new();
+        capability.write(&mut w);
+        let message = Message::Identity { capability: w.into_bytes(), uid };
+        for joined in self.joined.values_mut().filter(|j| j.link.peer().is_some()) {
+            joined.link.send(&message, 0, now);
+            self.counts.sent += 1;
+        }
+    }
+
+    /// Writes what there is to say.
+    pub fn send(&mut self, poller: &Poller, now: Instant) {
+        for (node, sync) in std::mem::take(&mut self.outbox) {
+            let link = (node.0 as usize).checked_sub(1).and_then(|i| self.peers.get(i)).and_then(|p| p.link);
+            let message = self.wire(&sync);
+            let joined = link.and_then(|name| self.joined.get_mut(&name)).filter(|j| j.link.peer().is_some());
+            if let Some(joined) = joined {
+                joined.link.send(&message, 0, now);
+                self.counts.sent += 1;
+            }
+        }
+        let mut failed = Vec::new();
+        for (name, joined) in &mut self.joined {
+            match joined.write() {
+                Ok(written) => self.counts.bytes_sent += written as u64,
+                Err(_) => failed.push(*name),
+            }
+            let wanted = Interest { read: true, write: !joined.link.output().is_empty() };
+            if joined.told != wanted {
+                joined.told = wanted;
+                if poller.change(&joined.socket, *name, wanted).is_err() {
+                    failed.push(*name);
+                }
+            }
+        }
+        failed.into_iter().for_each(|name| self.part(name, now));
+    }
+}
+
+impl Joined {
+    fn write(&mut self) -> io::Result<usize> {
+        let output = self.link.output();
+        let mut written = 0;
+        let result = loop {
+            if written == output.len() {
+                break Ok(());
+            }
+            match self.socket.write(&output[written..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => break Err(e),
+            }
+        };
+        output.drain(..written);
+        if output.len() > OUTPUT_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        result.map(|()| written)
+    }
+}
