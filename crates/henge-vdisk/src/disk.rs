@@ -6,8 +6,8 @@
 //!
 //! FLUSH. A write is answered when its parts are done, and the parts of a FLUSH are handed out after it was submitted:
 //! each gate's backend makes durable what it had completed by then, which includes every write answered before,
-//! through this coordinator or another. That is why a FLUSH goes to every gate, written to or not, and why
-//! a FLUSH is over only when the last gate has answered.
+//! through this coordinator or another. That is why a FLUSH goes to every place that holds bytes, written to or not,
+//! addressed to the disk's first byte there, and is over only when the last one has answered.
 //!
 //! Locks (see `RangeLocks`) are those of one coordinator. A disk that several coordinators serve at once tells its
 //! clients its alignment as the smallest block, so that none of them needs to read, modify and write.

@@ -21,7 +21,7 @@ enum Mode {
     Discard,
     /// Device by device, for what moves no data.
     Legs,
-    /// Once per gate.
+    /// Once per leg that holds bytes, at its first one.
     Everywhere,
 }
 
@@ -208,12 +208,11 @@ impl Plan {
                     Some(self.in_order(run, &mut cursor, layout, settings))
                 }
                 Mode::Legs => by_leg(run, &mut cursor, layout, settings),
-                Mode::Everywhere => Some(everywhere(run, &mut cursor, layout)),
+                Mode::Everywhere => everywhere(run, &mut cursor, layout),
             };
             let over = match run.mode {
                 Mode::Frame | Mode::Scratch | Mode::Discard => cursor.done == run.end - run.start,
-                Mode::Legs => cursor.done == layout.legs() as u64,
-                Mode::Everywhere => cursor.done == layout.gates().len() as u64,
+                Mode::Legs | Mode::Everywhere => cursor.done == layout.legs() as u64,
             };
             if over {
                 cursor = Cursor { run: cursor.run + 1, ..Cursor::default() };
@@ -258,10 +257,11 @@ fn by_leg(run: &Run, cursor: &mut Cursor, layout: &Layout, settings: &Settings) 
     Some(Piece { gate, op: run.op, offset, len: piece, data: Data::None })
 }
 
-fn everywhere(run: &Run, cursor: &mut Cursor, layout: &Layout) -> Piece {
-    let gate = layout.gates()[cursor.done as usize];
+/// Two legs may lie behind one gate in different files, so each has its own; the address says which is meant.
+fn everywhere(run: &Run, cursor: &mut Cursor, layout: &Layout) -> Option<Piece> {
+    let leg = layout.leg(cursor.done as usize, 0, layout.capacity());
     cursor.done += 1;
-    Piece { gate, op: run.op, offset: 0, len: 0, data: Data::None }
+    leg.map(|leg| Piece { gate: leg.gate, op: run.op, offset: leg.offset, len: 0, data: Data::None })
 }
 
 /// What a command counts in all, in millionths of a command.

@@ -145,14 +145,26 @@ fn a_flush_goes_everywhere_and_the_first_fault_wins() {
     let mut disk = disk(striped(1 << 20, 4096, 3), Settings::default());
     disk.submit(command(Kind::Flush, 99, u64::MAX)).unwrap(); // its range means nothing
     let parts = parts(&mut disk);
-    let gates: Vec<_> = parts.iter().map(|p| (p.gate.0, p.request.op, p.request.len)).collect();
-    assert_eq!(gates, [(0, Op::Flush, 0), (1, Op::Flush, 0), (2, Op::Flush, 0)]);
+    let gates: Vec<_> =
+        parts.iter().map(|p| (p.gate.0, p.request.op, p.request.offset, p.request.len)).collect();
+    assert_eq!(gates, [0, 1, 2].map(|gate| (gate, Op::Flush, 1 << 20, 0)));
     assert_eq!(parts.iter().map(|p| p.request.commands).sum::<u32>(), WHOLE);
     disk.part_done(parts[2].id, Err(Fault::NoSpace.into()));
     disk.part_done(parts[0].id, Err(Fault::Io.into()));
     assert_eq!(disk.next_finished(), None, "one is still outstanding");
     disk.part_done(parts[1].id, Ok(()));
     assert_eq!(disk.next_finished().unwrap().outcome, Err(Failure::Fault(Fault::NoSpace)));
+}
+
+/// Two places behind one gate may be two files; a place without bytes is none.
+#[test]
+fn a_flush_names_each_place() {
+    let place = |g, base| Place { target: Target::Gate(GateId(g)), base, len: 4096 };
+    let layout = Layout::new(8192, 4096, vec![place(5, 0), place(5, 1 << 30), place(6, 0)]).unwrap();
+    let mut disk = disk(layout, Settings::default());
+    disk.submit(command(Kind::Flush, 0, 0)).unwrap();
+    let named: Vec<_> = parts(&mut disk).iter().map(|p| (p.gate.0, p.request.offset)).collect();
+    assert_eq!(named, [(5, 0), (5, 1 << 30)]);
 }
 
 #[test]
