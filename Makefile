@@ -28,5 +28,9 @@ fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME se
 	    -max_total_time=$(FUZZ_TIME) -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 
+.PHONY: bench-sched
+bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a peer, see benches/README.md)
+	$(CARGO) bench -p henge-sched --bench sched -- $(ARGS)
+
 clean: ## Forget what was built
 	$(CARGO) clean

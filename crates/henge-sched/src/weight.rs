@@ -5,6 +5,7 @@
 //! 1 byte in a terabyte.
 
 use henge_core::{Cost, Duration, Instant, Rate, VTime};
+use std::num::NonZeroU64;
 
 /// A weight φ, ready to divide by.
 ///
@@ -60,8 +61,8 @@ impl Default for Weight {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// 10⁹ / rate · 2^shift, with its highest bit set.
-    reciprocal: u64,
+    /// 10⁹ / rate · 2^shift.
+    reciprocal: NonZeroU64,
     shift: u32,
 }
 
@@ -73,11 +74,12 @@ impl Pace {
         let quotient = numerator / u128::from(rate.per_second);
         // quotient = (10⁹ / rate) · 2⁶⁴ with 31 to 94 significant bits: keep the highest 64.
         let excess = (128 - quotient.leading_zeros()).saturating_sub(64);
-        Pace { reciprocal: (quotient >> excess) as u64, shift: 64 - excess }
+        let reciprocal = NonZeroU64::new((quotient >> excess) as u64).expect("rates are below 10⁹ · 2⁶⁴");
+        Pace { reciprocal, shift: 64 - excess }
     }
     /// cost / rate in nanoseconds with 40 fractional bits.
     pub fn span(self, cost: Cost) -> VTime {
-        let product = u128::from(cost.get()) * u128::from(self.reciprocal);
+        let product = u128::from(cost.get()) * u128::from(self.reciprocal.get());
         let raw = match self.shift.checked_sub(VTime::FRACTION_BITS) {
             Some(right) => product >> right,
             None => product.saturating_mul(1 << (VTime::FRACTION_BITS - self.shift)),
