@@ -118,6 +118,13 @@ impl Params {
     pub fn keys(&self) -> Vec<String> {
         self.entries.iter().filter(|e| !e.taken).map(|e| e.key.clone()).collect()
     }
+    /// What was not taken yet, as a table of the same name and place.
+    #[must_use]
+    pub fn rest(mut self) -> Self {
+        self.entries.retain(|e| !e.taken);
+        self.asked.clear();
+        self
+    }
     /// The value of a key, without taking it; to walk nested tables.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.entries.iter_mut().find(|e| e.key == key).map(|e| &mut e.value)

@@ -5,7 +5,24 @@
 
 #![forbid(unsafe_code)]
 
+mod build;
 mod calendar;
+pub mod edit;
+mod error;
+mod experiment;
+mod measured;
+mod meter;
+mod outcome;
+mod plot;
 pub mod rule;
+mod world;
 
+pub use build::Outside;
 pub use calendar::Calendar;
+pub use error::SimError;
+pub use experiment::{Axis, Experiment, Judged, Measure, Row, Setting};
+pub use measured::{Measured, windows_in};
+pub use meter::{FlowOutcome, Window};
+pub use outcome::{GateOutcome, Outcome};
+pub use plot::{Plot, PlotKind};
+pub use world::{Observer, Timing, Unwatched, World};

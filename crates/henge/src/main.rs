@@ -1,6 +1,10 @@
 //! The one command.
 
 mod cmd;
+mod data;
+mod report;
+mod scenarios;
+mod study;
 
 use clap::{Parser, Subcommand};
 
@@ -20,6 +24,8 @@ enum Command {
     Sim(cmd::sim::Args),
     /// Look at disk models
     Disk(cmd::disk::Args),
+    /// Repeat the papers' experiments and compare
+    Reproduce(cmd::reproduce::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -27,6 +33,7 @@ fn main() -> std::process::ExitCode {
         Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),
         Command::Disk(args) => cmd::disk::run(args),
+        Command::Reproduce(args) => cmd::reproduce::run(args),
     };
     match result {
         Ok(code) => code,

@@ -2,5 +2,6 @@
 
 pub mod disk;
 pub mod proxy;
+pub mod reproduce;
 pub mod sim;
 pub mod sim_disk;

@@ -1,7 +1,12 @@
 //! `henge sim`: run a scenario in simulated time.
 
-use anyhow::Result;
-use std::path::PathBuf;
+use crate::report::{figure::Figure, json, page, plots, table};
+use crate::study::{Options, Study};
+use anyhow::{Context, Result, anyhow};
+use henge_config::Source;
+use henge_core::{Params, Value};
+use henge_sim::{Axis, Measured, Setting, edit};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Arguments of `henge sim`.
@@ -10,12 +15,30 @@ pub struct Args {
     /// The scenario, a TOML file
     #[arg(required_unless_present = "disk")]
     pub scenario: Option<PathBuf>,
-    /// One CSV row per request
-    #[arg(long, value_name = "FILE")]
-    pub requests: Option<PathBuf>,
+    /// The same under several schedulers: fifo,sfq,cvc
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub compare: Vec<String>,
+    /// Change a key: node.scheduler=vc, flow.web.contract.rate=300/s
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run once for each value: flow.web.workload.speed=1,1.5,2
+    #[arg(long, value_name = "KEY=A,B,C")]
+    pub sweep: Vec<String>,
+    /// Say where this flow's time went
+    #[arg(long, value_name = "FLOW")]
+    pub explain: Option<String>,
+    /// Instead of the scenario's seed
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// For programs
     #[arg(long)]
     pub json: bool,
+    /// One CSV row per request (times in ns)
+    #[arg(long, value_name = "FILE")]
+    pub requests: Option<PathBuf>,
+    /// A page to look at, with its figures as SVG, PNG and CSV
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
     /// A single disk instead of a scenario.
     #[command(flatten)]
     pub disk: super::sim_disk::DiskArgs,
@@ -26,7 +49,156 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let Some(scenario) = &args.scenario else {
         return super::sim_disk::run(&args.disk, args.requests.as_deref(), args.json);
     };
-    let source = henge_config::Source::read(scenario)?;
-    source.parse("the scenario")?;
+    let mut study = Study::read(scenario)?;
+    for change in &args.set {
+        let (key, value) = pair(change, "--set")?;
+        edit::set(&mut study.experiment.base, key, value_of(value))
+            .map_err(|e| anyhow!("--set {change}: {e}"))?;
+        study.experiment.axes.retain(|axis| axis.name != key);
+    }
+    for sweep in &args.sweep {
+        let (key, values) = pair(sweep, "--sweep")?;
+        study.experiment.vary(swept(key, values));
+    }
+    if !args.compare.is_empty() {
+        let axis = compared(&mut study.experiment.base, &args.compare)?;
+        study.experiment.vary(axis);
+    }
+    let options = Options {
+        seed: args.seed,
+        explain: args.explain.is_some(),
+        requests: args.requests.clone(),
+        quiet: args.json,
+    };
+    let measured = study.run(&options)?;
+    if args.json {
+        println!("{:#}", json::runs(&study.experiment, &measured));
+    } else {
+        print_tables(&study, &measured, &args)?;
+    }
+    if let Some(dir) = &args.report {
+        report(&study, &measured, dir)?;
+        eprintln!("{}", dir.join("index.html").display());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn pair<'a>(text: &'a str, option: &str) -> Result<(&'a str, &'a str)> {
+    text.split_once('=').ok_or_else(|| anyhow!("{option} takes KEY=VALUE, not \"{text}\""))
+}
+
+/// As TOML writes it; what is no TOML is a text, so that quotes need no quoting.
+fn value_of(text: &str) -> Value {
+    let source = Source::new("value", format!("value = {text}"));
+    let parsed = source.parse("value").ok().and_then(|mut p| p.take("value"));
+    parsed.unwrap_or_else(|| Value::Text(text.to_owned()))
+}
+
+fn swept(key: &str, values: &str) -> Axis {
+    let setting = |v: &str| Setting { name: v.to_owned(), sets: vec![(key.to_owned(), value_of(v))] };
+    Axis { name: key.to_owned(), values: values.split(',').map(setting).collect() }
+}
+
+/// The scenario's own scheduler keeps its knobs; the others run as they come, at the same place, and ignore
+/// what they cannot promise.
+fn compared(base: &mut Params, names: &[String]) -> Result<Axis> {
+    let node = base.get_mut("node");
+    let own = match node {
+        Some(Value::Table(node)) => node.clone().choice("scheduler").ok().flatten(),
+        _ => None,
+    };
+    let per = own.as_ref().and_then(|(_, knobs)| knobs.clone().text("per").ok().flatten());
+    let setting = |name: &String| {
+        let mut knobs = match &own {
+            Some((same, knobs)) if same == name => knobs.clone(),
+            _ => Params::new(name).with("unkept", Value::Text("ignore".into())),
+        };
+        if let Some(per) = &per {
+            knobs = knobs.with("per", Value::Text(per.clone()));
+        }
+        let choice = Params::new("scheduler").with(name, Value::Table(knobs));
+        Setting { name: name.clone(), sets: vec![("node.scheduler".into(), Value::Table(choice))] }
+    };
+    if own.is_none() {
+        return Err(anyhow!("--compare needs a scenario with one [node] that has a scheduler"));
+    }
+    Ok(Axis { name: "scheduler".into(), values: names.iter().map(setting).collect() })
+}
+
+fn print_tables(study: &Study, measured: &Measured, args: &Args) -> Result<()> {
+    let axes: Vec<&str> = study.experiment.axes.iter().map(|a| a.name.as_str()).collect();
+    let many = measured.runs().count() > 1;
+    for (run, outcome) in measured.runs() {
+        if many {
+            let named: Vec<String> = axes.iter().zip(run).map(|(a, v)| format!("{a} = {v}")).collect();
+            println!("{}", named.join(", "));
+        } else if !study.experiment.title.is_empty() {
+            println!("{}", study.experiment.title);
+        }
+        println!("{}", table::flows(outcome));
+        if !many {
+            println!("{}", table::gates(outcome));
+            for flow in &outcome.flows {
+                println!("{}: {}", flow.name, flow.load);
+            }
+        }
+        if let Some(name) = &args.explain {
+            let known = || outcome.flows.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
+            let flow = outcome.flow(name);
+            let flow = flow.ok_or_else(|| anyhow!("there is no flow \"{name}\"; there are: {}", known()))?;
+            print!("{}", table::explain(flow));
+        }
+        println!();
+    }
+    if !study.experiment.rows.is_empty()
+        && args.sweep.is_empty()
+        && args.compare.is_empty()
+        && args.set.is_empty()
+    {
+        let rows = study.experiment.judge(measured).map_err(|e| study.source.point(e))?;
+        println!("{}", table::verdicts(&rows));
+    }
+    Ok(())
+}
+
+/// Writes index.html and the figures' files.
+fn report(study: &Study, measured: &Measured, dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let axes: Vec<&str> = study.experiment.axes.iter().map(|a| a.name.as_str()).collect();
+    let mut page = page::Page {
+        title: if study.experiment.title.is_empty() {
+            "A simulated run".into()
+        } else {
+            study.experiment.title.clone()
+        },
+        about: study.experiment.about.clone(),
+        ..page::Page::default()
+    };
+    let wanted = plots::wanted(&study.experiment, measured)?;
+    if !wanted.is_empty() {
+        page.sections.push(page::Section { figures: draw(&wanted, dir)?, ..page::Section::default() });
+    }
+    for (number, (run, outcome)) in measured.runs().enumerate() {
+        let named: Vec<String> = axes.iter().zip(run).map(|(a, v)| format!("{a} = {v}")).collect();
+        let prefix = if run.is_empty() { String::new() } else { format!("run{number}-") };
+        page.footer = format!(
+            "Seed {}. {} measured after {} of warm-up, in simulated time.",
+            outcome.seed, outcome.timing.duration, outcome.timing.warmup
+        );
+        page.sections.push(page::Section {
+            title: named.join(", "),
+            tables: table::rows_of(outcome),
+            figures: draw(&plots::of_run(outcome, &prefix)?, dir)?,
+            ..page::Section::default()
+        });
+    }
+    let path = dir.join("index.html");
+    std::fs::write(&path, page.render()?).with_context(|| format!("writing {}", path.display()))
+}
+
+fn draw(figures: &[Figure], dir: &Path) -> Result<Vec<page::Picture>> {
+    figures
+        .iter()
+        .map(|figure| figure.write(dir).map(|()| page::Picture::new(figure, &figure.name)))
+        .collect()
 }

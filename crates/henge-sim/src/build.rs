@@ -1,0 +1,346 @@
+//! A scenario's table to a [`World`].
+//!
+//! ```toml
+//! duration = "60s"                       # measured; after
+//! warmup = "5s"
+//! seed = 1
+//! [node]
+//! nodes = 3
+//! device = { raid0 = 4, stripe = "64KiB", disk = "dtla-307075" }
+//! scheduler = { cvc = { per = "spindle", depth = 1 } }
+//! [[flow]]
+//! name = "web"
+//! capacity = "96GB"
+//! leeway = 1.1
+//! contract = { rate = "675/s" }
+//! workload = { preset = "websearch", speed = 2.0, outstanding = 32 }
+//! [[event]]
+//! at = "20s"
+//! flow = "web"
+//! contract = { rate = "300/s" }
+//! ```
+//!
+//! Disks are packed from the outer edge: each node's space is handed out from address 0 on, in the order in
+//! which flows are written.
+
+use crate::meter::Meter;
+use crate::world::{Change, Client, FlowState, GateState, Timing, What, World};
+use henge_core::{
+    Assembly, Contract, Duration, Gate, Instant, Model, ParamError, Params, Pipeline, Value, format_size,
+};
+use henge_device::{Built, DeviceSpec};
+use henge_vdisk::{Array, GateId, Layout, Place, Target};
+use henge_workload::{Records, TraceSpec};
+use std::sync::Arc;
+
+/// What a scenario may need from outside: this crate opens no files.
+pub struct Outside<'a> {
+    /// Device models by name.
+    pub devices: henge_device::Files<'a>,
+    /// Opens the trace that a workload names, or says why it cannot.
+    pub traces: &'a dyn Fn(&TraceSpec) -> Result<Records, String>,
+}
+
+/// Most nodes of a scenario.
+const NODES_MAX: u64 = 100_000;
+/// Most requests waiting per flow and gate; a scenario that fills it up has lost its balance.
+const QUEUE_MAX: u32 = 1 << 20;
+
+/// One node's space and where it is.
+struct NodeSpace {
+    target: Target,
+    capacity: u64,
+    used: u64,
+}
+
+impl World {
+    /// Reads a scenario. Every key must be understood; errors point at their place.
+    pub fn build(mut p: Params, outside: &Outside<'_>) -> Result<World, ParamError> {
+        let timing = timing(&mut p)?;
+        let seed = p.integer("seed", 0, u64::MAX >> 1)?.unwrap_or(1);
+        // What is promised beyond the capacity is the scenario's own business when it says so.
+        let overbook = p.bool("overbook")?.unwrap_or(false);
+        let stripe = p.size("stripe")?.unwrap_or(64 << 10);
+        let mut world = World::empty(timing, seed);
+        world.command_bytes = p.size("command")?.unwrap_or(world.command_bytes).max(1);
+        if let Some(true) = p.bool("explain")? {
+            world.explain();
+        }
+        let mut spaces = Vec::new();
+        let nodes = p.tables("node")?;
+        if nodes.is_empty() {
+            return Err(p.error_here(format!("{} needs a [node] with a device and a scheduler", p.name())));
+        }
+        for node in nodes {
+            world.add_nodes(node, overbook, outside, &mut spaces)?;
+        }
+        let flows = p.tables("flow")?;
+        if flows.is_empty() {
+            return Err(p.error_here(format!("{} needs at least one [[flow]]", p.name())));
+        }
+        let mut refusals = Vec::new();
+        for (number, flow) in flows.into_iter().enumerate() {
+            refusals.push(world.add_flow(flow, number, stripe, outside, &mut spaces)?);
+        }
+        for event in p.tables("event")? {
+            world.add_event(event)?;
+        }
+        p.finish()?;
+        world.promise(refusals)?;
+        Ok(world)
+    }
+
+    fn add_nodes(
+        &mut self,
+        mut p: Params,
+        overbook: bool,
+        outside: &Outside<'_>,
+        spaces: &mut Vec<NodeSpace>,
+    ) -> Result<(), ParamError> {
+        let count = p.integer("nodes", 1, NODES_MAX)?.unwrap_or(1);
+        let spec = DeviceSpec::from_params(&mut p, "device", outside.devices)?;
+        let spec = p.required("device", spec)?;
+        let scheduler = p.choice("scheduler")?;
+        let (name, mut knobs) = p.required("scheduler", scheduler)?;
+        let per = knobs.text("per")?;
+        let per_spindle = match per.as_deref() {
+            None | Some("array" | "device") => false,
+            Some("spindle") => true,
+            Some(other) => {
+                return Err(knobs.error("per", format!("per is \"spindle\" or \"array\", not \"{other}\"")));
+            }
+        };
+        p.finish()?;
+        for _ in 0..count {
+            let node = self.nodes;
+            self.nodes += 1;
+            let built = spec.build();
+            let capacity = built.capacity();
+            let (models, unit) = match built {
+                Built::Array(array) if per_spindle => (array.spindles, Some(array.stripes.unit)),
+                built => (vec![built.into_model()], None),
+            };
+            let first = self.gates.len() as u32;
+            for (i, model) in models.into_iter().enumerate() {
+                let assembly = assemble(&name, &knobs, overbook)?;
+                let name =
+                    if unit.is_some() { format!("node{node}/spindle{i}") } else { format!("node{node}") };
+                self.gates.push(gate(name, node, assembly, model));
+            }
+            let gates = (first..self.gates.len() as u32).map(GateId);
+            let target = match unit {
+                Some(unit) => Target::Array(Arc::new(Array { unit, spindles: gates.collect() })),
+                None => Target::Gate(GateId(first)),
+            };
+            spaces.push(NodeSpace { target, capacity, used: 0 });
+        }
+        Ok(())
+    }
+
+    /// Adds a flow with its disks; returns where its contract is written.
+    fn add_flow(
+        &mut self,
+        mut p: Params,
+        number: usize,
+        stripe: u64,
+        outside: &Outside<'_>,
+        spaces: &mut [NodeSpace],
+    ) -> Result<std::ops::Range<usize>, ParamError> {
+        let name = p.text("name")?.unwrap_or_else(|| format!("flow{number}"));
+        if self.flows.iter().any(|f| f.name == name) {
+            return Err(p.error("name", format!("there is a flow \"{name}\" already")));
+        }
+        let place = p.error("contract", String::new()).span;
+        let contract = contract(&mut p)?.unwrap_or_default();
+        let leeway = p.number("leeway")?.unwrap_or(1.0);
+        if !(1.0..=100.0).contains(&leeway) {
+            return Err(p.error("leeway", format!("leeway = {leeway} is out of range; it is from 1 to 100")));
+        }
+        let mut clients = p.tables("client")?;
+        if clients.is_empty() {
+            // A flow with one client has the client's keys beside its own.
+            let mut only = Params::at(p.name(), p.span());
+            for key in ["capacity", "nodes", "workload"] {
+                let span = p.error(key, String::new()).span;
+                if let Some(value) = p.take(key) {
+                    only.set(key, value, span);
+                }
+            }
+            clients.push(only);
+        }
+        let mut gates = Vec::new();
+        for (i, client) in clients.into_iter().enumerate() {
+            // Every client draws from a stream of its own.
+            let stream = (number as u64) << 32 | i as u64;
+            let client = self.client(client, self.flows.len(), stream, stripe, outside, spaces)?;
+            gates.extend(client.layout.gates().iter().map(|g| g.0));
+            self.clients.push(client);
+        }
+        gates.sort_unstable();
+        gates.dedup();
+        p.finish()?;
+        let warm_from = Instant::ZERO + self.timing.warmup;
+        let meter = Meter::new(&name, contract, warm_from, self.timing.window);
+        let leeway = (leeway * 1e6).round() as u64;
+        self.flows.push(FlowState { name, meter, gates, present: true, leeway });
+        Ok(place)
+    }
+
+    fn client(
+        &self,
+        mut p: Params,
+        flow: usize,
+        stream: u64,
+        stripe: u64,
+        outside: &Outside<'_>,
+        spaces: &mut [NodeSpace],
+    ) -> Result<Client, ParamError> {
+        let on = nodes_of(&mut p, spaces.len())?;
+        let capacity = p.size("capacity")?;
+        let layout = pack(&p, capacity, stripe, &on, spaces)?;
+        let place = p.error("workload", String::new()).span;
+        let workload = p.table("workload")?;
+        let spec = henge_workload::Spec::from_params(p.required("workload", workload)?)?;
+        let wrong = |message: String| ParamError { message, help: None, span: place.clone() };
+        let trace = spec.trace().map(|trace| (outside.traces)(trace)).transpose().map_err(wrong)?;
+        let load = spec.build(layout.capacity(), self.seed, stream, trace).map_err(wrong)?;
+        p.finish()?;
+        Ok(Client { flow, layout, load, wake: None, ended: false })
+    }
+
+    fn add_event(&mut self, mut p: Params) -> Result<(), ParamError> {
+        let at = p.duration("at")?;
+        let at = Instant::ZERO + p.required("at", at)?;
+        let name = p.text("flow")?;
+        let name = p.required("flow", name)?;
+        let known = || self.flows.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
+        let flow = self.flows.iter().position(|f| f.name == name);
+        let flow = flow
+            .ok_or_else(|| p.error("flow", format!("there is no flow \"{name}\"; there are: {}", known())))?;
+        let mut what = Vec::new();
+        if let Some(contract) = contract(&mut p)? {
+            what.push(What::Contract(Box::new(contract)));
+        }
+        if let Some(n) = p.integer("outstanding", 0, 1 << 20)? {
+            what.push(What::Outstanding(n));
+        }
+        if let Some(rate) = p.rate("rate")? {
+            what.push(What::Rate(rate.per_second));
+        }
+        if let Some(locality) = p.share("locality")? {
+            what.push(What::Locality(u64::from(locality)));
+        }
+        if let Some(true) = p.bool("leave")? {
+            what.push(What::Leave);
+        }
+        if what.is_empty() {
+            return Err(p.error_here(
+                "this event changes nothing; it has contract, outstanding, rate, locality or leave = true"
+                    .into(),
+            ));
+        }
+        self.changes.extend(what.into_iter().map(|what| Change { at, flow, what }));
+        p.finish()
+    }
+
+    /// Tells the gates all contracts; a refusal points at the contract.
+    fn promise(&mut self, places: Vec<std::ops::Range<usize>>) -> Result<(), ParamError> {
+        for (f, place) in places.into_iter().enumerate() {
+            let contract = self.flows[f].meter.outcome.contract.clone();
+            self.set_contract(f, &contract, Instant::ZERO).map_err(|e| ParamError {
+                message: e.to_string(),
+                help: None,
+                span: place,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn timing(p: &mut Params) -> Result<Timing, ParamError> {
+    let duration = p.duration("duration")?;
+    let duration = p.required("duration", duration)?;
+    if duration == Duration::ZERO {
+        return Err(p.error("duration", "a run of 0s measures nothing".into()));
+    }
+    let warmup = p.duration("warmup")?.unwrap_or_default();
+    let window = match p.duration("window")? {
+        Some(Duration::ZERO) => return Err(p.error("window", "a window of 0s holds nothing".into())),
+        Some(window) => window,
+        None => Duration::from_secs(1).min(duration),
+    };
+    Ok(Timing { warmup, duration, window })
+}
+
+/// A scheduler that holds reservations against a capacity takes `overbook`; the others have nothing to overbook.
+fn assemble(name: &str, knobs: &Params, overbook: bool) -> Result<Assembly, ParamError> {
+    let allowed = || henge_sched::build(name, knobs.clone().with("overbook", Value::Bool(true)));
+    match overbook.then(allowed) {
+        Some(Ok(assembly)) => Ok(assembly),
+        _ => henge_sched::build(name, knobs.clone()),
+    }
+}
+
+fn gate(name: String, node: u32, assembly: Assembly, model: Model) -> GateState {
+    let mut gate = Gate::new(assembly);
+    gate.set_pending_max(QUEUE_MAX);
+    GateState::new(name, node, Pipeline::new(gate, model))
+}
+
+fn contract(p: &mut Params) -> Result<Option<Contract>, ParamError> {
+    let Some(mut table) = p.table("contract")? else { return Ok(None) };
+    let contract = Contract::from_params(&mut table)?;
+    table.finish()?;
+    Ok(Some(contract))
+}
+
+/// `nodes = [0, 2]`, all where nothing is said.
+fn nodes_of(p: &mut Params, count: usize) -> Result<Vec<usize>, ParamError> {
+    let Some(value) = p.take("nodes") else { return Ok((0..count).collect()) };
+    let wrong = |p: &Params| p.error("nodes", "nodes is a list of node numbers, like [0, 2]".into());
+    let Value::List(items) = value else { return Err(wrong(p)) };
+    let mut nodes = Vec::new();
+    for (item, span) in items {
+        let Value::Integer(n) = item else { return Err(wrong(p)) };
+        match usize::try_from(n).ok().filter(|n| *n < count && !nodes.contains(n)) {
+            Some(n) => nodes.push(n),
+            None => {
+                let message = format!("there is no node {n} (twice); nodes are 0 to {}", count - 1);
+                return Err(ParamError { message, help: None, span });
+            }
+        }
+    }
+    if nodes.is_empty() { Err(wrong(p)) } else { Ok(nodes) }
+}
+
+/// A disk of `capacity` on each node of `on`, behind what lies there already. Without a capacity: a quarter of
+/// what the fullest of them has left.
+fn pack(
+    p: &Params,
+    capacity: Option<u64>,
+    stripe: u64,
+    on: &[usize],
+    spaces: &mut [NodeSpace],
+) -> Result<Layout, ParamError> {
+    let n = on.len() as u64;
+    let least = on.iter().map(|&i| spaces[i].capacity - spaces[i].used).min().unwrap_or(0);
+    let align = |bytes: u64| bytes / stripe * stripe;
+    let capacity = capacity.unwrap_or_else(|| align(least / 4) * n);
+    let part = capacity.div_ceil(n).div_ceil(stripe) * stripe;
+    if capacity == 0 || part > least {
+        let message = format!(
+            "a capacity of {} does not fit: the fullest of its {n} nodes has {} left for its part of {}",
+            format_size(capacity),
+            format_size(least),
+            format_size(part)
+        );
+        return Err(p.error("capacity", message));
+    }
+    let mut places = Vec::new();
+    for &i in on {
+        let space = &mut spaces[i];
+        places.push(Place { target: space.target.clone(), base: space.used, len: part });
+        space.used += part;
+    }
+    Layout::new(capacity, stripe, places).map_err(|e| p.error("capacity", e.to_string()))
+}

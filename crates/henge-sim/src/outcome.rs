@@ -1,0 +1,51 @@
+//! What a run measured.
+
+use crate::{FlowOutcome, Timing};
+use henge_core::{Duration, Histogram};
+
+/// One gate with its device.
+#[derive(Clone, Debug)]
+pub struct GateOutcome {
+    /// `node0`, or `node0/spindle2`.
+    pub name: String,
+    /// On which node.
+    pub node: u32,
+    /// Requests served.
+    pub served: u64,
+    /// Time during which it held at least one request.
+    pub occupied: Duration,
+    /// Time that the model says it was busy.
+    pub busy: Duration,
+    /// Mean number in flight.
+    pub depth_mean: f64,
+    /// Dispatch to completion.
+    pub service: Histogram,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// It repeats the run.
+    pub seed: u64,
+    /// How it was measured.
+    pub timing: Timing,
+    /// Gates, in order.
+    pub gates: Vec<GateOutcome>,
+    /// How many nodes.
+    pub nodes: u32,
+    /// Flows, in the scenario's order.
+    pub flows: Vec<FlowOutcome>,
+    /// Requests submitted to gates, warm-up included.
+    pub requests: u64,
+}
+
+impl Outcome {
+    /// The flow called `name`.
+    pub fn flow(&self, name: &str) -> Option<&FlowOutcome> {
+        self.flows.iter().find(|f| f.name == name)
+    }
+    /// Measured seconds.
+    pub fn seconds(&self) -> f64 {
+        self.timing.duration.as_secs_f64()
+    }
+}

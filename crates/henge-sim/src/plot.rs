@@ -1,0 +1,125 @@
+//! Which figures a scenario wants; drawing them is somebody else's business.
+
+use crate::experiment::expression;
+use crate::rule::Expr;
+use henge_core::{ParamError, Params};
+
+/// One figure.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// Its file's name.
+    pub name: String,
+    /// Above it.
+    pub title: String,
+    /// Left of it.
+    pub y_label: String,
+    /// Below it.
+    pub x_label: String,
+    /// What it shows.
+    pub kind: PlotKind,
+    /// A horizontal line: what was promised.
+    pub line: Option<f64>,
+    /// Only these runs: axis and value.
+    pub only: Vec<(String, String)>,
+}
+
+/// What a figure shows.
+#[derive(Clone, Debug)]
+pub enum PlotKind {
+    /// An expression over the values of an axis, a line for each value of another.
+    Line {
+        /// The axis below.
+        x: String,
+        /// One line each; `None` draws one.
+        series: Option<String>,
+        /// What: several named expressions, or one.
+        y: Vec<(String, Expr)>,
+    },
+    /// A measure over time, in windows, for some flows.
+    Time {
+        /// `rate`, `throughput`, `p95` …
+        what: String,
+        /// Which.
+        flows: Vec<String>,
+        /// One panel of lines per value of this axis.
+        series: Option<String>,
+    },
+    /// The distribution of latencies, for some flows.
+    Cdf {
+        /// Which.
+        flows: Vec<String>,
+        /// One line per value of this axis.
+        series: Option<String>,
+        /// To where, in seconds.
+        until: Option<f64>,
+    },
+}
+
+impl Plot {
+    pub(crate) fn read(mut p: Params) -> Result<Plot, ParamError> {
+        let name = p.text("name")?;
+        let name = p.required("name", name)?;
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+            return Err(p.error("name", "the name of a figure has letters, digits, - and _".into()));
+        }
+        let title = p.text("title")?.unwrap_or_else(|| name.clone());
+        let y_label = p.text("y_label")?.unwrap_or_default();
+        let series = p.text("series")?;
+        let (kind, x_label) = match p.text("kind")?.as_deref() {
+            None | Some("line") => {
+                let x = p.text("x")?;
+                let x = p.required("x", x)?;
+                let y = match p.table("ys")? {
+                    None => vec![(String::new(), expression(&mut p, "y")?)],
+                    Some(mut t) => t
+                        .keys()
+                        .into_iter()
+                        .map(|k| Ok((k.clone(), expression(&mut t, &k)?)))
+                        .collect::<Result<_, _>>()?,
+                };
+                (PlotKind::Line { x: x.clone(), series, y }, x)
+            }
+            Some("time") => {
+                let what = p.text("what")?;
+                let what = p.required("what", what)?;
+                (PlotKind::Time { what, flows: names(&mut p, "flows")?, series }, "time (s)".to_owned())
+            }
+            Some("cdf") => {
+                let until = p.duration("until")?.map(|d| d.as_secs_f64());
+                (PlotKind::Cdf { flows: names(&mut p, "flows")?, series, until }, "latency (ms)".to_owned())
+            }
+            Some(other) => {
+                return Err(
+                    p.error("kind", format!("kind is \"line\", \"time\" or \"cdf\", not \"{other}\""))
+                );
+            }
+        };
+        let x_label = p.text("x_label")?.unwrap_or(x_label);
+        let line = p.number("line")?;
+        let only = match p.table("only")? {
+            None => Vec::new(),
+            Some(mut t) => t
+                .keys()
+                .into_iter()
+                .map(|k| Ok((k.clone(), t.text(&k)?.unwrap_or_default())))
+                .collect::<Result<_, ParamError>>()?,
+        };
+        p.finish()?;
+        Ok(Plot { name, title, y_label, x_label, kind, line, only })
+    }
+}
+
+fn names(p: &mut Params, key: &str) -> Result<Vec<String>, ParamError> {
+    let wrong = |p: &Params| p.error(key, format!("{key} is a list of names"));
+    match p.take(key) {
+        None => Ok(Vec::new()),
+        Some(henge_core::Value::List(items)) => items
+            .into_iter()
+            .map(|(v, _)| match v {
+                henge_core::Value::Text(t) => Ok(t),
+                _ => Err(wrong(p)),
+            })
+            .collect(),
+        Some(_) => Err(wrong(p)),
+    }
+}

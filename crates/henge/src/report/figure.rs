@@ -1,0 +1,199 @@
+//! One figure: lines over an axis, as SVG (light or dark), PNG and CSV.
+
+use anyhow::{Context, Result};
+use kuva::backend::png::PngBackend;
+use kuva::backend::svg::SvgBackend;
+use kuva::plot::annotations::ReferenceLine;
+use kuva::plot::legend::LegendPosition;
+use kuva::plot::{LinePlot, LineStyle};
+use kuva::render::layout::Layout;
+use kuva::render::plots::Plot;
+use kuva::render::render::render_multiple;
+use kuva::render::theme::Theme;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// As the legend calls it.
+    pub name: String,
+    /// Its points, by x.
+    pub points: Vec<(f64, f64)>,
+    /// A staircase (windows, distributions) instead of straight lines.
+    pub steps: bool,
+}
+
+/// A figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its files' name.
+    pub name: String,
+    /// Above it.
+    pub title: String,
+    /// Below it.
+    pub x_label: String,
+    /// Left of it.
+    pub y_label: String,
+    /// What it shows.
+    pub series: Vec<Series>,
+    /// What was promised, or what it is measured against.
+    pub line: Option<f64>,
+    /// The y axis ends here; by the data where nothing is said.
+    pub y_max: Option<f64>,
+}
+
+/// Light or dark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Dark lines on white.
+    Light,
+    /// For dark pages.
+    Dark,
+}
+
+/// Okabe and Ito's colors, which people who see fewer colors tell apart; without yellow, which white swallows.
+const COLORS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"];
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 430.0;
+
+impl Figure {
+    fn highest(&self) -> f64 {
+        let ys = self.series.iter().flat_map(|s| &s.points).map(|p| p.1).chain(self.line);
+        ys.filter(|y| y.is_finite()).fold(0.0, f64::max)
+    }
+
+    fn scene(&self, look: Look) -> kuva::render::render::Scene {
+        let plots: Vec<Plot> = self.series.iter().enumerate().map(|(i, s)| Plot::Line(line(s, i))).collect();
+        let highest = self.y_max.unwrap_or_else(|| self.highest());
+        let xs = || self.series.iter().flat_map(|s| &s.points).map(|p| p.0).filter(|x| x.is_finite());
+        let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+        let theme = match look {
+            Look::Light => {
+                Theme { grid_color: "#e4e4e4".into(), legend_border: "#dddddd".into(), ..Theme::light() }
+            }
+            Look::Dark => {
+                Theme { background: "#16191d".into(), legend_bg: "#16191d".into(), ..Theme::dark() }
+            }
+        };
+        let mut layout = Layout::auto_from_plots(&plots)
+            .with_width(WIDTH)
+            .with_height(HEIGHT)
+            .with_title(self.title.clone())
+            .with_title_size(15)
+            .with_label_size(13)
+            .with_x_label(self.x_label.clone())
+            .with_y_label(self.y_label.clone())
+            .with_y_axis_min(0.0)
+            .with_legend_position(LegendPosition::OutsideRightTop)
+            .with_theme(theme);
+        if highest > 0.0 {
+            layout = layout.with_y_axis_max(highest * 1.05);
+        }
+        if low < high {
+            layout = layout.with_x_axis_min(low).with_x_axis_max(high);
+        }
+        if let Some(y) = self.line {
+            layout = layout.with_reference_line(ReferenceLine::horizontal(y).with_color("#999999"));
+        }
+        render_multiple(plots, layout)
+    }
+
+    /// As a vector picture.
+    pub fn svg(&self, look: Look) -> String {
+        SvgBackend::default().render_scene(&self.scene(look))
+    }
+
+    /// As a bitmap.
+    pub fn png(&self) -> Result<Vec<u8>> {
+        PngBackend::new()
+            .with_scale(1.5)
+            .render_scene(&self.scene(Look::Light))
+            .map_err(|why| anyhow::anyhow!("drawing {}: {why}", self.name))
+    }
+
+    /// Its points: one row each.
+    pub fn csv(&self) -> String {
+        let mut out = format!("series,{},{}\n", field(&self.x_label), field(&self.y_label));
+        for series in &self.series {
+            for (x, y) in &series.points {
+                writeln!(out, "{},{x},{y}", field(&series.name)).expect("writing to a string succeeds");
+            }
+        }
+        out
+    }
+
+    /// Writes NAME.svg, NAME.png and NAME.csv.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        let write = |ending: &str, bytes: &[u8]| {
+            let path = dir.join(format!("{}.{ending}", self.name));
+            std::fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))
+        };
+        write("svg", self.svg(Look::Light).as_bytes())?;
+        write("png", &self.png()?)?;
+        write("csv", self.csv().as_bytes())
+    }
+}
+
+fn line(series: &Series, i: usize) -> LinePlot {
+    let style = match i / COLORS.len() {
+        0 => LineStyle::Solid,
+        1 => LineStyle::Dashed,
+        _ => LineStyle::Dotted,
+    };
+    let points = series.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
+    let plot = LinePlot::new()
+        .with_data(points.collect::<Vec<_>>())
+        .with_color(COLORS[i % COLORS.len()])
+        .with_stroke_width(1.8)
+        .with_line_style(style)
+        .with_legend(series.name.clone());
+    if series.steps { plot.with_step() } else { plot }
+}
+
+/// A field of CSV: quoted where it must be.
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure() -> Figure {
+        Figure {
+            name: "shares".into(),
+            title: "Shares".into(),
+            x_label: "time (s)".into(),
+            y_label: "requests/s, all".into(),
+            series: vec![Series {
+                name: "a".into(),
+                points: vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.5)],
+                steps: false,
+            }],
+            line: Some(2.0),
+            y_max: None,
+        }
+    }
+
+    #[test]
+    fn csv_holds_every_point() {
+        assert_eq!(figure().csv(), "series,time (s),\"requests/s, all\"\na,0,1\na,1,NaN\na,2,3.5\n");
+    }
+
+    #[test]
+    fn all_kinds_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        figure().write(dir.path()).unwrap();
+        let png = std::fs::read(dir.path().join("shares.png")).unwrap();
+        assert!(png.starts_with(b"\x89PNG"));
+        let svg = std::fs::read_to_string(dir.path().join("shares.svg")).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("requests/s, all"));
+        // A figure of nothing is drawn, too.
+        Figure { series: Vec::new(), line: None, ..figure() }.write(dir.path()).unwrap();
+    }
+}

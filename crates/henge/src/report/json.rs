@@ -1,0 +1,89 @@
+//! What programs read.
+
+use henge_core::{Duration, WaitReason};
+use henge_sim::{Experiment, FlowOutcome, GateOutcome, Judged, Measured, Outcome};
+use serde_json::{Map, Value, json};
+
+/// `{"id", "holds", "rows": [{"what", "paper", "here", "holds"}]}`
+pub fn verdict(id: &str, holds: bool, rows: &[Judged]) -> Value {
+    let row =
+        |r: &Judged| json!({"what": r.what, "paper": r.paper, "here": number(r.here), "holds": r.holds});
+    json!({"id": id, "holds": holds, "rows": rows.iter().map(row).collect::<Vec<_>>()})
+}
+
+/// Every run of a study.
+pub fn runs(experiment: &Experiment, measured: &Measured) -> Value {
+    let run = |(values, outcome): (&[String], &Outcome)| {
+        let axes: Map<String, Value> = experiment
+            .axes
+            .iter()
+            .zip(values)
+            .map(|(a, v)| (a.name.clone(), Value::from(v.as_str())))
+            .collect();
+        let mut object = outcome_of(outcome);
+        object["axes"] = Value::Object(axes);
+        object
+    };
+    json!({
+        "title": experiment.title,
+        "variables": measured.variables(),
+        "runs": measured.runs().map(run).collect::<Vec<_>>(),
+    })
+}
+
+fn outcome_of(outcome: &Outcome) -> Value {
+    json!({
+        "seed": outcome.seed,
+        "seconds": outcome.seconds(),
+        "requests": outcome.requests,
+        "flows": outcome.flows.iter().map(|f| flow(f, outcome)).collect::<Vec<_>>(),
+        "gates": outcome.gates.iter().map(|g| gate(g, outcome)).collect::<Vec<_>>(),
+    })
+}
+
+fn flow(flow: &FlowOutcome, outcome: &Outcome) -> Value {
+    let seconds = outcome.seconds();
+    let at = |q: f64| millis(flow.latency.quantile(q));
+    let waits: Map<String, Value> = WaitReason::ALL
+        .into_iter()
+        .filter(|r| flow.waits[*r as usize] > Duration::ZERO)
+        .map(|r| (r.as_str().to_owned(), json!(flow.waits[r as usize].as_secs_f64())))
+        .collect();
+    json!({
+        "name": flow.name,
+        "load": flow.load,
+        "promised": super::table::promise(&flow.contract),
+        "offered_per_second": flow.arrived as f64 / seconds,
+        "received_per_second": flow.answered as f64 / seconds,
+        "bytes_per_second": flow.bytes as f64 / seconds,
+        "answered": flow.answered, "left": flow.left, "faults": flow.faults,
+        "latency_ms": {
+            "mean": millis(flow.latency.mean()), "p50": at(0.5), "p95": at(0.95), "p99": at(0.99),
+            "max": millis(flow.latency.max()),
+        },
+        "wait_ms_mean": flow.wait.as_millis_f64() / flow.answered.max(1) as f64,
+        "service_ms_mean": flow.service.as_millis_f64() / flow.answered.max(1) as f64,
+        "disk_time_share": flow.disk_time.as_secs_f64() / seconds,
+        "late": flow.late, "judged": flow.judged, "missed": flow.missed,
+        "waited_seconds": waits,
+    })
+}
+
+fn gate(gate: &GateOutcome, outcome: &Outcome) -> Value {
+    json!({
+        "name": gate.name,
+        "served_per_second": gate.served as f64 / outcome.seconds(),
+        "utilization": gate.occupied.as_secs_f64() / outcome.seconds(),
+        "depth_mean": gate.depth_mean,
+        "service_ms_mean": millis(gate.service.mean()),
+    })
+}
+
+fn millis(d: Option<Duration>) -> Value {
+    d.map_or(Value::Null, |d| json!(d.as_millis_f64()))
+}
+
+/// JSON has no "not a number".
+fn number(x: f64) -> Value {
+    serde_json::Number::from_f64(x).map_or(Value::Null, Value::Number)
+}

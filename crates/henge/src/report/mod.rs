@@ -1,0 +1,7 @@
+//! What people look at: tables, figures, and pages that hold them.
+
+pub mod figure;
+pub mod json;
+pub mod page;
+pub mod plots;
+pub mod table;

@@ -1,0 +1,205 @@
+//! What a scenario asks for (`[[plot]]`), and what every run is worth, as figures.
+
+use super::figure::{Figure, Series};
+use anyhow::{Result, anyhow};
+use henge_core::{Duration, Histogram};
+use henge_sim::rule::Bindings;
+use henge_sim::{Experiment, FlowOutcome, Measured, Outcome, Plot, PlotKind, Timing, Window};
+
+/// All figures that the scenario asks for.
+pub fn wanted(experiment: &Experiment, measured: &Measured) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for plot in &experiment.plots {
+        figures
+            .extend(one(plot, experiment, measured).map_err(|why| anyhow!("the plot {}: {why}", plot.name))?);
+    }
+    Ok(figures)
+}
+
+fn values(experiment: &Experiment, plot: &Plot, axis: &str) -> Result<Vec<String>, String> {
+    let found = experiment.axes.iter().find(|a| a.name == axis);
+    let found = found.ok_or_else(|| format!("{axis} is not an axis of this scenario"))?;
+    let only = plot.only.iter().find(|(a, _)| a == axis).map(|(_, v)| v);
+    Ok(found.values.iter().map(|v| v.name.clone()).filter(|v| only.is_none_or(|o| o == v)).collect())
+}
+
+fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<Figure>, String> {
+    let base: Bindings = plot.only.clone();
+    let blank = |suffix: &str| Figure {
+        name: if suffix.is_empty() { plot.name.clone() } else { format!("{}-{suffix}", plot.name) },
+        title: if suffix.is_empty() { plot.title.clone() } else { format!("{} — {suffix}", plot.title) },
+        x_label: plot.x_label.clone(),
+        y_label: plot.y_label.clone(),
+        series: Vec::new(),
+        line: plot.line,
+        y_max: None,
+    };
+    // One value of a series axis each; a plot without such an axis has one series without a name.
+    let series_of = |series: &Option<String>| -> Result<Vec<(String, Bindings)>, String> {
+        let Some(axis) = series else { return Ok(vec![(String::new(), base.clone())]) };
+        let names = values(experiment, plot, axis)?;
+        Ok(names.into_iter().map(|v| (v.clone(), with(&base, axis, &v))).collect())
+    };
+    match &plot.kind {
+        PlotKind::Line { x, series, y } => {
+            let mut figure = blank("");
+            for (name, run) in series_of(series)? {
+                for (part, expression) in y {
+                    let mut points = Vec::new();
+                    for (i, at) in values(experiment, plot, x)?.into_iter().enumerate() {
+                        let value = expression.number(measured, &with(&run, x, &at))?;
+                        points.push((at.parse().unwrap_or(i as f64), value));
+                    }
+                    let name = [name.as_str(), part.as_str()]
+                        .iter()
+                        .filter(|s| !s.is_empty())
+                        .copied()
+                        .collect::<Vec<_>>();
+                    figure.series.push(Series { name: name.join(" "), points, steps: false });
+                }
+            }
+            Ok(vec![figure])
+        }
+        PlotKind::Time { what, flows, series } => {
+            let mut figures = Vec::new();
+            for (name, run) in series_of(series)? {
+                let outcome = measured.run(&run)?;
+                let mut figure = blank(&name);
+                for flow in chosen(outcome, flows)? {
+                    figure.series.push(over_time(flow, &outcome.timing, what)?);
+                }
+                figures.push(figure);
+            }
+            // Side by side they are compared: one scale for all.
+            let highest = figures.iter().flat_map(|f| &f.series).flat_map(|s| &s.points).map(|p| p.1);
+            let highest = highest.chain(plot.line).filter(|y| y.is_finite()).fold(0.0, f64::max);
+            figures.iter_mut().for_each(|f| f.y_max = (highest > 0.0).then_some(highest));
+            Ok(figures)
+        }
+        PlotKind::Cdf { flows, series, until } => {
+            let mut figure = blank("");
+            for (name, run) in series_of(series)? {
+                for flow in chosen(measured.run(&run)?, flows)? {
+                    let name =
+                        if name.is_empty() { flow.name.clone() } else { format!("{} {name}", flow.name) };
+                    figure.series.push(cdf(&name, &flow.latency, *until));
+                }
+            }
+            figure.y_max = Some(1.0);
+            Ok(vec![figure])
+        }
+    }
+}
+
+fn with(run: &Bindings, axis: &str, value: &str) -> Bindings {
+    let mut run = run.clone();
+    run.push((axis.to_owned(), value.to_owned()));
+    run
+}
+
+fn chosen<'a>(outcome: &'a Outcome, flows: &[String]) -> Result<Vec<&'a FlowOutcome>, String> {
+    if flows.is_empty() {
+        return Ok(outcome.flows.iter().collect());
+    }
+    flows.iter().map(|f| outcome.flow(f).ok_or_else(|| format!("there is no flow {f}"))).collect()
+}
+
+/// One measure of a flow, window by window.
+pub fn over_time(flow: &FlowOutcome, timing: &Timing, what: &str) -> Result<Series, String> {
+    let width = timing.window.as_secs_f64();
+    let value = |w: &Window| -> Result<f64, String> {
+        Ok(match what {
+            "rate" => w.commands as f64 / width,
+            "offered" => w.arrived as f64 / width,
+            "throughput" => w.bytes as f64 / width / 1e6,
+            "p50" => w.p50.as_millis_f64(),
+            "p95" => w.p95.as_millis_f64(),
+            "max" => w.max.as_millis_f64(),
+            "late" => {
+                if w.commands == 0 {
+                    f64::NAN
+                } else {
+                    w.late as f64 / w.commands as f64
+                }
+            }
+            "disk_share" => w.disk_time.as_secs_f64() / width,
+            other => return Err(format!("{other} is not kept by window")),
+        })
+    };
+    let points = flow.windows.iter().enumerate().map(|(i, w)| Ok(((i as f64 + 0.5) * width, value(w)?)));
+    Ok(Series { name: flow.name.clone(), points: points.collect::<Result<_, String>>()?, steps: false })
+}
+
+/// The share of latencies (ms) up to a value.
+pub fn cdf(name: &str, latency: &Histogram, until: Option<f64>) -> Series {
+    let all = latency.count().max(1) as f64;
+    let end = until.map_or(Duration::MAX, Duration::from_secs_f64);
+    let mut below = 0;
+    let mut points = vec![(0.0, 0.0)];
+    for (edge, count) in latency.buckets().take_while(|(edge, _)| *edge <= end) {
+        below += count;
+        points.push((edge.as_millis_f64(), below as f64 / all));
+    }
+    Series { name: name.to_owned(), points, steps: true }
+}
+
+/// What every report shows: throughput over time, latency, shares, utilization.
+pub fn of_run(outcome: &Outcome, prefix: &str) -> Result<Vec<Figure>> {
+    let figure = |name: &str, title: &str, x: &str, y: &str, series: Vec<Series>| Figure {
+        name: format!("{prefix}{name}"),
+        title: title.to_owned(),
+        x_label: x.to_owned(),
+        y_label: y.to_owned(),
+        series,
+        line: None,
+        y_max: None,
+    };
+    let times = |what: &str| -> Result<Vec<Series>> {
+        outcome.flows.iter().map(|f| over_time(f, &outcome.timing, what).map_err(|e| anyhow!(e))).collect()
+    };
+    // The plot ends where the slowest flow has answered 99.5 %: one straggler would squeeze everything else.
+    let slowest = outcome.flows.iter().filter_map(|f| f.latency.quantile(0.995)).max();
+    let until = slowest.map(|d| d.as_secs_f64());
+    let cdfs = outcome.flows.iter().map(|f| cdf(&f.name, &f.latency, until)).collect();
+    Ok(vec![
+        figure("rate", "Requests answered", "time (s)", "requests/s", times("rate")?),
+        figure("throughput", "Throughput", "time (s)", "MB/s", times("throughput")?),
+        figure("latency", "Latency", "latency (ms)", "share answered within", cdfs),
+        figure("p95", "Latency over time", "time (s)", "95th percentile (ms)", times("p95")?),
+        figure("share", "Share of the service", "time (s)", "share of bytes", shares(outcome, false)),
+        figure(
+            "unfairness",
+            "Unfairness",
+            "time (s)",
+            "share of bytes / share promised − 1 (absolute)",
+            shares(outcome, true),
+        ),
+        figure(
+            "disk-time",
+            "Device time by flow",
+            "time (s)",
+            "share of the devices' time",
+            times("disk_share")?,
+        ),
+    ])
+}
+
+/// Each flow's share of the bytes of a window; or how far it is from its weight's share.
+fn shares(outcome: &Outcome, unfairness: bool) -> Vec<Series> {
+    let width = outcome.timing.window.as_secs_f64();
+    let weights: f64 = outcome.flows.iter().map(|f| f64::from(f.contract.weight())).sum();
+    let windows = outcome.flows.iter().map(|f| f.windows.len()).max().unwrap_or(0);
+    let total =
+        |i: usize| outcome.flows.iter().filter_map(|f| f.windows.get(i)).map(|w| w.bytes).sum::<u64>();
+    let of = |flow: &FlowOutcome| {
+        let due = f64::from(flow.contract.weight()) / weights;
+        let point = |i: usize| {
+            let bytes = flow.windows.get(i).map_or(0, |w| w.bytes);
+            let share = if total(i) == 0 { f64::NAN } else { bytes as f64 / total(i) as f64 };
+            let y = if unfairness { (share / due - 1.0).abs() } else { share };
+            ((i as f64 + 0.5) * width, y)
+        };
+        Series { name: flow.name.clone(), points: (0..windows).map(point).collect(), steps: false }
+    };
+    outcome.flows.iter().map(of).collect()
+}

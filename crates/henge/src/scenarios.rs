@@ -1,0 +1,80 @@
+//! The papers' experiments, built into the command so that they run anywhere. Their files are in `scenarios/`.
+
+use anyhow::{Result, anyhow};
+
+macro_rules! built_in {
+    ($($id:literal),* $(,)?) => {
+        &[$(($id, include_str!(concat!("../../../scenarios/", $id, ".toml")))),*]
+    };
+}
+
+/// In the order in which `all` runs them.
+const ALL: &[(&str, &str)] = built_in!["stonehenge/fig2", "stonehenge/fig3a", "stonehenge/fig3b"];
+
+/// All ids.
+pub fn ids() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|(id, _)| *id)
+}
+
+/// The text of a scenario.
+pub fn text(id: &str) -> Option<&'static str> {
+    ALL.iter().find(|(known, _)| *known == id).map(|(_, text)| *text)
+}
+
+/// The experiments that are meant by ids, `FAMILY/all` and `all`; each once, in the built-in order.
+pub fn choose(wanted: &[String]) -> Result<Vec<String>> {
+    let means = |want: &str, id: &str| {
+        want == "all"
+            || want == id
+            || want.strip_suffix("/all").is_some_and(|f| id.starts_with(&format!("{f}/")))
+    };
+    for want in wanted {
+        if !ids().any(|id| means(want, id)) {
+            let known: Vec<&str> = ids().collect();
+            return Err(anyhow!(
+                "there is no experiment \"{want}\"; there are: {}, FAMILY/all, all",
+                known.join(", ")
+            ));
+        }
+    }
+    Ok(ids().filter(|id| wanted.iter().any(|want| means(want, id))).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_file_is_built_in_and_readable() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let mut files = Vec::new();
+        for family in std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()) {
+            for file in std::fs::read_dir(&family).unwrap().map(|e| e.unwrap().path()) {
+                if file.extension().is_some_and(|e| e == "toml") {
+                    let id = file.strip_prefix(&dir).unwrap().with_extension("");
+                    files.push(id.to_str().unwrap().to_owned());
+                }
+            }
+        }
+        files.sort();
+        let mut known: Vec<String> = ids().map(str::to_owned).collect();
+        known.sort();
+        assert_eq!(files, known);
+        for id in ids() {
+            let source = henge_config::Source::new(id, text(id).unwrap());
+            crate::study::Study::new(source, &dir).unwrap_or_else(|e| panic!("{e:#}"));
+        }
+    }
+
+    #[test]
+    fn families_are_chosen_by_name() {
+        assert_eq!(choose(&["stonehenge/fig2".into()]).unwrap(), ["stonehenge/fig2"]);
+        assert_eq!(
+            choose(&["stonehenge/all".into(), "stonehenge/fig2".into()]).unwrap().len(),
+            ids().filter(|i| i.starts_with("stonehenge/")).count()
+        );
+        assert!(
+            choose(&["fig2".into()]).unwrap_err().to_string().contains("there is no experiment \"fig2\"")
+        );
+    }
+}
