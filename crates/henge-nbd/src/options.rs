@@ -1,8 +1,7 @@
 //! Option haggling, the server's side (proto: "Fixed newstyle negotiation", "Option types").
 
 use crate::proto::{BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, OPTION_REPLY_MAGIC, Put, info, opt, rep};
-use crate::session::Closed;
-use crate::{Export, Exports, Output};
+use crate::{Closed, Export, Exports, Output};
 
 /// Most exports that LIST shows; more are too big a reply.
 const LIST_MAX: usize = 16_384;

@@ -11,59 +11,8 @@
 use crate::command::{HEADER, Header, Terms, Wrong, check};
 use crate::options::{Handshake, Step, refuse};
 use crate::proto::{Error, Fields, IHAVEOPT, INIT_PASSWD, Put, cmd, gather, handshake, rep};
-use crate::{Command, CommandKind, Export, Exports, Limits, Output};
+use crate::{Closed, Command, CommandKind, Event, Export, Exports, Limits, Output, Wants};
 use henge_core::{Instant, Pending, RequestId};
-
-/// What came of some input.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// All of it is taken and nothing came of it yet; or no more is wanted (see [`Session::wants`]).
-    Nothing,
-    /// The client chose this export; the transmission phase begins.
-    Entered {
-        /// Its number.
-        export: usize,
-    },
-    /// A command without payload.
-    Command(Command),
-    /// A WRITE, of which the payload follows: `len` bytes for its buffer, reported by [`Session::payload`].
-    Payload(Command),
-    /// The conversation is over. Nothing is read any more; what is in flight may still be answered.
-    Closed(Closed),
-}
-
-/// Why a conversation is over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Closed {
-    /// The client said so (NBD_CMD_DISC): everything in flight is answered first.
-    Disconnect,
-    /// The client said so during the handshake (NBD_OPT_ABORT).
-    Abort,
-    /// EXPORT_NAME for what is not there: closing is the only answer that it has.
-    UnknownExport,
-    /// The handshake took too long.
-    Late,
-    /// The client does not speak the protocol.
-    Garbage(&'static str),
-}
-
-/// What the session wants to read next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wants {
-    /// Nothing: a bound is reached, or the conversation is over.
-    Nothing,
-    /// Bytes for [`Session::receive`].
-    Bytes,
-    /// Payload for the buffer of a WRITE.
-    Payload {
-        /// Whose buffer.
-        id: RequestId,
-        /// Position in it.
-        at: u32,
-        /// How many are missing.
-        len: u32,
-    },
-}
 
 #[derive(Clone, Copy, Debug)]
 enum State {

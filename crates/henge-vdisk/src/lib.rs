@@ -11,6 +11,29 @@
 //! everywhere. No clock, no data, no allocation per command once warm: buffers belong to the driver, which is
 //! told what goes where ([`Frame`], [`Data`]).
 
+//! ```
+//! use henge_core::{FlowId, Instant};
+//! use henge_vdisk::{Command, Data, GateId, Kind, Layout, Place, Settings, Target, VirtualDisk};
+//!
+//! let place = |gate| Place { target: Target::Gate(GateId(gate)), base: 0, len: 1 << 20 };
+//! let layout = Layout::new(2 << 20, 64 << 10, vec![place(0), place(1)])?;
+//! let mut disk = VirtualDisk::new(FlowId(0), layout, Settings::default())?;
+//! let mut buffer = vec![0; disk.frame(Kind::Read, 65_000, 1000).len as usize];
+//! disk.submit(Command::new(Kind::Read, 65_000, 1000, Instant::ZERO, 42)).expect("nothing is pending yet");
+//! let devices = [vec![1u8; 1 << 20], vec![2u8; 1 << 20]];
+//! while let Some(part) = disk.next_part(&mut ()) {
+//!     // A driver gives the request an id and submits it to the gate; when it is served:
+//!     let Data::Frame { at } = part.data else { unreachable!("an aligned read goes into the frame") };
+//!     let (from, len) = (part.request.offset as usize, part.request.len as usize);
+//!     buffer[at as usize..][..len].copy_from_slice(&devices[part.gate.index()][from..][..len]);
+//!     disk.part_done(part.id, Ok(()));
+//! }
+//! let done = disk.next_finished().expect("all parts are done");
+//! assert_eq!((done.command.tag, done.outcome), (42, Ok(())));
+//! assert_eq!((buffer[535], buffer[536]), (1, 2)); // stripe 1 begins at 65 536
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
 #![forbid(unsafe_code)]
 
 mod command;

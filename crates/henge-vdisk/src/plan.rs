@@ -36,28 +36,29 @@ struct Run {
     at: u64,
 }
 
-const NOTHING: Run = Run { mode: Mode::Discard, op: Op::Read, start: 0, end: 0, at: 0 };
+/// The places of a plan where runs can stand, in their order: two that gather, two that write edges, the main one.
+const SLOTS: u8 = 5;
+/// The first slot of the second phase.
+const SECOND: u8 = 2;
 
-/// A command's runs.
-#[derive(Clone, Debug)]
+/// A command's runs. They are found anew at each step, since that is quicker than to store them.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
-    runs: [Run; 5],
-    len: u8,
-    /// How many of them gather.
-    gather: u8,
+    /// `None` does nothing.
+    kind: Option<Kind>,
+    gathers: bool,
     /// The whole blocks that the command touches.
     pub start: u64,
     pub end: u64,
     /// The command's own bytes.
     from: u64,
     to: u64,
-    verify: Option<u64>,
 }
 
 /// Where a plan's execution stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cursor {
-    run: u8,
+    slot: u8,
     /// Bytes of the run that are done, or the leg or gate that is next.
     done: u64,
     /// Bytes of the leg that are done.
@@ -110,76 +111,69 @@ fn edges(from: u64, to: u64, align: u64) -> [Option<u64>; 2] {
 }
 
 impl Plan {
-    /// Of a command that does nothing.
-    pub(crate) fn empty() -> Plan {
-        Plan { runs: [NOTHING; 5], len: 0, gather: 0, start: 0, end: 0, from: 0, to: 0, verify: None }
-    }
-
     pub(crate) fn new(command: &Command, settings: &Settings) -> Plan {
-        let align = settings.align;
-        let mut plan = Plan::empty();
+        let kind = Some(command.kind);
         if command.kind == Kind::Flush {
-            plan.push(Mode::Everywhere, Op::Flush, 0, 0, 0);
-            return plan;
+            return Plan { kind, ..Plan::default() };
         }
-        if command.len == 0 {
-            return plan;
+        if command.len == 0 || (command.kind == Kind::Cache && !settings.prefetch) {
+            return Plan::default();
         }
         let (from, to) = (command.offset, command.offset + command.len);
-        let (start, end) = (down(from, align), up(to, align));
-        (plan.start, plan.end, plan.from, plan.to) = (start, end, from, to);
-        match command.kind {
-            Kind::Flush => {}
-            Kind::Read => plan.push(Mode::Frame, Op::Read, start, end, 0),
-            Kind::Write => {
-                for block in edges(from, to, align).into_iter().flatten() {
-                    plan.push(Mode::Scratch, Op::Read, block, block + align, block - start);
-                }
-                plan.gather = plan.len;
-                plan.push(Mode::Frame, Op::Write, start, end, 0);
-            }
-            Kind::CompareAndWrite => {
-                plan.verify = Some(end - start);
-                plan.push(Mode::Scratch, Op::Read, start, end, 0);
-                plan.gather = plan.len;
-                plan.push(Mode::Frame, Op::Write, start, end, 0);
-            }
-            Kind::Trim => plan.push(Mode::Legs, Op::Trim, up(from, align), down(to, align), 0),
-            Kind::WriteZeroes { no_hole } => plan.zeroes(no_hole, settings),
-            Kind::Cache if settings.prefetch => plan.push(Mode::Discard, Op::Read, start, end, 0),
-            Kind::Cache => {}
-        }
+        let (start, end) = (down(from, settings.align), up(to, settings.align));
+        let mut plan = Plan { kind, gathers: false, start, end, from, to };
+        plan.gathers = plan.run(0, settings).or(plan.run(1, settings)).is_some();
         plan
     }
 
-    fn zeroes(&mut self, no_hole: bool, settings: &Settings) {
-        let align = settings.align;
-        let blocks = edges(self.from, self.to, align);
-        // Both edges stand one behind the other in the buffer.
-        for op in [Op::Read, Op::Write] {
-            for (i, block) in blocks.into_iter().flatten().enumerate() {
-                let mode = if op == Op::Read { Mode::Scratch } else { Mode::Frame };
-                self.push(mode, op, block, block + align, i as u64 * align);
-            }
-            if op == Op::Read {
-                self.gather = self.len;
-            }
+    /// The run at `slot`, if there is one.
+    fn run(&self, slot: u8, settings: &Settings) -> Option<Run> {
+        let kind = self.kind?;
+        let main = slot == SLOTS - 1;
+        let whole = |mode, op| Some(Run { mode, op, start: self.start, end: self.end, at: 0 });
+        match kind {
+            Kind::Write | Kind::WriteZeroes { .. } if !main => self.edge(slot, settings.align),
+            Kind::CompareAndWrite if slot == 0 => whole(Mode::Scratch, Op::Read),
+            _ if !main => None,
+            Kind::Flush => whole(Mode::Everywhere, Op::Flush),
+            Kind::Read => whole(Mode::Frame, Op::Read),
+            Kind::Write | Kind::CompareAndWrite => whole(Mode::Frame, Op::Write),
+            Kind::Cache => whole(Mode::Discard, Op::Read),
+            Kind::Trim => self.inside(Op::Trim, settings.align),
+            Kind::WriteZeroes { no_hole: false } if settings.holes => self.inside(Op::Trim, settings.align),
+            Kind::WriteZeroes { .. } => self.inside(Op::WriteZeroes, settings.align),
         }
-        let op = if settings.holes && !no_hole { Op::Trim } else { Op::WriteZeroes };
-        self.push(Mode::Legs, op, up(self.from, align), down(self.to, align), 0);
     }
 
-    fn push(&mut self, mode: Mode, op: Op, start: u64, end: u64, at: u64) {
-        if mode != Mode::Everywhere && start >= end {
-            return;
-        }
-        self.runs[usize::from(self.len)] = Run { mode, op, start, end, at };
-        self.len += 1;
+    /// The blocks that lie wholly within the command.
+    fn inside(&self, op: Op, align: u64) -> Option<Run> {
+        let (start, end) = (up(self.from, align), down(self.to, align));
+        (start < end).then_some(Run { mode: Mode::Legs, op, start, end, at: 0 })
+    }
+
+    /// An edge to be read, or, of zeroes, to be written by itself.
+    fn edge(&self, slot: u8, align: u64) -> Option<Run> {
+        let edges = edges(self.from, self.to, align);
+        let tail = slot % 2 == 1;
+        let start = edges[usize::from(tail)]?;
+        let zeroes = self.kind != Some(Kind::Write);
+        let (mode, op) = match slot < SECOND {
+            true => (Mode::Scratch, Op::Read),
+            false if zeroes => (Mode::Frame, Op::Write),
+            false => return None, // a write's edges go with the rest
+        };
+        // Zeroes have nothing but their edges in the buffer, one behind the other.
+        let at = match zeroes {
+            true if tail && edges[0].is_some() => align,
+            true => 0,
+            false => start - self.start,
+        };
+        Some(Run { mode, op, start, end: start + align, at })
     }
 
     /// Whether it reads before it writes, so that nobody may write there meanwhile.
     pub(crate) fn gathers(&self) -> bool {
-        self.gather > 0
+        self.gathers
     }
 
     /// How many parts it has in all.
@@ -195,14 +189,17 @@ impl Plan {
 
     /// Whether the parts from `cursor` on must wait until all before it are done.
     pub(crate) fn must_wait(&self, cursor: Cursor) -> bool {
-        self.gather > 0 && cursor == Cursor { run: self.gather, ..Cursor::default() }
+        self.gathers && cursor == Cursor { slot: SECOND, ..Cursor::default() }
     }
 
     /// The part at `cursor`, and where the next one is.
     pub(crate) fn peek(&self, from: Cursor, layout: &Layout, settings: &Settings) -> Option<(Piece, Cursor)> {
         let mut cursor = from;
-        while cursor.run < self.len {
-            let run = &self.runs[usize::from(cursor.run)];
+        while cursor.slot < SLOTS {
+            let Some(run) = &self.run(cursor.slot, settings) else {
+                cursor.slot += 1;
+                continue;
+            };
             let found = match run.mode {
                 Mode::Frame | Mode::Scratch | Mode::Discard => {
                     Some(self.in_order(run, &mut cursor, layout, settings))
@@ -215,7 +212,9 @@ impl Plan {
                 Mode::Legs | Mode::Everywhere => cursor.done == layout.legs() as u64,
             };
             if over {
-                cursor = Cursor { run: cursor.run + 1, ..Cursor::default() };
+                let both = cursor.slot == 0 && self.run(1, settings).is_some();
+                let slot = if both || cursor.slot > 0 { cursor.slot + 1 } else { SECOND };
+                cursor = Cursor { slot, ..Cursor::default() };
             }
             if let Some(piece) = found {
                 return Some((piece, cursor));
@@ -235,7 +234,8 @@ impl Plan {
             Mode::Discard => Data::Discard,
             _ => {
                 let (head, tail) = (self.from.max(start) - start, self.to.min(start + len) - start);
-                let verify = self.verify.map(|v| v + (start + head - self.from));
+                let compares = self.kind == Some(Kind::CompareAndWrite);
+                let verify = compares.then(|| self.end - self.start + (start + head - self.from));
                 Data::Scratch(Patch { at, head, tail, verify })
             }
         };
@@ -276,7 +276,11 @@ pub(crate) fn commands(command: &Command, settings: &Settings) -> u64 {
 
 /// The share of part `index` of `parts`: all shares together are exactly `total`.
 pub(crate) fn share(total: u64, index: u32, parts: u32) -> u32 {
-    let upto = |n: u64| (u128::from(total) * u128::from(n) / u128::from(parts)) as u64;
-    let share = upto(u64::from(index) + 1) - upto(u64::from(index));
+    let (parts, index) = (u64::from(parts), u64::from(index));
+    let upto = |n: u64| match total.checked_mul(n) {
+        Some(product) => product / parts,
+        None => (u128::from(total) * u128::from(n) / u128::from(parts)) as u64,
+    };
+    let share = if parts == 1 { total } else { upto(index + 1) - upto(index) };
     u32::try_from(share).expect("the settings bound what one part counts")
 }
