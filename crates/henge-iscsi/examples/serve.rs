@@ -10,7 +10,7 @@
 // A driver has a clock and sockets; the library has none.
 #![allow(clippy::disallowed_methods)]
 
-use henge_core::{Fault, Instant, RequestId};
+use henge_core::{Duration, Fault, Instant, RequestId};
 use henge_iscsi::chap::{Access, Secret};
 use henge_iscsi::scsi::{Action, Disk, Extent, Outcome, Reservations};
 use henge_iscsi::{Limits, Segment, Session, Step, Targets, Want};
@@ -142,7 +142,8 @@ impl Peer {
                 Ok(0) => return self.end(targets),
                 Ok(n) => match want {
                     Want::Payload(p) => {
-                        self.session.delivered(&self.buffers[&p.task][p.offset..p.offset + n]);
+                        let bytes = &self.buffers[&p.task][p.offset..p.offset + n];
+                        self.session.delivered(targets, bytes, now);
                     }
                     _ => self.staging.extend_from_slice(&chunk[..n]),
                 },
@@ -165,7 +166,7 @@ impl Peer {
                     let n = self.staging.len().min(p.len);
                     let buffer = self.buffers.entry(p.task).or_insert_with(|| vec![0; p.buffer]);
                     buffer[p.offset..p.offset + n].copy_from_slice(&self.staging[..n]);
-                    self.session.delivered(&self.staging[..n]);
+                    self.session.delivered(targets, &self.staging[..n], now);
                     n
                 }
                 Want::Payload(_) => 0,
@@ -289,6 +290,7 @@ fn main() {
     targets.add_unit(target, 0, options.disk, Reservations::default());
     let started = std::time::Instant::now();
     let mut peers: Vec<Peer> = Vec::new();
+    let mut rest = Instant::ZERO;
     loop {
         let mut fds: Vec<PollFd<'_>> =
             options.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)).collect();
@@ -315,11 +317,13 @@ fn main() {
                 });
             }
         }
-        while let Some((target, number, action)) = targets.background() {
+        while now >= rest
+            && let Some((target, number, action)) = targets.background()
+        {
             let answer = memory.run(&action, &mut []);
             targets.background_done(target, number, &answer.outcome());
             if options.slow {
-                break;
+                rest = now + Duration::from_millis(50);
             }
         }
         for peer in &mut peers {

@@ -4,7 +4,7 @@
 //!   loop {
 //!     match session.want() {
 //!       Header            read some bytes; n = session.receive(targets, bytes, now); keep what is after n
-//!       Payload(p)        read p.len bytes to p.offset of the buffer of p.task; session.delivered(those bytes)
+//!       Payload(p)        read p.len bytes to p.offset of the buffer of p.task; session.delivered(targets, those bytes, now)
 //!       Later | Nothing   do not read: send first | close
 //!     }
 //!     while let Some(step) = session.step()   Execute, Cancel, Release

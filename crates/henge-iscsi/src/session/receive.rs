@@ -57,8 +57,8 @@ impl Incoming {
 }
 
 impl Session {
-    /// Takes as many of the bytes as make sense, and says how many. The rest are to be given again, with more
-    /// after them, and in front of `HEADER_MAX` bytes there is always something to take.
+    /// Takes as many of the bytes as make sense, one PDU at most, and says how many. The rest are to be given
+    /// again, with more after them when none were taken; of `HEADER_MAX` bytes some always are.
     pub fn receive(&mut self, targets: &mut Targets, input: &[u8], now: Instant) -> usize {
         let mut taken = 0;
         loop {
@@ -73,14 +73,15 @@ impl Session {
             };
             taken += step;
             let pending = matches!(self.want(), Want::Payload(_));
-            if step == 0 || pending {
+            // One PDU at a time: what it leads to is done before the next is looked at, however the stream is cut.
+            if step == 0 || pending || self.incoming.is_none() {
                 return taken;
             }
         }
     }
 
     /// The driver has put these bytes where [`Want::Payload`] said.
-    pub fn delivered(&mut self, bytes: &[u8]) {
+    pub fn delivered(&mut self, targets: &mut Targets, bytes: &[u8], now: Instant) {
         let digest = self.agreed.data_digest;
         let Some(incoming) = &mut self.incoming else { return };
         if digest {
@@ -95,6 +96,17 @@ impl Session {
         };
         assert!(bytes.len() <= *open, "no more payload than was asked for");
         *open -= bytes.len();
+        self.dispatch_if_whole(targets, now);
+    }
+
+    /// After the last byte of data: when nothing follows it, the PDU is complete.
+    fn dispatch_if_whole(&mut self, targets: &mut Targets, now: Instant) {
+        let digest = matches!(self.stage, Stage::Full) && self.agreed.data_digest;
+        let Some(incoming) = &self.incoming else { return };
+        let left = incoming.left + incoming.surplus;
+        if left == 0 && !digest && padding(incoming.header.data_len()) == 0 {
+            self.dispatch(targets, now);
+        }
     }
 
     fn receive_header(&mut self, targets: &mut Targets, input: &[u8], now: Instant) -> usize {
@@ -161,12 +173,9 @@ impl Session {
             } else {
                 incoming.surplus -= bytes.len();
             }
-            let done = incoming.left + incoming.surplus == 0;
-            let no_tail = !digest && padding(incoming.header.data_len()) == 0;
-            if done && no_tail {
-                self.dispatch(targets, now);
-            }
-            return bytes.len();
+            let taken = bytes.len();
+            self.dispatch_if_whole(targets, now);
+            return taken;
         }
         let pad = padding(incoming.header.data_len());
         let end = pad + if digest { 4 } else { 0 };
