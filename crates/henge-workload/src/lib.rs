@@ -11,6 +11,8 @@
 
 mod arrivals;
 mod bins;
+mod dedup;
+pub mod diff;
 mod level;
 mod pattern;
 pub mod preset;
@@ -24,6 +26,7 @@ mod workload;
 
 pub use arrivals::{Arrivals, Burst, Gaps, Period, Process};
 pub use bins::Timeline;
+pub use dedup::Dedup;
 pub use level::Level;
 pub use pattern::{Jump, Mix, Pattern, RECENT, Sizes};
 pub use ranks::{Btio, Ior, Program, Ranks};
@@ -31,5 +34,7 @@ pub use record::Record;
 pub use replay::{Place, Records, Replay, ReplayOptions};
 pub use spec::{Spec, TraceSpec};
 pub use stats::{Amount, Stats};
-pub use trace::{Damage, Format, OwnWriter, Packing, Trace, TraceError, TraceOptions, Units};
+pub use trace::{
+    Damage, Format, OwnWriter, Packing, Trace, TraceError, TraceOptions, TraceWriter, Units, WRITABLE,
+};
 pub use workload::{Next, Think, Workload};

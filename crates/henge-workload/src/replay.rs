@@ -12,7 +12,7 @@
 //!
 //! Example: speed 1.25, a record 10 s after the first is sent at 8 s.
 
-use crate::{Record, TraceError};
+use crate::{Dedup, Record, TraceError};
 use henge_core::{Duration, Instant};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -84,8 +84,7 @@ pub struct Replay {
     taken: u64,
     last: Instant,
     slices: BTreeMap<u32, u32>,
-    /// The last record of each device, for `dedup`.
-    previous: BTreeMap<u32, Record>,
+    dedup: Option<Dedup>,
     error: Option<TraceError>,
     ended: bool,
 }
@@ -124,6 +123,7 @@ impl Replay {
     pub fn new(records: Records, options: ReplayOptions, base: u64, span: u64, start: Instant) -> Self {
         let slice = span / u64::from(options.devices.max(1)) / 4096 * 4096;
         let slice = if options.devices > 1 { slice } else { span };
+        let dedup = options.dedup.map(Dedup::new);
         Replay {
             records,
             options,
@@ -135,7 +135,7 @@ impl Replay {
             taken: 0,
             last: Instant::ZERO,
             slices: BTreeMap::new(),
-            previous: BTreeMap::new(),
+            dedup,
             error: None,
             ended: false,
         }
@@ -164,15 +164,8 @@ impl Replay {
         if self.options.only.is_some_and(|only| only != record.device) {
             return;
         }
-        if let Some(span) = self.options.dedup {
-            let before = self.previous.insert(record.device, record);
-            let same = before.is_some_and(|b| {
-                (b.op, b.offset, b.len) == (record.op, record.offset, record.len)
-                    && record.at.since(b.at) <= span
-            });
-            if same {
-                return;
-            }
+        if self.dedup.as_mut().is_some_and(|dedup| dedup.repeats(&record)) {
+            return;
         }
         self.sorter.push(Reverse((record.at, self.taken, Sortable(record))));
     }

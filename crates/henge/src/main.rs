@@ -2,6 +2,7 @@
 
 mod cmd;
 mod data;
+mod nbd;
 mod report;
 mod scenarios;
 mod study;
@@ -26,6 +27,8 @@ enum Command {
     Disk(cmd::disk::Args),
     /// Repeat the papers' experiments and compare
     Reproduce(cmd::reproduce::Args),
+    /// Look at traces of requests, change them, replay them, compare runs
+    Trace(Box<cmd::trace::Args>),
 }
 
 fn main() -> std::process::ExitCode {
@@ -34,6 +37,7 @@ fn main() -> std::process::ExitCode {
         Command::Sim(args) => cmd::sim::run(args),
         Command::Disk(args) => cmd::disk::run(args),
         Command::Reproduce(args) => cmd::reproduce::run(args),
+        Command::Trace(args) => cmd::trace::run(*args),
     };
     match result {
         Ok(code) => code,

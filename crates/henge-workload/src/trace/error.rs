@@ -22,12 +22,12 @@ pub struct Damage {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The input could not be read.
-    #[error("{file}: {source}")]
+    #[error("{file}: {why}")]
     Io {
         /// Which trace.
         file: String,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// A line, or a binary record, that cannot be understood.
     #[error("{0}")]
@@ -83,7 +83,7 @@ pub enum TraceError {
     /// A request that does not lie on the disk.
     #[error(
         "request {record} ends at byte {end}, beyond the disk of {capacity} bytes; enlarge the disk, or set \
-         place = \"wrap\" or \"scale\""
+         place = \"wrap\" or \"scale\" (--place wrap)"
     )]
     Beyond {
         /// Which record.

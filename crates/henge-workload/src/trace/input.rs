@@ -30,11 +30,17 @@ pub(crate) struct Input {
     eof: bool,
 }
 
-/// Packings that are recognized only to say so.
+const DARSHAN: &str = "a Darshan log; print its trace with darshan-dxt-parser, whose text is read here";
+/// What is recognized only to say so.
 const UNREADABLE: &[(&[u8], &str)] = &[
     (b"BZh", "packed with bzip2; unpack it first (bunzip2)"),
     (b"\xfd7zXZ\0", "packed with xz; unpack it first (unxz)"),
     (b"PK\x03\x04", "a ZIP archive; unpack it first (unzip)"),
+    (b"3.00\0\0", DARSHAN),
+    (b"3.10\0\0", DARSHAN),
+    (b"3.20\0\0", DARSHAN),
+    (b"3.21\0\0", DARSHAN),
+    (b"3.41\0\0", DARSHAN),
     (b"7z\xbc\xaf", "a 7z archive; unpack it first (7z x)"),
 ];
 

@@ -20,12 +20,14 @@ mod field;
 mod format;
 mod input;
 mod state;
+mod write;
 
 pub use binary::OwnWriter;
 pub use error::{Damage, TraceError};
 pub use format::Format;
 pub use input::Packing;
 pub use state::Units;
+pub use write::{TraceWriter, WRITABLE};
 
 use crate::Record;
 use error::{Bad, excerpt};
@@ -300,13 +302,13 @@ impl Iterator for Trace {
     }
 }
 
-fn io_error(file: &str, records: u64, source: std::io::Error) -> TraceError {
-    let cut = source.kind() == ErrorKind::UnexpectedEof || source.to_string().contains("incomplete frame");
+fn io_error(file: &str, records: u64, why: std::io::Error) -> TraceError {
+    let cut = why.kind() == ErrorKind::UnexpectedEof || why.to_string().contains("incomplete frame");
     let file = file.to_owned();
     if cut {
-        return TraceError::Truncated { file, records, what: source.to_string() };
+        return TraceError::Truncated { file, records, what: why.to_string() };
     }
-    TraceError::Io { file, source }
+    TraceError::Io { file, why }
 }
 
 /// The bytes of a record, for messages.

@@ -5,3 +5,4 @@ pub mod proxy;
 pub mod reproduce;
 pub mod sim;
 pub mod sim_disk;
+pub mod trace;
