@@ -32,5 +32,9 @@ fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME se
 bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a peer, see benches/README.md)
 	$(CARGO) bench -p henge-sched --bench sched -- $(ARGS)
 
+.PHONY: mutants
+mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
+	@./tools/mutants
+
 clean: ## Forget what was built
 	$(CARGO) clean
