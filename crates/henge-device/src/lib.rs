@@ -30,10 +30,16 @@
 //! |---|---|
 //! | `"dtla-307075"`, `"my-drive.json"` | a built-in model, or a file that the owner's [`Files`] finds |
 //! | `{ disk = "st34501n", segments = 8, cache = true }` | the same, some of it changed |
+//! | `{ disk = "nvme-dc", capacity = "8GB", spare = "15%" }` | a flash drive, some of it changed |
 //! | `{ raid0 = 4, stripe = "64KiB", disk = "…" }` | four of them, striped |
+//! | `{ raid1 = 2, disk = "…" }` | mirrors |
+//! | `{ raid5 = 5, stripe = "64KiB", disk = "…" }` | rotating parity |
 //! | `{ constant = { rate = "50MB/s", time = "1ms", slots = 8, capacity = "100GB" } }` | constant rate |
 //!
-//! In an array, `disk = …` may be any of these except an array, and keys beside it (`segments`) go to the disk.
+//! In an array, `disk = …` may be any of these except an array, and keys beside it go to the disk: for a hard disk
+//! `segments`, `cache`, `write_back` (true or false), `queue` and `order = "fifo" | "nearest" | "ascending"` (what
+//! it orders by itself), `drained = true` (answers only when it has nothing left to do, so that its time includes
+//! what a command causes later); for a flash drive `capacity` and `spare` (over-provisioning: spare / exported).
 //! `constant` serves one request after another; `slots = n` makes n independent servers of a n-th of the rate
 //! each; `even = true` serves all at once in equal shares; `growth = { a = 1.15, b = 2.0 }` is a speed of
 //! min(1, a*n/(n+b)) with n in flight.
@@ -47,12 +53,14 @@ mod hdd;
 mod models;
 mod registry;
 pub mod replay;
+mod ssd;
 
-pub use array::{Piece, Raid0, Stripes};
+pub use array::{Piece, Raid0, Raid1, Raid5, Stripes};
 pub use constant::{Constant, ConstantConfig, Growth, Sharing};
 pub use hdd::*;
-pub use models::{built_in, names as model_names};
+pub use models::{built_in, description as model_description, names as model_names};
 pub use registry::{Array, Built, DeviceSpec, Files, no_files};
+pub use ssd::*;
 
 use henge_core::Op;
 

@@ -1,8 +1,8 @@
 //! Devices by configuration; the crate's first page lists what can be written.
 
 use crate::{
-    Constant, ConstantConfig, DiskFacts, DriveOrder, Growth, Hdd, HddOptions, Raid0, Sharing, Stripes,
-    built_in,
+    Constant, ConstantConfig, DiskFacts, DriveOrder, Growth, Hdd, HddOptions, Raid0, Raid1, Raid5,
+    SSD_SCHEMA, Sharing, Ssd, SsdFacts, Stripes, built_in,
 };
 use henge_core::{Backend, CostUnit, Duration, Model, ParamError, Params, Value};
 
@@ -22,7 +22,21 @@ pub struct DeviceSpec(Kind);
 enum Kind {
     Constant(ConstantConfig),
     Hdd(Box<DiskFacts>, HddOptions),
-    Raid0 { members: u32, unit: u64, member: Box<Kind> },
+    Ssd(Box<SsdFacts>),
+    Array { level: Level, members: u32, unit: u64, member: Box<Kind> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Level {
+    Raid0,
+    Raid1,
+    Raid5,
+}
+
+impl Level {
+    /// Each with its key and its least number of members.
+    const ALL: [(Level, &'static str, u64); 3] =
+        [(Level::Raid0, "raid0", 1), (Level::Raid1, "raid1", 2), (Level::Raid5, "raid5", 3)];
 }
 
 /// A device, ready to use.
@@ -81,19 +95,21 @@ impl DeviceSpec {
 
     /// Reads a table that describes a device, and nothing else.
     pub fn from_table(mut p: Params, files: Files<'_>) -> Result<Self, ParamError> {
-        let members = p.integer("raid0", 1, 1024)?;
-        let kind = match members {
-            None => single(&mut p, files)?,
-            Some(members) => {
-                let unit = p.size("stripe")?;
-                let unit = p.required("stripe", unit)?;
-                if unit == 0 || !unit.is_multiple_of(512) {
-                    return Err(
-                        p.error("stripe", format!("a stripe unit is a multiple of 512B, not {unit}B"))
-                    );
-                }
+        let mut levels = Vec::new();
+        for (level, key, least) in Level::ALL {
+            if let Some(members) = p.integer(key, least, 1024)? {
+                levels.push((level, key, members as u32));
+            }
+        }
+        let kind = match levels[..] {
+            [] => single(&mut p, files)?,
+            [(level, _, members)] => {
+                let unit = if level == Level::Raid1 { 0 } else { stripe(&mut p)? };
                 let member = Box::new(single(&mut p, files)?);
-                Kind::Raid0 { members: members as u32, unit, member }
+                Kind::Array { level, members, unit, member }
+            }
+            [_, (_, key, _), ..] => {
+                return Err(p.error(key, "an array has one level; leave the other out".to_owned()));
             }
         };
         p.finish()?;
@@ -103,12 +119,9 @@ impl DeviceSpec {
     /// Makes the device, new and idle.
     pub fn build(&self) -> Built {
         match &self.0 {
-            Kind::Raid0 { members, unit, member } => {
-                let spindles = (0..*members).map(|_| member.model()).collect();
-                Built::Array(Array {
-                    spindles,
-                    stripes: Stripes { unit: *unit, spindles: *members as usize },
-                })
+            Kind::Array { level: Level::Raid0, members, unit, member } => {
+                let stripes = Stripes { unit: *unit, spindles: *members as usize };
+                Built::Array(Array { spindles: member.many(*members), stripes })
             }
             kind => Built::One(kind.model()),
         }
@@ -120,9 +133,29 @@ impl Kind {
         match self {
             Kind::Constant(config) => Box::new(Constant::new(*config)),
             Kind::Hdd(facts, options) => Box::new(Hdd::new((**facts).clone(), *options)),
-            Kind::Raid0 { .. } => DeviceSpec(self.clone()).build().into_model(),
+            Kind::Ssd(facts) => Box::new(Ssd::new((**facts).clone())),
+            Kind::Array { level, members, unit, member } => {
+                let members = member.many(*members);
+                match level {
+                    Level::Raid0 => Box::new(Raid0::new(members, *unit)),
+                    Level::Raid1 => Box::new(Raid1::new(members)),
+                    Level::Raid5 => Box::new(Raid5::new(members, *unit)),
+                }
+            }
         }
     }
+    fn many(&self, count: u32) -> Vec<Model> {
+        (0..count).map(|_| self.model()).collect()
+    }
+}
+
+fn stripe(p: &mut Params) -> Result<u64, ParamError> {
+    let unit = p.size("stripe")?;
+    let unit = p.required("stripe", unit)?;
+    if unit == 0 || !unit.is_multiple_of(512) {
+        return Err(p.error("stripe", format!("a stripe unit is a multiple of 512B, not {unit}B")));
+    }
+    Ok(unit)
 }
 
 fn single(p: &mut Params, files: Files<'_>) -> Result<Kind, ParamError> {
@@ -151,6 +184,9 @@ fn disk(p: &mut Params, name: &str, files: Files<'_>) -> Result<Kind, ParamError
             e
         })?,
     };
+    if text.contains(SSD_SCHEMA) {
+        return flash(p, name, &text);
+    }
     let facts = DiskFacts::parse(&text).map_err(|e| p.error("disk", format!("{name}: {e}")))?;
     let segments = p.integer("segments", 1, 1 << 16)?.map(|n| n as u32);
     let order = match p.text("order")?.as_deref() {
@@ -173,6 +209,17 @@ fn disk(p: &mut Params, name: &str, files: Files<'_>) -> Result<Kind, ParamError
         drained: p.bool("drained")?.unwrap_or(false),
     };
     Ok(Kind::Hdd(Box::new(facts), options))
+}
+
+/// A flash drive; `capacity` and `spare` instead of the file's, so that a small one can be worn in quickly.
+fn flash(p: &mut Params, name: &str, text: &str) -> Result<Kind, ParamError> {
+    let mut facts = SsdFacts::parse(text).map_err(|e| p.error("disk", format!("{name}: {e}")))?;
+    let capacity = p.size("capacity")?;
+    facts.capacity = capacity.unwrap_or(facts.capacity);
+    facts.spare = p.share("spare")?.unwrap_or(facts.spare);
+    let key = if capacity.is_some() { "capacity" } else { "spare" };
+    facts.check().map_err(|(what, why)| p.error(key, format!("{name}: {what} {why}")))?;
+    Ok(Kind::Ssd(Box::new(facts)))
 }
 
 fn constant_from(mut p: Params) -> Result<ConstantConfig, ParamError> {

@@ -74,7 +74,12 @@ fn a_revolution_must_fit_the_speed() {
 #[test]
 fn built_in_models_are_sound_and_name_their_source() {
     for name in henge_device::model_names() {
-        let facts = DiskFacts::parse(built_in(name).unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(!facts.source.is_empty() && !facts.description.is_empty(), "{name}");
+        let text = built_in(name).unwrap();
+        let source = if text.contains(henge_device::SSD_SCHEMA) {
+            henge_device::SsdFacts::parse(text).unwrap_or_else(|e| panic!("{name}: {e}")).source
+        } else {
+            DiskFacts::parse(text).unwrap_or_else(|e| panic!("{name}: {e}")).source
+        };
+        assert!(!source.is_empty() && !henge_device::model_description(name).unwrap().is_empty(), "{name}");
     }
 }

@@ -41,7 +41,7 @@ fn errors_say_what_would_do() {
         assert!(message.contains(part), "\"{message}\" lacks \"{part}\"");
     };
     wrong(Params::new("device"), "needs disk");
-    wrong(Params::new("device").with("disk", text("dtla")), "dtla-307075, st32171w");
+    wrong(Params::new("device").with("disk", text("dtla")), "dtla-307075, nvme-dc");
     wrong(
         Params::new("device").with("raid0", Value::Integer(4)).with("disk", text("dtla-307075")),
         "needs stripe",
@@ -63,4 +63,22 @@ fn errors_say_what_would_do() {
     let bad = Params::new("device").with("disk", text("mine.json"));
     let error = DeviceSpec::from_table(bad, &files).unwrap_err();
     assert!(error.message.contains("mine.json: geometry: is missing"), "{error}");
+}
+
+#[test]
+fn arrays_of_flash_and_mirrors() {
+    let disk = || Params::new("device").with("disk", text("nvme-dc")).with("capacity", text("64GiB"));
+    let mirror = read(disk().with("raid1", Value::Integer(2))).unwrap().build();
+    assert!(matches!(mirror, Built::One(_)));
+    assert_eq!(mirror.capacity(), 64 << 30);
+    let parity = read(disk().with("raid5", Value::Integer(5)).with("stripe", text("64KiB"))).unwrap().build();
+    assert_eq!(parity.capacity(), 4 * (64 << 30));
+    assert!(
+        read(disk().with("raid5", Value::Integer(2)).with("stripe", text("64KiB")))
+            .unwrap_err()
+            .contains("3")
+    );
+    let both = disk().with("raid0", Value::Integer(2)).with("raid1", Value::Integer(2));
+    assert!(read(both).unwrap_err().contains("one level"));
+    assert!(read(disk().with("spare", text("0%"))).unwrap_err().contains("spare_percent"));
 }

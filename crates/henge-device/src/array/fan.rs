@@ -30,17 +30,25 @@ struct Job {
 pub(crate) struct Fan {
     members: Vec<Model>,
     jobs: Pending<Job>,
-    parts: Pending<RequestId>,
+    /// The part's job and member.
+    parts: Pending<(RequestId, usize)>,
+    /// Parts under way on each member.
+    load: Vec<u32>,
     done: Completions,
 }
 
 impl Fan {
     pub fn new(members: Vec<Model>) -> Self {
         assert!(!members.is_empty(), "an array has members");
-        Fan { members, jobs: Pending::new(), parts: Pending::new(), done: Completions::default() }
+        let load = vec![0; members.len()];
+        Fan { members, jobs: Pending::new(), parts: Pending::new(), load, done: Completions::default() }
     }
     pub fn len(&self) -> usize {
         self.members.len()
+    }
+    /// Parts under way on a member.
+    pub fn load(&self, member: usize) -> u32 {
+        self.load[member]
     }
     pub fn smallest(&self) -> u64 {
         self.members.iter().map(|m| m.capacity()).min().unwrap_or(0)
@@ -77,8 +85,9 @@ impl Fan {
     }
 
     fn submit(&mut self, job: RequestId, request: &Request, part: Part, now: Instant) {
-        let id = self.parts.insert(job);
         let Part { member, op, offset, len } = part;
+        let id = self.parts.insert((job, member));
+        self.load[member] += 1;
         let request = Request { id, op, offset, len, ..*request };
         self.members[member].submit(&request, (), now);
     }
@@ -106,7 +115,8 @@ impl Fan {
             let mut any = false;
             while let Some(done) = self.members[member].reap(at) {
                 any = true;
-                let job_id = self.parts.remove(done.id).expect("a member finishes each part once");
+                let (job_id, member) = self.parts.remove(done.id).expect("a member finishes each part once");
+                self.load[member] -= 1;
                 let job = self.jobs.get_mut(job_id).expect("a job lives until its last part is done");
                 job.longest = job.longest.max(done.busy.unwrap_or(Duration::ZERO));
                 job.outcome = job.outcome.and(done.outcome);

@@ -6,7 +6,11 @@
 
 pub(crate) mod fan;
 mod raid0;
+mod raid1;
+mod raid5;
 mod stripes;
 
 pub use raid0::Raid0;
+pub use raid1::Raid1;
+pub use raid5::Raid5;
 pub use stripes::{Piece, Stripes};

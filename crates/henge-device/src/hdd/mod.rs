@@ -7,7 +7,7 @@ mod controller;
 mod drive;
 mod facts;
 mod pass;
-mod reader;
+pub(crate) mod reader;
 mod seek;
 mod stream;
 mod write;

@@ -21,15 +21,15 @@ impl fmt::Display for FactsError {
 impl std::error::Error for FactsError {}
 
 impl FactsError {
-    pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(crate) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
         FactsError { key: key.into(), what: what.into() }
     }
 }
 
-pub(super) type Read<T> = Result<T, FactsError>;
+pub(crate) type Read<T> = Result<T, FactsError>;
 
 /// One object of the file, and where it is.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     value: &'a Value,
     path: String,
 }
@@ -125,6 +125,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn from_ms(ms: f64) -> Duration {
+pub(crate) fn from_ms(ms: f64) -> Duration {
     Duration::from_secs_f64(ms / 1e3)
 }

@@ -39,7 +39,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     match args.what {
         What::List => {
             for name in henge_device::model_names() {
-                println!("{name:14} {}", model(name)?.description);
+                println!("{name:14} {}", henge_device::model_description(name).unwrap_or_default());
             }
         }
         What::Info { model: name, output, json } => {

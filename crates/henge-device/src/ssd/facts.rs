@@ -1,0 +1,152 @@
+//! What is known of one flash drive: a `henge-ssd/1` file.
+//!
+//! Over-provisioning is spare / exported capacity: 7 % of 100 GB are 7 GB more than the host sees.
+
+use crate::hdd::FactsError;
+use crate::hdd::reader::{Read, Reader};
+use henge_core::Duration;
+use serde_json::Value;
+
+/// The schema that files name.
+pub const SSD_SCHEMA: &str = "henge-ssd/1";
+
+/// Everything the model needs to know.
+#[derive(Clone, Debug)]
+pub struct SsdFacts {
+    /// Name of the model.
+    pub model: String,
+    /// What it is.
+    pub description: String,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Bytes that the host sees.
+    pub capacity: u64,
+    /// Spare capacity, in millionths of the exported one.
+    pub spare: u32,
+    /// Bytes that are mapped together.
+    pub unit: u32,
+    /// Bytes that a die programs at once.
+    pub page: u32,
+    /// Pages that a die erases at once.
+    pub pages_per_block: u32,
+    /// Channels, and dies on each.
+    pub channels: u32,
+    /// Dies on each channel.
+    pub dies_per_channel: u32,
+    /// Reading a page on the die.
+    pub read: Duration,
+    /// Programming a page on the die.
+    pub program: Duration,
+    /// Erasing a block on the die.
+    pub erase: Duration,
+    /// Bytes a second of a channel.
+    pub channel_rate: u64,
+    /// Bytes a second from the drive to the host.
+    pub host_read_rate: u64,
+    /// Bytes a second from the host to the drive.
+    pub host_write_rate: u64,
+    /// Controller time of a read.
+    pub read_overhead: Duration,
+    /// Controller time of a write.
+    pub write_overhead: Duration,
+    /// The controller takes up one command in so much time.
+    pub command_interval: Duration,
+    /// Bytes of the write buffer.
+    pub buffer: u64,
+    /// The buffer survives a loss of power, so a flush has nothing to do.
+    pub power_protected: bool,
+}
+
+impl SsdFacts {
+    /// Reads and checks the text of a file.
+    pub fn parse(text: &str) -> Result<SsdFacts, FactsError> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| FactsError::new("", format!("not JSON: {e}")))?;
+        let root = Reader::root(&value);
+        let schema = root.text("schema")?;
+        if schema != SSD_SCHEMA {
+            return root.wrong("schema", format!("is \"{schema}\"; this reads \"{SSD_SCHEMA}\""));
+        }
+        let (layout, times) = (root.object("layout")?, root.object("times_us")?);
+        let (rates, buffer) = (root.object("rates_mb_per_s")?, root.object("buffer")?);
+        let us = |key: &str| -> Read<Duration> { Ok(Duration::from_secs_f64(times.number(key)? / 1e6)) };
+        let rate = |key: &str| -> Read<u64> { Ok(rates.integer(key, 1, 1 << 20)? * 1_000_000) };
+        let facts = SsdFacts {
+            model: root.text("model")?,
+            description: root.text_or("description", ""),
+            source: root.text_or("source", ""),
+            capacity: layout.integer("exported_bytes", 1 << 20, 1 << 50)?,
+            spare: (layout.number("spare_percent")? * 1e4).round() as u32,
+            unit: layout.integer("unit_bytes", 512, 1 << 20)? as u32,
+            page: layout.integer("page_bytes", 512, 1 << 24)? as u32,
+            pages_per_block: layout.integer("pages_per_block", 1, 1 << 20)? as u32,
+            channels: layout.integer("channels", 1, 1024)? as u32,
+            dies_per_channel: layout.integer("dies_per_channel", 1, 1024)? as u32,
+            read: us("read_page")?,
+            program: us("program_page")?,
+            erase: us("erase_block")?,
+            read_overhead: us("read_command")?,
+            write_overhead: us("write_command")?,
+            command_interval: us("command_interval")?,
+            channel_rate: rate("channel")?,
+            host_read_rate: rate("host_read")?,
+            host_write_rate: rate("host_write")?,
+            buffer: buffer.integer("bytes", 1, 1 << 40)?,
+            power_protected: buffer.flag("power_protected")?,
+        };
+        facts.check().map_err(|(key, what)| FactsError::new(key, what))?;
+        Ok(facts)
+    }
+
+    /// Whether the parts fit each other; else the key and what is wrong.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if !self.page.is_multiple_of(self.unit) {
+            return Err((
+                "layout.page_bytes",
+                format!("is {}, no multiple of unit_bytes {}", self.page, self.unit),
+            ));
+        }
+        if self.buffer < 2 * u64::from(self.page) {
+            return Err((
+                "buffer.bytes",
+                format!("is {}, less than two pages of {}", self.buffer, self.page),
+            ));
+        }
+        let blocks = self.blocks_per_die();
+        let room = u64::from(blocks) * u64::from(self.dies()) * u64::from(self.units_per_block());
+        let reserve = u64::from(self.dies())
+            * u64::from(self.units_per_block())
+            * u64::from(super::blocks::RESERVE + 2);
+        if room < self.units() + reserve {
+            let least = reserve as f64 / self.units() as f64 * 100.0;
+            let what = format!("leaves no blocks to collect into; with this layout it is above {least:.1}");
+            return Err(("layout.spare_percent", what));
+        }
+        if room >= u64::from(u32::MAX) {
+            return Err(("layout.exported_bytes", format!("makes {room} units, more than the map can name")));
+        }
+        Ok(())
+    }
+
+    /// All dies.
+    pub fn dies(&self) -> u32 {
+        self.channels * self.dies_per_channel
+    }
+    /// Units that the host sees.
+    pub fn units(&self) -> u64 {
+        self.capacity / u64::from(self.unit)
+    }
+    /// Units of a page.
+    pub fn units_per_page(&self) -> u32 {
+        self.page / self.unit
+    }
+    /// Units of a block.
+    pub fn units_per_block(&self) -> u32 {
+        self.units_per_page() * self.pages_per_block
+    }
+    /// Blocks of a die, exported and spare capacity together.
+    pub fn blocks_per_die(&self) -> u32 {
+        let all = u128::from(self.units()) * (1_000_000 + u128::from(self.spare)) / 1_000_000;
+        (all / u128::from(self.dies()) / u128::from(self.units_per_block())) as u32
+    }
+}

@@ -1,0 +1,10 @@
+//! Flash.
+
+mod blocks;
+mod die;
+mod drive;
+mod facts;
+mod map;
+
+pub use drive::{FlashCounts, Ssd};
+pub use facts::{SSD_SCHEMA, SsdFacts};
