@@ -324,7 +324,7 @@ impl Scheduler for Cvc {
     fn dispatch(&mut self, now: Instant, slots: Slots) -> Dispatch {
         let Some((slot, in_sweep)) = self.choose(now) else { return Dispatch::Idle };
         let queued = self.backlog.take(slot);
-        self.times.dispatched(slot, self.sweep.head(), queued.extra.address, in_sweep);
+        self.times.dispatched(slot, self.sweep.head(), queued.extra.address, !in_sweep);
         self.sweep.remove(queued.extra.address, queued.sequence);
         self.sweep.passed(queued.extra.address, queued.sequence);
         self.untag(queued.extra, queued.sequence);
@@ -341,8 +341,7 @@ impl Scheduler for Cvc {
             // A new δ means looking at all that wait: at most once in as many completions.
             self.delta_due = self.delta_due.saturating_sub(1);
             if self.delta_due == 0
-                && let (Some(mean), Some(apart)) =
-                    (self.times.mean_slot(), self.times.mean_slot_out_of_sweep())
+                && let (Some(mean), Some(apart)) = (self.times.mean_slot(), self.times.mean_slot_apart())
             {
                 self.set_delta(mean, apart);
                 self.delta_due = DELTA_EVERY.max(self.backlog.queued());

@@ -34,6 +34,7 @@ mod flows;
 pub mod foreign;
 mod heap;
 mod line;
+mod locality;
 mod mclock;
 mod pclock;
 mod rank_tree;

@@ -19,6 +19,7 @@ pub const SCHEDULERS: &[Entry] = &[
     crate::cvc::ENTRY,
     crate::edf::ENTRY,
     crate::two_level::ENTRY,
+    crate::locality::ENTRY,
 ];
 
 /// In which order a scheduler takes the requests of one flow.

@@ -26,10 +26,10 @@ pub(crate) struct ServiceTimes {
     slots: u64,
     last_completion: Instant,
     classes: [Class; CLASSES],
-    /// Distance class of each request in flight, and whether it was taken out of the sweep, by its slot.
+    /// Distance class of each request in flight, and whether it stands apart, by its slot.
     flying: Vec<(u8, bool)>,
-    /// Time per slot of those taken out of the sweep.
-    out_of_sweep: Class,
+    /// Time per slot of those apart.
+    apart: Class,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -49,7 +49,7 @@ impl Default for ServiceTimes {
             last_completion: Instant::ZERO,
             classes: [Class::default(); CLASSES],
             flying: Vec::new(),
-            out_of_sweep: Class::default(),
+            apart: Class::default(),
         }
     }
 }
@@ -59,12 +59,13 @@ fn class(from: u64, to: u64) -> u8 {
 }
 
 impl ServiceTimes {
-    /// A request at `offset` was dispatched when the arm stood at `head`; it was next in the sweep or not.
-    pub fn dispatched(&mut self, slot: u32, head: u64, offset: u64, in_sweep: bool) {
+    /// A request at `offset` was dispatched when the arm stood at `head`. Some stand apart, since the arm comes from
+    /// elsewhere: those taken out of a sweep, or the first of a turn.
+    pub fn dispatched(&mut self, slot: u32, head: u64, offset: u64, apart: bool) {
         if self.flying.len() <= slot as usize {
-            self.flying.resize(slot as usize + 1, (0, true));
+            self.flying.resize(slot as usize + 1, (0, false));
         }
-        self.flying[slot as usize] = (class(head, offset), in_sweep);
+        self.flying[slot as usize] = (class(head, offset), apart);
     }
 
     /// A request is over.
@@ -84,10 +85,10 @@ impl ServiceTimes {
         self.slots += slot;
         let at = self.sorted.partition_point(|&t| t < service);
         self.sorted.insert(at, service);
-        if let Some(&(class, in_sweep)) = self.flying.get(completion.request.id.index()) {
+        if let Some(&(class, apart)) = self.flying.get(completion.request.id.index()) {
             self.classes[class as usize].learn(service);
-            if !in_sweep {
-                self.out_of_sweep.learn(slot);
+            if apart {
+                self.apart.learn(slot);
             }
         }
     }
@@ -107,24 +108,33 @@ impl ServiceTimes {
         self.known().then(|| Duration::from_nanos(self.slots / self.recent.len() as u64))
     }
 
-    /// The same for requests that are served out of the sweep's order, as far as there were any.
-    pub fn mean_slot_out_of_sweep(&self) -> Option<Duration> {
-        let mean = self.mean_slot()?.as_nanos();
-        let enough = self.out_of_sweep.samples >= CLASS_SAMPLES_LEAST;
-        Some(Duration::from_nanos(if enough { mean.max(self.out_of_sweep.mean) } else { mean }))
+    /// The same for requests that stand apart, as far as there were any.
+    pub fn mean_slot_apart(&self) -> Option<Duration> {
+        let mean = self.mean_slot()?;
+        Some(if self.apart.enough() { mean.max(Duration::from_nanos(self.apart.mean)) } else { mean })
+    }
+
+    /// What a request that stands apart takes, nine times out of ten; no less than others.
+    pub fn apart(&self) -> Option<Duration> {
+        let others = self.percentile(900_000)?;
+        Some(if self.apart.enough() { others.max(self.apart.most()) } else { others })
     }
 
     /// What a request at `offset` will take with the arm at `head`, nine times out of ten.
     pub fn predicted(&self, head: u64, offset: u64) -> Option<Duration> {
         let class = &self.classes[class(head, offset) as usize];
-        match class.samples >= CLASS_SAMPLES_LEAST {
-            true => Some(Duration::from_nanos(class.mean + class.deviation * 16 / 10)),
-            false => self.percentile(900_000),
-        }
+        if class.enough() { Some(class.most()) } else { self.percentile(900_000) }
     }
 }
 
 impl Class {
+    fn enough(&self) -> bool {
+        self.samples >= CLASS_SAMPLES_LEAST
+    }
+    /// Nine out of ten take no longer.
+    fn most(&self) -> Duration {
+        Duration::from_nanos(self.mean + self.deviation * 16 / 10)
+    }
     fn learn(&mut self, service: u64) {
         self.samples = self.samples.saturating_add(1);
         let parts = u64::from(self.samples.min(16));

@@ -77,8 +77,9 @@ fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) ->
                     _ => DiskTimeKind::ThroughputConscious { throughput: rate(1), tolerance: 100_000 },
                 };
                 contract.disk_time = Some(DiskTime { share: 50_000 * small as u32, kind });
-                let bound = Duration::from_millis(200);
-                contract.latency.get_or_insert(Latency { bound, percentile: 950_000 });
+                // A bound belongs to the latency-conscious alone.
+                let latency = Latency { bound: Duration::from_millis(200), percentile: 950_000 };
+                contract.latency = (kind == DiskTimeKind::LatencyConscious).then_some(latency);
             }
             Term::MinShare => contract.min_share = Some(10_000 * small as u32),
         }

@@ -1,0 +1,233 @@
+//! One locality disk: its clock, what it may lend, and when it becomes urgent.
+
+use crate::rank_tree::{RankTree, Ranked};
+use crate::service_times::ServiceTimes;
+use henge_core::{Completion, Cost, CostUnit, Duration, Instant, Rate, Request};
+
+const WHOLE: u64 = 1_000_000;
+const NS: i128 = 1_000_000_000;
+
+/// Disk time in ns, on the system clock S or on a disk's clock V. Signed: an estimate may be taken back.
+pub(super) type Clock = i128;
+
+/// What is remembered with a waiting request.
+#[derive(Clone, Copy)]
+pub(super) struct Due {
+    /// arrival + b; zero where there is no bound.
+    deadline: u64,
+    /// The dedicated disk would still meet the bound.
+    meetable: bool,
+}
+
+pub(super) struct Disk {
+    /// f in millionths.
+    pub share: u64,
+    /// Without a contract: a part of what is kept for best effort.
+    pub best_effort: bool,
+    /// V.
+    pub v: Clock,
+    /// The selection at which it was last seen with something waiting.
+    pub seen: u64,
+    /// Waiting and in flight.
+    pub pending: u32,
+    pub in_flight: u32,
+    pub thinking: Thinking,
+    /// Latency-conscious.
+    pub bound: Option<Box<Bound>>,
+    /// Throughput-conscious.
+    pub average: Option<Average>,
+}
+
+impl Disk {
+    pub fn new(share: u64, v: Clock) -> Self {
+        Disk {
+            share,
+            best_effort: false,
+            v,
+            seen: 0,
+            pending: 0,
+            in_flight: 0,
+            thinking: Thinking::default(),
+            bound: None,
+            average: None,
+        }
+    }
+}
+
+/// How long a client takes from an answer to its next request.
+#[derive(Default)]
+pub(super) struct Thinking {
+    /// Its last request was over then, with nothing left.
+    since: Option<Instant>,
+    /// Mean over the last few times, in ns.
+    mean: Option<u64>,
+}
+
+impl Thinking {
+    pub fn idle(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+    /// A request came.
+    pub fn over(&mut self, now: Instant, most: Duration) {
+        let Some(since) = self.since.take() else { return };
+        let thought = now.since(since).as_nanos().min(4 * most.as_nanos());
+        self.mean = Some(self.mean.map_or(thought, |mean| mean - mean / 4 + thought / 4));
+    }
+    /// Until when it is worth waiting for the next: w after the last answer, w twice the client's mean time and
+    /// `least` while that is unknown; no wait for clients that take longer than `most`.
+    pub fn until(&self, least: Duration, most: Duration) -> Option<Instant> {
+        let w = match self.mean {
+            None => least,
+            Some(mean) if mean > most.as_nanos() => return None,
+            Some(mean) => Duration::from_nanos((2 * mean).max(least.as_nanos() / 10)).min(most),
+        };
+        Some(self.since? + w)
+    }
+}
+
+/// The latency bound of a latency-conscious disk.
+pub(super) struct Bound {
+    b: Duration,
+    /// By arrival + b, all and those that the dedicated disk would meet; δ = s̄/f.
+    all: RankTree,
+    meetable: RankTree,
+    times: ServiceTimes,
+    /// D: when the dedicated disk would be through with all that came.
+    dedicated: Instant,
+    /// Completions until s̄ is looked at again.
+    refresh: usize,
+}
+
+impl Bound {
+    /// The bound b from now on; what was measured stays.
+    pub fn changed(old: Option<Box<Bound>>, b: Duration) -> Box<Bound> {
+        let Some(mut bound) = old else { return Box::new(Bound::new(b)) };
+        bound.b = b;
+        bound.clear();
+        bound
+    }
+    fn new(b: Duration) -> Self {
+        Bound {
+            b,
+            all: RankTree::new(),
+            meetable: RankTree::new(),
+            times: ServiceTimes::default(),
+            dedicated: Instant::ZERO,
+            refresh: 0,
+        }
+    }
+
+    /// s̄: mean time of a request; zero until it is known.
+    pub fn mean(&self) -> Duration {
+        self.times.mean_slot().unwrap_or_default()
+    }
+
+    pub fn arrived(&mut self, request: &Request, seq: u64) -> Due {
+        let deadline = request.arrival + self.b;
+        // The dedicated disk takes s̄/f for each; δ is just that.
+        self.dedicated = self.dedicated.max(request.arrival) + Duration::from_nanos(self.all.delta());
+        let due = Due { deadline: deadline.as_nanos(), meetable: self.dedicated <= deadline };
+        let entry = Ranked { key: due.deadline, seq, slot: request.id.slot };
+        self.all.insert(entry);
+        if due.meetable {
+            self.meetable.insert(entry);
+        }
+        due
+    }
+    pub fn left(&mut self, due: Due, seq: u64) {
+        self.all.remove(due.deadline, seq).expect("a waiting request stands in its disk's order");
+        if due.meetable {
+            self.meetable.remove(due.deadline, seq).expect("and in the order of those that can be met");
+        }
+    }
+
+    /// Dispatched, as the first of a turn or not.
+    pub fn dispatched(&mut self, slot: u32, first: bool) {
+        self.times.dispatched(slot, 0, 0, first);
+    }
+    pub fn completed(&mut self, completion: &Completion, share: u64, now: Instant) {
+        self.times.completed(completion, now);
+        self.refresh = self.refresh.saturating_sub(1);
+        if self.refresh == 0
+            && let Some(mean) = self.times.mean_slot()
+        {
+            let scaled = mean.as_nanos() * WHOLE / share;
+            self.all.set_delta(scaled);
+            self.meetable.set_delta(scaled);
+            self.refresh = 16.max(self.all.len());
+        }
+    }
+
+    /// When one of its requests becomes urgent: number k (k before it) at arrival + b − k·s̄/f − p90; of all, and of
+    /// those that the dedicated disk would meet. p90 is that of the first of a turn: so the urgent one will be served.
+    pub fn urgent_at(&self) -> (Option<i64>, Option<i64>) {
+        let p90 = self.times.apart().unwrap_or_default().as_nanos() as i64;
+        // LST_1 = min (key − (k + 1)·δ), so one δ comes back.
+        let at = |tree: &RankTree| tree.latest_start().map(|lst| lst + tree.delta() as i64 - p90);
+        (at(&self.all), at(&self.meetable))
+    }
+    pub fn clear(&mut self) {
+        self.all.clear();
+        self.meetable.clear();
+    }
+}
+
+/// The average of a throughput-conscious disk: how far it is ahead of (1 − τ)·c, counted while it had something to do.
+pub(super) struct Average {
+    c: Rate,
+    /// (1 − τ)·c a second.
+    floor: i128,
+    /// Units · 10⁹ ahead of the floor.
+    ahead: i128,
+    since: Option<Instant>,
+    /// It may save up so much of c.
+    saved_max: Duration,
+}
+
+impl Average {
+    pub fn new(c: Rate, tolerance: u32, saved_max: Duration) -> Self {
+        let floor = c.mul_ratio(WHOLE - u64::from(tolerance), WHOLE).per_second;
+        Average { c, floor: i128::from(floor), ahead: 0, since: None, saved_max }
+    }
+    /// The same disk under another contract.
+    pub fn changed(self, new: Average) -> Average {
+        Average { ahead: self.ahead.min(0), since: self.since, ..new }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        if let Some(since) = self.since.replace(now) {
+            self.ahead -= self.floor * i128::from(now.since(since).as_nanos());
+        }
+    }
+    /// It has something to do from now on, or no longer.
+    pub fn backlogged(&mut self, backlogged: bool, now: Instant) {
+        self.advance(now);
+        if !backlogged {
+            self.since = None;
+        }
+    }
+    pub fn served(&mut self, request: &Request, t: Clock, now: Instant) {
+        self.advance(now);
+        let units = match self.c.unit {
+            CostUnit::Requests => i128::from(request.commands),
+            CostUnit::Bytes => i128::from(request.len),
+            CostUnit::DiskTime => t,
+        };
+        let most = i128::from(self.c.per_second) * i128::from(self.saved_max.as_nanos());
+        self.ahead = (self.ahead + units * NS).min(most);
+    }
+    /// Whether it stays above its floor if it stands still for so long from now.
+    pub fn can_spare(&mut self, standstill: Clock, now: Instant) -> bool {
+        self.advance(now);
+        self.ahead >= self.floor * standstill
+    }
+}
+
+impl Due {
+    pub const NONE: Due = Due { deadline: 0, meetable: false };
+}
+
+/// Costs are disk time here.
+pub(super) fn time(cost: Cost) -> Clock {
+    i128::from(cost.get())
+}
