@@ -97,6 +97,8 @@ pub struct VirtualDisk {
     locks: RangeLocks,
     woken: Vec<RequestId>,
     finished: VecDeque<Finished>,
+    /// Gates found without room while a part is looked for.
+    blocked: Vec<GateId>,
 }
 
 impl VirtualDisk {
@@ -120,6 +122,7 @@ impl VirtualDisk {
             locks: RangeLocks::new(),
             woken: Vec::new(),
             finished: VecDeque::new(),
+            blocked: Vec::new(),
         })
     }
 
@@ -204,6 +207,7 @@ impl VirtualDisk {
 
     /// The next part that may go to its gate, if any has room.
     pub fn next_part(&mut self, gates: &mut impl Gates) -> Option<Part> {
+        self.blocked.clear();
         let mut i = 0;
         while let Some(&id) = self.ready.get(i) {
             let state = self.commands.get_mut(id).expect("a ready command is pending");
@@ -211,7 +215,15 @@ impl VirtualDisk {
                 .plan
                 .peek(state.cursor, &self.layout, &self.settings)
                 .expect("a ready command has a part to hand out");
-            if !gates.has_room(piece.gate, self.flow) {
+            let known = self.blocked.contains(&piece.gate);
+            if known || !gates.has_room(piece.gate, self.flow) {
+                if !known {
+                    self.blocked.push(piece.gate);
+                }
+                // Once no gate has room, the rest of a long backlog need not be looked at.
+                if self.blocked.len() == self.layout.gates().len() {
+                    return None;
+                }
                 i += 1;
                 continue;
             }

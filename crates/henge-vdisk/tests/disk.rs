@@ -214,6 +214,25 @@ fn a_gate_without_room_does_not_stop_the_others() {
     assert_eq!(disk.next_part(&mut Only(0)).unwrap().gate, GateId(0));
 }
 
+/// A long backlog in front of full gates is not looked through again and again.
+#[test]
+fn full_gates_are_asked_once() {
+    struct Full(usize);
+    impl Gates for Full {
+        fn has_room(&mut self, _: GateId, _: FlowId) -> bool {
+            self.0 += 1;
+            false
+        }
+    }
+    let mut disk = disk(striped(1 << 20, 4096, 2), Settings::default());
+    for i in 0..1000 {
+        disk.submit(command(Kind::Read, i % 256 * 4096, 512)).unwrap();
+    }
+    let mut gates = Full(0);
+    assert_eq!(disk.next_part(&mut gates), None);
+    assert_eq!(gates.0, 2);
+}
+
 #[test]
 fn abort_drops_what_was_not_handed_out() {
     let settings = Settings { align: 16, quantum: 16, ..Settings::default() };
