@@ -260,3 +260,22 @@ fn what_cannot_be_kept_is_refused_with_the_numbers() {
     measured.flow(1, &bound(10, 9));
     assert_eq!(FlowId(1), measured.gate.flows().last().unwrap());
 }
+
+/// A took what was spare for 40 s; then B comes and wants all. Paper: A pays for it. Ours: for 2 s at most.
+#[test]
+fn a_lead_is_bounded() {
+    for (lead, bounded) in [("2s", true), ("none", false)] {
+        let mut t = Trial::new("cvc", &[("lead", text(lead))]);
+        t.flow(0, &reserved(400));
+        t.flow(1, &reserved(400));
+        t.source(0, closed(4), anywhere(4096), at(60_000));
+        t.run(at(40_000));
+        // B lies ahead of the arm: it has the sweep for itself.
+        let ahead: Shape = Box::new(|n| (8192 + n * 4096, 4096));
+        t.source(1, closed(64), ahead, at(60_000));
+        t.run(at(60_000));
+        let got = t.completed(0, at(43_000), at(53_000));
+        assert!(!bounded || got >= 3900, "lead {lead}: {got} of 4000");
+        assert!(bounded || got < 1000, "the paper's rule starves A: {got}");
+    }
+}
