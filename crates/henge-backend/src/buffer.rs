@@ -14,8 +14,8 @@ use std::ptr::NonNull;
 /// Alignment of every buffer, and the smallest: a page, which is what the strictest devices ask for.
 pub const ALIGN: usize = 4096;
 
-/// The longest buffer: the longest payload a protocol here accepts.
-pub const BUFFER_MAX: usize = 32 << 20;
+/// The longest buffer: the longest payload a protocol here accepts (32 MiB), with the blocks around it.
+pub const BUFFER_MAX: usize = 64 << 20;
 
 const CLASSES: usize = (BUFFER_MAX / ALIGN).ilog2() as usize + 1;
 

@@ -65,7 +65,7 @@ pub trait Engine {
     /// Whether nothing is under way.
     fn idle(&self) -> bool;
 
-    /// Readable (for `poll`) when `reap` has something.
+    /// Signals an edge (to `epoll`) whenever something is over; nobody needs to read it.
     fn event_fd(&self) -> RawFd;
 
     /// By what, in a word or two.

@@ -20,7 +20,7 @@ pub trait Store: Backend<Payload = Buffer> {
         1
     }
 
-    /// Becomes readable (for `poll`) when `reap` has something; `None` where `wake_at` says everything.
+    /// Signals an edge (to `epoll`) when `reap` has something; `None` where `wake_at` says everything.
     fn event_fd(&self) -> Option<RawFd> {
         None
     }

@@ -1,11 +1,15 @@
 //! Every medium and wrapper is held to the same rule: what is read is what was written last, and before that zeroes.
 
+#![allow(unsafe_code)] // a store names its descriptor by number
+
 use henge_backend::{
     Buffer, Device, Directory, Emulated, EngineChoice, Faults, Faulty, Memory, Options, Store, Traced,
     Volatile,
 };
 use henge_core::{Backend, Done, Duration, Fault, FlowId, Instant, Model, Op, Pending, Request, RequestId};
+use rustix::event::{Timespec, epoll};
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 const BLOCK: u64 = 4096;
@@ -45,14 +49,30 @@ impl<S: Store> Driver<S> {
         id
     }
     fn wait(&mut self) -> Done<Buffer> {
-        for _ in 0..200_000 {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        if let Some(fd) = self.store.event_fd() {
+            // SAFETY: the store keeps its descriptor open for as long as it lives.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), edge).unwrap();
+        }
+        for _ in 0..10_000 {
             if let Some(done) = self.store.reap(self.now) {
                 self.ids.remove(done.id).expect("given back once");
                 return done;
             }
             match self.store.wake_at() {
                 Some(at) => self.now = self.now.max(at),
-                None => std::thread::sleep(std::time::Duration::from_micros(50)),
+                None => {
+                    let mut events = Vec::with_capacity(1);
+                    let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+                    let room = rustix::buffer::spare_capacity(&mut events);
+                    match epoll::wait(&epoll, room, Some(&patience)) {
+                        Ok(0) => panic!("{} is silent", self.store.describe()),
+                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                }
             }
         }
         panic!("{} never finished", self.store.describe());

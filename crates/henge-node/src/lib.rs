@@ -1,1 +1,37 @@
-//! The data plane: event loop, buffers, sockets, control.
+//! The data plane: clients' sockets on one side, storage on the other, and between them the same state machines
+//! that the simulator runs.
+//!
+//! [`Node::start`] opens everything that a [`NodeConfig`] names and serves it on a thread of its own; the [`Node`]
+//! is its handle. [`Node::control`] changes contracts, exchanges schedulers and reads meters while it works; the
+//! control socket offers the same as lines of JSON ([`Request`], [`Reply`]).
+//!
+//! ```text
+//! sockets ─▶ Connection (Session) ─▶ Plane: VirtualDisk ─▶ Pipeline (Gate + Store) ─┐
+//! sockets ◀─ Connection ◀─ answers ◀───────────────────────────────────────────────┘
+//! ```
+//!
+//! One loop, one thread, no locks. Everything that a client can make it hold has a bound: connections, commands
+//! and their bytes per connection ([`henge_nbd::Limits`]), commands per disk (its contract), and memory for
+//! payloads in all (`buffers`).
+
+pub mod config;
+mod connection;
+mod control;
+mod listen;
+mod meters;
+mod node;
+mod operate;
+mod plane;
+mod record;
+mod server;
+mod signals;
+mod socket;
+mod storage;
+
+pub use config::{NodeConfig, NodeConfigError};
+pub use control::{DiskStatus, GateStatus, Latencies, PoolStatus, Reply, Request, Status};
+pub use listen::Address;
+pub use meters::DiskMeters;
+pub use node::{Control, ControlError, Node, StartError, check};
+pub use signals::Signals;
+pub use socket::ask;

@@ -29,6 +29,10 @@ enum Command {
     Reproduce(cmd::reproduce::Args),
     /// Look at traces of requests, change them, replay them, compare runs
     Trace(Box<cmd::trace::Args>),
+    /// Serve virtual disks
+    Node(cmd::node::Args),
+    /// Virtual disks of a running node
+    Vd(cmd::vd::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -38,6 +42,8 @@ fn main() -> std::process::ExitCode {
         Command::Disk(args) => cmd::disk::run(args),
         Command::Reproduce(args) => cmd::reproduce::run(args),
         Command::Trace(args) => cmd::trace::run(*args),
+        Command::Node(args) => cmd::node::run(args),
+        Command::Vd(args) => cmd::vd::run(args),
     };
     match result {
         Ok(code) => code,

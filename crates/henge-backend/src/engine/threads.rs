@@ -119,9 +119,6 @@ impl Engine for Threads {
 
     fn reap(&mut self) -> Option<(u32, i32)> {
         if self.reaped.is_empty() && self.in_flight > 0 {
-            let mut counter = [0; 8];
-            // Empties the counter so that `poll` waits again; nothing to empty is an error that means nothing.
-            let _ = rustix::io::read(&self.shared.event, &mut counter);
             std::mem::swap(&mut self.reaped, &mut *lock(&self.shared.done));
         }
         let done = self.reaped.pop_front()?;

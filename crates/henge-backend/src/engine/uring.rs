@@ -6,13 +6,16 @@
 
 use super::{Engine, Io, Kind};
 use io_uring::{IoUring, opcode, squeue, types};
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// One ring.
 pub struct Uring {
     ring: IoUring,
+    /// Counts up when something is over. (The ring's own descriptor stays silent about deferred work.)
+    event: OwnedFd,
     /// Written into the ring, not yet told to the kernel.
     unsubmitted: usize,
     in_flight: usize,
@@ -29,7 +32,9 @@ impl Uring {
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         let ring = builder.build(entries).or_else(|_| IoUring::new(entries))?;
-        Ok(Uring { ring, unsubmitted: 0, in_flight: 0, overflow: VecDeque::new() })
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        Ok(Uring { ring, event, unsubmitted: 0, in_flight: 0, overflow: VecDeque::new() })
     }
 
     fn entry(io: &Io) -> squeue::Entry {
@@ -108,7 +113,7 @@ impl Engine for Uring {
     }
 
     fn event_fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
+        self.event.as_raw_fd()
     }
 
     fn name(&self) -> &'static str {

@@ -1,8 +1,10 @@
 //! The subcommands, one file each.
 
 pub mod disk;
+pub mod node;
 pub mod proxy;
 pub mod reproduce;
 pub mod sim;
 pub mod sim_disk;
 pub mod trace;
+pub mod vd;

@@ -1,0 +1,505 @@
+//! The node's configuration file.
+//!
+//! ```toml
+//! listen = ["nbd://127.0.0.1:10809", "nbd+unix:///run/henge/nbd.sock"]
+//! control = "/run/henge/node.sock"
+//! state_dir = "/var/lib/henge"
+//!
+//! [[pool]]
+//! name = "ssd"
+//! path = "/srv/henge"                 # or device = "/dev/sdb", or memory = true
+//! capacity = "200GB"
+//! scheduler = { sfq = { depth = 32 } }
+//!
+//! [[disk]]
+//! name = "web"
+//! pool = "ssd"                        # or pools = ["a", "b"], striped
+//! capacity = "96GB"
+//! contract = { weight = 4, limit = "675/s" }
+//! ```
+//!
+//! | key of a pool | means | default |
+//! |---|---|---|
+//! | `path`, `device`, `memory` | a directory of sparse files; a block device; memory | one is needed |
+//! | `capacity` | bytes for disks | the device's, or the emulated disk's |
+//! | `scheduler` | who goes next | `{ sfq = { depth = 32 } }` |
+//! | `cost` | what a request is charged | the scheduler's |
+//! | `emulated` | a device model whose time requests take | none |
+//! | `direct` | past the page cache where possible | `true` |
+//! | `engine` | `"auto"`, `"io_uring"` or `"threads"` | `"auto"` |
+//! | `faults`, `volatile`, `trace` | for tests: errors and stalls; a write cache that forgets; a line per request | none |
+
+use henge_backend::{EngineChoice, Faults};
+use henge_config::{ConfigError, Source};
+use henge_core::{Contract, ParamError, Params, Value, format_size};
+use henge_device::DeviceSpec;
+use henge_nbd::Limits;
+use henge_vdisk::Settings;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Where a node listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Listen {
+    /// `nbd://HOST:PORT`
+    Tcp(String),
+    /// `nbd+unix:///PATH`
+    Unix(PathBuf),
+}
+
+/// What keeps a pool's data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// A directory of sparse files.
+    Path(PathBuf),
+    /// A block device, or one big file.
+    Device(PathBuf),
+    /// Memory.
+    Memory,
+}
+
+/// A scheduler by name with its knobs.
+#[derive(Clone, Debug)]
+pub struct SchedulerConfig {
+    /// By which the registry knows it.
+    pub name: String,
+    /// Its parameters.
+    pub knobs: Params,
+    /// One gate for each spindle of an emulated array.
+    pub per_spindle: bool,
+}
+
+/// `[[pool]]`
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Its name.
+    pub name: String,
+    /// What keeps its data.
+    pub medium: Medium,
+    /// Bytes; 0 takes all of a device.
+    pub capacity: u64,
+    /// Its gate, or gates.
+    pub scheduler: SchedulerConfig,
+    /// The device it pretends to be.
+    pub emulated: Option<DeviceSpec>,
+    /// Past the page cache.
+    pub direct: bool,
+    /// What moves bytes.
+    pub engine: EngineChoice,
+    /// What goes wrong on purpose.
+    pub faults: Option<Faults>,
+    /// Seed of a volatile write cache.
+    pub volatile: Option<u64>,
+    /// Where a line per request is written.
+    pub trace: Option<PathBuf>,
+    /// Its place in the file.
+    pub span: Range<usize>,
+    /// The place of the medium.
+    pub medium_span: Range<usize>,
+}
+
+/// `[[disk]]`
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// Its name, and its export's.
+    pub name: String,
+    /// On which pools, as indices; striped over all of them.
+    pub pools: Vec<usize>,
+    /// Bytes.
+    pub capacity: u64,
+    /// Stripe unit.
+    pub stripe: u64,
+    /// How much of the fair part of its rate each gate owes it, in millionths.
+    pub leeway: u64,
+    /// The contract's keys as they are written.
+    pub terms: Vec<(String, Value)>,
+    /// What they mean.
+    pub contract: Contract,
+    /// How commands are cut and counted.
+    pub settings: Settings,
+    /// Nobody may write.
+    pub read_only: bool,
+    /// Its place in the file.
+    pub span: Range<usize>,
+    /// The contract's place.
+    pub contract_span: Range<usize>,
+    /// The capacity's place.
+    pub capacity_span: Range<usize>,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Where clients come.
+    pub listen: Vec<Listen>,
+    /// The control socket.
+    pub control: Option<PathBuf>,
+    /// What the node remembers.
+    pub state_dir: PathBuf,
+    /// Bytes for all payloads together.
+    pub buffers: usize,
+    /// Most connections at once.
+    pub connections: usize,
+    /// Bounds on each connection.
+    pub limits: Limits,
+    /// Where one row per request is written.
+    pub requests: Option<PathBuf>,
+    /// Pools.
+    pub pools: Vec<PoolConfig>,
+    /// Disks.
+    pub disks: Vec<DiskConfig>,
+    /// The file, for errors that are found later.
+    pub source: Source,
+}
+
+/// The longest request that the longest command buffer holds, blocks around it included.
+const LONGEST: u64 = henge_backend::BUFFER_MAX as u64;
+
+impl NodeConfig {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, NodeConfigError> {
+        let source = Source::read(path)?;
+        Ok(Self::parse(source)?)
+    }
+
+    /// Reads a text.
+    pub fn parse(source: Source) -> Result<Self, ConfigError> {
+        let params = source.parse("the node")?;
+        Self::from_params(params, &source).map_err(|e| source.point(e))
+    }
+
+    fn from_params(mut p: Params, source: &Source) -> Result<Self, ParamError> {
+        let listen = listen(&mut p)?;
+        let control = p.text("control")?.map(PathBuf::from);
+        let state_dir = p.text("state_dir")?.unwrap_or_else(|| "/var/lib/henge".into()).into();
+        let buffers = p.size("buffers")?.unwrap_or(256 << 20);
+        if buffers < 2 * LONGEST {
+            return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
+        }
+        let connections = p.integer("connections", 1, 100_000)?.unwrap_or(4096) as usize;
+        let limits = match p.table("limits")? {
+            None => Limits::default(),
+            Some(mut table) => {
+                let limits = Limits::take(&mut table)?;
+                table.finish()?;
+                limits
+            }
+        };
+        let requests = p.text("requests")?.map(PathBuf::from);
+        let mut pools: Vec<PoolConfig> = Vec::new();
+        for table in p.tables("pool")? {
+            let name_span = table.span();
+            let pool = pool(table)?;
+            if pools.iter().any(|other| other.name == pool.name) {
+                let message = format!("there is a pool \"{}\" already", pool.name);
+                return Err(ParamError { message, help: None, span: name_span });
+            }
+            pools.push(pool);
+        }
+        if pools.is_empty() {
+            let message =
+                "a node needs at least one [[pool]]; like [[pool]] name = \"ssd\" path = \"/srv/henge\"";
+            return Err(p.error_here(message.to_owned()));
+        }
+        let mut disks: Vec<DiskConfig> = Vec::new();
+        for table in p.tables("disk")? {
+            let disk = disk(table, &pools, &disks)?;
+            disks.push(disk);
+        }
+        p.finish()?;
+        let source = source.clone();
+        Ok(NodeConfig {
+            listen,
+            control,
+            state_dir,
+            buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
+            connections,
+            limits,
+            requests,
+            pools,
+            disks,
+            source,
+        })
+    }
+}
+
+/// The file cannot be read, or does not say what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeConfigError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// It is wrong somewhere.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// `listen = "…"` or a list of such.
+fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
+    let span = p.error("listen", String::new()).span;
+    let texts = match p.take("listen") {
+        None => return Ok(Vec::new()),
+        Some(Value::List(items)) => items,
+        Some(one) => vec![(one, span)],
+    };
+    let parse = |(value, span): (Value, Range<usize>)| {
+        let wrong = || ParamError {
+            message:
+                "listen is an address like \"nbd://127.0.0.1:10809\" or \"nbd+unix:///run/henge/nbd.sock\""
+                    .into(),
+            help: None,
+            span: span.clone(),
+        };
+        let Value::Text(text) = &value else { return Err(wrong()) };
+        if let Some(path) = text.strip_prefix("nbd+unix://").filter(|p| p.starts_with('/')) {
+            return Ok(Listen::Unix(path.into()));
+        }
+        let host = text.strip_prefix("nbd://").filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        let (_, tail) = host.rsplit_once(']').unwrap_or(("", host));
+        Ok(Listen::Tcp(if tail.contains(':') { host.to_owned() } else { format!("{host}:10809") }))
+    };
+    texts.into_iter().map(parse).collect()
+}
+
+fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
+    let span = p.span();
+    let name = p.text("name")?;
+    let name = p.required("name", name)?;
+    check_name(&p, &name)?;
+    let (medium, medium_span) = medium(&mut p)?;
+    let capacity = p.size("capacity")?;
+    let emulated = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
+    let scheduler = scheduler(&mut p)?;
+    let capacity = match (capacity, &medium, &emulated) {
+        (Some(0), ..) => return Err(p.error("capacity", "a pool of 0 bytes holds nothing".into())),
+        (Some(capacity), ..) => capacity,
+        (None, Medium::Device(_), _) => 0,
+        (None, _, Some(spec)) => spec.build().capacity(),
+        (None, ..) => {
+            return Err(p.error_here(format!("pool \"{name}\" needs a capacity, like capacity = \"200GB\"")));
+        }
+    };
+    let engine = match p.text("engine")?.as_deref() {
+        None | Some("auto") => EngineChoice::Auto,
+        Some("io_uring") => EngineChoice::Uring,
+        Some("threads") => EngineChoice::Threads,
+        Some(other) => {
+            return Err(p.error(
+                "engine",
+                format!("engine is \"auto\", \"io_uring\" or \"threads\", not \"{other}\""),
+            ));
+        }
+    };
+    let faults = match p.table("faults")? {
+        None => None,
+        Some(mut table) => {
+            let faults = Faults::from_params(&mut table)?;
+            table.finish()?;
+            Some(faults)
+        }
+    };
+    let volatile = match p.table("volatile")? {
+        None => None,
+        Some(mut table) => {
+            let seed = table.integer("seed", 0, i64::MAX as u64)?.unwrap_or(1);
+            table.finish()?;
+            Some(seed)
+        }
+    };
+    let pool = PoolConfig {
+        name,
+        medium,
+        capacity,
+        scheduler,
+        emulated,
+        direct: p.bool("direct")?.unwrap_or(true),
+        engine,
+        faults,
+        volatile,
+        trace: p.text("trace")?.map(PathBuf::from),
+        span,
+        medium_span,
+    };
+    if pool.scheduler.per_spindle && pool.emulated.is_none() {
+        return Err(p.error(
+            "scheduler",
+            "per = \"spindle\" needs an emulated array; add emulated = { raid0 = 4, … }".into(),
+        ));
+    }
+    if pool.scheduler.per_spindle && matches!(pool.medium, Medium::Device(_)) {
+        return Err(p.error("device", "per = \"spindle\" needs a directory or memory, not a device".into()));
+    }
+    p.finish()?;
+    Ok(pool)
+}
+
+fn medium(p: &mut Params) -> Result<(Medium, Range<usize>), ParamError> {
+    let path = p.text("path")?;
+    let device = p.text("device")?;
+    let memory = p.bool("memory")?.unwrap_or(false);
+    let place = |key: &str| p.error(key, String::new()).span;
+    match (path, device, memory) {
+        (Some(path), None, false) => Ok((Medium::Path(path.into()), place("path"))),
+        (None, Some(device), false) => Ok((Medium::Device(device.into()), place("device"))),
+        (None, None, true) => Ok((Medium::Memory, place("memory"))),
+        (None, None, false) => Err(p.error_here(format!(
+            "a {} needs path = \"/srv/henge\", device = \"/dev/sdb\" or memory = true",
+            p.name()
+        ))),
+        _ => Err(p.error_here(format!("a {} has one of path, device and memory", p.name()))),
+    }
+}
+
+/// Reads `scheduler = …` and the pool's `cost = …` beside it.
+pub(crate) fn scheduler(p: &mut Params) -> Result<SchedulerConfig, ParamError> {
+    let (name, mut knobs) =
+        p.choice("scheduler")?.unwrap_or_else(|| ("sfq".into(), Params::at("sfq", p.span())));
+    if name == "sfq" && knobs.get_mut("depth").is_none() {
+        knobs = knobs.with("depth", Value::Integer(32));
+    }
+    let span = p.error("cost", String::new()).span;
+    if let Some(cost) = p.take("cost") {
+        if knobs.get_mut("cost").is_some() {
+            return Err(p.error("cost", "the scheduler has a cost already; leave one of them out".into()));
+        }
+        knobs.set("cost", cost, span);
+    }
+    let per_spindle = match knobs.text("per")?.as_deref() {
+        None | Some("array" | "device") => false,
+        Some("spindle") => true,
+        Some(other) => {
+            return Err(knobs.error("per", format!("per is \"spindle\" or \"array\", not \"{other}\"")));
+        }
+    };
+    // So that a wrong scheduler is found where it is written, and before anything is opened.
+    henge_sched::build(&name, knobs.clone())?;
+    Ok(SchedulerConfig { name, knobs, per_spindle })
+}
+
+fn model_file(name: &str) -> Result<String, String> {
+    std::fs::read_to_string(name).map_err(|e| e.to_string())
+}
+
+/// Reads one `[[disk]]`.
+pub(crate) fn disk(
+    mut p: Params,
+    pools: &[PoolConfig],
+    others: &[DiskConfig],
+) -> Result<DiskConfig, ParamError> {
+    let span = p.span();
+    let name = p.text("name")?;
+    let name = p.required("name", name)?;
+    check_name(&p, &name)?;
+    if others.iter().any(|other| other.name == name) {
+        return Err(p.error("name", format!("there is a disk \"{name}\" already")));
+    }
+    let on = pools_of(&mut p, pools)?;
+    let capacity_span = p.error("capacity", String::new()).span;
+    let capacity = p.size("capacity")?;
+    let capacity = p.required("capacity", capacity)?;
+    if capacity == 0 {
+        return Err(p.error("capacity", "a disk of 0 bytes holds nothing".into()));
+    }
+    // Whole pages: at least what is written, and a multiple of every device's block.
+    let page = henge_backend::ALIGN as u64;
+    let capacity = capacity
+        .checked_next_multiple_of(page)
+        .ok_or_else(|| p.error("capacity", "more than 64 bits can count".into()))?;
+    let stripe = p.size("stripe")?.unwrap_or(64 << 10);
+    if stripe == 0 || !stripe.is_multiple_of(page) {
+        return Err(p.error("stripe", format!("a stripe is a multiple of {}", format_size(page))));
+    }
+    let leeway = p.number("leeway")?.unwrap_or(1.0);
+    if !(1.0..=100.0).contains(&leeway) {
+        return Err(p.error("leeway", format!("leeway = {leeway} is out of range; it is from 1 to 100")));
+    }
+    let contract_span = p.error("contract", String::new()).span;
+    let (terms, contract) = match p.table("contract")? {
+        None => (Vec::new(), Contract::best_effort()),
+        Some(mut table) => {
+            let terms = terms_of(&table);
+            let contract = Contract::from_params(&mut table)?;
+            table.finish()?;
+            (terms, contract)
+        }
+    };
+    let settings = match p.table("commands")? {
+        None => Settings::default(),
+        Some(mut table) => {
+            let settings = Settings::take(&mut table)?;
+            table.finish()?;
+            settings
+        }
+    };
+    let read_only = p.bool("read_only")?.unwrap_or(false);
+    p.finish()?;
+    Ok(DiskConfig {
+        name,
+        pools: on,
+        capacity,
+        stripe,
+        leeway: (leeway * 1e6).round() as u64,
+        terms,
+        contract,
+        settings,
+        read_only,
+        span,
+        contract_span,
+        capacity_span,
+    })
+}
+
+/// The keys and values of a contract as written, to be changed one by one later.
+fn terms_of(table: &Params) -> Vec<(String, Value)> {
+    let mut copy = table.clone();
+    table.keys().into_iter().filter_map(|key| copy.take(&key).map(|value| (key, value))).collect()
+}
+
+/// `pool = "ssd"`, or `pools = ["a", "b"]`.
+fn pools_of(p: &mut Params, pools: &[PoolConfig]) -> Result<Vec<usize>, ParamError> {
+    let span = p.error("pool", String::new()).span;
+    let names = match (p.take("pool"), p.take("pools")) {
+        (Some(one), None) => vec![(one, span)],
+        (None, Some(Value::List(items))) if !items.is_empty() => items,
+        (None, Some(_)) => {
+            return Err(p.error("pools", "pools is a list of names, like [\"a\", \"b\"]".into()));
+        }
+        (Some(_), Some(_)) => return Err(p.error("pools", "a disk has pool or pools, not both".into())),
+        (None, None) if pools.len() == 1 => return Ok(vec![0]),
+        (None, None) => return Err(p.error_here(format!("{} needs a pool", p.name()))),
+    };
+    let mut on = Vec::new();
+    for (value, span) in names {
+        let found = match &value {
+            Value::Text(name) => pools.iter().position(|pool| pool.name == *name),
+            _ => None,
+        };
+        let Some(found) = found else {
+            let known: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
+            let message = format!("there is no such pool; there are: {}", known.join(", "));
+            return Err(ParamError { message, help: None, span });
+        };
+        if on.contains(&found) {
+            return Err(ParamError { message: "a disk is on a pool once".into(), help: None, span });
+        }
+        on.push(found);
+    }
+    Ok(on)
+}
+
+/// Names become file names and export names.
+fn check_name(p: &Params, name: &str) -> Result<(), ParamError> {
+    let fits = !name.is_empty()
+        && name.len() <= 64
+        && !name.starts_with('.')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    if fits {
+        return Ok(());
+    }
+    Err(p.error("name", format!("\"{name}\" is no name; up to 64 letters, digits, '.', '_' and '-' are")))
+}
+
+/// An error that belongs to a place of the file, found after it was read.
+pub(crate) fn at(span: &Range<usize>, message: String) -> ParamError {
+    ParamError { message, help: None, span: span.clone() }
+}

@@ -1,0 +1,384 @@
+//! One client's connection: bytes in, commands out, replies back.
+//!
+//! Reads go on until the socket is empty or something holds the client back: its session's bounds, its disk's
+//! bound on pending commands, or memory. Then nothing more is read, and the socket's own back-pressure does the
+//! rest. A WRITE's payload goes from the socket straight into the command's buffer, a READ's from there
+//! straight to the socket.
+
+use crate::plane::{Answer, Owner, Plane};
+use henge_backend::Buffer;
+use henge_core::{Instant, RequestId};
+use henge_nbd::{CommandKind, Error, Event, Exports, Limits, Segment, Session, Wants};
+use henge_vdisk::{Failure, Frame, Kind};
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+
+/// Bytes read at once; shared by all connections, since what is left over is kept by those that have some.
+pub(crate) const CHUNK: usize = 64 << 10;
+/// Bytes that a connection may read in one turn of the loop, so that others have theirs.
+const TURN: usize = 512 << 10;
+/// Pieces written at once.
+const PIECES: usize = 64;
+
+/// What holds a connection back, besides its session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stalled {
+    /// A command for which there is no room, or no memory, yet.
+    Command(henge_nbd::Command),
+    /// A WRITE whose payload has no memory yet.
+    Payload(henge_nbd::Command),
+}
+
+/// Why reading stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// The socket is empty, or the session wants nothing for now.
+    Waiting,
+    /// Others first; there is more.
+    Turn,
+    /// Room or memory is missing: see `stalled`.
+    Stalled,
+    /// It is over: end of stream, an error, or what the protocol does not allow.
+    Gone,
+}
+
+struct Held {
+    frame: Buffer,
+    /// Where the command's own bytes begin in it.
+    lead: usize,
+}
+
+/// A client.
+pub(crate) struct Connection {
+    pub fd: OwnedFd,
+    pub session: Session,
+    pub disk: Option<usize>,
+    pub stalled: Option<Stalled>,
+    /// There may be something to read.
+    pub readable: bool,
+    /// The socket takes more.
+    pub writable: bool,
+    /// The client has closed its side, or the connection is broken.
+    pub ending: bool,
+    /// On the list of those to be read.
+    pub listed: bool,
+    /// On the list of those to be written.
+    pub unwritten: bool,
+    /// Received and not yet taken by the session.
+    rest: Vec<u8>,
+    /// Buffers by the slot of the session's name for the command.
+    held: Vec<Option<Held>>,
+}
+
+/// Exports and their disks' numbers, as a session asks for them.
+#[derive(Default)]
+pub(crate) struct Catalog {
+    pub exports: Vec<henge_nbd::Export>,
+    pub disks: Vec<usize>,
+}
+
+impl Exports for Catalog {
+    fn count(&self) -> usize {
+        self.exports.len()
+    }
+    fn get(&self, index: usize) -> &henge_nbd::Export {
+        &self.exports[index]
+    }
+    fn find(&self, name: &str) -> Option<usize> {
+        self.exports.as_slice().find(name)
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(fd: OwnedFd, limits: Limits, now: Instant) -> Self {
+        Connection {
+            fd,
+            session: Session::new(limits, now),
+            disk: None,
+            stalled: None,
+            readable: true,
+            writable: true,
+            ending: false,
+            listed: false,
+            unwritten: false,
+            rest: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Whether reading would get anywhere as soon as nothing holds it back.
+    pub(crate) fn has_input(&self) -> bool {
+        self.readable || !self.rest.is_empty() || self.stalled.is_some()
+    }
+
+    /// Reads and acts until something stops it.
+    pub(crate) fn read(
+        &mut self,
+        id: RequestId,
+        plane: &mut Plane,
+        catalog: &Catalog,
+        chunk: &mut [u8],
+        now: Instant,
+    ) -> Stop {
+        let mut taken = 0;
+        if let Some(stop) = self.resume(id, plane, now) {
+            return stop;
+        }
+        if !self.rest.is_empty() {
+            let rest = std::mem::take(&mut self.rest);
+            if let Some(stop) = self.feed(&rest, id, plane, catalog, now) {
+                return stop;
+            }
+        }
+        while self.readable {
+            if taken >= TURN {
+                return Stop::Turn;
+            }
+            let (payload, bytes) = match self.receive(chunk) {
+                Ok(Some((0, 0))) => return Stop::Gone,
+                Ok(Some(read)) => read,
+                Ok(None) => return if self.session.is_over() { Stop::Gone } else { Stop::Waiting },
+                Err(Errno::AGAIN) => {
+                    self.readable = false;
+                    return Stop::Waiting;
+                }
+                Err(Errno::INTR) => continue,
+                Err(_) => return Stop::Gone,
+            };
+            taken += payload + bytes;
+            if payload > 0
+                && let Some(command) = self.session.payload(payload as u32, now)
+                && let Some(stop) = self.start(command, id, plane, now)
+            {
+                self.rest.extend_from_slice(&chunk[..bytes]);
+                return stop;
+            }
+            if let Some(stop) = self.feed(&chunk[..bytes], id, plane, catalog, now) {
+                return stop;
+            }
+        }
+        if self.session.is_over() { Stop::Gone } else { Stop::Waiting }
+    }
+
+    /// Reads what the session wants: bytes of payload, and bytes into `chunk`. `None` when it wants nothing.
+    fn receive(&mut self, chunk: &mut [u8]) -> rustix::io::Result<Option<(usize, usize)>> {
+        match self.session.wants() {
+            Wants::Nothing => Ok(None),
+            Wants::Bytes => {
+                let n = rustix::io::read(&self.fd, &mut *chunk)?;
+                // Less than there was room for: the socket is empty, and says so when it is not any more.
+                self.readable &= n == chunk.len() || self.ending;
+                Ok(Some((0, n)))
+            }
+            Wants::Payload { id, at, len } => {
+                let held = self.held[id.index()].as_mut().expect("a WRITE has its buffer");
+                let (from, len) = (held.lead + at as usize, len as usize);
+                // What follows the payload is read with it: the next header, most of the time.
+                let slices =
+                    &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(chunk)];
+                let n = rustix::io::readv(&self.fd, slices)?;
+                self.readable &= n == len + CHUNK || self.ending;
+                Ok(Some((n.min(len), n.saturating_sub(len))))
+            }
+        }
+    }
+
+    /// Tries again what was held back; `None` when nothing is any more.
+    fn resume(&mut self, id: RequestId, plane: &mut Plane, now: Instant) -> Option<Stop> {
+        match self.stalled.take()? {
+            Stalled::Command(command) => self.start(command, id, plane, now),
+            Stalled::Payload(command) => self.prepare(command, plane),
+        }
+    }
+
+    /// Gives the session what was received. What it does not take is kept.
+    fn feed(
+        &mut self,
+        mut input: &[u8],
+        id: RequestId,
+        plane: &mut Plane,
+        catalog: &Catalog,
+        now: Instant,
+    ) -> Option<Stop> {
+        while !input.is_empty() {
+            let (consumed, stop) = match self.session.wants() {
+                Wants::Payload { id: command, at, len } => {
+                    let n = input.len().min(len as usize);
+                    let held = self.held[command.index()].as_mut().expect("a WRITE has its buffer");
+                    let from = held.lead + at as usize;
+                    held.frame[from..from + n].copy_from_slice(&input[..n]);
+                    let complete = self.session.payload(n as u32, now);
+                    (n, complete.and_then(|command| self.start(command, id, plane, now)))
+                }
+                _ => {
+                    let (consumed, event) = self.session.receive(input, catalog, now);
+                    (consumed, self.act(event, consumed, id, plane, catalog, now))
+                }
+            };
+            input = &input[consumed..];
+            if stop.is_some() {
+                self.rest.extend_from_slice(input);
+                return stop;
+            }
+        }
+        None
+    }
+
+    fn act(
+        &mut self,
+        event: Event,
+        consumed: usize,
+        id: RequestId,
+        plane: &mut Plane,
+        catalog: &Catalog,
+        now: Instant,
+    ) -> Option<Stop> {
+        match event {
+            Event::Nothing => (consumed == 0).then_some(Stop::Waiting),
+            Event::Entered { export } => {
+                self.disk = Some(catalog.disks[export]);
+                None
+            }
+            Event::Command(command) => self.start(command, id, plane, now),
+            Event::Payload(command) => self.prepare(command, plane),
+            // What is in flight is answered first.
+            Event::Closed(henge_nbd::Closed::Disconnect) if !self.session.is_over() => Some(Stop::Waiting),
+            Event::Closed(_) => Some(Stop::Gone),
+        }
+    }
+
+    fn disk(&self) -> usize {
+        self.disk.expect("commands come after an export was chosen")
+    }
+
+    fn frame(&self, command: &henge_nbd::Command, kind: Kind, plane: &mut Plane) -> Frame {
+        plane.disk(self.disk()).vdisk.frame(kind, command.offset, u64::from(command.len))
+    }
+
+    /// Memory for the payload that comes next.
+    fn prepare(&mut self, command: henge_nbd::Command, plane: &mut Plane) -> Option<Stop> {
+        let frame = self.frame(&command, Kind::Write, plane);
+        let Some(buffer) = plane.take_buffer(self.disk(), frame.len) else {
+            self.stalled = Some(Stalled::Payload(command));
+            return Some(Stop::Stalled);
+        };
+        self.hold(command.id, buffer, frame.lead);
+        None
+    }
+
+    fn hold(&mut self, id: RequestId, frame: Buffer, lead: u64) {
+        let slot = id.index();
+        if self.held.len() <= slot {
+            self.held.resize_with(slot + 1, || None);
+        }
+        self.held[slot] = Some(Held { frame, lead: lead as usize });
+    }
+
+    /// A command that is complete goes to its disk.
+    fn start(
+        &mut self,
+        command: henge_nbd::Command,
+        id: RequestId,
+        plane: &mut Plane,
+        now: Instant,
+    ) -> Option<Stop> {
+        let kind = match command.kind {
+            CommandKind::Read { .. } => Kind::Read,
+            CommandKind::Write => Kind::Write,
+            CommandKind::Flush => Kind::Flush,
+            CommandKind::Trim => Kind::Trim,
+            CommandKind::Cache => Kind::Cache,
+            CommandKind::WriteZeroes { no_hole, .. } => Kind::WriteZeroes { no_hole },
+            CommandKind::BlockStatus { .. } => {
+                self.session.reply(command.id, henge_nbd::Answer::Done);
+                return None;
+            }
+        };
+        let disk = self.disk();
+        if !plane.has_room(disk) {
+            self.stalled = Some(Stalled::Command(command));
+            return Some(Stop::Stalled);
+        }
+        let held = self.held.get_mut(command.id.index()).and_then(Option::take);
+        let buffer = match held {
+            Some(held) => held.frame,
+            None => {
+                let frame = self.frame(&command, kind, plane);
+                let Some(mut buffer) = plane.take_buffer(disk, frame.len) else {
+                    self.stalled = Some(Stalled::Command(command));
+                    return Some(Stop::Stalled);
+                };
+                if frame.zeroed {
+                    buffer.fill(0);
+                }
+                buffer
+            }
+        };
+        let whole = henge_vdisk::Command {
+            kind,
+            offset: command.offset,
+            len: u64::from(command.len),
+            fua: command.fua,
+            arrival: command.arrival,
+            tag: 0,
+        };
+        plane.submit(disk, whole, buffer, Owner { connection: id, command: command.id }, now);
+        None
+    }
+
+    /// Replies to a command that is over.
+    pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane) {
+        let Answer { disk, owner, outcome, frame, lead } = answer;
+        let reply = match outcome {
+            Ok(()) => henge_nbd::Answer::Done,
+            Err(Failure::Fault(fault)) => henge_nbd::Answer::Fault(fault),
+            Err(Failure::Miscompare { .. }) => henge_nbd::Answer::Failed(Error::Io, "miscompare"),
+        };
+        if self.session.reply(owner.command, reply) {
+            self.hold(owner.command, frame, lead);
+        } else {
+            plane.put_buffer(disk, frame);
+        }
+    }
+
+    /// Writes what is to be written, as far as the socket takes it. False when the connection is broken.
+    pub(crate) fn write(&mut self, plane: &mut Plane) -> bool {
+        while self.writable && !self.session.output().is_empty() {
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let mut count = 0;
+            for (slice, segment) in slices.iter_mut().zip(self.session.output().segments()) {
+                *slice = IoSlice::new(match segment {
+                    Segment::Bytes(bytes) => bytes,
+                    Segment::Payload { id, at, len } => {
+                        let held = self.held[id.index()].as_ref().expect("a READ keeps its buffer");
+                        let from = held.lead + at as usize;
+                        &held.frame[from..from + len]
+                    }
+                });
+                count += 1;
+            }
+            match rustix::io::writev(&self.fd, &slices[..count]) {
+                Ok(n) => {
+                    let held = &mut self.held;
+                    let disk = self.disk;
+                    self.session.written(n, |id| {
+                        let held = held[id.index()].take().expect("a READ keeps its buffer");
+                        plane.put_buffer(disk.expect("a READ came after an export was chosen"), held.frame);
+                    });
+                }
+                Err(Errno::AGAIN) => self.writable = false,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Gives every buffer back, when the connection is over.
+    pub(crate) fn release(&mut self, plane: &mut Plane) {
+        for held in self.held.iter_mut().filter_map(Option::take) {
+            plane.put_buffer(self.disk.expect("buffers belong to a disk's commands"), held.frame);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a disk's clients saw: whole commands, from the moment they were complete on the wire to their answers.
+
+use henge_core::{Contract, Duration, Histogram, Instant};
+use henge_vdisk::{Finished, Kind};
+
+/// Of one disk, since it was added or its meters were reset.
+#[derive(Clone, Debug, Default)]
+pub struct DiskMeters {
+    /// Commands answered.
+    pub commands: u64,
+    /// Of them reads.
+    pub reads: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Answered with an error.
+    pub failed: u64,
+    /// Answered later than the contract's latency.
+    pub late: u64,
+    /// How long they took.
+    pub latency: Histogram,
+    /// When counting began.
+    pub since: Instant,
+}
+
+impl DiskMeters {
+    pub(crate) fn finished(&mut self, finished: &Finished, contract: &Contract, now: Instant) {
+        let command = &finished.command;
+        let latency: Duration = now.since(command.arrival);
+        self.commands += 1;
+        self.reads += u64::from(command.kind == Kind::Read);
+        if matches!(command.kind, Kind::Read | Kind::Write) {
+            self.bytes += command.len;
+        }
+        self.failed += u64::from(finished.outcome.is_err());
+        self.late += u64::from(contract.latency.is_some_and(|l| latency > l.bound));
+        self.latency.record(latency);
+    }
+
+    pub(crate) fn reset(&mut self, now: Instant) {
+        let mut latency = std::mem::take(&mut self.latency);
+        latency.clear();
+        *self = DiskMeters { latency, since: now, ..DiskMeters::default() };
+    }
+}

@@ -1,0 +1,234 @@
+//! A node: its loop on a thread of its own, and the handle by which others talk to it.
+
+use crate::config::{Listen, NodeConfig};
+use crate::control::{Reply, Request, Status};
+use crate::listen::{Address, Listener};
+use crate::plane::Plane;
+use crate::server::{Message, Server, Setup};
+use crate::socket;
+use henge_config::ConfigError;
+use henge_core::Instant;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A node that runs.
+///
+/// ```no_run
+/// use henge_config::Source;
+/// use henge_node::{Node, NodeConfig};
+/// let text = r#"
+///     listen = "nbd://127.0.0.1:0"
+///     [[pool]]
+///     name = "scratch"
+///     memory = true
+///     capacity = "1GiB"
+///     [[disk]]
+///     name = "web"
+///     capacity = "96MiB"
+/// "#;
+/// let node = Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap();
+/// println!("{}", node.addresses()[0].uri("web"));
+/// node.control().set("web", &[("limit", "675/s")]).unwrap();
+/// node.control().exchange("scratch", "fifo").unwrap();
+/// let web = node.control().status().unwrap().disk("web").cloned().unwrap();
+/// println!("{} of {} commands late", web.late, web.commands);
+/// node.stop().unwrap();
+/// ```
+pub struct Node {
+    control: Control,
+    addresses: Vec<Address>,
+    thread: Option<JoinHandle<io::Result<usize>>>,
+    _socket: Option<socket::Socket>,
+}
+
+/// Asks a running node. Copies may be used from any thread.
+#[derive(Clone)]
+pub struct Control {
+    messages: Sender<Message>,
+    wake: Arc<OwnedFd>,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration asks for what cannot be had.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A socket or a thread.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A node did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// It says why.
+    #[error("{0}")]
+    Refused(String),
+    /// It has ended.
+    #[error("the node has ended")]
+    Ended,
+}
+
+impl Node {
+    /// Opens everything and begins to serve. Errors point into the configuration's file.
+    pub fn start(config: NodeConfig) -> Result<Node, StartError> {
+        raise_descriptors();
+        let listeners = bind(&config.listen)?;
+        let addresses = listeners.iter().map(|l| l.address.clone()).collect();
+        let (messages, receiver) = mpsc::channel();
+        let wake =
+            Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
+        let control = Control { messages, wake: Arc::clone(&wake) };
+        let socket_path = config.control.clone();
+        let (opened, opening) = mpsc::channel();
+        // Rings and stores belong to the thread that uses them, so that thread opens them.
+        let thread = std::thread::Builder::new().name("henge-node".into()).spawn(move || {
+            let plane = match Plane::open(&config, Instant::ZERO) {
+                Ok(plane) => plane,
+                Err(e) => {
+                    let _ = opened.send(Err(StartError::Config(config.source.point(e))));
+                    return Ok(0);
+                }
+            };
+            let setup = Setup {
+                plane,
+                listeners,
+                limits: config.limits,
+                connections_max: config.connections,
+                messages: receiver,
+                wake,
+                started: std::time::Instant::now(),
+            };
+            match Server::new(setup) {
+                Ok(server) => {
+                    let _ = opened.send(Ok(()));
+                    server.run()
+                }
+                Err(e) => {
+                    let _ = opened.send(Err(StartError::Io(e)));
+                    Ok(0)
+                }
+            }
+        })?;
+        opening.recv().map_err(|_| io::Error::other("the node's thread ended before it began"))??;
+        let socket = match socket_path {
+            Some(path) => Some(socket::Socket::open(&path, control.clone())?),
+            None => None,
+        };
+        Ok(Node { control, addresses, thread: Some(thread), _socket: socket })
+    }
+
+    /// Where clients can come, in the order of `listen`; with the port that was chosen for port 0.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Asks it.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Whether its loop has ended, which it only does by itself when the system fails it.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Takes no more commands, finishes those under way, flushes every disk, and ends.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.control.send(Message::Stop);
+        match thread.join() {
+            Ok(Ok(0)) => Ok(()),
+            Ok(Ok(abandoned)) => Err(io::Error::other(format!(
+                "{abandoned} commands were not finished by the storage in time"
+            ))),
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err(io::Error::other("the node's thread panicked")),
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Whoever wants to know how it went calls `stop`.
+        let _ = self.end();
+    }
+}
+
+impl Control {
+    fn send(&self, message: Message) -> bool {
+        let sent = self.messages.send(message).is_ok();
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        sent
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&self, request: Request) -> Result<Reply, ControlError> {
+        let (reply, answer) = mpsc::channel();
+        if !self.send(Message::Ask(request, reply)) {
+            return Err(ControlError::Ended);
+        }
+        // Making a disk zeroes its space, which takes as long as it takes; nothing else does.
+        let reply = answer.recv_timeout(Duration::from_secs(3600)).map_err(|_| ControlError::Ended)?;
+        match reply.ok {
+            true => Ok(reply),
+            false => Err(ControlError::Refused(reply.error.unwrap_or_default())),
+        }
+    }
+    /// Meters and contracts of everything.
+    pub fn status(&self) -> Result<Status, ControlError> {
+        self.ask(Request::Status).map(|reply| reply.status.unwrap_or_default())
+    }
+    /// Changes terms of a disk's contract; an empty value takes one away.
+    pub fn set(&self, disk: &str, terms: &[(&str, &str)]) -> Result<(), ControlError> {
+        let contract = terms.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.ask(Request::Set { name: disk.to_owned(), contract }).map(drop)
+    }
+    /// Another scheduler for a pool, while it works: a name, or a table as the configuration writes it.
+    pub fn exchange(&self, pool: &str, scheduler: &str) -> Result<(), ControlError> {
+        self.ask(Request::Scheduler { pool: pool.to_owned(), scheduler: scheduler.to_owned() }).map(drop)
+    }
+    /// Starts all disks' meters anew.
+    pub fn reset(&self) -> Result<(), ControlError> {
+        self.ask(Request::Reset).map(drop)
+    }
+}
+
+fn bind(listen: &[Listen]) -> io::Result<Vec<Listener>> {
+    listen.iter().map(Listener::bind).collect()
+}
+
+/// As many connections as the system allows this process.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused only where somebody has lowered it on purpose; then that many it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// What a configuration would do here, line by line, without serving anybody.
+pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
+    let plane = Plane::open(config, Instant::ZERO).map_err(|e| config.source.point(e))?;
+    let mut lines = Vec::new();
+    for listen in &config.listen {
+        lines.push(match listen {
+            Listen::Tcp(host) => format!("listen   nbd://{host}"),
+            Listen::Unix(path) => format!("listen   nbd+unix://{}", path.display()),
+        });
+    }
+    lines.extend(plane.describe());
+    if config.disks.is_empty() {
+        lines.push("disk     none yet: write [[disk]] into the file, or call `henge vd add`".into());
+    }
+    Ok(lines)
+}

@@ -1,0 +1,199 @@
+//! Control requests carried out on the data plane. Runs on the loop, between two turns.
+
+use crate::config::{self, DiskConfig, PoolConfig, SchedulerConfig};
+use crate::control::{DiskStatus, GateStatus, Latencies, PoolStatus, Status};
+use crate::plane::Plane;
+use henge_config::Source;
+use henge_core::{Contract, Instant, ParamError, Params, Value};
+use std::collections::BTreeMap;
+
+/// Where errors of texts that came by the control socket point.
+const ORIGIN: &str = "the request";
+
+/// What went wrong, for people.
+pub(crate) type Outcome<T = ()> = Result<T, String>;
+
+impl Plane {
+    /// The number of a disk by its name.
+    pub(crate) fn find(&self, name: &str) -> Outcome<usize> {
+        let found = self.disks.iter().position(|d| d.as_ref().is_some_and(|d| d.config.name == name));
+        found.ok_or_else(|| {
+            let known: Vec<&str> = self.disks.iter().flatten().map(|d| d.config.name.as_str()).collect();
+            format!("there is no disk \"{name}\"; there are: {}", known.join(", "))
+        })
+    }
+
+    pub(crate) fn set(
+        &mut self,
+        name: &str,
+        terms: BTreeMap<String, String>,
+        now: Instant,
+    ) -> Outcome<usize> {
+        let number = self.find(name)?;
+        let mut config = self.disk(number).config.clone();
+        for (key, text) in terms {
+            config.terms.retain(|(known, _)| *known != key);
+            if !text.is_empty() {
+                config.terms.push((key, value(text)));
+            }
+        }
+        config.contract = contract(&config.terms).map_err(|e| e.to_string())?;
+        self.set_contract(number, config, now).map_err(|refused| refused.to_string())?;
+        Ok(number)
+    }
+
+    /// Exchanges the scheduler of a pool; a refusal leaves the old one.
+    pub(crate) fn exchange(&mut self, pool: &str, text: &str, now: Instant) -> Outcome {
+        let number = self.pools.iter().position(|p| p.config.name == pool);
+        let number = number.ok_or_else(|| {
+            let known: Vec<&str> = self.pools.iter().map(|p| p.config.name.as_str()).collect();
+            format!("there is no pool \"{pool}\"; there are: {}", known.join(", "))
+        })?;
+        let old = self.pools[number].config.scheduler.clone();
+        let new = scheduler(text, old.per_spindle)?;
+        if new.per_spindle != old.per_spindle {
+            return Err("gates per spindle are made when the node starts; say it in its file".into());
+        }
+        let gates = self.pools[number].gates.clone();
+        for g in gates.clone() {
+            let assembly = build(&new)?;
+            let Err((flow, refused)) = self.gates[g].pipeline.gate_mut().exchange(assembly, now) else {
+                self.list(g);
+                continue;
+            };
+            for back in gates.start..g {
+                let kept = self.gates[back].pipeline.gate_mut().exchange(build(&old)?, now);
+                debug_assert!(kept.is_ok(), "what was promised before can be promised again");
+            }
+            let name = self.disks[flow.index()].as_ref().map_or("", |d| d.config.name.as_str());
+            return Err(format!("disk \"{name}\": {refused}"));
+        }
+        self.pools[number].config.scheduler = new;
+        Ok(())
+    }
+
+    pub(crate) fn add(&mut self, text: &str, now: Instant) -> Outcome<usize> {
+        let source = Source::new(ORIGIN, text);
+        let params = source.parse("the disk").map_err(|e| e.to_string())?;
+        let pools: Vec<PoolConfig> = self.pools.iter().map(|p| p.config.clone()).collect();
+        let others: Vec<DiskConfig> = self.disks.iter().flatten().map(|d| d.config.clone()).collect();
+        let added = config::disk(params, &pools, &others).and_then(|disk| self.add_disk(disk, now));
+        added.map_err(|e| source.point(e).to_string())
+    }
+
+    pub(crate) fn reset_meters(&mut self, now: Instant) {
+        for disk in self.disks.iter_mut().flatten() {
+            disk.meters.reset(now);
+        }
+    }
+
+    pub(crate) fn status(&mut self, connections: usize, now: Instant) -> Status {
+        let mut status = Status {
+            uptime: now.as_nanos(),
+            connections,
+            buffers_out: self.buffers.out(),
+            buffers: self.buffers.budget(),
+            ..Status::default()
+        };
+        for pool in &self.pools {
+            let gates = pool.gates.clone();
+            let store = self.gates[gates.start].pipeline.backend().describe();
+            status.pools.push(PoolStatus {
+                name: pool.config.name.clone(),
+                store,
+                scheduler: pool.config.scheduler.name.clone(),
+                gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
+            });
+        }
+        for disk in self.disks.iter().flatten() {
+            let flow = disk.vdisk.flow();
+            let waiting = disk
+                .vdisk
+                .layout()
+                .gates()
+                .iter()
+                .find_map(|g| self.gates[g.index()].pipeline.gate().waiting(flow, now));
+            let terms = disk.config.terms.iter();
+            status.disks.push(DiskStatus {
+                name: disk.config.name.clone(),
+                capacity: disk.vdisk.capacity(),
+                contract: terms.map(|(key, value)| (key.clone(), term(value))).collect(),
+                connections: disk.connections,
+                metered: now.since(disk.meters.since).as_nanos(),
+                commands: disk.meters.commands,
+                reads: disk.meters.reads,
+                bytes: disk.meters.bytes,
+                failed: disk.meters.failed,
+                late: disk.meters.late,
+                pending: disk.vdisk.pending(),
+                latency: Latencies::of(&disk.meters.latency),
+                waiting: waiting.map(|reason| reason.as_str().to_owned()),
+            });
+        }
+        status
+    }
+}
+
+fn gate(state: &mut crate::plane::GateState, now: Instant) -> GateStatus {
+    let lateness = state.pipeline.backend().lateness().and_then(|h| h.quantile(0.99));
+    let gate = state.pipeline.gate_mut();
+    let meters = gate.meters(now);
+    let (busy, in_flight_ns) = (meters.busy.as_nanos(), meters.in_flight_ns);
+    GateStatus {
+        name: state.name.clone(),
+        queued: gate.queued(),
+        in_flight: gate.in_flight(),
+        depth: gate.depth(),
+        busy,
+        mean_depth: if busy == 0 { 0.0 } else { in_flight_ns as f64 / busy as f64 },
+        lateness_p99: lateness.map(|d| d.as_nanos()),
+    }
+}
+
+fn build(scheduler: &SchedulerConfig) -> Outcome<henge_core::Assembly> {
+    henge_sched::build(&scheduler.name, scheduler.knobs.clone()).map_err(|e| e.to_string())
+}
+
+/// A scheduler as the configuration writes it, or its bare name.
+fn scheduler(text: &str, per_spindle: bool) -> Outcome<SchedulerConfig> {
+    let text = text.trim();
+    let bare = !text.starts_with(['{', '"', '\'']);
+    let line = if bare { format!("scheduler = \"{text}\"") } else { format!("scheduler = {text}") };
+    let source = Source::new(ORIGIN, line);
+    let mut params = source.parse("the scheduler").map_err(|e| e.to_string())?;
+    let mut scheduler = config::scheduler(&mut params).map_err(|e| source.point(e).to_string())?;
+    // A bare name says nothing about spindles: they stay as they are.
+    scheduler.per_spindle |= per_spindle;
+    Ok(scheduler)
+}
+
+/// A contract from its terms.
+pub(crate) fn contract(terms: &[(String, Value)]) -> Result<Contract, ParamError> {
+    let mut params = Params::new("the contract");
+    for (key, value) in terms {
+        params = params.with(key, value.clone());
+    }
+    let contract = Contract::from_params(&mut params)?;
+    params.finish()?;
+    Ok(contract)
+}
+
+/// A term's value as somebody typed it: a number, or a text with a unit.
+fn value(text: String) -> Value {
+    match (text.parse::<i64>(), text.parse::<f64>()) {
+        (Ok(n), _) => Value::Integer(n),
+        (_, Ok(x)) => Value::Float(x),
+        _ => Value::Text(text),
+    }
+}
+
+/// As the configuration writes it.
+pub(crate) fn term(value: &Value) -> String {
+    match value {
+        Value::Bool(b) => b.to_string(),
+        Value::Integer(n) => n.to_string(),
+        Value::Float(x) => x.to_string(),
+        Value::Text(text) => text.clone(),
+        Value::Table(_) | Value::List(_) => "…".into(),
+    }
+}

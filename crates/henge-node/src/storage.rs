@@ -1,0 +1,114 @@
+//! From the configuration's pools to stores.
+
+use crate::config::{Medium, NodeConfig, PoolConfig, at};
+use henge_backend::{Device, Directory, Emulated, Faulty, Memory, Options, Store, Traced, Volatile};
+use henge_core::{Model, ParamError, format_size};
+use henge_device::Built;
+use std::io;
+use std::path::Path;
+
+/// A pool's stores: one, or one per spindle with the stripe unit between them.
+pub(crate) struct Stores {
+    pub members: Vec<Box<dyn Store>>,
+    pub unit: Option<u64>,
+}
+
+/// Opens everything under a pool; errors point at the pool.
+pub(crate) fn open(pool: &PoolConfig, config: &NodeConfig) -> Result<Stores, ParamError> {
+    let (models, unit) = models(pool)?;
+    let count = models.len() as u64;
+    let mut members = Vec::new();
+    for (i, model) in models.into_iter().enumerate() {
+        let spindle = unit.map(|_| i);
+        let member = medium(pool, config, spindle, pool.capacity / count)
+            .and_then(|store| wrap(pool, spindle, model, store))
+            .map_err(|e| at(&pool.medium_span, e.to_string()))?;
+        members.push(member);
+    }
+    Ok(Stores { members, unit })
+}
+
+/// The models in front of a pool: none, one, or one per spindle.
+fn models(pool: &PoolConfig) -> Result<(Vec<Option<Model>>, Option<u64>), ParamError> {
+    let Some(spec) = &pool.emulated else { return Ok((vec![None], None)) };
+    let built = spec.build();
+    if pool.capacity > built.capacity() {
+        return Err(at(
+            &pool.span,
+            format!(
+                "pool \"{}\" is larger ({}) than the device it emulates ({})",
+                pool.name,
+                format_size(pool.capacity),
+                format_size(built.capacity())
+            ),
+        ));
+    }
+    match built {
+        Built::Array(array) if pool.scheduler.per_spindle => {
+            // Parts begin at whole MiB on each spindle, so the units must, too.
+            if !(1u64 << 20).is_multiple_of(array.stripes.unit) {
+                let message = "per = \"spindle\" needs a stripe that divides 1MiB, like \"64KiB\"".to_owned();
+                return Err(at(&pool.span, message));
+            }
+            Ok((array.spindles.into_iter().map(Some).collect(), Some(array.stripes.unit)))
+        }
+        built => {
+            if pool.scheduler.per_spindle {
+                return Err(at(&pool.span, "per = \"spindle\" needs an array; this is one device".into()));
+            }
+            Ok((vec![Some(built.into_model())], None))
+        }
+    }
+}
+
+fn medium(
+    pool: &PoolConfig,
+    config: &NodeConfig,
+    spindle: Option<usize>,
+    capacity: u64,
+) -> io::Result<Box<dyn Store>> {
+    let options = Options { direct: pool.direct, engine: pool.engine, ..Options::default() };
+    Ok(match &pool.medium {
+        Medium::Memory => Box::new(Memory::new(capacity)?),
+        Medium::Path(path) => {
+            let path = match spindle {
+                Some(i) => path.join(format!("spindle{i}")),
+                None => path.clone(),
+            };
+            Box::new(Directory::open(&path, capacity, options)?)
+        }
+        Medium::Device(path) => {
+            make_directory(&config.state_dir)?;
+            let table = config.state_dir.join(format!("{}.extents", pool.name));
+            Box::new(Device::open(path, &table, capacity, options)?)
+        }
+    })
+}
+
+/// What is configured in front of the medium, from the inside out.
+fn wrap(
+    pool: &PoolConfig,
+    spindle: Option<usize>,
+    model: Option<Model>,
+    mut store: Box<dyn Store>,
+) -> io::Result<Box<dyn Store>> {
+    if let Some(seed) = pool.volatile {
+        store = Box::new(Volatile::new(seed, store)?);
+    }
+    if let Some(faults) = pool.faults {
+        store = Box::new(Faulty::new(faults, store));
+    }
+    if let Some(model) = model {
+        store = Box::new(Emulated::new(model, store));
+    }
+    if let Some(path) = &pool.trace {
+        let path = spindle.map_or(path.clone(), |i| path.with_extension(format!("{i}.csv")));
+        let file = std::fs::File::create(&path)?;
+        store = Box::new(Traced::new(Box::new(io::BufWriter::new(file)), store)?);
+    }
+    Ok(store)
+}
+
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+}

@@ -1,0 +1,100 @@
+//! What is wrong with a configuration is said with its line, and with what would do.
+
+use henge_config::Source;
+use henge_node::{NodeConfig, check};
+
+fn error(text: &str) -> String {
+    match NodeConfig::parse(Source::new("node.toml", text)) {
+        Err(e) => e.to_string(),
+        Ok(config) => check(&config).expect_err("a configuration that is wrong").to_string(),
+    }
+}
+
+/// A pool in memory with these disks.
+fn with(disks: &str) -> String {
+    format!("[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"16MiB\"\n{disks}")
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    let error = error(text);
+    for part in parts {
+        assert!(error.contains(part), "{error}\nlacks {part:?}");
+    }
+}
+
+#[test]
+fn unknown_keys_and_units() {
+    says(
+        "listn = \"nbd://:1\"\n[[pool]]\nname=\"p\"\nmemory=true\ncapacity=\"1MiB\"",
+        &["node.toml:1:", "did you mean \"listen\""],
+    );
+    says(
+        &with("[[disk]]\nname = \"a\"\ncapacity = 96\n"),
+        &["node.toml:7:12", "\"96\" has no unit", "\"96GB\""],
+    );
+    says(
+        &with("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\nlimit = \"7/s\"\n"),
+        &["node.toml:8:", "unknown key \"limit\" in disk"],
+    );
+    says("listen = \"tcp://x\"", &["node.toml:1:10", "nbd://127.0.0.1:10809"]);
+    says(
+        "[[pool]]\nname = \"p\"\n",
+        &["needs path = \"/srv/henge\", device = \"/dev/sdb\" or memory = true"],
+    );
+    says(
+        "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = \"fi-fo\"",
+        &["node.toml:5:13", "did you mean \"fifo\""],
+    );
+    says("listen = \"nbd://x\"\n", &["needs at least one [[pool]]"]);
+}
+
+#[test]
+fn disks_that_do_not_fit_or_overlap() {
+    says(
+        &with("[[disk]]\nname = \"a\"\ncapacity = \"10MiB\"\n[[disk]]\nname = \"b\"\ncapacity = \"7MiB\"\n"),
+        &["node.toml:10:12", "disk \"b\": no room for", "7MiB"],
+    );
+    says(
+        &with("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\n[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\n"),
+        &["node.toml:9:8", "there is a disk \"a\" already"],
+    );
+    says(
+        &with("[[disk]]\nname = \"a\"\npool = \"q\"\ncapacity = \"1MiB\"\n"),
+        &["node.toml:7:8", "there are: p"],
+    );
+    says(&with("[[disk]]\nname = \"a\"\npools = [\"p\", \"p\"]\ncapacity = \"1MiB\"\n"), &["on a pool once"]);
+    says(&with("[[disk]]\nname = \"../a\"\ncapacity = \"1MiB\"\n"), &["node.toml:6:8", "is no name"]);
+}
+
+#[test]
+fn contracts_that_cannot_be_kept() {
+    says(
+        &with("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\ncontract = { latency = \"20ms\" }\n"),
+        &["node.toml:8:12", "disk \"a\"", "latency"],
+    );
+    says(
+        &with("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\ncontract = { limit = \"675/s\" }\n"),
+        &["node.toml:8:12", "cost = \"requests\""],
+    );
+}
+
+#[test]
+fn emulated_arrays() {
+    let array = "emulated = { raid0 = 4, stripe = \"64KiB\", disk = \"dtla-307075\" }";
+    let pool = |scheduler: &str, rest: &str| {
+        format!(
+            "[[pool]]\nname = \"p\"\nmemory = true\nscheduler = {scheduler}\n{rest}\n[[disk]]\nname = \"a\"\ncapacity = \"8GB\"\n"
+        )
+    };
+    says(
+        &pool("{ fifo = { per = \"spindle\" } }", "capacity = \"9GB\""),
+        &["node.toml:4:13", "needs an emulated array"],
+    );
+    says(&pool("{ fifo = { per = \"disc\" } }", array), &["node.toml:4:", "\"spindle\" or \"array\""]);
+    says(&pool("\"fifo\"", &format!("{array}\ncapacity = \"900TB\"")), &["is larger"]);
+    let config = pool("{ fifo = { per = \"spindle\" } }", array);
+    let config = NodeConfig::parse(Source::new("node.toml", config)).unwrap();
+    let lines = check(&config).unwrap().join("\n");
+    assert!(lines.contains("4 gates (one per spindle)") && lines.contains("emulated disk"), "{lines}");
+}

@@ -1,0 +1,237 @@
+//! A node as a library: started, asked, changed and stopped by its handle, with raw clients on its sockets.
+
+use henge_config::Source;
+use henge_node::{Address, ControlError, Node, NodeConfig};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+fn start(pool: &str, disks: &str) -> Node {
+    let text = format!(
+        "listen = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"256MiB\"\n{pool}\n{disks}"
+    );
+    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    Node::start(config).unwrap_or_else(|e| panic!("{e}"))
+}
+
+const WEB: &str = "[[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n";
+
+fn address(node: &Node) -> SocketAddr {
+    match &node.addresses()[0] {
+        Address::Tcp(address) => *address,
+        Address::Unix(_) => unreachable!("TCP was asked for"),
+    }
+}
+
+/// A client without structured replies, written from the protocol's text.
+struct Client {
+    stream: TcpStream,
+    cookie: u64,
+}
+
+impl Client {
+    fn connect(node: &Node, export: &str) -> Client {
+        let mut stream = TcpStream::connect(address(node)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).unwrap();
+        let mut hello = 3u32.to_be_bytes().to_vec();
+        hello.extend(b"IHAVEOPT");
+        hello.extend(1u32.to_be_bytes()); // EXPORT_NAME
+        hello.extend((export.len() as u32).to_be_bytes());
+        hello.extend(export.as_bytes());
+        stream.write_all(&hello).unwrap();
+        stream.read_exact(&mut [0; 10]).unwrap();
+        Client { stream, cookie: 0 }
+    }
+    fn send(&mut self, flags: u16, kind: u16, offset: u64, len: u32, data: &[u8]) {
+        self.cookie += 1;
+        let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+        request.extend(flags.to_be_bytes());
+        request.extend(kind.to_be_bytes());
+        request.extend(self.cookie.to_be_bytes());
+        request.extend(offset.to_be_bytes());
+        request.extend(len.to_be_bytes());
+        request.extend(data);
+        self.stream.write_all(&request).unwrap();
+    }
+    fn reply(&mut self) -> u32 {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[..4], 0x6744_6698u32.to_be_bytes());
+        u32::from_be_bytes(reply[4..8].try_into().unwrap())
+    }
+    fn write(&mut self, offset: u64, data: &[u8]) -> u32 {
+        self.send(0, 1, offset, data.len() as u32, data);
+        self.reply()
+    }
+    fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, u32> {
+        self.send(0, 0, offset, len, &[]);
+        match self.reply() {
+            0 => {
+                let mut data = vec![0; len as usize];
+                self.stream.read_exact(&mut data).unwrap();
+                Ok(data)
+            }
+            error => Err(error),
+        }
+    }
+    /// Whether the server has closed this connection.
+    fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} never happened");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn serves_and_stops() {
+    let node = start("", WEB);
+    let mut client = Client::connect(&node, "web");
+    assert_eq!(client.write(1_000_001, b"unaligned"), 0);
+    assert_eq!(client.read(1_000_000, 11).unwrap(), b"\0unaligned\0");
+    assert_eq!(client.read(64 << 20, 1), Err(22), "beyond the end");
+    assert_eq!(client.write((64 << 20) - 1, b"xy"), 28, "beyond the end");
+    client.send(0, 3, 0, 0, &[]);
+    assert_eq!(client.reply(), 0, "flush");
+    let status = node.control().status().unwrap();
+    let web = status.disk("web").unwrap();
+    assert_eq!((web.commands, web.reads, web.connections), (3, 1, 1));
+    assert_eq!(status.buffers_out, 0);
+    node.stop().unwrap();
+}
+
+#[test]
+fn whoever_breaks_the_rules_breaks_only_their_own_connection() {
+    let node = start("", WEB);
+    let mut good = Client::connect(&node, "web");
+    good.write(0, &[1; 4096]);
+    // Garbage from the start.
+    let mut garbage = TcpStream::connect(address(&node)).unwrap();
+    garbage.write_all(&[0xAA; 4096]).unwrap();
+    // Garbage later on.
+    let mut late = Client::connect(&node, "web");
+    late.stream.write_all(&[0x55; 64]).unwrap();
+    assert!(late.is_closed());
+    // Half a header, half a payload, and away.
+    let mut half = Client::connect(&node, "web");
+    half.stream.write_all(&[0x25, 0x60]).unwrap();
+    drop(half);
+    let mut half = Client::connect(&node, "web");
+    half.send(0, 1, 0, 1 << 20, &[9; 1000]);
+    drop(half);
+    // Many requests, and away before the first reply.
+    let mut rude = Client::connect(&node, "web");
+    for i in 0..200 {
+        rude.send(0, 0, i * 65536, 65536, &[]);
+    }
+    drop(rude);
+    // An export that is not there.
+    let mut lost = TcpStream::connect(address(&node)).unwrap();
+    lost.write_all(&[0, 0, 0, 3]).unwrap();
+    lost.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\x04nope").unwrap();
+    until("everybody else is gone, and their memory back", || {
+        let status = node.control().status().unwrap();
+        status.buffers_out == 0 && status.disk("web").unwrap().connections == 1
+    });
+    assert_eq!(good.read(0, 4096).unwrap(), [1; 4096], "half a write was not done");
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_contract_changes_under_a_connected_client() {
+    let scheduler = "scheduler = { sfq = { depth = 4, cost = \"requests\" } }";
+    let node = start(
+        scheduler,
+        "[[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\ncontract = { limit = \"20/s\", burst = \"1\" }\n",
+    );
+    let mut client = Client::connect(&node, "web");
+    let mut timed = |n: u64| {
+        let start = Instant::now();
+        (0..n).for_each(|i| client.send(0, 0, i * 4096, 512, &[]));
+        for _ in 0..n {
+            assert_eq!(client.reply(), 0);
+            client.stream.read_exact(&mut [0; 512]).unwrap();
+        }
+        start.elapsed()
+    };
+    let slow = timed(10);
+    assert!(slow >= Duration::from_millis(400), "20/s were kept: {slow:?}");
+    let refused = node.control().set("web", &[("latency", "20ms")]).unwrap_err();
+    assert!(matches!(&refused, ControlError::Refused(why) if why.contains("latency")), "{refused}");
+    node.control().set("web", &[("limit", "2000/s")]).unwrap();
+    let quick = timed(10);
+    assert!(quick < Duration::from_millis(200), "2000/s at once: {quick:?}");
+    assert!(node.control().set("nope", &[("limit", "1/s")]).is_err());
+    node.control().set("web", &[("limit", ""), ("burst", "")]).unwrap();
+    assert!(node.control().status().unwrap().disk("web").unwrap().contract.is_empty());
+    node.control().exchange("p", "fifo").unwrap();
+    assert_eq!(node.control().status().unwrap().pools[0].scheduler, "fifo");
+    timed(10);
+    assert!(node.control().exchange("p", "{ fifo = { depht = 3 } }").is_err());
+    node.control().reset().unwrap();
+    assert_eq!(node.control().status().unwrap().disk("web").unwrap().commands, 0);
+}
+
+#[test]
+fn faults_reach_the_client_as_errors() {
+    let node = start("faults = { errors = \"100%\" }", WEB);
+    let mut client = Client::connect(&node, "web");
+    assert_eq!(client.read(0, 4096), Err(5));
+    assert_eq!(client.write(0, &[0; 4096]), 5);
+    assert_eq!(node.control().status().unwrap().disk("web").unwrap().failed, 2);
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_a_bounded_amount_and_nobody_else() {
+    let node = start(
+        "",
+        "[[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n[[disk]]\nname = \"other\"\ncapacity = \"64MiB\"\n",
+    );
+    let mut hogs: Vec<Client> = (0..8).map(|_| Client::connect(&node, "web")).collect();
+    for hog in &mut hogs {
+        for _ in 0..30 {
+            hog.send(0, 0, 0, 32 << 20, &[]);
+        }
+    }
+    let mut other = Client::connect(&node, "other");
+    for i in 0..200u32 {
+        assert_eq!(other.write(u64::from(i) * 4096, &[i as u8; 4096]), 0);
+        assert_eq!(other.read(u64::from(i) * 4096, 4096).unwrap(), [i as u8; 4096]);
+    }
+    let status = node.control().status().unwrap();
+    assert!(status.buffers_out <= status.buffers, "{} of {}", status.buffers_out, status.buffers);
+    drop(hogs);
+    until("their memory is back", || node.control().status().unwrap().buffers_out == 0);
+    node.stop().unwrap();
+}
+
+#[test]
+fn disks_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!(
+        "listen = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\npath = \"{}\"\ncapacity = \"64MiB\"\n\
+         [[disk]]\nname = \"web\"\ncapacity = \"4MiB\"\n",
+        dir.path().join("pool").display()
+    );
+    let node = Node::start(NodeConfig::parse(Source::new("node.toml", config)).unwrap()).unwrap();
+    let add = |text: &str| node.control().ask(henge_node::Request::Add { disk: text.into() });
+    add("name = \"scratch\"\ncapacity = \"8MiB\"\n").unwrap();
+    assert!(add("name = \"scratch\"\ncapacity = \"8MiB\"\n").is_err(), "twice");
+    assert!(add("name = \"big\"\ncapacity = \"8TiB\"\n").is_err(), "too large");
+    let mut client = Client::connect(&node, "scratch");
+    assert_eq!(client.write(0, &[7; 8192]), 0);
+    node.control().ask(henge_node::Request::Remove { name: "scratch".into() }).unwrap();
+    assert!(client.is_closed());
+    add("name = \"scratch2\"\ncapacity = \"8MiB\"\n").unwrap();
+    let mut client = Client::connect(&node, "scratch2");
+    assert_eq!(client.read(0, 8192).unwrap(), [0; 8192], "another's former data");
+    node.stop().unwrap();
+}
