@@ -12,7 +12,7 @@ use henge_core::{
     Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, Op, Params, Rate, Request,
     RequestId, Scheduler, Slots,
 };
-use henge_sched::{Entry, SCHEDULERS, Term, build};
+use henge_sched::{Entry, SCHEDULERS, Term, build, find};
 use rustix::time::{ClockId, clock_gettime};
 use std::process::Command;
 
@@ -180,6 +180,14 @@ fn idle_bytes_alone(entry: &Entry) -> Option<f64> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
+/// `--steps STEPS FLOWS NAME`: nothing but that, for tools that count instructions: the difference of two such runs,
+/// divided by the difference of their steps, is what a request costs.
+fn only_steps(entry: &Entry, steps: u32, flows: u32) {
+    let mut bench = Bench::new(entry, flows);
+    bench.fill(0..flows, 2);
+    bench.steps(steps);
+}
+
 fn dmclock_ns(program: &str, flows: u32, steps: u32) -> Option<f64> {
     let output = Command::new(program).args([flows.to_string(), steps.to_string()]).output().ok()?;
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
@@ -192,6 +200,10 @@ fn main() {
     let names: Vec<_> = arguments.iter().filter(|a| !a.starts_with("--")).collect();
     let wanted = |e: &&Entry| names.is_empty() || names.iter().any(|n| *n == e.name);
     let round = if quick { 5e6 } else { 50e6 };
+    if let Some(at) = arguments.iter().position(|a| a == "--steps") {
+        let number = |n: usize| arguments[at + n].parse::<u32>().expect("--steps STEPS FLOWS");
+        return only_steps(find(&arguments[at + 3]).expect("a scheduler"), number(1), number(2));
+    }
     if has("--idle") {
         SCHEDULERS.iter().filter(wanted).for_each(|entry| println!("{:.1}", idle_bytes(entry, 200_000)));
         return;

@@ -8,6 +8,11 @@
 const OUT: u32 = u32::MAX;
 const ARITY: usize = 4;
 
+/// By key, then by index; spelled out, because comparing the pairs compares keys twice.
+fn before<K: Ord>(a: &(K, u32), b: &(K, u32)) -> bool {
+    a.0 < b.0 || (a.0 == b.0 && a.1 < b.1)
+}
+
 /// A smallest-first heap over indices.
 ///
 /// ```
@@ -67,7 +72,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     pub fn set(&mut self, index: u32, key: K) {
         let item = (key, index);
         match self.place(index) {
-            Some(at) if item < self.items[at] => self.rise(at, item),
+            Some(at) if before(&item, &self.items[at]) => self.rise(at, item),
             Some(at) => self.sink(at, item),
             None => {
                 if self.places.len() <= index as usize {
@@ -86,7 +91,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.places[index as usize] = OUT;
         let last = self.items.pop().expect("something is in it");
         if at < self.items.len() {
-            if last < self.items[at] { self.rise(at, last) } else { self.sink(at, last) }
+            if before(&last, &self.items[at]) { self.rise(at, last) } else { self.sink(at, last) }
         }
         Some(key)
     }
@@ -114,7 +119,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     fn rise(&mut self, mut at: usize, item: (K, u32)) {
         while at > 0 {
             let parent = (at - 1) / ARITY;
-            if self.items[parent] <= item {
+            if before(&self.items[parent], &item) {
                 break;
             }
             self.put(at, self.items[parent]);
@@ -128,10 +133,14 @@ impl<K: Ord + Copy> IndexedHeap<K> {
             let first = at * ARITY + 1;
             let end = self.items.len().min(first + ARITY);
             let Some(children) = self.items.get(first..end) else { break };
-            let Some((offset, &least)) = children.iter().enumerate().min_by_key(|&(_, child)| child) else {
-                break;
-            };
-            if item <= least {
+            let Some((&(mut least), others)) = children.split_first() else { break };
+            let mut offset = 0;
+            for (i, &child) in others.iter().enumerate() {
+                if before(&child, &least) {
+                    (least, offset) = (child, i + 1);
+                }
+            }
+            if !before(&least, &item) {
                 break;
             }
             self.put(at, least);

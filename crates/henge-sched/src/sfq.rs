@@ -24,6 +24,7 @@
 //! and for flows at their `limit`. Theorem 2 says the same of totals (`tests/dsfq.rs`).
 //!
 //! **Price.** A heap over the flows that have something waiting: O(log of them), whatever the number of requests.
+//! 37 ns a request with one such flow, 98 with 1000, 282 with 10 000 (benches/README.md); 98 bytes an idle flow.
 //!
 //! **Departures**, each with a switch:
 //! - `tag = "head"`: a request is tagged when it becomes its flow's first, from the virtual time stored at its
@@ -35,14 +36,18 @@
 //! - A cost that turns out different is corrected in the flow's finish tag when it is known.
 //! - `limit`: a flow at its limit is set aside until it may go. Its tag is then at least v, so nothing is banked.
 
-use crate::foreign::{MEMORY_DEFAULT, Owed, Policy};
+use crate::foreign::{Owed, Policy};
 use crate::line::Line;
-use crate::registry::{DefaultDepth, Entry, Order, one_of};
+use crate::registry::{DefaultDepth, Entry, Order};
 use crate::{Backlog, Bucket, Flows, IndexedHeap, Term, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused,
-    Request, RequestId, Scheduler, Slots, VTime, Value, WaitReason,
+    Completion, Contract, Cost, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request, RequestId,
+    Scheduler, Slots, VTime, WaitReason,
 };
+
+mod rules;
+
+pub(crate) use rules::Rules;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "sfq",
@@ -55,59 +60,15 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The switches.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    pub policy: Policy,
-    /// How long foreign service is remembered; `None` is forever.
-    pub memory: Option<Duration>,
-    /// Tag at the head of the flow, not at arrival.
-    pub tag_at_head: bool,
-}
-
-impl Rules {
-    pub(crate) fn from_params(p: &mut Params) -> Result<Rules, ParamError> {
-        let policy = one_of(p, "foreign", &Policy::NAMES)?.unwrap_or_default();
-        let tag_at_head = one_of(p, "tag", &[("head", true), ("arrival", false)])?.unwrap_or(true);
-        let memory = match p.get_mut("memory") {
-            Some(Value::Text(text)) if text == "forever" => p.text("memory")?.and(None),
-            _ => Some(p.duration("memory")?.unwrap_or(MEMORY_DEFAULT)),
-        };
-        if memory == Some(Duration::ZERO) {
-            return Err(
-                p.error("memory", "a memory of 0s charges nothing; write foreign = \"single\"".into())
-            );
-        }
-        Ok(Rules { policy, memory, tag_at_head })
-    }
-}
-
-/// `work_conserving = false, capacity = "100MB/s", burst = "1MB"`
-fn line_from(p: &mut Params, unit: CostUnit) -> Result<Option<Line>, ParamError> {
-    if p.bool("work_conserving")?.unwrap_or(true) {
-        return Ok(None);
-    }
-    let capacity = p.rate("capacity")?;
-    let capacity = p.required("capacity", capacity)?;
-    if capacity.unit != unit || capacity.per_second == 0 {
-        return Err(p.error("capacity", format!("the capacity is more than zero, and counts {unit} here")));
-    }
-    let burst = match unit {
-        CostUnit::Bytes => Cost::new(p.size("burst")?.unwrap_or(1_000_000)),
-        CostUnit::Requests | CostUnit::DiskTime => capacity.cost_in(Duration::from_millis(10)),
-    };
-    Ok(Some(Line::new(capacity, burst)))
-}
-
 fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let rules = Rules::from_params(p)?;
-    let line = line_from(p, terms.unit)?;
+    let line = rules::line_from(p, terms.unit)?;
     Ok(Box::new(Sfq::new(terms, rules, line)))
 }
 
 /// Orders first requests: by start tag, then by arrival. The tag's halves stand apart, so that an item of the heap
 /// has 32 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     high: u64,
     low: u64,
@@ -120,6 +81,23 @@ impl Key {
     }
     fn start(self) -> VTime {
         VTime::from_raw(u128::from(self.high) << 64 | u128::from(self.low))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.start(), self.sequence).cmp(&(other.start(), other.sequence))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+    /// What the heap asks all the time: one subtraction of 128 bits, mostly.
+    fn lt(&self, other: &Self) -> bool {
+        let (a, b) = (self.start(), other.start());
+        a < b || (a == b && self.sequence < other.sequence)
     }
 }
 
@@ -213,15 +191,12 @@ impl Sfq {
         let head = self.backlog.front(id).expect("a flow that is placed has a first request");
         let flow = &self.flows[id];
         // DSFQ, equation (5)
-        let start = if self.rules.tag_at_head {
-            let owed = flow.weight.span(flow.head_foreign);
-            let start = head.extra.max(flow.finish + owed);
-            match &self.line {
-                Some(line) => start.max(line.at(self.total_weight, now) - flow.weight.span(line.burst)),
-                None => start,
+        let start = match self.rules.tag_at_head {
+            true => {
+                let start = head.extra.max(flow.finish + flow.weight.span(flow.head_foreign));
+                start.max(self.lag_allowed(flow, now))
             }
-        } else {
-            head.extra
+            false => head.extra,
         };
         let (key, request) = (Key::new(start, head.sequence), head.request.id);
         match &flow.bucket {
@@ -235,6 +210,12 @@ impl Sfq {
                 self.ready.set(id.0, key);
             }
         }
+    }
+
+    /// How far a start tag may lie behind the line; zero without one.
+    fn lag_allowed(&self, flow: &Flow, now: Instant) -> VTime {
+        let behind = |line: &Line| line.at(self.total_weight, now) - flow.weight.span(line.burst);
+        self.line.as_ref().map_or(VTime::ZERO, behind)
     }
 
     /// What its limit keeps a flow from, it does not bank: its tag does not fall behind.
@@ -360,14 +341,16 @@ impl Scheduler for Sfq {
 
     fn enqueue(&mut self, request: Request, now: Instant) {
         let id = request.flow;
-        let flow = &mut self.flows[id];
         let mut tag = self.v;
+        let lag_allowed =
+            if self.line.is_some() { self.lag_allowed(&self.flows[id], now) } else { VTime::ZERO };
+        let flow = &mut self.flows[id];
         if self.rules.policy != Policy::Single {
             flow.owed.add(request.foreign, self.rules.memory, now);
         }
         if !self.rules.tag_at_head {
             let foreign = flow.charge(request.cost, &self.rules, self.total_weight, now);
-            tag = tag.max(flow.finish + flow.weight.span(foreign));
+            tag = tag.max(flow.finish + flow.weight.span(foreign)).max(lag_allowed);
             flow.finish = tag + flow.weight.span(request.cost);
             self.last = self.last.max(flow.finish);
         }

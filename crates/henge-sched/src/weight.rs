@@ -20,7 +20,7 @@ use std::num::NonZeroU64;
 pub struct Weight {
     phi: u32,
     /// 2⁶⁰ / φ, to the nearest.
-    reciprocal: u64,
+    reciprocal: NonZeroU64,
 }
 
 const WEIGHT_BITS: u32 = 60;
@@ -30,7 +30,10 @@ impl Weight {
     pub const fn new(phi: u32) -> Self {
         assert!(phi > 0, "a weight is at least 1");
         let half = phi as u64 / 2;
-        Weight { phi, reciprocal: ((1u64 << WEIGHT_BITS) + half) / phi as u64 }
+        match NonZeroU64::new(((1u64 << WEIGHT_BITS) + half) / phi as u64) {
+            Some(reciprocal) => Weight { phi, reciprocal },
+            None => panic!("2⁶⁰ is more than any weight"),
+        }
     }
     /// φ.
     pub const fn get(self) -> u32 {
@@ -38,7 +41,7 @@ impl Weight {
     }
     /// cost / φ.
     pub const fn span(self, cost: Cost) -> VTime {
-        let product = cost.get() as u128 * self.reciprocal as u128;
+        let product = cost.get() as u128 * self.reciprocal.get() as u128;
         VTime::from_raw(product >> (WEIGHT_BITS - VTime::FRACTION_BITS))
     }
 }

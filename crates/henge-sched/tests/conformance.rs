@@ -5,10 +5,10 @@
 //! must be. Nothing here knows what a scheduler is for; that is tested beside each of them.
 
 use henge_core::{
-    Contract, Cost, CostUnit, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Gate, Instant, Latency, Op,
-    Params, Pending, Rate, Request, RequestId,
+    Assembly, Contract, Cost, CostUnit, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Gate, Instant,
+    Latency, Op, Params, Pending, Rate, Request, RequestId, Value,
 };
-use henge_sched::{Entry, Order, SCHEDULERS, Term, build};
+use henge_sched::{Entry, Order, SCHEDULERS, Term, build, find};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -87,8 +87,46 @@ fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) ->
     contract
 }
 
-fn gate(entry: &Entry) -> Gate {
-    Gate::new(build(entry.name, Params::new(entry.name)).unwrap_or_else(|e| panic!("{}: {e}", entry.name)))
+/// Settings that make another scheduler of a scheduler; each passes the suite as the defaults do.
+const VARIANTS: &[(&str, &[(&str, &str)])] = &[
+    ("sfq", &[("tag", "arrival"), ("memory", "forever")]),
+    ("sfq", &[("foreign", "hybrid"), ("cost", "disk time")]),
+    ("sfq", &[("foreign", "hybrid-memoryless"), ("tag", "arrival")]),
+    ("sfq", &[("foreign", "single"), ("cost", "requests")]),
+    ("sfq", &[("work_conserving", "false"), ("capacity", "50MB/s")]),
+    ("sfq", &[("work_conserving", "false"), ("capacity", "50MB/s"), ("tag", "arrival")]),
+    ("mclock", &[("cost", "disk time")]),
+    ("pclock", &[("cost", "bytes")]),
+];
+
+/// A scheduler under test: how it is made, and what it claims.
+#[derive(Clone)]
+struct Subject {
+    entry: &'static Entry,
+    params: Params,
+    work_conserving: bool,
+}
+
+fn subjects() -> Vec<Subject> {
+    let plain = SCHEDULERS.iter().map(|entry| (entry.name, &[] as &[(&str, &str)]));
+    let all = plain.chain(VARIANTS.iter().copied());
+    all.map(|(name, settings)| {
+        let entry = find(name).expect("a scheduler of the registry");
+        let value = |text: &str| match text {
+            "true" | "false" => Value::Bool(text == "true"),
+            text => Value::Text(text.to_owned()),
+        };
+        let params = settings.iter().fold(Params::new(name), |p, (k, v)| p.with(k, value(v)));
+        let work_conserving = entry.work_conserving && !settings.contains(&("work_conserving", "false"));
+        Subject { entry, params, work_conserving }
+    })
+    .collect()
+}
+
+impl Subject {
+    fn parts(&self) -> Assembly {
+        build(self.entry.name, self.params.clone()).unwrap_or_else(|e| panic!("{}: {e}", self.entry.name))
+    }
 }
 
 /// What a run did, to compare two of them.
@@ -100,7 +138,7 @@ enum Event {
 }
 
 struct Run<'a> {
-    entry: &'a Entry,
+    subject: &'a Subject,
     gate: Gate,
     limits: bool,
     now: Instant,
@@ -113,10 +151,10 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(entry: &'a Entry, limits: bool) -> Self {
+    fn new(subject: &'a Subject, limits: bool) -> Self {
         let mut run = Run {
-            entry,
-            gate: gate(entry),
+            subject,
+            gate: Gate::new(subject.parts()),
             limits,
             now: Instant::ZERO,
             ids: Pending::new(),
@@ -132,7 +170,7 @@ impl<'a> Run<'a> {
     }
 
     fn set_flow(&mut self, flow: u32, terms: u8, size: u8) {
-        let wanted = contract(self.entry, self.gate.cost_unit(), terms, size, self.limits);
+        let wanted = contract(self.subject.entry, self.gate.cost_unit(), terms, size, self.limits);
         let mut taken = self.gate.set_flow(FlowId(flow), &wanted, self.now).is_ok();
         if !taken && !self.set[flow as usize] {
             // Refused for its numbers, perhaps; everybody takes best effort.
@@ -180,9 +218,7 @@ impl<'a> Run<'a> {
                 self.gate.foreign(FlowId(flow), Cost::new(cost), self.now);
             }
             Call::Exchange => {
-                let parts =
-                    build(self.entry.name, Params::new(self.entry.name)).expect("it was built before");
-                self.gate.exchange(parts, self.now).map_err(|(flow, refused)| {
+                self.gate.exchange(self.subject.parts(), self.now).map_err(|(flow, refused)| {
                     TestCaseError::fail(format!("an equal scheduler refused {flow:?}: {refused}"))
                 })?;
             }
@@ -220,7 +256,7 @@ impl<'a> Run<'a> {
 
     /// Dispatches all that may go.
     fn dispatch(&mut self) -> Result<(), TestCaseError> {
-        let name = self.entry.name;
+        let name = self.subject.entry.name;
         prop_assert_eq!(self.gate.queued(), self.waiting.len(), "{} lost count", name);
         loop {
             match self.gate.next(self.now) {
@@ -231,7 +267,7 @@ impl<'a> Run<'a> {
                     };
                     let first = self.waiting.iter().position(|r| r.flow == request.flow);
                     prop_assert!(
-                        self.entry.order == Order::Position || first == Some(at),
+                        self.subject.entry.order == Order::Position || first == Some(at),
                         "{name}: not its flow's first"
                     );
                     self.waiting.remove(at);
@@ -242,7 +278,7 @@ impl<'a> Run<'a> {
                     self.events.push(Event::Waited(self.now, until));
                     prop_assert!(!self.waiting.is_empty(), "{name} waits with nothing waiting");
                     let room = self.gate.in_flight() < self.gate.depth();
-                    let may_wait = self.limits || !self.entry.work_conserving || !room;
+                    let may_wait = self.limits || !self.subject.work_conserving || !room;
                     prop_assert!(may_wait, "{name} claims to be work conserving, and waits");
                     return Ok(());
                 }
@@ -263,7 +299,10 @@ impl<'a> Run<'a> {
             if self.in_flight.is_empty() && !self.waiting.is_empty() {
                 let until = self.gate.wake_at();
                 let Some(until) = until.filter(|&t| t > self.now) else {
-                    return Err(TestCaseError::fail(format!("{} waits for {until:?}", self.entry.name)));
+                    return Err(TestCaseError::fail(format!(
+                        "{} waits for {until:?}",
+                        self.subject.entry.name
+                    )));
                 };
                 self.now = until;
             } else if !self.in_flight.is_empty() {
@@ -271,7 +310,7 @@ impl<'a> Run<'a> {
                 self.complete(0, false);
             }
             waits = if self.waiting.len() < before { 0 } else { waits + 1 };
-            prop_assert!(waits < 1000, "{}: no progress", self.entry.name);
+            prop_assert!(waits < 1000, "{}: no progress", self.subject.entry.name);
         }
         prop_assert_eq!(self.gate.in_flight(), 0);
         prop_assert_eq!(self.gate.next(self.now), Dispatch::Idle);
@@ -280,8 +319,8 @@ impl<'a> Run<'a> {
     }
 }
 
-fn play(entry: &Entry, limits: bool, calls: &[Call]) -> Result<Vec<Event>, TestCaseError> {
-    let mut run = Run::new(entry, limits);
+fn play(subject: &Subject, limits: bool, calls: &[Call]) -> Result<Vec<Event>, TestCaseError> {
+    let mut run = Run::new(subject, limits);
     for call in calls {
         run.apply(call)?;
     }
@@ -290,15 +329,15 @@ fn play(entry: &Entry, limits: bool, calls: &[Call]) -> Result<Vec<Event>, TestC
 }
 
 fn for_each_scheduler(limits: bool) {
-    for entry in SCHEDULERS {
+    for subject in subjects() {
         let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
         let calls = proptest::collection::vec(call(), 1..250);
         let result = TestRunner::new(config).run(&calls, |calls| {
-            let first = play(entry, limits, &calls)?;
-            prop_assert_eq!(first, play(entry, limits, &calls)?, "{}: equal runs differ", entry.name);
+            let first = play(&subject, limits, &calls)?;
+            prop_assert_eq!(first, play(&subject, limits, &calls)?, "equal runs differ");
             Ok(())
         });
-        result.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+        result.unwrap_or_else(|e| panic!("{:?}: {e}", subject.params));
     }
 }
 
@@ -316,9 +355,9 @@ fn work_is_conserved_where_claimed() {
 /// its requests leaves before the flood has had 2000.
 #[test]
 fn nobody_starves() {
-    for entry in SCHEDULERS {
+    for subject in subjects() {
         for (terms, size) in [(0, 0), (1, 3), (0xff, 2)] {
-            let mut run = Run::new(entry, false);
+            let mut run = Run::new(&subject, false);
             run.set_flow(FLOWS - 1, 0, 0);
             (0..FLOWS - 1).for_each(|flow| run.set_flow(flow, terms, size));
             let submit = |run: &mut Run<'_>, flow: u32, n: u64| {
@@ -345,7 +384,11 @@ fn nobody_starves() {
                     submit(&mut run, FLOWS - 1, n);
                     (served, since) = (served + 1, 0);
                 }
-                assert!(since < 2_000, "{}: a flow starves behind others with terms {terms:#x}", entry.name);
+                assert!(
+                    since < 2_000,
+                    "{}: a flow starves behind others with terms {terms:#x}",
+                    subject.entry.name
+                );
             }
             assert!(served > 0);
         }
