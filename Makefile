@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup build test fmt clippy doc fuzz clean
+.PHONY: help setup build demo test fmt clippy doc fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -12,6 +12,9 @@ setup: ## Install the packages that build and tests need (Debian)
 
 build: setup ## The henge command, optimized: target/release/henge
 	$(CARGO) build --release --bin henge
+
+demo: setup ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
+	$(CARGO) run --release --quiet --bin henge -- demo $(ARGS)
 
 test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	$(CARGO) fmt --check
@@ -35,6 +38,10 @@ bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a p
 .PHONY: mutants
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
 	@./tools/mutants
+
+test-vpfs: ## The proxy before a double of PVFS2 over real sockets; captures of real traffic where HENGE_DATA has them
+	$(CARGO) test -p henge-pvfs2 -p henge-proxy -- --nocapture --test-threads 1
+.PHONY: test-vpfs
 
 clean: ## Forget what was built
 	$(CARGO) clean

@@ -19,24 +19,30 @@ struct Henge {
 
 #[derive(Subcommand)]
 enum Command {
+    /// See it work: three tenants on emulated disk arrays, under three schedulers
+    Demo(cmd::demo::Args),
+    /// Serve virtual disks
+    Node(cmd::node::Args),
     /// Stand before a server of a parallel file system and share it between applications
     Proxy(cmd::proxy::Args),
+    /// Virtual disks of a running node
+    Vd(cmd::vd::Args),
+    /// Plan: what fits on this hardware?
+    Admit(cmd::admit::Args),
     /// Run a scenario in simulated time
     Sim(cmd::sim::Args),
-    /// Look at disk models
-    Disk(cmd::disk::Args),
     /// Repeat the papers' experiments and compare
     Reproduce(cmd::reproduce::Args),
     /// Look at traces of requests, change them, replay them, compare runs
     Trace(Box<cmd::trace::Args>),
-    /// Serve virtual disks
-    Node(cmd::node::Args),
-    /// Virtual disks of a running node
-    Vd(cmd::vd::Args),
+    /// Look at disk models
+    Disk(cmd::disk::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let result = match Henge::parse().command {
+        Command::Demo(args) => cmd::demo::run(args),
+        Command::Admit(args) => cmd::admit::run(args),
         Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),
         Command::Disk(args) => cmd::disk::run(args),

@@ -1,5 +1,7 @@
 //! The subcommands, one file each.
 
+pub mod admit;
+pub mod demo;
 pub mod disk;
 pub mod node;
 pub mod proxy;

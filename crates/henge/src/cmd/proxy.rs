@@ -61,7 +61,7 @@ fn status(control: &std::path::Path, json: bool) -> Result<ExitCode> {
     let ms =
         |v: &serde_json::Value| v.as_f64().map_or_else(|| "-".to_owned(), |ns| format!("{:.1} ms", ns / 1e6));
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header([
         "application",
         "requests",
