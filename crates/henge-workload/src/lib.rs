@@ -13,6 +13,7 @@ mod arrivals;
 mod bins;
 mod dedup;
 pub mod diff;
+mod distinct;
 mod level;
 mod pattern;
 pub mod preset;

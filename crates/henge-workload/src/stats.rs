@@ -5,7 +5,8 @@
 //! the index of dispersion of counts (variance / mean), for spans from 1 ms to 100 s.
 
 use crate::Record;
-use crate::bins::{Bins, Distinct, Timeline, mixed};
+use crate::bins::{Bins, Timeline};
+use crate::distinct::{Distinct, mixed};
 use henge_core::{Duration, Histogram, Instant, Op};
 use std::collections::BTreeMap;
 

@@ -58,7 +58,7 @@ fn write(dir: &Path, name: &str, stats: &Stats, value: &serde_json::Value, dark:
     let file = |extension: &str| dir.join(format!("{name}.{extension}"));
     picture::write(&scene, &file("svg"), &file("png"))?;
     std::fs::write(file("json"), serde_json::to_string_pretty(value)?)?;
-    println!("  plots: {} and .svg", file("png").display());
+    eprintln!("henge: {}: drawn, beside it .svg and .json", file("png").display());
     Ok(())
 }
 
