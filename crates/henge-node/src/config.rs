@@ -45,6 +45,8 @@ pub enum Listen {
     Tcp(String),
     /// `nbd+unix:///PATH`
     Unix(PathBuf),
+    /// `iscsi://HOST:PORT`
+    Iscsi(String),
 }
 
 /// What keeps a pool's data.
@@ -245,7 +247,8 @@ fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
     let parse = |(value, span): (Value, Range<usize>)| {
         let wrong = || ParamError {
             message:
-                "listen is an address like \"nbd://127.0.0.1:10809\" or \"nbd+unix:///run/henge/nbd.sock\""
+                "listen is an address like \"nbd://127.0.0.1:10809\", \"nbd+unix:///run/henge/nbd.sock\" or \
+                 \"iscsi://127.0.0.1:3260\""
                     .into(),
             help: None,
             span: span.clone(),
@@ -254,9 +257,15 @@ fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
         if let Some(path) = text.strip_prefix("nbd+unix://").filter(|p| p.starts_with('/')) {
             return Ok(Listen::Unix(path.into()));
         }
-        let host = text.strip_prefix("nbd://").filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        let (host, iscsi) = match text.split_once("://") {
+            Some(("nbd", host)) if !host.is_empty() => (host, false),
+            Some(("iscsi", host)) if !host.is_empty() => (host, true),
+            _ => return Err(wrong()),
+        };
         let (_, tail) = host.rsplit_once(']').unwrap_or(("", host));
-        Ok(Listen::Tcp(if tail.contains(':') { host.to_owned() } else { format!("{host}:10809") }))
+        let port = if iscsi { 3260 } else { 10809 };
+        let host = if tail.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
+        Ok(if iscsi { Listen::Iscsi(host) } else { Listen::Tcp(host) })
     };
     texts.into_iter().map(parse).collect()
 }

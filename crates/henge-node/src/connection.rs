@@ -5,6 +5,7 @@
 //! rest. A WRITE's payload goes from the socket straight into the command's buffer, a READ's from there
 //! straight to the socket.
 
+use crate::client::Link;
 use crate::plane::{Answer, Owner, Plane};
 use henge_backend::Buffer;
 use henge_core::{Instant, RequestId};
@@ -12,7 +13,6 @@ use henge_nbd::{CommandKind, Error, Event, Exports, Limits, Segment, Session, Wa
 use henge_vdisk::{Failure, Frame, Kind};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
 
 /// Bytes read at once; shared by all connections, since what is left over is kept by those that have some.
 pub(crate) const CHUNK: usize = 64 << 10;
@@ -51,20 +51,10 @@ struct Held {
 
 /// A client.
 pub(crate) struct Connection {
-    pub fd: OwnedFd,
+    pub link: Link,
     pub session: Session,
     pub disk: Option<usize>,
     pub stalled: Option<Stalled>,
-    /// There may be something to read.
-    pub readable: bool,
-    /// The socket takes more.
-    pub writable: bool,
-    /// The client has closed its side, or the connection is broken.
-    pub ending: bool,
-    /// On the list of those to be read.
-    pub listed: bool,
-    /// On the list of those to be written.
-    pub unwritten: bool,
     /// Received and not yet taken by the session.
     rest: Vec<u8>,
     /// Buffers by the slot of the session's name for the command.
@@ -91,17 +81,12 @@ impl Exports for Catalog {
 }
 
 impl Connection {
-    pub(crate) fn new(fd: OwnedFd, limits: Limits, now: Instant) -> Self {
+    pub(crate) fn new(link: Link, limits: Limits, now: Instant) -> Self {
         Connection {
-            fd,
+            link,
             session: Session::new(limits, now),
             disk: None,
             stalled: None,
-            readable: true,
-            writable: true,
-            ending: false,
-            listed: false,
-            unwritten: false,
             rest: Vec::new(),
             held: Vec::new(),
         }
@@ -109,7 +94,7 @@ impl Connection {
 
     /// Whether reading would get anywhere as soon as nothing holds it back.
     pub(crate) fn has_input(&self) -> bool {
-        self.readable || !self.rest.is_empty() || self.stalled.is_some()
+        self.link.readable || !self.rest.is_empty() || self.stalled.is_some()
     }
 
     /// Reads and acts until something stops it.
@@ -131,7 +116,7 @@ impl Connection {
                 return stop;
             }
         }
-        while self.readable {
+        while self.link.readable {
             if taken >= TURN {
                 return Stop::Turn;
             }
@@ -140,7 +125,7 @@ impl Connection {
                 Ok(Some(read)) => read,
                 Ok(None) => return if self.session.is_over() { Stop::Gone } else { Stop::Waiting },
                 Err(Errno::AGAIN) => {
-                    self.readable = false;
+                    self.link.readable = false;
                     return Stop::Waiting;
                 }
                 Err(Errno::INTR) => continue,
@@ -166,9 +151,9 @@ impl Connection {
         match self.session.wants() {
             Wants::Nothing => Ok(None),
             Wants::Bytes => {
-                let n = rustix::io::read(&self.fd, &mut *chunk)?;
+                let n = rustix::io::read(&self.link.fd, &mut *chunk)?;
                 // Less than there was room for: the socket is empty, and says so when it is not any more.
-                self.readable &= n == chunk.len() || self.ending;
+                self.link.readable &= n == chunk.len() || self.link.ending;
                 Ok(Some((0, n)))
             }
             Wants::Payload { id, at, len } => {
@@ -177,8 +162,8 @@ impl Connection {
                 // What follows the payload is read with it: the next header, most of the time.
                 let slices =
                     &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(chunk)];
-                let n = rustix::io::readv(&self.fd, slices)?;
-                self.readable &= n == len + CHUNK || self.ending;
+                let n = rustix::io::readv(&self.link.fd, slices)?;
+                self.link.readable &= n == len + CHUNK || self.link.ending;
                 Ok(Some((n.min(len), n.saturating_sub(len))))
             }
         }
@@ -344,7 +329,7 @@ impl Connection {
 
     /// Writes what is to be written, as far as the socket takes it. False when the connection is broken.
     pub(crate) fn write(&mut self, plane: &mut Plane) -> bool {
-        while self.writable && !self.session.output().is_empty() {
+        while self.link.writable && !self.session.output().is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES];
             let mut count = 0;
             for (slice, segment) in slices.iter_mut().zip(self.session.output().segments()) {
@@ -358,7 +343,7 @@ impl Connection {
                 });
                 count += 1;
             }
-            match rustix::io::writev(&self.fd, &slices[..count]) {
+            match rustix::io::writev(&self.link.fd, &slices[..count]) {
                 Ok(n) => {
                     let held = &mut self.held;
                     let disk = self.disk;
@@ -367,7 +352,7 @@ impl Connection {
                         plane.put_buffer(disk.expect("a READ came after an export was chosen"), held.frame);
                     });
                 }
-                Err(Errno::AGAIN) => self.writable = false,
+                Err(Errno::AGAIN) => self.link.writable = false,
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }

@@ -14,14 +14,18 @@
 //! and their bytes per connection ([`henge_nbd::Limits`]), commands per disk (its contract), and memory for
 //! payloads in all (`buffers`).
 
+mod client;
 pub mod config;
 mod connection;
 mod control;
+mod initiator;
+mod job;
 mod listen;
 mod meters;
 mod node;
 mod operate;
 mod plane;
+mod portal;
 mod record;
 mod server;
 mod signals;

@@ -15,6 +15,8 @@ pub enum Address {
     Tcp(SocketAddr),
     /// By a Unix socket.
     Unix(PathBuf),
+    /// By iSCSI over TCP.
+    Iscsi(SocketAddr),
 }
 
 impl Address {
@@ -23,6 +25,7 @@ impl Address {
         match self {
             Address::Tcp(address) => format!("nbd://{address}/{export}"),
             Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+            Address::Iscsi(address) => format!("iscsi://{address}/{}{export}/0", crate::portal::PREFIX),
         }
     }
 }
@@ -36,11 +39,13 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn bind(listen: &Listen) -> io::Result<Listener> {
         match listen {
-            Listen::Tcp(host) => {
+            Listen::Tcp(host) | Listen::Iscsi(host) => {
                 let named = |e: io::Error| io::Error::new(e.kind(), format!("{host}: {e}"));
                 let socket = TcpListener::bind(host).map_err(named)?;
                 socket.set_nonblocking(true)?;
-                let address = Address::Tcp(socket.local_addr()?);
+                let local = socket.local_addr()?;
+                let iscsi = matches!(listen, Listen::Iscsi(_));
+                let address = if iscsi { Address::Iscsi(local) } else { Address::Tcp(local) };
                 Ok(Listener { fd: socket.into(), address })
             }
             Listen::Unix(path) => {
@@ -56,7 +61,7 @@ impl Listener {
         use rustix::net::SocketFlags;
         match rustix::net::accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(fd) => {
-                if matches!(self.address, Address::Tcp(_)) {
+                if !matches!(self.address, Address::Unix(_)) {
                     // A reply is never held back to be sent with the next one.
                     rustix::net::sockopt::set_tcp_nodelay(&fd, true)?;
                 }

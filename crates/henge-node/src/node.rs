@@ -101,6 +101,7 @@ impl Node {
                 plane,
                 listeners,
                 limits: config.limits,
+                state_dir: config.state_dir.clone(),
                 connections_max: config.connections,
                 messages: receiver,
                 wake,
@@ -224,6 +225,7 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
         lines.push(match listen {
             Listen::Tcp(host) => format!("listen   nbd://{host}"),
             Listen::Unix(path) => format!("listen   nbd+unix://{}", path.display()),
+            Listen::Iscsi(host) => format!("listen   iscsi://{host}"),
         });
     }
     lines.extend(plane.describe());

@@ -415,6 +415,11 @@ impl Plane {
         }
     }
 
+    /// Whether a gate is to be polled at once.
+    pub(crate) fn is_listed(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
     /// Lists the gates whose time has come.
     pub(crate) fn list_due(&mut self, now: Instant) {
         for g in 0..self.gates.len() {
@@ -459,13 +464,21 @@ impl Plane {
         self.collect(number, now);
     }
 
-    /// Gives up everything that a connection has pending at a disk: what waits is cancelled; what is in flight
-    /// is answered to nobody when it is over.
-    pub(crate) fn abort(&mut self, number: usize, connection: RequestId, now: Instant) {
+    /// Gives up what a connection has pending at a disk, or one command of it: what waits is cancelled, what is
+    /// in flight is over when the storage says so. Each is answered as all commands are.
+    pub(crate) fn abort(
+        &mut self,
+        number: usize,
+        connection: RequestId,
+        command: Option<RequestId>,
+        now: Instant,
+    ) {
         let Some(disk) = self.disks[number].as_mut() else { return };
+        let theirs = |owner: &Owner| {
+            owner.connection == connection && command.is_none_or(|command| command == owner.command)
+        };
         let flights = disk.flights.iter().flatten();
-        let theirs: Vec<RequestId> =
-            flights.filter(|f| f.owner.connection == connection).map(|f| f.id).collect();
+        let theirs: Vec<RequestId> = flights.filter(|f| theirs(&f.owner)).map(|f| f.id).collect();
         if theirs.is_empty() {
             return;
         }

@@ -4,23 +4,29 @@
 //! sent; let the gates dispatch and the stores finish; reply. Sockets are registered once, edge-triggered, so that
 //! a request costs a read, a write, and its part of a wait.
 
+use crate::client::{Client, Link, Surroundings};
 use crate::connection::{CHUNK, Catalog, Connection, Stop};
 use crate::control::{Reply, Request};
-use crate::listen::Listener;
+use crate::initiator::Initiator;
+use crate::listen::{Address, Listener};
 use crate::plane::{Owner, Plane};
+use crate::portal::Portal;
 use henge_backend::Buffer;
 use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::Timespec;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
 /// How long a node that was told to stop waits for its storage.
 const STOPPING: Duration = Duration::from_secs(10);
+/// How often initiators are looked at for silence.
+const LOOK: Duration = Duration::from_secs(1);
 /// Events taken at once.
 const EVENTS: usize = 256;
 
@@ -66,6 +72,7 @@ pub(crate) struct Setup {
     pub plane: Plane,
     pub listeners: Vec<Listener>,
     pub limits: Limits,
+    pub state_dir: PathBuf,
     pub connections_max: usize,
     pub messages: Receiver<Message>,
     /// Readable when there are messages.
@@ -81,7 +88,12 @@ pub(crate) struct Server {
     listeners: Vec<Listener>,
     limits: Limits,
     connections_max: usize,
-    connections: Pending<Connection>,
+    portal: Portal,
+    connections: Pending<Client>,
+    /// Initiators that are gone while commands of theirs are at a disk.
+    leaving: BTreeMap<RequestId, Box<Initiator>>,
+    /// When initiators are looked at for silence.
+    look: Option<Instant>,
     /// Those that have something to read.
     readable: VecDeque<RequestId>,
     /// Those that have something to write.
@@ -114,7 +126,12 @@ const NOBODY: Owner = Owner {
 
 impl Server {
     pub(crate) fn new(setup: Setup) -> io::Result<Server> {
-        let Setup { plane, listeners, limits, connections_max, messages, wake, started } = setup;
+        let Setup { plane, listeners, limits, state_dir, connections_max, messages, wake, started } = setup;
+        let addresses = listeners.iter().filter_map(|listener| match &listener.address {
+            Address::Iscsi(address) => Some(address.to_string()),
+            _ => None,
+        });
+        let portal = Portal::new(state_dir, &addresses.collect::<Vec<_>>());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,
@@ -123,7 +140,10 @@ impl Server {
             listeners,
             limits,
             connections_max: connections_max.min(0xff_ffff),
+            portal,
             connections: Pending::new(),
+            leaving: BTreeMap::new(),
+            look: None,
             readable: VecDeque::new(),
             unwritten: Vec::new(),
             room_waiters: Vec::new(),
@@ -187,12 +207,12 @@ impl Server {
 
     /// How long nothing will happen by itself; `None` for ever.
     fn timeout(&self) -> Option<Timespec> {
-        if !self.readable.is_empty() {
+        if !self.readable.is_empty() || self.plane.is_listed() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let handshake = self.handshakes.front().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| s.deadline);
-        let at = [self.plane.wake_at(), handshake, stopping].into_iter().flatten().min()?;
+        let at = [self.plane.wake_at(), handshake, stopping, self.look].into_iter().flatten().min()?;
         let left = at.since(self.now).as_nanos();
         Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
     }
@@ -206,13 +226,14 @@ impl Server {
                 let Some(connection) = self.connections.get_mut(id) else { return };
                 let flags = event.flags;
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR) {
-                    connection.readable = true;
+                    let link = connection.link();
+                    link.readable = true;
                     // The end of the stream is not announced twice, so it is read up to there.
-                    connection.ending |= !(flags - EventFlags::IN - EventFlags::OUT).is_empty();
+                    link.ending |= !(flags - EventFlags::IN - EventFlags::OUT).is_empty();
                     list(&mut self.readable, connection, id);
                 }
-                if flags.contains(EventFlags::OUT) && !connection.writable {
-                    connection.writable = true;
+                if flags.contains(EventFlags::OUT) && !connection.link().writable {
+                    connection.link().writable = true;
                     self.unwritten.push(id);
                 }
             }
@@ -231,16 +252,78 @@ impl Server {
             if self.connections.len() >= self.connections_max {
                 continue; // closed at once; who is connected goes on
             }
-            let connection = Connection::new(fd, self.limits, self.now);
+            let iscsi = matches!(listener.address, Address::Iscsi(_));
+            let mut client = if iscsi {
+                let Some(initiator) = self.initiator(Link::new(fd)) else { continue };
+                Client::Iscsi(Box::new(initiator))
+            } else {
+                Client::Nbd(Connection::new(Link::new(fd), self.limits, self.now))
+            };
             let id = self.connections.next_id();
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            if self.watch(connection.fd.as_fd(), Source::Connection(id), flags).is_err() {
+            if self.watch(client.link().fd.as_fd(), Source::Connection(id), flags).is_err() {
                 continue;
             }
-            if let Some(deadline) = connection.session.wake_at() {
-                self.handshakes.push_back((deadline, id));
+            match &client {
+                Client::Nbd(connection) => {
+                    let deadline = connection.session.wake_at();
+                    self.handshakes.extend(deadline.map(|deadline| (deadline, id)));
+                }
+                Client::Iscsi(initiator) => {
+                    self.portal.connections.insert(initiator.session.nexus(), id);
+                    self.look.get_or_insert(self.now + LOOK);
+                }
             }
-            let id = self.connections.insert(connection);
+            let id = self.connections.insert(client);
+            self.unwritten.push(id);
+        }
+    }
+
+    /// A new initiator; none when the system gives no randomness.
+    fn initiator(&mut self, link: Link) -> Option<Initiator> {
+        let mut entropy = [0; 33];
+        let got = rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty());
+        if got != Ok(entropy.len()) {
+            return None;
+        }
+        let limits = henge_iscsi::Limits::default();
+        let session = henge_iscsi::Session::new(&mut self.portal.targets, limits, entropy, self.now);
+        Some(Initiator::new(link, session))
+    }
+
+    /// Asks silent initiators whether they live, and ends logins that take too long.
+    fn look(&mut self) {
+        if self.look.is_none_or(|at| self.now < at) {
+            return;
+        }
+        let ids: Vec<RequestId> = self.portal.connections.values().copied().collect();
+        self.look = (!ids.is_empty()).then_some(self.now + LOOK);
+        for id in ids {
+            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+                initiator.session.tick(&mut self.portal.targets, self.now);
+                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
+                self.mark(id);
+            }
+        }
+    }
+
+    /// Delivers what sessions have for each other, and begins what units do for themselves.
+    fn poke(&mut self) {
+        while let Some(nexus) = self.portal.targets.next_poked() {
+            let Some(&id) = self.portal.connections.get(&nexus) else { continue };
+            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+                initiator.session.poke(&mut self.portal.targets);
+                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
+                self.mark(id);
+            }
+        }
+        self.portal.work(&mut self.plane, self.now);
+    }
+
+    /// There may be something to write.
+    fn mark(&mut self, id: RequestId) {
+        let Some(client) = self.connections.get_mut(id) else { return };
+        if !std::mem::replace(&mut client.link().unwritten, true) {
             self.unwritten.push(id);
         }
     }
@@ -249,17 +332,26 @@ impl Server {
     fn turn(&mut self) {
         while self.handshakes.front().is_some_and(|(at, _)| *at <= self.now) {
             let (_, id) = self.handshakes.pop_front().expect("just looked at");
-            if self.connections.get_mut(id).is_some_and(|c| c.session.tick(self.now).is_some()) {
+            let Some(Client::Nbd(connection)) = self.connections.get_mut(id) else { continue };
+            if connection.session.tick(self.now).is_some() {
                 self.drop_connection(id);
             }
         }
+        self.look();
         for _ in 0..self.readable.len() {
             let id = self.readable.pop_front().expect("as many as were there");
             self.read(id);
         }
         self.plane.list_due(self.now);
-        self.plane.poll(self.now);
-        self.answer();
+        self.poke();
+        loop {
+            self.plane.poll(self.now);
+            if self.plane.answers.is_empty() {
+                break;
+            }
+            self.answer();
+            self.poke();
+        }
         self.write();
         if self.plane.freed() {
             for id in std::mem::take(&mut self.memory_waiters) {
@@ -270,20 +362,28 @@ impl Server {
 
     fn read(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.listed = false;
-        let before = connection.disk;
-        let stop = connection.read(id, &mut self.plane, &self.catalog, &mut self.chunk, self.now);
-        if !connection.session.output().is_empty() && !std::mem::replace(&mut connection.unwritten, true) {
+        connection.link().listed = false;
+        let before = connection.disk();
+        let around = Surroundings {
+            plane: &mut self.plane,
+            catalog: &self.catalog,
+            portal: &mut self.portal,
+            chunk: &mut self.chunk,
+            now: self.now,
+        };
+        let stop = connection.read(id, around);
+        let speaks = connection.has_output() || connection.is_over();
+        if speaks && !std::mem::replace(&mut connection.link().unwritten, true) {
             self.unwritten.push(id);
         }
-        if let (None, Some(disk)) = (before, connection.disk) {
+        if let (None, Some(disk)) = (before, connection.disk()) {
             self.plane.disk(disk).connections += 1;
         }
         match stop {
             Stop::Waiting => {}
             Stop::Turn => list(&mut self.readable, connection, id),
             Stop::Stalled => {
-                let disk = connection.disk.expect("a command belongs to a disk");
+                let disk = connection.disk().expect("a command belongs to a disk");
                 if self.plane.has_room(disk) {
                     self.memory_waiters.push_back(id);
                 } else {
@@ -295,7 +395,7 @@ impl Server {
             }
             Stop::Gone => {
                 // What it was told before still goes out, as far as the socket takes it.
-                connection.write(&mut self.plane);
+                connection.write(id, &mut self.plane, &mut self.portal, self.now);
                 self.drop_connection(id);
             }
         }
@@ -304,7 +404,7 @@ impl Server {
     /// Reads on from a connection that waited for something.
     fn retry(&mut self, id: RequestId) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
-        let waited = connection.stalled.is_some();
+        let waited = connection.is_stalled();
         list(&mut self.readable, connection, id);
         waited
     }
@@ -314,14 +414,19 @@ impl Server {
         for answer in answers.drain(..) {
             let disk = answer.disk;
             let id = answer.owner.connection;
-            match self.connections.get_mut(id) {
-                None => self.plane.put_buffer(disk, answer.frame),
-                Some(connection) => {
-                    connection.answer(answer, &mut self.plane);
-                    if !std::mem::replace(&mut connection.unwritten, true) {
-                        self.unwritten.push(id);
-                    }
+            let (plane, portal, now) = (&mut self.plane, &mut self.portal, self.now);
+            if Portal::owns(&answer.owner) {
+                portal.answer(answer, plane, now);
+            } else if let Some(client) = self.connections.get_mut(id) {
+                client.answer(id, answer, plane, portal, now);
+                self.mark(id);
+            } else if let Some(initiator) = self.leaving.get_mut(&id) {
+                initiator.answer(id, answer, plane, portal, now);
+                if initiator.is_quiet() {
+                    self.leaving.remove(&id);
                 }
+            } else {
+                plane.put_buffer(disk, answer.frame);
             }
             // One command less: one that waits for room may come.
             while let Some(waiter) = self.room_waiters.get_mut(disk).and_then(VecDeque::pop_front) {
@@ -330,17 +435,20 @@ impl Server {
                 }
             }
         }
-        self.plane.answers = answers; // its memory is kept
+        // Its memory is kept; what answering has led to comes after it.
+        answers.append(&mut self.plane.answers);
+        self.plane.answers = answers;
     }
 
     fn write(&mut self) {
         let mut unwritten = std::mem::take(&mut self.unwritten);
         for id in unwritten.drain(..) {
             let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.unwritten = false;
-            if !connection.write(&mut self.plane) || connection.session.is_over() {
+            connection.link().unwritten = false;
+            let whole = connection.write(id, &mut self.plane, &mut self.portal, self.now);
+            if !whole || connection.is_over() {
                 self.drop_connection(id);
-            } else if connection.stalled.is_none() && connection.has_input() {
+            } else if !connection.is_stalled() && connection.has_input() {
                 // The session may have been full, and is not any more.
                 list(&mut self.readable, connection, id);
             }
@@ -349,13 +457,24 @@ impl Server {
     }
 
     fn drop_connection(&mut self, id: RequestId) {
-        let Some(mut connection) = self.connections.remove(id) else { return };
-        connection.release(&mut self.plane);
-        if let Some(number) = connection.disk {
-            if let Some(disk) = &mut self.plane.disks[number] {
-                disk.connections -= 1;
-            }
-            self.plane.abort(number, id, self.now);
+        let Some(mut client) = self.connections.remove(id) else { return };
+        let number = client.disk();
+        match &mut client {
+            Client::Nbd(connection) => connection.release(&mut self.plane),
+            Client::Iscsi(initiator) => initiator.end(id, &mut self.plane, &mut self.portal, self.now),
+        }
+        if let Some(disk) = number.and_then(|number| self.plane.disks[number].as_mut()) {
+            disk.connections -= 1;
+        }
+        if let Client::Iscsi(initiator) = client
+            && !initiator.is_quiet()
+        {
+            // Nothing more is said on its socket; what it has at the disk is still counted.
+            let _ = rustix::net::shutdown(&initiator.link.fd, rustix::net::Shutdown::Both);
+            self.leaving.insert(id, initiator);
+        }
+        if let Some(number) = number {
+            self.plane.abort(number, id, None, self.now);
             self.answer();
         }
     }
@@ -415,7 +534,7 @@ impl Server {
     fn remove(&mut self, name: &str) -> Result<(), String> {
         let number = self.plane.find(name)?;
         let theirs: Vec<RequestId> =
-            self.connections.iter().filter(|(_, c)| c.disk == Some(number)).map(|(id, _)| id).collect();
+            self.connections.iter().filter(|(_, c)| c.disk() == Some(number)).map(|(id, _)| id).collect();
         for id in theirs {
             self.drop_connection(id);
         }
@@ -432,14 +551,16 @@ impl Server {
         let served = self.plane.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
         let (disks, exports) = served.map(|(number, disk)| (number, disk.export())).unzip();
         self.catalog = Catalog { exports, disks };
+        self.portal.publish(&mut self.plane);
     }
 
     fn begin_stopping(&mut self) {
         self.listeners.clear();
         let ids: Vec<RequestId> = self.connections.iter().map(|(id, _)| id).collect();
         for id in ids {
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.session.shut_down();
+            if let Some(client) = self.connections.get_mut(id) {
+                client.shut_down(&mut self.portal);
+                self.mark(id);
             }
         }
         let deadline = self.now + STOPPING;
@@ -471,8 +592,8 @@ impl Server {
     }
 }
 
-fn list(readable: &mut VecDeque<RequestId>, connection: &mut Connection, id: RequestId) {
-    if !std::mem::replace(&mut connection.listed, true) {
+fn list(readable: &mut VecDeque<RequestId>, connection: &mut Client, id: RequestId) {
+    if !std::mem::replace(&mut connection.link().listed, true) {
         readable.push_back(id);
     }
 }

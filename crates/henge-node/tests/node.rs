@@ -19,7 +19,7 @@ const WEB: &str = "[[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n";
 fn address(node: &Node) -> SocketAddr {
     match &node.addresses()[0] {
         Address::Tcp(address) => *address,
-        Address::Unix(_) => unreachable!("TCP was asked for"),
+        Address::Unix(_) | Address::Iscsi(_) => unreachable!("NBD over TCP was asked for"),
     }
 }
 

@@ -218,6 +218,19 @@ impl Session {
         &self.agreed
     }
 
+    /// What a command's data are for, once it is known: where on the disk they go decides how a buffer is aligned.
+    pub fn action(&self, task: RequestId) -> Option<&Action> {
+        match &self.tasks.get(task)?.work {
+            command::Work::Storage(actions) => actions.last(),
+            _ => None,
+        }
+    }
+
+    /// Whether a [`Step::Release`] of the command's buffer is still to come.
+    pub fn holds(&self, task: RequestId) -> bool {
+        self.buffers.contains_key(&task)
+    }
+
     /// What to read next.
     pub fn want(&self) -> Want {
         if matches!(self.stage, Stage::Over) {

@@ -1,0 +1,399 @@
+//! One iSCSI initiator's connection: bytes in, actions out, replies back.
+//!
+//! As with NBD, a WRITE's payload goes from the socket straight into the command's buffer and a READ's from there
+//! straight to the socket, and a client that wants more than there is room or memory for is not read from.
+
+use crate::client::{Link, Surroundings};
+use crate::connection::{CHUNK, Stop};
+use crate::job::{Held, Job, Step as JobStep, Verdict};
+use crate::plane::{Answer, Owner, Plane};
+use crate::portal::Portal;
+use henge_core::{Instant, RequestId};
+use henge_iscsi::scsi::{Action, Extent, Outcome};
+use henge_iscsi::{Command, HEADER_MAX, Payload, Segment, Session, Step, Want};
+use henge_vdisk::Kind;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{IoSlice, IoSliceMut};
+
+/// Bytes that a connection may read in one turn of the loop, so that others have theirs.
+const TURN: usize = 512 << 10;
+/// Pieces written at once.
+const PIECES: usize = 64;
+
+/// An initiator.
+pub(crate) struct Initiator {
+    pub link: Link,
+    pub session: Session,
+    pub disk: Option<usize>,
+    /// Received and not yet taken by the session.
+    rest: Vec<u8>,
+    held: BTreeMap<RequestId, Held>,
+    jobs: BTreeMap<RequestId, Job>,
+    /// Those that wait for room or memory.
+    waiting: VecDeque<RequestId>,
+    /// A payload waits for memory.
+    no_memory: bool,
+    gone: bool,
+}
+
+impl Initiator {
+    pub(crate) fn new(link: Link, session: Session) -> Initiator {
+        Initiator {
+            link,
+            session,
+            disk: None,
+            rest: Vec::new(),
+            held: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            no_memory: false,
+            gone: false,
+        }
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.no_memory || !self.waiting.is_empty()
+    }
+    pub(crate) fn has_input(&self) -> bool {
+        self.link.readable || !self.rest.is_empty() || self.is_stalled()
+    }
+    pub(crate) fn is_over(&self) -> bool {
+        self.session.want() == Want::Nothing && self.session.is_sent()
+    }
+    /// Nothing of it is at the disk any more.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Reads and acts until something stops it.
+    pub(crate) fn read(&mut self, id: RequestId, around: Surroundings<'_>) -> Stop {
+        let Surroundings { plane, portal, chunk, now, .. } = around;
+        self.resume(id, plane, portal, now);
+        let mut taken = 0;
+        let rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty() {
+            self.feed(&rest, id, plane, portal, now);
+        }
+        loop {
+            if self.is_stalled() {
+                return Stop::Stalled;
+            }
+            if !self.link.readable || matches!(self.session.want(), Want::Later | Want::Nothing) {
+                return Stop::Waiting;
+            }
+            if taken >= TURN {
+                return Stop::Turn;
+            }
+            let (payload, bytes) = match self.receive(chunk, plane) {
+                Ok(None) => return Stop::Stalled,
+                Ok(Some((0, 0))) => return Stop::Gone,
+                Ok(Some(read)) => read,
+                Err(Errno::AGAIN) => {
+                    self.link.readable = false;
+                    return Stop::Waiting;
+                }
+                Err(Errno::INTR) => continue,
+                Err(_) => return Stop::Gone,
+            };
+            taken += payload + bytes;
+            if payload > 0
+                && let Want::Payload(p) = self.session.want()
+            {
+                let held = &self.held[&p.task];
+                let from = held.lead + p.offset;
+                self.session.delivered(&mut portal.targets, &held.frame[from..from + payload], now);
+                self.pump(id, plane, portal, now);
+            }
+            self.feed(&chunk[..bytes], id, plane, portal, now);
+        }
+    }
+
+    /// Reads what the session wants: bytes of payload, and bytes into `chunk`. `None` when memory is missing.
+    fn receive(&mut self, chunk: &mut [u8], plane: &mut Plane) -> rustix::io::Result<Option<(usize, usize)>> {
+        let Want::Payload(p) = self.session.want() else {
+            // What is left over is in front of what comes.
+            let kept = self.rest.len();
+            debug_assert!(kept < HEADER_MAX, "less than a header was left");
+            let n = rustix::io::read(&self.link.fd, &mut *chunk)?;
+            self.link.readable &= n == chunk.len() || self.link.ending;
+            return Ok(Some((0, n)));
+        };
+        if !self.prepare(p, plane) {
+            return Ok(None);
+        }
+        let Some(held) = self.held.get_mut(&p.task) else { return Ok(None) };
+        let from = held.lead + p.offset;
+        let slices = &mut [IoSliceMut::new(&mut held.frame[from..from + p.len]), IoSliceMut::new(chunk)];
+        let n = rustix::io::readv(&self.link.fd, slices)?;
+        self.link.readable &= n == p.len + CHUNK || self.link.ending;
+        Ok(Some((n.min(p.len), n.saturating_sub(p.len))))
+    }
+
+    /// A buffer for a payload. False when there is no memory.
+    fn prepare(&mut self, p: Payload, plane: &mut Plane) -> bool {
+        if self.held.contains_key(&p.task) {
+            return true;
+        }
+        let disk = self.disk.expect("payload comes after login to a disk");
+        let (len, lead) = match self.session.action(p.task) {
+            Some(Action::Write { offset, len, .. }) => {
+                let frame = plane.disk(disk).vdisk.frame(Kind::Write, *offset, *len);
+                (frame.len, frame.lead as usize)
+            }
+            _ => (p.buffer as u64, 0),
+        };
+        let Some(frame) = plane.take_buffer(disk, len) else {
+            self.no_memory = true;
+            return false;
+        };
+        self.held.insert(p.task, Held { frame, lead });
+        true
+    }
+
+    /// Tries again what was held back.
+    fn resume(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+        self.no_memory = false;
+        for _ in 0..self.waiting.len() {
+            let Some(task) = self.waiting.pop_front() else { return };
+            if !self.step(task, id, plane, portal, now) {
+                return;
+            }
+        }
+        self.pump(id, plane, portal, now);
+    }
+
+    /// Gives the session what was received. What it does not take is kept.
+    fn feed(&mut self, input: &[u8], id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+        let joined;
+        let mut input = if self.rest.is_empty() {
+            input
+        } else {
+            let mut rest = std::mem::take(&mut self.rest);
+            rest.extend_from_slice(input);
+            joined = rest;
+            &joined[..]
+        };
+        while !input.is_empty() && !self.is_stalled() {
+            let taken = match self.session.want() {
+                Want::Payload(p) => {
+                    if !self.prepare(p, plane) {
+                        break;
+                    }
+                    let n = input.len().min(p.len);
+                    let held = self.held.get_mut(&p.task).expect("it was just prepared");
+                    let from = held.lead + p.offset;
+                    held.frame[from..from + n].copy_from_slice(&input[..n]);
+                    self.session.delivered(&mut portal.targets, &input[..n], now);
+                    n
+                }
+                Want::Header => self.session.receive(&mut portal.targets, input, now),
+                Want::Later | Want::Nothing => break,
+            };
+            input = &input[taken..];
+            self.pump(id, plane, portal, now);
+            if taken == 0 {
+                break;
+            }
+        }
+        self.rest.extend_from_slice(input);
+    }
+
+    /// Does what the session wants done.
+    pub(crate) fn pump(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+        if self.disk.is_none() {
+            self.disk = self.session.target().and_then(|target| portal.disk(target));
+        }
+        while let Some(step) = self.session.step() {
+            match step {
+                Step::Execute(command) => self.execute(command, id, plane, portal, now),
+                Step::Cancel(task) => self.cancel(task, id, plane, portal, now),
+                Step::Release(task) => self.put(task, plane),
+            }
+        }
+    }
+
+    fn put(&mut self, task: RequestId, plane: &mut Plane) {
+        if let (Some(held), Some(disk)) = (self.held.remove(&task), self.disk) {
+            plane.put_buffer(disk, held.frame);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        command: Command,
+        id: RequestId,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) {
+        let task = command.task;
+        let now_done = match &command.action {
+            Action::Keep(text) => Some(portal.keep(command.target, text)),
+            // Which blocks take room is not known here: all of them may.
+            Action::Extents { len, .. } => {
+                let extents = [Extent { len: *len, allocated: true }];
+                self.session.complete(&mut portal.targets, task, Outcome::Extents(&extents), &[]);
+                return;
+            }
+            _ => None,
+        };
+        if let Some(verdict) = now_done {
+            return self.complete(task, verdict, portal);
+        }
+        self.jobs.insert(task, Job::new(command.action));
+        // In order: what waits goes first.
+        if self.waiting.is_empty() {
+            self.step(task, id, plane, portal, now);
+        } else {
+            self.waiting.push_back(task);
+        }
+    }
+
+    /// The next step of a job. False when it has to wait.
+    fn step(
+        &mut self,
+        task: RequestId,
+        id: RequestId,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) -> bool {
+        let Some(job) = self.jobs.get_mut(&task) else { return true };
+        let Some(disk) = self.disk else { return true };
+        let mut data = self.held.remove(&task);
+        let owner = Owner { connection: id, command: task };
+        let step = job.step(&mut data, disk, owner, plane, now);
+        if let Some(data) = data {
+            self.held.insert(task, data);
+        }
+        match step {
+            JobStep::Submitted => true,
+            JobStep::Later => {
+                self.waiting.push_front(task);
+                false
+            }
+            JobStep::Over(verdict) => {
+                self.jobs.remove(&task);
+                self.complete(task, verdict, portal);
+                true
+            }
+        }
+    }
+
+    fn complete(&mut self, task: RequestId, verdict: Verdict, portal: &mut Portal) {
+        let data = self.held.get(&task).map_or(&[][..], Held::data);
+        self.session.complete(&mut portal.targets, task, verdict.outcome(), data);
+    }
+
+    /// A command is to be given up, if it has not begun.
+    fn cancel(
+        &mut self,
+        task: RequestId,
+        id: RequestId,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| *waiting != task);
+        if self.waiting.len() < before {
+            self.jobs.remove(&task);
+            return self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), portal);
+        }
+        if let Some(disk) = self.disk
+            && self.jobs.contains_key(&task)
+        {
+            // Its answer comes as all answers do.
+            plane.abort(disk, id, Some(task), now);
+        }
+    }
+
+    /// The disk has answered.
+    pub(crate) fn answer(
+        &mut self,
+        id: RequestId,
+        answer: Answer,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) {
+        let task = answer.owner.command;
+        let disk = answer.disk;
+        let Some(job) = self.jobs.get_mut(&task) else {
+            return plane.put_buffer(disk, answer.frame);
+        };
+        let mut data = self.held.remove(&task);
+        let verdict = job.answered(answer, &mut data, plane);
+        if let Some(data) = data {
+            self.held.insert(task, data);
+        }
+        match verdict {
+            None if self.gone => {
+                // Half-way, and nobody waits: enough.
+                job.release(disk, plane);
+                self.jobs.remove(&task);
+                self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), portal);
+            }
+            None => {
+                self.step(task, id, plane, portal, now);
+            }
+            Some(verdict) => {
+                self.jobs.remove(&task);
+                self.complete(task, verdict, portal);
+            }
+        }
+        self.pump(id, plane, portal, now);
+        if !self.session_keeps(task) {
+            self.put(task, plane);
+        }
+    }
+
+    /// Whether the session will still release the task's buffer.
+    fn session_keeps(&self, task: RequestId) -> bool {
+        self.session.holds(task)
+    }
+
+    /// Writes what is to be written, as far as the socket takes it. False when the connection is broken.
+    pub(crate) fn write(
+        &mut self,
+        id: RequestId,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) -> bool {
+        while self.link.writable && !self.session.is_sent() {
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let mut count = 0;
+            for (slice, segment) in slices.iter_mut().zip(self.session.segments()) {
+                *slice = IoSlice::new(match segment {
+                    Segment::Bytes(bytes) => bytes,
+                    Segment::Buffer(task, at, len) => &self.held[&task].data()[at..at + len],
+                });
+                count += 1;
+            }
+            match rustix::io::writev(&self.link.fd, &slices[..count]) {
+                Ok(n) => {
+                    self.session.advance(&mut portal.targets, n);
+                    self.pump(id, plane, portal, now);
+                }
+                Err(Errno::AGAIN) => self.link.writable = false,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// The connection is gone. What is at the disk comes back later; until then this stays.
+    pub(crate) fn end(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+        self.gone = true;
+        portal.connections.remove(&self.session.nexus());
+        self.session.close(&mut portal.targets);
+        self.pump(id, plane, portal, now);
+        // What was to be sent will not be.
+        let busy: Vec<RequestId> =
+            self.held.keys().copied().filter(|task| !self.jobs.contains_key(task)).collect();
+        busy.into_iter().for_each(|task| self.put(task, plane));
+    }
+}

@@ -1,0 +1,212 @@
+//! What an iSCSI unit wants done, as commands of a virtual disk.
+//!
+//! Most actions are one command. Some are several: a pattern is written piece by piece; VERIFY reads and compares;
+//! ORWRITE reads, and writes only if nobody has written in between, or begins again.
+
+use crate::plane::{Answer, Owner, Plane};
+use henge_backend::Buffer;
+use henge_core::{Fault, Instant};
+use henge_iscsi::scsi::{Action, Outcome};
+use henge_vdisk::{Command, Failure, Kind};
+
+/// A command's buffer; its own bytes begin at `lead`.
+pub(crate) struct Held {
+    pub frame: Buffer,
+    pub lead: usize,
+}
+
+impl Held {
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.frame[self.lead..]
+    }
+}
+
+/// Bytes of a pattern that are written at a time.
+const FILL: u64 = 1 << 20;
+
+/// An action on its way through a disk.
+pub(crate) struct Job {
+    action: Action,
+    /// Bytes of a pattern that are written.
+    done: u64,
+    /// What ORWRITE has read, when the write is to come.
+    old: Option<Held>,
+}
+
+/// How a step went.
+pub(crate) enum Step {
+    /// The disk has a command.
+    Submitted,
+    /// There is no room or no memory; the same step again later.
+    Later,
+    /// It is over.
+    Over(Verdict),
+}
+
+/// How an action ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict {
+    Done,
+    Unequal(u64),
+    Failed(Fault),
+}
+
+impl Verdict {
+    pub(crate) fn outcome(self) -> Outcome<'static> {
+        match self {
+            Verdict::Done => Outcome::Done,
+            Verdict::Unequal(at) => Outcome::Unequal(at),
+            Verdict::Failed(fault) => Outcome::Failed(fault),
+        }
+    }
+}
+
+impl Job {
+    pub(crate) fn new(action: Action) -> Job {
+        Job { action, done: 0, old: None }
+    }
+
+    /// Sends the next command to the disk. `data`: the buffer of the SCSI command.
+    pub(crate) fn step(
+        &mut self,
+        data: &mut Option<Held>,
+        disk: usize,
+        owner: Owner,
+        plane: &mut Plane,
+        now: Instant,
+    ) -> Step {
+        if !plane.has_room(disk) {
+            return Step::Later;
+        }
+        let (kind, offset, len, fua) = self.next();
+        if kind == Kind::Write && !matches!(self.action, Action::Fill { .. }) {
+            let Some(held) = data.take() else { return Step::Over(Verdict::Failed(Fault::Io)) };
+            submit(
+                plane,
+                disk,
+                owner,
+                Command { fua, ..Command::new(kind, offset, len, now, 0) },
+                held.frame,
+            );
+            return Step::Submitted;
+        }
+        let frame = plane.disk(disk).vdisk.frame(kind, offset, len);
+        let Some(mut buffer) = plane.take_buffer(disk, frame.len) else { return Step::Later };
+        if frame.zeroed {
+            buffer.fill(0);
+        }
+        let (lead, n) = (frame.lead as usize, len as usize);
+        match (&self.action, frame.verify, &self.old, data) {
+            (Action::Fill { pattern, .. }, ..) => {
+                buffer[lead..lead + n].chunks_mut(pattern.len()).for_each(|to| {
+                    to.copy_from_slice(&pattern[..to.len()]);
+                });
+            }
+            (Action::CompareWrite { .. }, Some(verify), _, Some(data)) => {
+                let (compare, new) = data.data().split_at(n);
+                buffer[verify as usize..verify as usize + n].copy_from_slice(compare);
+                buffer[lead..lead + n].copy_from_slice(&new[..n]);
+            }
+            (Action::Or { .. }, Some(verify), Some(old), Some(data)) => {
+                let old = &old.data()[..n];
+                buffer[verify as usize..verify as usize + n].copy_from_slice(old);
+                let new = old.iter().zip(data.data()).map(|(a, b)| a | b);
+                buffer[lead..lead + n].iter_mut().zip(new).for_each(|(to, byte)| *to = byte);
+            }
+            _ => {}
+        }
+        submit(plane, disk, owner, Command { fua, ..Command::new(kind, offset, len, now, 0) }, buffer);
+        Step::Submitted
+    }
+
+    /// Kind, offset, length and FUA of the next command.
+    fn next(&self) -> (Kind, u64, u64, bool) {
+        match self.action {
+            Action::Read { offset, len }
+            | Action::Check { offset, len }
+            | Action::Compare { offset, len } => (Kind::Read, offset, len, false),
+            Action::Write { offset, len, fua } => (Kind::Write, offset, len, fua),
+            Action::CompareWrite { offset, len, fua } => (Kind::CompareAndWrite, offset, len, fua),
+            Action::Or { offset, len, fua } => {
+                let kind = if self.old.is_some() { Kind::CompareAndWrite } else { Kind::Read };
+                (kind, offset, len, fua)
+            }
+            Action::Fill { offset, len, .. } => {
+                (Kind::Write, offset + self.done, (len - self.done).min(FILL), false)
+            }
+            // To SCSI, what is given back reads as zeroes, its unaligned ends too: TRIM is a hint and does not do.
+            Action::Zero { offset, len } | Action::Trim { offset, len } => {
+                (Kind::WriteZeroes { no_hole: false }, offset, len, false)
+            }
+            Action::Flush | Action::Extents { .. } | Action::Keep(_) => (Kind::Flush, 0, 0, false),
+        }
+    }
+
+    /// The disk has answered: over, or there is another step.
+    pub(crate) fn answered(
+        &mut self,
+        answer: Answer,
+        data: &mut Option<Held>,
+        plane: &mut Plane,
+    ) -> Option<Verdict> {
+        let Answer { disk, outcome, frame, lead, .. } = answer;
+        let held = Held { frame, lead: lead as usize };
+        let verdict = match outcome {
+            Ok(()) => Verdict::Done,
+            Err(Failure::Fault(fault)) => Verdict::Failed(fault),
+            Err(Failure::Miscompare { at }) => {
+                let (kind, offset, len, _) = self.next();
+                let verify = plane.disk(disk).vdisk.frame(kind, offset, len).verify;
+                Verdict::Unequal(at - verify.unwrap_or(0))
+            }
+        };
+        let done = matches!(verdict, Verdict::Done);
+        match &self.action {
+            Action::Read { .. } if done => {
+                *data = Some(held);
+                return Some(verdict);
+            }
+            Action::Write { .. } => {
+                // It stays the SCSI command's: WRITE AND VERIFY compares with it.
+                *data = Some(held);
+                return Some(verdict);
+            }
+            Action::Or { .. } if done && self.old.is_none() => {
+                self.old = Some(held);
+                return None;
+            }
+            Action::Or { .. } if matches!(verdict, Verdict::Unequal(_)) => {
+                plane.put_buffer(disk, held.frame);
+                self.release(disk, plane);
+                return None; // somebody else wrote; once more from what there is now
+            }
+            Action::Compare { len, .. } if done => {
+                let wanted = data.as_ref().map_or(&[][..], Held::data).iter().take(*len as usize);
+                let differs = held.data().iter().zip(wanted).position(|(a, b)| a != b);
+                plane.put_buffer(disk, held.frame);
+                return Some(differs.map_or(verdict, |at| Verdict::Unequal(at as u64)));
+            }
+            _ => plane.put_buffer(disk, held.frame),
+        }
+        if let Action::Fill { len, .. } = self.action
+            && done
+        {
+            self.done += (len - self.done).min(FILL);
+            return (self.done == len).then_some(verdict);
+        }
+        self.release(disk, plane);
+        Some(verdict)
+    }
+
+    /// Gives back what it holds.
+    pub(crate) fn release(&mut self, disk: usize, plane: &mut Plane) {
+        if let Some(old) = self.old.take() {
+            plane.put_buffer(disk, old.frame);
+        }
+    }
+}
+
+fn submit(plane: &mut Plane, disk: usize, owner: Owner, command: Command, frame: Buffer) {
+    let now = command.arrival;
+    plane.submit(disk, command, frame, owner, now);
+}

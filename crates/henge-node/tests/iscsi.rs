@@ -1,0 +1,273 @@
+//! iSCSI and NBD at once: one virtual disk, one contract, two kinds of client.
+
+use henge_config::Source;
+use henge_iscsi::wire::{Header, padding, request, response};
+use henge_node::{Address, Node, NodeConfig};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+fn start(disk: &str) -> (Node, tempfile::TempDir) {
+    let state = tempfile::tempdir().unwrap();
+    let text = format!(
+        "listen = [\"nbd://127.0.0.1:0\", \"iscsi://127.0.0.1:0\"]\nstate_dir = \"{}\"\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"256MiB\"\n\
+         [[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n{disk}",
+        state.path().display()
+    );
+    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    (Node::start(config).unwrap_or_else(|e| panic!("{e}")), state)
+}
+
+fn addresses(node: &Node) -> (SocketAddr, SocketAddr) {
+    match node.addresses() {
+        [Address::Tcp(nbd), Address::Iscsi(iscsi)] => (*nbd, *iscsi),
+        other => unreachable!("two were asked for, not {other:?}"),
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// An initiator, written from the RFC's text.
+struct Initiator {
+    stream: TcpStream,
+    number: u32,
+}
+
+impl Initiator {
+    fn connect(node: &Node, isid: u8) -> Initiator {
+        let stream = connect(addresses(node).1);
+        let mut initiator = Initiator { stream, number: 1 };
+        let text =
+            "InitiatorName=iqn.2026-11.example:host\0TargetName=iqn.2026-11.local.henge:web\0InitialR2T=No\0";
+        let mut login = Header::reply(0x40 | request::LOGIN);
+        login.put(1, 0x87).put(8, 0x80).put(13, isid).put_u32(24, 1);
+        initiator.send(login, text.as_bytes());
+        let (reply, _) = initiator.receive();
+        assert_eq!((reply.opcode(), reply.u16_at(36)), (response::LOGIN, 0));
+        assert_eq!(initiator.scsi(&[0; 6], 0, &[]).0, 2, "the unit attention of a new session");
+        initiator
+    }
+    fn send(&mut self, mut header: Header, data: &[u8]) {
+        header.put_data_len(data.len());
+        let mut bytes = header.0.to_vec();
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len() + padding(data.len()), 0);
+        self.stream.write_all(&bytes).unwrap();
+    }
+    fn receive(&mut self) -> (Header, Vec<u8>) {
+        let mut header = [0; 48];
+        self.stream.read_exact(&mut header).unwrap();
+        let header = Header(header);
+        let len = header.data_len();
+        let mut data = vec![0; len + padding(len)];
+        self.stream.read_exact(&mut data).unwrap();
+        data.truncate(len);
+        (header, data)
+    }
+    /// One command, with its data within it; status, and the data or sense that came.
+    fn scsi(&mut self, cdb: &[u8], read: u32, data: &[u8]) -> (u8, Vec<u8>) {
+        let direction = if data.is_empty() { 0x40 } else { 0x20 };
+        let expected = if data.is_empty() { read } else { data.len() as u32 };
+        let mut header = Header::reply(request::SCSI);
+        header.put(1, 0x80 | if expected > 0 { direction } else { 0 });
+        header.put_u32(16, self.number).put_u32(20, expected).put_u32(24, self.number);
+        header.0[32..32 + cdb.len()].copy_from_slice(cdb);
+        self.number += 1;
+        self.send(header, data);
+        let mut all = Vec::new();
+        loop {
+            let (reply, data) = self.receive();
+            all.extend_from_slice(&data);
+            match reply.opcode() {
+                response::DATA if reply.0[1] & 1 == 0 => {}
+                response::DATA | response::SCSI => return (reply.0[3], all),
+                other => panic!("an unexpected PDU {other:#x}"),
+            }
+        }
+    }
+    fn write(&mut self, lba: u32, data: &[u8]) -> u8 {
+        self.scsi(&cdb10(0x2a, lba, data.len()), 0, data).0
+    }
+    fn read(&mut self, lba: u32, len: usize) -> Vec<u8> {
+        let (status, data) = self.scsi(&cdb10(0x28, lba, len), len as u32, &[]);
+        assert_eq!(status, 0);
+        data
+    }
+}
+
+fn cdb10(opcode: u8, lba: u32, len: usize) -> [u8; 10] {
+    let (lba, blocks) = (lba.to_be_bytes(), ((len / 512) as u16).to_be_bytes());
+    [opcode, 0, lba[0], lba[1], lba[2], lba[3], 0, blocks[0], blocks[1], 0]
+}
+
+/// An NBD client of the oldest kind.
+struct Nbd(TcpStream);
+
+impl Nbd {
+    fn connect(node: &Node) -> Nbd {
+        let mut stream = connect(addresses(node).0);
+        stream.read_exact(&mut [0; 18]).unwrap();
+        let mut hello = 3u32.to_be_bytes().to_vec();
+        hello.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\x03web");
+        stream.write_all(&hello).unwrap();
+        stream.read_exact(&mut [0; 10]).unwrap();
+        Nbd(stream)
+    }
+    fn ask(&mut self, kind: u16, offset: u64, len: u32, data: &[u8]) {
+        let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+        request.extend([0, 0]);
+        request.extend(kind.to_be_bytes());
+        request.extend(7u64.to_be_bytes());
+        request.extend(offset.to_be_bytes());
+        request.extend(len.to_be_bytes());
+        request.extend(data);
+        self.0.write_all(&request).unwrap();
+        let mut reply = [0; 16];
+        self.0.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[4..8], [0; 4]);
+    }
+    fn read(&mut self, offset: u64, len: usize) -> Vec<u8> {
+        self.ask(0, offset, len as u32, &[]);
+        let mut data = vec![0; len];
+        self.0.read_exact(&mut data).unwrap();
+        data
+    }
+}
+
+#[test]
+fn what_one_kind_of_client_writes_the_other_reads() {
+    let (node, _state) = start("");
+    let (mut initiator, mut nbd) = (Initiator::connect(&node, 1), Nbd::connect(&node));
+    let pattern = |seed: usize, len: usize| (0..len).map(|i| (i * 31 + seed) as u8).collect::<Vec<u8>>();
+    for (i, len) in [512, 4096, 1536, 65536].into_iter().enumerate() {
+        let (lba, data) = (1000 * i as u32 + 3, pattern(i, len));
+        assert_eq!(initiator.write(lba, &data), 0);
+        assert!(nbd.read(u64::from(lba) * 512, len) == data, "{len} bytes by NBD");
+        let data = pattern(i + 100, len);
+        nbd.ask(1, u64::from(lba) * 512, len as u32, &data);
+        assert!(initiator.read(lba, len) == data, "{len} bytes by iSCSI");
+    }
+    // COMPARE AND WRITE sees what NBD wrote; ORWRITE and UNMAP are seen by NBD.
+    nbd.ask(1, 4096, 512, &[1; 512]);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[9], cdb[13]) = (0x89, 8, 1);
+    let with = |old: u8, new: u8| [vec![old; 512], vec![new; 512]].concat();
+    assert_eq!(initiator.scsi(&cdb, 0, &with(2, 3)).0, 2);
+    assert_eq!(nbd.read(4096, 512), [1; 512]);
+    assert_eq!(initiator.scsi(&cdb, 0, &with(1, 4)).0, 0);
+    assert_eq!(nbd.read(4096, 512), [4; 512]);
+    (cdb[0], cdb[13]) = (0x8b, 1);
+    assert_eq!(initiator.scsi(&cdb, 0, &[3; 512]).0, 0);
+    assert_eq!(nbd.read(4096, 512), [7; 512]);
+    let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
+    list.extend(8u64.to_be_bytes());
+    list.extend([0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(initiator.scsi(&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], 0, &list).0, 0);
+    assert_eq!(nbd.read(4096, 512), [0; 512]);
+    let status = node.control().status().unwrap();
+    assert_eq!(status.disk("web").unwrap().connections, 2);
+    drop((initiator, nbd));
+    node.stop().unwrap();
+}
+
+#[test]
+fn both_together_stay_within_the_one_contract() {
+    let limit = 400.0;
+    let (node, _state) = start("contract = { limit = \"400/s\" }\n");
+    let (mut initiator, mut nbd) = (Initiator::connect(&node, 1), Nbd::connect(&node));
+    let start = Instant::now();
+    let until = start + Duration::from_millis(1500);
+    let other = std::thread::spawn(move || {
+        let mut done = 0;
+        while Instant::now() < until {
+            nbd.read(0, 4096);
+            done += 1;
+        }
+        done
+    });
+    let mut mine = 0;
+    while Instant::now() < until {
+        initiator.read(8, 4096);
+        mine += 1;
+    }
+    let theirs = other.join().unwrap();
+    let seconds = start.elapsed().as_secs_f64();
+    let total = f64::from(mine + theirs);
+    // Each began one command more than the limit had finished, and the bucket was full at first.
+    let burst = 0.1 * limit + 4.0;
+    assert!(total <= limit * seconds + burst, "{mine} + {theirs} in {seconds} s");
+    assert!(mine > 50 && theirs > 50, "{mine} + {theirs}: neither is kept out");
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_broken_initiator_breaks_nobody_else() {
+    let (node, _state) = start("");
+    let mut good = Initiator::connect(&node, 1);
+    let iscsi = addresses(&node).1;
+    let mut garbage = connect(iscsi);
+    garbage.write_all(&[0xaa; 4096]).unwrap();
+    let _half_open: Vec<TcpStream> = (0..100).map(|_| connect(iscsi)).collect();
+    // A command whose data never come, and away.
+    let mut rude = Initiator::connect(&node, 2);
+    let mut header = Header::reply(request::SCSI);
+    header.put(1, 0x20).put_u32(16, 9).put_u32(20, 65536).put_u32(24, rude.number);
+    header.0[32..42].copy_from_slice(&cdb10(0x2a, 0, 65536));
+    rude.send(header, &[1; 512]);
+    drop(rude);
+    // Many reads, and away before the first reply.
+    let mut rude = Initiator::connect(&node, 3);
+    for i in 0..100 {
+        let mut header = Header::reply(request::SCSI);
+        let number = rude.number + i;
+        header.put(1, 0xc0).put_u32(16, number).put_u32(20, 65536).put_u32(24, number);
+        header.0[32..42].copy_from_slice(&cdb10(0x28, 0, 65536));
+        rude.send(header, &[]);
+    }
+    drop(rude);
+    assert_eq!(good.write(8, &[5; 4096]), 0);
+    assert_eq!(good.read(8, 4096), [5; 4096]);
+    let begin = Instant::now();
+    loop {
+        let status = node.control().status().unwrap();
+        if status.disk("web").unwrap().connections == 1 && status.buffers_out == 0 {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "memory of those that left does not come back");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    node.stop().unwrap();
+}
+
+#[test]
+fn reservations_survive_a_restart() {
+    let (node, state) = start("");
+    let mut one = Initiator::connect(&node, 1);
+    let reserve = |initiator: &mut Initiator, action: u8, kind: u8, key: u8, new: u8| {
+        let mut list = [0; 24];
+        (list[7], list[15], list[20]) = (key, new, 1); // APTPL
+        initiator.scsi(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], 0, &list).0
+    };
+    assert_eq!(reserve(&mut one, 0, 0, 0, 7), 0);
+    assert_eq!(reserve(&mut one, 1, 3, 7, 0), 0);
+    node.stop().unwrap();
+    let text = std::fs::read_to_string(state.path().join("web.reservations")).unwrap();
+    assert!(text.contains("reserve 3 iqn.2026-11.example:host,i,0x800000000001"), "{text}");
+    let text = format!(
+        "listen = [\"nbd://127.0.0.1:0\", \"iscsi://127.0.0.1:0\"]\nstate_dir = \"{}\"\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"256MiB\"\n[[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n",
+        state.path().display()
+    );
+    let node = Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap();
+    let mut other = Initiator::connect(&node, 2);
+    assert_eq!(other.write(0, &[1; 512]), 0x18, "RESERVATION CONFLICT");
+    let mut one = Initiator::connect(&node, 1);
+    assert_eq!(one.write(0, &[1; 512]), 0);
+    node.stop().unwrap();
+}
