@@ -35,6 +35,10 @@ fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME se
 bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a peer, see benches/README.md)
 	$(CARGO) bench -p henge-sched --bench sched -- $(ARGS)
 
+.PHONY: bench-sim
+bench-sim: ## The disk model against DiskSim and real drives, and its speed (HENGE_DATA: the reference data)
+	$(CARGO) bench -p henge-device --bench sim
+
 .PHONY: mutants
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
 	@./tools/mutants

@@ -2,7 +2,8 @@
 //!
 //! A read is a hit when its first block is in a segment; the rest may still have to come. A miss takes an empty
 //! segment, else the one used longest ago. A write takes a segment the same way (a clean one that overlaps it
-//! first) and empties the others that overlap it, since what they hold is old.
+//! first) and empties the others that overlap it, since what they hold is old; read-ahead under way keeps what
+//! lies behind the write.
 
 use super::facts::Cache;
 
@@ -87,9 +88,17 @@ impl Buffer {
     /// Takes a segment for a write of `lbn..end`, and forgets what it makes old.
     pub fn take_for_write(&mut self, lbn: u64, end: u64, active: Option<usize>) -> usize {
         let overlaps = |s: &Segment| s.start < end && lbn < s.end;
-        let index = if self.separate_write { 0 } else { self.oldest(0.., active, overlaps) };
-        for s in self.segments.iter_mut().filter(|s| overlaps(s)) {
-            s.end = s.start;
+        let inactive = |(i, s): &(usize, &Segment)| active != Some(*i) && overlaps(s);
+        let old = self.segments.iter().enumerate().filter(inactive).map(|(i, _)| i).min();
+        let index = if self.separate_write { 0 } else { self.oldest(0.., active, |i| old == Some(i)) };
+        for (i, s) in self.segments.iter_mut().enumerate().filter(|(_, s)| overlaps(s)) {
+            if active == Some(i) {
+                // What read-ahead has fetched behind the write is still good, but it goes no further.
+                s.start = end.min(s.end);
+                (s.limit, s.least) = (s.end, s.end);
+            } else {
+                s.end = s.start;
+            }
         }
         self.reset(index, lbn, true);
         index
@@ -122,12 +131,12 @@ impl Buffer {
         &self,
         range: std::ops::RangeFrom<usize>,
         active: Option<usize>,
-        prefer: impl Fn(&Segment) -> bool,
+        prefer: impl Fn(usize) -> bool,
     ) -> usize {
         let rank = |(i, s): &(usize, &Segment)| {
             let class = match () {
                 () if active == Some(*i) => 3,
-                () if prefer(s) => 0,
+                () if prefer(*i) => 0,
                 () if s.is_empty() => 1,
                 () => 2,
             };

@@ -150,7 +150,7 @@ impl Controller {
         }
         let from = self.stream.map_or(self.position, |s| s.position());
         let start = t + self.overheads.read(false, self.after_read);
-        Pass::plan(&self.arm, from, start, lbn, end - lbn, motion, true).first
+        Pass::plan(&self.arm, from, start, lbn, end - lbn, motion).first
     }
 
     /// Brings what the drive does on its own up to `t`.
@@ -292,7 +292,7 @@ impl Controller {
         let limit = self.buffer.get(segment).limit;
         let size = self.buffer.size();
         let pass =
-            Pass::plan(&self.arm, self.position, start, next, limit.max(next + 1) - next, Motion::Read, true);
+            Pass::plan(&self.arm, self.position, start, next, limit.max(next + 1) - next, Motion::Read);
         if self.cache.read_any_free && self.buffer.get(segment).start == self.buffer.get(segment).end {
             // What comes by on the way to the first block is kept, too.
             let turned = pass.first.since(pass.on_track);
@@ -352,7 +352,7 @@ impl Controller {
         let incoming = |from| Incoming { lbn, blocks, from, block };
         if let Some(behind) = busy.filter(|b| self.may_append(b, lbn, t)) {
             self.buffer.append(behind.segment, end);
-            let start = behind.ends.max(ready);
+            let start = self.caught_up(behind.ends, &incoming(ready)).max(ready);
             let (arrived, on_medium) = self.put_behind(incoming(ready), behind.segment, start);
             return if durable { on_medium } else { arrived };
         }
@@ -377,6 +377,24 @@ impl Controller {
         let start = free.max(ready) + self.stop_reading(free).since(free);
         let (arrived, on_medium) = self.put_behind(incoming(free.max(ready)), segment, start);
         if early && !durable { arrived } else { on_medium.max(arrived) }
+    }
+
+    /// The write on the medium goes on into blocks of the one that joined it, as far as they have arrived, before
+    /// that one's own turn begins, which writes them where they belong (a revolution later). When that turn begins.
+    fn caught_up(&self, ends: Instant, joined: &Incoming) -> Instant {
+        let place = self.arm.geometry().locate(joined.lbn);
+        let sector = self.arm.spindle().transfer(1, place.per_track);
+        let there = ends.since(joined.from).as_nanos();
+        let (block, sector_ns) = (joined.block.as_nanos(), sector.as_nanos());
+        if there < block {
+            return ends;
+        }
+        // Block j has arrived when the head is there: from + (j + 1) block <= ends + j sector.
+        let caught = match block.checked_sub(sector_ns) {
+            None | Some(0) => joined.blocks,
+            Some(slower) => ((there - block) / slower + 1).min(joined.blocks),
+        };
+        ends + sector * caught
     }
 
     /// A write may join the one that the arm is on if it continues it and no other has joined yet.

@@ -3,7 +3,7 @@
 //! A pass is straight lines in time, so "how far is it at t" and "when has block j gone by" are divisions, and
 //! reading ahead costs nothing per sector.
 
-use super::arm::{Arm, Motion, Position, SLACK};
+use super::arm::{Arm, Motion, Position};
 use super::zones::Place;
 use henge_core::{Duration, Instant};
 
@@ -25,23 +25,10 @@ pub(super) struct Pass {
 
 impl Pass {
     /// From `position` at `t` to `blocks` blocks from `lbn` on, of which those on one track are taken.
-    /// `strict`: a block that starts to go by at the very instant the head is ready was missed (a new command
-    /// needs a moment to see where it is; a running transfer does not).
-    pub fn plan(
-        arm: &Arm,
-        from: Position,
-        t: Instant,
-        lbn: u64,
-        blocks: u64,
-        motion: Motion,
-        strict: bool,
-    ) -> Pass {
+    pub fn plan(arm: &Arm, from: Position, t: Instant, lbn: u64, blocks: u64, motion: Motion) -> Pass {
         let place = arm.geometry().locate(lbn);
         let on_track = t + arm.move_time(from, place.position(), motion);
-        let mut first = arm.arrives(on_track, &place);
-        if strict && first.since(on_track) <= SLACK {
-            first += arm.spindle().revolution();
-        }
+        let first = arm.arrives(on_track, &place);
         let blocks = u64::from(place.left_on_track).min(blocks) as u32;
         Pass { lbn, blocks, place, on_track, first, span: arm.passing(&place, lbn, blocks), idle: false }
     }

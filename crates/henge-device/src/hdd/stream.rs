@@ -54,8 +54,7 @@ impl Stream {
         if lbn >= self.limit {
             return None;
         }
-        let pass =
-            Pass::plan(arm, self.position(), self.pass.end(), lbn, self.limit - lbn, Motion::Read, false);
+        let pass = Pass::plan(arm, self.position(), self.pass.end(), lbn, self.limit - lbn, Motion::Read);
         let from = self.pass.place;
         let stays = match self.mode {
             Prefetch::Track => from.position() == pass.place.position(),

@@ -41,18 +41,17 @@ pub(super) fn write(
 ) -> Written {
     let mut written = Written { arrived: data.from, end: start, position: from };
     let end = data.lbn + data.blocks;
-    let (mut lbn, mut strict) = (data.lbn, true);
+    let mut lbn = data.lbn;
     let mut supply = data;
     while lbn < end {
         supply = Incoming { lbn, blocks: room.min(end - lbn), ..supply };
         written.arrived = supply.from + supply.block * supply.blocks;
         let batch_end = lbn + supply.blocks;
         while lbn < batch_end {
-            let pass =
-                Pass::plan(arm, written.position, written.end, lbn, batch_end - lbn, Motion::Write, strict);
+            let pass = Pass::plan(arm, written.position, written.end, lbn, batch_end - lbn, Motion::Write);
             written.end = lay_down(arm, &pass, &supply, zero_latency);
             written.position = pass.place.position();
-            (lbn, strict) = (pass.end_lbn(), false);
+            lbn = pass.end_lbn();
         }
         supply.from = written.arrived.max(written.end);
     }

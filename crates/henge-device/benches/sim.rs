@@ -1,0 +1,145 @@
+//! How close to DiskSim and to real drives the hard-disk model is, and how fast: `make bench-sim`.
+//!
+//! Needs the reference lists: HENGE_DATA names the directory that has `disks/`.
+
+#![allow(missing_docs)]
+#![allow(clippy::disallowed_methods)] // It measures time.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[path = "sim_runs.rs"]
+mod runs;
+
+use henge_core::{Duration, Instant};
+use henge_device::replay::{Mode, Replay, Row, demerit, mean, parse};
+use henge_device::{DiskFacts, Hdd, HddOptions, model_names};
+use std::io::Read;
+use std::path::Path;
+
+fn main() {
+    let Some(disks) = common::disks("bench-sim") else { return };
+    println!("\nRequest lists: mean service time and demerit, this model and DiskSim 4.0\n");
+    lists(&disks);
+    println!("\nOther runs: fresh requests of the same kind\n");
+    runs::all(&disks);
+    println!(
+        "\nSpeed: requests per second of CPU time, one thread; DiskSim's as measured on another machine\n"
+    );
+    speed(&disks);
+}
+
+pub fn facts(disks: &Path, model: &str) -> DiskFacts {
+    let path = disks.join(format!("facts/{model}.json"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    DiskFacts::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+pub fn play(facts: &DiskFacts, options: HddOptions, rows: &[Row], mode: Mode) -> (Vec<Duration>, Instant) {
+    let mut drive = Hdd::new(facts.clone(), options);
+    let mut service = vec![Duration::ZERO; rows.len()];
+    let mut end = Instant::ZERO;
+    for answer in Replay::new(&mut drive, rows, mode) {
+        service[answer.index] = answer.service();
+        end = end.max(answer.complete);
+    }
+    (service, if mode == Mode::Drain { drive.quiet_at() } else { end })
+}
+
+fn unpack(path: &Path) -> String {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    flate2::read::GzDecoder::new(file)
+        .read_to_string(&mut text)
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    text
+}
+
+fn lists(disks: &Path) {
+    println!("{:9} {:32} {:>9} {:>9} {:>8} {:>9}", "drive", "list", "ours ms", "DiskSim", "off", "demerit");
+    let mut real = Vec::new();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(disks.join("ref")).expect("lists").map(|e| e.expect("a file").path()).collect();
+    paths.sort();
+    let mut worst = 0.0f64;
+    for path in paths {
+        let name = path.file_name().expect("a file").to_string_lossy().replace(".csv.gz", "");
+        let (model, list) =
+            name.match_indices('_').nth(1).map(|(i, _)| (&name[..i], &name[i + 1..])).expect("drive_list");
+        let facts = facts(disks, model);
+        let rows = parse(&unpack(&path), facts.geometry.capacity()).expect("a sound list");
+        let mode = match () {
+            () if list.contains("_drain_") => Mode::Drain,
+            () if list.contains("_open_") => Mode::Open,
+            () => Mode::Closed,
+        };
+        let cache = list.contains("nocache").then_some(false);
+        let (ours, _) = play(&facts, HddOptions { cache, ..HddOptions::default() }, &rows, mode);
+        let reference: Vec<_> = rows.iter().map(|r| r.reference.expect("a reference")).collect();
+        let (m, r) = (mean(&ours) * 1e3, mean(&reference) * 1e3);
+        let off = (m / r - 1.0) * 100.0;
+        worst = worst.max(off.abs());
+        let share = demerit(&ours, &reference).expect("equal sizes") * 1e3 / r * 100.0;
+        let drive = model.trim_start_matches("SEAGATE_");
+        println!("{drive:9} {list:32} {m:9.4} {r:9.4} {off:+7.2}% {share:8.2}%");
+        let measured: Option<Vec<_>> = rows.iter().map(|r| r.real).collect();
+        if let Some(measured) = measured {
+            let of =
+                |list: &[Duration]| demerit(list, &measured).expect("equal sizes") / mean(&measured) * 100.0;
+            real.push((drive.to_owned(), of(&ours), of(&reference)));
+        }
+    }
+    println!("the largest difference of a mean: {worst:.2} %");
+    println!("\nAgainst the real drives: demerit as a share of the mean\n");
+    println!("{:9} {:>8} {:>8}", "drive", "ours", "DiskSim");
+    for (drive, ours, disksim) in real {
+        println!("{drive:9} {ours:7.2}% {disksim:7.2}%");
+    }
+}
+
+/// DiskSim's requests per CPU second, from the README of the reference data.
+const DISKSIM: &[(&str, &str, u64, bool, f64, bool, f64)] = &[
+    ("SEAGATE_ST32171W", "sequential 512 B reads", 1, true, 1.0, true, 287e3),
+    ("SEAGATE_ST34501N", "sequential 512 B reads", 1, true, 1.0, true, 275e3),
+    ("SEAGATE_ST32171W", "sequential 4 KiB reads", 8, true, 1.0, true, 148e3),
+    ("SEAGATE_ST32171W", "random 512 B reads", 1, false, 1.0, true, 218e3),
+    ("SEAGATE_ST34501N", "random 512 B reads", 1, false, 1.0, true, 213e3),
+    ("SEAGATE_ST32171W", "random 4 KiB, 70 % reads", 8, false, 0.7, true, 137e3),
+    ("SEAGATE_ST34501N", "random 4 KiB, 70 % reads", 8, false, 0.7, true, 132e3),
+    ("SEAGATE_ST32171W", "random 4 KiB reads, no cache", 8, false, 1.0, false, 172e3),
+];
+
+fn speed(disks: &Path) {
+    println!("{:9} {:30} {:>10} {:>10} {:>6}", "drive", "workload", "ours/s", "DiskSim/s", "times");
+    for (model, what, sectors, sequential, reads, cache, theirs) in DISKSIM {
+        let facts = facts(disks, model);
+        let ours = rate(&facts, *sectors, *sequential, *reads, *cache);
+        println!(
+            "{:9} {what:30} {ours:10.0} {theirs:10.0} {:6.1}",
+            model.trim_start_matches("SEAGATE_"),
+            ours / theirs
+        );
+    }
+    for sectors in [64, 256, 1024] {
+        let facts = facts(disks, "SEAGATE_ST34501N");
+        let ours = rate(&facts, sectors, false, 1.0, true);
+        println!("{:9} {:30} {ours:10.0}", "ST34501N", format!("random {} KiB reads", sectors / 2));
+    }
+    println!("\nbuilt-in models: {}", model_names().collect::<Vec<_>>().join(", "));
+}
+
+/// The best of three, since others use the machine, too.
+fn rate(facts: &DiskFacts, sectors: u64, sequential: bool, reads: f64, cache: bool) -> f64 {
+    let locality = if sequential { 1.0 } else { 0.0 };
+    let kind = runs::Kind { sectors, locality, reads };
+    let mut rows = kind.rows(facts.geometry.capacity(), 300_000, 11);
+    if sequential {
+        (0..).zip(&mut rows).for_each(|(i, r)| r.lbn = i * sectors);
+    }
+    let once = || {
+        let mut drive = Hdd::new(facts.clone(), HddOptions { cache: Some(cache), ..HddOptions::default() });
+        let start = std::time::Instant::now();
+        let answered = Replay::new(&mut drive, &rows, Mode::Closed).count();
+        answered as f64 / start.elapsed().as_secs_f64()
+    };
+    (0..3).map(|_| once()).fold(0.0, f64::max)
+}
