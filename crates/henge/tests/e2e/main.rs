@@ -1,0 +1,11 @@
+//! The real command, the real sockets, and other people's clients.
+//!
+//! A test whose tool is missing is skipped by name: `skipped: NAME needs TOOL`.
+
+mod clients;
+mod filesystem;
+mod recorded;
+mod shares;
+mod striping;
+mod support;
+mod wrong;
