@@ -180,8 +180,8 @@ impl VirtualDisk {
         let (start, end, exclusive) = (plan.start, plan.end, plan.gathers());
         let id = self.commands.insert(State {
             command,
+            cursor: plan.first(),
             plan,
-            cursor: Cursor::default(),
             parts,
             given: 0,
             outstanding: 0,

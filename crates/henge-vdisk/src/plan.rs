@@ -171,6 +171,11 @@ impl Plan {
         Some(Run { mode, op, start, end: start + align, at })
     }
 
+    /// Where it begins. Without blocks to gather there are no edges either.
+    pub(crate) fn first(&self) -> Cursor {
+        Cursor { slot: if self.gathers { 0 } else { SLOTS - 1 }, ..Cursor::default() }
+    }
+
     /// Whether it reads before it writes, so that nobody may write there meanwhile.
     pub(crate) fn gathers(&self) -> bool {
         self.gathers
@@ -178,7 +183,7 @@ impl Plan {
 
     /// How many parts it has in all.
     pub(crate) fn count(&self, layout: &Layout, settings: &Settings) -> u32 {
-        let mut cursor = Cursor::default();
+        let mut cursor = self.first();
         let mut parts = 0;
         while let Some((_, next)) = self.peek(cursor, layout, settings) {
             cursor = next;
