@@ -15,6 +15,7 @@
 mod check;
 mod config;
 mod control;
+mod identity;
 mod pair;
 mod peers;
 mod poller;

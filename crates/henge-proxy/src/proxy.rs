@@ -1,14 +1,16 @@
 //! The loop: one thread owns the gate, and all pairs.
 
+mod status;
+
 use crate::config::{Config, ProxyError, Who};
-use crate::control::{FlowStatus, Status};
+use crate::identity::{Owner, Owners};
 use crate::pair::{Conduit, Held, Pair};
 use crate::peers::{LINK, LINK_LISTEN, Peers, Told};
 use crate::poller::{Happened, Interest, Poller};
 use henge_core::{
     Cost, Dispatch, Duration, FlowId, Gate, Instant, Op, Pending, Request, RequestId, Striping,
 };
-use henge_pvfs2::{Capability, Direction, Distribution, IoRequest, News, RequestBody, ServerLimits};
+use henge_pvfs2::{Direction, Distribution, IoRequest, News, RequestBody, ServerLimits};
 use henge_sched::foreign::{Extent, Served};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -17,8 +19,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Capabilities whose owner is remembered; the oldest are forgotten.
-const IDENTITIES_MAX: usize = 16_384;
 /// Control connections at once.
 const CONTROLS_MAX: usize = 64;
 /// A held request is dropped so long before its client gives up.
@@ -80,8 +80,7 @@ pub struct Proxy {
     expiries: VecDeque<(Instant, RequestId)>,
     refused: VecDeque<Refused>,
     limits: ServerLimits,
-    owners: BTreeMap<Capability, Option<u32>>,
-    owners_in_order: VecDeque<Capability>,
+    owners: Owners,
     counts: Counts,
     began: std::time::Instant,
     stop: Stop,
@@ -157,8 +156,7 @@ impl Proxy {
             expiries: VecDeque::new(),
             refused: VecDeque::new(),
             limits,
-            owners: BTreeMap::new(),
-            owners_in_order: VecDeque::new(),
+            owners: Owners::default(),
             counts: Counts::default(),
             began: std::time::Instant::now(),
             stop: Stop::default(),
@@ -314,15 +312,14 @@ impl Proxy {
         if let Some(flow) = pair.flow {
             return flow;
         }
-        let user = match request.user {
-            Some(user) => Some(user.uid),
-            None => match self.owners.get(&request.capability) {
-                Some(None) => {
-                    self.counts.ambiguous += 1;
-                    None
-                }
-                owner => owner.copied().flatten(),
-            },
+        let user = match (request.user, self.owners.of(&request.capability)) {
+            (Some(user), _) => Some(user.uid),
+            (None, Owner::User(uid)) => Some(uid),
+            (None, Owner::Unknown) => None,
+            (None, Owner::Ambiguous) => {
+                self.counts.ambiguous += 1;
+                None
+            }
         };
         let rule = user.and_then(|uid| self.config.rules.iter().find(|r| r.who == Who::User(uid)));
         rule.map_or(other, |r| r.flow)
@@ -391,7 +388,7 @@ impl Proxy {
                 if let Some(peers) = &mut self.peers {
                     peers.identified(&capability, credential.uid, now);
                 }
-                self.identified(*capability, credential.uid);
+                self.owners.learn(*capability, credential.uid);
             }
             News::Limits(limits) => {
                 let client_message = self.config.client_timeout.unwrap_or(limits.client_message);
@@ -435,7 +432,7 @@ impl Proxy {
             match news {
                 Told::Foreign(flow, service) if service > Cost::ZERO => self.gate.foreign(flow, service, now),
                 Told::Foreign(..) => {}
-                Told::Identity(capability, uid) => self.identified(capability, uid),
+                Told::Identity(capability, uid) => self.owners.learn(capability, uid),
             }
         }
         self.told = told;
@@ -455,22 +452,6 @@ impl Proxy {
                 pair.blocked = false;
                 let result = self.move_from_client(slot, now);
                 self.settle(slot, result, now);
-            }
-        }
-    }
-
-    fn identified(&mut self, capability: Capability, uid: u32) {
-        match self.owners.get_mut(&capability) {
-            Some(owner) if *owner == Some(uid) => {}
-            Some(owner) => *owner = None, // two users were given the same
-            None => {
-                if self.owners.len() >= IDENTITIES_MAX
-                    && let Some(oldest) = self.owners_in_order.pop_front()
-                {
-                    self.owners.remove(&oldest);
-                }
-                self.owners_in_order.push_back(capability.clone());
-                self.owners.insert(capability, Some(uid));
             }
         }
     }
@@ -579,61 +560,6 @@ impl Proxy {
         };
         if !answered {
             self.askers.remove(&name);
-        }
-    }
-
-    /// What it does now.
-    pub fn status(&self, now: Instant) -> Status {
-        let flows = self.config.flows.iter().enumerate().map(|(i, flow)| {
-            let id = FlowId(i as u32);
-            let meters = self.gate.flow_meters(id).expect("every flow of the file is set");
-            FlowStatus {
-                name: flow.name.clone(),
-                requests: meters.completed,
-                bytes: meters.service.get(),
-                pending: meters.pending,
-                in_flight: meters.in_flight,
-                late: meters.late,
-                latency_p50: meters.latency.quantile(0.5),
-                latency_p95: meters.latency.quantile(0.95),
-                latency_p99: meters.latency.quantile(0.99),
-                waiting: self.gate.waiting(id, now),
-            }
-        });
-        let mut counts = self.counts;
-        let mut buffered = 0;
-        for (_, pair) in self.pairs.iter() {
-            let stats = pair.connection.stats();
-            counts.malformed += stats.malformed;
-            counts.unfollowed += stats.unfollowed;
-            counts.between_servers += stats.between_servers;
-            counts.opaque += u64::from(pair.connection.is_opaque());
-            buffered += pair.buffered();
-        }
-        let (linked, peers) = self.peers.as_ref().map_or((0, 0), Peers::linked);
-        let links = self.peers.as_ref().map(Peers::counts).unwrap_or_default();
-        Status {
-            peers,
-            linked,
-            messages_sent: links.sent,
-            messages_received: links.received,
-            link_bytes_sent: links.bytes_sent,
-            links_refused: links.refused,
-            flows: flows.collect(),
-            connections: self.pairs.len(),
-            buffered,
-            in_flight: self.gate.in_flight(),
-            depth: self.gate.depth(),
-            client_timeout: self.limits.client_message,
-            accepted: counts.accepted,
-            turned_away: counts.turned_away,
-            unreachable: counts.unreachable,
-            expired: counts.expired,
-            ambiguous: counts.ambiguous,
-            malformed: counts.malformed,
-            unfollowed: counts.unfollowed,
-            between_servers: counts.between_servers,
-            opaque: counts.opaque,
         }
     }
 }

@@ -1,0 +1,63 @@
+//! What a proxy says of itself.
+
+use super::Proxy;
+use crate::control::{FlowStatus, Status};
+use crate::peers::Peers;
+use henge_core::{FlowId, Instant};
+
+impl Proxy {
+    /// What it does now.
+    pub fn status(&self, now: Instant) -> Status {
+        let flows = self.config.flows.iter().enumerate().map(|(i, flow)| {
+            let id = FlowId(i as u32);
+            let meters = self.gate.flow_meters(id).expect("every flow of the file is set");
+            FlowStatus {
+                name: flow.name.clone(),
+                requests: meters.completed,
+                bytes: meters.service.get(),
+                pending: meters.pending,
+                in_flight: meters.in_flight,
+                late: meters.late,
+                latency_p50: meters.latency.quantile(0.5),
+                latency_p95: meters.latency.quantile(0.95),
+                latency_p99: meters.latency.quantile(0.99),
+                waiting: self.gate.waiting(id, now),
+            }
+        });
+        let mut counts = self.counts;
+        let mut buffered = 0;
+        for (_, pair) in self.pairs.iter() {
+            let stats = pair.connection.stats();
+            counts.malformed += stats.malformed;
+            counts.unfollowed += stats.unfollowed;
+            counts.between_servers += stats.between_servers;
+            counts.opaque += u64::from(pair.connection.is_opaque());
+            buffered += pair.buffered();
+        }
+        let (linked, peers) = self.peers.as_ref().map_or((0, 0), Peers::linked);
+        let links = self.peers.as_ref().map(Peers::counts).unwrap_or_default();
+        Status {
+            peers,
+            linked,
+            messages_sent: links.sent,
+            messages_received: links.received,
+            link_bytes_sent: links.bytes_sent,
+            links_refused: links.refused,
+            flows: flows.collect(),
+            connections: self.pairs.len(),
+            buffered,
+            in_flight: self.gate.in_flight(),
+            depth: self.gate.depth(),
+            client_timeout: self.limits.client_message,
+            accepted: counts.accepted,
+            turned_away: counts.turned_away,
+            unreachable: counts.unreachable,
+            expired: counts.expired,
+            ambiguous: counts.ambiguous,
+            malformed: counts.malformed,
+            unfollowed: counts.unfollowed,
+            between_servers: counts.between_servers,
+            opaque: counts.opaque,
+        }
+    }
+}
