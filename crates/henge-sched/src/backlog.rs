@@ -15,8 +15,10 @@ const NONE: u32 = u32::MAX;
 /// In `prev`: nothing waits at this place.
 const FREE: u32 = u32::MAX - 1;
 
-/// A request that waits.
+/// A request that waits. In this order: a request that begins where the struct does is copied out in the same pieces
+/// in which it was written, which a processor does without waiting for the writes to be over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Queued<E> {
     /// The request.
     pub request: Request,
@@ -26,6 +28,8 @@ pub struct Queued<E> {
     pub extra: E,
 }
 
+#[derive(Clone, Copy)]
+#[repr(C)]
 struct Place<E> {
     queued: Queued<E>,
     next: u32,
@@ -81,15 +85,20 @@ impl<E: Copy> Backlog<E> {
         if self.flows.len() <= flow {
             self.flows.resize(flow + 1, EMPTY);
         }
-        let queued = Queued { request, sequence: self.arrivals, extra };
+        let sequence = self.arrivals;
         self.arrivals += 1;
-        while self.places.len() <= slot as usize {
-            self.places.push(Place { queued, next: NONE, prev: FREE });
+        if self.places.len() <= slot as usize {
+            let free = Place { queued: Queued { request, sequence, extra }, next: NONE, prev: FREE };
+            self.places.resize(slot as usize + 1, free);
         }
         let list = &mut self.flows[flow];
         let place = &mut self.places[slot as usize];
         assert!(place.prev == FREE, "request {:?} already waits", request.id);
-        *place = Place { queued, next: NONE, prev: list.tail };
+        // Field by field: what is put together elsewhere first is copied twice.
+        place.queued.request = request;
+        place.queued.sequence = sequence;
+        place.queued.extra = extra;
+        (place.next, place.prev) = (NONE, list.tail);
         let first = list.len == 0;
         let before = std::mem::replace(&mut list.tail, slot);
         list.len += 1;

@@ -24,7 +24,7 @@
 //! and for flows at their `limit`. Theorem 2 says the same of totals (`tests/dsfq.rs`).
 //!
 //! **Price.** A heap over the flows that have something waiting: O(log of them), whatever the number of requests.
-//! 37 ns a request with one such flow, 98 with 1000, 282 with 10 000 (benches/README.md); 98 bytes an idle flow.
+//! 39 ns a request with one such flow, 94 with 1000, 142 with 10 000 (benches/README.md); 98 bytes an idle flow.
 //!
 //! **Departures**, each with a switch:
 //! - `tag = "head"`: a request is tagged when it becomes its flow's first, from the virtual time stored at its
