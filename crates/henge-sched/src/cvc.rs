@@ -31,7 +31,8 @@
 //!   have a clock, so that a rank in it counts everybody who will really be served before; its δ, where measured, is the mean of
 //!   the requests that were taken out of the sweep, since those due by it will be (in the test beside: 95 % in bound with the
 //!   mean of all).
-//! - Best effort has its clock of 2 % in the soft order only: it cannot break a reservation.
+//! - Best effort has its clock of 2 % in the soft order only: it cannot break a reservation. Once finish times have passed anyway
+//!   (more was promised than the device can do) it is served by its own like everybody else, as under Virtual Clock.
 //! - `delta = "measured"` is the mean time per slot (the paper's 1/IOPSmax violates four times as many deadlines).
 //! - `m = "unlimited"`: the paper prints M = 1, and argues for long-term fairness only.
 //! - Until 20 requests are over nothing is known of the device, and the QoS queue goes first.
@@ -127,6 +128,8 @@ struct Flow {
     contract: Contract,
     /// D, of flows that have a soft deadline.
     soft: Option<Duration>,
+    /// Its second deadlines are not its finish times.
+    differs: bool,
     /// Cost waiting and in flight.
     unfinished: Cost,
 }
@@ -141,8 +144,12 @@ struct Cvc {
     sweep: Sweep,
     /// The QoS queue: FT of the flows with a reservation.
     hard: RankTree,
-    /// Second deadlines, of all that have a clock.
+    /// FT of the flows without one.
+    best_effort: RankTree,
+    /// Second deadlines, of all that have a clock; empty while no flow's differ from its finish times.
     soft: RankTree,
+    /// How many flows' do: those with a bound, and best effort, which has no place in the QoS queue.
+    soft_flows: usize,
     times: ServiceTimes,
     /// Utilization dispatches since the QoS head was served last.
     row: u64,
@@ -163,7 +170,9 @@ impl Cvc {
             backlog: Backlog::new(),
             sweep: Sweep::default(),
             hard: RankTree::new(),
+            best_effort: RankTree::new(),
             soft: RankTree::new(),
+            soft_flows: 0,
             times: ServiceTimes::default(),
             row: 0,
             delta_due: 0,
@@ -190,19 +199,40 @@ impl Cvc {
         let finish = instant(finish).as_nanos();
         let soft = flow.soft.map_or(finish, |d| finish.min((request.arrival + d).as_nanos()));
         let slot = request.id.slot;
-        if self.clocks.is_reserved(request.flow) {
-            self.hard.insert(Ranked { key: finish, seq, slot });
+        let reserved = self.clocks.is_reserved(request.flow);
+        let queue = if reserved { &mut self.hard } else { &mut self.best_effort };
+        queue.insert(Ranked { key: finish, seq, slot });
+        if self.soft_flows > 0 {
+            self.soft.insert(Ranked { key: soft, seq, slot });
         }
-        self.soft.insert(Ranked { key: soft, seq, slot });
         (finish, soft)
+    }
+
+    /// Flows with second deadlines came or went: with the first the soft order is filled, with the last it is emptied.
+    fn count_soft(&mut self, flows: usize) {
+        let before = std::mem::replace(&mut self.soft_flows, flows);
+        if flows == 0 {
+            self.soft.clear();
+        } else if before == 0 {
+            for (flow, _) in self.flows.iter() {
+                for queued in self.backlog.iter(flow).filter(|q| q.extra.soft != u64::MAX) {
+                    let slot = queued.request.id.slot;
+                    self.soft.insert(Ranked { key: queued.extra.soft, seq: queued.sequence, slot });
+                }
+            }
+        }
     }
 
     /// Takes a request out of the deadline orders; it is in one where it was tagged, and in the hard one where its flow
     /// had a reservation then.
     fn untag(&mut self, places: Places, seq: u64) {
         if places.soft != u64::MAX {
-            self.hard.remove(places.finish, seq);
-            self.soft.remove(places.soft, seq).expect("a tagged request is in the soft order");
+            let tagged =
+                self.hard.remove(places.finish, seq).or_else(|| self.best_effort.remove(places.finish, seq));
+            tagged.expect("a tagged request has its finish time in one order");
+            if self.soft_flows > 0 {
+                self.soft.remove(places.soft, seq).expect("a tagged request is in the soft order");
+            }
         }
     }
 
@@ -246,7 +276,9 @@ impl Cvc {
             |queue: &RankTree| queue.latest_start().is_none_or(|lst| over_at.is_some_and(|over| over <= lst));
         let (hard, soft) = (self.hard.first(), self.soft.first());
         let chosen = if !in_time(&self.hard) || (self.row >= self.rules.row_max && hard.is_some()) {
-            hard.expect("a queue that is late has somebody")
+            let hard = hard.expect("a queue that is late has somebody");
+            let too_late = hard.key < now.as_nanos();
+            self.best_effort.first().filter(|b| too_late && b.key < hard.key).unwrap_or(hard)
         } else if !in_time(&self.soft) {
             soft.expect("a queue that is late has somebody")
         } else {
@@ -292,9 +324,12 @@ impl Scheduler for Cvc {
         let (was, from) = (self.clocks.is_reserved(flow), self.before_first(flow));
         self.clocks.set_flow(flow, &contract)?;
         let soft = contract.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
-        let unfinished = self.flows.get(flow).map_or(Cost::ZERO, |f| f.unfinished);
-        self.flows.remove(flow);
-        self.flows.get_or_insert_with(flow, || Flow { contract, soft, unfinished });
+        let differs = soft.is_some() || !self.clocks.is_reserved(flow);
+        let old = self.flows.remove(flow);
+        let unfinished = old.as_ref().map_or(Cost::ZERO, |f| f.unfinished);
+        let differed = old.is_some_and(|f| f.differs);
+        self.flows.get_or_insert_with(flow, || Flow { contract, soft, differs, unfinished });
+        self.count_soft(self.soft_flows + usize::from(differs) - usize::from(differed));
         self.retag(flow, from.filter(|_| was == self.clocks.is_reserved(flow)), now);
         Ok(())
     }
@@ -304,7 +339,8 @@ impl Scheduler for Cvc {
             orphans.extend(self.take(id));
         }
         self.clocks.forget(flow);
-        self.flows.remove(flow);
+        let differed = self.flows.remove(flow).is_some_and(|f| f.differs);
+        self.count_soft(self.soft_flows - usize::from(differed));
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let seq = self.backlog.arrivals();
@@ -362,12 +398,14 @@ impl Scheduler for Cvc {
         self.backlog.queued()
     }
     fn due(&self, until: Instant) -> usize {
-        self.soft.count_below(until.as_nanos())
+        let order = if self.soft_flows > 0 { &self.soft } else { &self.hard };
+        order.count_below(until.as_nanos())
     }
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
         self.sweep.clear();
         self.hard.clear();
+        self.best_effort.clear();
         self.soft.clear();
     }
 }

@@ -66,20 +66,20 @@ fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError>
     Ok(Box::new(Sfq::new(terms, rules, line)))
 }
 
-/// Orders first requests: by start tag, then by arrival. The tag's halves stand apart, so that an item of the heap
+/// Orders first requests: by tag, then by arrival. The tag's halves stand apart, so that an item of the heap
 /// has 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
+pub(crate) struct Key {
     high: u64,
     low: u64,
     sequence: u64,
 }
 
 impl Key {
-    fn new(start: VTime, sequence: u64) -> Self {
+    pub(crate) fn new(start: VTime, sequence: u64) -> Self {
         Key { high: (start.raw() >> 64) as u64, low: start.raw() as u64, sequence }
     }
-    fn start(self) -> VTime {
+    pub(crate) fn start(self) -> VTime {
         VTime::from_raw(u128::from(self.high) << 64 | u128::from(self.low))
     }
 }

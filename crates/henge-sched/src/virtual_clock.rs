@@ -21,10 +21,11 @@
 use crate::bucket::Bucket;
 use crate::finish_clock::{ClockParams, FinishClocks};
 use crate::registry::{DefaultDepth, Entry, Order};
+use crate::sfq::Key;
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request, RequestId,
-    Scheduler, Slots, VTime, WaitReason,
+    Scheduler, Slots, WaitReason,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -57,7 +58,7 @@ struct VirtualClock {
     buckets: Flows<Bucket>,
     backlog: Backlog<()>,
     /// Flows whose first request may go, by its finish time, then arrival.
-    ready: IndexedHeap<(VTime, u64)>,
+    ready: IndexedHeap<Key>,
     /// Flows whose first request is beyond their limit, by when it may go.
     held: IndexedHeap<Instant>,
 }
@@ -78,7 +79,7 @@ impl VirtualClock {
             None => {
                 let finish = self.clocks.finish(&first.request);
                 self.held.remove(flow.0);
-                self.ready.set(flow.0, (finish, first.sequence));
+                self.ready.set(flow.0, Key::new(finish, first.sequence));
             }
         }
     }
@@ -147,13 +148,13 @@ impl Scheduler for VirtualClock {
     }
     fn dispatch(&mut self, now: Instant, slots: Slots) -> Dispatch {
         self.release(now);
-        let Some((flow, (finish, _))) = self.ready.peek() else {
+        let Some((flow, key)) = self.ready.peek() else {
             return match self.held.peek() {
                 Some((_, at)) => Dispatch::Wait { until: Some(at), reason: WaitReason::OwnLimit },
                 None => Dispatch::Idle,
             };
         };
-        let flow = FlowId(flow);
+        let (flow, finish) = (FlowId(flow), key.start());
         let queued = self.backlog.pop_front(flow).expect("a flow in the heap has something waiting");
         self.clocks.tagged(flow, finish);
         self.clocks.bound_leads(finish, now);

@@ -96,6 +96,13 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
     ("sfq", &[("work_conserving", "false"), ("capacity", "50MB/s")]),
     ("sfq", &[("work_conserving", "false"), ("capacity", "50MB/s"), ("tag", "arrival")]),
     ("mclock", &[("cost", "disk time")]),
+    ("vc", &[("lead", "none"), ("split", "false"), ("cost", "disk time")]),
+    ("cvc", &[("soft_deadlines", "false"), ("lead", "none"), ("estimate", "predicted")]),
+    ("cvc", &[("estimate", "13ms"), ("delta", "8ms"), ("cost", "bytes")]),
+    ("edf", &[("deadline", "arrival"), ("cost", "disk time")]),
+    ("two-level", &[("bound", "none"), ("deadline", "arrival"), ("tag", "arrival")]),
+    ("locality", &[("turn", "0s"), ("think", "0s")]),
+    ("locality", &[("work_conserving", "false"), ("urgency", "false"), ("cost", "bytes")]),
     ("pclock", &[("cost", "bytes")]),
 ];
 

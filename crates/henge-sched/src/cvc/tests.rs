@@ -279,3 +279,20 @@ fn a_lead_is_bounded() {
         assert!(bounded || got < 1000, "the paper's rule starves A: {got}");
     }
 }
+
+/// Twice as much is promised as the device can do: finish times pass, and best effort is served by its own all the same.
+#[test]
+fn an_overbooked_device_leaves_best_effort_its_part() {
+    let params = [("capacity", text("1000/s")), ("overbook", Value::Bool(true))];
+    let mut t = Trial::new("cvc", &params);
+    for flow in [0, 1] {
+        t.flow(flow, &reserved(1000));
+        t.source(flow, closed(32), scattered(u64::from(flow)), at(20_000));
+    }
+    t.flow(2, &Contract::best_effort());
+    t.source(2, closed(4), scattered(9), at(20_000));
+    t.run(at(20_000));
+    // By finish time: 20 of 2020.
+    let got = t.completed(2, at(5000), at(20_000)) / 15;
+    assert!((8..=25).contains(&got), "{got}/s");
+}
