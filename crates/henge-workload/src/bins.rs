@@ -21,6 +21,9 @@ pub(crate) struct Bins {
     sum: u64,
     sum_squares: f64,
     most: u64,
+    counted: u64,
+    /// Records that came after their bin was closed.
+    misplaced: u64,
 }
 
 impl Bins {
@@ -34,6 +37,8 @@ impl Bins {
             sum: 0,
             sum_squares: 0.0,
             most: 0,
+            counted: 0,
+            misplaced: 0,
         }
     }
 
@@ -62,6 +67,8 @@ impl Bins {
         if place >= self.open.len() as u64 {
             self.advance(place);
         }
+        self.counted += 1;
+        self.misplaced += u64::from(index < self.first);
         let place = (index - self.first).clamp(0, self.open.len() as i64 - 1) as usize;
         self.open[place] += 1;
         self.most = self.most.max(self.open[place]);
@@ -102,7 +109,7 @@ impl Bins {
     }
 
     /// Variance / mean of the counts of whole bins, the last one left out because it is cut; `None` for fewer than
-    /// ten bins, which say nothing.
+    /// ten bins, which say nothing, and for a stream so far out of order that more than 0.1 % found their bin closed.
     pub fn dispersion(&self) -> Option<f64> {
         let whole = self.open.len().saturating_sub(1);
         let (mut n, mut sum, mut squares) = (self.closed, self.sum, self.sum_squares);
@@ -111,7 +118,7 @@ impl Bins {
             sum += count;
             squares += *count as f64 * *count as f64;
         }
-        if n < 10 || sum == 0 {
+        if n < 10 || sum == 0 || self.misplaced * 1000 > self.counted {
             return None;
         }
         let mean = sum as f64 / n as f64;
@@ -137,28 +144,43 @@ impl Timeline {
     /// Most bins.
     pub const BINS: usize = 512;
 
-    /// Counts a request of `bytes`; what is earlier than the first counts with it.
+    /// Counts a request of `bytes`.
     pub fn count(&mut self, at: Instant, bytes: u64) {
+        let at = at.as_nanos();
         if self.counts.is_empty() {
-            self.origin = at.as_nanos();
+            self.origin = at;
         }
-        let since = at.as_nanos().saturating_sub(self.origin);
-        while since / self.width >= Self::BINS as u64 {
-            self.width = self.width.saturating_mul(2);
-            let half = self.counts.len().div_ceil(2);
-            for i in 0..half {
-                let pair = self.counts.get(2 * i + 1).copied().unwrap_or([0; 2]);
-                let low = self.counts[2 * i];
-                self.counts[i] = [low[0] + pair[0], low[1] + pair[1]];
+        // Earlier than all so far: bins in front, whole ones, as long as there is time before.
+        while at < self.origin {
+            let more = (self.origin - at).div_ceil(self.width);
+            if more + self.counts.len() as u64 > Self::BINS as u64 {
+                self.widen();
+                continue;
             }
-            self.counts.truncate(half);
+            self.counts.splice(0..0, std::iter::repeat_n([0; 2], more as usize));
+            self.origin = self.origin.saturating_sub(more.saturating_mul(self.width));
         }
-        let bin = (since / self.width) as usize;
+        while (at - self.origin) / self.width >= Self::BINS as u64 {
+            self.widen();
+        }
+        let bin = ((at - self.origin) / self.width) as usize;
         if bin >= self.counts.len() {
             self.counts.resize(bin + 1, [0; 2]);
         }
         self.counts[bin][0] += 1;
         self.counts[bin][1] = self.counts[bin][1].saturating_add(bytes);
+    }
+
+    /// Makes one bin of two.
+    fn widen(&mut self) {
+        self.width = self.width.saturating_mul(2);
+        let half = self.counts.len().div_ceil(2);
+        for i in 0..half {
+            let next = self.counts.get(2 * i + 1).copied().unwrap_or([0; 2]);
+            let low = self.counts[2 * i];
+            self.counts[i] = [low[0] + next[0], low[1].saturating_add(next[1])];
+        }
+        self.counts.truncate(half);
     }
 
     /// Start of each bin in seconds since the first request, with requests and bytes per second in it.
@@ -213,6 +235,26 @@ mod tests {
             bins.count(at_ms(second * 1000));
         }
         assert_eq!(bins.open, [1, 2, 1, 3]);
+    }
+
+    #[test]
+    fn a_stream_far_out_of_order_has_no_dispersion() {
+        let mut bins = Bins::new(Duration::from_millis(1));
+        for i in 0..20_000u64 {
+            bins.count(at_ms(i % 5_000));
+        }
+        assert_eq!(bins.dispersion(), None);
+    }
+
+    #[test]
+    fn a_timeline_grows_to_both_sides() {
+        let mut timeline = Timeline::default();
+        for ms in [5_000, 4_000, 9_000, 0, 4_000] {
+            timeline.count(at_ms(ms), 1);
+        }
+        let total: u64 = timeline.counts.iter().map(|c| c[0]).sum();
+        let (at, rate, _) = timeline.rates().next().unwrap();
+        assert!(total == 5 && timeline.counts.len() <= Timeline::BINS && at == 0.0 && rate > 0.0);
     }
 
     #[test]

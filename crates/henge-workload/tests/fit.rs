@@ -13,14 +13,14 @@ const TOLERANCE: f64 = 0.10;
 /// Preset, trace, and the seconds for which arrivals are drawn; a trace of a tenth of a second has none to compare.
 const SOURCES: [(&str, &str, u64); 5] = [
     ("tpc-c", "tpcc-7k.ns.ascii", 0),
-    ("financial", "financial1-50k-4kpages.disksim.trace", 400_000),
-    ("websearch", "websearch1-50k-4kpages.disksim.trace", 60_000),
-    ("openmail", "cello2003-hour.srt", 8_000_000),
-    ("postmark", "postmark.disksim.trace", 600_000),
+    ("financial", "financial1-50k-4kpages.disksim.trace", 150_000),
+    ("websearch", "websearch1-50k-4kpages.disksim.trace", 25_000),
+    ("openmail", "cello2003-hour.srt", 1_500_000),
+    ("postmark", "postmark.disksim.trace", 200_000),
 ];
 
 /// Requests of each preset that are drawn for everything but arrivals.
-const DRAWN: u64 = 400_000;
+const DRAWN: u64 = 250_000;
 
 fn generated(name: &str) -> Stats {
     let p = Params::new("workload")

@@ -59,6 +59,12 @@ fn variations_that_real_files_have_are_accepted() {
     assert_eq!(records[0].at.as_nanos(), 128_166_372_003_061_629 * 100);
     // Systor: the response time may be empty.
     let systor = "Timestamp,Response,IOType,LUN,Offset,Size\n1456095145.133076000,,R,2,899056122368,131072\n";
+    let holes =
+        "Timestamp,Response,IOType,LUN,Offset,Size\n1.5,,,0,4096,512\n1.5,,R,0,,512\n2.5,0.1,W,,4096,512\n";
+    let mut trace = open(holes.as_bytes(), &TraceOptions::default()).unwrap();
+    let records: Vec<_> = trace.by_ref().map(Result::unwrap).collect();
+    assert_eq!((records, trace.incomplete()), (vec![r(2_500_000_000, 0, Op::Write, 4096, 512)], 2));
+    assert!(error("1.5,,W,0,4096\n", Some(Format::Systor)).contains("fewer than six columns"));
     assert_eq!(read(systor).1, [r(1_456_095_145_133_076_000, 2, Op::Read, 899_056_122_368, 131_072)]);
     // DiskSim: tabs, flags in hexadecimal.
     let disksim = "0.5\t1\t8\t16\t0\n 1.25  1  24 8 41\n";
@@ -73,6 +79,18 @@ fn variations_that_real_files_have_are_accepted() {
                X_MPIIO 0 write 0 0 100 0.5 0.6\n X_POSIX 0 write 0 4096 100 0.5 0.6 [ 12, 13]\n# DXT, file_id: 78, file_name: /b\n X_POSIX 1 read 0 0 10 0.7 0.8\n";
     let expected = vec![r(500_000_000, 0, Op::Write, 4096, 100), r(700_000_000, 1, Op::Read, 0, 10)];
     assert_eq!(read(dxt), (Format::Dxt, expected));
+}
+
+#[test]
+fn what_was_not_asked_for_is_named() {
+    let blkparse = "  8,0    3        1     0.5   697  D  WS 8 + 8 [x]\n  8,0    3        2     0.6   697  C  WS 8 + 8 [0]\n";
+    assert_eq!(error(blkparse, None), "t: no event Q in it, but C, D; choose one with --event");
+    let options = TraceOptions { event: Some(b'D'), ..TraceOptions::default() };
+    assert_eq!(open(blkparse.as_bytes(), &options).unwrap().count(), 1);
+    let dxt = "# DXT, file_id: 77, file_name: /a\n X_MPIIO -1 write 0 0 100 0.5 0.6\n";
+    assert!(error(dxt, None).contains("--mpiio"));
+    let options = TraceOptions { mpiio: true, ..TraceOptions::default() };
+    assert_eq!(open(dxt.as_bytes(), &options).unwrap().count(), 1);
 }
 
 #[test]

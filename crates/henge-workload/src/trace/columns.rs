@@ -137,8 +137,8 @@ pub(crate) fn alibaba(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     record(time(f.next(), units.time, "timestamp")?, device, op, offset, len)
 }
 
-/// `Timestamp,Response,IOType,LUN,Offset,Size`: Systor '17; seconds, R/W, bytes. Response times may be missing; other
-/// fields are needed.
+/// `Timestamp,Response,IOType,LUN,Offset,Size`: Systor '17; seconds, R/W, bytes. Fields may be empty: a response is not
+/// needed, an absent LUN is 0, and a line without operation, offset or size is counted, but is no request.
 pub(crate) fn systor(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if is_nothing(line) || is_header(state, line) {
         return Ok(None);
@@ -149,10 +149,18 @@ pub(crate) fn systor(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if !response.is_empty() {
         time(response, units.time, "Response")?;
     }
-    let op = read_or_write(f.next(), "IOType")?;
-    let device = small(f.next(), "LUN")?;
-    let offset = scaled(f.next(), units.offset, "Offset")?;
-    record(at, device, op, offset, scaled(f.next(), units.size, "Size")?)
+    let (op, lun, offset, size) = (f.next(), f.next(), f.next(), f.next());
+    if f.rest_is_missing() {
+        return Err(bad("line", "fewer than six columns"));
+    }
+    if op.is_empty() || offset.is_empty() || size.is_empty() {
+        state.incomplete += 1;
+        return Ok(None);
+    }
+    let op = read_or_write(op, "IOType")?;
+    let device = if lun.is_empty() { 0 } else { small(lun, "LUN")? };
+    let offset = scaled(offset, units.offset, "Offset")?;
+    record(at, device, op, offset, scaled(size, units.size, "Size")?)
 }
 
 /// `version,time,op,size,lbn`: vSCSI records as text; seconds, SCSI operation code in hexadecimal, bytes, sectors.

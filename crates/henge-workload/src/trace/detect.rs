@@ -6,6 +6,7 @@
 
 use super::format::{Format, Reader};
 use super::input::SAMPLE;
+use super::state::ANY;
 use crate::Record;
 
 /// The text formats, the most particular first: it wins a draw.
@@ -71,7 +72,7 @@ impl Fit {
 fn fit(format: Format, head: &[u8]) -> Fit {
     let mut fit = Fit { records: 0, damaged: 0 };
     let Reader::Lines(read) = format.reader() else { return fit };
-    let (mut state, units) = (format.state(None), format.units());
+    let (mut state, units) = (format.state(Some(ANY)), format.units());
     for line in lines(head) {
         match read(&mut state, &units, line) {
             Ok(None) => {}

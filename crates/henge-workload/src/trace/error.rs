@@ -38,7 +38,7 @@ pub enum TraceError {
         /// Which trace.
         file: String,
         /// What is missing.
-        what: &'static str,
+        what: String,
     },
     /// The input ends in the middle of an archive, a record or a header.
     #[error("{file}: truncated after {records} requests: {what}")]

@@ -27,7 +27,7 @@ pub(crate) fn blkparse(state: &mut State, units: &Units, line: &[u8]) -> Parsed 
     if action.is_empty() {
         return Err(bad("action", "missing"));
     }
-    if action != [state.wanted] {
+    if action.len() != 1 || !state.wants(action[0]) {
         return Ok(None);
     }
     let kind = f.next();
@@ -156,10 +156,10 @@ pub(crate) fn dxt(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if !module.starts_with(b"X_") {
         return Err(bad("module", "does not begin with X_"));
     }
-    if module.get(2) != Some(&state.wanted) {
+    if !module.get(2).is_some_and(|letter| state.wants(*letter)) {
         return Ok(None);
     }
-    small(f.next(), "rank")?;
+    let _rank = f.next();
     let op = read_or_write(f.next(), "Wt/Rd")?;
     whole(f.next(), "segment")?;
     let offset = scaled(f.next(), units.offset, "offset")?;

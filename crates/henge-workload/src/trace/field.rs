@@ -23,16 +23,25 @@ impl<'a> Blanks<'a> {
 pub(crate) struct Separated<'a> {
     rest: Option<&'a [u8]>,
     by: u8,
+    /// Whether a field was asked for that the line does not have.
+    short: bool,
 }
 
 impl<'a> Separated<'a> {
     pub fn new(line: &'a [u8], by: u8) -> Self {
-        Separated { rest: Some(line), by }
+        Separated { rest: Some(line), by, short: false }
+    }
+    /// Whether a field was asked for that the line does not have.
+    pub fn rest_is_missing(&self) -> bool {
+        self.short
     }
     /// The next field; empty when it is, or when there is none.
     #[inline]
     pub fn next(&mut self) -> &'a [u8] {
-        let Some(line) = self.rest else { return b"" };
+        let Some(line) = self.rest else {
+            self.short = true;
+            return b"";
+        };
         let to = line.iter().position(|b| *b == self.by);
         let field = match to {
             Some(to) => {

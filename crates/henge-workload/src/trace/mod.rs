@@ -92,7 +92,7 @@ impl Trace {
         let file = file.to_owned();
         let mut input = Input::new(reader).map_err(|e| io_error(&file, 0, e))?;
         if input.at_end().map_err(|e| io_error(&file, 0, e))? {
-            return Err(TraceError::Empty { file, what: "the file is empty" });
+            return Err(TraceError::Empty { file, what: "the file is empty".to_owned() });
         }
         let wanted = options.event.or(options.mpiio.then_some(b'M'));
         let format = match options.format {
@@ -141,7 +141,11 @@ impl Trace {
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
-    /// The first of them.
+    /// How many lines had no operation or no address although their format lets them; they are no requests.
+    pub fn incomplete(&self) -> u64 {
+        self.state.incomplete
+    }
+    /// The first of the damaged ones.
     pub fn first_damage(&self) -> Option<&TraceError> {
         self.first_damage.as_ref()
     }
@@ -284,7 +288,18 @@ impl Trace {
     /// The end of the input: an error when nothing was read.
     fn end(&mut self) -> Result<Option<Record>, TraceError> {
         if self.state.records == 0 && self.damaged == 0 {
-            return Err(TraceError::Empty { file: self.file.clone(), what: "no request in it" });
+            let (file, others) = (self.file.clone(), self.state.passed_over());
+            let what = match self.format {
+                _ if others.is_empty() => "no request in it".to_owned(),
+                Format::Dxt => {
+                    "no call of the module that was asked for; try with or without --mpiio".to_owned()
+                }
+                _ => {
+                    let wanted = char::from(self.state.wanted);
+                    format!("no event {wanted} in it, but {others}; choose one with --event")
+                }
+            };
+            return Err(TraceError::Empty { file, what });
         }
         Ok(None)
     }

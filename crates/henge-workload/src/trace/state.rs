@@ -15,6 +15,9 @@ pub struct Units {
     pub size: u64,
 }
 
+/// Wanted: every event or module.
+pub(crate) const ANY: u8 = b'*';
+
 /// Names that a trace may have: more would be a damaged or a hostile file.
 const NAMES_MAX: usize = 1 << 20;
 
@@ -35,14 +38,36 @@ pub(crate) struct State {
     pub version: u32,
     /// Time that passed by `wait` lines (fio iolog v2), or since the time stamps began.
     pub clock: Duration,
-    /// Which event or module counts; see the readers.
+    /// Which event or module counts, by its letter; [`ANY`] counts them all.
     pub wanted: u8,
+    /// Letters of events or modules that were passed over, as bits from A on.
+    pub others: u32,
+    /// Lines that lack an operation or an address although the format lets them.
+    pub incomplete: u64,
 }
 
 impl State {
     /// Nothing read yet; `wanted` chooses an event or a module.
     pub fn wanting(wanted: u8) -> State {
         State { wanted, ..State::default() }
+    }
+
+    /// Whether the event or module of this letter counts; if not, it is remembered.
+    #[inline]
+    pub fn wants(&mut self, letter: u8) -> bool {
+        if self.wanted == letter || self.wanted == ANY {
+            return true;
+        }
+        if letter.is_ascii_uppercase() {
+            self.others |= 1 << (letter - b'A');
+        }
+        false
+    }
+
+    /// The letters that were passed over.
+    pub fn passed_over(&self) -> String {
+        let letters = (0..26).filter(|bit| self.others & 1 << bit != 0);
+        letters.map(|bit| (b'A' + bit) as char).map(String::from).collect::<Vec<_>>().join(", ")
     }
 
     /// The number of device `number` on `host`.

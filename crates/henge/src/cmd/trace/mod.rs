@@ -116,6 +116,12 @@ fn remarks(trace: &Trace) -> Vec<String> {
         let first = trace.first_damage().map_or(String::new(), |e| format!("; the first: {e}"));
         remarks.push(format!("{} damaged lines were passed over{first}", trace.damaged()));
     }
+    if trace.incomplete() > 0 {
+        remarks.push(format!(
+            "{} lines have no operation or no address, which their format allows",
+            trace.incomplete()
+        ));
+    }
     if trace.sizes_look_like_pages() {
         remarks.push(
             "the sizes look like pages of 4 KiB, not blocks of 512 bytes: try --size-unit 4KiB".to_owned(),

@@ -40,6 +40,15 @@ pub fn write(scene: &Scene, svg: &Path, png: &Path) -> Result<()> {
     std::fs::write(png, bytes).with_context(|| png.display().to_string())
 }
 
+/// Large numbers as 20k and 3M, so that they fit beside the axis.
+fn short() -> TickFormat {
+    TickFormat::Custom(std::sync::Arc::new(|v: f64| match v.abs() {
+        a if a >= 1e6 => format!("{}M", v / 1e6),
+        a if a >= 1e4 => format!("{}k", v / 1e3),
+        _ => TickFormat::Auto.format(v),
+    }))
+}
+
 type Panel = (Vec<Plot>, Layout);
 
 fn panel(plots: Vec<Plot>, title: &str, x: &str, y: &str, adjust: impl FnOnce(Layout) -> Layout) -> Panel {
@@ -65,7 +74,9 @@ fn rate(stats: &Stats) -> Panel {
     let line =
         LinePlot::new().with_data(points).with_color(ALL).with_step().with_fill().with_fill_opacity(0.25);
     let x = format!("time in {unit}");
-    panel(vec![line.into()], "Rate", &x, "requests a second", |l| l.with_y_axis_min(0.0))
+    panel(vec![line.into()], "Rate", &x, "requests a second", |l| {
+        l.with_y_axis_min(0.0).with_y_tick_format(short())
+    })
 }
 
 fn addresses(stats: &Stats) -> Panel {
@@ -151,10 +162,6 @@ fn dispersion(stats: &Stats) -> Panel {
         .collect();
     let mut plots: Vec<Plot> = Vec::new();
     if !points.is_empty() {
-        let poisson = points.iter().map(|(x, _)| (*x, 1.0)).collect::<Vec<_>>();
-        plots.push(
-            LinePlot::new().with_data(poisson).with_color("gray").with_dashed().with_legend("Poisson").into(),
-        );
         plots.push(LinePlot::new().with_data(points.clone()).with_color(ALL).with_stroke_width(1.8).into());
         plots.push(ScatterPlot::new().with_data(points).with_color(ALL).with_size(3.5).into());
     }
@@ -170,7 +177,9 @@ fn throughput(stats: &Stats) -> Panel {
     let line =
         LinePlot::new().with_data(points).with_color(ALL).with_step().with_fill().with_fill_opacity(0.25);
     let x = format!("time in {unit}");
-    panel(vec![line.into()], "Throughput", &x, "MiB a second", |l| l.with_y_axis_min(0.0))
+    panel(vec![line.into()], "Throughput", &x, "MiB a second", |l| {
+        l.with_y_axis_min(0.0).with_y_tick_format(short())
+    })
 }
 
 /// The distribution of latencies and lateness of a replay.
