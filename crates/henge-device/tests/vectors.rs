@@ -50,3 +50,19 @@ fn every_seek_takes_what_its_vector_says() {
         }
     }
 }
+
+/// The facts of the Maxtor do not say in which order a band takes the surfaces, and leave odd tracks out: its blocks
+/// are placed in the right zone, to two bands of 32 cylinders, which is what seeks depend on.
+#[test]
+fn blocks_of_a_drive_in_bands_lie_near_their_vectors() {
+    let Some(disks) = common::disks("blocks_of_a_drive_in_bands_lie_near_their_vectors") else { return };
+    let text =
+        std::fs::read_to_string(disks.join("facts/MAXTOR_ATLAS10K5_300SCA.json")).expect("a facts file");
+    let facts = DiskFacts::parse(&text).expect("the facts are sound");
+    assert_eq!(facts.geometry.capacity(), 585_937_499);
+    assert!(facts.vectors.lbn.len() > 100);
+    let off = |v: &LbnVector| facts.geometry.locate(v.lbn).cylinder.abs_diff(v.cylinder);
+    let worst = facts.vectors.lbn.iter().map(off).max().expect("there are vectors");
+    println!("the farthest block is {worst} cylinders off");
+    assert!(worst <= 2 * 32, "{worst} cylinders");
+}

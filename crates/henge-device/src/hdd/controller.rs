@@ -194,13 +194,8 @@ impl Controller {
         let Some(mut stream) = self.stream.take() else { return t };
         stream.advance(&self.arm, t);
         let least = self.buffer.get(stream.segment).least;
-        let mut free = t;
-        if stream.end_at(t) < least {
-            // Not before the least that read-ahead promises.
-            stream.limit = least.max(stream.pass.lbn + 1);
-            free = stream.ends(&self.arm).max(t);
-        }
-        stream.advance(&self.arm, free);
+        // Not before the least that read-ahead promises.
+        let free = if stream.end_at(t) < least { stream.reaches(&self.arm, least).max(t) } else { t };
         let free = stream.pass.can_leave(free, self.cache.stop_in_sector);
         let size = self.buffer.size();
         self.buffer.get_mut(stream.segment).grow(stream.end_at(free), size);

@@ -111,6 +111,16 @@ impl Stream {
         }
         self.pass.end()
     }
+    /// When all blocks before `lbn` are in, or it ends; it is brought there.
+    pub fn reaches(&mut self, arm: &Arm, lbn: u64) -> Instant {
+        while self.pass.end_lbn() < lbn {
+            match self.next_pass(arm, 0) {
+                Some(pass) => self.pass = pass,
+                None => return self.pass.end(),
+            }
+        }
+        self.pass.passed(lbn.saturating_sub(self.pass.lbn) as u32)
+    }
     /// Whether it is over at `t`, for a stream advanced to it.
     pub fn is_over(&self, arm: &Arm, t: Instant) -> bool {
         self.pass.end() <= t && self.next_pass(arm, 0).is_none()

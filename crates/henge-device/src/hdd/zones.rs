@@ -17,6 +17,8 @@ use super::clock::Angle;
 use super::facts::LbnVector;
 use super::reader::{FactsError, Read, Reader};
 
+mod bands;
+
 /// A run of blocks that lie one behind the other on one track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -78,6 +80,8 @@ pub struct Zone {
     pub per_track: u32,
     /// First and last block.
     pub blocks: (u64, u64),
+    /// Where the surfaces differ: the sectors of a track on each.
+    by_surface: Vec<u32>,
     /// Sectors of a sparing range, and how many of them hold blocks.
     range_sectors: u64,
     range_blocks: u64,
@@ -157,6 +161,9 @@ impl Geometry {
         let index = self.zones.partition_point(|z| z.blocks.1 < lbn);
         let zone = &self.zones[index];
         let r = lbn - zone.blocks.0;
+        if !zone.by_surface.is_empty() {
+            return bands::locate(zone, index as u32, r);
+        }
         let at = zone.sector_of(r);
         let per_track = u64::from(zone.per_track);
         let (track, sector) = (at / per_track, at % per_track);
@@ -221,14 +228,22 @@ pub(super) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry> {
     }
     let mut zones: Vec<Zone> = Vec::with_capacity(readers.len());
     for z in &readers {
-        let zone = zone(z, surfaces, cylinders, scheme, known)?;
-        if let Some(before) = zones.last() {
+        let zone = if z.get("sectors_per_track_by_surface").is_some() {
+            bands::zone(z, r, surfaces, cylinders)?
+        } else {
+            zone(z, surfaces, cylinders, scheme, known)?
+        };
+        if let Some(before) = zones.last_mut() {
             if zone.cylinders.0 <= before.cylinders.1 {
                 let what = format!(
                     "is {}, but the zone before ends at {}: zones overlap",
                     zone.cylinders.0, before.cylinders.1
                 );
                 return z.wrong("first_cyl", what);
+            }
+            if !zone.by_surface.is_empty() {
+                // Such files know first blocks alone; a zone reaches to the next.
+                bands::join(before, zone.blocks.0, z)?;
             }
             if zone.blocks.0 != before.blocks.1 + 1 {
                 let what =
@@ -239,6 +254,9 @@ pub(super) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry> {
             return z.wrong("first_lbn", format!("is {}, but the first block is 0", zone.blocks.0));
         }
         zones.push(zone);
+    }
+    if let Some(last) = zones.last_mut().filter(|z| !z.by_surface.is_empty()) {
+        bands::close(last, capacity);
     }
     let mapped = zones.last().map_or(0, |z| z.blocks.1 + 1);
     if capacity > mapped {
@@ -300,6 +318,7 @@ fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: 
         cylinders: (first, last),
         per_track,
         blocks: (first_lbn, last_lbn),
+        by_surface: Vec::new(),
         range_sectors,
         range_blocks: range_sectors - spares,
         front,
