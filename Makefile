@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup build demo test fmt clippy doc fuzz clean
+.PHONY: help setup build demo test test-iscsi fmt clippy doc fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -21,6 +21,9 @@ test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+test-iscsi: build ## Other people's initiators against a node: libiscsi's conformance tests, QEMU
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi
 
 FUZZ_TIME ?= 60
 fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60)

@@ -8,6 +8,7 @@ use crate::open::{self, Options};
 use crate::space::{Space, check_name};
 use crate::{Buffer, Store};
 use henge_core::{Backend, Done, Fault, Instant, Request};
+use rustix::fs::SeekFrom;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -128,6 +129,20 @@ impl Store for Directory {
     }
     fn block(&self) -> u64 {
         self.files.block()
+    }
+    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
+        let Some((i, part)) = self.space.locate(offset, len) else { return (len, true) };
+        let (file, at) = (&self.parts[i], offset - part.base);
+        // Requests carry their own offsets, so the file's is free to be moved.
+        match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(data) if data > at => (len.min(data - at), false),
+            Ok(_) => match rustix::fs::seek(file, SeekFrom::Hole(at)) {
+                Ok(hole) => (len.min(hole - at).max(1), true),
+                Err(_) => (len, true),
+            },
+            Err(rustix::io::Errno::NXIO) => (len, false),
+            Err(_) => (len, true),
+        }
     }
     fn event_fd(&self) -> Option<RawFd> {
         Some(self.files.engine().event_fd())

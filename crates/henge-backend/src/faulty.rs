@@ -111,6 +111,9 @@ impl<S: Store> Store for Faulty<S> {
     fn event_fd(&self) -> Option<RawFd> {
         self.store.event_fd()
     }
+    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
+        self.store.extent(offset, len)
+    }
     fn describe(&self) -> String {
         format!("faults in front of {}", self.store.describe())
     }

@@ -76,13 +76,23 @@ impl Drop for Map {
 pub struct Memory {
     map: Map,
     space: Space,
+    /// One bit for each page that was written since it was last given back.
+    written: Vec<u64>,
     done: VecDeque<Done<Buffer>>,
 }
 
 impl Memory {
     /// `capacity` bytes of zeroes.
     pub fn new(capacity: u64) -> io::Result<Self> {
-        Ok(Memory { map: Map::new(capacity)?, space: Space::new(capacity), done: VecDeque::new() })
+        let map = Map::new(capacity)?;
+        let written = vec![0; (map.len / PAGE).div_ceil(64)];
+        Ok(Memory { map, space: Space::new(capacity), written, done: VecDeque::new() })
+    }
+
+    fn zero(&mut self, from: usize, len: usize) {
+        self.map.zero(from, len);
+        let (first, end) = (from.div_ceil(PAGE), (from + len) / PAGE);
+        mark(&mut self.written, first, end, false);
     }
 
     fn serve(&mut self, request: &Request, data: &mut [u8]) -> Result<(), Fault> {
@@ -95,11 +105,30 @@ impl Memory {
         let (from, len) = (request.offset as usize, request.len as usize);
         match request.op {
             Op::Read => data.copy_from_slice(&self.map.slice()[from..from + len]),
-            Op::Write => self.map.slice()[from..from + len].copy_from_slice(data),
-            Op::Trim | Op::WriteZeroes => self.map.zero(from, len),
+            Op::Write => {
+                self.map.slice()[from..from + len].copy_from_slice(data);
+                mark(&mut self.written, from / PAGE, (from + len).div_ceil(PAGE), true);
+            }
+            Op::Trim | Op::WriteZeroes => self.zero(from, len),
             Op::Flush => {}
         }
         Ok(())
+    }
+}
+
+/// Sets or clears the bits of the pages `first..end`.
+fn mark(bits: &mut [u64], first: usize, end: usize, value: bool) {
+    let mut page = first;
+    while page < end {
+        let (word, bit) = (page / 64, page % 64);
+        let count = (64 - bit).min(end - page);
+        let mask = (u64::MAX >> (64 - count)) << bit;
+        if value {
+            bits[word] |= mask;
+        } else {
+            bits[word] &= !mask;
+        }
+        page += count;
     }
 }
 
@@ -132,12 +161,58 @@ impl Store for Memory {
     }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         if let Some(part) = self.space.find(name).cloned() {
-            self.map.zero(part.base as usize, part.len as usize);
+            self.zero(part.base as usize, part.len as usize);
             self.space.free(name);
         }
         Ok(())
     }
+    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
+        let (from, to) = (offset as usize, (offset + len) as usize);
+        let first = from / PAGE;
+        let is_written = |page: usize| self.written[page / 64] >> (page % 64) & 1 != 0;
+        let here = is_written(first);
+        let all_alike = if here { u64::MAX } else { 0 };
+        let mut page = first + 1;
+        while page * PAGE < to {
+            if page.is_multiple_of(64) && self.written[page / 64] == all_alike {
+                page += 64;
+            } else if is_written(page) == here {
+                page += 1;
+            } else {
+                break;
+            }
+        }
+        (len.min((page * PAGE - from) as u64), here)
+    }
     fn describe(&self) -> String {
         "memory, forgotten when the node ends".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_core::{FlowId, RequestId};
+
+    fn run(store: &mut Memory, op: Op, offset: u64, len: u64) {
+        let request = Request::new(RequestId::default(), FlowId(0), op, offset, len, Instant::ZERO);
+        store.submit(&request, Buffer::zeroed(if op == Op::Write { len as usize } else { 0 }), Instant::ZERO);
+        assert!(store.reap(Instant::ZERO).is_some_and(|done| done.outcome.is_ok()));
+    }
+
+    #[test]
+    fn pages_that_were_written_take_room_until_they_are_given_back() {
+        let mut store = Memory::new(1 << 20).expect("a mapping of 1 MiB");
+        assert_eq!(store.extent(0, 1 << 20), (1 << 20, false));
+        run(&mut store, Op::Write, 8192 + 512, 512);
+        assert_eq!(store.extent(0, 1 << 20), (8192, false));
+        assert_eq!(store.extent(8192, 1 << 19), (4096, true));
+        run(&mut store, Op::Write, 0, 1 << 20);
+        assert_eq!(store.extent(512, 1 << 19), (1 << 19, true));
+        run(&mut store, Op::Trim, 4096 + 512, 8192); // one whole page, and parts of two
+        assert_eq!(store.extent(0, 1 << 20), (8192, true));
+        assert_eq!(store.extent(8192, 1 << 19), (4096, false));
+        run(&mut store, Op::WriteZeroes, 0, 1 << 20);
+        assert_eq!(store.extent(0, 1 << 20), (1 << 20, false));
     }
 }

@@ -20,6 +20,12 @@ pub trait Store: Backend<Payload = Buffer> {
         1
     }
 
+    /// The state of the first bytes of a range: how many of its `len` are alike, and whether they take room. What
+    /// takes none reads as zeroes; what cannot be known does take room.
+    fn extent(&self, _offset: u64, len: u64) -> (u64, bool) {
+        (len, true)
+    }
+
     /// Signals an edge (to `epoll`) when `reap` has something; `None` where `wake_at` says everything.
     fn event_fd(&self) -> Option<RawFd> {
         None
@@ -43,6 +49,9 @@ impl<S: Store + ?Sized> Store for Box<S> {
     }
     fn block(&self) -> u64 {
         (**self).block()
+    }
+    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
+        (**self).extent(offset, len)
     }
     fn event_fd(&self) -> Option<RawFd> {
         (**self).event_fd()

@@ -67,6 +67,9 @@ impl<S: Store> Store for Traced<S> {
     fn event_fd(&self) -> Option<RawFd> {
         self.store.event_fd()
     }
+    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
+        self.store.extent(offset, len)
+    }
     fn describe(&self) -> String {
         format!("traced {}", self.store.describe())
     }

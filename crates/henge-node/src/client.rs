@@ -30,7 +30,7 @@ impl Link {
 
 /// A client.
 pub(crate) enum Client {
-    Nbd(Connection),
+    Nbd(Box<Connection>),
     Iscsi(Box<Initiator>),
 }
 

@@ -18,6 +18,8 @@ use std::io::{IoSlice, IoSliceMut};
 
 /// Bytes that a connection may read in one turn of the loop, so that others have theirs.
 const TURN: usize = 512 << 10;
+/// Stretches that one GET LBA STATUS tells of.
+const EXTENTS: usize = 128;
 /// Pieces written at once.
 const PIECES: usize = 64;
 
@@ -230,9 +232,12 @@ impl Initiator {
         let task = command.task;
         let now_done = match &command.action {
             Action::Keep(text) => Some(portal.keep(command.target, text)),
-            // Which blocks take room is not known here: all of them may.
-            Action::Extents { len, .. } => {
-                let extents = [Extent { len: *len, allocated: true }];
+            Action::Extents { offset, len } => {
+                let mut extents =
+                    self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, *offset, *len, EXTENTS));
+                if extents.is_empty() {
+                    extents.push(Extent { len: *len, allocated: true });
+                }
                 self.session.complete(&mut portal.targets, task, Outcome::Extents(&extents), &[]);
                 return;
             }

@@ -15,6 +15,7 @@ use henge_core::{
     Backend, Contract, Fault, FlowId, Gate, Instant, Op, ParamError, Pending, Pipeline, Refused, Request,
     RequestId,
 };
+use henge_iscsi::scsi::Extent;
 use henge_vdisk::{
     Array, Command, Data, Failure, GateId, Gates, Layout, Part, PartId, Patch, Place, Target, VirtualDisk,
 };
@@ -101,6 +102,9 @@ pub(crate) struct Plane {
     freed: bool,
     recorder: Option<Recorder>,
 }
+
+/// Most steps of one look at what takes room.
+const EXTENT_STEPS: usize = 512;
 
 struct Rooms<'a>(&'a [GateState]);
 
@@ -323,6 +327,31 @@ impl Plane {
         let buffer = self.buffers.get(len)?;
         self.disk(number).held += footprint;
         Some(buffer)
+    }
+
+    /// Which bytes of a disk take room, from `offset` on: at most so many stretches, which may end before the range
+    /// does.
+    pub(crate) fn extents(&mut self, number: usize, offset: u64, len: u64, most: usize) -> Vec<Extent> {
+        let Some(disk) = self.disks.get(number).and_then(Option::as_ref) else { return Vec::new() };
+        let mut found: Vec<Extent> = Vec::new();
+        let end = offset.saturating_add(len).min(disk.vdisk.capacity());
+        let mut at = offset;
+        // Each step asks the store once, which may be a system call.
+        for _ in 0..EXTENT_STEPS {
+            if at >= end || found.len() > most {
+                break;
+            }
+            let spot = disk.vdisk.layout().locate(at);
+            let store = self.gates[spot.gate.index()].pipeline.backend();
+            let (len, allocated) = store.extent(spot.offset, spot.run.min(end - at));
+            match found.last_mut() {
+                Some(last) if last.allocated == allocated => last.len += len,
+                _ => found.push(Extent { len, allocated }),
+            }
+            at += len;
+        }
+        found.truncate(most);
+        found
     }
 
     /// Gives a command's memory back.

@@ -257,7 +257,7 @@ impl Server {
                 let Some(initiator) = self.initiator(Link::new(fd)) else { continue };
                 Client::Iscsi(Box::new(initiator))
             } else {
-                Client::Nbd(Connection::new(Link::new(fd), self.limits, self.now))
+                Client::Nbd(Box::new(Connection::new(Link::new(fd), self.limits, self.now)))
             };
             let id = self.connections.next_id();
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;

@@ -5,19 +5,24 @@ use henge_iscsi::wire::{Header, padding, request, response};
 use henge_node::{Address, Node, NodeConfig};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 fn start(disk: &str) -> (Node, tempfile::TempDir) {
     let state = tempfile::tempdir().unwrap();
+    (start_in(state.path(), disk), state)
+}
+
+fn start_in(state: &Path, disk: &str) -> Node {
     let text = format!(
         "listen = [\"nbd://127.0.0.1:0\", \"iscsi://127.0.0.1:0\"]\nstate_dir = \"{}\"\n\
          [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"256MiB\"\n\
          scheduler = {{ sfq = {{ depth = 4, cost = \"requests\" }} }}\n\
          [[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n{disk}",
-        state.path().display()
+        state.display()
     );
     let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    (Node::start(config).unwrap_or_else(|e| panic!("{e}")), state)
+    Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn addresses(node: &Node) -> (SocketAddr, SocketAddr) {
@@ -260,12 +265,7 @@ fn reservations_survive_a_restart() {
     node.stop().unwrap();
     let text = std::fs::read_to_string(state.path().join("web.reservations")).unwrap();
     assert!(text.contains("reserve 3 iqn.2026-11.example:host,i,0x800000000001"), "{text}");
-    let text = format!(
-        "listen = [\"nbd://127.0.0.1:0\", \"iscsi://127.0.0.1:0\"]\nstate_dir = \"{}\"\n\
-         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"256MiB\"\n[[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n",
-        state.path().display()
-    );
-    let node = Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap();
+    let node = start_in(state.path(), "");
     let mut other = Initiator::connect(&node, 2);
     assert_eq!(other.write(0, &[1; 512]), 0x18, "RESERVATION CONFLICT");
     let mut one = Initiator::connect(&node, 1);
