@@ -138,17 +138,18 @@ impl Constant {
             if step < first {
                 break;
             }
-            let done = &mut self.done;
-            let mut place = 0;
-            self.jobs.retain(|job| {
-                place += 1;
-                let over = place <= active && job.left == 0;
-                if over {
-                    let started = job.started.expect("a request in service has started");
-                    done.push(at, job.id, Ok(()), at.since(started));
+            // Only those in service can be over: the queue behind them is not looked at.
+            let (mut place, mut in_service) = (0, active);
+            while place < in_service {
+                if self.jobs[place].left > 0 {
+                    place += 1;
+                    continue;
                 }
-                !over
-            });
+                let job = self.jobs.remove(place).expect("it was just looked at");
+                in_service -= 1;
+                let started = job.started.expect("a request in service has started");
+                self.done.push(at, job.id, Ok(()), at.since(started));
+            }
         }
         self.now = self.now.max(until);
     }
