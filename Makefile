@@ -52,3 +52,7 @@ test-vpfs: ## The proxy before a double of PVFS2 over real sockets; captures of 
 
 clean: ## Forget what was built
 	$(CARGO) clean
+
+.PHONY: bench-sim
+bench-sim: ## Requests a second of the simulator, on one core
+	$(CARGO) bench -p henge-sim --bench sim

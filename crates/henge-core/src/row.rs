@@ -1,9 +1,10 @@
 //! One request as a line of CSV: what a simulated and a live run both write, so that they can be compared and
 //! the one replayed in the other.
 //!
-//! Rows stand in order of completion. `seq` numbers a gate's requests in order of submission. Together they
-//! repeat a run exactly, if whoever wrote them took one reading of the clock per turn, submitted all that had
-//! come, and then polled until nothing was left: that is what both drivers do.
+//! Rows stand in order of completion. `seq` is what the gate had seen when the request was submitted: submissions, or
+//! submissions and completions (which settles closed loops without network between them). Together they repeat a run
+//! exactly, if whoever wrote them took one reading of the clock per turn, submitted all that had come, and then polled
+//! until nothing was left: that is what both drivers do.
 
 use crate::{Duration, Instant, Op};
 use std::fmt::{self, Write};
@@ -27,10 +28,12 @@ pub struct RequestRow<'a> {
     pub completion: Instant,
     /// At which gate, counted from zero.
     pub gate: u32,
-    /// Its place in the order of submissions to that gate.
+    /// How many submissions (and completions) that gate had seen before.
     pub seq: u64,
     /// Of how many parts its command had; each is charged that part of it.
     pub parts: u32,
+    /// Service at other nodes that came with it, in the gate's cost unit.
+    pub foreign: u64,
 }
 
 /// A line that is no such row.
@@ -51,7 +54,7 @@ impl std::error::Error for RowError {}
 
 impl<'a> RequestRow<'a> {
     /// The first line of the file.
-    pub const HEADER: &'static str = "flow,op,offset,len,arrival,dispatch,completion,gate,seq,parts";
+    pub const HEADER: &'static str = "flow,op,offset,len,arrival,dispatch,completion,gate,seq,parts,foreign";
 
     /// Arrival to completion.
     pub const fn latency(&self) -> Duration {
@@ -61,15 +64,20 @@ impl<'a> RequestRow<'a> {
     /// Appends the row and a line feed. Commas and line ends in a flow's name become underscores.
     pub fn write(&self, out: &mut String) {
         out.extend(self.flow.chars().map(|c| if matches!(c, ',' | '\n' | '\r') { '_' } else { c }));
-        let RequestRow { op, offset, len, arrival, dispatch, completion, gate, seq, parts, .. } = self;
+        let RequestRow { op, offset, len, arrival, dispatch, completion, gate, seq, parts, foreign, .. } =
+            self;
         let times = [arrival, dispatch, completion].map(|t| t.as_nanos());
         let [arrival, dispatch, completion] = times;
         let op = op.as_str();
-        writeln!(out, ",{op},{offset},{len},{arrival},{dispatch},{completion},{gate},{seq},{parts}")
-            .expect("writing to a string succeeds");
+        writeln!(
+            out,
+            ",{op},{offset},{len},{arrival},{dispatch},{completion},{gate},{seq},{parts},{foreign}"
+        )
+        .expect("writing to a string succeeds");
     }
 
-    /// Reads one line. The last three columns may be absent: one gate, unknown order, whole commands.
+    /// Reads one line. The last four columns may be absent: one gate, unknown order, whole
+    /// commands, nothing elsewhere.
     pub fn parse(line: &'a str) -> Result<Self, RowError> {
         let mut fields = line.trim_end().split(',');
         let flow = fields.next().unwrap_or_default();
@@ -91,6 +99,7 @@ impl<'a> RequestRow<'a> {
         let completion = Instant::from_nanos(number("completion", None)?);
         let (gate, seq, parts) =
             (number("gate", Some(0))?, number("seq", Some(0))?, number("parts", Some(1))?);
+        let foreign = number("foreign", Some(0))?;
         let small = |field: &'static str, value: u64| {
             u32::try_from(value).map_err(|_| RowError { field, found: value.to_string() })
         };
@@ -101,7 +110,7 @@ impl<'a> RequestRow<'a> {
                 found: format!("{completion:?}, before its dispatch"),
             });
         }
-        Ok(RequestRow { flow, op, offset, len, arrival, dispatch, completion, gate, seq, parts })
+        Ok(RequestRow { flow, op, offset, len, arrival, dispatch, completion, gate, seq, parts, foreign })
     }
 }
 
@@ -120,7 +129,7 @@ mod tests {
             let dispatch = arrival + Duration::from_nanos(wait);
             let row = RequestRow {
                 flow: "VD 1", op: Op::WriteZeroes, offset: numbers[0], len: numbers[1], arrival, dispatch,
-                completion: dispatch + Duration::from_nanos(service), gate, seq: numbers[3], parts,
+                completion: dispatch + Duration::from_nanos(service), gate, seq: numbers[3], parts, foreign: numbers[1] >> 1,
             };
             let mut line = String::new();
             row.write(&mut line);

@@ -38,6 +38,7 @@ impl Recorder {
             gate,
             seq,
             parts,
+            foreign: request.foreign.get(),
         };
         row.write(&mut self.text);
         if self.text.len() >= CHUNK {

@@ -24,9 +24,11 @@
 //! which flows are written.
 
 use crate::meter::Meter;
+use crate::net::NetParams;
 use crate::world::{Change, Client, FlowState, GateState, Timing, What, World};
 use henge_core::{
-    Assembly, Contract, Duration, Gate, Instant, Model, ParamError, Params, Pipeline, Value, format_size,
+    Assembly, Contract, Duration, FlowId, Gate, Instant, Model, ParamError, Params, Pipeline, Value,
+    format_size,
 };
 use henge_device::{Built, DeviceSpec};
 use henge_vdisk::{Array, GateId, Layout, Place, Target};
@@ -78,9 +80,11 @@ impl World {
         if flows.is_empty() {
             return Err(p.error_here(format!("{} needs at least one [[flow]]", p.name())));
         }
+        let network = p.table("network")?.map(NetParams::read).transpose()?.unwrap_or_default();
+        world.net = network.build(world.gates.len())?;
         let mut refusals = Vec::new();
         for (number, flow) in flows.into_iter().enumerate() {
-            refusals.push(world.add_flow(flow, number, stripe, outside, &mut spaces)?);
+            refusals.push(world.add_flow(flow, number, (stripe, &network), outside, &mut spaces)?);
         }
         for event in p.tables("event")? {
             world.add_event(event)?;
@@ -142,7 +146,7 @@ impl World {
         &mut self,
         mut p: Params,
         number: usize,
-        stripe: u64,
+        (stripe, network): (u64, &NetParams),
         outside: &Outside<'_>,
         spaces: &mut [NodeSpace],
     ) -> Result<std::ops::Range<usize>, ParamError> {
@@ -168,6 +172,8 @@ impl World {
             }
             clients.push(only);
         }
+        let flow = FlowId(self.flows.len() as u32);
+        let coordinators = p.integer("coordinators", 1, 1 << 16)?.unwrap_or(1);
         let mut gates = Vec::new();
         for (i, client) in clients.into_iter().enumerate() {
             // Every client draws from a stream of its own.
@@ -179,6 +185,8 @@ impl World {
         gates.sort_unstable();
         gates.dedup();
         p.finish()?;
+        self.net.add_flow(network.coordinators(flow, &gates, coordinators));
+        self.net.set_flow(flow, &gates);
         let warm_from = Instant::ZERO + self.timing.warmup;
         let meter = Meter::new(&name, contract, warm_from, self.timing.window);
         let leeway = (leeway * 1e6).round() as u64;

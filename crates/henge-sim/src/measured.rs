@@ -15,7 +15,7 @@ pub struct Measured {
 /// What can be asked of a flow, of `total`, and (the second list) of a node or a gate.
 const OF_FLOWS: &str = "rate, throughput, latency(q), mean, p50, p95, p99, max, within(bound), in_bound, missed, \
      behind, offered, answered, left, wait, service, disk_share, promised, faults, windows_within(bound), \
-     waited(reason number)";
+     waited(reason number); of total also messages, imbalance";
 const OF_NODES: &str = "utilization, depth, rate, service(q), service_mean";
 
 impl Measured {
@@ -85,6 +85,9 @@ impl Quantities for Measured {
         period: Option<(f64, f64)>,
     ) -> Result<f64, String> {
         let outcome = self.run(run)?;
+        if (of, what) == ("total", "messages") {
+            return Ok(outcome.traffic.messages as f64);
+        }
         if let Some(value) = of_nodes(outcome, of, what, arguments)? {
             return Ok(value);
         }
@@ -179,6 +182,7 @@ fn of_flows(flows: &[&FlowOutcome], seconds: f64, what: &str, arguments: &[f64])
             flows.iter().map(|f| f.waits[at]).sum::<Duration>().as_secs_f64()
         }
         ("windows_within", [bound]) => windows_within(flows.iter().flat_map(|f| &f.windows), *bound),
+        ("imbalance", []) => imbalance(flows, 0, usize::MAX),
         _ => return Err(format!("{what} is not measured; of flows there are {OF_FLOWS}")),
     })
 }
@@ -191,6 +195,18 @@ fn promised(flow: &FlowOutcome) -> Option<f64> {
         CostUnit::Bytes => rate.per_second as f64,
         CostUnit::DiskTime => rate.per_second as f64 / 1e9,
     })
+}
+
+/// Mean over windows of (most − least) / (most + least), of the flows' bytes by their weights.
+fn imbalance(flows: &[&FlowOutcome], from: usize, to: usize) -> f64 {
+    let end = flows.iter().map(|f| f.windows.len()).min().unwrap_or(0).min(to);
+    let at = |i: usize| {
+        let by_weight = flows.iter().map(|f| f.windows[i].bytes as f64 / f64::from(f.contract.weight()));
+        let (least, most) = by_weight.fold((f64::INFINITY, 0.0f64), |(a, b), x| (a.min(x), b.max(x)));
+        (least + most > 0.0).then(|| (most - least) / (most + least))
+    };
+    let all: Vec<f64> = (from..end).filter_map(at).collect();
+    all.iter().sum::<f64>() / all.len() as f64
 }
 
 fn windows_within<'a>(windows: impl Iterator<Item = &'a Window>, bound: f64) -> f64 {
@@ -242,10 +258,11 @@ fn in_period(
         ("p95", []) => windows().map(|w| w.p95.as_secs_f64()).sum::<f64>() / windows().count() as f64,
         ("p50", []) => windows().map(|w| w.p50.as_secs_f64()).sum::<f64>() / windows().count() as f64,
         ("windows_within", [bound]) => windows_within(windows(), *bound),
+        ("imbalance", []) => imbalance(flows, (from / width).round() as usize, (to / width).round() as usize),
         _ => {
             return Err(format!(
                 "{what} is not kept by window; there are rate, throughput, offered, in_bound, disk_share, max, \
-                 p50, p95 (means of windows), windows_within(bound)"
+                 p50, p95 (means of windows), windows_within(bound), imbalance"
             ));
         }
     })

@@ -1,6 +1,6 @@
 //! What a run measured.
 
-use crate::{FlowOutcome, Timing};
+use crate::{FlowOutcome, Timing, Traffic};
 use henge_core::{Duration, Histogram};
 
 /// One gate with its device.
@@ -37,6 +37,8 @@ pub struct Outcome {
     pub flows: Vec<FlowOutcome>,
     /// Requests submitted to gates, warm-up included.
     pub requests: u64,
+    /// What nodes told each other.
+    pub traffic: Traffic,
 }
 
 impl Outcome {

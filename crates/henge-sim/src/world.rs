@@ -11,10 +11,11 @@
 //! its sockets before it polls. Whatever can happen in two orders happens in the order of gate and client number.
 
 use crate::meter::{Answered, Asked, Meter};
+use crate::net::Net;
 use crate::outcome::{GateOutcome, Outcome};
 use crate::{Calendar, SimError};
 use henge_core::{
-    Contract, Duration, Finished, FlowId, Histogram, Instant, Model, Op, Pending, Pipeline, Request,
+    Contract, Cost, Duration, Finished, FlowId, Histogram, Instant, Model, Op, Pending, Pipeline, Request,
     RequestId, RequestRow, WaitReason,
 };
 use henge_vdisk::{Extent, Layout};
@@ -45,6 +46,10 @@ enum Event {
     Client(u32),
     /// The scenario changes something.
     Change(u32),
+    /// A message between nodes arrives.
+    Message(RequestId),
+    /// A synchronizer wants to be called.
+    Tick,
 }
 
 /// A gate with its device.
@@ -53,7 +58,8 @@ pub(crate) struct GateState {
     pub node: u32,
     pub pipeline: Pipeline<Model>,
     parts: Pending<PartOf>,
-    submitted: u64,
+    /// Submissions and completions so far.
+    seen: u64,
     wake: Option<Instant>,
     touched: bool,
     service: Histogram,
@@ -72,7 +78,7 @@ impl GateState {
             node,
             pipeline,
             parts: Pending::new(),
-            submitted: 0,
+            seen: 0,
             wake: None,
             touched: false,
             service: Histogram::default(),
@@ -164,6 +170,8 @@ pub struct World {
     pub(crate) clients: Vec<Client>,
     pub(crate) changes: Vec<Change>,
     pub(crate) explain: bool,
+    pub(crate) net: Net,
+    tick: Option<Instant>,
     /// A command counts against a rate once per started so many bytes.
     pub(crate) command_bytes: u64,
     calendar: Calendar<Event>,
@@ -185,6 +193,8 @@ impl World {
             clients: Vec::new(),
             changes: Vec::new(),
             explain: false,
+            net: Net::none(),
+            tick: None,
             command_bytes: 256 << 10,
             calendar: Calendar::new(),
             commands: Pending::new(),
@@ -234,6 +244,7 @@ impl World {
                 self.handle(event, now)?;
             }
             self.settle(now, observer)?;
+            self.send_messages(now);
         }
         observer.progress(end, end);
         Ok(self.finish(end))
@@ -267,6 +278,29 @@ impl World {
                 Ok(())
             }
             Event::Change(i) => self.change(i as usize, now),
+            Event::Message(id) => {
+                let (g, flow, foreign) = self.net.receive(id, now);
+                self.gates[g as usize].pipeline.gate_mut().foreign(flow, foreign, now);
+                self.touch(g);
+                Ok(())
+            }
+            Event::Tick => {
+                self.tick = None;
+                self.net.tick(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts what was written at this instant on the wires.
+    fn send_messages(&mut self, now: Instant) {
+        let World { net, calendar, .. } = self;
+        net.send(now, |at, id| calendar.enter(at, Event::Message(id)));
+        if let Some(at) = net.wake_at().map(|at| at.max(now + Duration::from_nanos(1)))
+            && self.tick.is_none_or(|tick| at < tick)
+        {
+            self.tick = Some(at);
+            self.calendar.enter(at, Event::Tick);
         }
     }
 
@@ -389,17 +423,28 @@ impl World {
                 commands: u32::try_from(share).expect("a command counts less than 4000 times"),
                 ..Request::new(RequestId::default(), FlowId(flow as u32), op, extent.offset, extent.len, now)
             };
-            self.submit(extent.gate.0, request, command, parts, now);
+            self.submit(extent.gate.0, thread, request, command, parts, now);
         }
         self.extents = extents;
         self.answer_if_over(command, Duration::ZERO, Duration::ZERO, now);
         Ok(())
     }
 
-    fn submit(&mut self, g: u32, mut request: Request, command: RequestId, parts: u32, now: Instant) {
+    fn submit(
+        &mut self,
+        g: u32,
+        thread: u32,
+        mut request: Request,
+        command: RequestId,
+        parts: u32,
+        now: Instant,
+    ) {
         let gate = &mut self.gates[g as usize];
-        request.id = gate.parts.insert(PartOf { command, seq: gate.submitted, parts });
-        gate.submitted += 1;
+        let unit = gate.pipeline.gate().cost_unit();
+        request.foreign = self.net.piggyback(thread, g, &request, unit);
+        self.net.arrived(g, &request, unit, now);
+        request.id = gate.parts.insert(PartOf { command, seq: gate.seen, parts });
+        gate.seen += 1;
         self.requests += 1;
         if gate.pipeline.submit(request, (), now).is_err() {
             gate.parts.remove(request.id);
@@ -426,7 +471,12 @@ impl World {
         let request = &served.request;
         let gate = &mut self.gates[g as usize];
         let part = gate.parts.remove(request.id).expect("a request that is over was submitted here");
+        gate.seen += 1;
         let service = now.since(served.dispatched);
+        let foreign = self.net.served(g, request, now);
+        if foreign > Cost::ZERO {
+            gate.pipeline.gate_mut().foreign(request.flow, foreign, now);
+        }
         let flow = &mut self.flows[request.flow.index()];
         flow.meter.served(request, served.disk_time, *busy, now);
         if self.warm {
@@ -446,6 +496,7 @@ impl World {
                 gate: g,
                 seq: part.seq,
                 parts: part.parts,
+                foreign: request.foreign.get(),
             });
         }
         let wait = served.dispatched.since(request.arrival);
@@ -522,6 +573,7 @@ impl World {
 
     fn leave(&mut self, f: usize, now: Instant) {
         self.flows[f].present = false;
+        self.net.remove_flow(FlowId(f as u32));
         for g in self.flows[f].gates.clone() {
             let mut orphans = Vec::new();
             let gate = &mut self.gates[g as usize];
@@ -573,6 +625,7 @@ impl World {
             nodes: self.nodes,
             flows,
             requests: self.requests,
+            traffic: self.net.traffic,
         }
     }
 }

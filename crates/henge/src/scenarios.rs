@@ -9,7 +9,22 @@ macro_rules! built_in {
 }
 
 /// In the order in which `all` runs them.
-const ALL: &[(&str, &str)] = built_in!["stonehenge/fig2", "stonehenge/fig3a", "stonehenge/fig3b"];
+const ALL: &[(&str, &str)] = built_in![
+    "stonehenge/fig2",
+    "stonehenge/fig3a",
+    "stonehenge/fig3b",
+    "stonehenge/fig3c",
+    "stonehenge/fig4",
+    "stonehenge/fig5",
+    "dsfq/fig8",
+    "dsfq/fig9",
+    "dsfq/fig10",
+    "dsfq/fig12",
+    "dsfq/fig13",
+    "twolevel/fig5",
+    "vpfs/iors",
+    "vpfs/dynamic",
+];
 
 /// All ids.
 pub fn ids() -> impl Iterator<Item = &'static str> {

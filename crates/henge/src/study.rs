@@ -93,8 +93,21 @@ impl Study {
         Ok(measured)
     }
 
-    fn one(&self, mut params: henge_core::Params, options: &Options, bar: &Bar) -> Result<Outcome> {
-        if let Some(seed) = options.seed {
+    /// The scenario's world, where it is one run.
+    pub fn world(&self, seed: Option<u64>) -> Result<World> {
+        let runs = self.experiment.runs();
+        let [run] = runs.as_slice() else {
+            return Err(anyhow!(
+                "this is one run's work, and the scenario has {}; choose with --set",
+                runs.len()
+            ));
+        };
+        let measured = Measured::new(&self.experiment);
+        self.build(self.experiment.scenario(run, &measured).map_err(|e| self.point(e))?, seed)
+    }
+
+    fn build(&self, mut params: henge_core::Params, seed: Option<u64>) -> Result<World> {
+        if let Some(seed) = seed {
             let seed = i64::try_from(seed).context("a seed has at most 63 bits")?;
             edit::set(&mut params, "seed", Value::Integer(seed)).map_err(|e| self.point(e))?;
         }
@@ -104,7 +117,11 @@ impl Study {
         };
         let traces = |spec: &TraceSpec| crate::data::open(&self.dir, spec);
         let outside = Outside { devices: &files, traces: &traces };
-        let mut world = World::build(params, &outside).map_err(|e| self.point(e))?;
+        World::build(params, &outside).map_err(|e| self.point(e))
+    }
+
+    fn one(&self, params: henge_core::Params, options: &Options, bar: &Bar) -> Result<Outcome> {
+        let mut world = self.build(params, options.seed)?;
         if options.explain {
             world.explain();
         }

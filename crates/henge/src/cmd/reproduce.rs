@@ -48,7 +48,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return list();
     }
     let mut all = Vec::new();
-    for id in scenarios::choose(&args.ids)? {
+    // A directory of one's own may hold experiments that are not built in.
+    let own =
+        |id: &&String| args.scenarios.as_ref().is_some_and(|dir| dir.join(format!("{id}.toml")).is_file());
+    let (own, built_in): (Vec<_>, Vec<_>) = args.ids.iter().partition(own);
+    let mut ids: Vec<String> = own.into_iter().cloned().collect();
+    if !built_in.is_empty() {
+        ids.extend(scenarios::choose(&built_in.into_iter().cloned().collect::<Vec<_>>())?);
+    }
+    for id in ids {
         let done = one(&id, &args).with_context(|| id.clone())?;
         if !args.json {
             println!("{}: {}", done.id, done.study.experiment.title);

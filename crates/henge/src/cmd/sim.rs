@@ -4,8 +4,8 @@ use crate::report::{figure::Figure, json, page, plots, table};
 use crate::study::{Options, Study};
 use anyhow::{Context, Result, anyhow};
 use henge_config::Source;
-use henge_core::{Params, Value};
-use henge_sim::{Axis, Measured, Setting, edit};
+use henge_core::{Params, RequestRow, Value};
+use henge_sim::{Axis, Feed, Measured, Recording, Setting, edit};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -36,6 +36,12 @@ pub struct Args {
     /// One CSV row per request (times in ns)
     #[arg(long, value_name = "FILE")]
     pub requests: Option<PathBuf>,
+    /// Dispatch a recorded run (--requests of a simulation or a node) again with this scenario's gates
+    #[arg(long, value_name = "FILE")]
+    pub replay: Option<PathBuf>,
+    /// Replay completions, too: the device completes when it did, and every dispatch must repeat
+    #[arg(long, requires = "replay")]
+    pub completions: bool,
     /// A page to look at, with its figures as SVG, PNG and CSV
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
@@ -52,9 +58,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut study = Study::read(scenario)?;
     for change in &args.set {
         let (key, value) = pair(change, "--set")?;
+        // An axis is set by its name to one of its values.
+        if let Some(axis) = study.experiment.axes.iter_mut().find(|axis| axis.name == key) {
+            axis.values.retain(|setting| setting.name == value);
+            if axis.values.is_empty() {
+                return Err(anyhow!("--set {change}: {key} has no such value"));
+            }
+            continue;
+        }
         edit::set(&mut study.experiment.base, key, value_of(value))
             .map_err(|e| anyhow!("--set {change}: {e}"))?;
-        study.experiment.axes.retain(|axis| axis.name != key);
     }
     for sweep in &args.sweep {
         let (key, values) = pair(sweep, "--sweep")?;
@@ -63,6 +76,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if !args.compare.is_empty() {
         let axis = compared(&mut study.experiment.base, &args.compare)?;
         study.experiment.vary(axis);
+    }
+    if let Some(recording) = &args.replay {
+        return replay(&study, recording, &args);
     }
     let options = Options {
         seed: args.seed,
@@ -81,6 +97,34 @@ pub fn run(args: Args) -> Result<ExitCode> {
         eprintln!("{}", dir.join("index.html").display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Feeds a recording to the scenario's gates.
+fn replay(study: &Study, path: &Path, args: &Args) -> Result<ExitCode> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut recording = Recording::default();
+    for (i, line) in text.lines().enumerate().filter(|(i, line)| *i > 0 || !line.starts_with("flow,")) {
+        let row = RequestRow::parse(line).with_context(|| format!("{}:{}", path.display(), i + 1))?;
+        recording.push(&row);
+    }
+    let feed = if args.completions { Feed::Completions } else { Feed::Arrivals };
+    let replayed = study.world(args.seed)?.replay(&recording, feed)?;
+    if let Some(out) = &args.requests {
+        let rows = format!("{}\n{}", RequestRow::HEADER, replayed.rows);
+        std::fs::write(out, rows).with_context(|| format!("writing {}", out.display()))?;
+    }
+    if args.json {
+        println!("{:#}", json::replayed(&replayed));
+    } else {
+        println!("{}", table::replayed(&replayed));
+        println!(
+            "{} of {} requests were dispatched when they were recorded to be",
+            replayed.same, replayed.requests
+        );
+        replayed.first.iter().for_each(|first| println!("the first that was not: {first}"));
+    }
+    let repeated = replayed.same == replayed.requests || !args.completions;
+    Ok(if repeated { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn pair<'a>(text: &'a str, option: &str) -> Result<(&'a str, &'a str)> {

@@ -1,7 +1,7 @@
 //! What programs read.
 
 use henge_core::{Duration, WaitReason};
-use henge_sim::{Experiment, FlowOutcome, GateOutcome, Judged, Measured, Outcome};
+use henge_sim::{Compared, Experiment, FlowOutcome, GateOutcome, Judged, Measured, Outcome, Replayed};
 use serde_json::{Map, Value, json};
 
 /// `{"id", "holds", "rows": [{"what", "paper", "here", "holds"}]}`
@@ -31,11 +31,28 @@ pub fn runs(experiment: &Experiment, measured: &Measured) -> Value {
     })
 }
 
+/// A replay.
+pub fn replayed(replayed: &Replayed) -> Value {
+    let flow = |f: &Compared| {
+        let at = |h: &henge_core::Histogram, q: f64| millis(h.quantile(q));
+        json!({
+            "name": f.name, "requests": f.now.count(),
+            "then_ms": {"p50": at(&f.then, 0.5), "p95": at(&f.then, 0.95)},
+            "now_ms": {"p50": at(&f.now, 0.5), "p95": at(&f.now, 0.95)},
+        })
+    };
+    json!({
+        "requests": replayed.requests, "dispatched_as_recorded": replayed.same, "first_difference": replayed.first,
+        "flows": replayed.flows.iter().map(flow).collect::<Vec<_>>(),
+    })
+}
+
 fn outcome_of(outcome: &Outcome) -> Value {
     json!({
         "seed": outcome.seed,
         "seconds": outcome.seconds(),
         "requests": outcome.requests,
+        "messages": outcome.traffic.messages,
         "flows": outcome.flows.iter().map(|f| flow(f, outcome)).collect::<Vec<_>>(),
         "gates": outcome.gates.iter().map(|g| gate(g, outcome)).collect::<Vec<_>>(),
     })

@@ -3,7 +3,7 @@
 use super::page::Rows;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use henge_core::{Contract, CostUnit, Duration, WaitReason, format_size};
-use henge_sim::{FlowOutcome, Judged, Outcome};
+use henge_sim::{FlowOutcome, Judged, Outcome, Replayed};
 
 /// A table with these columns; the first is left-aligned, the others are numbers.
 pub fn table(columns: &[&str]) -> Table {
@@ -111,6 +111,26 @@ pub fn rows_of(outcome: &Outcome) -> Vec<Rows> {
         rows: table.row_iter().map(|r| r.cell_iter().map(comfy_table::Cell::content).collect()).collect(),
     };
     vec![rows("Flows", flows(outcome)), rows("Gates", gates(outcome))]
+}
+
+/// Latencies as recorded and as replayed.
+pub fn replayed(replayed: &Replayed) -> Table {
+    let mut table =
+        table(&["flow", "requests", "p50 then", "p50 now", "p95 then", "p95 now", "p95 differs by"]);
+    for flow in replayed.flows.iter().filter(|f| f.then.count() > 0) {
+        let at = |h: &henge_core::Histogram, q: f64| h.quantile(q).map_or("–".into(), millis);
+        let p95 = |h: &henge_core::Histogram| h.quantile(0.95).unwrap_or_default().as_secs_f64();
+        table.add_row(vec![
+            flow.name.clone(),
+            flow.now.count().to_string(),
+            at(&flow.then, 0.5),
+            at(&flow.now, 0.5),
+            at(&flow.then, 0.95),
+            at(&flow.now, 0.95),
+            format!("{:+.1} %", (p95(&flow.now) / p95(&flow.then) - 1.0) * 100.0),
+        ]);
+    }
+    table
 }
 
 /// Where a flow's time went.

@@ -256,6 +256,7 @@ impl Rows {
             gate: 0,
             seq: self.n,
             parts: 1,
+            foreign: 0,
         };
         row.write(&mut self.line);
         self.n += 1;
