@@ -1,6 +1,7 @@
 //! `henge disk info`: what a disk model is, in numbers and as plots.
 
-use super::sim_disk::model;
+use super::disk_ssd;
+use super::sim_disk::{model, model_text};
 use anyhow::{Context, Result, anyhow};
 use comfy_table::Table;
 use henge_core::Duration;
@@ -43,6 +44,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
         }
         What::Info { model: name, output, json } => {
+            if let Some(dir) = &output {
+                std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            }
+            let text = model_text(&name)?;
+            if text.contains(henge_device::SSD_SCHEMA) {
+                disk_ssd::info(&text, &name, output.as_deref(), json)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let facts = model(&name)?;
             let info = Info::new(&facts);
             if json {
@@ -51,7 +60,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 info.print();
             }
             if let Some(dir) = output {
-                std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
                 plots(&info, &dir)?;
             }
         }
@@ -313,7 +321,7 @@ fn plots(info: &Info<'_>, dir: &Path) -> Result<()> {
     )
 }
 
-fn save(
+pub(super) fn save(
     plots: Vec<Plot>,
     title: &str,
     x: &str,

@@ -3,6 +3,7 @@
 pub mod admit;
 pub mod demo;
 pub mod disk;
+mod disk_ssd;
 pub mod node;
 pub mod proxy;
 pub mod reproduce;

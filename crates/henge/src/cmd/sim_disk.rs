@@ -69,18 +69,20 @@ pub fn run(args: &DiskArgs, requests: Option<&Path>, json: bool) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// A built-in model by its name, or a facts file.
+/// The hard disk of a built-in model, by its name, or of a facts file.
 pub fn model(name: &str) -> Result<DiskFacts> {
-    let text = match built_in(name) {
-        Some(text) => text.to_owned(),
-        None => std::fs::read_to_string(name).with_context(|| {
-            format!(
-                "{name} is neither a facts file nor a built-in model ({})",
-                model_names().collect::<Vec<_>>().join(", ")
-            )
-        })?,
-    };
-    DiskFacts::parse(&text).map_err(|e| anyhow!("{name}: {e}"))
+    DiskFacts::parse(&model_text(name)?).map_err(|e| anyhow!("{name}: {e}"))
+}
+
+/// The text of a built-in model or of a file.
+pub fn model_text(name: &str) -> Result<String> {
+    if let Some(text) = built_in(name) {
+        return Ok(text.to_owned());
+    }
+    std::fs::read_to_string(name).with_context(|| {
+        let known = model_names().collect::<Vec<_>>().join(", ");
+        format!("{name} is neither a facts file nor a built-in model ({known})")
+    })
 }
 
 fn read_list(path: &Path, capacity: u64) -> Result<Vec<Row>> {
