@@ -7,8 +7,9 @@
 //! Files that describe such drives (`sectors_per_track_by_surface`) know the border of a zone to about a cylinder and
 //! leave single odd tracks out, so that the place of a block is right to about a band, not to the sector.
 
-use super::{Place, Read, Reader, Zone};
+use super::{Place, Zone};
 use crate::hdd::clock::Angle;
+use crate::hdd::reader::{Read, Reader};
 
 /// Cylinders of a band.
 const BAND: u64 = 32;

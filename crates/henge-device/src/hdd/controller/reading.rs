@@ -1,0 +1,144 @@
+//! How the controller answers reads.
+
+use super::super::arm::Motion;
+use super::super::facts::Prefetch;
+use super::super::pass::Pass;
+use super::super::stream::{Drain, Stream};
+use super::{Command, Controller};
+use henge_core::Instant;
+
+impl Controller {
+    /// How far the drive reads on behind a read that ends at `end`, in the segment that starts at `start`.
+    fn read_limit(&self, start: u64, lbn: u64, end: u64) -> u64 {
+        let c = &self.cache;
+        let (capacity, size) = (self.arm.geometry().capacity(), self.buffer.size());
+        let limit = match c.prefetch {
+            Prefetch::None => end,
+            Prefetch::TrackAhead if end < capacity => {
+                let place = self.arm.geometry().locate(end);
+                let track_end = end + u64::from(place.left_on_track);
+                let track_start = end - u64::from(place.before_on_track);
+                // A segment that began on an earlier track is a sequential stream: one track more.
+                if start < track_start { track_end + u64::from(place.per_track) } else { track_end }
+            }
+            Prefetch::TrackAhead => capacity,
+            _ if c.max_read_ahead > 0 => end + u64::from(c.max_read_ahead),
+            _ if c.overwrite_returned => end + size,
+            _ => (lbn + size).max(end + u64::from(c.min_read_ahead)),
+        };
+        limit.clamp(end, capacity)
+    }
+
+    pub(super) fn read(&mut self, command: Command, t: Instant) -> Instant {
+        let Command { lbn, blocks, .. } = command;
+        let end = lbn + blocks;
+        // A command that finds the arm writing waits, and has spent its overhead meanwhile.
+        let free = self.behind.map_or(t, |b| b.ends.max(t));
+        let ready = t + self.overheads.read(false, self.after_read);
+        let hit = self.buffer.find(lbn, end).or_else(|| self.almost_hit(lbn));
+        let Some(segment) = hit else {
+            let active = self.stream.map(|s| s.segment);
+            let segment = self.buffer.take_for_read(lbn, active);
+            let start = free.max(ready) + self.stop_reading(free).since(free);
+            self.set_limits(segment, lbn, lbn, end);
+            return self.fetch(segment, lbn, end, lbn, start, ready);
+        };
+        let bus_from =
+            if free > t { free.max(ready) } else { t + self.overheads.read(true, self.after_read) };
+        self.buffer.touch(segment);
+        let start = self.buffer.get(segment).start;
+        self.set_limits(segment, start, lbn, end);
+        let limit = self.buffer.get(segment).limit;
+        if let Some(stream) = self.stream.as_mut().filter(|s| s.segment == segment) {
+            stream.limit = stream.limit.max(limit);
+            stream.resume(t);
+            return self.take_out(lbn, end, bus_from);
+        }
+        let held = self.buffer.get(segment).end;
+        let stopped = self.stop_reading(free).since(free);
+        if held >= end {
+            if self.cache.restart_on_hit && held < limit {
+                self.fetch(segment, lbn, held, held, free.max(ready) + stopped, bus_from);
+            }
+            return bus_from + self.bus * blocks;
+        }
+        self.fetch(segment, lbn, end, held, free.max(ready) + stopped, bus_from)
+    }
+
+    /// The block that read-ahead is about to fetch counts as a hit, where the drive does so.
+    fn almost_hit(&self, lbn: u64) -> Option<usize> {
+        let stream = self.stream.filter(|_| self.cache.almost_hits && self.cache.enabled)?;
+        (self.buffer.get(stream.segment).end == lbn).then_some(stream.segment)
+    }
+
+    fn set_limits(&mut self, segment: usize, start: u64, lbn: u64, end: u64) {
+        let limit = self.read_limit(start, lbn, end);
+        let least = (end + u64::from(self.cache.min_read_ahead)).min(limit);
+        let s = self.buffer.get_mut(segment);
+        s.limit = s.limit.max(limit);
+        s.least = s.least.max(least);
+    }
+
+    /// Sends the arm to block `next` at `start`, for a read of `lbn..end`; returns when the host has it all.
+    fn fetch(
+        &mut self,
+        segment: usize,
+        lbn: u64,
+        end: u64,
+        next: u64,
+        start: Instant,
+        bus_from: Instant,
+    ) -> Instant {
+        let limit = self.buffer.get(segment).limit;
+        let size = self.buffer.size();
+        let pass =
+            Pass::plan(&self.arm, self.position, start, next, limit.max(next + 1) - next, Motion::Read);
+        if self.cache.read_any_free && self.buffer.get(segment).start == self.buffer.get(segment).end {
+            // What comes by on the way to the first block is kept, too.
+            let turned = pass.first.since(pass.on_track);
+            let sector = self.arm.spindle().transfer(1, pass.place.per_track).as_nanos().max(1);
+            let before = (turned.as_nanos() / sector).min(u64::from(pass.place.before_on_track));
+            let s = self.buffer.get_mut(segment);
+            (s.start, s.end) = (next - before, next);
+        }
+        // The host has nothing to take before the first block is in.
+        let from = bus_from.max(pass.passed(1));
+        let drain = Drain { lbn, from, block: self.bus, until: from + self.bus * (end - lbn) };
+        let mut stream = Stream { segment, pass, limit, drain, size, mode: self.cache.prefetch };
+        stream.pass = stream.fit(&self.arm, pass);
+        self.stream = Some(stream);
+        self.take_out(lbn, end, bus_from)
+    }
+
+    /// The host takes `lbn..end` out of the active stream's segment, from `bus_from` on; returns when it has all.
+    fn take_out(&mut self, lbn: u64, end: u64, bus_from: Instant) -> Instant {
+        let stream = self.stream.as_mut().expect("only called with a stream");
+        let zero_latency = self.cache.zero_latency_read;
+        // Before the current pass everything is in.
+        let mut at = stream.pass.lbn.clamp(lbn, end);
+        let mut bus = bus_from + self.bus * (at - lbn);
+        stream.drain = Drain { lbn, from: stream.drain.from.max(bus_from), ..stream.drain };
+        stream.drain.until = stream.drain.from + self.bus * (end - lbn);
+        stream.pass = stream.fit(&self.arm, stream.pass);
+        while at < end {
+            let pass = stream.pass;
+            if at < pass.end_lbn() {
+                let stop = end.min(pass.end_lbn());
+                let (skip, n) = ((at - pass.lbn) as u32, stop - at);
+                let wanted = (stop - pass.lbn) as u32;
+                // A head that lands among the blocks it wants reads the later ones first.
+                let head_part = if zero_latency { pass.cut(wanted).landed_at(&self.arm) } else { 0 };
+                let last = if head_part > skip { head_part } else { wanted };
+                let after = self.bus * (u64::from(wanted - last) + 1);
+                let blocks = self.bus * n;
+                bus = (bus + blocks).max(pass.passed(skip + 1) + blocks).max(pass.passed(last) + after);
+                at = stop;
+            }
+            if at < end {
+                stream.pass = stream.next_pass(&self.arm, end).expect("what a command needs is read");
+            }
+        }
+        stream.drain.until = bus;
+        bus
+    }
+}

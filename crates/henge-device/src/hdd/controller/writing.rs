@@ -1,0 +1,71 @@
+//! How the controller answers writes.
+
+use super::super::write::Incoming;
+use super::{Behind, Command, Controller, Dirty};
+use henge_core::Instant;
+
+impl Controller {
+    pub(super) fn write(&mut self, command: Command, t: Instant) -> Instant {
+        let Command { lbn, blocks, durable, .. } = command;
+        let end = lbn + blocks;
+        let early = self.cache.fast_write > 0;
+        let ready = t + self.overheads.write(early, self.after_read) + self.overheads.data_preparation;
+        let busy = self.behind.filter(|b| b.ends > t);
+        let block = self.bus;
+        let incoming = |from| Incoming { lbn, blocks, from, block };
+        if let Some(behind) = busy.filter(|b| self.may_append(b, lbn, t)) {
+            self.buffer.append(behind.segment, end);
+            let start = self.caught_up(behind.ends, &incoming(ready)).max(ready);
+            let (arrived, on_medium) = self.put_behind(incoming(ready), behind.segment, start);
+            return if durable { on_medium } else { arrived };
+        }
+        let active = self.stream.map(|s| s.segment);
+        if let Some(behind) = busy
+            && early
+            && self.cache.write_prebuffering
+            && self.dirty.len() + 1 < self.cache.write_segments as usize
+            && !durable
+            && blocks <= self.buffer.size()
+        {
+            // Taken into another segment while the arm is still writing.
+            let segment = self.buffer.take_for_write(lbn, end, active.or(Some(behind.segment)));
+            let size = self.buffer.size();
+            self.buffer.get_mut(segment).grow(end, size);
+            let data = incoming(ready);
+            self.dirty.push_back(Dirty { data, segment, ready });
+            return ready + self.bus * blocks;
+        }
+        let free = busy.map_or(t, |b| b.ends);
+        let segment = self.buffer.take_for_write(lbn, end, active);
+        let start = free.max(ready) + self.stop_reading(free).since(free);
+        let (arrived, on_medium) = self.put_behind(incoming(free.max(ready)), segment, start);
+        if early && !durable { arrived } else { on_medium.max(arrived) }
+    }
+
+    /// The write on the medium goes on into blocks of the one that joined it, as far as they have arrived, before
+    /// that one's own turn begins, which writes them where they belong (a revolution later). When that turn begins.
+    fn caught_up(&self, ends: Instant, joined: &Incoming) -> Instant {
+        let place = self.arm.geometry().locate(joined.lbn);
+        let sector = self.arm.spindle().transfer(1, place.per_track);
+        let there = ends.since(joined.from).as_nanos();
+        let (block, sector_ns) = (joined.block.as_nanos(), sector.as_nanos());
+        if there < block {
+            return ends;
+        }
+        // Block j has arrived when the head is there: from + (j + 1) block <= ends + j sector.
+        let caught = match block.checked_sub(sector_ns) {
+            None | Some(0) => joined.blocks,
+            Some(slower) => ((there - block) / slower + 1).min(joined.blocks),
+        };
+        ends + sector * caught
+    }
+
+    /// A write may join the one that the arm is on if it continues it and no other has joined yet.
+    fn may_append(&self, behind: &Behind, lbn: u64, t: Instant) -> bool {
+        self.cache.fast_write > 0
+            && self.cache.combine_writes
+            && self.dirty.is_empty()
+            && behind.end_lbn == lbn
+            && behind.starts <= t
+    }
+}

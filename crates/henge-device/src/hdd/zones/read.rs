@@ -1,0 +1,229 @@
+//! Reads `geometry` of a facts file.
+
+use super::{Geometry, HeadOrder, Zone, bands};
+use crate::hdd::clock::Angle;
+use crate::hdd::facts::LbnVector;
+use crate::hdd::reader::{FactsError, Read, Reader};
+
+/// Reads `geometry`, and refuses what cannot be. `known` are places of blocks, ascending.
+pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry> {
+    let surfaces = r.integer("surfaces", 1, 256)? as u32;
+    let cylinders = r.integer("cylinders", 1, 1 << 24)? as u32;
+    let sector_bytes = r.integer_or("sector_bytes", 512, 4096, 512)? as u32;
+    if !sector_bytes.is_power_of_two() {
+        return r.wrong("sector_bytes", format!("is {sector_bytes}, not a power of two"));
+    }
+    let capacity = r.integer("capacity_sectors", 1, 1 << 40)?;
+    let order = match r.integer_or("lbn_to_pbn_mapping_scheme", 0, 2, 0)? {
+        0 => HeadOrder::Up,
+        1 => HeadOrder::AlternatingInZone,
+        _ => HeadOrder::AlternatingOnDisk,
+    };
+    let scheme = Sparing {
+        kind: r.integer_or("sparing_scheme", 0, 10, 0)?,
+        range: r.integer_or("sparing_range_tracks_or_cyls", 0, 1 << 24, 1)?,
+    };
+    let readers = r.objects("zones")?;
+    if readers.is_empty() {
+        return r.wrong("zones", "is empty; a drive has at least one zone");
+    }
+    let mut zones: Vec<Zone> = Vec::with_capacity(readers.len());
+    for z in &readers {
+        let zone = if z.get("sectors_per_track_by_surface").is_some() {
+            bands::zone(z, r, surfaces, cylinders)?
+        } else {
+            zone(z, surfaces, cylinders, scheme, known)?
+        };
+        if let Some(before) = zones.last_mut() {
+            if zone.cylinders.0 <= before.cylinders.1 {
+                let what = format!(
+                    "is {}, but the zone before ends at {}: zones overlap",
+                    zone.cylinders.0, before.cylinders.1
+                );
+                return z.wrong("first_cyl", what);
+            }
+            if !zone.by_surface.is_empty() {
+                // Such files know first blocks alone; a zone reaches to the next.
+                bands::join(before, zone.blocks.0, z)?;
+            }
+            if zone.blocks.0 != before.blocks.1 + 1 {
+                let what =
+                    format!("is {}, but the zone before ends with block {}", zone.blocks.0, before.blocks.1);
+                return z.wrong("first_lbn", what);
+            }
+        } else if zone.blocks.0 != 0 {
+            return z.wrong("first_lbn", format!("is {}, but the first block is 0", zone.blocks.0));
+        }
+        zones.push(zone);
+    }
+    if let Some(last) = zones.last_mut().filter(|z| !z.by_surface.is_empty()) {
+        bands::close(last, capacity);
+    }
+    let mapped = zones.last().map_or(0, |z| z.blocks.1 + 1);
+    if capacity > mapped {
+        return r.wrong("capacity_sectors", format!("is {capacity}, but the zones hold {mapped} blocks"));
+    }
+    Ok(Geometry { cylinders, surfaces, sector_bytes, capacity, order, zones })
+}
+
+#[derive(Clone, Copy)]
+struct Sparing {
+    kind: u64,
+    range: u64,
+}
+
+impl Sparing {
+    /// Tracks of a sparing range in a zone of `tracks`, and whether the spares come first.
+    fn range_tracks(self, surfaces: u64, tracks: u64) -> (u64, bool) {
+        let range = self.range.max(1);
+        let (range_tracks, front) = match self.kind {
+            2 | 4 => (surfaces, false),
+            3 => (1, false),
+            5 | 6 => (surfaces, true),
+            8 => (range * surfaces, false),
+            _ => (tracks, false),
+        };
+        (range_tracks.min(tracks), front)
+    }
+    /// Whether each range has spares (otherwise only the disk's end does).
+    fn has_spares(self) -> bool {
+        !matches!(self.kind, 0 | 7)
+    }
+}
+
+fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: &[LbnVector]) -> Read<Zone> {
+    let first = z.integer("first_cyl", 0, u64::from(cylinders) - 1)? as u32;
+    let last = z.integer("last_cyl", 0, u64::from(cylinders) - 1)? as u32;
+    if last < first {
+        return z.wrong("last_cyl", format!("is {last}, before first_cyl {first}"));
+    }
+    let per_track = z.integer("sectors_per_track", 1, 1 << 16)? as u32;
+    let first_lbn = z.integer("first_lbn", 0, 1 << 40)?;
+    let last_lbn = z.integer("last_lbn", 0, 1 << 40)?;
+    if last_lbn < first_lbn {
+        return z.wrong("last_lbn", format!("is {last_lbn}, before first_lbn {first_lbn}"));
+    }
+    let tracks = u64::from(last - first + 1) * u64::from(surfaces);
+    let (range_tracks, spares_first) = sparing.range_tracks(u64::from(surfaces), tracks);
+    let range_sectors = range_tracks * u64::from(per_track);
+    let spares = z.integer_or("spare_sectors_per_sparing_range", 0, 1 << 32, 0)?;
+    let spares = if sparing.has_spares() { spares } else { 0 };
+    if spares >= range_sectors {
+        let what = format!("is {spares}, but a sparing range has {range_sectors} sectors");
+        return z.wrong("spare_sectors_per_sparing_range", what);
+    }
+    let front = z.integer_or("empty_sectors_at_front", 0, 1 << 32, 0)?;
+    let skew =
+        |key| -> Read<Angle> { Ok(Angle::from_revolutions(z.number_or(key, 0.0)? / f64::from(per_track))) };
+    let mut zone = Zone {
+        cylinders: (first, last),
+        per_track,
+        blocks: (first_lbn, last_lbn),
+        by_surface: Vec::new(),
+        range_sectors,
+        range_blocks: range_sectors - spares,
+        front,
+        range_front: if spares_first { spares } else { 0 },
+        slips: Vec::new(),
+        origin: skew("offset_of_first_block")?,
+        sector_angle: Angle::fraction(1, u64::from(per_track)),
+        track_skew: skew("track_skew_sectors")?,
+        cylinder_skew: skew("cyl_skew_sectors")?,
+    };
+    let blocks = last_lbn - first_lbn + 1;
+    let sectors = tracks * u64::from(per_track);
+    if zone.sector_of(blocks - 1) >= sectors {
+        let what =
+            format!("claims {blocks} blocks, but its {tracks} tracks hold {}", zone.blocks_before(sectors));
+        return z.wrong("last_lbn", what);
+    }
+    zone.slips = slips(z, &zone, sectors, blocks, known, surfaces)?;
+    Ok(zone)
+}
+
+/// `slips` lists slipped sectors by their place in the zone. Where only their number is known
+/// (`slipped_sectors`), the file's own `test_vectors` pin down some of them: a block found k sectors further than
+/// the rest of the geometry says has k slips before it in its range. Those are spread evenly between such
+/// places, and what is left over the rest of the zone: the expected place of each block is then right.
+fn slips(
+    z: &Reader<'_>,
+    zone: &Zone,
+    sectors: u64,
+    blocks: u64,
+    known: &[LbnVector],
+    surfaces: u32,
+) -> Read<Vec<u64>> {
+    let mut places: Vec<u64> = Vec::new();
+    if z.get("slips").is_some() {
+        for (i, item) in z.array("slips")?.iter().enumerate() {
+            match item.as_u64().filter(|s| *s < sectors && places.last().is_none_or(|before| before < s)) {
+                Some(s) => places.push(s),
+                None => {
+                    return z.wrong(
+                        &format!("slips[{i}]"),
+                        format!("{item} is not a sector of the zone, rising"),
+                    );
+                }
+            }
+        }
+    } else {
+        let count = z.integer_or("slipped_sectors", 0, sectors, 0)?;
+        places = spread_slips(zone, sectors, count, known, surfaces);
+    }
+    // The k-th slip of a range moves the block that would lie on its sector, which k slips before moved already.
+    let mut moved = Vec::with_capacity(places.len());
+    let (mut range, mut k) = (u64::MAX, 0);
+    for place in places {
+        if place / zone.range_sectors != range {
+            (range, k) = (place / zone.range_sectors, 0);
+        }
+        let within = (place % zone.range_sectors).saturating_sub(zone.range_front + k);
+        if within < zone.range_blocks {
+            moved.push(range * zone.range_blocks + within);
+            k += 1;
+        }
+    }
+    let slipped = Zone { slips: moved, ..zone.clone() };
+    if slipped.sector_of(blocks - 1) >= sectors {
+        let key = z.path("slipped_sectors");
+        return Err(FactsError::new(
+            key,
+            format!("{} slips leave no room for {blocks} blocks", slipped.slips.len()),
+        ));
+    }
+    Ok(slipped.slips)
+}
+
+/// `count` slipped sectors, placed by what is known.
+fn spread_slips(zone: &Zone, sectors: u64, count: u64, known: &[LbnVector], surfaces: u32) -> Vec<u64> {
+    let mut places = Vec::new();
+    // Where the last known block of the range was, and how many slips lay before it.
+    let (mut at, mut before, mut range) = (0, 0, 0);
+    let even = |from: u64, to: u64, n: u64| (0..n).map(move |i| from + (2 * i + 1) * (to - from) / (2 * n));
+    for v in known.iter().filter(|v| (zone.blocks.0..=zone.blocks.1).contains(&v.lbn)) {
+        let r = v.lbn - zone.blocks.0;
+        let unslipped = zone.sector_of(r);
+        let track = u64::from(v.cylinder - zone.cylinders.0) * u64::from(surfaces) + u64::from(v.head);
+        let sector = track * u64::from(zone.per_track) + u64::from(v.sector);
+        if unslipped / zone.range_sectors != range {
+            (range, before) = (unslipped / zone.range_sectors, 0);
+            at = range * zone.range_sectors;
+        }
+        let Some(shift) = sector.checked_sub(unslipped) else { continue };
+        if shift > before && sector > at && shift - before <= count.saturating_sub(places.len() as u64) {
+            places.extend(even(at, sector, shift - before));
+            before = shift;
+        }
+        at = sector.max(at);
+    }
+    let left = count.saturating_sub(places.len() as u64);
+    if left > 0 && at + 1 < sectors {
+        // Behind the last known block, or behind its range where the slips of a range stay in it.
+        let from = if zone.range_sectors < sectors { (range + 1) * zone.range_sectors } else { at + 1 };
+        if from < sectors {
+            places.extend(even(from, sectors, left));
+        }
+    }
+    places.dedup();
+    places
+}
