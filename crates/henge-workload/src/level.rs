@@ -216,3 +216,89 @@ fn step_begin(k: u64, over: Duration, steps: u64) -> Instant {
     let ns = (u128::from(k) * u128::from(over.as_nanos())).div_ceil(u128::from(steps));
     Instant::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(s: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(s)
+    }
+    fn whole(p: &mut Params, key: &str) -> Result<Option<u64>, ParamError> {
+        p.integer(key, 0, 1 << 30)
+    }
+    fn number(key: &str, n: i64) -> (String, Value) {
+        (key.to_owned(), Value::Integer(n))
+    }
+    fn time(key: &str, t: &str) -> (String, Value) {
+        (key.to_owned(), Value::Text(t.to_owned()))
+    }
+    fn shape(kind: &str, entries: Vec<(String, Value)>) -> Params {
+        let inner = entries.into_iter().fold(Params::new(kind), |p, (k, v)| p.with(&k, v));
+        Params::new("t").with("n", Value::Table(Params::new("n").with(kind, Value::Table(inner))))
+    }
+    fn read(mut p: Params) -> Result<Level, String> {
+        Level::from_params(&mut p, "n", true, whole).map(Option::unwrap).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_ramp_of_threads_steps_by_one() {
+        let level =
+            read(shape("ramp", vec![number("from", 0), number("to", 20), time("over", "200s")])).unwrap();
+        assert_eq!([0, 9, 10, 105, 199, 200, 999].map(|s| level.value(at(s))), [0, 0, 1, 10, 19, 20, 20]);
+        assert_eq!(level.next_change(at(10)), Some(at(20)));
+        assert_eq!(level.next_change(at(200)), None);
+        let down = read(shape("ramp", vec![number("from", 4), number("to", 0), time("over", "4s")])).unwrap();
+        assert_eq!([0, 1, 3, 4].map(|s| down.value(at(s))), [4, 3, 1, 0]);
+    }
+
+    #[test]
+    fn on_off_and_sine_are_as_written() {
+        let level =
+            read(shape("on-off", vec![number("high", 7), time("on", "2s"), time("off", "1s")])).unwrap();
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|s| level.value(at(s))), [7, 7, 0, 7, 7, 0]);
+        let sine = vec![number("low", 0), number("high", 20), time("period", "64s")];
+        let level = read(shape("sine", sine)).unwrap();
+        assert_eq!([0, 16, 32, 48, 64].map(|s| level.value(at(s))), [10, 20, 10, 0, 10]);
+    }
+
+    #[test]
+    fn steps_are_a_list_that_goes_forward() {
+        let step = |t: &str, to: i64| {
+            let table =
+                Params::new("step").with("at", Value::Text(t.to_owned())).with("to", Value::Integer(to));
+            (Value::Table(table), 0..0)
+        };
+        let list = |steps| Params::new("t").with("n", Value::List(steps));
+        let level = read(list(vec![step("1s", 35), step("4s", 85)])).unwrap();
+        assert_eq!([0, 1, 3, 4, 9].map(|s| level.value(at(s))), [0, 35, 35, 85, 85]);
+        assert!(read(list(vec![step("4s", 1), step("1s", 2)])).unwrap_err().contains("forward"));
+        assert!(read(list(vec![])).unwrap_err().contains("without a step"));
+        assert!(read(shape("ramps", vec![])).unwrap_err().contains("no shape \"ramps\""));
+        let idle = vec![number("high", 7), time("on", "0s"), time("off", "1s")];
+        assert!(read(shape("on-off", idle)).unwrap_err().contains("above zero"));
+    }
+
+    proptest! {
+        /// Between two changes a level is constant, and a change is always ahead.
+        #[test]
+        fn nothing_changes_before_the_next_change(
+            kind in 0..4u8, a in 0..100u64, b in 0..100u64, x in 1..100_000u64, y in 1..100_000u64, t in 0..10_000_000u64,
+        ) {
+            let (over, off) = (Duration::from_nanos(x), Duration::from_nanos(y));
+            let level = match kind {
+                0 => Level::Ramp { from: a, to: b, over, steps: a.abs_diff(b).max(1) },
+                1 => Level::OnOff { high: a, on: over, off },
+                2 => Level::Sine { low: a.min(b), high: a.max(b), period: over },
+                _ => Level::Steps(vec![(Instant::from_nanos(x), a), (Instant::from_nanos(x + y), b)]),
+            };
+            let now = Instant::from_nanos(t);
+            let next = level.next_change(now).unwrap_or(now + Duration::from_nanos(1_000_000));
+            prop_assert!(next > now);
+            let before = next - Duration::from_nanos(1);
+            prop_assert_eq!(level.value(now), level.value(before.max(now)));
+            prop_assert!(level.value(now) <= level.max());
+        }
+    }
+}
