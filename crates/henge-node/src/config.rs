@@ -121,6 +121,8 @@ pub struct DiskConfig {
     pub settings: Settings,
     /// Nobody may write.
     pub read_only: bool,
+    /// Who may use it by iSCSI.
+    pub access: henge_iscsi::chap::Access,
     /// Its place in the file.
     pub span: Range<usize>,
     /// The contract's place.
@@ -441,6 +443,7 @@ pub(crate) fn disk(
         }
     };
     let read_only = p.bool("read_only")?.unwrap_or(false);
+    let access = crate::access::access(&mut p)?;
     p.finish()?;
     Ok(DiskConfig {
         name,
@@ -452,6 +455,7 @@ pub(crate) fn disk(
         contract,
         settings,
         read_only,
+        access,
         span,
         contract_span,
         capacity_span,

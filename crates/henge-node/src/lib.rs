@@ -14,6 +14,7 @@
 //! and their bytes per connection ([`henge_nbd::Limits`]), commands per disk (its contract), and memory for
 //! payloads in all (`buffers`).
 
+mod access;
 mod client;
 pub mod config;
 mod connection;

@@ -6,7 +6,6 @@ use crate::config::DiskConfig;
 use crate::job::{Job, Step, Verdict};
 use crate::plane::{Answer, Owner, Plane};
 use henge_core::{Instant, RequestId};
-use henge_iscsi::chap::Access;
 use henge_iscsi::scsi::{Disk, Nexus, Outcome, Reservations};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
@@ -76,7 +75,8 @@ impl Portal {
             let Some(disk) = &plane.disks[number] else { continue };
             let align = disk.vdisk.settings().align;
             let (config, capacity) = (disk.config.clone(), disk.vdisk.capacity());
-            let Some(id) = self.targets.add_target(&format!("{PREFIX}{}", config.name), Access::default())
+            let Some(id) =
+                self.targets.add_target(&format!("{PREFIX}{}", config.name), config.access.clone())
             else {
                 continue; // it is there
             };

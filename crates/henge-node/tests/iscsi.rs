@@ -252,6 +252,22 @@ fn a_broken_initiator_breaks_nobody_else() {
 }
 
 #[test]
+fn who_is_not_let_in_is_told_so() {
+    let (node, _state) = start("iscsi = { user = \"alice\", secret = \"twelve bytes\" }\n");
+    let mut stranger = Initiator { stream: connect(addresses(&node).1), number: 1 };
+    let text = "InitiatorName=iqn.a\0TargetName=iqn.2026-11.local.henge:web\0AuthMethod=None\0";
+    let mut login = Header::reply(0x40 | request::LOGIN);
+    login.put(1, 0x81).put_u32(24, 1);
+    stranger.send(login, text.as_bytes());
+    assert_eq!(stranger.receive().0.u16_at(36), 0x0201, "authentication failure");
+    node.stop().unwrap();
+    let text = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n[[disk]]\nname = \"web\"\n\
+                capacity = \"64MiB\"\niscsi = { user = \"alice\", secret = \"short\" }\n";
+    let error = NodeConfig::parse(Source::new("node.toml", text.to_owned())).unwrap_err().to_string();
+    assert!(error.contains("secret has 12 to 255 bytes"), "{error}");
+}
+
+#[test]
 fn reservations_survive_a_restart() {
     let (node, state) = start("");
     let mut one = Initiator::connect(&node, 1);
