@@ -42,6 +42,15 @@ bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a p
 bench-sim: ## The disk model against DiskSim and real drives, and its speed (HENGE_DATA: the reference data)
 	$(CARGO) bench -p henge-device --bench sim
 
+.PHONY: bench-nbd
+bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdkit and qemu-nbd (ARGS="--json memory/unix")
+	@./tools/bench-nbd $(ARGS)
+
+.PHONY: test-durability
+DURABLE ?= 10000
+test-durability: ## Kill the node and cut the power until DURABLE acknowledged flush/FUA writes are checked (10000)
+	@HENGE_DURABLE=$(DURABLE) $(CARGO) test -p henge --test durability -- --nocapture
+
 .PHONY: mutants
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
 	@./tools/mutants
