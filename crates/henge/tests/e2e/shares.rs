@@ -21,7 +21,7 @@ capacity = "1GiB"
 contract = { weight = 3 }
 "#;
 
-fn fio(node: &Node, disk: &str, depth: u32, seconds: u32) -> Command {
+pub fn fio(node: &Node, disk: &str, depth: u32, seconds: u32) -> Command {
     let mut command = Command::new("fio");
     command
         .args(["--name=load", "--ioengine=nbd", "--rw=randread", "--bs=4k", "--size=1g", "--time_based"])
@@ -34,7 +34,7 @@ fn fio(node: &Node, disk: &str, depth: u32, seconds: u32) -> Command {
     command
 }
 
-fn has_nbd_engine(test: &str) -> bool {
+pub fn has_nbd_engine(test: &str) -> bool {
     let there = have(test, &["fio"]) && run("fio", ["--enghelp"]).contains("nbd");
     if !there {
         println!("skipped: {test} needs fio's nbd engine");
