@@ -586,7 +586,8 @@ impl Server {
                 self.plane.submit(number, flush, Buffer::empty(), NOBODY, self.now);
             }
         }
-        // They are seen to in the next turn, which comes at once.
+        // In this very turn, as everything that was submitted in it; the next one, which comes at once, sees to the rest.
+        self.plane.poll(self.now);
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         None
     }

@@ -1,6 +1,6 @@
 //! libnbd's, QEMU's and fio's clients.
 
-use crate::support::{Node, have, image, qemu_io, run};
+use crate::support::{Node, have, image, qemu_io, run, skip};
 
 /// One disk on each kind of medium, and one striped over two pools.
 const CONFIG: &str = r#"
@@ -137,7 +137,7 @@ fn fio_verifies() {
         return;
     }
     if !run("fio", ["--enghelp"]).contains("nbd") {
-        println!("skipped: fio_verifies needs fio's nbd engine");
+        skip("fio_verifies", "fio's nbd engine");
         return;
     }
     let node = Node::start(CONFIG);

@@ -1,6 +1,6 @@
 //! A file system on a virtual disk survives fsck, where the machine allows FUSE and loop devices.
 
-use crate::support::{Node, have, noise, run, try_run};
+use crate::support::{Node, have, noise, run, skip, try_run};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,13 +51,13 @@ fn ext4_through_nbdfuse_and_a_loop_device() {
     let fuse = Fuse { child, mountpoint: mountpoint.clone() };
     let file = mountpoint.join("disk");
     if !mounted(&file) {
-        println!("skipped: {NAME} needs FUSE");
+        skip(NAME, "FUSE");
         return;
     }
     let file = file.to_str().unwrap();
     let device = try_run("losetup", ["--direct-io=on", "-f", "--show", file]);
     if !device.status.success() {
-        println!("skipped: {NAME} needs loop devices");
+        skip(NAME, "loop devices");
         return;
     }
     let device = String::from_utf8(device.stdout).unwrap().trim().to_owned();
@@ -74,7 +74,7 @@ fn ext4_through_nbdfuse_and_a_loop_device() {
         }
         run("umount", [tree.to_str().unwrap()]);
     } else {
-        println!("skipped: files in {NAME} need mount");
+        skip(NAME, "mount, for files");
     }
     run("fsck.ext4", ["-f", "-n", &device]);
     run("losetup", ["-d", &device]);

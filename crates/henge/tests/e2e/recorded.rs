@@ -61,7 +61,13 @@ fn repeated(rows: &[RequestRow<'_>], mut gate: Gate, contracts: &[(&str, Contrac
             gate.complete(id(i), false, now);
         }
     }
-    rows.iter().zip(dispatched).filter(|(row, at)| *at != Some(row.dispatch)).count()
+    let differs =
+        rows.iter().zip(&dispatched).enumerate().filter(|(_, (row, at))| **at != Some(row.dispatch));
+    let differs: Vec<_> = differs.collect();
+    for (i, (row, at)) in differs.iter().take(5) {
+        println!("row {i} of {}, seq {}: {row:?}\n  dispatched at {at:?} here", rows.len(), row.seq);
+    }
+    differs.len()
 }
 
 fn a_live_run_repeats(scheduler: &str, knobs: &[(&str, Value)], contracts: [Contract; 2], terms: [&str; 2]) {

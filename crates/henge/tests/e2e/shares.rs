@@ -1,6 +1,6 @@
 //! Shares, limits and their changes, measured by fio and by the node.
 
-use crate::support::{Node, have, run};
+use crate::support::{Node, have, run, skip};
 use std::process::{Command, Stdio};
 
 /// Two clients at weights 1 and 3 on one emulated array.
@@ -37,16 +37,18 @@ pub fn fio(node: &Node, disk: &str, depth: u32, seconds: u32) -> Command {
 pub fn has_nbd_engine(test: &str) -> bool {
     let there = have(test, &["fio"]) && run("fio", ["--enghelp"]).contains("nbd");
     if !there {
-        println!("skipped: {test} needs fio's nbd engine");
+        skip(test, "fio's nbd engine");
     }
     there
 }
 
-fn commands(node: &Node, disk: &str) -> f64 {
+/// Seconds since the node started, and what these disks' clients were answered by then, in one reading.
+fn reading(node: &Node, names: &[&str]) -> (f64, Vec<f64>) {
     let status = node.status();
     let disks = status["disks"].as_array().unwrap();
-    let found = disks.iter().find(|d| d["name"] == disk).unwrap();
-    found["commands"].as_f64().unwrap()
+    let commands =
+        |name: &&str| disks.iter().find(|d| d["name"] == **name).unwrap()["commands"].as_f64().unwrap();
+    (status["uptime"].as_f64().unwrap() / 1e9, names.iter().map(commands).collect())
 }
 
 #[test]
@@ -59,13 +61,13 @@ fn two_clients_at_one_to_three() {
         ["one", "three"].iter().map(|disk| fio(&node, disk, 16, 8).spawn().unwrap()).collect();
     // Measured while both are backlogged: not while they connect, not while the first has gone.
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    let before = (commands(&node, "one"), commands(&node, "three"));
+    let (_, before) = reading(&node, &["one", "three"]);
     std::thread::sleep(std::time::Duration::from_secs(5));
-    let after = (commands(&node, "one"), commands(&node, "three"));
+    let (_, after) = reading(&node, &["one", "three"]);
     for client in &mut clients {
         assert!(client.wait().unwrap().success());
     }
-    let ratio = (after.1 - before.1) / (after.0 - before.0);
+    let ratio = (after[1] - before[1]) / (after[0] - before[0]);
     let lateness = node.status()["pools"][0]["gates"][0]["lateness_p99"].as_u64().unwrap();
     println!("weights 1:3 gave 1:{ratio:.3}; the emulator's lateness has p99 = {lateness} ns");
     // SFQ(D) with both backlogged owes exactly 1:3; a few hundred requests are counted to within one or two.
@@ -81,13 +83,13 @@ fn a_limit_changes_while_clients_are_connected() {
         "[[pool]]\nname = \"m\"\nmemory = true\ncapacity = \"2GiB\"\nscheduler = { sfq = { depth = 32, cost = \"requests\" } }\n\
          [[disk]]\nname = \"web\"\ncapacity = \"1GiB\"\ncontract = { limit = \"500/s\" }\n",
     );
-    let mut client = fio(&node, "web", 8, 7).spawn().unwrap();
+    let mut client = fio(&node, "web", 64, 7).spawn().unwrap();
     let rate = |settle: u64, seconds: u64| {
         std::thread::sleep(std::time::Duration::from_millis(settle));
-        let start = std::time::Instant::now();
-        let before = commands(&node, "web");
+        let (start, before) = reading(&node, &["web"]);
         std::thread::sleep(std::time::Duration::from_secs(seconds));
-        (commands(&node, "web") - before) / start.elapsed().as_secs_f64()
+        let (end, after) = reading(&node, &["web"]);
+        (after[0] - before[0]) / (end - start)
     };
     let first = rate(1500, 1);
     let set = node.vd(&["set", "web", "limit=2000/s"]);
