@@ -60,7 +60,9 @@ fn two_clients_at_one_to_three() {
     let mut clients: Vec<_> =
         ["one", "three"].iter().map(|disk| fio(&node, disk, 16, 8).spawn().unwrap()).collect();
     // Measured while both are backlogged: not while they connect, not while the first has gone.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    while reading(&node, &["one", "three"]).1.iter().any(|n| *n < 30.0) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let (_, before) = reading(&node, &["one", "three"]);
     std::thread::sleep(std::time::Duration::from_secs(5));
     let (_, after) = reading(&node, &["one", "three"]);
@@ -83,7 +85,7 @@ fn a_limit_changes_while_clients_are_connected() {
         "[[pool]]\nname = \"m\"\nmemory = true\ncapacity = \"2GiB\"\nscheduler = { sfq = { depth = 32, cost = \"requests\" } }\n\
          [[disk]]\nname = \"web\"\ncapacity = \"1GiB\"\ncontract = { limit = \"500/s\" }\n",
     );
-    let mut client = fio(&node, "web", 64, 7).spawn().unwrap();
+    let mut client = fio(&node, "web", 64, 8).spawn().unwrap();
     let rate = |settle: u64, seconds: u64| {
         std::thread::sleep(std::time::Duration::from_millis(settle));
         let (start, before) = reading(&node, &["web"]);
@@ -91,7 +93,11 @@ fn a_limit_changes_while_clients_are_connected() {
         let (end, after) = reading(&node, &["web"]);
         (after[0] - before[0]) / (end - start)
     };
-    let first = rate(1500, 1);
+    // fio takes its time before it sends anything.
+    while reading(&node, &["web"]).1[0] < 100.0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let first = rate(300, 2);
     let set = node.vd(&["set", "web", "limit=2000/s"]);
     assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
     let second = rate(1000, 2);
