@@ -1,0 +1,49 @@
+//! Any bytes, in any pieces, from a PVFS2 client and its server: no panic, no endless loop, and every byte goes on.
+//!
+//! The first byte chooses how the rest is cut, and which pieces come from the server.
+#![no_main]
+
+use henge_pvfs2::{Connection, Event, RequestBody};
+use libfuzzer_sys::fuzz_target;
+
+/// No message must be seen whole beyond this.
+const NEEDED_MAX: usize = 24 + (128 << 10);
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&how, data)) = data.split_first() else { return };
+    let mut connection = Connection::new();
+    let mut unread = [Vec::new(), Vec::new()];
+    let mut passed = 0;
+    for (i, piece) in data.chunks(usize::from(how >> 2) + 1).enumerate() {
+        let side = i % 2 & usize::from(how & 1);
+        unread[side].extend_from_slice(piece);
+        loop {
+            let (len, event) = if side == 0 {
+                let step = connection.from_client(&unread[0]);
+                (step.len, step.what)
+            } else {
+                let (step, _) = connection.from_server(&unread[1]);
+                (step.len, step.what)
+            };
+            match event {
+                Event::NeedMore(needed) => {
+                    assert!(len == 0 && needed > unread[side].len() && needed <= NEEDED_MAX);
+                    break;
+                }
+                Event::Hold { tag, request } => {
+                    let RequestBody::Io(io) = &request.body else { panic!("only I/O is held") };
+                    let _ = (io.estimate(), io.bytes_here(u64::from(how) << 10));
+                    if how & 2 == 0 { connection.release(tag) } else { connection.forget(tag) }
+                }
+                Event::Pass | Event::Opaque => {}
+            }
+            assert!(len > 0 && len <= unread[side].len());
+            unread[side].drain(..len);
+            passed += len;
+            if unread[side].is_empty() {
+                break;
+            }
+        }
+    }
+    assert_eq!(passed + unread[0].len() + unread[1].len(), data.len());
+});
