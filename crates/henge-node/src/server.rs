@@ -207,7 +207,7 @@ impl Server {
 
     /// How long nothing will happen by itself; `None` for ever.
     fn timeout(&self) -> Option<Timespec> {
-        if !self.readable.is_empty() || self.plane.is_listed() {
+        if !self.readable.is_empty() || !self.unwritten.is_empty() || self.plane.is_listed() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let handshake = self.handshakes.front().map(|(at, _)| *at);
@@ -453,6 +453,8 @@ impl Server {
                 list(&mut self.readable, connection, id);
             }
         }
+        // A connection that broke may have let others' commands finish: theirs are written in the next turn.
+        unwritten.append(&mut self.unwritten);
         self.unwritten = unwritten;
     }
 
