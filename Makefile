@@ -39,8 +39,9 @@ bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a p
 	$(CARGO) bench -p henge-sched --bench sched -- $(ARGS)
 
 .PHONY: bench-sim
-bench-sim: ## The disk model against DiskSim and real drives, and its speed (HENGE_DATA: the reference data)
+bench-sim: ## Disk models against DiskSim and real drives (HENGE_DATA: the reference data), and the simulator's speed
 	$(CARGO) bench -p henge-device --bench sim
+	$(CARGO) bench -p henge-sim --bench sim
 
 .PHONY: bench-nbd
 bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdkit and qemu-nbd (ARGS="--json memory/unix")
@@ -55,13 +56,12 @@ test-durability: ## Kill the node and cut the power until DURABLE acknowledged f
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
 	@./tools/mutants
 
+.PHONY: bench
+bench: bench-sched bench-nbd bench-sim ## All of them
+
 test-vpfs: ## The proxy before a double of PVFS2 over real sockets; captures of real traffic where HENGE_DATA has them
 	$(CARGO) test -p henge-pvfs2 -p henge-proxy -- --nocapture --test-threads 1
 .PHONY: test-vpfs
 
 clean: ## Forget what was built
 	$(CARGO) clean
-
-.PHONY: bench-sim
-bench-sim: ## Requests a second of the simulator, on one core
-	$(CARGO) bench -p henge-sim --bench sim
