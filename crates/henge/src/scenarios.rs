@@ -22,6 +22,11 @@ const ALL: &[(&str, &str)] = built_in![
     "dsfq/fig12",
     "dsfq/fig13",
     "twolevel/fig5",
+    "locality/fig2",
+    "locality/fig3",
+    "locality/fig4",
+    "locality/fig5",
+    "locality/fig8",
     "vpfs/iors",
     "vpfs/dynamic",
 ];
