@@ -45,7 +45,7 @@ enum Action {
         name: String,
         #[command(flatten)]
         node: NodeArg,
-        /// Keys of a [[disk]]: capacity=1GiB pool=ssd stripe=64KiB
+        /// Keys of the disk, as the configuration has them: capacity=1GiB pool=ssd stripe=64KiB
         #[arg(required = true, value_name = "KEY=VALUE")]
         keys: Vec<String>,
     },
