@@ -88,7 +88,7 @@ impl Quantities for Measured {
         if (of, what) == ("total", "messages") {
             return Ok(outcome.traffic.messages as f64);
         }
-        if let Some(value) = of_nodes(outcome, of, what, arguments)? {
+        if let Some(value) = of_nodes(outcome, of, what, arguments, period)? {
             return Ok(value);
         }
         let flows: Vec<&FlowOutcome> = match of {
@@ -112,7 +112,13 @@ impl Quantities for Measured {
 }
 
 /// `gates.utilization`, `node0.depth`; `None` when `of` is neither.
-fn of_nodes(outcome: &Outcome, of: &str, what: &str, arguments: &[f64]) -> Result<Option<f64>, String> {
+fn of_nodes(
+    outcome: &Outcome,
+    of: &str,
+    what: &str,
+    arguments: &[f64],
+    period: Option<(f64, f64)>,
+) -> Result<Option<f64>, String> {
     let number = of.strip_prefix("node").and_then(|n| n.parse::<u32>().ok());
     let gates: Vec<_> = match (of, number) {
         ("gates", _) => outcome.gates.iter().collect(),
@@ -121,6 +127,16 @@ fn of_nodes(outcome: &Outcome, of: &str, what: &str, arguments: &[f64]) -> Resul
     };
     if gates.is_empty() {
         return Err(format!("there is no {of}"));
+    }
+    if let (Some((from, to)), "depth") = (period, what) {
+        let width = outcome.timing.window.as_secs_f64();
+        let (first, end) = ((from / width).round() as usize, (to / width).round() as usize);
+        let all: Vec<f64> =
+            gates.iter().flat_map(|g| g.depths.iter().take(end).skip(first)).copied().collect();
+        if all.is_empty() {
+            return Err(format!("{from}s..{to}s holds no whole window of {width}s"));
+        }
+        return Ok(Some(all.iter().sum::<f64>() / all.len() as f64));
     }
     let (seconds, n) = (outcome.seconds(), gates.len() as f64);
     let service = || {

@@ -18,6 +18,8 @@ pub struct GateOutcome {
     pub busy: Duration,
     /// Mean number in flight.
     pub depth_mean: f64,
+    /// The same window by window, warm-up included.
+    pub depths: Vec<f64>,
     /// Dispatch to completion.
     pub service: Histogram,
 }

@@ -65,6 +65,9 @@ pub(crate) struct GateState {
     service: Histogram,
     busy_at_warm: Duration,
     depth_at_warm: u128,
+    depths: Vec<f64>,
+    /// Of the windows in `depths` together.
+    depth_so_far: u128,
     served: u64,
     busy: Duration,
     /// Since when each flow waits, and why; used when the run explains.
@@ -84,6 +87,8 @@ impl GateState {
             service: Histogram::default(),
             busy_at_warm: Duration::ZERO,
             depth_at_warm: 0,
+            depths: Vec::new(),
+            depth_so_far: 0,
             served: 0,
             busy: Duration::ZERO,
             waiting: Vec::new(),
@@ -232,12 +237,12 @@ impl World {
         }
         let mut window_end = Instant::ZERO + self.timing.window;
         while let Some(now) = self.calendar.next_at().filter(|at| *at <= end) {
-            if now >= warm_from && !self.warm {
-                self.begin_measuring(warm_from);
-            }
             if now >= window_end {
                 observer.progress(now, end);
-                window_end = now + self.timing.window;
+            }
+            self.end_windows(&mut window_end, now);
+            if now >= warm_from && !self.warm {
+                self.begin_measuring(warm_from);
             }
             while self.calendar.next_at() == Some(now) {
                 let (_, event) = self.calendar.pop().expect("an event was just seen");
@@ -247,7 +252,26 @@ impl World {
             self.send_messages(now);
         }
         observer.progress(end, end);
+        self.end_windows(&mut window_end, end);
         Ok(self.finish(end))
+    }
+
+    /// Notes the gates' depths in the windows that have ended by `now`.
+    fn end_windows(&mut self, window_end: &mut Instant, now: Instant) {
+        let warm_from = Instant::ZERO + self.timing.warmup;
+        let width = self.timing.window.as_nanos().max(1) as f64;
+        while *window_end <= now {
+            // Meters go forward only.
+            if *window_end >= warm_from && !self.warm {
+                self.begin_measuring(warm_from);
+            }
+            for gate in &mut self.gates {
+                let so_far = gate.pipeline.gate_mut().meters(*window_end).in_flight_ns;
+                gate.depths.push((so_far - gate.depth_so_far) as f64 / width);
+                gate.depth_so_far = so_far;
+            }
+            *window_end += self.timing.window;
+        }
     }
 
     fn begin_measuring(&mut self, warm_from: Instant) {
@@ -615,6 +639,7 @@ impl World {
                 occupied: meters.busy.saturating_sub(gate.busy_at_warm),
                 busy: gate.busy,
                 depth_mean: depth_ns as f64 / measured.as_nanos().max(1) as f64,
+                depths: gate.depths,
                 service: gate.service,
             }
         });

@@ -25,6 +25,8 @@ fn a_closed_loop_on_a_constant_device() {
     assert_eq!(flow.wait.as_nanos(), 3_000_000 * flow.answered);
     assert_eq!(outcome.gates[0].occupied, Duration::from_secs(2));
     assert!((outcome.gates[0].depth_mean - 1.0).abs() < 1e-9);
+    // Windows of a second each, the warm-up's among them.
+    assert_eq!(outcome.gates[0].depths, [1.0; 3]);
     // Rows cover the warm-up, in order of completion, one millisecond apart.
     let rows: Vec<RequestRow<'_>> = rows.lines().map(|l| RequestRow::parse(l).unwrap()).collect();
     for (i, row) in rows.iter().enumerate() {

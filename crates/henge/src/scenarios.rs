@@ -23,6 +23,8 @@ const ALL: &[(&str, &str)] = built_in![
     "dsfq/fig12",
     "dsfq/fig13",
     "dsfq/fig14",
+    "twolevel/fig3",
+    "twolevel/fig4",
     "twolevel/fig5",
     "locality/fig2",
     "locality/fig3",

@@ -4,7 +4,7 @@ use super::figure::{Figure, Series};
 use anyhow::{Result, anyhow};
 use henge_core::{Duration, Histogram};
 use henge_sim::rule::Bindings;
-use henge_sim::{Experiment, FlowOutcome, Measured, Outcome, Plot, PlotKind, Timing, Window};
+use henge_sim::{Experiment, FlowOutcome, GateOutcome, Measured, Outcome, Plot, PlotKind, Timing, Window};
 
 /// All figures that the scenario asks for.
 pub fn wanted(experiment: &Experiment, measured: &Measured) -> Result<Vec<Figure>> {
@@ -65,8 +65,12 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
             for (name, run) in series_of(series)? {
                 let outcome = measured.run(&run)?;
                 let mut figure = blank(&name);
-                for flow in chosen(outcome, flows)? {
-                    figure.series.push(over_time(flow, &outcome.timing, what)?);
+                if what == "depth" {
+                    figure.series.extend(outcome.gates.iter().map(|gate| depths(gate, &outcome.timing)));
+                } else {
+                    for flow in chosen(outcome, flows)? {
+                        figure.series.push(over_time(flow, &outcome.timing, what)?);
+                    }
                 }
                 figures.push(figure);
             }
@@ -102,6 +106,13 @@ fn chosen<'a>(outcome: &'a Outcome, flows: &[String]) -> Result<Vec<&'a FlowOutc
         return Ok(outcome.flows.iter().collect());
     }
     flows.iter().map(|f| outcome.flow(f).ok_or_else(|| format!("there is no flow {f}"))).collect()
+}
+
+/// How many requests a gate has in flight, window by window.
+fn depths(gate: &GateOutcome, timing: &Timing) -> Series {
+    let width = timing.window.as_secs_f64();
+    let at = |(i, depth): (usize, &f64)| ((i as f64 + 0.5) * width, *depth);
+    Series { name: gate.name.clone(), points: gate.depths.iter().enumerate().map(at).collect(), steps: false }
 }
 
 /// One measure of a flow, window by window.
