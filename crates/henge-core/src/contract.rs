@@ -153,6 +153,10 @@ impl Contract {
     pub fn weight(&self) -> u32 {
         self.weight.unwrap_or(1)
     }
+    /// In which units its rate and its limit count.
+    pub fn units(&self) -> impl Iterator<Item = CostUnit> {
+        [self.rate, self.limit].into_iter().flatten().map(|r| r.unit)
+    }
     /// Whether nothing is promised (a weight or a limit is no promise).
     pub fn is_best_effort(&self) -> bool {
         self.rate.is_none() && self.latency.is_none() && self.disk_time.is_none()

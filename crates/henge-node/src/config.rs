@@ -23,7 +23,7 @@
 //! | `path`, `device`, `memory` | a directory of sparse files; a block device; memory | one is needed |
 //! | `capacity` | bytes for disks | the device's, or the emulated disk's |
 //! | `scheduler` | who goes next | `{ sfq = { depth = 32 } }` |
-//! | `cost` | what a request is charged | the scheduler's |
+//! | `cost` | what a request is charged | what the disks' rates and limits count in, else the scheduler's |
 //! | `emulated` | a device model whose time requests take | none |
 //! | `direct` | past the page cache where possible | `true` |
 //! | `engine` | `"auto"`, `"io_uring"` or `"threads"` | `"auto"` |
@@ -69,6 +69,18 @@ pub struct SchedulerConfig {
     pub knobs: Params,
     /// One gate for each spindle of an emulated array.
     pub per_spindle: bool,
+}
+
+impl SchedulerConfig {
+    /// Where no cost is stated and all contracts count in one unit, the gate charges in that: whoever writes
+    /// `limit = "675/s"` need not know what the scheduler would charge otherwise.
+    pub(crate) fn charge_as<'a>(&mut self, contracts: impl Iterator<Item = &'a Contract>) {
+        let mut units = contracts.flat_map(Contract::units);
+        let Some(unit) = units.next() else { return };
+        if self.knobs.get_mut("cost").is_none() && units.all(|other| other == unit) {
+            self.knobs.set("cost", Value::Text(unit.to_string()), 0..0);
+        }
+    }
 }
 
 /// `[[pool]]`
@@ -211,6 +223,9 @@ impl NodeConfig {
             disks.push(disk);
         }
         p.finish()?;
+        for (i, pool) in pools.iter_mut().enumerate() {
+            pool.scheduler.charge_as(disks.iter().filter(|d| d.pools.contains(&i)).map(|d| &d.contract));
+        }
         let source = source.clone();
         Ok(NodeConfig {
             listen,

@@ -50,7 +50,9 @@ impl Plane {
             format!("there is no pool \"{pool}\"; there are: {}", known.join(", "))
         })?;
         let old = self.pools[number].config.scheduler.clone();
-        let new = scheduler(text, old.per_spindle)?;
+        let mut new = scheduler(text, old.per_spindle)?;
+        let here = self.disks.iter().flatten().filter(|d| d.config.pools.contains(&number));
+        new.charge_as(here.map(|d| &d.config.contract));
         if new.per_spindle != old.per_spindle {
             return Err("gates per spindle are made when the node starts; say it in its file".into());
         }

@@ -73,10 +73,23 @@ fn contracts_that_cannot_be_kept() {
         &with("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\ncontract = { latency = \"20ms\" }\n"),
         &["node.toml:8:12", "disk \"a\"", "latency"],
     );
+    let disk = |name: &str, limit: &str| {
+        format!("[[disk]]\nname = \"{name}\"\ncapacity = \"1MiB\"\ncontract = {{ limit = \"{limit}\" }}\n")
+    };
+    // One gate counts in one unit: these two cannot both be kept.
     says(
-        &with("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\ncontract = { limit = \"675/s\" }\n"),
-        &["node.toml:8:12", "cost = \"requests\""],
+        &with(&(disk("a", "4MB/s") + &disk("b", "675/s"))),
+        &["node.toml:12:12", "disk \"b\"", "cost = \"requests\""],
     );
+}
+
+/// Where all count requests, the gate does too, whatever the scheduler would charge otherwise.
+#[test]
+fn limits_in_requests_need_no_cost_beside_them() {
+    let text =
+        with("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\ncontract = { weight = 4, limit = \"675/s\" }\n");
+    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap();
+    henge_node::check(&config).map(drop).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]
