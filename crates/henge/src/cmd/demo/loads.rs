@@ -75,11 +75,8 @@ pub fn tenants(traces: Option<&Path>, seed: u64) -> Result<Vec<Tenant>> {
             "{ preset = \"websearch\", rate = \"900/s\", outstanding = 32, span = \"17.9GB\" }".to_owned(),
         ),
         Some(folder) => (
-            format!("{{ trace = {:?}, speed = 1.25, place = \"wrap\" }}", find(folder, "financial1")?),
-            format!(
-                "{{ trace = {:?}, speed = 2.0, window = 32, place = \"wrap\" }}",
-                find(folder, "websearch1")?
-            ),
+            format!("{{ {}, speed = 1.25, place = \"wrap\" }}", recorded(folder, "financial1")?),
+            format!("{{ {}, speed = 2.0, window = 32, place = \"wrap\" }}", recorded(folder, "websearch1")?),
         ),
     };
     let within = Promise::Within(Duration::from_millis(120), 0.95);
@@ -99,6 +96,14 @@ pub fn tenants(traces: Option<&Path>, seed: u64) -> Result<Vec<Tenant>> {
         tenant.trace = tenant.spec.trace().map(|t| PathBuf::from(&t.file));
     }
     Ok(tenants)
+}
+
+/// How to read the trace whose name begins so. Some published copies count sizes in pages of 4 KiB, which nothing in the
+/// file tells but its name.
+fn recorded(folder: &Path, begins: &str) -> Result<String> {
+    let path = find(folder, begins)?;
+    let in_pages = path.to_string_lossy().contains("4kpages");
+    Ok(format!("trace = {path:?}{}", if in_pages { ", size_unit = \"4KiB\"" } else { "" }))
 }
 
 /// The first file of a folder whose name begins so.

@@ -19,8 +19,8 @@ pub struct Args {
     #[arg(long, default_value = "20s", value_name = "TIME", value_parser = duration)]
     each: Duration,
 
-    /// Take the loads from financial1.spc and websearch1.spc (any format, .gz or .zst) in this folder instead of
-    /// generators with their published statistics
+    /// Take VD1's and VD2's loads from the traces in this folder whose names begin with financial1 and websearch1 (any
+    /// format; sizes are 4 KiB pages where the name has 4kpages) instead of generators with their statistics
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
 
