@@ -33,6 +33,11 @@ pub trait DepthController: Send {
     /// The end of a time window.
     fn tick(&mut self, _queue: &dyn QueueView, _now: Instant) {}
 
+    /// Whether it holds the device below what it could take.
+    fn holds_back(&self) -> bool {
+        false
+    }
+
     /// Whether there is room beyond the promises.
     fn spare(&self, _in_flight: u32) -> bool {
         false

@@ -59,6 +59,12 @@ struct Flow {
     contract: Contract,
     meters: FlowMeters,
     removed: bool,
+    /// Since when its oldest waiting request is the oldest …
+    oldest_since: Instant,
+    /// … and why it did not go at once.
+    why: Option<WaitReason>,
+    /// On the list of flows whose reason is not known yet.
+    is_fresh: bool,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
@@ -73,6 +79,8 @@ pub struct Gate {
     ask_again: Option<Instant>,
     last_completion: Instant,
     meters: GateMeters,
+    /// Flows with a new oldest request: why it waits is asked once no more can go.
+    fresh: Vec<FlowId>,
 }
 
 struct View<'a>(&'a dyn Scheduler);
@@ -102,6 +110,7 @@ impl Gate {
             ask_again: None,
             last_completion: Instant::ZERO,
             meters: GateMeters::default(),
+            fresh: Vec::new(),
         }
     }
 
@@ -170,6 +179,12 @@ impl Gate {
             state.meters.full += 1;
             return Err(Full { request, pending });
         }
+        if !state.meters.waits() {
+            state.oldest_since = now;
+            if !std::mem::replace(&mut state.is_fresh, true) {
+                self.fresh.push(request.flow);
+            }
+        }
         state.meters.pending += 1;
         let slot = request.id.index();
         if self.places.len() <= slot {
@@ -206,22 +221,26 @@ impl Gate {
         let depth = self.parts.depth.depth();
         if self.in_flight >= depth {
             self.ask_again = None;
-            return match self.parts.scheduler.queued() {
-                0 => Dispatch::Idle,
-                _ => Dispatch::Wait { until: None, reason: WaitReason::DeviceBusy },
-            };
+            if self.parts.scheduler.queued() == 0 {
+                return Dispatch::Idle;
+            }
+            let reason = self.why_full();
+            self.note_reasons(reason, now);
+            return Dispatch::Wait { until: None, reason };
         }
         let slots = Slots { in_flight: self.in_flight, depth, spare: self.parts.depth.spare(self.in_flight) };
         let answer = self.parts.scheduler.dispatch(now, slots);
         self.ask_again = None;
         match answer {
             Dispatch::Ready(request) => self.dispatched(request, now),
-            Dispatch::Wait { until: Some(until), .. } => {
+            Dispatch::Wait { until: Some(until), reason } => {
                 assert!(until > now, "{} waits for the past", self.parts.scheduler.name());
                 self.ask_again = Some(until);
+                self.note_reasons(reason, now);
             }
-            Dispatch::Wait { until: None, .. } => {
+            Dispatch::Wait { until: None, reason } => {
                 assert!(self.in_flight > 0, "{} waits for nothing", self.parts.scheduler.name());
+                self.note_reasons(reason, now);
             }
             Dispatch::Idle => debug_assert_eq!(self.parts.scheduler.queued(), 0, "idle with a backlog"),
         }
@@ -239,9 +258,41 @@ impl Gate {
         *place = Place::InFlight { request, dispatched: now, epoch: self.epoch };
         self.meters.advance(self.in_flight, now);
         self.in_flight += 1;
-        self.flow_mut(request.flow).meters.in_flight += 1;
+        self.left(request.flow, now);
         let wait = now.since(self.parts.scheduler.waits_from(&request));
         self.parts.depth.dispatched(request.flow, wait, self.in_flight, now);
+    }
+
+    /// A request of `flow` was dispatched: what the oldest one waited goes to its reason, and the next is the oldest.
+    fn left(&mut self, flow: FlowId, now: Instant) {
+        let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
+        if let Some(reason) = state.why.take() {
+            state.meters.waits[reason as usize] += now.since(state.oldest_since);
+        }
+        state.meters.in_flight += 1;
+        if state.meters.waits() {
+            state.oldest_since = now;
+            if !std::mem::replace(&mut state.is_fresh, true) {
+                self.fresh.push(flow);
+            }
+        }
+    }
+
+    /// Nothing more can go now, for `reason` where the scheduler has none of the flow's own: asked once for each
+    /// request that has become its flow's oldest, so that the cost does not grow with the flows that wait.
+    fn note_reasons(&mut self, reason: WaitReason, now: Instant) {
+        while let Some(flow) = self.fresh.pop() {
+            let why = self.parts.scheduler.waiting(flow, now).unwrap_or(reason);
+            if let Some(state) = &mut self.flows[flow.index()] {
+                state.is_fresh = false;
+                state.why = state.meters.waits().then_some(why);
+            }
+        }
+    }
+
+    /// Why nothing goes while as much is in flight as may be.
+    fn why_full(&self) -> WaitReason {
+        if self.parts.depth.holds_back() { WaitReason::Depth } else { WaitReason::DeviceBusy }
     }
 
     /// The true cost of a pending request became known (a read's answer says how much there was).
@@ -382,7 +433,16 @@ impl Gate {
             return None;
         }
         let busy = self.in_flight >= self.parts.depth.depth();
-        self.parts.scheduler.waiting(flow, now).or(busy.then_some(WaitReason::DeviceBusy))
+        self.parts.scheduler.waiting(flow, now).or(busy.then(|| self.why_full()))
+    }
+    /// Time during which the oldest request of `flow` waited for `reason`, the one that waits now included.
+    pub fn waited(&self, flow: FlowId, reason: WaitReason, now: Instant) -> Duration {
+        let Some(state) = self.flows.get(flow.index()).and_then(|s| s.as_deref()) else {
+            return Duration::ZERO;
+        };
+        let open = state.why == Some(reason) && state.meters.waits();
+        state.meters.waits[reason as usize]
+            + if open { now.since(state.oldest_since) } else { Duration::ZERO }
     }
     /// In which unit it charges.
     pub fn cost_unit(&self) -> crate::CostUnit {

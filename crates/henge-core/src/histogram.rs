@@ -85,6 +85,40 @@ impl Histogram {
         self.sum += other.sum;
         self.max = self.max.max(other.max);
     }
+    /// What was counted since `earlier`, a copy of this histogram that is older; the longest is known to its bucket.
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut new = self.clone();
+        for (a, b) in new.counts.iter_mut().zip(&earlier.counts) {
+            *a = a.saturating_sub(*b);
+        }
+        new.count = new.counts.iter().sum();
+        new.sum = self.sum.saturating_sub(earlier.sum);
+        let last = new.counts.iter().rposition(|n| *n > 0);
+        new.max = last.map_or(0, |i| (upper(i) - 1).min(self.max));
+        new
+    }
+    /// The buckets that are not empty, by number; with [`sum`](Self::sum) and [`max`](Self::max) all there is to know.
+    pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.counts.iter().copied().enumerate().filter(|(_, n)| *n > 0)
+    }
+    /// All durations together, in nanoseconds.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+    /// What [`counts`](Self::counts) told of; buckets that do not exist count as the last.
+    pub fn from_counts(
+        counts: impl IntoIterator<Item = (usize, u64)>,
+        sum: u128,
+        max: Duration,
+    ) -> Histogram {
+        let mut h = Histogram { counts: vec![0; SUB * OCTAVES], count: 0, sum, max: max.as_nanos() };
+        for (i, n) in counts {
+            let slot = &mut h.counts[i.min(SUB * OCTAVES - 1)];
+            *slot = slot.saturating_add(n);
+            h.count = h.count.saturating_add(n);
+        }
+        h
+    }
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
         self.counts.fill(0);
@@ -143,6 +177,25 @@ mod tests {
             }
         }
         assert_eq!(bucket(u64::MAX), SUB * OCTAVES - 1);
+    }
+
+    #[test]
+    fn told_and_subtracted() {
+        let mut h = Histogram::default();
+        for ms in 1..=50u64 {
+            h.record(Duration::from_millis(ms));
+        }
+        let earlier = h.clone();
+        for ms in 100..=200u64 {
+            h.record(Duration::from_millis(ms));
+        }
+        let told = Histogram::from_counts(h.counts(), h.sum(), h.max().unwrap());
+        assert_eq!(told.quantile(0.9), h.quantile(0.9));
+        assert_eq!((told.count(), told.mean()), (h.count(), h.mean()));
+        let new = told.since(&earlier);
+        assert_eq!((new.count(), new.mean()), (101, Some(Duration::from_millis(150))));
+        assert_eq!(new.since(&new).quantile(0.5), None);
+        assert_eq!(Histogram::default().since(&earlier).count(), 0, "a counter that was reset");
     }
 
     #[test]

@@ -35,8 +35,11 @@ pub struct FlowMeters {
     pub pending: u32,
     /// Of them in flight.
     pub in_flight: u32,
-    /// Waits ended, by reason, as [`WaitReason::ALL`] orders them.
-    pub waits: [u64; WaitReason::ALL.len()],
+    /// Time during which its oldest request waited, by reason, as [`WaitReason::ALL`] orders them. The reason is the
+    /// one there was when that request became the oldest and could not go at once.
+    pub waits: [Duration; WaitReason::ALL.len()],
+    /// The largest cost of one request.
+    pub cost_max: Cost,
 }
 
 /// One completion as the meters see it.
@@ -63,6 +66,7 @@ impl FlowMeters {
         }
         self.faults += u64::from(m.failed);
         self.service += m.cost;
+        self.cost_max = self.cost_max.max(m.cost);
         self.wait_time += m.wait;
         self.service_time += m.service;
         self.disk_time += m.disk_time;
@@ -72,6 +76,11 @@ impl FlowMeters {
         }
         self.pending -= 1;
         self.in_flight -= 1;
+    }
+
+    /// Whether a request of its waits.
+    pub(crate) fn waits(&self) -> bool {
+        self.pending > self.in_flight
     }
 }
 

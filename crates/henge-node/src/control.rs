@@ -6,6 +6,8 @@
 //! < {"ok":true}
 //! ```
 
+use crate::events::Event;
+use henge_core::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -42,6 +44,24 @@ pub enum Request {
     },
     /// Starts all disks' meters anew.
     Reset,
+    /// Meters with everything that is known of them, at most a second old. However many ask, the data path is not.
+    Meters,
+    /// What happened: admitted, changed, violated, recovered …
+    Events {
+        /// Of one disk or pool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// Those that came after this one's number.
+        #[serde(default)]
+        after: u64,
+        /// At most so many, the newest.
+        #[serde(default = "many")]
+        most: usize,
+    },
+}
+
+fn many() -> usize {
+    100
 }
 
 /// An answer.
@@ -55,14 +75,17 @@ pub struct Reply {
     /// What was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
+    /// What happened, oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<Vec<Event>>,
 }
 
 impl Reply {
     pub(crate) fn done() -> Reply {
-        Reply { ok: true, error: None, status: None }
+        Reply { ok: true, error: None, status: None, events: None }
     }
     pub(crate) fn failed(error: impl std::fmt::Display) -> Reply {
-        Reply { ok: false, error: Some(error.to_string()), status: None }
+        Reply { ok: false, error: Some(error.to_string()), ..Reply::done() }
     }
 }
 
@@ -71,6 +94,9 @@ impl Reply {
 pub struct Status {
     /// Since the node started.
     pub uptime: u64,
+    /// Milliseconds since 1970 by the node's clock; zero where nobody asked for details.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wall: u64,
     /// Clients connected.
     pub connections: usize,
     /// Bytes of payload held now …
@@ -99,6 +125,15 @@ pub struct PoolStatus {
     pub store: String,
     /// Who goes next.
     pub scheduler: String,
+    /// What its gates charge: requests, bytes, disk time.
+    #[serde(default)]
+    pub unit: String,
+    /// Bytes for disks.
+    #[serde(default)]
+    pub capacity: u64,
+    /// Of them promised to disks.
+    #[serde(default)]
+    pub promised: u64,
     /// Its gates: one, or one per spindle.
     pub gates: Vec<GateStatus>,
 }
@@ -118,9 +153,119 @@ pub struct GateStatus {
     pub busy: u64,
     /// Mean requests in flight while it was busy.
     pub mean_depth: f64,
+    /// Integral of requests in flight over time, in milliseconds: its growth divided by time is the mean depth.
+    #[serde(default)]
+    pub in_flight_ms: u64,
+    /// The scheduler's virtual time; zero where it has none.
+    #[serde(default)]
+    pub virtual_time: u64,
+    /// How unequally flows that waited all the time were served in the last second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfairness: Option<Unfairness>,
     /// 99th percentile of how late an emulated disk's completions were; absent elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness_p99: Option<u64>,
+}
+
+/// The largest difference between two flows' service by weight, in the gate's unit, and the scheduler's bound on it.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Unfairness {
+    /// Measured.
+    pub difference: f64,
+    /// At most.
+    pub bound: f64,
+}
+
+/// A contract in numbers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Promise {
+    /// Share beside others.
+    pub weight: u32,
+    /// Reserved, in `unit` a second; disk time in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Highest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
+    /// What they count: requests, bytes, disk time.
+    pub unit: String,
+    /// Nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<u64>,
+    /// Of the commands, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<f64>,
+}
+
+impl Promise {
+    pub(crate) fn of(contract: &henge_core::Contract) -> Promise {
+        let number = |rate: henge_core::Rate| match rate.unit {
+            henge_core::CostUnit::Requests => rate.per_second as f64 / 1e6,
+            _ => rate.per_second as f64,
+        };
+        let share = contract.disk_time.map(|d| f64::from(d.share) * 1e3);
+        let unit = contract.units().next().map(|u| u.to_string());
+        let fallback = || if share.is_some() { "disk time" } else { "requests" }.to_owned();
+        Promise {
+            weight: contract.weight(),
+            rate: contract.rate.map(number).or(share),
+            limit: contract.limit.map(number),
+            unit: unit.unwrap_or_else(fallback),
+            latency: contract.latency.map(|l| l.bound.as_nanos()),
+            percentile: contract.latency.map(|l| f64::from(l.percentile) / 1e4),
+        }
+    }
+}
+
+/// A disk's flow at one of its gates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AtGate {
+    /// Counted over all pools in their order.
+    pub gate: u32,
+    /// φ.
+    pub weight: u32,
+    /// Received, in the gate's unit.
+    pub service: u64,
+    /// Time its oldest request waited, its own limit not counted.
+    pub waited: u64,
+    /// The largest cost of one request.
+    pub largest: u64,
+}
+
+/// A histogram as it travels: the numbers of the buckets that are not empty, and their counts.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Buckets {
+    /// As [`Histogram::counts`] numbers them.
+    pub counts: Vec<(u16, u64)>,
+    /// All durations together, in nanoseconds.
+    pub sum: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl From<&Histogram> for Buckets {
+    fn from(h: &Histogram) -> Buckets {
+        Buckets {
+            counts: h.counts().map(|(i, n)| (i as u16, n)).collect(),
+            sum: u64::try_from(h.sum()).unwrap_or(u64::MAX),
+            max: h.max().map_or(0, |d| d.as_nanos()),
+        }
+    }
+}
+
+impl From<&Buckets> for Histogram {
+    fn from(b: &Buckets) -> Histogram {
+        let counts = b.counts.iter().map(|(i, n)| (usize::from(*i), *n));
+        Histogram::from_counts(counts, u128::from(b.sum), henge_core::Duration::from_nanos(b.max))
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+fn is_false(b: &bool) -> bool {
+    !b
 }
 
 /// A disk, as its clients saw it since its meters began.
@@ -153,6 +298,33 @@ pub struct DiskStatus {
     /// Why its next request waits now, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// The contract in numbers.
+    #[serde(default)]
+    pub promise: Promise,
+    /// Its pools.
+    #[serde(default)]
+    pub pools: Vec<String>,
+    /// Its promise was not kept in the last seconds.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub violated: bool,
+    /// Time its requests waited in gates, in all.
+    #[serde(default)]
+    pub wait: u64,
+    /// Time its requests were at devices, in all.
+    #[serde(default)]
+    pub service: u64,
+    /// Disk time charged.
+    #[serde(default)]
+    pub disk_time: u64,
+    /// Time its oldest request waited, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits: BTreeMap<String, u64>,
+    /// At each of its gates; with [`Request::Meters`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<AtGate>,
+    /// All latencies; with [`Request::Meters`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Buckets>,
 }
 
 impl DiskStatus {

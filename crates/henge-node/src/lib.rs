@@ -19,6 +19,7 @@ mod client;
 pub mod config;
 mod connection;
 mod control;
+mod events;
 mod initiator;
 mod job;
 mod listen;
@@ -32,9 +33,14 @@ mod server;
 mod signals;
 mod socket;
 mod storage;
+mod watch;
 
 pub use config::{NodeConfig, NodeConfigError};
-pub use control::{DiskStatus, GateStatus, Latencies, PoolStatus, Reply, Request, Status};
+pub use control::{
+    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PoolStatus, Promise, Reply, Request, Status,
+    Unfairness,
+};
+pub use events::{Event, EventKind};
 pub use listen::Address;
 pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};

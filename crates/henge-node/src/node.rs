@@ -1,11 +1,14 @@
 //! A node: its loop on a thread of its own, and the handle by which others talk to it.
 
-use crate::config::{Listen, NodeConfig};
+use crate::config::{DiskConfig, Listen, NodeConfig};
 use crate::control::{Reply, Request, Status};
+use crate::events::{EventKind, Events};
 use crate::listen::{Address, Listener};
+use crate::operate::term;
 use crate::plane::Plane;
 use crate::server::{Message, Server, Setup};
 use crate::socket;
+use crate::watch::{self, Latest};
 use henge_config::ConfigError;
 use henge_core::Instant;
 use rustix::event::{EventfdFlags, eventfd};
@@ -52,6 +55,8 @@ pub struct Node {
 pub struct Control {
     messages: Sender<Message>,
     wake: Arc<OwnedFd>,
+    latest: Arc<Latest>,
+    events: Arc<Events>,
 }
 
 /// Why a node does not start.
@@ -85,7 +90,13 @@ impl Node {
         let (messages, receiver) = mpsc::channel();
         let wake =
             Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
-        let control = Control { messages, wake: Arc::clone(&wake) };
+        let control = Control {
+            messages,
+            wake: Arc::clone(&wake),
+            latest: Arc::default(),
+            events: Arc::new(Events::open(&config.state_dir)),
+        };
+        let disks: Vec<(String, String)> = config.disks.iter().map(|d| (d.name.clone(), terms(d))).collect();
         let socket_path = config.control.clone();
         let (opened, opening) = mpsc::channel();
         // Rings and stores belong to the thread that uses them, so that thread opens them.
@@ -119,6 +130,7 @@ impl Node {
             }
         })?;
         opening.recv().map_err(|_| io::Error::other("the node's thread ended before it began"))??;
+        control.begin(&disks)?;
         let socket = match socket_path {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),
             None => None,
@@ -168,6 +180,17 @@ impl Drop for Node {
 }
 
 impl Control {
+    /// Notes what is served from now on, and begins to watch it.
+    fn begin(&self, disks: &[(String, String)]) -> io::Result<()> {
+        self.events.note(EventKind::Started, "", format!("{} disks", disks.len()));
+        for (name, terms) in disks.iter().filter(|(name, _)| !self.events.knows(name)) {
+            self.events.note(EventKind::Admitted, name, terms.clone());
+        }
+        let own = self.clone();
+        let watcher = move || watch::watch(&own.messages, &own.wake, &own.latest, &own.events);
+        std::thread::Builder::new().name("henge-watch".into()).spawn(watcher).map(drop)
+    }
+
     fn send(&self, message: Message) -> bool {
         let sent = self.messages.send(message).is_ok();
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -176,6 +199,34 @@ impl Control {
 
     /// Asks, and waits for the answer.
     pub fn ask(&self, request: Request) -> Result<Reply, ControlError> {
+        match &request {
+            Request::Meters => {
+                let status = self.latest.get().ok_or(ControlError::Ended)?;
+                return Ok(Reply { status: Some(Status::clone(&status)), ..Reply::done() });
+            }
+            Request::Events { name, after, most } => {
+                let events = self.events.after(name.as_deref(), *after, *most);
+                return Ok(Reply { events: Some(events), ..Reply::done() });
+            }
+            _ => {}
+        }
+        let about = note(&request);
+        let reply = self.tell(request);
+        if let Some((kind, name, detail)) = about {
+            match &reply {
+                Ok(_) => self.events.note(kind, &name, detail),
+                Err(why) => self.events.note(EventKind::Refused, &name, format!("{detail}: {why}")),
+            }
+        }
+        reply
+    }
+
+    /// The meters, at most a second old, without a copy.
+    pub fn meters(&self) -> Result<Arc<Status>, ControlError> {
+        self.latest.get().ok_or(ControlError::Ended)
+    }
+
+    fn tell(&self, request: Request) -> Result<Reply, ControlError> {
         let (reply, answer) = mpsc::channel();
         if !self.send(Message::Ask(request, reply)) {
             return Err(ControlError::Ended);
@@ -203,6 +254,34 @@ impl Control {
     /// Starts all disks' meters anew.
     pub fn reset(&self) -> Result<(), ControlError> {
         self.ask(Request::Reset).map(drop)
+    }
+}
+
+/// A disk's contract as one line.
+fn terms(disk: &DiskConfig) -> String {
+    let terms = disk.terms.iter().map(|(key, value)| format!("{key}={}", term(value)));
+    let terms: Vec<String> = terms.collect();
+    if terms.is_empty() { "best effort".into() } else { terms.join(" ") }
+}
+
+/// What is noted of a request: its kind, whom it is about, and the particulars.
+fn note(request: &Request) -> Option<(EventKind, String, String)> {
+    match request {
+        Request::Set { name, contract } => {
+            let terms: Vec<String> = contract.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            Some((EventKind::Changed, name.clone(), terms.join(" ")))
+        }
+        Request::Add { disk } => {
+            let params = henge_config::Source::new("the request", disk.clone()).parse("the disk").ok();
+            let name = params.and_then(|mut p| p.text("name").ok().flatten()).unwrap_or_default();
+            let lines = disk.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("name"));
+            Some((EventKind::Admitted, name, lines.collect::<Vec<_>>().join(" ")))
+        }
+        Request::Remove { name } => Some((EventKind::Removed, name.clone(), String::new())),
+        Request::Scheduler { pool, scheduler } => {
+            Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
+        }
+        Request::Status | Request::Reset | Request::Meters | Request::Events { .. } => None,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Control requests carried out on the data plane. Runs on the loop, between two turns.
 
 use crate::config::{self, DiskConfig, PoolConfig, SchedulerConfig};
-use crate::control::{DiskStatus, GateStatus, Latencies, PoolStatus, Status};
-use crate::plane::Plane;
+use crate::control::{AtGate, Buckets, DiskStatus, GateStatus, Latencies, PoolStatus, Promise, Status};
+use crate::plane::{Disk, Plane};
+use crate::watch::{SLICE, Slice};
 use henge_config::Source;
-use henge_core::{Contract, Instant, ParamError, Params, Value};
+use henge_core::{Contract, Instant, ParamError, Params, Value, WaitReason};
 use std::collections::BTreeMap;
 
 /// Where errors of texts that came by the control socket point.
@@ -90,6 +91,20 @@ impl Plane {
     }
 
     pub(crate) fn status(&mut self, connections: usize, now: Instant) -> Status {
+        let disks = self.disks.iter().flatten().map(|disk| self.disk_status(disk, false, now)).collect();
+        Status { disks, ..self.head(connections, now) }
+    }
+
+    /// A part of everything, so that a turn of the loop tells of a bounded number of disks.
+    pub(crate) fn slice(&mut self, from: usize, connections: usize, now: Instant) -> Slice {
+        let to = (from + SLICE).min(self.disks.len());
+        let disks = self.disks.get(from..to).unwrap_or_default().iter().flatten();
+        let disks = disks.map(|disk| self.disk_status(disk, true, now)).collect();
+        let head = (from == 0).then(|| self.head(connections, now));
+        Slice { head, disks, next: (to < self.disks.len()).then_some(to) }
+    }
+
+    fn head(&mut self, connections: usize, now: Instant) -> Status {
         let mut status = Status {
             uptime: now.as_nanos(),
             connections,
@@ -99,39 +114,76 @@ impl Plane {
         };
         for pool in &self.pools {
             let gates = pool.gates.clone();
-            let store = self.gates[gates.start].pipeline.backend().describe();
+            let first = &self.gates[gates.start].pipeline;
+            let (store, unit) = (first.backend().describe(), first.gate().cost_unit().to_string());
+            let capacity = gates.clone().map(|g| self.gates[g].pipeline.backend().capacity()).sum();
             status.pools.push(PoolStatus {
                 name: pool.config.name.clone(),
                 store,
                 scheduler: pool.config.scheduler.name.clone(),
+                unit,
+                capacity,
+                promised: 0,
                 gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
             });
         }
         for disk in self.disks.iter().flatten() {
-            let flow = disk.vdisk.flow();
-            let waiting = disk
-                .vdisk
-                .layout()
-                .gates()
-                .iter()
-                .find_map(|g| self.gates[g.index()].pipeline.gate().waiting(flow, now));
-            let terms = disk.config.terms.iter();
-            status.disks.push(DiskStatus {
-                name: disk.config.name.clone(),
-                capacity: disk.vdisk.capacity(),
-                contract: terms.map(|(key, value)| (key.clone(), term(value))).collect(),
-                connections: disk.connections,
-                metered: now.since(disk.meters.since).as_nanos(),
-                commands: disk.meters.commands,
-                reads: disk.meters.reads,
-                bytes: disk.meters.bytes,
-                failed: disk.meters.failed,
-                late: disk.meters.late,
-                pending: disk.vdisk.pending(),
-                latency: Latencies::of(&disk.meters.latency),
-                waiting: waiting.map(|reason| reason.as_str().to_owned()),
-            });
+            for (i, &p) in disk.config.pools.iter().enumerate() {
+                let on = disk.config.pools.len() as u64;
+                let part = henge_vdisk::striped_below(disk.config.capacity, i as u64, on, disk.config.stripe);
+                status.pools[p].promised += part;
+            }
         }
+        status
+    }
+
+    fn disk_status(&self, disk: &Disk, whole: bool, now: Instant) -> DiskStatus {
+        let flow = disk.vdisk.flow();
+        let mut status = DiskStatus {
+            name: disk.config.name.clone(),
+            capacity: disk.vdisk.capacity(),
+            contract: disk.config.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect(),
+            connections: disk.connections,
+            metered: now.since(disk.meters.since).as_nanos(),
+            commands: disk.meters.commands,
+            reads: disk.meters.reads,
+            bytes: disk.meters.bytes,
+            failed: disk.meters.failed,
+            late: disk.meters.late,
+            pending: disk.vdisk.pending(),
+            latency: Latencies::of(&disk.meters.latency),
+            promise: Promise::of(&disk.config.contract),
+            pools: disk.config.pools.iter().map(|p| self.pools[*p].config.name.clone()).collect(),
+            histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
+            ..DiskStatus::default()
+        };
+        let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];
+        for g in disk.vdisk.layout().gates() {
+            let gate = self.gates[g.index()].pipeline.gate();
+            let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
+            status.waiting = status.waiting.or(waiting);
+            let Some(meters) = gate.flow_meters(flow) else { continue };
+            status.wait += meters.wait_time.as_nanos();
+            status.service += meters.service_time.as_nanos();
+            status.disk_time += meters.disk_time.as_nanos();
+            let mut waited = henge_core::Duration::ZERO;
+            for reason in WaitReason::ALL {
+                let time = gate.waited(flow, reason, now);
+                waits[reason as usize] += time;
+                waited += if reason == WaitReason::OwnLimit { henge_core::Duration::ZERO } else { time };
+            }
+            if whole {
+                status.gates.push(AtGate {
+                    gate: g.0,
+                    weight: disk.config.contract.weight(),
+                    service: meters.service.get(),
+                    waited: waited.as_nanos(),
+                    largest: meters.cost_max.get(),
+                });
+            }
+        }
+        let noted = WaitReason::ALL.iter().zip(waits).filter(|(_, time)| *time > henge_core::Duration::ZERO);
+        status.waits = noted.map(|(reason, time)| (reason.as_str().to_owned(), time.as_nanos())).collect();
         status
     }
 }
@@ -142,6 +194,9 @@ fn gate(state: &mut crate::plane::GateState, now: Instant) -> GateStatus {
     let meters = gate.meters(now);
     let (busy, in_flight_ns) = (meters.busy.as_nanos(), meters.in_flight_ns);
     GateStatus {
+        virtual_time: (gate.scheduler().virtual_time().raw() >> henge_core::VTime::FRACTION_BITS) as u64,
+        in_flight_ms: (in_flight_ns / 1_000_000) as u64,
+        unfairness: None,
         name: state.name.clone(),
         queued: gate.queued(),
         in_flight: gate.in_flight(),

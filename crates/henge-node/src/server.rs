@@ -11,6 +11,7 @@ use crate::initiator::Initiator;
 use crate::listen::{Address, Listener};
 use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
+use crate::watch::Slice;
 use henge_backend::Buffer;
 use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
@@ -63,6 +64,11 @@ impl Source {
 /// A control request and where its answer goes.
 pub(crate) enum Message {
     Ask(Request, Sender<Reply>),
+    /// The meters, from this disk on.
+    Sample {
+        from: usize,
+        reply: Sender<Slice>,
+    },
     /// Finish what is under way, flush, and end.
     Stop,
 }
@@ -488,6 +494,9 @@ impl Server {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 Message::Stop => self.begin_stopping(),
+                Message::Sample { from, reply } => {
+                    let _ = reply.send(self.plane.slice(from, self.connections.len(), self.now));
+                }
                 Message::Ask(request, reply) => {
                     let answer = self.perform(request);
                     // Whoever asked may have gone.
@@ -530,6 +539,7 @@ impl Server {
                 self.plane.reset_meters(now);
                 Reply::done()
             }
+            Request::Meters | Request::Events { .. } => Reply::failed("the node's handle answers this"),
         }
     }
 

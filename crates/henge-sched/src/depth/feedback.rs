@@ -222,6 +222,9 @@ impl DepthController for Feedback {
     fn depth(&self) -> u32 {
         self.depth
     }
+    fn holds_back(&self) -> bool {
+        self.depth < self.rules.saturation
+    }
     fn dispatched(&mut self, flow: FlowId, wait: Duration, in_flight: u32, now: Instant) {
         self.ends.get_or_insert(now + self.rules.window);
         self.dispatched += 1;

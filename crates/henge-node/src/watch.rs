@@ -1,0 +1,335 @@
+//! The watcher: once a second it asks the loop for all meters, keeps them for whoever looks, and judges promises.
+//!
+//! However many look (web page, `henge top`, Prometheus), the loop is asked once a second, for [`SLICE`] disks at a time, so that
+//! none of its turns is held up by more than some tens of microseconds.
+//!
+//! A promise is judged over the last [`WINDOW`] seconds. A latency bound is violated when more of the commands answered in it
+//! were late than the percentile allows; a rate, when the disk had requests waiting all the time, for another reason than
+//! its own limit, and received less than the rate all the same. It has recovered when no such window was seen for as long again.
+
+use crate::control::{DiskStatus, Status, Unfairness};
+use crate::events::{EventKind, Events, wall};
+use crate::server::Message;
+use rustix::io::write;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Disks that the loop tells of in one turn.
+pub(crate) const SLICE: usize = 32;
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Looks in the window that promises are judged over.
+const WINDOW: usize = 10;
+/// Share of the window that a disk must have waited to be judged by its rate, and a flow to be compared with others.
+const BACKLOGGED: f64 = 0.98;
+/// How much less than its rate counts as less, for what is cut off at the window's ends.
+const SLACK: f64 = 0.97;
+/// Fewer commands say nothing about a percentile.
+const COMMANDS_MIN: u64 = 20;
+
+/// A part of the meters, as the loop gives it.
+pub(crate) struct Slice {
+    /// Everything but the disks; with the first part.
+    pub head: Option<Status>,
+    pub disks: Vec<DiskStatus>,
+    /// Where the next part begins.
+    pub next: Option<usize>,
+}
+
+/// The last look, for many readers.
+#[derive(Default)]
+pub(crate) struct Latest {
+    status: Mutex<Option<Arc<Status>>>,
+    came: Condvar,
+}
+
+impl Latest {
+    /// The meters as they were within the last second; waits for the first look.
+    pub(crate) fn get(&self) -> Option<Arc<Status>> {
+        let guard = self.status.lock().expect("nobody panics while looking");
+        let wait = self.came.wait_timeout_while(guard, 3 * PERIOD, |status| status.is_none());
+        wait.expect("nobody panics while looking").0.clone()
+    }
+    fn put(&self, status: Arc<Status>) {
+        *self.status.lock().expect("nobody panics while looking") = Some(status);
+        self.came.notify_all();
+    }
+}
+
+/// Runs until the node ends.
+pub(crate) fn watch(messages: &Sender<Message>, wake: &Arc<OwnedFd>, latest: &Latest, events: &Events) {
+    let mut judge = Judge::default();
+    loop {
+        let Some(mut status) = look(messages, wake) else { return };
+        judge.see(&mut status, events);
+        latest.put(Arc::new(status));
+        std::thread::sleep(PERIOD);
+    }
+}
+
+/// Everything, part by part; `None` once the loop has ended.
+fn look(messages: &Sender<Message>, wake: &Arc<OwnedFd>) -> Option<Status> {
+    let mut status: Option<Status> = None;
+    let mut from = 0;
+    loop {
+        let (reply, answer) = mpsc::channel();
+        messages.send(Message::Sample { from, reply }).ok()?;
+        let _ = write(wake, &1u64.to_ne_bytes());
+        // Making a disk may hold the loop for long; when it ends, the sender goes with it.
+        let slice = loop {
+            match answer.recv_timeout(Duration::from_secs(3600)) {
+                Ok(slice) => break slice,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        };
+        let whole = match (&mut status, slice.head) {
+            (_, Some(head)) => status.insert(Status { wall: wall(), ..head }),
+            (Some(status), None) => status,
+            (None, None) => return None,
+        };
+        whole.disks.extend(slice.disks);
+        match slice.next {
+            Some(next) => from = next,
+            None => return status,
+        }
+    }
+}
+
+/// What is remembered of a disk at one look.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    at: u64,
+    commands: u64,
+    late: u64,
+    received: u64,
+    waited: u64,
+}
+
+#[derive(Default)]
+struct Seen {
+    marks: VecDeque<Mark>,
+    rate: Option<u64>,
+    /// Looks since the promise was last seen broken; none while it is kept.
+    broken: Option<usize>,
+    /// By gate: service and time waited at the last look.
+    gates: BTreeMap<u32, (u64, u64)>,
+}
+
+#[derive(Default)]
+struct Judge {
+    disks: BTreeMap<String, Seen>,
+    last: u64,
+}
+
+impl Judge {
+    fn see(&mut self, status: &mut Status, events: &Events) {
+        self.unfairness(status);
+        self.last = status.uptime;
+        self.disks.retain(|name, _| status.disk(name).is_some());
+        for disk in &mut status.disks {
+            let seen = self.disks.entry(disk.name.clone()).or_default();
+            let broken = seen.look(disk);
+            match (seen.broken, broken) {
+                (None, Some(why)) => {
+                    seen.broken = Some(0);
+                    events.note(EventKind::Violated, &disk.name, why);
+                }
+                (Some(_), Some(_)) => seen.broken = Some(0),
+                (Some(looks), None) if looks + 1 >= WINDOW => {
+                    seen.broken = None;
+                    events.note(EventKind::Recovered, &disk.name, "");
+                }
+                (Some(looks), None) => seen.broken = Some(looks + 1),
+                (None, None) => {}
+            }
+            disk.violated = seen.broken.is_some();
+        }
+    }
+
+    /// How unequally flows were served that waited all the time since the last look, with the bound on it.
+    ///
+    /// SFQ(D), theorem 1: for flows f and g that are both backlogged, |W_f/φ_f − W_g/φ_g| ≤ (D + 1)(c_f/φ_f + c_g/φ_g),
+    /// where c is the largest cost of a request. Only schedulers that promise shares by weight have it.
+    fn unfairness(&mut self, status: &mut Status) {
+        let passed = status.uptime.saturating_sub(self.last);
+        // By gate: service by weight, and largest cost by weight.
+        let mut served: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
+        for disk in &status.disks {
+            let seen = self.disks.entry(disk.name.clone()).or_default();
+            for at in &disk.gates {
+                let before = seen.gates.insert(at.gate, (at.service, at.waited));
+                let Some((service, waited)) = before else { continue };
+                let waited = at.waited.saturating_sub(waited);
+                if passed > 0 && waited as f64 >= BACKLOGGED * passed as f64 {
+                    let weight = f64::from(at.weight.max(1));
+                    let got = at.service.saturating_sub(service) as f64 / weight;
+                    served.entry(at.gate).or_default().push((got, at.largest as f64 / weight));
+                }
+            }
+        }
+        let mut number = 0;
+        for pool in &mut status.pools {
+            for gate in &mut pool.gates {
+                let of = served.get(&number).filter(|_| pool.scheduler == "sfq");
+                gate.unfairness = of.and_then(|flows| unfairness(flows, gate.depth));
+                number += 1;
+            }
+        }
+    }
+}
+
+fn unfairness(flows: &[(f64, f64)], depth: u32) -> Option<Unfairness> {
+    let most = flows.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let least = flows.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let bound = (f64::from(depth) + 1.0) * (most.1 + least.1);
+    (flows.len() > 1).then_some(Unfairness { difference: most.0 - least.0, bound })
+}
+
+impl Seen {
+    /// Why the promise is broken, if it is.
+    fn look(&mut self, disk: &DiskStatus) -> Option<String> {
+        let promise = &disk.promise;
+        let received = match promise.unit.as_str() {
+            "bytes" => disk.bytes,
+            "disk time" => disk.disk_time,
+            _ => disk.commands,
+        };
+        let own = disk.waits.get("own limit").copied().unwrap_or(0);
+        let waited = disk.waits.values().sum::<u64>() - own;
+        let mark = Mark { at: disk.metered, commands: disk.commands, late: disk.late, received, waited };
+        let rate = promise.rate.map(f64::to_bits);
+        let backwards =
+            self.marks.back().is_some_and(|last| last.at > mark.at || last.commands > mark.commands);
+        if backwards || rate != self.rate {
+            self.marks.clear(); // meters began anew, or the promise did
+        }
+        self.rate = rate;
+        self.marks.push_back(mark);
+        if self.marks.len() > WINDOW + 1 {
+            self.marks.pop_front();
+        }
+        let first = self.marks[0];
+        let commands = mark.commands - first.commands;
+        let late = mark.late.saturating_sub(first.late);
+        if let (Some(bound), Some(percentile)) = (promise.latency, promise.percentile)
+            && commands >= COMMANDS_MIN
+            && late as f64 > commands as f64 * (1.0 - percentile / 100.0)
+        {
+            let kept = 100.0 * (1.0 - late as f64 / commands as f64);
+            let bound = henge_core::Duration::from_nanos(bound);
+            return Some(format!(
+                "{kept:.1} % of {commands} commands within {bound}, promised were {percentile} %"
+            ));
+        }
+        let span = mark.at - first.at;
+        if self.marks.len() <= WINDOW || span == 0 {
+            return None;
+        }
+        let rate = promise.rate?;
+        let waited = mark.waited.saturating_sub(first.waited);
+        let got = (mark.received - first.received.min(mark.received)) as f64 * 1e9 / span as f64;
+        if (waited as f64) < BACKLOGGED * span as f64 || got >= SLACK * rate {
+            return None;
+        }
+        let show = |x: f64| match promise.unit.as_str() {
+            "bytes" => format!("{}/s", henge_core::format_size(x as u64)),
+            "disk time" => format!("{:.1} % of the disk's time", x / 1e7),
+            _ => format!("{x:.1}/s"),
+        };
+        Some(format!("received {} while it waited for more, promised were {}", show(got), show(rate)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{AtGate, GateStatus, PoolStatus, Promise};
+
+    fn kinds(events: &Events) -> Vec<EventKind> {
+        events.after(None, 0, 100).iter().map(|e| e.kind).collect()
+    }
+
+    fn look(at: u64, commands: u64, late: u64, waited: u64, promise: Promise) -> Status {
+        let second = 1_000_000_000;
+        let disk = DiskStatus {
+            name: "web".into(),
+            metered: at * second,
+            commands,
+            late,
+            waits: BTreeMap::from([("device busy".into(), waited), ("own limit".into(), at * second)]),
+            promise,
+            ..DiskStatus::default()
+        };
+        Status { uptime: at * second, disks: vec![disk], ..Status::default() }
+    }
+
+    #[test]
+    fn a_rate_is_broken_only_while_its_disk_waits_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (events, mut judge) = (Events::open(dir.path()), Judge::default());
+        let promise = || Promise { rate: Some(100.0), unit: "requests".into(), ..Promise::default() };
+        let (mut commands, mut waited) = (0, 0);
+        for t in 0..60 {
+            // Half the rate throughout; from 20 to 40 it waits for others all the time.
+            commands += 50;
+            waited += if (20..40).contains(&t) { 1_000_000_000 } else { 0 };
+            let mut status = look(t, commands, 0, waited, promise());
+            judge.see(&mut status, &events);
+            assert_eq!(status.disks[0].violated, (29..49).contains(&t), "second {t}");
+        }
+        assert_eq!(kinds(&events), [EventKind::Violated, EventKind::Recovered]);
+        assert!(events.after(None, 0, 1)[0].seq == 2);
+        assert_eq!(
+            events.after(None, 0, 2)[0].detail,
+            "received 50.0/s while it waited for more, promised were 100.0/s"
+        );
+    }
+
+    #[test]
+    fn a_latency_bound_is_broken_by_its_percentile() {
+        let dir = tempfile::tempdir().unwrap();
+        let (events, mut judge) = (Events::open(dir.path()), Judge::default());
+        let promise = || Promise { latency: Some(5_000_000), percentile: Some(95.0), ..Promise::default() };
+        let (mut commands, mut late) = (0, 0);
+        for t in 0..40 {
+            commands += 100;
+            late += if (10..12).contains(&t) { 80 } else { 2 };
+            judge.see(&mut look(t, commands, late, 0, promise()), &events);
+        }
+        // Meters that begin anew are no violation.
+        judge.see(&mut look(0, 0, 0, 0, promise()), &events);
+        assert_eq!(kinds(&events), [EventKind::Violated, EventKind::Recovered]);
+    }
+
+    #[test]
+    fn unfairness_is_measured_where_flows_wait() {
+        let second = 1_000_000_000;
+        let disk = |name: &str, weight, service, waited| DiskStatus {
+            name: name.into(),
+            gates: vec![AtGate { gate: 0, weight, service, waited, largest: 10 }],
+            ..DiskStatus::default()
+        };
+        let status = |at: u64, a, b, c| Status {
+            uptime: at * second,
+            pools: vec![PoolStatus {
+                scheduler: "sfq".into(),
+                gates: vec![GateStatus { depth: 4, ..GateStatus::default() }],
+                ..PoolStatus::default()
+            }],
+            disks: vec![disk("a", 1, a, at * second), disk("b", 2, b, at * second), disk("idle", 1, c, 0)],
+            ..Status::default()
+        };
+        let mut judge = Judge::default();
+        let dir = tempfile::tempdir().unwrap();
+        let events = Events::open(dir.path());
+        judge.see(&mut status(1, 0, 0, 0), &events);
+        let mut second_look = status(2, 100, 260, 5);
+        judge.see(&mut second_look, &events);
+        let found = second_look.pools[0].gates[0].unfairness.unwrap();
+        assert_eq!((found.difference, found.bound), (30.0, 5.0 * 15.0));
+    }
+}
