@@ -357,10 +357,20 @@ fn vectors(root: &Reader<'_>) -> Read<Vectors> {
         };
         r.array(key)?.iter().enumerate().map(row).collect()
     };
-    for v in rows("lbn", 6)? {
+    let whole = |x: f64| x >= 0.0 && x.fract() == 0.0 && x <= f64::from(u32::MAX);
+    for (i, v) in rows("lbn", 6)?.iter().enumerate() {
+        if !v[..5].iter().all(|x| whole(*x)) || v[3] >= v[4] || !(0.0..=1.0).contains(&v[5]) {
+            let what = "is not [block, cylinder, head, sector, sectors per track, revolutions] of a block";
+            return r.wrong(&format!("lbn[{i}]"), what);
+        }
         let [cylinder, head, sector, per_track] = [v[1] as u32, v[2] as u32, v[3] as u32, v[4] as u32];
         vectors.lbn.push(LbnVector { lbn: v[0] as u64, cylinder, head, sector, per_track, angle: v[5] });
     }
-    vectors.seek = rows("seek", 2)?.iter().map(|v| (v[0] as u32, from_ms(v[1]))).collect();
+    for (i, v) in rows("seek", 2)?.iter().enumerate() {
+        if !whole(v[0]) || !(0.0..60_000.0).contains(&v[1]) {
+            return r.wrong(&format!("seek[{i}]"), "is not [distance, ms] of a seek");
+        }
+        vectors.seek.push((v[0] as u32, from_ms(v[1])));
+    }
     Ok(vectors)
 }

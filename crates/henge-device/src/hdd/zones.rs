@@ -81,8 +81,8 @@ pub struct Zone {
     pub per_track: u32,
     /// First and last block.
     pub blocks: (u64, u64),
-    /// Where the surfaces differ: the sectors of a track on each.
-    by_surface: Vec<u32>,
+    /// Where the surfaces differ in density.
+    bands: Option<bands::Bands>,
     /// Sectors of a sparing range, and how many of them hold blocks.
     range_sectors: u64,
     range_blocks: u64,
@@ -119,11 +119,9 @@ impl Zone {
             // The slips of this range whose sector lies before; the k-th of them lies k further than its block.
             let base = range * self.range_blocks;
             let first = self.slips.partition_point(|s| *s < base);
-            let before = self.slips[first..]
-                .iter()
-                .enumerate()
-                .take_while(|(k, s)| **s - base + *k as u64 + self.range_front < within)
-                .count() as u64;
+            let slips = &self.slips[first..];
+            let before =
+                count_while(slips.len(), |k| slips[k] - base + k as u64 + self.range_front < within) as u64;
             let reach = within.saturating_sub(self.range_front + before).min(self.range_blocks);
             blocks = base + reach;
         }
@@ -133,6 +131,21 @@ impl Zone {
     pub fn media_rate(&self, rpm: f64, sector_bytes: u32) -> f64 {
         f64::from(self.per_track) * f64::from(sector_bytes) * rpm / 60.0
     }
+}
+
+/// How many of `0..n` come before the first for which `holds` is false; it stays false from there on.
+fn count_while(n: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut yes, mut no) = (0, n);
+    while yes < no {
+        let middle = yes + (no - yes) / 2;
+        if holds(middle) { yes = middle + 1 } else { no = middle }
+    }
+    yes
+}
+
+/// `n` places spread evenly over `from..to`.
+fn evenly(from: u64, to: u64, n: u64) -> impl Iterator<Item = u64> {
+    (0..n).map(move |i| from + (2 * i + 1) * (to - from) / (2 * n))
 }
 
 impl Geometry {
@@ -162,7 +175,7 @@ impl Geometry {
         let index = self.zones.partition_point(|z| z.blocks.1 < lbn);
         let zone = &self.zones[index];
         let r = lbn - zone.blocks.0;
-        if !zone.by_surface.is_empty() {
+        if zone.bands.is_some() {
             return bands::locate(zone, index as u32, r);
         }
         let at = zone.sector_of(r);

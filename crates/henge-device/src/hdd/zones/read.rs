@@ -1,6 +1,6 @@
 //! Reads `geometry` of a facts file.
 
-use super::{Geometry, HeadOrder, Zone, bands};
+use super::{Geometry, HeadOrder, Zone, bands, evenly};
 use crate::hdd::clock::Angle;
 use crate::hdd::facts::LbnVector;
 use crate::hdd::reader::{FactsError, Read, Reader};
@@ -42,7 +42,7 @@ pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry
                 );
                 return z.wrong("first_cyl", what);
             }
-            if !zone.by_surface.is_empty() {
+            if zone.bands.is_some() {
                 // Such files know first blocks alone; a zone reaches to the next.
                 bands::join(before, zone.blocks.0, z)?;
             }
@@ -56,8 +56,13 @@ pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry
         }
         zones.push(zone);
     }
-    if let Some(last) = zones.last_mut().filter(|z| !z.by_surface.is_empty()) {
+    if let Some(last) = zones.last_mut().filter(|z| z.bands.is_some()) {
         bands::close(last, capacity);
+        if let Some(flat) = zones.iter().position(|z| z.bands.is_none()) {
+            let what = "is missing, but the last zone has it: either all zones do, or none";
+            return readers[flat].wrong("sectors_per_track_by_surface", what);
+        }
+        bands::settle(&mut zones, known);
     }
     let mapped = zones.last().map_or(0, |z| z.blocks.1 + 1);
     if capacity > mapped {
@@ -119,7 +124,7 @@ fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: 
         cylinders: (first, last),
         per_track,
         blocks: (first_lbn, last_lbn),
-        by_surface: Vec::new(),
+        bands: None,
         range_sectors,
         range_blocks: range_sectors - spares,
         front,
@@ -199,11 +204,11 @@ fn spread_slips(zone: &Zone, sectors: u64, count: u64, known: &[LbnVector], surf
     let mut places = Vec::new();
     // Where the last known block of the range was, and how many slips lay before it.
     let (mut at, mut before, mut range) = (0, 0, 0);
-    let even = |from: u64, to: u64, n: u64| (0..n).map(move |i| from + (2 * i + 1) * (to - from) / (2 * n));
     for v in known.iter().filter(|v| (zone.blocks.0..=zone.blocks.1).contains(&v.lbn)) {
         let r = v.lbn - zone.blocks.0;
         let unslipped = zone.sector_of(r);
-        let track = u64::from(v.cylinder - zone.cylinders.0) * u64::from(surfaces) + u64::from(v.head);
+        let Some(c) = v.cylinder.checked_sub(zone.cylinders.0) else { continue };
+        let track = u64::from(c) * u64::from(surfaces) + u64::from(v.head);
         let sector = track * u64::from(zone.per_track) + u64::from(v.sector);
         if unslipped / zone.range_sectors != range {
             (range, before) = (unslipped / zone.range_sectors, 0);
@@ -211,7 +216,7 @@ fn spread_slips(zone: &Zone, sectors: u64, count: u64, known: &[LbnVector], surf
         }
         let Some(shift) = sector.checked_sub(unslipped) else { continue };
         if shift > before && sector > at && shift - before <= count.saturating_sub(places.len() as u64) {
-            places.extend(even(at, sector, shift - before));
+            places.extend(evenly(at, sector, shift - before));
             before = shift;
         }
         at = sector.max(at);
@@ -221,7 +226,7 @@ fn spread_slips(zone: &Zone, sectors: u64, count: u64, known: &[LbnVector], surf
         // Behind the last known block, or behind its range where the slips of a range stay in it.
         let from = if zone.range_sectors < sectors { (range + 1) * zone.range_sectors } else { at + 1 };
         if from < sectors {
-            places.extend(even(from, sectors, left));
+            places.extend(evenly(from, sectors, left));
         }
     }
     places.dedup();
