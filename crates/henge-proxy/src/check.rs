@@ -6,6 +6,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+/// OrangeFS clients end a zone's name one byte beyond its block, which only these lengths show (`BMI_tcp_method_addr_lookup`
+/// of 2.9 and 2.10, glibc on 64 bits, with its own allocator's header and without).
+const ZONE_LENGTHS_THAT_CRASH: [usize; 2] = [6, 22];
+
 /// One thing that was looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
@@ -80,13 +84,25 @@ fn judge(config: &Config, text: &str, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    if text.contains("<Security>") || text.contains("ServerKeyPath") || text.contains("KeystorePath") {
+    if ["ServerKeyPath", "KeystorePath", "CAFile"].iter().any(|key| text.contains(key)) {
         findings.push(finding(
             true,
             "the site uses keys; capabilities are signed, and pass unchanged".to_owned(),
         ));
     }
     let aliases: Vec<&str> = text.lines().map(str::trim).filter(|l| l.starts_with("Alias ")).collect();
+    for zone in aliases.iter().flat_map(|alias| zones(alias)) {
+        if ZONE_LENGTHS_THAT_CRASH.contains(&zone.len()) && !findings.iter().any(|f| f.text.contains(zone)) {
+            findings.push(finding(
+                false,
+                format!(
+                    "clients of zone {zone} may crash: OrangeFS writes one byte beyond a zone's name, which hits its heap at \
+                     {} letters; take a name of another length",
+                    zone.len()
+                ),
+            ));
+        }
+    }
     for listen in &config.listen {
         let port = format!(":{}", listen.address.port());
         let named =
@@ -103,5 +119,38 @@ fn judge(config: &Config, text: &str, findings: &mut Vec<Finding>) {
             ),
         };
         findings.push(finding(named, text));
+    }
+}
+
+/// The zones of an alias line: `tcp-ZONE://HOST:PORT`.
+fn zones(alias: &str) -> impl Iterator<Item = &str> {
+    let transports = alias.split([' ', '\t', ',']).filter_map(|address| address.split_once("://"));
+    transports.filter_map(|(transport, _)| transport.split_once('-').map(|(_, zone)| zone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(aliases: &str) -> Vec<Finding> {
+        let source = henge_config::Source::new(
+            "proxy.toml",
+            "server = \"127.0.0.1:3334\"\n[[listen]]\naddress = \"127.0.0.1:4001\"\n",
+        );
+        let config = Config::parse(source).expect("a sound configuration");
+        let mut findings = Vec::new();
+        judge(&config, aliases, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn zone_names_that_crash_clients_are_found() {
+        let alias = |zone| format!("Alias io1 tcp-srv://10.0.0.1:3334,tcp-{zone}://10.0.0.1:4001\n");
+        assert!(said(&alias("weather")).iter().all(|f| f.good));
+        let findings = said(&alias("genome"));
+        assert_eq!(findings.iter().filter(|f| !f.good).count(), 1, "{findings:?}");
+        assert!(findings.iter().any(|f| f.text.starts_with("clients of zone genome may crash")));
+        // A security section that only lets capabilities live on is no site with keys.
+        assert!(!said("<Security>\nTurnOffTimeouts yes\n").iter().any(|f| f.text.contains("keys")));
     }
 }

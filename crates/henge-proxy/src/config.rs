@@ -10,7 +10,7 @@
 //! contract = { weight = 4 }
 //!
 //! [[flow]]
-//! name = "genome"
+//! name = "genomics"
 //! contract = { weight = 1 }
 //!
 //! [[listen]]                          # OrangeFS zones: the port says whose it is
@@ -22,7 +22,7 @@
 //!
 //! [[rule]]                            # the first rule that fits decides
 //! client = "10.1.0.0/16"              # or user = 20001
-//! flow = "genome"
+//! flow = "genomics"
 //! ```
 //!
 //! Where applications share several servers, each server's proxy knows the others, and a flow's share is one of the total:

@@ -55,6 +55,8 @@ pub struct Status {
     pub unreachable: u64,
     /// Requests dropped because their client had given up.
     pub expired: u64,
+    /// Requests that the server did not answer, or whose data stopped, for as long as a client waits.
+    pub unanswered: u64,
     /// Requests whose capability two users hold; they went to `other`.
     pub ambiguous: u64,
     /// Requests that could not be decoded; they passed unscheduled.
@@ -99,7 +101,7 @@ impl Status {
             "flows": flows, "connections": self.connections, "buffered_bytes": self.buffered,
             "in_flight": self.in_flight, "depth": self.depth, "client_timeout_ns": self.client_timeout.as_nanos(),
             "accepted": self.accepted, "turned_away": self.turned_away, "unreachable": self.unreachable,
-            "expired": self.expired, "ambiguous": self.ambiguous, "malformed": self.malformed,
+            "expired": self.expired, "unanswered": self.unanswered, "ambiguous": self.ambiguous, "malformed": self.malformed,
             "unfollowed": self.unfollowed, "between_servers": self.between_servers, "opaque": self.opaque,
             "peers": self.peers, "linked": self.linked, "messages_sent": self.messages_sent,
             "messages_received": self.messages_received, "link_bytes_sent": self.link_bytes_sent,

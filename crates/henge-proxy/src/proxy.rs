@@ -1,5 +1,6 @@
 //! The loop: one thread owns the gate, and all pairs.
 
+mod patience;
 mod status;
 
 use crate::config::{Config, ProxyError, Who};
@@ -21,8 +22,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Control connections at once.
 const CONTROLS_MAX: usize = 64;
-/// A held request is dropped so long before its client gives up.
-const MARGIN: Duration = Duration::from_secs(2);
 /// The loop looks around at least so often: for [`Stop`], and for clients that gave up.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
@@ -78,6 +77,8 @@ pub struct Proxy {
     ios: Pending<Io>,
     /// In order of arrival, with the moment at which the client will have given up.
     expiries: VecDeque<(Instant, RequestId)>,
+    /// At the server, in order of the next look at whether anything moves.
+    at_server: VecDeque<patience::Look>,
     refused: VecDeque<Refused>,
     limits: ServerLimits,
     owners: Owners,
@@ -95,6 +96,7 @@ struct Counts {
     turned_away: u64,
     unreachable: u64,
     expired: u64,
+    unanswered: u64,
     ambiguous: u64,
     malformed: u64,
     unfollowed: u64,
@@ -154,6 +156,7 @@ impl Proxy {
             gate,
             ios: Pending::new(),
             expiries: VecDeque::new(),
+            at_server: VecDeque::new(),
             refused: VecDeque::new(),
             limits,
             owners: Owners::default(),
@@ -344,8 +347,7 @@ impl Proxy {
         let io =
             Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message), extent, striping };
         let id = self.ios.insert(io);
-        let patience = self.limits.client_message.saturating_sub(MARGIN).as_nanos().max(1_000_000);
-        self.expiries.push_back((now + Duration::from_nanos(patience), id));
+        self.expiries.push_back((now + self.patience_waiting(), id));
         if let Some(pair) = self.pair_mut(came.pair) {
             pair.pending.insert(came.held.tag, id);
         }
@@ -462,30 +464,10 @@ impl Proxy {
             let io = self.ios.get_mut(request.id).expect("a queued request is known");
             let (slot, tag) = (io.pair, io.tag);
             let message = io.message.take().expect("it leaves once");
+            self.look_at(request.id, now);
             let pair = self.pair_mut(slot).expect("a queued request's pair is there");
             let result = pair.release(tag, message);
             self.settle(slot, result, now);
-        }
-    }
-
-    /// A request that waited longer than its client does is dropped: a stale read would poison the connection.
-    fn expire(&mut self, now: Instant) {
-        while let Some((_, id)) = self.expiries.front().copied().filter(|(at, _)| *at <= now) {
-            self.expiries.pop_front();
-            self.drop_waiting(id, now, true);
-        }
-        self.readmit(now);
-    }
-
-    fn drop_waiting(&mut self, id: RequestId, now: Instant, expired: bool) {
-        if self.ios.get(id).is_none_or(|io| io.message.is_none()) || self.gate.cancel(id, now).is_none() {
-            return;
-        }
-        let io = self.ios.remove(id).expect("just seen");
-        self.counts.expired += u64::from(expired);
-        if let Some(pair) = self.pair_mut(io.pair) {
-            pair.connection.forget(io.tag);
-            pair.pending.remove(&io.tag);
         }
     }
 

@@ -29,7 +29,7 @@ fn the_guides_example_is_taken_as_it_stands() {
         Config::parse(henge_config::Source::new("docs/vpfs.md", text)).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(
         config.flows.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(),
-        ["weather", "genome", "other"]
+        ["weather", "genomics", "other"]
     );
     assert_eq!(config.peers.expect("peers").peers.len(), 3);
     assert_eq!(config.rules[1].who, Who::User(20001));

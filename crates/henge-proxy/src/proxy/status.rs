@@ -53,6 +53,7 @@ impl Proxy {
             turned_away: counts.turned_away,
             unreachable: counts.unreachable,
             expired: counts.expired,
+            unanswered: counts.unanswered,
             ambiguous: counts.ambiguous,
             malformed: counts.malformed,
             unfollowed: counts.unfollowed,

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// Bytes of a strip, and of a bulk-data message.
 pub const STRIP: u64 = 65_536;
 pub const FLOW_BUFFER: usize = 262_144;
+/// A file whose requests are never answered.
+pub const MUTE: u64 = 777;
 
 /// Reads one framed message.
 pub fn read_message(stream: &mut TcpStream) -> io::Result<(Header, Vec<u8>)> {
@@ -88,6 +90,7 @@ fn serve(mut stream: TcpStream, store: &Mutex<Store>, disk: &Disk, config: &str)
         let (header, payload) = read_message(&mut stream)?;
         let request = Request::parse(&payload).map_err(|_| io::ErrorKind::InvalidData)?;
         match (&request.body, request.op) {
+            (RequestBody::Io(io), _) if io.handle / 100 == MUTE => {}
             (RequestBody::Io(io), _) => {
                 serve_io(&mut stream, header.tag, &request, io, &payload, store, disk)?
             }

@@ -91,15 +91,28 @@ fn status(control: &std::path::Path, json: bool) -> Result<ExitCode> {
     }
     println!("{table}");
     println!(
-        "{} connections, {} of {} requests at the server; passed unscheduled: {} malformed, {} ambiguous to `other`, {} opaque \
-         connections; dropped since their client had given up: {}",
+        "{} connections, {} of {} requests at the server; passed unscheduled: {} malformed, {} unfollowed, {} between servers, {} \
+         opaque connections; {} ambiguous to `other`; given up as their clients had: {} waiting, {} unanswered",
         status["connections"],
         status["in_flight"],
         status["depth"],
         status["malformed"],
-        status["ambiguous"],
+        status["unfollowed"],
+        status["between_servers"],
         status["opaque"],
-        status["expired"]
+        status["ambiguous"],
+        status["expired"],
+        status["unanswered"]
     );
+    if status["peers"].as_u64().is_some_and(|peers| peers > 0) {
+        println!(
+            "{} of {} peers linked; {} messages to them in {} bytes, {} from them",
+            status["linked"],
+            status["peers"],
+            status["messages_sent"],
+            status["link_bytes_sent"],
+            status["messages_received"]
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
