@@ -38,12 +38,12 @@ struct Place<E> {
 
 #[derive(Clone, Copy)]
 struct List {
+    /// `NONE` where nothing waits; the tail means nothing then.
     head: u32,
     tail: u32,
-    len: u32,
 }
 
-const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+const EMPTY: List = List { head: NONE, tail: NONE };
 
 /// The requests that wait, first in first out per flow.
 ///
@@ -62,13 +62,14 @@ const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 pub struct Backlog<E> {
     places: Vec<Place<E>>,
     flows: Vec<List>,
-    queued: usize,
     arrivals: u64,
+    /// How many went again. Counting those that are here would write what the next arrival has to read first.
+    departures: u64,
 }
 
 impl<E: Copy> Default for Backlog<E> {
     fn default() -> Self {
-        Backlog { places: Vec::new(), flows: Vec::new(), queued: 0, arrivals: 0 }
+        Backlog { places: Vec::new(), flows: Vec::new(), arrivals: 0, departures: 0 }
     }
 }
 
@@ -79,36 +80,49 @@ impl<E: Copy> Backlog<E> {
     }
 
     /// Puts a request behind those of its flow; says whether the flow had none.
+    ///
+    /// Part of its caller's code, and the rare work is not: a request that is passed on is copied once more, and each
+    /// copy waits for the writes of the one before.
+    #[inline(always)]
     pub fn push(&mut self, request: Request, extra: E) -> bool {
+        let (slot, flow) = (request.id.slot, request.flow.index());
+        if self.flows.len() <= flow || self.places.len() <= slot as usize {
+            self.grow(&request, extra);
+        }
+        let list = &mut self.flows[flow];
+        let place = &mut self.places[slot as usize];
+        assert!(place.prev == FREE, "a request that waits already does not come again");
+        // Field by field: what is put together elsewhere first is copied twice.
+        place.queued.request = request;
+        place.queued.sequence = self.arrivals;
+        place.queued.extra = extra;
+        let first = list.head == NONE;
+        let before = std::mem::replace(&mut list.tail, slot);
+        place.next = NONE;
+        if first {
+            place.prev = NONE;
+            list.head = slot;
+        } else {
+            place.prev = before;
+            self.places[before as usize].next = slot;
+        }
+        self.arrivals += 1;
+        first
+    }
+
+    /// Makes room for more flows, or more requests, than there ever were.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, request: &Request, extra: E) {
         let (slot, flow) = (request.id.slot, request.flow.index());
         assert!(slot < FREE, "slots are dense");
         if self.flows.len() <= flow {
             self.flows.resize(flow + 1, EMPTY);
         }
-        let sequence = self.arrivals;
-        self.arrivals += 1;
         if self.places.len() <= slot as usize {
-            let free = Place { queued: Queued { request, sequence, extra }, next: NONE, prev: FREE };
-            self.places.resize(slot as usize + 1, free);
+            let queued = Queued { request: *request, sequence: 0, extra };
+            self.places.resize(slot as usize + 1, Place { queued, next: NONE, prev: FREE });
         }
-        let list = &mut self.flows[flow];
-        let place = &mut self.places[slot as usize];
-        assert!(place.prev == FREE, "request {:?} already waits", request.id);
-        // Field by field: what is put together elsewhere first is copied twice.
-        place.queued.request = request;
-        place.queued.sequence = sequence;
-        place.queued.extra = extra;
-        (place.next, place.prev) = (NONE, list.tail);
-        let first = list.len == 0;
-        let before = std::mem::replace(&mut list.tail, slot);
-        list.len += 1;
-        if first {
-            list.head = slot;
-        } else {
-            self.places[before as usize].next = slot;
-        }
-        self.queued += 1;
-        first
     }
 
     /// The flow's first.
@@ -117,14 +131,24 @@ impl<E: Copy> Backlog<E> {
         self.places.get(list.head as usize).map(|p| &p.queued)
     }
 
+    /// The flow's last.
+    pub fn back(&self, flow: FlowId) -> Option<&Queued<E>> {
+        let list = self.flows.get(flow.index()).filter(|list| list.head != NONE)?;
+        self.places.get(list.tail as usize).map(|p| &p.queued)
+    }
+
     /// Takes the flow's first out.
-    pub fn pop_front(&mut self, flow: FlowId) -> Option<Queued<E>> {
+    ///
+    /// What is taken out is left to look at until something comes in its place: a copy would be taken apart and put
+    /// together again on its way through each `Option`, and each piece waits for the writes before it.
+    #[inline]
+    pub fn pop_front(&mut self, flow: FlowId) -> Option<&Queued<E>> {
         let head = self.flows.get(flow.index())?.head;
         (head != NONE).then(|| self.unlink(head))
     }
 
     /// Takes a request out, wherever it stands; `None` if it does not wait.
-    pub fn remove(&mut self, id: RequestId) -> Option<Queued<E>> {
+    pub fn remove(&mut self, id: RequestId) -> Option<&Queued<E>> {
         self.get(id)?;
         Some(self.unlink(id.slot))
     }
@@ -133,7 +157,7 @@ impl<E: Copy> Backlog<E> {
     ///
     /// # Panics
     /// When nothing waits there.
-    pub fn take(&mut self, slot: u32) -> Queued<E> {
+    pub fn take(&mut self, slot: u32) -> &Queued<E> {
         assert!(self.places[slot as usize].prev != FREE, "something waits in the slot");
         self.unlink(slot)
     }
@@ -160,19 +184,19 @@ impl<E: Copy> Backlog<E> {
         self.get(id).is_some_and(|q| self.flows[q.request.flow.index()].head == id.slot)
     }
 
-    /// How many of the flow wait.
-    pub fn len(&self, flow: FlowId) -> usize {
-        self.flows.get(flow.index()).map_or(0, |list| list.len as usize)
+    /// Whether the flow has something waiting.
+    pub fn waits(&self, flow: FlowId) -> bool {
+        self.flows.get(flow.index()).is_some_and(|list| list.head != NONE)
     }
 
     /// How many wait in all.
     pub fn queued(&self) -> usize {
-        self.queued
+        (self.arrivals - self.departures) as usize
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.queued == 0
+        self.arrivals == self.departures
     }
 
     /// The flow's requests, first to last.
@@ -195,7 +219,7 @@ impl<E: Copy> Backlog<E> {
     /// Takes everything out, in the order it came.
     pub fn drain(&mut self, into: &mut Vec<Request>) {
         let waiting = |p: &&mut Place<E>| p.prev != FREE;
-        let mut all: Vec<Queued<E>> = Vec::with_capacity(self.queued);
+        let mut all: Vec<Queued<E>> = Vec::with_capacity(self.queued());
         for place in self.places.iter_mut().filter(waiting) {
             place.prev = FREE;
             all.push(place.queued);
@@ -203,25 +227,25 @@ impl<E: Copy> Backlog<E> {
         all.sort_unstable_by_key(|q| q.sequence);
         into.extend(all.iter().map(|q| q.request));
         self.flows.fill(EMPTY);
-        self.queued = 0;
+        self.departures = self.arrivals;
     }
 
-    fn unlink(&mut self, slot: u32) -> Queued<E> {
+    #[inline]
+    fn unlink(&mut self, slot: u32) -> &Queued<E> {
         let place = &mut self.places[slot as usize];
-        let (prev, next, queued) = (std::mem::replace(&mut place.prev, FREE), place.next, place.queued);
+        let (prev, next) = (std::mem::replace(&mut place.prev, FREE), place.next);
         debug_assert_ne!(prev, FREE, "what is unlinked was linked");
-        let flow = queued.request.flow.index();
+        let list = &mut self.flows[place.queued.request.flow.index()];
+        self.departures += 1;
         match prev {
-            NONE => self.flows[flow].head = next,
+            NONE => list.head = next,
             prev => self.places[prev as usize].next = next,
         }
         match next {
-            NONE => self.flows[flow].tail = prev,
+            NONE => list.tail = prev,
             next => self.places[next as usize].prev = prev,
         }
-        self.flows[flow].len -= 1;
-        self.queued -= 1;
-        queued
+        &self.places[slot as usize].queued
     }
 }
 
@@ -274,7 +298,7 @@ mod tests {
                 for f in 0..3 {
                     let flow = FlowId(f);
                     let expected: Vec<_> = model.iter().filter(|r| r.flow == flow).copied().collect();
-                    prop_assert_eq!(backlog.len(flow), expected.len());
+                    prop_assert_eq!(backlog.waits(flow), !expected.is_empty());
                     prop_assert_eq!(backlog.iter(flow).map(|q| q.request).collect::<Vec<_>>(), expected.clone());
                     prop_assert_eq!(backlog.front(flow).map(|q| q.request), expected.first().copied());
                 }

@@ -47,8 +47,8 @@ use crate::registry::{DefaultDepth, Entry, Order};
 use crate::service_times::ServiceTimes;
 use crate::{Backlog, Flows, Term, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused, Request,
-    RequestId, Scheduler, Slots, VTime, Value,
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, Latency, ParamError, Params, Refused,
+    Request, RequestId, Scheduler, Slots, VTime, Value,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -125,9 +125,8 @@ struct Places {
 }
 
 struct Flow {
-    contract: Contract,
-    /// D, of flows that have a soft deadline.
-    soft: Option<Duration>,
+    /// What was promised; its bound is D where there are soft deadlines.
+    latency: Option<Latency>,
     /// Its second deadlines are not its finish times.
     differs: bool,
     /// Cost waiting and in flight.
@@ -200,7 +199,8 @@ impl Cvc {
         }
         self.clocks.tagged(request.flow, finish);
         let finish = instant(finish).as_nanos();
-        let soft = flow.soft.map_or(finish, |d| finish.min((request.arrival + d).as_nanos()));
+        let bound = flow.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
+        let soft = bound.map_or(finish, |d| finish.min((request.arrival + d).as_nanos()));
         let slot = request.id.slot;
         let reserved = self.clocks.is_reserved(request.flow);
         let queue = if reserved { &mut self.hard } else { &mut self.best_effort };
@@ -294,7 +294,7 @@ impl Cvc {
     }
 
     fn take(&mut self, id: RequestId) -> Option<Request> {
-        let queued = self.backlog.remove(id)?;
+        let queued = *self.backlog.remove(id)?;
         self.sweep.remove(queued.extra.address, queued.sequence);
         self.untag(queued.extra, queued.sequence);
         Some(queued.request)
@@ -308,7 +308,7 @@ impl Cvc {
 
     /// A bound that one request alone misses is no promise to make.
     fn check_latency(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
-        let unchanged = self.flows.get(flow).is_some_and(|f| f.contract.latency == contract.latency);
+        let unchanged = self.flows.get(flow).is_some_and(|f| f.latency == contract.latency);
         let Some(latency) = contract.latency.filter(|_| !unchanged) else { return Ok(()) };
         let known = match self.rules.estimate {
             Estimate::Fixed(estimate) => Some(estimate),
@@ -327,12 +327,12 @@ impl Scheduler for Cvc {
         self.check_latency(flow, &contract)?;
         let (was, from) = (self.clocks.is_reserved(flow), self.before_first(flow));
         self.clocks.set_flow(flow, &contract)?;
-        let soft = contract.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
-        let differs = soft.is_some() || !self.clocks.is_reserved(flow);
+        let soft = self.rules.soft_deadlines && contract.latency.is_some();
+        let differs = soft || !self.clocks.is_reserved(flow);
         let old = self.flows.remove(flow);
         let unfinished = old.as_ref().map_or(Cost::ZERO, |f| f.unfinished);
         let differed = old.is_some_and(|f| f.differs);
-        self.flows.get_or_insert_with(flow, || Flow { contract, soft, differs, unfinished });
+        self.flows.get_or_insert_with(flow, || Flow { latency: contract.latency, differs, unfinished });
         self.count_soft(self.soft_flows + usize::from(differs) - usize::from(differed));
         self.retag(flow, from.filter(|_| was == self.clocks.is_reserved(flow)), now);
         Ok(())
@@ -363,7 +363,7 @@ impl Scheduler for Cvc {
     }
     fn dispatch(&mut self, now: Instant, slots: Slots) -> Dispatch {
         let Some((slot, in_sweep)) = self.choose(now) else { return Dispatch::Idle };
-        let queued = self.backlog.take(slot);
+        let queued = *self.backlog.take(slot);
         self.times.dispatched(slot, self.sweep.head(), queued.extra.address, !in_sweep);
         self.sweep.remove(queued.extra.address, queued.sequence);
         self.sweep.passed(queued.extra.address, queued.sequence);

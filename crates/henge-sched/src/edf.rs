@@ -73,33 +73,40 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 }
 
 struct Flow {
-    rate: Option<Rate>,
-    /// Of flows whose deadlines count from when they conform.
-    bucket: Option<Bucket>,
+    /// Promised a second, in the gate's unit; zero where nothing is.
+    rate: u64,
     latency: Duration,
-    /// Deadline of the request that came last: none that comes behind it is due before.
-    latest: u64,
+    /// Counts only where something is promised, and deadlines count from when requests conform.
+    bucket: Bucket,
 }
 
 /// When requests conform: *empty* is when all that was taken is paid off at the rate.
 #[derive(Clone, Copy)]
 struct Bucket {
     pace: Pace,
-    size: VTime,
-    empty: VTime,
+    size: Duration,
+    /// A [`VTime`] in two halves, which leave no gaps where they are kept.
+    empty: [u64; 2],
 }
 
 impl Bucket {
     /// When a request of this cost conforms; takes it.
     fn take(&mut self, cost: Cost, arrival: Instant) -> Instant {
         let arrival = nanos(arrival);
-        self.empty = self.empty.max(arrival) + self.pace.span(cost);
-        let conforms = arrival.max(self.empty - self.size);
+        let empty = self.empty().max(arrival) + self.pace.span(cost);
+        self.set_empty(empty);
+        let conforms = arrival.max(empty - nanos(Instant::ZERO + self.size));
         Instant::from_nanos(u64::try_from(conforms.raw() >> VTime::FRACTION_BITS).unwrap_or(u64::MAX))
     }
     fn correct(&mut self, charged: Cost, actual: Cost) {
-        self.empty = self.empty + self.pace.span(actual.saturating_sub(charged));
-        self.empty -= self.pace.span(charged.saturating_sub(actual));
+        let empty = self.empty() + self.pace.span(actual.saturating_sub(charged));
+        self.set_empty(empty - self.pace.span(charged.saturating_sub(actual)));
+    }
+    fn empty(&self) -> VTime {
+        VTime::from_raw(u128::from(self.empty[0]) << 64 | u128::from(self.empty[1]))
+    }
+    fn set_empty(&mut self, t: VTime) {
+        self.empty = [(t.raw() >> 64) as u64, t.raw() as u64];
     }
 }
 
@@ -142,16 +149,27 @@ impl Edf {
         &self.rules.booking
     }
 
-    fn due(&mut self, request: &Request, now: Instant) -> Due {
+    /// What a flow is promised.
+    pub(crate) fn rate(&self, flow: FlowId) -> Option<Rate> {
+        let per_second = self.flows.get(flow)?.rate;
+        (per_second > 0).then_some(Rate { per_second, unit: self.terms.unit })
+    }
+
+    /// Whether the scheduler knows the flow.
+    pub(crate) fn knows(&self, flow: FlowId) -> bool {
+        self.flows.get(flow).is_some()
+    }
+
+    /// When a request is due whose flow has nothing due later than `before`: a cost that was corrected or given back must
+    /// not let a request overtake its own flow.
+    fn due(&mut self, request: &Request, before: u64, now: Instant) -> Due {
         let flow = &mut self.flows[request.flow];
-        let from = match &mut flow.bucket {
-            Some(bucket) => bucket.take(request.cost, request.arrival),
-            None => request.arrival,
+        let from = match self.rules.conforming && flow.rate > 0 {
+            true => flow.bucket.take(request.cost, request.arrival),
+            false => request.arrival,
         };
         let due = (from + flow.latency).as_nanos();
-        // A cost that was corrected or given back must not let a request overtake its own flow.
-        flow.latest = if self.backlog.len(request.flow) > 0 { due.max(flow.latest) } else { due };
-        Due { deadline: flow.latest, since: from.max(now) }
+        Due { deadline: due.max(before), since: from.max(now) }
     }
 
     fn take(&mut self, id: RequestId) -> Option<Request> {
@@ -161,17 +179,19 @@ impl Edf {
     }
 
     fn correct(&mut self, flow: FlowId, charged: Cost, actual: Cost) {
-        if let Some(Flow { bucket: Some(bucket), .. }) = self.flows.get_mut(flow) {
-            bucket.correct(charged, actual);
+        let conforming = self.rules.conforming;
+        if let Some(flow) = self.flows.get_mut(flow).filter(|f| conforming && f.rate > 0) {
+            flow.bucket.correct(charged, actual);
         }
     }
 
     /// The bucket that a contract asks for, full.
-    fn bucket(&self, contract: &Contract, now: Instant) -> Option<Bucket> {
-        let rate = contract.rate.filter(|_| self.rules.conforming)?;
-        let pace = Pace::new(rate);
-        let size = contract.burst.map_or(nanos(Instant::ZERO + self.rules.bucket), |burst| pace.span(burst));
-        Some(Bucket { pace, size, empty: nanos(now) })
+    fn bucket(&self, contract: &Contract, now: Instant) -> Bucket {
+        let pace = Pace::new(contract.rate.unwrap_or(Rate { per_second: 1, unit: self.terms.unit }));
+        let size = contract.burst.map_or(self.rules.bucket, |burst| pace.time(burst));
+        let mut bucket = Bucket { pace, size, empty: [0; 2] };
+        bucket.set_empty(nanos(now));
+        bucket
     }
 }
 
@@ -191,17 +211,23 @@ impl Scheduler for Edf {
                 instead: "add a rate, or leave the burst out".into(),
             });
         }
-        let old = self.flows.get(flow).and_then(|f| f.rate);
+        let old = self.rate(flow);
         self.rules.booking.change(old, contract.rate)?;
         let latency = contract.latency.map_or(self.rules.best_effort, |l| l.bound);
         // What waits is looked at anew, so that the flow's deadlines stay in its order.
         let oldest = self.backlog.front(flow).map_or(now, |q| q.request.arrival);
         let bucket = self.bucket(&contract, oldest);
         self.flows.remove(flow);
-        self.flows.get_or_insert_with(flow, || Flow { rate: contract.rate, bucket, latency, latest: 0 });
+        self.flows.get_or_insert_with(flow, || Flow {
+            rate: contract.rate.map_or(0, |r| r.per_second),
+            bucket,
+            latency,
+        });
         let waiting: Vec<_> = self.backlog.iter(flow).copied().collect();
+        let mut before = 0;
         for queued in waiting {
-            let due = Due { since: queued.extra.since, ..self.due(&queued.request, now) };
+            let due = Due { since: queued.extra.since, ..self.due(&queued.request, before, now) };
+            before = due.deadline;
             self.order.remove(queued.extra.deadline, queued.sequence).expect("what waits has a deadline");
             let slot = queued.request.id.slot;
             self.order.insert(Ranked { key: due.deadline, seq: queued.sequence, slot });
@@ -214,11 +240,12 @@ impl Scheduler for Edf {
             let id = first.request.id;
             orphans.extend(self.take(id));
         }
-        let old = self.flows.remove(flow);
-        self.rules.booking.release(old.and_then(|f| f.rate));
+        self.rules.booking.release(self.rate(flow));
+        self.flows.remove(flow);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
-        let (due, seq) = (self.due(&request, now), self.backlog.arrivals());
+        let before = self.backlog.back(request.flow).map_or(0, |last| last.extra.deadline);
+        let (due, seq) = (self.due(&request, before, now), self.backlog.arrivals());
         self.order.insert(Ranked { key: due.deadline, seq, slot: request.id.slot });
         self.backlog.push(request, due);
     }

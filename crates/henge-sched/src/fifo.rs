@@ -58,7 +58,7 @@ impl Scheduler for Fifo {
         self.order.push_back(request.id);
     }
     fn cancel(&mut self, id: RequestId, _: Instant) -> Option<Request> {
-        let queued = self.backlog.remove(id)?;
+        let queued = *self.backlog.remove(id)?;
         self.tidy();
         Some(queued.request)
     }

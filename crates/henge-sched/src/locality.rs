@@ -173,7 +173,7 @@ impl Locality {
 
     /// Puts a disk where its clock and its queue say.
     fn place(&mut self, flow: FlowId) {
-        let disk = self.disks.get(flow).filter(|_| self.backlog.len(flow) > 0);
+        let disk = self.disks.get(flow).filter(|_| self.backlog.waits(flow));
         let Some(disk) = disk else {
             for heap in [&mut self.ready, &mut self.ready_average] {
                 heap.remove(flow.0);
@@ -286,7 +286,7 @@ impl Locality {
             Kind::Bonus => self.ready.peek().is_none_or(|(_, v)| v > self.s),
             Kind::Borrowed { from } => {
                 let urgent = self.urgent.get(turn.owner.0).is_some_and(|at| at <= now.as_nanos() as i64);
-                urgent && self.backlog.len(from) > 0 && self.may_lend(from, turn.owner, now)
+                urgent && self.backlog.waits(from) && self.may_lend(from, turn.owner, now)
             }
         }
     }
@@ -329,7 +329,7 @@ impl Locality {
     }
 
     fn serve(&mut self, flow: FlowId, kind: Kind, now: Instant) -> Dispatch {
-        let queued = self.backlog.pop_front(flow).expect("the chosen disk has something waiting");
+        let queued = *self.backlog.pop_front(flow).expect("the chosen disk has something waiting");
         let selections = self.selections;
         let disk = &mut self.disks[flow];
         disk.in_flight += 1;
@@ -461,10 +461,10 @@ impl Scheduler for Locality {
         let average = match contract.disk_time.map(|d| d.kind) {
             Some(DiskTimeKind::ThroughputConscious { throughput, tolerance }) => {
                 let new = Average::new(throughput, tolerance, self.rules.save);
-                Some(match disk.average.take() {
+                Some(Box::new(match disk.average.take() {
                     Some(old) => old.changed(new),
                     None => new,
-                })
+                }))
             }
             _ => None,
         };
@@ -515,7 +515,7 @@ impl Scheduler for Locality {
         self.place(request.flow);
     }
     fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
-        let queued = self.backlog.remove(id)?;
+        let queued = *self.backlog.remove(id)?;
         self.drained(&queued.request, queued.extra, queued.sequence, now);
         Some(queued.request)
     }
@@ -526,7 +526,7 @@ impl Scheduler for Locality {
         }
         if let Some(turn) = self.turn {
             let goes_on = self.goes_on(turn, now);
-            if goes_on && self.backlog.len(turn.owner) > 0 {
+            if goes_on && self.backlog.waits(turn.owner) {
                 self.end_stillness(now);
                 return self.serve(turn.owner, turn.kind, now);
             }
@@ -583,7 +583,7 @@ impl Scheduler for Locality {
         self.backlog.queued()
     }
     fn waiting(&self, flow: FlowId, _: Instant) -> Option<WaitReason> {
-        let waits = self.backlog.len(flow) > 0;
+        let waits = self.backlog.waits(flow);
         match self.turn {
             Some(turn) if waits && turn.owner != flow => Some(WaitReason::Turn),
             None if waits && self.ready.len() > 1 => Some(WaitReason::OwnShare),

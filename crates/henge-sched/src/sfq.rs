@@ -24,7 +24,7 @@
 //! and for flows at their `limit`. Theorem 2 says the same of totals (`tests/dsfq.rs`).
 //!
 //! **Price.** A heap over the flows that have something waiting: O(log of them), whatever the number of requests.
-//! 39 ns a request with one such flow, 94 with 1000, 142 with 10 000 (benches/README.md); 98 bytes an idle flow.
+//! 30 ns a request with one such flow, 95 with 1000, 150 with 10 000 (benches/README.md); 62 bytes an idle flow.
 //!
 //! **Departures**, each with a switch:
 //! - `tag = "head"`: a request is tagged when it becomes its flow's first, from the virtual time stored at its
@@ -105,27 +105,51 @@ struct Flow {
     /// F of the request dispatched last, corrected since (tagging at arrival: of the request that came last).
     finish: VTime,
     weight: Weight,
+    /// Of flows that were served elsewhere: most never are.
+    elsewhere: Option<Box<Elsewhere>>,
+    bucket: Option<Box<Bucket>>,
+}
+
+/// What concerns a flow's service at other nodes.
+#[derive(Default)]
+struct Elsewhere {
     owed: Owed,
     /// Foreign service that the flow's first request pays.
-    head_foreign: Cost,
-    /// φmin in millionths; zero is none.
-    min_share: u32,
-    bucket: Option<Box<Bucket>>,
+    head: Cost,
+    /// φmin in millionths.
+    min_share: Option<u32>,
 }
 
 impl Flow {
     /// The foreign service that a request of `cost` pays: taken from what is owed.
     fn charge(&mut self, cost: Cost, rules: &Rules, total_weight: u64, now: Instant) -> Cost {
-        if self.owed.is_zero() {
+        let Some(elsewhere) = self.elsewhere.as_mut().filter(|e| !e.owed.is_zero()) else {
             return Cost::ZERO;
-        }
-        let min_share = Some(self.min_share).filter(|m| *m > 0);
-        let cap = rules.policy.cap(cost, self.weight, total_weight, min_share);
-        let charged = self.owed.take(cap, rules.memory, now);
+        };
+        let cap = rules.policy.cap(cost, self.weight, total_weight, elsewhere.min_share);
+        let charged = elsewhere.owed.take(cap, rules.memory, now);
         if rules.policy == (Policy::Hybrid { remembers: false }) {
-            self.owed.clear();
+            elsewhere.owed.clear();
         }
         charged
+    }
+
+    /// Foreign service that the first request pays.
+    fn head_foreign(&self) -> Cost {
+        self.elsewhere.as_ref().map_or(Cost::ZERO, |e| e.head)
+    }
+
+    fn set_head_foreign(&mut self, service: Cost) {
+        if let Some(elsewhere) = &mut self.elsewhere {
+            elsewhere.head = service;
+        }
+    }
+
+    /// Service at other nodes that became known.
+    fn owe(&mut self, service: Cost, rules: &Rules, now: Instant) {
+        if service > Cost::ZERO {
+            self.elsewhere.get_or_insert_default().owed.add(service, rules.memory, now);
+        }
     }
 }
 
@@ -177,8 +201,10 @@ impl Sfq {
         };
         let flow = &mut self.flows[id];
         if self.rules.tag_at_head {
-            flow.head_foreign = flow.charge(head.request.cost, &self.rules, self.total_weight, now);
-            match (flow.head_foreign, self.rules.memory) {
+            let foreign = flow.charge(head.request.cost, &self.rules, self.total_weight, now);
+            flow.set_head_foreign(foreign);
+            match (foreign, self.rules.memory) {
+                (Cost::ZERO, _) | (_, None) if self.paying.is_empty() => {}
                 (Cost::ZERO, _) | (_, None) => drop(self.paying.remove(id.0)),
                 (_, Some(memory)) => self.paying.set(id.0, now + memory),
             }
@@ -193,7 +219,7 @@ impl Sfq {
         // DSFQ, equation (5)
         let start = match self.rules.tag_at_head {
             true => {
-                let start = head.extra.max(flow.finish + flow.weight.span(flow.head_foreign));
+                let start = head.extra.max(flow.finish + flow.weight.span(flow.head_foreign()));
                 start.max(self.lag_allowed(flow, now))
             }
             false => head.extra,
@@ -227,15 +253,15 @@ impl Sfq {
     fn stop_paying(&mut self, id: FlowId) {
         self.paying.remove(id.0);
         if let Some(flow) = self.flows.get_mut(id) {
-            flow.head_foreign = Cost::ZERO;
+            flow.set_head_foreign(Cost::ZERO);
         }
     }
 
     /// A first request is taken out without being served: what it would have paid is owed again.
     fn lose_head(&mut self, id: FlowId, now: Instant) {
         let flow = &mut self.flows[id];
-        let back = std::mem::take(&mut flow.head_foreign);
-        flow.owed.add(back, self.rules.memory, now);
+        let back = flow.elsewhere.as_mut().map_or(Cost::ZERO, |e| std::mem::take(&mut e.head));
+        flow.owe(back, &self.rules, now);
     }
 
     /// Flows whose limit allows it again, and first requests that have waited for the memory's length.
@@ -274,7 +300,7 @@ impl Sfq {
         if let Some(bucket) = &mut flow.bucket {
             bucket.correct(charged, actual);
         }
-        if self.backlog.len(id) > 0 {
+        if self.backlog.waits(id) {
             self.place(id, now);
         }
     }
@@ -303,13 +329,13 @@ impl Scheduler for Sfq {
         let flow = self.flows.get_or_insert_with(id, || Flow {
             finish: VTime::ZERO,
             weight,
-            owed: Owed::default(),
-            head_foreign: Cost::ZERO,
-            min_share: 0,
+            elsewhere: None,
             bucket: None,
         });
         flow.weight = weight;
-        flow.min_share = contract.min_share.unwrap_or(0);
+        if contract.min_share.is_some() || flow.elsewhere.is_some() {
+            flow.elsewhere.get_or_insert_default().min_share = contract.min_share.filter(|share| *share > 0);
+        }
         flow.bucket = match (contract.limit, flow.bucket.take()) {
             (Some(limit), Some(mut bucket)) => {
                 bucket.change(limit, contract.burst);
@@ -346,7 +372,7 @@ impl Scheduler for Sfq {
             if self.line.is_some() { self.lag_allowed(&self.flows[id], now) } else { VTime::ZERO };
         let flow = &mut self.flows[id];
         if self.rules.policy != Policy::Single {
-            flow.owed.add(request.foreign, self.rules.memory, now);
+            flow.owe(request.foreign, &self.rules, now);
         }
         if !self.rules.tag_at_head {
             let foreign = flow.charge(request.cost, &self.rules, self.total_weight, now);
@@ -419,7 +445,7 @@ impl Scheduler for Sfq {
         if let Some(flow) = self.flows.get_mut(id)
             && self.rules.policy != Policy::Single
         {
-            flow.owed.add(service, self.rules.memory, now);
+            flow.owe(service, &self.rules, now);
         }
     }
 
@@ -435,7 +461,7 @@ impl Scheduler for Sfq {
         let flow = self.flows.get(id)?;
         if start <= self.v {
             None
-        } else if flow.head_foreign > Cost::ZERO && flow.finish <= self.v {
+        } else if flow.head_foreign() > Cost::ZERO && flow.finish <= self.v {
             Some(WaitReason::ForeignService)
         } else {
             Some(WaitReason::OwnShare)

@@ -33,7 +33,7 @@
 use crate::edf::{self, Edf};
 use crate::registry::{DefaultDepth, Entry, Order, one_of};
 use crate::sfq::{self, Sfq};
-use crate::{Flows, Term, Terms};
+use crate::{Term, Terms};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate, Refused,
     Request, RequestId, Scheduler, Slots, VTime, WaitReason,
@@ -82,7 +82,7 @@ fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError>
         rules,
         upper,
         lower,
-        rates: Flows::new(),
+        rates: 0,
         credit: 0,
         credit_whole: 0,
         window_ends: None,
@@ -94,8 +94,8 @@ struct TwoLevel {
     rules: Rules,
     upper: Sfq,
     lower: Edf,
-    /// By which each flow shares.
-    rates: Flows<Rate>,
+    /// Sum of the rates by which flows share.
+    rates: u128,
     /// Cost that may still be let down; below zero after a large request.
     credit: i64,
     credit_whole: i64,
@@ -112,10 +112,16 @@ impl TwoLevel {
         }
     }
 
-    /// Rates change: the credit of a window with them.
-    fn recount(&mut self) {
-        let sum: u128 = self.rates.iter().map(|(_, r)| u128::from(r.per_second)).sum();
-        let whole = sum * u128::from(self.rules.credit_window.as_nanos()) / 1_000_000_000;
+    /// By which a flow shares; nothing, if it is not set.
+    fn share(&self, flow: FlowId) -> u128 {
+        let rate = self.lower.knows(flow).then(|| self.lower.rate(flow).unwrap_or(self.best_effort()));
+        rate.map_or(0, |rate| u128::from(rate.per_second))
+    }
+
+    /// A flow shared by `old` until now: the credit of a window changes with the sum.
+    fn recount(&mut self, flow: FlowId, old: u128) {
+        self.rates = self.rates + self.share(flow) - old;
+        let whole = self.rates * u128::from(self.rules.credit_window.as_nanos()) / 1_000_000_000;
         self.credit_whole = i64::try_from(whole).unwrap_or(i64::MAX).max(1);
         self.credit = self.credit_whole;
     }
@@ -208,22 +214,20 @@ impl Scheduler for TwoLevel {
             burst: contract.burst.filter(|_| contract.rate.is_some()),
             ..contract
         };
+        let old = self.share(flow);
         self.lower.set_flow(flow, &below, now)?;
         self.upper.set_flow(flow, &above, now).expect("a weight and a limit are kept above");
-        self.rates.remove(flow);
-        self.rates.get_or_insert_with(flow, || rate);
-        self.recount();
+        self.recount(flow, old);
         Ok(())
     }
     fn remove_flow(&mut self, flow: FlowId, now: Instant, orphans: &mut Vec<Request>) {
-        let first = orphans.len();
+        let (first, old) = (orphans.len(), self.share(flow));
         self.lower.remove_flow(flow, now, orphans);
         for request in &orphans[first..] {
             self.undo(*request, now);
         }
         self.upper.remove_flow(flow, now, orphans);
-        self.rates.remove(flow);
-        self.recount();
+        self.recount(flow, old);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         self.upper.enqueue(request, now);

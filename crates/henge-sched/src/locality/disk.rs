@@ -35,7 +35,7 @@ pub(super) struct Disk {
     /// Latency-conscious.
     pub bound: Option<Box<Bound>>,
     /// Throughput-conscious.
-    pub average: Option<Average>,
+    pub average: Option<Box<Average>>,
 }
 
 impl Disk {
