@@ -45,4 +45,4 @@ pub use listen::Address;
 pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};
 pub use signals::Signals;
-pub use socket::ask;
+pub use socket::{answer_line, ask};

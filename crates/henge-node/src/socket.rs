@@ -72,7 +72,7 @@ fn converse(mut stream: UnixStream, control: &Control) -> io::Result<()> {
             return Ok(());
         }
         let whole = line.ends_with(b"\n");
-        let reply = if whole || n < LINE_MAX as usize { answer(&line, control) } else { too_long() };
+        let reply = if whole || n < LINE_MAX as usize { answer_line(&line, control) } else { too_long() };
         let mut text = serde_json::to_vec(&reply).map_err(io::Error::other)?;
         text.push(b'\n');
         stream.write_all(&text)?;
@@ -86,8 +86,8 @@ fn too_long() -> Reply {
     Reply::failed(format_args!("a request is at most {LINE_MAX} bytes"))
 }
 
-/// What a line asks for, done.
-fn answer(line: &[u8], control: &Control) -> Reply {
+/// What a line of the control socket asks for, done.
+pub fn answer_line(line: &[u8], control: &Control) -> Reply {
     let request: Request = match serde_json::from_slice(line) {
         Ok(request) => request,
         Err(e) => return Reply::failed(format_args!("not understood: {e}")),
