@@ -9,6 +9,8 @@
 //! | [`Directory`] | one sparse file per part |
 //! | [`Device`] | a block device with a table of extents |
 //!
+//! [`Raw`] is a file or a device as it is, for whoever measures it.
+//!
 //! | wrapper | adds |
 //! |---|---|
 //! | [`Emulated`] | the timing of any device model, in real time |
@@ -28,6 +30,7 @@ mod faulty;
 mod file;
 mod memory;
 mod open;
+mod raw;
 mod space;
 mod store;
 mod traced;
@@ -41,6 +44,7 @@ pub use engine::Choice as EngineChoice;
 pub use faulty::{Faults, Faulty};
 pub use memory::Memory;
 pub use open::Options;
+pub use raw::Raw;
 pub use store::Store;
 pub use traced::Traced;
 pub use volatile::Volatile;

@@ -27,6 +27,17 @@ impl Default for Options {
 pub(crate) fn open(path: &Path, create: bool, direct: bool) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(create).truncate(false).mode(0o600);
+    open_with(options, path, direct)
+}
+
+/// The same for reading alone.
+pub(crate) fn read_only(path: &Path, direct: bool) -> io::Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    open_with(options, path, direct)
+}
+
+fn open_with(options: OpenOptions, path: &Path, direct: bool) -> io::Result<(File, u64)> {
     if direct {
         match options.clone().custom_flags(libc::O_DIRECT).open(path) {
             Ok(file) => {

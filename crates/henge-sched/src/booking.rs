@@ -7,7 +7,8 @@ use henge_core::{CostUnit, Duration, Latency, ParamError, Params, Rate, Refused}
 pub(crate) struct Booking {
     /// What the device can do, where that is stated.
     pub capacity: Option<Rate>,
-    overbook: bool,
+    /// More may be promised.
+    pub overbook: bool,
     unit: CostUnit,
     booked: u64,
 }

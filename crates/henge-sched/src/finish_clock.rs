@@ -26,7 +26,7 @@
 //!
 //! Finish times are nanoseconds since the epoch with 40 bits behind the point, in the [`VTime`] of other tags.
 
-use crate::booking::Booking;
+use crate::booking::{Booking, check_bound};
 use crate::{Flows, Pace};
 use henge_core::{
     Contract, Cost, CostUnit, Duration, FlowId, Instant, ParamError, Params, Rate, Refused, Request, VTime,
@@ -56,16 +56,19 @@ pub(crate) struct ClockParams {
     pub lead: Option<Duration>,
     /// Parts of split commands are charged their part.
     pub split: bool,
+    /// What one request takes on the device, where that is known: no bound can be below it.
+    pub service: Option<Duration>,
 }
 
 impl ClockParams {
-    /// Reads `capacity`, `overbook`, `best_effort`, `lead` and `split`; the capacity counts in `unit`.
+    /// Reads `capacity`, `overbook`, `best_effort`, `lead`, `split` and `service`; the capacity counts in `unit`.
     pub fn from_params(p: &mut Params, unit: CostUnit) -> Result<Self, ParamError> {
         Ok(ClockParams {
             booking: Booking::from_params(p, unit)?,
             best_effort: p.share("best_effort")?.unwrap_or(20_000),
             lead: none_or(p, "lead", Some(Duration::from_secs(2)))?,
             split: p.bool("split")?.unwrap_or(true),
+            service: p.duration("service")?,
         })
     }
 }
@@ -135,6 +138,9 @@ impl FinishClocks {
 
     /// Takes a contract's rate (or one that keeps its latency), or refuses it and changes nothing.
     pub fn set_flow(&mut self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        if let (Some(latency), Some(service)) = (contract.latency, self.params.service) {
+            check_bound(latency, service)?;
+        }
         let rate = self.reservation(contract)?;
         let old = self.flows.remove(flow);
         let changed = self.params.booking.change(old.and_then(|c| c.rate()), rate);

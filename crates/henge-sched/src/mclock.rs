@@ -28,15 +28,17 @@
 //! of all others when a flow becomes active; here the flow starts level with the least of them, which is the same
 //! without touching every flow. A limit binds in both phases, and what a flow was kept from (the device was busy
 //! with others) it may catch up by 20 ms of its limit, so no second exceeds it by more than 2 % and one request.
-//! Flows without a reservation keep 2 % (`best_effort`) where reservations could take all.
+//! Flows without a reservation keep 2 % (`best_effort`) where reservations could take all. With a `capacity`, rates that
+//! exceed it together are refused (`overbook = true` takes them).
 
+use crate::booking::Booking;
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order};
 use crate::weight::{ceil_instant, since_epoch};
 use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused, Request,
-    RequestId, Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate, Refused,
+    Request, RequestId, Scheduler, Slots, VTime, WaitReason,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -57,6 +59,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
     Ok(Box::new(MClock {
         terms,
         floor: Floor::from_params(params)?,
+        booking: Booking::from_params(params, terms.unit)?,
         flows: Flows::new(),
         backlog: Backlog::new(),
         reserved: IndexedHeap::new(),
@@ -72,6 +75,8 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 #[derive(Default)]
 struct Flow {
     weight: Weight,
+    /// What was promised, in the unit of the gate.
+    booked: Option<Rate>,
     rate: Option<Pace>,
     limit: Option<Pace>,
     /// R' + c'/r and so on: the next request's tags, but for its arrival. R and L in nanoseconds.
@@ -83,6 +88,7 @@ struct Flow {
 struct MClock {
     terms: Terms,
     floor: Floor,
+    booking: Booking,
     flows: Flows<Flow>,
     /// With each request: when it came.
     backlog: Backlog<Instant>,
@@ -194,7 +200,10 @@ impl Scheduler for MClock {
 
     fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.terms.admit(contract)?;
+        let old = self.flows.get(id).and_then(|f| f.booked);
+        self.booking.change(old, contract.rate)?;
         let flow = self.flows.get_or_insert_with(id, Flow::default);
+        flow.booked = contract.rate;
         flow.weight = Weight::new(contract.weight());
         flow.rate = contract.rate.map(Pace::new);
         flow.limit = contract.limit.map(Pace::new);
@@ -207,7 +216,8 @@ impl Scheduler for MClock {
     fn remove_flow(&mut self, id: FlowId, now: Instant, orphans: &mut Vec<Request>) {
         self.backlog.drain_flow(id, orphans);
         self.place(id, now);
-        self.flows.remove(id);
+        let old = self.flows.remove(id);
+        self.booking.release(old.and_then(|f| f.booked));
         self.settle();
     }
 

@@ -25,15 +25,17 @@
 //!
 //! **Departures.** Tokens and the largest start tag are one number, E. Moving all tags back is moving the clock on
 //! instead (`ahead`), which touches no flow; idle flows' tags move as well, and only refill their buckets sooner.
-//! Flows without a rate keep 2 % (`best_effort`) where promises could take all.
+//! Flows without a rate keep 2 % (`best_effort`) where promises could take all. With a `capacity`, curves that are not
+//! feasible together are refused (`overbook = true` takes them).
 
+use crate::booking::{Booking, check_bound};
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order};
 use crate::weight::since_epoch;
 use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused, Request,
-    RequestId, Scheduler, Slots, VTime,
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate,
+    Refused, Request, RequestId, Scheduler, Slots, VTime,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -54,6 +56,11 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
     Ok(Box::new(PClock {
         terms,
         floor: Floor::from_params(params)?,
+        promises: Promises {
+            booking: Booking::from_params(params, terms.unit)?,
+            service: params.duration("service")?,
+            curves: Flows::new(),
+        },
         flows: Flows::new(),
         backlog: Backlog::new(),
         starts: IndexedHeap::new(),
@@ -81,9 +88,91 @@ struct Flow {
     paid: VTime,
 }
 
+/// A curve as it was stated.
+#[derive(Clone, Copy)]
+struct Stated {
+    rate: Rate,
+    burst: Cost,
+    latency: Duration,
+}
+
+/// What is promised in all, against what the device can do.
+struct Promises {
+    booking: Booking,
+    /// What one request takes on the device, where that is known.
+    service: Option<Duration>,
+    /// Of all flows, where there is a capacity to hold them against.
+    curves: Flows<Stated>,
+}
+
+impl Promises {
+    /// Promises `new` to `id` instead of what it has, or refuses and changes nothing.
+    fn change(&mut self, id: FlowId, contract: &Contract, new: Option<Stated>) -> Result<(), Refused> {
+        if let (Some(latency), Some(service)) = (contract.latency, self.service) {
+            check_bound(latency, service)?;
+        }
+        let old = self.curves.get(id).map(|s| s.rate);
+        if self.booking.capacity.is_none() {
+            return Ok(());
+        }
+        if !self.booking.overbook {
+            self.feasible(id, new)?;
+        }
+        self.booking.change(old, new.map(|s| s.rate))?;
+        self.curves.remove(id);
+        if let Some(new) = new {
+            self.curves.get_or_insert_with(id, || new);
+        }
+        Ok(())
+    }
+    fn release(&mut self, id: FlowId) {
+        let old = self.curves.remove(id);
+        self.booking.release(old.map(|s| s.rate));
+    }
+
+    /// Curves are feasible together when at every t what may be due by then, Σ max(0, σ + ρ·(t − δ)), can be done by
+    /// then, C·t. The sum bends at the latencies alone, so that is where it is looked at (its slope is the booking's).
+    fn feasible(&self, id: FlowId, new: Option<Stated>) -> Result<(), Refused> {
+        let Some(capacity) = self.booking.capacity else { return Ok(()) };
+        // Beside what the bucket holds, the one that it is paying.
+        let one = if capacity.unit == CostUnit::Requests { u64::from(Request::WHOLE) } else { 0 };
+        let others = self.curves.iter().filter(|(other, _)| *other != id).map(|(_, s)| *s);
+        let mut curves: Vec<Stated> = others.chain(new).collect();
+        curves.sort_by_key(|s| s.latency);
+        let (mut at_once, mut rate, mut before) = (0f64, 0f64, Duration::ZERO);
+        for curve in curves {
+            at_once += rate * curve.latency.saturating_sub(before).as_secs_f64();
+            at_once += (curve.burst.get() + one) as f64;
+            rate += curve.rate.per_second as f64;
+            before = curve.latency;
+            let can = capacity.per_second as f64 * curve.latency.as_secs_f64();
+            if at_once > can {
+                let cost = |units: f64| match capacity.unit {
+                    CostUnit::Requests => format!("{:.1} requests", units / 1e6),
+                    CostUnit::Bytes => format!("{:.0} bytes", units),
+                    CostUnit::DiskTime => format!("{:.1} ms of disk time", units / 1e6),
+                };
+                return Err(Refused {
+                    term: "burst",
+                    why: format!(
+                        "with it {} may be due within {}, and a capacity of {capacity} does {} in that time",
+                        cost(at_once),
+                        curve.latency,
+                        cost(can)
+                    ),
+                    instead: "state a smaller burst or a longer latency; overbook = true promises more"
+                        .into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
 struct PClock {
     terms: Terms,
     floor: Floor,
+    promises: Promises,
     flows: Flows<Flow>,
     /// With each request: when it came, on the clock that runs ahead; v for flows without a curve.
     backlog: Backlog<VTime>,
@@ -171,6 +260,12 @@ impl Scheduler for PClock {
                 instead: "add rate = \"100/s\" and, where requests come together, burst = \"7\"".into(),
             });
         }
+        let stated = contract.rate.map(|rate| Stated {
+            rate,
+            burst: contract.burst.unwrap_or_default(),
+            latency: contract.latency.map_or(LATENCY_DEFAULT, |l| l.bound),
+        });
+        self.promises.change(id, &contract, stated)?;
         let clock = self.clock(now);
         let flow = self.flows.get_or_insert_with(id, Flow::default);
         let curve = contract.rate.map(|rate| {
@@ -198,6 +293,7 @@ impl Scheduler for PClock {
         self.backlog.drain_flow(id, orphans);
         self.place(id);
         self.flows.remove(id);
+        self.promises.release(id);
     }
 
     fn enqueue(&mut self, request: Request, now: Instant) {

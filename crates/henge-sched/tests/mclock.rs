@@ -213,3 +213,53 @@ fn pclock_does_not_hold_spare_service_against_a_flow() {
     let got = (world.total(0) - before) / LEN;
     assert!((490..=510).contains(&got), "half of the device from the first second on: {got}");
 }
+
+#[test]
+fn rates_above_the_capacity_are_refused_with_the_numbers() {
+    let capacity = ("capacity", text("100/s"));
+    let mut world = World::new(1);
+    world.node(gate("mclock", std::slice::from_ref(&capacity)), SPEED * LEN);
+    let reserve = |n| Contract::reserved(Rate::requests(n));
+    world.flow(0, &reserve(60), 0);
+    let refused =
+        world.nodes[0].gate.set_flow(henge_core::FlowId(1), &reserve(50), Instant::ZERO).unwrap_err();
+    let said = refused.to_string();
+    assert!(["50/s", "60/s", "110/s", "100/s", "overbook"].iter().all(|n| said.contains(n)), "{said}");
+    // Less for the first makes room for the second, and so does its leaving.
+    world.flow(0, &reserve(40), 0);
+    world.flow(1, &reserve(50), 0);
+    world.nodes[0].gate.remove_flow(henge_core::FlowId(1), Instant::ZERO, &mut Vec::new());
+    world.flow(0, &reserve(100), 0);
+    let mut world = World::new(1);
+    world.node(gate("mclock", &[capacity, ("overbook", Value::Bool(true))]), SPEED * LEN);
+    world.flow(0, &reserve(160), 0);
+}
+
+#[test]
+fn curves_that_are_not_feasible_together_are_refused_with_the_numbers() {
+    let mut world = World::new(1);
+    let knobs = [("capacity", text("100/s")), ("service", text("8ms"))];
+    world.node(gate("pclock", &knobs), SPEED * LEN);
+    let curve = |rate, burst: u64, ms| Contract {
+        rate: Some(Rate::requests(rate)),
+        burst: Some(Cost::new(burst * 1_000_000)),
+        latency: Some(Latency { bound: Duration::from_millis(ms), percentile: 950_000 }),
+        ..Contract::default()
+    };
+    let set = |world: &mut World, flow, contract: &Contract| {
+        world.nodes[0].gate.set_flow(henge_core::FlowId(flow), contract, Instant::ZERO)
+    };
+    // Four at once within 50 ms, while the device does five.
+    set(&mut world, 0, &curve(30, 3, 50)).unwrap();
+    // Within 100 ms: those four, 1.5 more of the first, and five of this one; the device does ten.
+    let said = set(&mut world, 1, &curve(30, 4, 100)).unwrap_err().to_string();
+    assert!(
+        ["10.5 requests", "100ms", "10.0 requests", "overbook"].iter().all(|n| said.contains(n)),
+        "{said}"
+    );
+    set(&mut world, 1, &curve(30, 3, 100)).unwrap();
+    let said = set(&mut world, 2, &curve(41, 0, 10_000)).unwrap_err().to_string();
+    assert!(["41/s", "60/s", "101/s", "100/s"].iter().all(|n| said.contains(n)), "{said}");
+    let said = set(&mut world, 2, &curve(1, 0, 7)).unwrap_err().to_string();
+    assert!(said.contains("7ms is below the 8ms"), "{said}");
+}

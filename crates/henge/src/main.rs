@@ -27,6 +27,8 @@ enum Command {
     Proxy(cmd::proxy::Args),
     /// Virtual disks of a running node
     Vd(cmd::vd::Args),
+    /// Measure a device, an export or a model, and write the lines of its pool
+    Profile(cmd::profile::Args),
     /// Plan: what fits on this hardware?
     Admit(cmd::admit::Args),
     /// Run a scenario in simulated time
@@ -42,6 +44,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let result = match Henge::parse().command {
         Command::Demo(args) => cmd::demo::run(args),
+        Command::Profile(args) => cmd::profile::run(args),
         Command::Admit(args) => cmd::admit::run(args),
         Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),

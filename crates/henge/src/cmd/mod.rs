@@ -5,6 +5,7 @@ pub mod demo;
 pub mod disk;
 mod disk_ssd;
 pub mod node;
+pub mod profile;
 pub mod proxy;
 pub mod reproduce;
 pub mod sim;

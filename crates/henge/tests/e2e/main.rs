@@ -4,6 +4,7 @@
 
 mod clients;
 mod filesystem;
+mod profile;
 mod recorded;
 mod shares;
 mod striping;
