@@ -3,6 +3,7 @@
 //! ```toml
 //! listen = ["nbd://127.0.0.1:10809", "nbd+unix:///run/henge/nbd.sock"]
 //! control = "/run/henge/node.sock"
+//! http = "127.0.0.1:8080"               # the web page; elsewhere { listen = "0.0.0.0:8080", token_file = "/etc/henge/tokens" }
 //! state_dir = "/var/lib/henge"
 //!
 //! [[pool]]
@@ -143,6 +144,18 @@ pub struct DiskConfig {
     pub capacity_span: Range<usize>,
 }
 
+/// `http = "127.0.0.1:8080"`, or a table with `listen` and `token_file`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Http {
+    /// Where the web page and the metrics are.
+    pub listen: std::net::SocketAddr,
+    /// One token a line.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Where a node remembers what it must when its file does not say.
+pub(crate) const STATE_DIR: &str = "/var/lib/henge";
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -150,6 +163,8 @@ pub struct NodeConfig {
     pub listen: Vec<Listen>,
     /// The control socket.
     pub control: Option<PathBuf>,
+    /// The web page.
+    pub http: Option<Http>,
     /// What the node remembers.
     pub state_dir: PathBuf,
     /// Bytes for all payloads together.
@@ -187,7 +202,8 @@ impl NodeConfig {
     fn from_params(mut p: Params, source: &Source) -> Result<Self, ParamError> {
         let listen = listen(&mut p)?;
         let control = p.text("control")?.map(PathBuf::from);
-        let state_dir = p.text("state_dir")?.unwrap_or_else(|| "/var/lib/henge".into()).into();
+        let http = http(&mut p)?;
+        let state_dir = p.text("state_dir")?.unwrap_or_else(|| STATE_DIR.into()).into();
         let buffers = p.size("buffers")?.unwrap_or(256 << 20);
         if buffers < 2 * LONGEST {
             return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
@@ -230,6 +246,7 @@ impl NodeConfig {
         Ok(NodeConfig {
             listen,
             control,
+            http,
             state_dir,
             buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
             connections,
@@ -285,6 +302,41 @@ fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
         Ok(if iscsi { Listen::Iscsi(host) } else { Listen::Tcp(host) })
     };
     texts.into_iter().map(parse).collect()
+}
+
+/// The web page's address; one that other machines reach needs tokens.
+fn http(p: &mut Params) -> Result<Option<Http>, ParamError> {
+    const ADDRESS: &str = "an address and a port, like \"127.0.0.1:8080\" or \"[::1]:8080\"";
+    let span = p.error("http", String::new()).span;
+    let at = |message: String, help: Option<String>| ParamError { message, help, span: span.clone() };
+    let (listen, token_file) = match p.take("http") {
+        None => return Ok(None),
+        Some(Value::Text(listen)) => (listen, None),
+        Some(Value::Table(mut table)) => {
+            let listen = table.text("listen")?;
+            let listen = table.required("listen", listen)?;
+            let token_file = table.text("token_file")?.map(PathBuf::from);
+            table.finish()?;
+            (listen, token_file)
+        }
+        Some(_) => return Err(at(format!("http is {ADDRESS}"), None)),
+    };
+    let text = listen.strip_prefix("http://").unwrap_or(&listen);
+    let address = text.replacen("localhost:", "127.0.0.1:", 1).parse::<std::net::SocketAddr>();
+    let Ok(listen) = address else { return Err(at(format!("http is {ADDRESS}, not \"{listen}\""), None)) };
+    if token_file.is_none() && !listen.ip().is_loopback() {
+        return Err(at(
+            format!(
+                "other machines reach {listen}, so it needs tokens; or let it be 127.0.0.1:{}",
+                listen.port()
+            ),
+            Some(format!(
+                "write http = {{ listen = \"{listen}\", token_file = \"/etc/henge/tokens\" }}, with one token a line, \
+                 like `head -c 24 /dev/urandom | base64` gives"
+            )),
+        ));
+    }
+    Ok(Some(Http { listen, token_file }))
 }
 
 fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {

@@ -25,6 +25,13 @@ pub enum Request {
         /// Terms as the configuration writes them: `"limit": "675/s"`.
         contract: BTreeMap<String, String>,
     },
+    /// What [`Request::Set`] would answer, without changing anything; with what is promised before and after.
+    Preview {
+        /// Which disk.
+        name: String,
+        /// Terms as the configuration writes them.
+        contract: BTreeMap<String, String>,
+    },
     /// Another scheduler for a pool, while it works; what waits moves over.
     Scheduler {
         /// Which pool.
@@ -78,11 +85,14 @@ pub struct Reply {
     /// What happened, oldest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Event>>,
+    /// Words for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Vec<String>>,
 }
 
 impl Reply {
     pub(crate) fn done() -> Reply {
-        Reply { ok: true, error: None, status: None, events: None }
+        Reply { ok: true, error: None, status: None, events: None, lines: None }
     }
     pub(crate) fn failed(error: impl std::fmt::Display) -> Reply {
         Reply { ok: false, error: Some(error.to_string()), ..Reply::done() }

@@ -97,7 +97,10 @@ impl Events {
         let kept = File::open(&path).map(read).unwrap_or_default();
         let next = kept.back().map_or(1, |e| e.seq + 1);
         let mut inner = Inner { kept, next, file: None, path, lines: 0 };
-        let rewritten = std::fs::create_dir_all(dir).and_then(|()| inner.rewrite());
+        // A place that nobody has named or made is left alone.
+        let made =
+            if dir == Path::new(crate::config::STATE_DIR) { Ok(()) } else { std::fs::create_dir_all(dir) };
+        let rewritten = made.and_then(|()| inner.rewrite());
         if let Err(e) = rewritten {
             tracing::warn!(file = %inner.path.display(), error = %e, "events are not kept across restarts");
         }

@@ -281,7 +281,8 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
         Request::Scheduler { pool, scheduler } => {
             Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
         }
-        Request::Status | Request::Reset | Request::Meters | Request::Events { .. } => None,
+        Request::Status | Request::Reset | Request::Meters => None,
+        Request::Preview { .. } | Request::Events { .. } => None,
     }
 }
 

@@ -30,6 +30,13 @@ impl Plane {
         terms: BTreeMap<String, String>,
         now: Instant,
     ) -> Outcome<usize> {
+        let (number, config) = self.changed(name, terms)?;
+        self.set_contract(number, config, now).map_err(|refused| refused.to_string())?;
+        Ok(number)
+    }
+
+    /// A disk with other terms.
+    fn changed(&mut self, name: &str, terms: BTreeMap<String, String>) -> Outcome<(usize, DiskConfig)> {
         let number = self.find(name)?;
         let mut config = self.disk(number).config.clone();
         for (key, text) in terms {
@@ -39,8 +46,54 @@ impl Plane {
             }
         }
         config.contract = contract(&config.terms).map_err(|e| e.to_string())?;
-        self.set_contract(number, config, now).map_err(|refused| refused.to_string())?;
-        Ok(number)
+        Ok((number, config))
+    }
+
+    /// Whether a change of a contract would be accepted: new schedulers of the same kind are told all contracts, so that
+    /// those at work notice nothing. What is promised on each of its pools, before and after.
+    pub(crate) fn preview(
+        &mut self,
+        name: &str,
+        terms: BTreeMap<String, String>,
+        now: Instant,
+    ) -> Outcome<Vec<String>> {
+        let (number, config) = self.changed(name, terms)?;
+        let disk = self.disks[number].as_ref().expect("a disk that was found");
+        let gates = disk.vdisk.layout().gates();
+        let part = config.contract.part(config.leeway, gates.len() as u64);
+        let mut lines = Vec::new();
+        for &p in &config.pools {
+            let pool = &self.pools[p];
+            for g in pool.gates.clone() {
+                let mut scheduler = build(&pool.config.scheduler)?.scheduler;
+                let gate = self.gates[g].pipeline.gate();
+                for flow in gate.flows().filter(|flow| *flow != disk.vdisk.flow()) {
+                    let theirs = gate.contract(flow).expect("a flow that is set has a contract");
+                    scheduler.set_flow(flow, theirs, now).map_err(|refused| refused.to_string())?;
+                }
+                scheduler.set_flow(disk.vdisk.flow(), &part, now).map_err(|refused| refused.to_string())?;
+            }
+            lines.extend(self.promised(p, number, &config));
+        }
+        Ok(lines)
+    }
+
+    /// What the disks of a pool are promised with the contract that a disk has, and with another.
+    fn promised(&self, pool: usize, number: usize, new: &DiskConfig) -> Option<String> {
+        let unit = [&new.contract, &self.disks[number].as_ref()?.config.contract];
+        let unit = unit.iter().find_map(|c| c.rate).map(|rate| rate.unit)?;
+        let part = |d: &DiskConfig| {
+            let rate = d.contract.rate.filter(|rate| rate.unit == unit && d.pools.contains(&pool));
+            rate.map_or(0, |rate| rate.per_second / d.pools.len() as u64)
+        };
+        let all = |with: &dyn Fn(usize, &DiskConfig) -> u64| {
+            let disks = self.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
+            let per_second = disks.map(|(n, d)| with(n, &d.config)).sum();
+            henge_core::Rate { per_second, unit }
+        };
+        let before = all(&|_, d| part(d));
+        let after = all(&|n, d| if n == number { part(new) } else { part(d) });
+        Some(format!("promised on {}: {before} before, {after} after", self.pools[pool].config.name))
     }
 
     /// Exchanges the scheduler of a pool; a refusal leaves the old one.

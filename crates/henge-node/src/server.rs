@@ -528,6 +528,10 @@ impl Server {
                     Reply::done()
                 }
             },
+            Request::Preview { name, contract } => match self.plane.preview(&name, contract, now) {
+                Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
+                Err(e) => Reply::failed(e),
+            },
             Request::Scheduler { pool, scheduler } => done(self.plane.exchange(&pool, &scheduler, now)),
             Request::Add { disk } => {
                 let added = self.plane.add(&disk, now);

@@ -34,6 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-sched", &[]),
     ("henge-sim", &["henge-sched", "henge-device", "henge-workload", "henge-vdisk"]),
     ("henge-vdisk", &[]),
+    ("henge-web", &["henge-node"]),
     ("henge-workload", &[]),
 ];
 

@@ -4,6 +4,7 @@ pub mod admit;
 pub mod demo;
 pub mod disk;
 mod disk_ssd;
+pub mod log;
 pub mod node;
 pub mod profile;
 pub mod proxy;

@@ -2,8 +2,10 @@
 
 use anyhow::{Context, Result};
 use henge_node::{Address, Node, NodeConfig, Signals};
+use henge_web::{Access, NodeSource, serve};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Arguments of `henge node`.
@@ -18,6 +20,8 @@ pub struct Args {
     /// Write one row per request to this file, with the simulator's columns
     #[arg(long, value_name = "FILE")]
     requests: Option<PathBuf>,
+    #[command(flatten)]
+    log: super::log::Args,
 }
 
 /// Serves until it is told to end.
@@ -29,16 +33,36 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    args.log.start();
     config.requests = args.requests.or(config.requests);
+    let http = config.http.clone();
+    let access = match http.as_ref().and_then(|http| http.token_file.as_deref()) {
+        Some(path) => Access::read(path)?,
+        None => Access::default(),
+    };
     let disks: Vec<String> = config.disks.iter().map(|disk| disk.name.clone()).collect();
     let signals = Signals::block();
     let node = Node::start(config)?;
     for address in node.addresses() {
         announce(address, &disks);
     }
+    let page = match http {
+        Some(http) => Some(serve(http.listen, Arc::new(source(&node, access)))?),
+        None => None,
+    };
+    if let Some(page) = &page {
+        println!("web page http://{}", page.address());
+    }
     while !signals.wait(Duration::from_secs(1)) && !node.has_ended() {}
+    drop(page);
     node.stop().context("the node did not end well")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The node as the web page's source, under this machine's name.
+fn source(node: &Node, access: Access) -> NodeSource {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    NodeSource { name, control: node.control().clone(), access, comparer: None }
 }
 
 fn announce(address: &Address, disks: &[String]) {

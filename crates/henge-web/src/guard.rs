@@ -1,0 +1,118 @@
+//! Who asks: a bearer token, or the cookie that logging in leaves.
+//!
+//! A request without a token counts as local when it comes from this machine, no proxy has forwarded it, and its Host header
+//! names this machine: else a page elsewhere could reach a node through its reader's browser (DNS rebinding). What
+//! changes anything takes JSON alone, which browsers do not send to other sites unasked; the cookie is SameSite=Strict.
+
+use crate::source::{Problem, Viewer};
+use axum::extract::ConnectInfo;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use std::net::{IpAddr, SocketAddr};
+
+/// The cookie that holds the token.
+const COOKIE: &str = "henge_token";
+
+/// The token that a request carries.
+pub fn token(headers: &HeaderMap) -> Option<&str> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+    if let Some(token) = bearer.and_then(|v| v.strip_prefix("Bearer ")) {
+        return Some(token.trim());
+    }
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
+    let mut pairs = cookies.flat_map(|v| v.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+}
+
+/// What logging in sets, or (without a token) what logging out does.
+pub fn cookie(token: Option<&str>) -> String {
+    match token {
+        Some(token) => format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000"),
+        None => format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"),
+    }
+}
+
+/// Tokens that can stand in a cookie.
+pub fn is_token(text: &str) -> bool {
+    (1..=512).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b';' | b',' | b'"'))
+}
+
+/// Whether a request comes from this machine and means it.
+pub fn is_local(parts: &Parts) -> bool {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
+    let forwarded =
+        ["forwarded", "x-forwarded-for", "x-real-ip"].iter().any(|h| parts.headers.contains_key(*h));
+    let host = parts.headers.get(header::HOST).and_then(|v| v.to_str().ok());
+    let host = host.or_else(|| parts.uri.authority().map(|a| a.as_str()));
+    peer.is_some_and(|ip| ip.to_canonical().is_loopback())
+        && !forwarded
+        && host.is_some_and(names_this_machine)
+}
+
+fn names_this_machine(host: &str) -> bool {
+    let bare = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let code = match &self {
+            Problem::Gone(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Problem::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Problem::Unknown(_) => StatusCode::NOT_FOUND,
+            Problem::Token(_) => StatusCode::UNAUTHORIZED,
+            Problem::Forbidden(_) => StatusCode::FORBIDDEN,
+        };
+        (code, Json(serde_json::json!({ "error": self.to_string() }))).into_response()
+    }
+}
+
+/// Whether this viewer may change contracts.
+pub fn may_change(viewer: &Viewer) -> Result<(), Problem> {
+    match viewer.may_change {
+        true => Ok(()),
+        false => Err(Problem::Forbidden("this token may look, but not change anything".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+
+    fn parts(peer: &str, headers: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().uri("/");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut parts = request.body(()).unwrap().into_parts().0;
+        parts.extensions.insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
+        parts
+    }
+
+    #[test]
+    fn local_is_who_comes_from_here_and_means_it() {
+        for host in ["localhost:8080", "127.0.0.1", "[::1]:8080", "LOCALHOST"] {
+            assert!(is_local(&parts("127.0.0.1:5", &[("host", host)])), "{host}");
+        }
+        assert!(is_local(&parts("[::ffff:127.0.0.1]:5", &[("host", "127.0.0.1:1")])));
+        assert!(!is_local(&parts("192.0.2.1:5", &[("host", "localhost")])));
+        assert!(!is_local(&parts("127.0.0.1:5", &[("host", "evil.example:8080")])));
+        assert!(!is_local(&parts("127.0.0.1:5", &[("host", "localhost"), ("x-forwarded-for", "192.0.2.7")])));
+        assert!(!is_local(&parts("127.0.0.1:5", &[])));
+    }
+
+    #[test]
+    fn tokens_come_by_header_or_cookie() {
+        let get = |headers: &[(&str, &str)]| token(&parts("127.0.0.1:5", headers).headers).map(str::to_owned);
+        assert_eq!(get(&[("authorization", "Bearer abc ")]).as_deref(), Some("abc"));
+        assert_eq!(get(&[("cookie", "a=b; henge_token=xyz; c=d")]).as_deref(), Some("xyz"));
+        assert_eq!(get(&[("cookie", "a=b"), ("authorization", "Basic abc")]), None);
+        assert!(is_token("abc-DEF_09==") && !is_token("a;b") && !is_token("") && !is_token("a b"));
+    }
+}

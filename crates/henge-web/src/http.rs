@@ -1,0 +1,412 @@
+//! The routes.
+//!
+//! | path | is |
+//! |---|---|
+//! | `GET /` | the page |
+//! | `GET /metrics` | for Prometheus |
+//! | `GET /api/v1/stream` | server-sent events: `snapshot` first and whenever disks come or go, then `tick`, `events`, `problem` |
+//! | `GET /api/v1/live/snapshot` | everything once |
+//! | `GET /api/v1/live/sparks?ids=1,2` | the last minute of some disks |
+//! | `GET /api/v1/live/disks/{name}` | a disk's history, heat map and events |
+//! | `PUT /api/v1/live/disks/{name}/contract` | changes terms |
+//! | `POST /api/v1/live/disks/{name}/preview` | what that would answer |
+//! | `GET /api/v1/live/nodes/{name}` | a node's history |
+//! | `GET /api/v1/live/events?after=N` | what happened |
+//! | `POST /api/v1/live/compare` | records the load and simulates it under several schedulers |
+//! | `GET, POST, DELETE /api/v1/live/session` | who looks; log in by token; log out |
+
+use crate::assets::asset;
+use crate::guard::{cookie, is_local, is_token, may_change, token};
+use crate::hub::Hub;
+use crate::source::{Compare, Problem, Source, Terms, Viewer};
+use crate::view::Tick;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::sse::{Event as Sent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post, put};
+use axum::{Router, http};
+use futures_util::stream::{Stream, StreamExt};
+use henge_node::Event;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+use tower_http::compression::CompressionLayer;
+use tower_http::set_header::SetResponseHeaderLayer;
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Most pages that are told live at once.
+const STREAMS_MAX: usize = 256;
+/// The longest request.
+const BODY_MAX: usize = 64 << 10;
+
+/// A second's news, encoded once for everybody who sees everything.
+struct Beat {
+    tick: Tick,
+    text: String,
+    events: Vec<Event>,
+    generation: u64,
+    problem: Option<String>,
+}
+
+struct App {
+    source: Arc<dyn Source>,
+    hub: Mutex<Hub>,
+    beats: broadcast::Sender<Arc<Beat>>,
+    streams: AtomicUsize,
+    problem: Mutex<Option<String>>,
+}
+
+impl App {
+    fn hub(&self) -> MutexGuard<'_, Hub> {
+        self.hub.lock().expect("nobody panics while figuring")
+    }
+}
+
+type Shared = State<Arc<App>>;
+
+/// All routes. To be called inside a tokio runtime, which then takes a look at the source once a second.
+pub fn router(source: Arc<dyn Source>) -> Router {
+    let app = Arc::new(App {
+        source,
+        hub: Mutex::default(),
+        beats: broadcast::channel(4).0,
+        streams: AtomicUsize::new(0),
+        problem: Mutex::new(None),
+    });
+    tokio::spawn(look(Arc::downgrade(&app)));
+    let live = Router::new()
+        .route("/snapshot", get(snapshot))
+        .route("/sparks", get(sparks))
+        .route("/disks/{name}", get(disk))
+        .route("/disks/{name}/contract", put(change))
+        .route("/disks/{name}/preview", post(preview))
+        .route("/nodes/{name}", get(node))
+        .route("/events", get(events))
+        .route("/compare", post(compare))
+        .route("/session", get(session).post(log_in).delete(log_out));
+    let fixed = |name: &'static str, value: &'static str| {
+        SetResponseHeaderLayer::if_not_present(HeaderName::from_static(name), HeaderValue::from_static(value))
+    };
+    Router::new()
+        .nest("/api/v1/live", live)
+        .route("/api/v1/stream", get(stream))
+        .route("/metrics", get(metrics))
+        .fallback(page)
+        .with_state(app)
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(CompressionLayer::new())
+        .layer(fixed("x-content-type-options", "nosniff"))
+        .layer(fixed("referrer-policy", "no-referrer"))
+        .layer(fixed("cache-control", "no-store"))
+        .layer(fixed(
+            "content-security-policy",
+            "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+        ))
+}
+
+fn wall() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+/// Looks once a second for as long as the router lives.
+async fn look(app: std::sync::Weak<App>) {
+    let mut every = tokio::time::interval(PERIOD);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut newest = None;
+    loop {
+        every.tick().await;
+        let Some(app) = app.upgrade() else { return };
+        let after = newest;
+        let seen = tokio::task::spawn_blocking(move || beat(&app, after).map(|beat| (app, beat))).await;
+        let Ok(Some((app, beat))) = seen else { continue };
+        newest = beat.events.last().map(|e| e.seq).or(newest);
+        // Nobody may be listening.
+        let _ = app.beats.send(Arc::new(beat));
+    }
+}
+
+fn beat(app: &App, after: Option<u64>) -> Option<Beat> {
+    let sample = app.source.sample();
+    // Only what comes from now on is news.
+    let events = match after {
+        None => app.source.events(None, 0, 1).map(|last| last.into_iter().collect::<Vec<_>>()),
+        Some(after) => app.source.events(None, after, 100),
+    };
+    let events = events.unwrap_or_default();
+    let mut hub = app.hub();
+    let (tick, problem) = match sample {
+        Ok(sample) => (hub.see(sample, wall()), None),
+        Err(problem) => (Tick { at: wall(), ..Tick::default() }, Some(problem.to_string())),
+    };
+    app.problem.lock().expect("nobody panics with it").clone_from(&problem);
+    let text = serde_json::to_string(&tick).expect("a tick is plain data");
+    Some(Beat { tick, text, events, generation: hub.generation, problem })
+}
+
+/// Who asks; refuses those without the token that is needed.
+struct Who(Viewer);
+
+impl FromRequestParts<Arc<App>> for Who {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let (token, local) = (token(&parts.headers).map(str::to_owned), is_local(parts));
+        let viewer = blocking(app, move |app| app.source.viewer(token.as_deref(), local)).await?;
+        Ok(Who(viewer))
+    }
+}
+
+/// Runs what may block on a thread for such.
+async fn blocking<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce(&App) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let app = Arc::clone(app);
+    let done = tokio::task::spawn_blocking(move || work(&app)).await;
+    done.unwrap_or_else(|_| Err(Problem::Gone("this failed inside the server; its log says more".into())))
+}
+
+async fn page(uri: Uri, method: http::Method) -> Response {
+    match uri.path() {
+        path if path.starts_with("/api/") => Problem::Unknown(format!("there is no {path}")).into_response(),
+        _ if method != http::Method::GET && method != http::Method::HEAD => {
+            StatusCode::METHOD_NOT_ALLOWED.into_response()
+        }
+        path => asset(path),
+    }
+}
+
+async fn metrics(State(app): Shared, Who(viewer): Who, headers: HeaderMap) -> Result<Response, Problem> {
+    if viewer.tenant.is_some() {
+        return Err(Problem::Forbidden("metrics are of all tenants; this token is one tenant's".into()));
+    }
+    let open = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    let open = open.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    let text = blocking(&app, move |app| {
+        let text = crate::metrics::text(app.hub().sample());
+        Ok(if open { text } else { crate::metrics::classic(&text) })
+    });
+    let kind = match open {
+        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        false => "text/plain; version=0.0.4; charset=utf-8",
+    };
+    Ok(([(header::CONTENT_TYPE, kind)], text.await?).into_response())
+}
+
+async fn snapshot(State(app): Shared, Who(viewer): Who) -> Result<Response, Problem> {
+    if let Some(problem) = app.problem.lock().expect("nobody panics with it").clone() {
+        return Err(Problem::Gone(problem));
+    }
+    Ok(Json(app.hub().snapshot(&viewer)).into_response())
+}
+
+/// Counts a page that is told live, until it goes.
+struct Listening(Arc<App>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn stream(State(app): Shared, Who(viewer): Who) -> Result<Response, Problem> {
+    if app.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
+        app.streams.fetch_sub(1, Ordering::Relaxed);
+        return Err(Problem::Gone(format!("{STREAMS_MAX} pages are open already")));
+    }
+    let listening = Listening(Arc::clone(&app));
+    let beats = BroadcastStream::new(app.beats.subscribe());
+    let news = told(listening, viewer, beats);
+    let alive = KeepAlive::new().interval(Duration::from_secs(10));
+    let no_buffering = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
+    Ok((no_buffering, Sse::new(news).keep_alive(alive)).into_response())
+}
+
+/// Everything, then what changes; everything again when disks came or went, or when a slow page missed something.
+fn told(
+    listening: Listening,
+    viewer: Viewer,
+    beats: BroadcastStream<Arc<Beat>>,
+) -> impl Stream<Item = Result<Sent, Infallible>> {
+    let whole = move |listening: &Listening, viewer: &Viewer| {
+        let hub = listening.0.hub();
+        let text = serde_json::to_string(&hub.snapshot(viewer)).expect("a snapshot is plain data");
+        (Sent::default().event("snapshot").data(text), hub.generation)
+    };
+    let (first, generation) = whole(&listening, &viewer);
+    let mut known = Some(generation);
+    let rest = beats.flat_map(move |beat| {
+        let mut out = Vec::new();
+        match beat {
+            Ok(beat) if beat.problem.is_some() => {
+                let problem = json!({ "error": beat.problem, "at": beat.tick.at });
+                out.push(Sent::default().event("problem").data(problem.to_string()));
+                known = None;
+            }
+            Ok(beat) if known == Some(beat.generation) => {
+                let own = listening.0.hub().restrict(&viewer, &beat.tick);
+                let text = own.map_or_else(
+                    || beat.text.clone(),
+                    |tick| serde_json::to_string(&tick).expect("a tick is plain data"),
+                );
+                out.push(Sent::default().event("tick").data(text));
+                let events = theirs(&listening.0, &viewer, beat.events.clone());
+                if !events.is_empty() {
+                    let text = serde_json::to_string(&events).expect("events are plain data");
+                    out.push(Sent::default().event("events").data(text));
+                }
+            }
+            _ => {
+                let (event, generation) = whole(&listening, &viewer);
+                known = Some(generation);
+                out.push(event);
+            }
+        }
+        futures_util::stream::iter(out.into_iter().map(Ok))
+    });
+    futures_util::stream::iter([Ok(first)]).chain(rest)
+}
+
+/// Of events those that this viewer may see.
+fn theirs(app: &App, viewer: &Viewer, events: Vec<Event>) -> Vec<Event> {
+    if viewer.tenant.is_none() {
+        return events;
+    }
+    let hub = app.hub();
+    events.into_iter().filter(|e| hub.disk(viewer, &e.name).is_some()).collect()
+}
+
+#[derive(Deserialize)]
+struct Ids {
+    ids: String,
+}
+
+async fn sparks(State(app): Shared, Who(viewer): Who, Query(wanted): Query<Ids>) -> Response {
+    let ids: Vec<u32> = wanted.ids.split(',').filter_map(|id| id.parse().ok()).take(200).collect();
+    Json(app.hub().sparks(&viewer, &ids)).into_response()
+}
+
+fn no_disk(name: &str) -> Problem {
+    Problem::Unknown(format!("there is no disk \"{name}\""))
+}
+
+async fn disk(State(app): Shared, Who(viewer): Who, Path(name): Path<String>) -> Result<Response, Problem> {
+    let (view, history) = {
+        let hub = app.hub();
+        let view = hub.disk(&viewer, &name).cloned().ok_or_else(|| no_disk(&name))?;
+        (view, hub.history(&name))
+    };
+    let events = blocking(&app, move |app| app.source.events(Some(&name), 0, 100)).await?;
+    let heat: Vec<&[u16]> = history.iter().map(|p| p.heat.as_slice()).collect();
+    let edges: Vec<u64> = (0..crate::hub::HEAT).map(|i| 1u64 << (15 + i)).collect();
+    Ok(Json(json!({ "disk": view, "history": history, "heat": heat, "edges_ns": edges, "events": events }))
+        .into_response())
+}
+
+async fn node(State(app): Shared, Who(viewer): Who, Path(name): Path<String>) -> Result<Response, Problem> {
+    if viewer.tenant.is_some() {
+        return Err(Problem::Forbidden("nodes are not shown to tenants".into()));
+    }
+    let hub = app.hub();
+    if !hub.sample().nodes.iter().any(|n| n.name == name) {
+        return Err(Problem::Unknown(format!("there is no node \"{name}\"")));
+    }
+    Ok(Json(json!({ "history": hub.node_history(&name) })).into_response())
+}
+
+#[derive(Deserialize)]
+struct Since {
+    #[serde(default)]
+    after: u64,
+    #[serde(default)]
+    disk: Option<String>,
+}
+
+async fn events(
+    State(app): Shared,
+    Who(viewer): Who,
+    Query(since): Query<Since>,
+) -> Result<Response, Problem> {
+    let events =
+        blocking(&app, move |app| app.source.events(since.disk.as_deref(), since.after, 500)).await?;
+    Ok(Json(theirs(&app, &viewer, events)).into_response())
+}
+
+fn read<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Problem> {
+    body.map(|Json(body)| body).map_err(|e| Problem::Refused(e.body_text()))
+}
+
+async fn change(
+    State(app): Shared,
+    Who(viewer): Who,
+    Path(name): Path<String>,
+    body: Result<Json<Terms>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let terms = read(body)?;
+    may_change(&viewer)?;
+    app.hub().disk(&viewer, &name).ok_or_else(|| no_disk(&name))?;
+    blocking(&app, move |app| app.source.change(&viewer, &name, &terms)).await?;
+    Ok(Json(json!({ "ok": true })).into_response())
+}
+
+async fn preview(
+    State(app): Shared,
+    Who(viewer): Who,
+    Path(name): Path<String>,
+    body: Result<Json<Terms>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let terms = read(body)?;
+    app.hub().disk(&viewer, &name).ok_or_else(|| no_disk(&name))?;
+    Ok(Json(blocking(&app, move |app| app.source.preview(&viewer, &name, &terms)).await?).into_response())
+}
+
+async fn compare(
+    State(app): Shared,
+    Who(viewer): Who,
+    body: Result<Json<Compare>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let wanted = read(body)?;
+    if !viewer.may_compare {
+        return Err(Problem::Forbidden("this token may not record the load".into()));
+    }
+    if !(1..=300).contains(&wanted.seconds) || !(1..=6).contains(&wanted.schedulers.len()) {
+        return Err(Problem::Refused("record for 1 to 300 seconds, and compare 1 to 6 schedulers".into()));
+    }
+    Ok(Json(blocking(&app, move |app| app.source.compare(&viewer, &wanted)).await?).into_response())
+}
+
+async fn session(Who(viewer): Who) -> Json<Viewer> {
+    Json(viewer)
+}
+
+#[derive(Deserialize)]
+struct LogIn {
+    token: String,
+}
+
+async fn log_in(State(app): Shared, body: Result<Json<LogIn>, JsonRejection>) -> Result<Response, Problem> {
+    let LogIn { token } = read(body)?;
+    let wrong = || Problem::Token("nobody has this token".into());
+    if !is_token(&token) {
+        return Err(wrong());
+    }
+    let tried = token.clone();
+    let viewer = blocking(&app, move |app| app.source.viewer(Some(&tried), false)).await;
+    if viewer.is_err() {
+        // Guessing is slow.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Ok(([(header::SET_COOKIE, cookie(Some(&token)))], Json(json!({ "viewer": viewer? }))).into_response())
+}
+
+async fn log_out() -> ([(HeaderName, String); 1], Json<Value>) {
+    ([(header::SET_COOKIE, cookie(None))], Json(json!({ "ok": true })))
+}

@@ -1,0 +1,29 @@
+//! The web page, its live data, and Prometheus metrics, over a [`Source`]: a node alone or the manager.
+//!
+//! ```text
+//! Source::sample, once a second ─▶ Hub: rates, percentiles, history ─▶ deltas by server-sent events ─▶ pages
+//!                                                                 └──▶ /metrics
+//! ```
+//!
+//! [`router`] is an axum router that may be merged into another; [`serve`] runs it on a thread of its own beside a node,
+//! so that neither the page nor who looks at it is ever on the data path.
+
+mod assets;
+mod guard;
+mod http;
+mod hub;
+mod metrics;
+mod node;
+mod serve;
+mod source;
+mod view;
+
+pub use http::router;
+pub use hub::Hub;
+pub use node::{Comparer, NodeSource};
+pub use serve::{Access, Serving, serve};
+pub use source::{
+    About, Compare, Comparison, DiskMeta, NodeSample, Preview, Problem, Run, RunFlow, Sample, Source, Terms,
+    Viewer,
+};
+pub use view::{DiskView, GateView, NodeView, PoolView, Row, Snapshot, Tick};

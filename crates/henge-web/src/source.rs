@@ -1,0 +1,185 @@
+//! Where the page's data comes from: a node alone, or the manager.
+
+use henge_node::{Event, Promise, Status};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Terms of a contract as the configuration writes them; an empty value takes a term away.
+pub type Terms = BTreeMap<String, String>;
+
+/// What the page shows and does. All calls may block (each runs on a thread for such), none for longer than some
+/// seconds except [`compare`](Source::compare).
+pub trait Source: Send + Sync + 'static {
+    /// Everything as it stands. Called about once a second, however many look.
+    fn sample(&self) -> Result<Sample, Problem>;
+
+    /// Who a token belongs to. `None` is a request without one; `local` says that it came from this machine and
+    /// that its browser means this machine (its Host header).
+    fn viewer(&self, token: Option<&str>, local: bool) -> Result<Viewer, Problem>;
+
+    /// The newest `most` events that came after `after`, oldest first, of one disk or of all.
+    fn events(&self, disk: Option<&str>, after: u64, most: usize) -> Result<Vec<Event>, Problem>;
+
+    /// Changes a disk's contract. Asked only for viewers who may.
+    fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem>;
+
+    /// What [`change`](Source::change) would answer, without changing anything.
+    fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem>;
+
+    /// Records the load for some seconds and simulates it under each of the schedulers. Asked only for viewers who may.
+    fn compare(&self, viewer: &Viewer, wanted: &Compare) -> Result<Comparison, Problem>;
+}
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Whose it is.
+    pub about: About,
+    /// Every node, also those that are gone, with the last that was heard of them.
+    pub nodes: Vec<NodeSample>,
+    /// What is known of disks beyond what their nodes know, by name.
+    pub disks: BTreeMap<String, DiskMeta>,
+}
+
+/// Who serves the page.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// `node` or `manager`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Of Henge.
+    pub version: String,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default)]
+pub struct NodeSample {
+    /// Its name.
+    pub name: String,
+    /// Whether it answers.
+    pub up: bool,
+    /// How long ago its status came.
+    pub age_ms: u64,
+    /// As it answered [`henge_node::Request::Meters`]; times in it are the node's own.
+    pub status: Arc<Status>,
+    /// What its pools can do at most (measured), by pool, in the pool's unit a second.
+    pub capable: BTreeMap<String, f64>,
+}
+
+/// What the manager knows of a disk.
+#[derive(Clone, Debug, Default)]
+pub struct DiskMeta {
+    /// Whose it is.
+    pub tenant: Option<String>,
+    /// The whole disk's contract, where its nodes know their parts of it alone.
+    pub contract: Option<Terms>,
+    /// The same in numbers.
+    pub promise: Option<Promise>,
+}
+
+/// Who looks.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Viewer {
+    /// A name for people.
+    pub name: String,
+    /// Sees only this tenant's disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// May change contracts.
+    pub may_change: bool,
+    /// May record and compare.
+    pub may_compare: bool,
+}
+
+/// What an admission decision would be.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Preview {
+    /// Whether it would be accepted.
+    pub accepted: bool,
+    /// Why, or why not and what would be; for people.
+    pub why: String,
+    /// More lines: what is promised on each pool before and after.
+    pub lines: Vec<String>,
+}
+
+/// What to record and simulate.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compare {
+    /// Which node; the only one where nothing is said.
+    #[serde(default)]
+    pub node: String,
+    /// Which pool; the first where nothing is said.
+    #[serde(default)]
+    pub pool: String,
+    /// How long to record.
+    pub seconds: u32,
+    /// Names, or tables as the configuration writes them.
+    pub schedulers: Vec<String>,
+}
+
+/// The same load under several schedulers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Comparison {
+    /// How many requests were recorded, and of which time.
+    pub about: String,
+    /// Width of a window in seconds.
+    pub window: f64,
+    /// One for each scheduler.
+    pub runs: Vec<Run>,
+}
+
+/// One scheduler's outcome.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// The scheduler.
+    pub name: String,
+    /// Why it could not be simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Disk by disk.
+    pub flows: Vec<RunFlow>,
+}
+
+/// One disk under one scheduler.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct RunFlow {
+    /// The disk.
+    pub name: String,
+    /// Commands a second, in all.
+    pub rate: f64,
+    /// Median latency in seconds.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Share of the commands that kept the promise.
+    pub kept: f64,
+    /// Commands a second, window by window.
+    pub rates: Vec<f64>,
+    /// 95th percentile of latency, window by window, in seconds.
+    pub p95s: Vec<f64>,
+}
+
+/// Why something is not done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Problem {
+    /// The node or manager does not answer.
+    #[error("{0}")]
+    Gone(String),
+    /// It says no, and why.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no such thing.
+    #[error("{0}")]
+    Unknown(String),
+    /// A token is needed, or another one.
+    #[error("{0}")]
+    Token(String),
+    /// This viewer may not.
+    #[error("{0}")]
+    Forbidden(String),
+}
