@@ -1,6 +1,6 @@
 //! What a flow is promised. Nothing stated means best effort.
 
-use crate::{Cost, Duration, ParamError, Params};
+use crate::{Cost, Duration, ParamError, Params, Value};
 use std::fmt;
 
 /// In which unit a gate charges.
@@ -197,9 +197,15 @@ impl Contract {
                 format!("the rate {r} is above the limit {l}; lower one or raise the other"),
             ));
         }
+        // A number of requests is a burst, quoted or not.
+        if let Some(value @ Value::Integer(_)) = p.get_mut("burst")
+            && let Value::Integer(n) = *value
+        {
+            *value = Value::Text(n.to_string());
+        }
         let burst = match p.text("burst")? {
             None => None,
-            Some(text) => Some(parse_burst(p, &text)?),
+            Some(text) => Some(parse_burst(p, &text, rate.or(limit))?),
         };
         let latency = latency_from(p)?;
         let pending = p.integer("pending", 1, 1 << 20)?.map(|n| n as u32);
@@ -219,14 +225,20 @@ fn positive(p: &mut Params, key: &str) -> Result<Option<Rate>, ParamError> {
 }
 
 /// `"7"` requests, or `"64KiB"`, or `"5ms"` of disk time.
-fn parse_burst(p: &Params, text: &str) -> Result<Cost, ParamError> {
-    let as_rate = crate::parse_rate(&format!("{text}/s"));
-    as_rate.map(|r| Cost::new(r.per_second)).map_err(|_| {
+fn parse_burst(p: &Params, text: &str, on_top_of: Option<Rate>) -> Result<Cost, ParamError> {
+    let burst = crate::parse_rate(&format!("{text}/s")).map_err(|_| {
         p.error(
             "burst",
             format!("\"{text}\" is not a burst; write \"7\" (requests), \"1MB\" or \"5ms\" (disk time)"),
         )
-    })
+    })?;
+    match on_top_of {
+        Some(rate) if rate.unit != burst.unit => Err(p.error(
+            "burst",
+            format!("a burst of {text} counts {}, and {rate} counts {}", burst.unit, rate.unit),
+        )),
+        _ => Ok(Cost::new(burst.per_second)),
+    }
 }
 
 fn latency_from(p: &mut Params) -> Result<Option<Latency>, ParamError> {
@@ -289,7 +301,10 @@ fn disk_time_from(p: &mut Params, latency: Option<Latency>) -> Result<Option<Dis
             };
             let tolerance = tolerance.unwrap_or(0);
             if tolerance >= 1_000_000 {
-                return Err(p.error("tolerance", "a tolerance is below 100%".into()));
+                return Err(p.error(
+                    "tolerance",
+                    "a tolerance of 100% leaves nothing to promise; it is from 0% to below 100%".into(),
+                ));
             }
             DiskTimeKind::ThroughputConscious { throughput, tolerance }
         }

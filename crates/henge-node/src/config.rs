@@ -73,14 +73,9 @@ pub struct SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Where no cost is stated and all contracts count in one unit, the gate charges in that: whoever writes
-    /// `limit = "675/s"` need not know what the scheduler would charge otherwise.
+    /// Where no cost is stated, the gate charges what its contracts count.
     pub(crate) fn charge_as<'a>(&mut self, contracts: impl Iterator<Item = &'a Contract>) {
-        let mut units = contracts.flat_map(Contract::units);
-        let Some(unit) = units.next() else { return };
-        if self.knobs.get_mut("cost").is_none() && units.all(|other| other == unit) {
-            self.knobs.set("cost", Value::Text(unit.to_string()), 0..0);
-        }
+        henge_sched::charge_as(&mut self.knobs, contracts);
     }
 }
 

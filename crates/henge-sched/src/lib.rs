@@ -53,6 +53,6 @@ pub use bucket::Bucket;
 pub use flows::Flows;
 pub use heap::IndexedHeap;
 pub use rank_tree::{RankTree, Ranked};
-pub use registry::{DefaultDepth, Entry, Order, SCHEDULERS, build, find, keepers};
+pub use registry::{DefaultDepth, Entry, Order, SCHEDULERS, build, charge_as, find, keepers};
 pub use terms::{Term, Terms};
 pub use weight::{Pace, Weight};

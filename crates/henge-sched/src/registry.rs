@@ -6,7 +6,7 @@
 //! `unkept = "refuse" | "ignore"`: what becomes of a contract's terms that the scheduler does not keep.
 
 use crate::{Term, Terms, cost, depth};
-use henge_core::{Assembly, ParamError, Params, Scheduler};
+use henge_core::{Assembly, Contract, ParamError, Params, Scheduler, Value};
 
 /// All schedulers. To add one: one file, one line here.
 pub const SCHEDULERS: &[Entry] = &[
@@ -97,6 +97,23 @@ pub fn build(name: &str, mut params: Params) -> Result<Assembly, ParamError> {
     Ok(Assembly { cost, scheduler, depth })
 }
 
+/// Where a scheduler's table states no cost and all contracts count in one unit, the gate charges in that: whoever writes
+/// `limit = "675/s"` need not know what the scheduler would charge otherwise.
+///
+/// ```
+/// use henge_core::{Contract, CostUnit, Params, Rate};
+/// let mut knobs = Params::new("sfq");
+/// henge_sched::charge_as(&mut knobs, [&Contract::reserved(Rate::requests(675))]);
+/// assert_eq!(henge_sched::build("sfq", knobs).unwrap().cost.unit(), CostUnit::Requests);
+/// ```
+pub fn charge_as<'a>(knobs: &mut Params, contracts: impl IntoIterator<Item = &'a Contract>) {
+    let mut units = contracts.into_iter().flat_map(Contract::units);
+    let Some(unit) = units.next() else { return };
+    if knobs.get_mut("cost").is_none() && units.all(|other| other == unit) {
+        knobs.set("cost", Value::Text(unit.to_string()), 0..0);
+    }
+}
+
 /// Takes a text that is one of `names`, and gives what it stands for.
 pub(crate) fn one_of<T: Copy>(
     params: &mut Params,
@@ -149,7 +166,6 @@ fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_core::Value;
 
     #[test]
     fn names_are_unique_and_summaries_are_one_line() {

@@ -69,14 +69,15 @@ impl World {
             world.explain();
         }
         let mut spaces = Vec::new();
+        let flows = p.tables("flow")?;
+        let contracts = stated(&flows);
         let nodes = p.tables("node")?;
         if nodes.is_empty() {
             return Err(p.error_here(format!("{} needs a [node] with a device and a scheduler", p.name())));
         }
         for node in nodes {
-            world.add_nodes(node, overbook, outside, &mut spaces)?;
+            world.add_nodes(node, (overbook, &contracts), outside, &mut spaces)?;
         }
-        let flows = p.tables("flow")?;
         if flows.is_empty() {
             return Err(p.error_here(format!("{} needs at least one [[flow]]", p.name())));
         }
@@ -97,7 +98,7 @@ impl World {
     fn add_nodes(
         &mut self,
         mut p: Params,
-        overbook: bool,
+        (overbook, contracts): (bool, &[Contract]),
         outside: &Outside<'_>,
         spaces: &mut Vec<NodeSpace>,
     ) -> Result<(), ParamError> {
@@ -114,6 +115,7 @@ impl World {
                 return Err(knobs.error("per", format!("per is \"spindle\" or \"array\", not \"{other}\"")));
             }
         };
+        henge_sched::charge_as(&mut knobs, contracts);
         p.finish()?;
         for _ in 0..count {
             let node = self.nodes;
@@ -300,6 +302,14 @@ fn contract(p: &mut Params) -> Result<Option<Contract>, ParamError> {
     let contract = Contract::from_params(&mut table)?;
     table.finish()?;
     Ok(Some(contract))
+}
+
+/// The contracts of the flows that can be read; what is wrong with the others is said where they are added.
+fn stated(flows: &[Params]) -> Vec<Contract> {
+    let read = |flow: &Params| {
+        flow.clone().table("contract").ok()?.and_then(|mut t| Contract::from_params(&mut t).ok())
+    };
+    flows.iter().filter_map(read).collect()
 }
 
 /// `nodes = [0, 2]`, all where nothing is said.

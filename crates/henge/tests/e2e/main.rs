@@ -3,6 +3,7 @@
 //! A test whose tool is missing is skipped by name: `skipped: NAME needs TOOL`.
 
 mod clients;
+mod contracts;
 mod filesystem;
 mod profile;
 mod recorded;
