@@ -11,6 +11,10 @@
 //!   A ◀── Hello ── B        A ◀── Proof ── B        A ◀── Message … ── B
 //! ```
 //!
+//! Between nodes travel parts of commands: a *place* is attached once (a disk's piece on one pool of the other node), then
+//! each part names it, says what its flow got elsewhere, and is answered with its outcome, its bytes, and its cost. How many
+//! parts of a place may be under way is the other end's to say, so that one flow's backlog never fills the link for others.
+//!
 //! A node of another version, of another cluster, or with the wrong secret is refused with the reason, in words.
 
 #![forbid(unsafe_code)]
@@ -21,7 +25,9 @@ mod message;
 
 pub use handshake::{Hello, Identity, Refusal};
 pub use link::{Event, Link, Received};
-pub use message::{BODY_MAX, DATA_MAX, FRAME_HEADER, Message, WireNews};
+pub use message::{
+    BODY_MAX, DATA_MAX, FRAME_HEADER, Message, PartKind, PartOutcome, WireNews, WirePart, WireUnit,
+};
 
 /// The link protocol's version; both ends must have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;

@@ -63,7 +63,8 @@ impl Link {
     /// A fresh connection; `nonce` is random and never used twice.
     pub fn new(identity: Identity, nonce: [u8; 16], now: Instant) -> Self {
         let ours = identity.hello(nonce);
-        let output = frame(&ours, 0);
+        let mut output = Vec::new();
+        frame(&ours, 0, &mut output);
         Link { identity, ours, state: State::Greeting, output, heard: now, spoke: now }
     }
 
@@ -81,7 +82,7 @@ impl Link {
     /// Before the link is established: there is nobody yet whom one could trust with it.
     pub fn send(&mut self, message: &Message, data: usize, now: Instant) {
         assert!(self.peer().is_some(), "messages follow the handshake");
-        self.output.extend(frame(message, data));
+        frame(message, data, &mut self.output);
         self.spoke = now;
     }
 
@@ -117,7 +118,7 @@ impl Link {
             State::Greeting => {
                 let theirs: Hello = self.decode(body)?;
                 self.identity.accepts(&theirs)?;
-                self.output.extend(frame(&self.identity.prove(&self.ours, &theirs), 0));
+                frame(&self.identity.prove(&self.ours, &theirs), 0, &mut self.output);
                 self.state = State::Proving { theirs };
                 None
             }
@@ -141,7 +142,7 @@ impl Link {
     pub fn tick(&mut self, now: Instant) -> bool {
         if now.since(self.spoke) >= PING_EVERY {
             if self.peer().is_some() {
-                self.output.extend(frame(&Message::Ping, 0));
+                frame(&Message::Ping, 0, &mut self.output);
             }
             self.spoke = now;
         }

@@ -39,8 +39,138 @@ pub enum Message {
         /// The user.
         uid: u32,
     },
+    /// The sender will send parts for a place of a disk, by this number.
+    Attach {
+        /// The sender's number, never used for another place while the link lasts.
+        place: u32,
+        /// The disk.
+        disk: String,
+        /// Which of its places, in the order of the stripes.
+        index: u32,
+        /// A digest of the disk's capacity, stripe and places as the sender knows them.
+        shape: u64,
+    },
+    /// Parts of the place may come.
+    Attached {
+        /// The other end's number.
+        place: u32,
+        /// Most parts of it under way at once.
+        parts: u32,
+        /// Most bytes of them.
+        bytes: u64,
+        /// What costs count.
+        unit: WireUnit,
+    },
+    /// No parts of the place: it is not served here, for now.
+    Detached {
+        /// The other end's number.
+        place: u32,
+        /// Why.
+        why: String,
+    },
+    /// A part; a write's bytes follow.
+    Part(WirePart),
+    /// A part is over; a read's bytes follow if it went well.
+    Done {
+        /// The other end's name for it.
+        id: u64,
+        /// How it went.
+        outcome: PartOutcome,
+        /// What it was charged.
+        cost: u64,
+    },
+    /// The part is not wanted any more; it is answered all the same.
+    Cancel {
+        /// The sender's name for it.
+        id: u64,
+    },
     /// Nothing else to say.
     Ping,
+}
+
+/// What is asked of a part's home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PartKind {
+    /// Bytes.
+    Read,
+    /// Bytes changed; they follow.
+    Write {
+        /// Durable before it is answered.
+        fua: bool,
+    },
+    /// Everything answered before it made durable.
+    Flush,
+    /// Bytes given back.
+    Trim,
+    /// Bytes that read as zeroes.
+    WriteZeroes {
+        /// The space stays provisioned.
+        no_hole: bool,
+        /// Durable before it is answered.
+        fua: bool,
+    },
+    /// The range will be read soon.
+    Cache,
+    /// Compared and, if equal, replaced; the new bytes follow, then those to compare with.
+    CompareAndWrite {
+        /// Durable before it is answered.
+        fua: bool,
+    },
+}
+
+/// A part of a client's command, for the node that holds its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WirePart {
+    /// The sender's name for it.
+    pub id: u64,
+    /// The sender's number of the place.
+    pub place: u32,
+    /// What is to be done.
+    pub kind: PartKind,
+    /// First byte of the place.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Millionths of a client's command that it stands for.
+    pub commands: u32,
+    /// Service that the flow got at other places, all in all since the place was attached …
+    pub foreign: u64,
+    /// … and as the part before this one said.
+    pub before: u64,
+}
+
+/// How a part went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PartOutcome {
+    /// Well; a read's bytes follow.
+    Done,
+    /// Not taken in for want of memory or room: to be sent again a little later.
+    Later,
+    /// The place is not served here any more.
+    Detached,
+    /// The bytes to compare with differ from this one on.
+    Miscompare(u64),
+    /// An error of the medium.
+    Io,
+    /// No space left.
+    NoSpace,
+    /// Such an operation is not possible there.
+    Unsupported,
+    /// Beyond the end.
+    OutOfRange,
+    /// Given up before it was begun, as the sender wished.
+    Cancelled,
+}
+
+/// What a place's costs count; coordinators add up only what counts alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum WireUnit {
+    /// Bytes.
+    Bytes,
+    /// Millionths of a client's command.
+    Requests,
+    /// Nanoseconds of disk time.
+    DiskTime,
 }
 
 /// [`henge_core::News`] on the wire.
@@ -64,13 +194,22 @@ pub enum WireNews {
     Departed,
 }
 
-/// A body in its frame; `data` bytes follow it.
-pub(crate) fn frame<T: Serialize>(body: &T, data: usize) -> Vec<u8> {
-    let body = postcard::to_allocvec(body).expect("messages of ours always encode");
-    assert!(body.len() <= BODY_MAX && data <= DATA_MAX, "messages of ours fit a frame");
-    let mut frame = Vec::with_capacity(FRAME_HEADER + body.len());
-    frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&(data as u32).to_le_bytes());
-    frame.extend_from_slice(&body);
-    frame
+/// Appends a body in its frame; `data` bytes follow it.
+pub(crate) fn frame<T: Serialize>(body: &T, data: usize, into: &mut Vec<u8>) {
+    assert!(data <= DATA_MAX, "messages of ours fit a frame");
+    let mut header = |len: usize| {
+        assert!(len <= BODY_MAX, "messages of ours fit a frame");
+        into.extend_from_slice(&(len as u32).to_le_bytes());
+        into.extend_from_slice(&(data as u32).to_le_bytes());
+    };
+    // Nearly all are short: no memory is asked for them.
+    let mut short = [0; 128];
+    if let Ok(body) = postcard::to_slice(body, &mut short) {
+        header(body.len());
+        into.extend_from_slice(body);
+    } else {
+        let body = postcard::to_allocvec(body).expect("messages of ours always encode");
+        header(body.len());
+        into.extend_from_slice(&body);
+    }
 }

@@ -92,9 +92,9 @@ fn who_does_not_belong_is_told_why() {
 fn another_version_is_named() {
     let mut b = link(identity("b"));
     let mut hello = b.output().clone();
-    hello[8 + 8] = 2; // behind the frame's header and the magic: the version, a varint
+    hello[8 + 8] = 1; // behind the frame's header and the magic: the version, a varint
     let refused = link(identity("a")).receive(&hello, Instant::ZERO).unwrap_err();
-    assert_eq!(refused, Refusal::Version { name: "b".into(), theirs: 2, ours: 1 });
+    assert_eq!(refused, Refusal::Version { name: "b".into(), theirs: 1, ours: 2 });
 }
 
 /// A proof is bound to both nonces and to who proves: sent back, or replayed later, it proves nothing.

@@ -2,6 +2,7 @@
 
 use crate::connection::{Catalog, Connection, Stop};
 use crate::initiator::Initiator;
+use crate::peer::PeerLink;
 use crate::plane::{Answer, Plane};
 use crate::portal::Portal;
 use henge_core::{Instant, RequestId};
@@ -32,6 +33,8 @@ impl Link {
 pub(crate) enum Client {
     Nbd(Box<Connection>),
     Iscsi(Box<Initiator>),
+    /// Another node.
+    Peer(Box<PeerLink>),
 }
 
 /// What a connection needs of the node to read on.
@@ -48,6 +51,7 @@ impl Client {
         match self {
             Client::Nbd(c) => &mut c.link,
             Client::Iscsi(c) => &mut c.link,
+            Client::Peer(c) => &mut c.link,
         }
     }
     /// The disk that it uses.
@@ -55,12 +59,14 @@ impl Client {
         match self {
             Client::Nbd(c) => c.disk,
             Client::Iscsi(c) => c.disk,
+            Client::Peer(_) => None,
         }
     }
     pub(crate) fn read(&mut self, id: RequestId, around: Surroundings<'_>) -> Stop {
         match self {
             Client::Nbd(c) => c.read(id, around.plane, around.catalog, around.chunk, around.now),
             Client::Iscsi(c) => c.read(id, around),
+            Client::Peer(c) => c.read(id, around),
         }
     }
     pub(crate) fn answer(
@@ -74,6 +80,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.answer(answer, plane),
             Client::Iscsi(c) => c.answer(id, answer, plane, portal, now),
+            Client::Peer(c) => c.answer(answer, plane, now),
         }
     }
     /// False when the connection is broken.
@@ -87,6 +94,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.write(plane),
             Client::Iscsi(c) => c.write(id, plane, portal, now),
+            Client::Peer(c) => c.write(plane, now),
         }
     }
     /// Whether there is something to write.
@@ -94,6 +102,7 @@ impl Client {
         match self {
             Client::Nbd(c) => !c.session.output().is_empty(),
             Client::Iscsi(c) => !c.session.is_sent(),
+            Client::Peer(c) => c.has_output(),
         }
     }
     /// Whether all is said.
@@ -101,6 +110,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.session.is_over(),
             Client::Iscsi(c) => c.is_over(),
+            Client::Peer(c) => c.is_over(),
         }
     }
     /// Whether it waits for room or memory.
@@ -108,6 +118,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.stalled.is_some(),
             Client::Iscsi(c) => c.is_stalled(),
+            Client::Peer(_) => false,
         }
     }
     /// Whether reading would get anywhere as soon as nothing holds it back.
@@ -115,6 +126,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.has_input(),
             Client::Iscsi(c) => c.has_input(),
+            Client::Peer(c) => c.has_input(),
         }
     }
     /// The node is about to end.
@@ -122,6 +134,8 @@ impl Client {
         match self {
             Client::Nbd(c) => c.session.shut_down(),
             Client::Iscsi(c) => c.session.shutdown(&mut portal.targets, 5),
+            // Needed until every disk is flushed.
+            Client::Peer(_) => {}
         }
     }
 }

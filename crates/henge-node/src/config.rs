@@ -14,7 +14,7 @@
 //!
 //! [[disk]]
 //! name = "web"
-//! pool = "ssd"                        # or pools = ["a", "b"], striped
+//! pool = "ssd"                        # or pools = ["a", "b"], striped; ["n1/a", "n2/b"] over nodes: `link_config.rs`
 //! capacity = "96GB"
 //! contract = { weight = 4, limit = "675/s" }
 //! ```
@@ -30,6 +30,7 @@
 //! | `engine` | `"auto"`, `"io_uring"` or `"threads"` | `"auto"` |
 //! | `faults`, `volatile`, `trace` | for tests: errors and stalls; a write cache that forgets; a line per request | none |
 
+use crate::link_config::{self, LinkConfig, Nodes, PeerConfig, PlaceConfig};
 use henge_backend::{EngineChoice, Faults};
 use henge_config::{ConfigError, Source};
 use henge_core::{Contract, ParamError, Params, Value, format_size};
@@ -113,8 +114,11 @@ pub struct PoolConfig {
 pub struct DiskConfig {
     /// Its name, and its export's.
     pub name: String,
-    /// On which pools, as indices; striped over all of them.
+    /// On which pools of this node, as indices; striped over all of them.
     pub pools: Vec<usize>,
+    /// Where it lies on pools of the cluster: all of them, in the order of the stripes. Empty for a disk that is this
+    /// node's alone.
+    pub places: Vec<PlaceConfig>,
     /// Bytes.
     pub capacity: u64,
     /// Stripe unit.
@@ -170,6 +174,10 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// Where one row per request is written.
     pub requests: Option<PathBuf>,
+    /// How it is linked to other nodes, if it is.
+    pub link: Option<LinkConfig>,
+    /// The other nodes.
+    pub peers: Vec<PeerConfig>,
     /// Pools.
     pub pools: Vec<PoolConfig>,
     /// Disks.
@@ -213,6 +221,7 @@ impl NodeConfig {
             }
         };
         let requests = p.text("requests")?.map(PathBuf::from);
+        let (link, peers) = link_config::links(&mut p)?;
         let mut pools: Vec<PoolConfig> = Vec::new();
         for table in p.tables("pool")? {
             let name_span = table.span();
@@ -223,14 +232,15 @@ impl NodeConfig {
             }
             pools.push(pool);
         }
-        if pools.is_empty() {
+        if pools.is_empty() && link.is_none() {
             let message =
                 "a node needs at least one [[pool]]; like [[pool]] name = \"ssd\" path = \"/srv/henge\"";
             return Err(p.error_here(message.to_owned()));
         }
         let mut disks: Vec<DiskConfig> = Vec::new();
         for table in p.tables("disk")? {
-            let disk = disk(table, &pools, &disks)?;
+            let nodes = Nodes { here: link.as_ref().map(|link| link.name.as_str()), peers: &peers };
+            let disk = disk(table, &pools, &disks, nodes)?;
             disks.push(disk);
         }
         p.finish()?;
@@ -247,6 +257,8 @@ impl NodeConfig {
             connections,
             limits,
             requests,
+            link,
+            peers,
             pools,
             disks,
             source,
@@ -458,6 +470,7 @@ pub(crate) fn disk(
     mut p: Params,
     pools: &[PoolConfig],
     others: &[DiskConfig],
+    nodes: Nodes<'_>,
 ) -> Result<DiskConfig, ParamError> {
     let span = p.span();
     let name = p.text("name")?;
@@ -466,7 +479,7 @@ pub(crate) fn disk(
     if others.iter().any(|other| other.name == name) {
         return Err(p.error("name", format!("there is a disk \"{name}\" already")));
     }
-    let on = pools_of(&mut p, pools)?;
+    let (on, places) = pools_of(&mut p, pools, nodes)?;
     let capacity_span = p.error("capacity", String::new()).span;
     let capacity = p.size("capacity")?;
     let capacity = p.required("capacity", capacity)?;
@@ -510,6 +523,7 @@ pub(crate) fn disk(
     Ok(DiskConfig {
         name,
         pools: on,
+        places,
         capacity,
         stripe,
         leeway: (leeway * 1e6).round() as u64,
@@ -530,8 +544,12 @@ fn terms_of(table: &Params) -> Vec<(String, Value)> {
     table.keys().into_iter().filter_map(|key| copy.take(&key).map(|value| (key, value))).collect()
 }
 
-/// `pool = "ssd"`, or `pools = ["a", "b"]`.
-fn pools_of(p: &mut Params, pools: &[PoolConfig]) -> Result<Vec<usize>, ParamError> {
+/// `pool = "ssd"`, `pools = ["a", "b"]`, or `pools = ["n1/a", "n2/b"]`: this node's pools, and the cluster's.
+fn pools_of(
+    p: &mut Params,
+    pools: &[PoolConfig],
+    nodes: Nodes<'_>,
+) -> Result<(Vec<usize>, Vec<PlaceConfig>), ParamError> {
     let span = p.error("pool", String::new()).span;
     let names = match (p.take("pool"), p.take("pools")) {
         (Some(one), None) => vec![(one, span)],
@@ -540,30 +558,43 @@ fn pools_of(p: &mut Params, pools: &[PoolConfig]) -> Result<Vec<usize>, ParamErr
             return Err(p.error("pools", "pools is a list of names, like [\"a\", \"b\"]".into()));
         }
         (Some(_), Some(_)) => return Err(p.error("pools", "a disk has pool or pools, not both".into())),
-        (None, None) if pools.len() == 1 => return Ok(vec![0]),
+        (None, None) if pools.len() == 1 => return Ok((vec![0], Vec::new())),
         (None, None) => return Err(p.error_here(format!("{} needs a pool", p.name()))),
     };
-    let mut on = Vec::new();
+    let (mut on, mut places) = (Vec::new(), Vec::new());
+    let count = names.len();
     for (value, span) in names {
-        let found = match &value {
-            Value::Text(name) => pools.iter().position(|pool| pool.name == *name),
-            _ => None,
-        };
-        let Some(found) = found else {
+        let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
+        let Value::Text(text) = &value else { return Err(wrong("a pool is named by a text".into())) };
+        let place = link_config::place(text, &span, nodes)?;
+        if let Some(place) = &place {
+            if places.contains(place) {
+                return Err(wrong("a disk is on a pool once".into()));
+            }
+            places.push(place.clone());
+        }
+        if place.as_ref().is_some_and(|place| Some(place.node.as_str()) != nodes.here) {
+            continue;
+        }
+        let name = place.as_ref().map_or(text, |place| &place.pool);
+        let Some(found) = pools.iter().position(|pool| pool.name == *name) else {
             let known: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
-            let message = format!("there is no such pool; there are: {}", known.join(", "));
-            return Err(ParamError { message, help: None, span });
+            return Err(wrong(format!("there is no such pool; there are: {}", known.join(", "))));
         };
         if on.contains(&found) {
-            return Err(ParamError { message: "a disk is on a pool once".into(), help: None, span });
+            return Err(wrong("a disk is on a pool once".into()));
         }
         on.push(found);
     }
-    Ok(on)
+    if !places.is_empty() && places.len() < count {
+        let message = "either all pools are written with their node, like \"n1/ssd\", or none is";
+        return Err(p.error_here(message.into()));
+    }
+    Ok((on, places))
 }
 
 /// Names become file names and export names.
-fn check_name(p: &Params, name: &str) -> Result<(), ParamError> {
+pub(crate) fn check_name(p: &Params, name: &str) -> Result<(), ParamError> {
     let fits = !name.is_empty()
         && name.len() <= 64
         && !name.starts_with('.')

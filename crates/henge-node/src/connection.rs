@@ -307,6 +307,7 @@ impl Connection {
             fua: command.fua,
             arrival: command.arrival,
             tag: 0,
+            portion: None,
         };
         plane.submit(disk, whole, buffer, Owner { connection: id, command: command.id }, now);
         None
@@ -314,7 +315,7 @@ impl Connection {
 
     /// Replies to a command that is over.
     pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane) {
-        let Answer { disk, owner, outcome, frame, lead } = answer;
+        let Answer { disk, owner, outcome, frame, lead, .. } = answer;
         let reply = match outcome {
             Ok(()) => henge_nbd::Answer::Done,
             Err(Failure::Fault(fault)) => henge_nbd::Answer::Fault(fault),

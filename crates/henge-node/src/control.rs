@@ -51,6 +51,18 @@ pub enum Request {
     },
     /// Starts all disks' meters anew.
     Reset,
+    /// Another node of the cluster: a new one, or one that is now elsewhere.
+    Peer {
+        /// Its name.
+        name: String,
+        /// `HOST:PORT`
+        address: String,
+    },
+    /// Forgets another node; no disk may name it.
+    Unpeer {
+        /// Its name.
+        name: String,
+    },
     /// Meters with everything that is known of them, at most a second old. However many ask, the data path is not.
     Meters,
     /// What happened: admitted, changed, violated, recovered …
@@ -117,6 +129,12 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// Disks.
     pub disks: Vec<DiskStatus>,
+    /// This node's name in its cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The other nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerStatus>,
 }
 
 impl Status {
@@ -175,6 +193,32 @@ pub struct GateStatus {
     /// 99th percentile of how late an emulated disk's completions were; absent elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness_p99: Option<u64>,
+}
+
+/// Another node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub address: String,
+    /// Whether there is a link.
+    pub linked: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Parts of commands there, or on their way.
+    pub pending: usize,
+    /// Parts that were sent there and are over.
+    pub parts: u64,
+    /// Of them failed.
+    pub failed: u64,
+    /// Parts served for it.
+    pub served: u64,
+    /// Messages sent for synchronization alone.
+    pub announced: u64,
+    /// Links that were established.
+    pub established: u64,
 }
 
 /// The largest difference between two flows' service by weight, in the gate's unit, and the scheduler's bound on it.
@@ -335,6 +379,12 @@ pub struct DiskStatus {
     /// All latencies; with [`Request::Meters`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Buckets>,
+    /// Its places on pools of the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<String>,
+    /// Places that are not served now, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trouble: Vec<String>,
 }
 
 impl DiskStatus {

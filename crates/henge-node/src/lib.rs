@@ -22,25 +22,30 @@ mod control;
 mod events;
 mod initiator;
 mod job;
+mod link_config;
+mod links;
 mod listen;
 mod meters;
 mod node;
 mod operate;
+mod peer;
 mod plane;
 mod portal;
 mod record;
 mod server;
 mod signals;
 mod socket;
+mod spread;
 mod storage;
 mod watch;
 
 pub use config::{NodeConfig, NodeConfigError};
 pub use control::{
-    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PoolStatus, Promise, Reply, Request, Status,
-    Unfairness,
+    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Reply, Request,
+    Status, Unfairness,
 };
 pub use events::{Event, EventKind};
+pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use listen::Address;
 pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};

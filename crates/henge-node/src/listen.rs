@@ -17,6 +17,8 @@ pub enum Address {
     Unix(PathBuf),
     /// By iSCSI over TCP.
     Iscsi(SocketAddr),
+    /// By other nodes.
+    Link(SocketAddr),
 }
 
 impl Address {
@@ -25,6 +27,7 @@ impl Address {
         match self {
             Address::Tcp(address) => format!("nbd://{address}/{export}"),
             Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+            Address::Link(address) => format!("link://{address}"),
             Address::Iscsi(address) => format!("iscsi://{address}/{}{export}/0", crate::portal::PREFIX),
         }
     }
@@ -54,6 +57,15 @@ impl Listener {
                 Ok(Listener { fd: socket.into(), address: Address::Unix(path.clone()) })
             }
         }
+    }
+
+    /// Where other nodes come.
+    pub(crate) fn bind_link(host: &str) -> io::Result<Listener> {
+        let mut listener = Listener::bind(&Listen::Tcp(host.to_owned()))?;
+        if let Address::Tcp(local) = listener.address {
+            listener.address = Address::Link(local);
+        }
+        Ok(listener)
     }
 
     /// The next client; `None` when there is none now.

@@ -46,6 +46,7 @@ use std::time::Duration;
 pub struct Node {
     control: Control,
     addresses: Vec<Address>,
+    link: Option<Address>,
     thread: Option<JoinHandle<io::Result<usize>>>,
     _socket: Option<socket::Socket>,
 }
@@ -85,8 +86,13 @@ impl Node {
     /// Opens everything and begins to serve. Errors point into the configuration's file.
     pub fn start(config: NodeConfig) -> Result<Node, StartError> {
         raise_descriptors();
-        let listeners = bind(&config.listen)?;
+        let mut listeners = bind(&config.listen)?;
         let addresses = listeners.iter().map(|l| l.address.clone()).collect();
+        if let Some(link) = &config.link {
+            listeners.push(Listener::bind_link(&link.listen)?);
+        }
+        let link = config.link.as_ref().and_then(|_| listeners.last()).map(|l| l.address.clone());
+        let epoch = crate::server::links::epoch();
         let (messages, receiver) = mpsc::channel();
         let wake =
             Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
@@ -101,7 +107,7 @@ impl Node {
         let (opened, opening) = mpsc::channel();
         // Rings and stores belong to the thread that uses them, so that thread opens them.
         let thread = std::thread::Builder::new().name("henge-node".into()).spawn(move || {
-            let plane = match Plane::open(&config, Instant::ZERO) {
+            let plane = match Plane::open(&config, epoch, Instant::ZERO) {
                 Ok(plane) => plane,
                 Err(e) => {
                     let _ = opened.send(Err(StartError::Config(config.source.point(e))));
@@ -135,12 +141,17 @@ impl Node {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),
             None => None,
         };
-        Ok(Node { control, addresses, thread: Some(thread), _socket: socket })
+        Ok(Node { control, addresses, link, thread: Some(thread), _socket: socket })
     }
 
     /// Where clients can come, in the order of `listen`; with the port that was chosen for port 0.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Where other nodes can come.
+    pub fn link(&self) -> Option<&Address> {
+        self.link.as_ref()
     }
 
     /// Asks it.
@@ -283,6 +294,7 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
         }
         Request::Status | Request::Reset | Request::Meters => None,
         Request::Preview { .. } | Request::Events { .. } => None,
+        Request::Peer { .. } | Request::Unpeer { .. } => None,
     }
 }
 
@@ -299,7 +311,7 @@ fn raise_descriptors() {
 
 /// What a configuration would do here, line by line, without serving anybody.
 pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
-    let plane = Plane::open(config, Instant::ZERO).map_err(|e| config.source.point(e))?;
+    let plane = Plane::open(config, 0, Instant::ZERO).map_err(|e| config.source.point(e))?;
     let mut lines = Vec::new();
     for listen in &config.listen {
         lines.push(match listen {
@@ -307,6 +319,12 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
             Listen::Unix(path) => format!("listen   nbd+unix://{}", path.display()),
             Listen::Iscsi(host) => format!("listen   iscsi://{host}"),
         });
+    }
+    if let Some(link) = &config.link {
+        lines.push(format!("link     {} of the cluster \"{}\", on {}", link.name, link.cluster, link.listen));
+    }
+    for peer in &config.peers {
+        lines.push(format!("peer     {} at {}", peer.name, peer.address));
     }
     lines.extend(plane.describe());
     if config.disks.is_empty() {

@@ -1,7 +1,10 @@
 //! Control requests carried out on the data plane. Runs on the loop, between two turns.
 
 use crate::config::{self, DiskConfig, PoolConfig, SchedulerConfig};
-use crate::control::{AtGate, Buckets, DiskStatus, GateStatus, Latencies, PoolStatus, Promise, Status};
+use crate::control::{
+    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Status,
+};
+use crate::link_config::Nodes;
 use crate::plane::{Disk, Plane};
 use crate::watch::{SLICE, Slice};
 use henge_config::Source;
@@ -17,9 +20,9 @@ pub(crate) type Outcome<T = ()> = Result<T, String>;
 impl Plane {
     /// The number of a disk by its name.
     pub(crate) fn find(&self, name: &str) -> Outcome<usize> {
-        let found = self.disks.iter().position(|d| d.as_ref().is_some_and(|d| d.config.name == name));
+        let found = self.served().find(|(_, d)| d.config.name == name).map(|(number, _)| number);
         found.ok_or_else(|| {
-            let known: Vec<&str> = self.disks.iter().flatten().map(|d| d.config.name.as_str()).collect();
+            let known: Vec<&str> = self.served().map(|(_, d)| d.config.name.as_str()).collect();
             format!("there is no disk \"{name}\"; there are: {}", known.join(", "))
         })
     }
@@ -133,7 +136,9 @@ impl Plane {
         let params = source.parse("the disk").map_err(|e| e.to_string())?;
         let pools: Vec<PoolConfig> = self.pools.iter().map(|p| p.config.clone()).collect();
         let others: Vec<DiskConfig> = self.disks.iter().flatten().map(|d| d.config.clone()).collect();
-        let added = config::disk(params, &pools, &others).and_then(|disk| self.add_disk(disk, now));
+        let peers = self.links.configs();
+        let nodes = Nodes { here: self.links.here(), peers: &peers };
+        let added = config::disk(params, &pools, &others, nodes).and_then(|disk| self.add_disk(disk, now));
         added.map_err(|e| source.point(e).to_string())
     }
 
@@ -144,15 +149,16 @@ impl Plane {
     }
 
     pub(crate) fn status(&mut self, connections: usize, now: Instant) -> Status {
-        let disks = self.disks.iter().flatten().map(|disk| self.disk_status(disk, false, now)).collect();
+        let disks = self.served().map(|(number, disk)| self.disk_status(number, disk, false, now)).collect();
         Status { disks, ..self.head(connections, now) }
     }
 
     /// A part of everything, so that a turn of the loop tells of a bounded number of disks.
     pub(crate) fn slice(&mut self, from: usize, connections: usize, now: Instant) -> Slice {
         let to = (from + SLICE).min(self.disks.len());
-        let disks = self.disks.get(from..to).unwrap_or_default().iter().flatten();
-        let disks = disks.map(|disk| self.disk_status(disk, true, now)).collect();
+        let disks = (from..to).filter_map(|n| self.disks[n].as_ref().map(|disk| (n, disk)));
+        let disks = disks.filter(|(_, disk)| disk.home_of.is_none());
+        let disks = disks.map(|(number, disk)| self.disk_status(number, disk, true, now)).collect();
         let head = (from == 0).then(|| self.head(connections, now));
         Slice { head, disks, next: (to < self.disks.len()).then_some(to) }
     }
@@ -180,18 +186,19 @@ impl Plane {
                 gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
             });
         }
-        for disk in self.disks.iter().flatten() {
+        for disk in self.disks.iter().flatten().filter(|disk| disk.spread.is_none()) {
             for (i, &p) in disk.config.pools.iter().enumerate() {
                 let on = disk.config.pools.len() as u64;
                 let part = henge_vdisk::striped_below(disk.config.capacity, i as u64, on, disk.config.stripe);
                 status.pools[p].promised += part;
             }
         }
+        status.node = self.links.here().map(str::to_owned);
+        status.peers = self.links.peers.iter().flatten().map(peer).collect();
         status
     }
 
-    fn disk_status(&self, disk: &Disk, whole: bool, now: Instant) -> DiskStatus {
-        let flow = disk.vdisk.flow();
+    fn disk_status(&self, number: usize, disk: &Disk, whole: bool, now: Instant) -> DiskStatus {
         let mut status = DiskStatus {
             name: disk.config.name.clone(),
             capacity: disk.vdisk.capacity(),
@@ -208,10 +215,20 @@ impl Plane {
             promise: Promise::of(&disk.config.contract),
             pools: disk.config.pools.iter().map(|p| self.pools[*p].config.name.clone()).collect(),
             histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
+            places: disk.config.places.iter().map(ToString::to_string).collect(),
+            trouble: self.trouble(disk),
             ..DiskStatus::default()
         };
         let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];
-        for g in disk.vdisk.layout().gates() {
+        let mut homes = self.homes(number);
+        if disk.spread.is_none() {
+            homes.push(number);
+        } else {
+            // No coordinator sees all of a disk's clients, so none can judge what they receive together.
+            status.promise.rate = None;
+        }
+        let homes = homes.iter().filter_map(|home| self.disks[*home].as_ref());
+        for (g, flow) in homes.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
             let gate = self.gates[g.index()].pipeline.gate();
             let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
             status.waiting = status.waiting.or(waiting);
@@ -238,6 +255,44 @@ impl Plane {
         let noted = WaitReason::ALL.iter().zip(waits).filter(|(_, time)| *time > henge_core::Duration::ZERO);
         status.waits = noted.map(|(reason, time)| (reason.as_str().to_owned(), time.as_nanos())).collect();
         status
+    }
+
+    /// Adds a node, or says where it is now.
+    pub(crate) fn add_peer(&mut self, name: &str, address: &str) -> Outcome {
+        let source = Source::new(ORIGIN, format!("name = {name:?}\naddress = {address:?}\n"));
+        let params = source.parse("the peer").map_err(|e| e.to_string())?;
+        let config = crate::link_config::peer(params).map_err(|e| source.point(e).to_string())?;
+        self.links.add(config)
+    }
+
+    /// Forgets a node that no disk names.
+    pub(crate) fn remove_peer(&mut self, name: &str) -> Outcome {
+        let Some(found) = self.links.find(name) else {
+            let known: Vec<String> = self.links.configs().into_iter().map(|peer| peer.name).collect();
+            return Err(format!("there is no peer \"{name}\"; there are: {}", known.join(", ")));
+        };
+        let user = self.served().find(|(_, d)| d.config.places.iter().any(|place| place.node == name));
+        if let Some((_, disk)) = user {
+            return Err(format!("disk \"{}\" lies on node {name}; remove it first", disk.config.name));
+        }
+        self.links.remove(found);
+        Ok(())
+    }
+}
+
+fn peer(peer: &crate::links::Peer) -> PeerStatus {
+    let counts = peer.counts;
+    PeerStatus {
+        name: peer.config.name.clone(),
+        address: peer.config.address.clone(),
+        linked: peer.link.is_some(),
+        error: peer.error.clone(),
+        pending: peer.pending(),
+        parts: counts.parts,
+        failed: counts.failed,
+        served: counts.served,
+        announced: counts.announced,
+        established: counts.established,
     }
 }
 

@@ -6,14 +6,16 @@
 #![allow(unsafe_code)] // lends parts of a command's buffer to stores
 
 use crate::config::{DiskConfig, NodeConfig, PoolConfig, at};
+use crate::links::Links;
 use crate::meters::DiskMeters;
 use crate::operate::term;
 use crate::record::Recorder;
+use crate::spread::{INNER, Inner, Spread};
 use crate::storage;
 use henge_backend::{Buffer, BufferPool, Store};
 use henge_core::{
-    Backend, Contract, Fault, FlowId, Gate, Instant, Op, ParamError, Pending, Pipeline, Refused, Request,
-    RequestId,
+    Backend, Contract, Cost, Fault, FlowId, Gate, Instant, Op, ParamError, Pending, Pipeline, Refused,
+    Request, RequestId,
 };
 use henge_iscsi::scsi::Extent;
 use henge_vdisk::{
@@ -37,12 +39,15 @@ pub(crate) struct Answer {
     pub frame: Buffer,
     /// Where the command's own bytes begin in it.
     pub lead: u64,
+    /// What it was charged, where somebody is to be told: at the home of a place.
+    pub cost: Cost,
 }
 
-struct Flight {
+pub(crate) struct Flight {
     id: RequestId,
-    frame: Buffer,
+    pub frame: Buffer,
     owner: Owner,
+    cost: Cost,
 }
 
 /// A virtual disk and its place in the node.
@@ -50,7 +55,7 @@ pub(crate) struct Disk {
     pub config: DiskConfig,
     pub vdisk: VirtualDisk,
     /// By the slot of the command.
-    flights: Vec<Option<Flight>>,
+    pub flights: Vec<Option<Flight>>,
     /// Where its part begins on each gate; a FLUSH is sent there.
     bases: Vec<(GateId, u64)>,
     /// Bytes of buffers it holds.
@@ -61,6 +66,14 @@ pub(crate) struct Disk {
     pub meters: DiskMeters,
     /// The part's name on each of its pools.
     part: String,
+    /// The number of its first part.
+    first: u32,
+    /// Of how many places it is one: its gates keep that much less of the contract.
+    among: u64,
+    /// Its places, where they are on several nodes.
+    pub spread: Option<Box<Spread>>,
+    /// The disk of which this is a place. Nobody but that disk's coordinators may use it.
+    pub home_of: Option<usize>,
 }
 
 /// What a request at a gate is for.
@@ -98,6 +111,10 @@ pub(crate) struct Plane {
     pub disks: Vec<Option<Disk>>,
     pub buffers: BufferPool,
     pub answers: Vec<Answer>,
+    /// The other nodes.
+    pub links: Links,
+    /// Parts of spread disks that are at their homes here.
+    pub inner: Pending<Inner>,
     listed: Vec<usize>,
     freed: bool,
     recorder: Option<Recorder>,
@@ -119,7 +136,7 @@ const PENDING_MAX: u32 = 1 << 16;
 
 impl Plane {
     /// Opens pools and disks.
-    pub(crate) fn open(config: &NodeConfig, now: Instant) -> Result<Plane, ParamError> {
+    pub(crate) fn open(config: &NodeConfig, epoch: u64, now: Instant) -> Result<Plane, ParamError> {
         let recorder = match &config.requests {
             None => None,
             Some(path) => Some(Recorder::create(path).map_err(|e| at(&(0..0), e.to_string()))?),
@@ -130,12 +147,17 @@ impl Plane {
             disks: Vec::new(),
             buffers: BufferPool::new(config.buffers),
             answers: Vec::new(),
+            links: Links::new(config.link.clone(), epoch),
+            inner: Pending::new(),
             listed: Vec::new(),
             freed: false,
             recorder,
         };
         for pool in &config.pools {
             plane.add_pool(pool, config)?;
+        }
+        for peer in &config.peers {
+            plane.links.add(peer.clone()).map_err(|e| at(&(0..0), e))?;
         }
         for disk in &config.disks {
             plane.add_disk(disk.clone(), now)?;
@@ -175,6 +197,35 @@ impl Plane {
 
     /// Makes a disk, or finds its parts as they were left. Its number.
     pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, ParamError> {
+        match config.places.is_empty() {
+            true => self.add_parts(config, 0, 1, now),
+            false => self.add_spread(config, now),
+        }
+    }
+
+    /// The home of one place of a disk that is spread over nodes.
+    pub(crate) fn add_home(
+        &mut self,
+        config: &DiskConfig,
+        pool: usize,
+        index: u32,
+        len: u64,
+        now: Instant,
+    ) -> Result<usize, ParamError> {
+        let mut home = DiskConfig { pools: vec![pool], places: Vec::new(), capacity: len, ..config.clone() };
+        // Coordinators bound what they hand out; here it is room for all of them.
+        home.contract.pending = None;
+        home.settings.commands_max = 1 << 20;
+        self.add_parts(home, index, config.places.len() as u64, now)
+    }
+
+    fn add_parts(
+        &mut self,
+        config: DiskConfig,
+        first: u32,
+        among: u64,
+        now: Instant,
+    ) -> Result<usize, ParamError> {
         let number = self.disks.iter().position(Option::is_none).unwrap_or(self.disks.len());
         let wrong =
             |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
@@ -190,7 +241,9 @@ impl Plane {
             let mut base = None;
             for g in pool.gates.clone() {
                 let store = self.gates[g].pipeline.backend_mut();
-                let found = store.open_part(&format!("{part}{i}"), per_member).map_err(|e| wrong(&e))?;
+                let found = store
+                    .open_part(&format!("{part}{}", i + first as usize), per_member)
+                    .map_err(|e| wrong(&e))?;
                 block = block.max(store.block());
                 bases.push((GateId(g as u32), found));
                 if *base.get_or_insert(found) != found {
@@ -204,8 +257,14 @@ impl Plane {
         let settings = henge_vdisk::Settings { align: block.max(config.settings.align), ..config.settings };
         let flow = FlowId(number as u32);
         let vdisk = VirtualDisk::new(flow, layout, settings).map_err(|e| wrong(&e))?;
-        let promised =
-            self.promise(flow, &vdisk, &Contract::best_effort(), &config.contract, config.leeway, now);
+        let promised = self.promise(
+            flow,
+            &vdisk,
+            &Contract::best_effort(),
+            &config.contract,
+            (config.leeway, among),
+            now,
+        );
         if let Err(refused) = promised {
             for gate in vdisk.layout().gates() {
                 self.gates[gate.index()].pipeline.gate_mut().remove_flow(flow, now, &mut Vec::new());
@@ -214,22 +273,24 @@ impl Plane {
             let span = config.contract_span.clone();
             return Err(ParamError { message, help: Some(refused.instead), span });
         }
-        let disk = Disk {
-            config,
-            vdisk,
-            flights: Vec::new(),
-            bases,
-            held: 0,
-            connections: 0,
-            meters: DiskMeters::default(),
-            part,
-        };
+        let mut disk = Disk::new(config, vdisk, bases, part);
+        (disk.first, disk.among) = (first, among);
+        self.put_disk(number, disk);
+        Ok(number)
+    }
+
+    pub(crate) fn put_disk(&mut self, number: usize, disk: Disk) {
         if number == self.disks.len() {
             self.disks.push(Some(disk));
         } else {
             self.disks[number] = Some(disk);
         }
-        Ok(number)
+    }
+
+    /// The disks that clients may use.
+    pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &Disk)> {
+        let disks = self.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
+        disks.filter(|(_, disk)| disk.home_of.is_none())
     }
 
     /// Tells each gate its part of the contract. A refusal leaves all of them as they were.
@@ -239,15 +300,15 @@ impl Plane {
         vdisk: &VirtualDisk,
         old: &Contract,
         new: &Contract,
-        leeway: u64,
+        (leeway, among): (u64, u64),
         now: Instant,
     ) -> Result<(), Refused> {
         let gates: Vec<usize> = vdisk.layout().gates().iter().map(|g| g.index()).collect();
-        let part = new.part(leeway, gates.len() as u64);
+        let part = new.part(leeway, gates.len() as u64 * among);
         for (told, &g) in gates.iter().enumerate() {
             let gate = self.gates[g].pipeline.gate_mut();
             let Err(refused) = gate.set_flow(flow, &part, now) else { continue };
-            let part = old.part(leeway, gates.len() as u64);
+            let part = old.part(leeway, gates.len() as u64 * among);
             for &g in &gates[..told] {
                 let back = self.gates[g].pipeline.gate_mut().set_flow(flow, &part, now);
                 debug_assert!(back.is_ok(), "what was promised before can be promised again");
@@ -267,13 +328,16 @@ impl Plane {
         config: DiskConfig,
         now: Instant,
     ) -> Result<(), Refused> {
+        if self.disk(number).spread.is_some() {
+            return self.set_homes(number, config, now);
+        }
         let disk = self.disks[number].take().expect("a disk that was found");
         let result = self.promise(
             disk.vdisk.flow(),
             &disk.vdisk,
             &disk.config.contract,
             &config.contract,
-            config.leeway,
+            (config.leeway, disk.among),
             now,
         );
         let disk = self.disks[number].insert(disk);
@@ -285,6 +349,9 @@ impl Plane {
 
     /// Removes a disk that has nothing pending, and its data.
     pub(crate) fn remove_disk(&mut self, number: usize, now: Instant) -> std::io::Result<()> {
+        if self.disk(number).spread.is_some() {
+            return self.remove_spread(number, now);
+        }
         let disk = self.disks[number].take().expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
         let mut result = Ok(());
@@ -294,7 +361,8 @@ impl Plane {
                 let pipeline = &mut self.gates[g].pipeline;
                 pipeline.gate_mut().remove_flow(disk.vdisk.flow(), now, &mut orphans);
                 assert!(orphans.is_empty(), "a disk without commands has no requests");
-                let removed = pipeline.backend_mut().remove_part(&format!("{}{i}", disk.part));
+                let removed =
+                    pipeline.backend_mut().remove_part(&format!("{}{}", disk.part, i + disk.first as usize));
                 result = result.and(removed);
             }
         }
@@ -342,6 +410,9 @@ impl Plane {
                 break;
             }
             let spot = disk.vdisk.layout().locate(at);
+            if disk.spread.is_some() {
+                return vec![Extent { len: end - at, allocated: true }]; // its places are asked for data alone
+            }
             let store = self.gates[spot.gate.index()].pipeline.backend();
             let (len, allocated) = store.extent(spot.offset, spot.run.min(end - at));
             match found.last_mut() {
@@ -383,7 +454,7 @@ impl Plane {
         if disk.flights.len() <= slot {
             disk.flights.resize_with(slot + 1, || None);
         }
-        disk.flights[slot] = Some(Flight { id, frame, owner });
+        disk.flights[slot] = Some(Flight { id, frame, owner, cost: Cost::ZERO });
         self.hand_out(number, now);
         self.collect(number, now);
     }
@@ -391,8 +462,11 @@ impl Plane {
     /// Hands the disk's parts to their gates, as long as there is room.
     fn hand_out(&mut self, number: usize, now: Instant) {
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        if disk.spread.is_some() {
+            return self.hand_out_places(number, now);
+        }
         while let Some(part) = disk.vdisk.next_part(&mut Rooms(&self.gates)) {
-            let Part { id: part_id, gate, mut request, data } = part;
+            let Part { id: part_id, gate, mut request, data, .. } = part;
             let g = gate.index();
             let state = &mut self.gates[g];
             let (payload, scratch) = match data {
@@ -406,7 +480,7 @@ impl Plane {
                     (unsafe { frame.lend(at as usize, request.len as usize) }, None)
                 }
                 Data::Scratch(patch) => (Buffer::zeroed(request.len as usize), Some(patch)),
-                Data::Discard => (Buffer::zeroed(request.len as usize), None),
+                Data::Compare { .. } | Data::Discard => (Buffer::zeroed(request.len as usize), None),
             };
             if request.op == Op::Flush {
                 let base = disk.bases.iter().find(|(on, _)| *on == gate);
@@ -426,14 +500,19 @@ impl Plane {
     }
 
     /// Moves what the disk has finished to the answers.
-    fn collect(&mut self, number: usize, now: Instant) {
-        let disk = self.disks[number].as_mut().expect("a disk in use is there");
+    pub(crate) fn collect(&mut self, number: usize, now: Instant) {
+        let mut disk = self.disks[number].as_mut().expect("a disk in use is there");
         while let Some(finished) = disk.vdisk.next_finished() {
             let flight = disk.flights[finished.id.index()].take().expect("a command is finished once");
-            let Flight { frame, owner, .. } = flight;
+            let Flight { frame, owner, cost, .. } = flight;
+            if owner.connection == INNER {
+                self.inner_done(&owner, &finished, frame, cost);
+                disk = self.disks[number].as_mut().expect("a disk in use is there");
+                continue;
+            }
             disk.meters.finished(&finished, &disk.config.contract, now);
             let lead = finished.command.offset % disk.vdisk.settings().align;
-            self.answers.push(Answer { disk: number, owner, outcome: finished.outcome, frame, lead });
+            self.answers.push(Answer { disk: number, owner, outcome: finished.outcome, frame, lead, cost });
         }
     }
 
@@ -446,7 +525,7 @@ impl Plane {
 
     /// Whether a gate is to be polled at once.
     pub(crate) fn is_listed(&self) -> bool {
-        !self.listed.is_empty()
+        !self.listed.is_empty() || !self.links.returns.is_empty()
     }
 
     /// Lists the gates whose time has come.
@@ -465,6 +544,16 @@ impl Plane {
 
     /// Polls the listed gates until nothing is left to do at `now`.
     pub(crate) fn poll(&mut self, now: Instant) {
+        loop {
+            self.poll_gates(now);
+            if self.links.returns.is_empty() {
+                return;
+            }
+            self.settle(now);
+        }
+    }
+
+    fn poll_gates(&mut self, now: Instant) {
         while let Some(g) = self.listed.pop() {
             self.gates[g].listed = false;
             while let Some(finished) = self.gates[g].pipeline.poll(now) {
@@ -474,14 +563,26 @@ impl Plane {
                     let disk = self.disks[errand.disk as usize].as_ref().expect("a disk in use is there");
                     recorder.row(&disk.config.name, &finished.served, g as u32, errand.seq, errand.parts);
                 }
-                self.done(&errand, finished.outcome, &finished.payload, now);
+                let cost = finished.served.request.cost;
+                self.done(&errand, finished.outcome, &finished.payload, cost, now);
             }
         }
     }
 
-    fn done(&mut self, errand: &Errand, outcome: Result<(), Fault>, payload: &Buffer, now: Instant) {
+    fn done(
+        &mut self,
+        errand: &Errand,
+        outcome: Result<(), Fault>,
+        payload: &Buffer,
+        cost: Cost,
+        now: Instant,
+    ) {
         let number = errand.disk as usize;
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        if disk.home_of.is_some() {
+            let flight = disk.flights[errand.part.command.index()].as_mut();
+            flight.expect("a pending command has its buffer here").cost += cost;
+        }
         let mut outcome = outcome.map_err(Failure::from);
         if let (Some(patch), Ok(())) = (&errand.scratch, outcome) {
             let flight = disk.flights[errand.part.command.index()].as_mut();
@@ -514,6 +615,10 @@ impl Plane {
         for id in &theirs {
             disk.vdisk.abort(*id);
         }
+        if disk.spread.is_some() {
+            self.abort_parts(number, &theirs, now);
+            return self.collect(number, now);
+        }
         for (gate, _) in disk.bases.clone() {
             let g = gate.index();
             let errands = self.gates[g].errands.iter();
@@ -526,7 +631,7 @@ impl Plane {
                 let Some((_, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
                 let errand = self.gates[g].errands.remove(id).expect("what waits was submitted");
                 self.list(g);
-                self.done(&errand, Err(Fault::Cancelled), &payload, now);
+                self.done(&errand, Err(Fault::Cancelled), &payload, Cost::ZERO, now);
             }
         }
         self.hand_out(number, now);
@@ -554,9 +659,10 @@ impl Plane {
                 gate.cost_unit(),
             ));
         }
-        for disk in self.disks.iter().flatten() {
-            let on: Vec<&str> =
-                disk.config.pools.iter().map(|p| self.pools[*p].config.name.as_str()).collect();
+        for (_, disk) in self.served() {
+            let on = disk.config.pools.iter().map(|p| self.pools[*p].config.name.clone());
+            let places = disk.config.places.iter().map(ToString::to_string);
+            let on: Vec<String> = if disk.spread.is_some() { places.collect() } else { on.collect() };
             let terms = disk.config.terms.iter().map(|(key, value)| format!("{key} = {}", term(value)));
             let terms: Vec<String> = terms.collect();
             let contract = if terms.is_empty() { "best effort".into() } else { terms.join(", ") };
@@ -572,7 +678,7 @@ impl Plane {
 
     /// Whether any request is waiting or under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.gates.iter().all(|g| g.errands.is_empty())
+        self.gates.iter().all(|g| g.errands.is_empty()) && self.links.is_idle()
     }
 
     /// Writes what is recorded so far.
@@ -591,6 +697,28 @@ impl Plane {
 }
 
 impl Disk {
+    pub(crate) fn new(
+        config: DiskConfig,
+        vdisk: VirtualDisk,
+        bases: Vec<(GateId, u64)>,
+        part: String,
+    ) -> Disk {
+        Disk {
+            config,
+            vdisk,
+            flights: Vec::new(),
+            bases,
+            held: 0,
+            connections: 0,
+            meters: DiskMeters::default(),
+            part,
+            first: 0,
+            among: 1,
+            spread: None,
+            home_of: None,
+        }
+    }
+
     /// As NBD clients see it.
     pub(crate) fn export(&self) -> henge_nbd::Export {
         let mut export = henge_nbd::Export::new(&self.config.name, self.vdisk.capacity());

@@ -72,7 +72,7 @@ impl Portal {
             self.targets.remove_target(id);
         }
         for number in 0..plane.disks.len() {
-            let Some(disk) = &plane.disks[number] else { continue };
+            let Some(disk) = plane.disks[number].as_ref().filter(|d| d.home_of.is_none()) else { continue };
             let align = disk.vdisk.settings().align;
             let (config, capacity) = (disk.config.clone(), disk.vdisk.capacity());
             let Some(id) =

@@ -24,6 +24,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
+pub(crate) mod links;
+
 /// How long a node that was told to stop waits for its storage.
 const STOPPING: Duration = Duration::from_secs(10);
 /// How often initiators are looked at for silence.
@@ -218,7 +220,8 @@ impl Server {
         }
         let handshake = self.handshakes.front().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| s.deadline);
-        let at = [self.plane.wake_at(), handshake, stopping, self.look].into_iter().flatten().min()?;
+        let links = self.plane.links.wake_at();
+        let at = [self.plane.wake_at(), handshake, stopping, self.look, links].into_iter().flatten().min()?;
         let left = at.since(self.now).as_nanos();
         Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
     }
@@ -258,6 +261,10 @@ impl Server {
             if self.connections.len() >= self.connections_max {
                 continue; // closed at once; who is connected goes on
             }
+            if let Address::Link(_) = listener.address {
+                self.accept_link(fd);
+                continue;
+            }
             let iscsi = matches!(listener.address, Address::Iscsi(_));
             let mut client = if iscsi {
                 let Some(initiator) = self.initiator(Link::new(fd)) else { continue };
@@ -279,6 +286,7 @@ impl Server {
                     self.portal.connections.insert(initiator.session.nexus(), id);
                     self.look.get_or_insert(self.now + LOOK);
                 }
+                Client::Peer(_) => {}
             }
             let id = self.connections.insert(client);
             self.unwritten.push(id);
@@ -344,6 +352,7 @@ impl Server {
             }
         }
         self.look();
+        self.tick_links();
         for _ in 0..self.readable.len() {
             let id = self.readable.pop_front().expect("as many as were there");
             self.read(id);
@@ -358,6 +367,7 @@ impl Server {
             self.answer();
             self.poke();
         }
+        self.mark_links();
         self.write();
         if self.plane.freed() {
             for id in std::mem::take(&mut self.memory_waiters) {
@@ -470,6 +480,7 @@ impl Server {
         match &mut client {
             Client::Nbd(connection) => connection.release(&mut self.plane),
             Client::Iscsi(initiator) => initiator.end(id, &mut self.plane, &mut self.portal, self.now),
+            Client::Peer(link) => self.end_link(id, link),
         }
         if let Some(disk) = number.and_then(|number| self.plane.disks[number].as_mut()) {
             disk.connections -= 1;
@@ -539,6 +550,8 @@ impl Server {
                 done(added.map(drop))
             }
             Request::Remove { name } => done(self.remove(&name)),
+            Request::Peer { name, address } => done(self.plane.add_peer(&name, &address)),
+            Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
             Request::Reset => {
                 self.plane.reset_meters(now);
                 Reply::done()
@@ -554,7 +567,15 @@ impl Server {
         for id in theirs {
             self.drop_connection(id);
         }
-        if self.plane.disk(number).vdisk.pending() > 0 {
+        // What other coordinators have here is answered as given up.
+        for home in self.plane.homes(number) {
+            for link in self.plane.links.connections.clone() {
+                self.plane.abort(home, link, None, self.now);
+            }
+        }
+        self.answer();
+        let all = self.plane.homes(number).into_iter().chain([number]).collect::<Vec<_>>();
+        if all.iter().any(|n| self.plane.disk(*n).vdisk.pending() > 0) {
             return Err(format!("requests of \"{name}\" are still under way; try again"));
         }
         let removed = self.plane.remove_disk(number, self.now).map_err(|e| e.to_string());
@@ -564,10 +585,11 @@ impl Server {
 
     /// Brings the list of exports up to date.
     fn publish(&mut self) {
-        let served = self.plane.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
+        let served = self.plane.served();
         let (disks, exports) = served.map(|(number, disk)| (number, disk.export())).unzip();
         self.catalog = Catalog { exports, disks };
         self.portal.publish(&mut self.plane);
+        self.reconsider_links();
     }
 
     fn begin_stopping(&mut self) {
@@ -587,7 +609,7 @@ impl Server {
     fn finished(&mut self) -> Option<usize> {
         let stopping = self.stopping?;
         if stopping.deadline <= self.now {
-            return Some(self.plane.disks.iter().flatten().map(|d| d.vdisk.pending()).sum());
+            return Some(self.plane.served().map(|(_, d)| d.vdisk.pending()).sum());
         }
         if !self.plane.is_idle() {
             return None;

@@ -1,7 +1,7 @@
 //! What goes into a virtual disk and what comes out.
 
 use crate::GateId;
-use henge_core::{Fault, Instant, Request, RequestId};
+use henge_core::{Cost, Fault, Instant, Request, RequestId};
 use std::fmt;
 
 /// What a client wants.
@@ -37,6 +37,15 @@ impl Kind {
     }
 }
 
+/// What a command brings along that is one part of a client's command, cut by a coordinator elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Portion {
+    /// What it counts, in millionths of a client's command.
+    pub commands: u32,
+    /// Service that its flow got at other places since its last part here.
+    pub foreign: Cost,
+}
+
 /// A client's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command {
@@ -52,12 +61,14 @@ pub struct Command {
     pub arrival: Instant,
     /// The caller's own name for it, given back with the answer.
     pub tag: u64,
+    /// Where it is a part of a client's command.
+    pub portion: Option<Portion>,
 }
 
 impl Command {
-    /// A command without FUA.
+    /// A whole command without FUA.
     pub fn new(kind: Kind, offset: u64, len: u64, arrival: Instant, tag: u64) -> Self {
-        Command { kind, offset, len, fua: false, arrival, tag }
+        Command { kind, offset, len, fua: false, arrival, tag, portion: None }
     }
 }
 
@@ -96,6 +107,8 @@ pub struct Part {
     pub gate: GateId,
     /// What it is; the driver writes `id`, which is unique among all requests of the gate.
     pub request: Request,
+    /// What is asked of its place, where places keep the locks ([`Settings::homes`](crate::Settings::homes)).
+    pub kind: Kind,
     /// What it reads into or writes from.
     pub data: Data,
 }
@@ -109,6 +122,13 @@ pub enum Data {
     Frame {
         /// First byte in the buffer.
         at: u64,
+    },
+    /// To be compared with the buffer's bytes from `verify` on, and, if equal, replaced by those from `at` on, by its place.
+    Compare {
+        /// First of the new bytes in the buffer.
+        at: u64,
+        /// First of the bytes to compare with.
+        verify: u64,
     },
     /// A buffer of its own; when it is read, the driver calls [`Patch::apply`].
     Scratch(Patch),

@@ -11,8 +11,10 @@
 //!
 //! Price: about 70 ns for a read of one part, 45 ns for each further part (`cargo bench -p henge-vdisk`, shared machine).
 //!
-//! Locks (see `RangeLocks`) are those of one coordinator. A disk that several coordinators serve at once tells its
-//! clients its alignment as the smallest block, so that none of them needs to read, modify and write.
+//! Locks (see `RangeLocks`) are those of one `VirtualDisk`. A disk that several coordinators serve at once has one for
+//! each place as well, its *home* ([`Settings::homes`]): coordinators cut commands where the places end and nowhere else,
+//! and the home of a part completes its blocks, compares, and holds the locks, for all coordinators alike. COMPARE AND WRITE
+//! over two places is refused, since nobody could hold both.
 
 use crate::plan::{self, Cursor, Plan};
 use crate::{
@@ -156,7 +158,7 @@ impl VirtualDisk {
     /// # Panics
     /// When the range is beyond 64 bits; ranges are checked against the capacity first.
     pub fn frame(&self, kind: Kind, offset: u64, len: u64) -> Frame {
-        plan::frame(kind, offset, len, self.settings.align)
+        plan::frame(kind, offset, len, &self.settings)
     }
 
     /// Takes a command in. It may be over at once (a range beyond the end fails, an empty one is done): ask
@@ -177,6 +179,10 @@ impl VirtualDisk {
         };
         let plan = if failure.is_none() { Plan::new(&command, &self.settings) } else { Plan::default() };
         let parts = plan.count(&self.layout, &self.settings);
+        // Nobody holds the locks of two places, so what is compared lies on one of them.
+        let split = self.settings.homes && command.kind == Kind::CompareAndWrite && parts > 1;
+        let failure = failure.or(split.then_some(Failure::Fault(Fault::Unsupported)));
+        let (plan, parts) = if split { (Plan::default(), 0) } else { (plan, parts) };
         let (start, end, exclusive) = (plan.start, plan.end, plan.gathers());
         let id = self.commands.insert(State {
             command,
@@ -236,7 +242,11 @@ impl VirtualDisk {
                 self.ready.remove(i);
             }
             let command = &state.command;
-            let total = plan::commands(command, &self.settings);
+            let portion = command.portion;
+            let total = match portion {
+                Some(portion) => u64::from(portion.commands),
+                None => plan::commands(command, &self.settings),
+            };
             let mut request = Request::new(
                 RequestId::default(),
                 self.flow,
@@ -248,10 +258,15 @@ impl VirtualDisk {
             request.fua = command.fua && !matches!(piece.op, Op::Read | Op::Flush);
             request.commands = plan::share(total, index, state.parts);
             request.foreign = gates.foreign(piece.gate, &request);
+            if let Some(portion) = portion.filter(|_| index == 0) {
+                request.foreign += portion.foreign;
+            }
+            let kind = command.kind;
             return Some(Part {
                 id: PartId { command: id, index },
                 gate: piece.gate,
                 request,
+                kind,
                 data: piece.data,
             });
         }

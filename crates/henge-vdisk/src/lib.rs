@@ -43,7 +43,7 @@ mod locks;
 mod plan;
 mod settings;
 
-pub use command::{Command, Data, Failure, Finished, Frame, Kind, Part, PartId, Patch};
+pub use command::{Command, Data, Failure, Finished, Frame, Kind, Part, PartId, Patch, Portion};
 pub use disk::{Full, Gates, ResizeError, VirtualDisk};
 pub use layout::{Array, Extent, GateId, Layout, LayoutError, Place, Spot, Target, stripe, striped_below};
 pub use locks::{LockId, RangeLocks};

@@ -17,6 +17,8 @@ enum Mode {
     Frame,
     /// The same; data in a buffer of its own, then patched.
     Scratch,
+    /// The same; data in the command's buffer, with the bytes to compare with.
+    Compare,
     /// The same; data dropped.
     Discard,
     /// Device by device, for what moves no data.
@@ -84,7 +86,8 @@ fn up(x: u64, align: u64) -> u64 {
 }
 
 /// The buffer that a command needs.
-pub(crate) fn frame(kind: Kind, offset: u64, len: u64, align: u64) -> Frame {
+pub(crate) fn frame(kind: Kind, offset: u64, len: u64, settings: &Settings) -> Frame {
+    let align = settings.align;
     let (start, end) = (down(offset, align), up(offset + len, align));
     let lead = offset - start;
     match kind {
@@ -93,6 +96,8 @@ pub(crate) fn frame(kind: Kind, offset: u64, len: u64, align: u64) -> Frame {
         Kind::CompareAndWrite => {
             Frame { len: end - start + len, lead, verify: Some(end - start), zeroed: false }
         }
+        // Places find room for the edges themselves.
+        Kind::WriteZeroes { .. } if settings.homes => Frame::default(),
         Kind::WriteZeroes { .. } => {
             let edges = edges(offset, offset + len, align);
             Frame { len: edges.iter().flatten().count() as u64 * align, lead: 0, verify: None, zeroed: true }
@@ -130,6 +135,9 @@ impl Plan {
     fn run(&self, slot: u8, settings: &Settings) -> Option<Run> {
         let kind = self.kind?;
         let main = slot == SLOTS - 1;
+        if settings.homes {
+            return if main { self.for_homes(kind, settings.align) } else { None };
+        }
         let whole = |mode, op| Some(Run { mode, op, start: self.start, end: self.end, at: 0 });
         match kind {
             Kind::Write | Kind::WriteZeroes { .. } if !main => self.edge(slot, settings.align),
@@ -143,6 +151,20 @@ impl Plan {
             Kind::WriteZeroes { no_hole: false } if settings.holes => self.inside(Op::Trim, settings.align),
             Kind::WriteZeroes { .. } => self.inside(Op::WriteZeroes, settings.align),
         }
+    }
+
+    /// What the places are asked for that see to blocks themselves: the command's own bytes, as they are.
+    fn for_homes(&self, kind: Kind, align: u64) -> Option<Run> {
+        let (mode, op) = match kind {
+            Kind::Flush => (Mode::Everywhere, Op::Flush),
+            Kind::Read => (Mode::Frame, Op::Read),
+            Kind::Write => (Mode::Frame, Op::Write),
+            Kind::CompareAndWrite => (Mode::Compare, Op::Write),
+            Kind::Cache => (Mode::Legs, Op::Read),
+            Kind::Trim => (Mode::Legs, Op::Trim),
+            Kind::WriteZeroes { .. } => (Mode::Legs, Op::WriteZeroes),
+        };
+        Some(Run { mode, op, start: self.from, end: self.to, at: self.from % align })
     }
 
     /// The blocks that lie wholly within the command.
@@ -206,14 +228,16 @@ impl Plan {
                 continue;
             };
             let found = match run.mode {
-                Mode::Frame | Mode::Scratch | Mode::Discard => {
+                Mode::Frame | Mode::Scratch | Mode::Compare | Mode::Discard => {
                     Some(self.in_order(run, &mut cursor, layout, settings))
                 }
                 Mode::Legs => by_leg(run, &mut cursor, layout, settings),
                 Mode::Everywhere => everywhere(run, &mut cursor, layout),
             };
             let over = match run.mode {
-                Mode::Frame | Mode::Scratch | Mode::Discard => cursor.done == run.end - run.start,
+                Mode::Frame | Mode::Scratch | Mode::Compare | Mode::Discard => {
+                    cursor.done == run.end - run.start
+                }
                 Mode::Legs | Mode::Everywhere => cursor.done == layout.legs() as u64,
             };
             if over {
@@ -231,11 +255,13 @@ impl Plan {
     fn in_order(&self, run: &Run, cursor: &mut Cursor, layout: &Layout, settings: &Settings) -> Piece {
         let start = run.start + cursor.done;
         let spot = layout.locate(start);
-        let len = spot.run.min(run.end - start).min(settings.quantum);
+        // Cut at whole blocks, so that no two parts have to complete the same one.
+        let len = spot.run.min(run.end - start).min(settings.quantum - start % settings.align);
         let at = run.at + cursor.done;
         cursor.done += len;
         let data = match run.mode {
             Mode::Frame => Data::Frame { at },
+            Mode::Compare => Data::Compare { at, verify: self.end - self.start + (start - self.from) },
             Mode::Discard => Data::Discard,
             _ => {
                 let (head, tail) = (self.from.max(start) - start, self.to.min(start + len) - start);

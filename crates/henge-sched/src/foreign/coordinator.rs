@@ -77,24 +77,38 @@ impl Coordinator {
 
     /// A request of `cost` goes to `to`; what it has to carry as `Request::foreign`.
     pub fn send(&mut self, flow: FlowId, to: NodeId, cost: Cost, out: &mut Outbox) -> Cost {
-        let Some(sent) = self.flows.get_mut(&flow) else { return Cost::ZERO };
-        let told = sent.nodes.entry(to).or_insert(Told { at: sent.total, announced: Cost::ZERO });
-        let foreign = sent.total.saturating_sub(told.at);
-        sent.order.remove(&(told.at, to));
-        sent.total += cost;
-        told.at = sent.total;
-        sent.order.insert((told.at, to));
-        if let Some(every) = self.every {
-            while let Some(message) = sent.announce(every) {
-                let (node, news) = message;
-                let (epoch, sequence) = (self.epoch, sent.total.get());
-                out.push((
-                    node,
-                    Sync { sender: Sender::Coordinator(self.here), epoch, sequence, flow, news },
-                ));
-            }
-        }
+        let foreign = self.take(flow, to);
+        self.served(flow, to, cost, out);
         foreign
+    }
+
+    /// A request goes to `to`: what it has to carry. For coordinators that learn a request's cost when it is over, and
+    /// call [`served`](Self::served) then.
+    pub fn take(&mut self, flow: FlowId, to: NodeId) -> Cost {
+        let Some(sent) = self.flows.get_mut(&flow) else { return Cost::ZERO };
+        let total = sent.total;
+        let told = sent.nodes.entry(to).or_insert(Told { at: total, announced: Cost::ZERO });
+        let foreign = total.saturating_sub(told.at);
+        sent.order.remove(&(told.at, to));
+        told.at = total;
+        sent.order.insert((total, to));
+        foreign
+    }
+
+    /// The flow's service at `at`, which everybody else is to know.
+    pub fn served(&mut self, flow: FlowId, at: NodeId, cost: Cost, out: &mut Outbox) {
+        let Some(sent) = self.flows.get_mut(&flow) else { return };
+        let total = sent.total;
+        let told = sent.nodes.entry(at).or_insert(Told { at: total, announced: Cost::ZERO });
+        sent.order.remove(&(told.at, at));
+        sent.total += cost;
+        told.at += cost; // what it served itself is no news to it
+        sent.order.insert((told.at, at));
+        let Some(every) = self.every else { return };
+        while let Some((node, news)) = sent.announce(every) {
+            let (epoch, sequence) = (self.epoch, sent.total.get());
+            out.push((node, Sync { sender: Sender::Coordinator(self.here), epoch, sequence, flow, news }));
+        }
     }
 }
 

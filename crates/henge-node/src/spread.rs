@@ -1,0 +1,471 @@
+//! Disks that lie on pools of several nodes.
+//!
+//! Each place of such a disk has a *home*: the node with that pool keeps a virtual disk of the place alone, which holds the
+//! locks, completes blocks, and meets the gate. Whoever coordinates the disk (any node that knows it) cuts commands where
+//! places end, hands each part to its home, here or over a link, and joins the answers:
+//!
+//! ```text
+//! client ─▶ coordinator's disk ─┬─▶ home of place 0 (here) ─▶ gate ─▶ store
+//!                               └─▶ link ─▶ home of place 1 (there) ─▶ gate ─▶ store
+//! ```
+//!
+//! A write that was answered is in the store of its home, so it is read back through any coordinator, and a FLUSH, which goes
+//! to every home, covers what all coordinators have completed. With each part goes the service that its flow got at the
+//! other places since the last part there (DSFQ's "delay"): this coordinator's own count of it, taken from the costs that come
+//! back with the answers. Where costs count different things on different places, nothing is added up.
+//!
+//! Price: a part of such a disk at its own node costs about 0.3 us more than a disk that is the node's alone.
+
+use crate::config::DiskConfig;
+use crate::link_config::PlaceConfig;
+use crate::links::{Ask, PARTS_MAX, Return};
+use crate::plane::{Disk, Owner, Plane};
+use henge_backend::Buffer;
+use henge_core::{Cost, CostUnit, FlowId, Instant, News, NodeId, ParamError, RequestId};
+use henge_link::{Message, PartKind, WireNews, WirePart, WireUnit};
+use henge_sched::foreign::{Coordinator, Outbox};
+use henge_vdisk::{
+    Command, Data, Failure, Finished, GateId, Gates, Kind, Layout, Part, PartId, Place, Portion, Target,
+    VirtualDisk,
+};
+
+/// Who submits the parts of a spread disk to homes of this node; there is no such connection.
+pub(crate) const INNER: RequestId = RequestId { slot: u32::MAX - 2, generation: u32::MAX };
+
+/// A disk's own flow at its coordinator: it counts for one disk.
+const FLOW: FlowId = FlowId(0);
+
+/// Where a place is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum At {
+    /// The number of its home.
+    Here(usize),
+    /// A peer, and the number of the place there.
+    There(usize, u32),
+}
+
+/// What a coordinator knows of a disk's places.
+pub(crate) struct Spread {
+    pub places: Vec<At>,
+    coordinator: Coordinator,
+    /// What each place's costs count, as far as that is known.
+    units: Vec<Option<WireUnit>>,
+    /// Parts at homes of this node.
+    inside: u32,
+    outbox: Outbox,
+}
+
+/// A part at a home of this node.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    disk: usize,
+    part: PartId,
+    place: u32,
+    /// Where the bytes to compare with stand: at the home, and in the command's buffer.
+    verify: (u64, u64),
+}
+
+/// Room at the places: never without bound, wherever they are.
+struct Rooms<'a> {
+    spread: &'a Spread,
+    links: &'a crate::links::Links,
+}
+
+impl Gates for Rooms<'_> {
+    fn has_room(&mut self, gate: GateId, _: FlowId) -> bool {
+        match self.spread.places[gate.index()] {
+            At::Here(_) => self.spread.inside < PARTS_MAX,
+            At::There(peer, toward) => self.links.has_room(peer, toward),
+        }
+    }
+}
+
+impl Spread {
+    fn alike(&self) -> bool {
+        let mut known = self.units.iter().flatten();
+        let first = known.next();
+        known.all(|unit| Some(unit) == first)
+    }
+
+    /// The service elsewhere that a part for this place has to tell.
+    fn take(&mut self, place: u32) -> Cost {
+        self.coordinator.take(FLOW, NodeId(place))
+    }
+}
+
+/// A digest of what two nodes must know alike to serve a disk together: FNV-1a, 64 bits.
+pub(crate) fn shape(config: &DiskConfig) -> u64 {
+    let places: Vec<String> = config.places.iter().map(PlaceConfig::to_string).collect();
+    let text = format!("{} {} {}", config.capacity, config.stripe, places.join(" "));
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// T in the unit that costs count: as configured where that is bytes; else one command for each 256 KiB of it, or its time
+/// at 100 MB/s.
+fn announce(bytes: u64, unit: CostUnit) -> Cost {
+    Cost::new(match unit {
+        CostUnit::Bytes => bytes,
+        CostUnit::Requests => (bytes.saturating_mul(1_000_000) / (256 << 10)).max(1),
+        CostUnit::DiskTime => bytes.saturating_mul(10),
+    })
+}
+
+impl Plane {
+    /// Makes a disk over several nodes' pools: the homes of its places here, and the disk itself.
+    pub(crate) fn add_spread(&mut self, config: DiskConfig, now: Instant) -> Result<usize, ParamError> {
+        let wrong = |message: String| ParamError {
+            message: format!("disk \"{}\": {message}", config.name),
+            help: None,
+            span: config.capacity_span.clone(),
+        };
+        let page = henge_backend::ALIGN as u64;
+        let count = config.places.len() as u64;
+        let unit = if count == 1 { u64::MAX } else { config.stripe };
+        let align = page.max(config.settings.align);
+        let settings = henge_vdisk::Settings { homes: true, align, ..config.settings };
+        let lens: Vec<u64> = (0..count)
+            .map(|i| henge_vdisk::striped_below(config.capacity, i, count, unit).next_multiple_of(align))
+            .collect();
+        let places = lens.iter().enumerate().map(|(i, len)| Place {
+            target: Target::Gate(GateId(i as u32)),
+            base: 0,
+            len: *len,
+        });
+        let layout =
+            Layout::new(config.capacity, unit, places.collect()).map_err(|e| wrong(e.to_string()))?;
+        // Any number will do: no gate ever sees this flow.
+        let vdisk = VirtualDisk::new(FLOW, layout, settings).map_err(|e| wrong(e.to_string()))?;
+        let shape = shape(&config);
+        let mut homes = Vec::new();
+        let mut local = config.pools.iter();
+        for (i, place) in config.places.iter().enumerate() {
+            if Some(place.node.as_str()) != self.links.here() {
+                continue;
+            }
+            let &pool = local.next().expect("every place here names a pool here");
+            match self.add_home(&config, pool, i as u32, lens[i], now) {
+                Ok(home) => homes.push((i, home)),
+                Err(e) => {
+                    homes.iter().for_each(|(_, home)| self.drop_home(*home, now));
+                    return Err(e);
+                }
+            }
+        }
+        let number = self.disks.iter().position(Option::is_none).unwrap_or(self.disks.len());
+        let mut spread = self.spread(&config, count as u32);
+        for (i, place) in config.places.iter().enumerate() {
+            let here = homes.iter().find(|(at, _)| *at == i).map(|(_, home)| *home);
+            spread.places.push(match here {
+                Some(home) => At::Here(home),
+                None => {
+                    let peer = self.links.find(&place.node).expect("the configuration names peers");
+                    At::There(peer, self.links.attach(peer, &config.name, number, i as u32, shape))
+                }
+            });
+            spread.units.push(here.map(|home| self.unit_of(home)));
+        }
+        for (_, home) in &homes {
+            self.disk(*home).home_of = Some(number);
+        }
+        let mut disk = Disk::new(config, vdisk, Vec::new(), String::new());
+        disk.spread = Some(Box::new(spread));
+        self.put_disk(number, disk);
+        Ok(number)
+    }
+
+    fn spread(&self, config: &DiskConfig, count: u32) -> Spread {
+        // A gate here says what costs count; else the scheduler's default, bytes.
+        let gate = config.pools.first().map(|p| self.pools[*p].gates.start);
+        let unit = gate.map_or(CostUnit::Bytes, |g| self.gates[g].pipeline.gate().cost_unit());
+        let every = self.links.config.as_ref().and_then(|link| link.announce);
+        let every = every.map(|bytes| announce(bytes, unit));
+        let mut coordinator = Coordinator::new(NodeId(u32::MAX), self.links.epoch, every);
+        coordinator.set_flow(FLOW, &(0..count).map(NodeId).collect::<Vec<_>>());
+        Spread { places: Vec::new(), coordinator, units: Vec::new(), inside: 0, outbox: Outbox::new() }
+    }
+
+    /// The unit in which a home's gate charges.
+    pub(crate) fn unit_of(&self, home: usize) -> WireUnit {
+        let disk = self.disks[home].as_ref().expect("a home in use is there");
+        let gate = disk.vdisk.layout().gates()[0];
+        crate::links::unit(self.gates[gate.index()].pipeline.gate().cost_unit())
+    }
+
+    /// The home of a disk's place, if that is here and the disk is known as the coordinator knows it.
+    pub(crate) fn home(&self, name: &str, index: u32, digest: u64) -> Result<usize, String> {
+        let here = self.links.here().unwrap_or_default();
+        let number = self.find(name).map_err(|_| format!("node {here} does not serve a disk \"{name}\""))?;
+        let disk = self.disks[number].as_ref().expect("a disk that was found");
+        let Some(spread) = &disk.spread else {
+            return Err(format!("on node {here} the disk \"{name}\" is its own, not the cluster's"));
+        };
+        if shape(&disk.config) != digest {
+            return Err(format!(
+                "node {here} knows the disk \"{name}\" with another capacity, stripe or pools"
+            ));
+        }
+        match spread.places.get(index as usize) {
+            Some(At::Here(home)) => Ok(*home),
+            _ => Err(format!("place {index} of the disk \"{name}\" is not on node {here}")),
+        }
+    }
+
+    /// Hands a spread disk's parts to their homes.
+    pub(crate) fn hand_out_places(&mut self, number: usize, now: Instant) {
+        loop {
+            let disk = self.disks[number].as_mut().expect("a disk in use is there");
+            let spread = disk.spread.as_deref().expect("a spread disk");
+            let Some(part) = disk.vdisk.next_part(&mut Rooms { spread, links: &self.links }) else { return };
+            match spread.places[part.gate.index()] {
+                At::Here(home) => self.give_home(number, home, &part, now),
+                At::There(peer, toward) => self.give_peer(number, peer, toward, &part, now),
+            }
+        }
+    }
+
+    #[allow(unsafe_code)] // lends parts of a command's buffer
+    fn give_home(&mut self, number: usize, home: usize, part: &Part, now: Instant) {
+        let Part { request, kind, .. } = *part;
+        let frame = self.disk(home).vdisk.frame(kind, request.offset, request.len);
+        let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        let whole = disk.flights[part.id.command.index()].as_mut();
+        let whole = &mut whole.expect("a pending command has its buffer here").frame;
+        let (len, mut verify) = (request.len as usize, (0, 0));
+        let buffer = match part.data {
+            Data::Frame { at } => {
+                // SAFETY: as for the parts of any disk: the frame stays until the command is finished, parts of one
+                // command do not overlap (they end at whole blocks, or with the command), and nobody reads it meanwhile.
+                unsafe { whole.lend((at - frame.lead) as usize, frame.len as usize) }
+            }
+            Data::Compare { at, verify: from } => {
+                let mut own = Buffer::zeroed(frame.len as usize);
+                let to = frame.verify.expect("what is compared has room for it") as usize;
+                own[frame.lead as usize..][..len].copy_from_slice(&whole[at as usize..][..len]);
+                own[to..to + len].copy_from_slice(&whole[from as usize..][..len]);
+                verify = (to as u64, from);
+                own
+            }
+            _ => Buffer::zeroed(frame.len as usize),
+        };
+        let spread = disk.spread.as_mut().expect("a spread disk");
+        spread.inside += 1;
+        let place = part.gate.0;
+        let foreign = spread.take(place);
+        let inner = self.inner.insert(Inner { disk: number, part: part.id, place, verify });
+        let command = Command {
+            fua: request.fua,
+            portion: Some(Portion { commands: request.commands, foreign }),
+            ..Command::new(kind, request.offset, request.len, request.arrival, 0)
+        };
+        self.submit(home, command, buffer, Owner { connection: INNER, command: inner }, now);
+    }
+
+    #[allow(unsafe_code)] // lends parts of a command's buffer
+    fn give_peer(&mut self, number: usize, peer: usize, toward: u32, part: &Part, now: Instant) {
+        let Part { request, .. } = *part;
+        let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        let whole = disk.flights[part.id.command.index()].as_mut();
+        let whole = &mut whole.expect("a pending command has its buffer here").frame;
+        let (len, mut verify) = (request.len as usize, 0);
+        let fua = request.fua;
+        let kind = match part.kind {
+            Kind::Read => PartKind::Read,
+            Kind::Write => PartKind::Write { fua },
+            Kind::Flush => PartKind::Flush,
+            Kind::Trim => PartKind::Trim,
+            Kind::WriteZeroes { no_hole } => PartKind::WriteZeroes { no_hole, fua },
+            Kind::Cache => PartKind::Cache,
+            Kind::CompareAndWrite => PartKind::CompareAndWrite { fua },
+        };
+        let loan = match part.data {
+            // SAFETY: as for the parts of any disk: see `give_home`.
+            Data::Frame { at } => unsafe { whole.lend(at as usize, len) },
+            Data::Compare { at, verify: from } => {
+                let mut both = Buffer::zeroed(2 * len);
+                both[..len].copy_from_slice(&whole[at as usize..][..len]);
+                both[len..].copy_from_slice(&whole[from as usize..][..len]);
+                verify = from;
+                both
+            }
+            _ => Buffer::empty(),
+        };
+        let ask = Ask { kind, offset: request.offset, len: request.len, commands: request.commands, verify };
+        self.links.send((peer, toward), (number, part.id), ask, loan, now);
+    }
+
+    /// A home's command of one of our own coordinators is over.
+    pub(crate) fn inner_done(&mut self, owner: &Owner, finished: &Finished, frame: Buffer, cost: Cost) {
+        let inner = self.inner.remove(owner.command).expect("a part at a home is over once");
+        drop(frame);
+        let outcome = finished.outcome.map_err(|failure| match failure {
+            Failure::Miscompare { at } => Failure::Miscompare { at: at - inner.verify.0 + inner.verify.1 },
+            fault => fault,
+        });
+        let disk = self.disk(inner.disk);
+        disk.spread.as_mut().expect("a spread disk").inside -= 1;
+        let Inner { disk, part, place, .. } = inner;
+        self.links.returns.push_back(Return { disk, part, place, outcome, cost });
+    }
+
+    /// Joins what has come back, and hands out what could not go before.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        while let Some(back) = self.links.returns.pop_front() {
+            let Return { disk: number, part, place, outcome, cost } = back;
+            let disk = self.disks[number].as_mut().expect("a disk with parts stays");
+            let spread = disk.spread.as_mut().expect("a spread disk");
+            if cost > Cost::ZERO && spread.alike() {
+                spread.coordinator.served(FLOW, NodeId(place), cost, &mut spread.outbox);
+            }
+            disk.vdisk.part_done(part, outcome);
+            if !self.disk(number).spread.as_ref().is_none_or(|s| s.outbox.is_empty()) {
+                self.announce(number, now);
+            }
+            self.hand_out_places(number, now);
+            self.collect(number, now);
+        }
+    }
+
+    /// Tells places of service elsewhere that no part of ours has told them.
+    fn announce(&mut self, number: usize, now: Instant) {
+        let spread = self.disks[number].as_mut().and_then(|d| d.spread.as_mut()).expect("a spread disk");
+        let told: Vec<_> =
+            { spread.outbox.drain(..) }.map(|(p, sync)| (spread.places[p.0 as usize], sync)).collect();
+        for (at, sync) in told {
+            let News::Total { total, before } = sync.news else { continue };
+            match at {
+                At::Here(home) => {
+                    let gates = self.disks[home].as_ref().map(|d| d.vdisk.layout().gates()[0]);
+                    if let Some(gate) = gates {
+                        let pipeline = &mut self.gates[gate.index()].pipeline;
+                        pipeline.gate_mut().foreign(FlowId(home as u32), total.saturating_sub(before), now);
+                    }
+                }
+                At::There(peer, toward) => {
+                    let peer = self.links.peer(peer);
+                    let Some(link) = peer.link else { continue };
+                    peer.counts.announced += 1;
+                    peer.messages.push_back(Message::Sync {
+                        coordinator: true,
+                        epoch: sync.epoch,
+                        sequence: sync.sequence,
+                        flow: toward,
+                        news: WireNews::Total { total: total.get(), before: before.get() },
+                    });
+                    self.links.dirty.push(link);
+                }
+            }
+        }
+    }
+
+    /// The next part for a peer's link, with its bytes' number.
+    pub(crate) fn next_part_for(&mut self, peer: usize) -> Option<(RequestId, WirePart, usize)> {
+        let (id, number, place) = self.links.peer(peer).next()?;
+        let disk = self.disks[number].as_mut().expect("a disk with parts stays");
+        let foreign = disk.spread.as_mut().expect("a spread disk").take(place);
+        let (part, data) = self.links.peer(peer).message(id, foreign);
+        Some((id, part, data))
+    }
+
+    /// A peer takes a place's parts from now on. What its flow got elsewhere before is not told: nobody could be
+    /// served there meanwhile, so nobody has lost anything by it.
+    pub(crate) fn attached(&mut self, peer: usize, toward: u32, parts: u32, bytes: u64, unit: WireUnit) {
+        let Some((number, place)) = self.links.peer(peer).attached(toward, parts, bytes) else { return };
+        let Some(disk) = self.disks[number].as_mut() else { return };
+        let Some(spread) = &mut disk.spread else { return };
+        spread.take(place);
+        spread.units[place as usize] = Some(unit);
+        let (name, alike) = (disk.config.name.clone(), spread.alike());
+        if !alike {
+            let message = format!(
+                "the pools of disk \"{name}\" charge different things, so its share of the total is not kept; set one `cost` on all"
+            );
+            self.links.say(message);
+        }
+    }
+
+    /// Gives up parts of commands that a client does not wait for any more.
+    pub(crate) fn abort_parts(&mut self, number: usize, theirs: &[RequestId], now: Instant) {
+        let inner = self.inner.iter().filter(|(_, i)| i.disk == number && theirs.contains(&i.part.command));
+        let inner: Vec<(RequestId, u32)> = inner.map(|(id, i)| (id, i.place)).collect();
+        for (id, place) in inner {
+            let at = self.disk(number).spread.as_ref().expect("a spread disk").places[place as usize];
+            if let At::Here(home) = at {
+                self.abort(home, INNER, Some(id), now);
+            }
+        }
+        self.links.cancel(number, theirs);
+        self.settle(now);
+    }
+
+    /// Changes the contract of every home here; the other nodes hear of it from whoever changes it.
+    pub(crate) fn set_homes(
+        &mut self,
+        number: usize,
+        config: DiskConfig,
+        now: Instant,
+    ) -> Result<(), henge_core::Refused> {
+        let homes = self.homes(number);
+        for (told, &home) in homes.iter().enumerate() {
+            let old = self.disk(home).config.clone();
+            let mut new =
+                DiskConfig { contract: config.contract.clone(), terms: config.terms.clone(), ..old.clone() };
+            new.contract.pending = None;
+            let Err(refused) = self.set_contract(home, new, now) else { continue };
+            for &home in &homes[..told] {
+                let back = DiskConfig { contract: old.contract.clone(), ..self.disk(home).config.clone() };
+                let kept = self.set_contract(home, back, now);
+                debug_assert!(kept.is_ok(), "what was promised before can be promised again");
+            }
+            return Err(refused);
+        }
+        self.disk(number).config = config;
+        Ok(())
+    }
+
+    /// Its homes on this node.
+    pub(crate) fn homes(&self, number: usize) -> Vec<usize> {
+        let spread = self.disks[number].as_ref().and_then(|d| d.spread.as_ref());
+        let places = spread.into_iter().flat_map(|s| &s.places);
+        places.filter_map(|at| if let At::Here(home) = at { Some(*home) } else { None }).collect()
+    }
+
+    /// Removes a spread disk that has nothing pending, and its parts here.
+    pub(crate) fn remove_spread(&mut self, number: usize, now: Instant) -> std::io::Result<()> {
+        let homes = self.homes(number);
+        let disk = self.disks[number].take().expect("a disk that was found");
+        assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
+        for at in &disk.spread.expect("a spread disk").places {
+            if let At::There(peer, toward) = at {
+                self.links.detach(*peer, *toward);
+            }
+        }
+        let mut result = Ok(());
+        for home in homes {
+            result = result.and(self.remove_disk(home, now));
+        }
+        result
+    }
+
+    /// Takes back a home that was just made. Its part stays where it is: it may be an old one, with data.
+    fn drop_home(&mut self, home: usize, now: Instant) {
+        let Some(disk) = self.disks[home].take() else { return };
+        for gate in disk.vdisk.layout().gates() {
+            let gate = self.gates[gate.index()].pipeline.gate_mut();
+            gate.remove_flow(disk.vdisk.flow(), now, &mut Vec::new());
+        }
+    }
+
+    /// Where a disk's places are not served, for people.
+    pub(crate) fn trouble(&self, disk: &Disk) -> Vec<String> {
+        let Some(spread) = &disk.spread else { return Vec::new() };
+        let places = spread.places.iter().zip(&disk.config.places);
+        let trouble = places.filter_map(|(at, place)| match at {
+            At::Here(_) => None,
+            At::There(peer, toward) => {
+                let peer = self.links.peers[*peer].as_ref()?;
+                peer.trouble(*toward).map(|why| format!("{place}: {why}"))
+            }
+        });
+        trouble.collect()
+    }
+}

@@ -1,0 +1,232 @@
+//! Several nodes in one process, linked by real sockets: one disk through any of them.
+
+mod common;
+
+use common::{Client, until};
+use henge_config::Source;
+use henge_node::{Address, Node, NodeConfig};
+use std::time::{Duration, Instant};
+
+const EIO: u32 = 5;
+
+fn config(name: &str, link: &str, rest: &str) -> NodeConfig {
+    let text = format!(
+        "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{link}\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{rest}\n"
+    );
+    NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+const SECRET: &str = "secret = \"sixteen bytes and more\"";
+
+fn node(name: &str, link: &str, rest: &str) -> Node {
+    let link = if link.contains("secret") { link.to_owned() } else { format!("{SECRET}\n{link}") };
+    Node::start(config(name, &link, rest)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn link_address(node: &Node) -> String {
+    match node.link() {
+        Some(Address::Link(address)) => address.to_string(),
+        other => panic!("{other:?} is no link's address"),
+    }
+}
+
+fn ask(node: &Node, request: henge_node::Request) {
+    node.control().ask(request).unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn introduce(nodes: &[Node], names: &[&str]) {
+    for (a, here) in nodes.iter().zip(names) {
+        for (b, there) in nodes.iter().zip(names).filter(|(_, there)| *there != here) {
+            let request = henge_node::Request::Peer { name: (*there).to_owned(), address: link_address(b) };
+            ask(a, request);
+        }
+    }
+}
+
+fn disk(names: &[&str]) -> String {
+    let pools: Vec<String> = names.iter().map(|name| format!("\"{name}/p\"")).collect();
+    format!("name = \"web\"\npools = [{}]\nstripe = \"64KiB\"\ncapacity = \"24MiB\"\n", pools.join(", "))
+}
+
+fn linked(node: &Node) -> bool {
+    let status = node.control().status().unwrap();
+    status.peers.iter().all(|p| p.linked) && status.disks.iter().all(|d| d.trouble.is_empty())
+}
+
+fn cluster(names: &[&str], link: &str) -> Vec<Node> {
+    let nodes: Vec<Node> = names.iter().map(|name| node(name, link, "")).collect();
+    introduce(&nodes, names);
+    for node in &nodes {
+        ask(node, henge_node::Request::Add { disk: disk(names) });
+    }
+    until("all nodes are linked", || nodes.iter().all(linked));
+    nodes
+}
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed | 1;
+    let mut next = || {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn what_is_written_through_one_node_is_read_through_another() {
+    let nodes = cluster(&["n1", "n2", "n3"], "");
+    let mut clients: Vec<Client> = nodes.iter().map(|node| Client::connect(node, "web")).collect();
+    let long = pattern(1_000_003, 7);
+    for (i, at) in [0u64, 65_000, 3 << 20, (24 << 20) - 1_000_003].into_iter().enumerate() {
+        assert_eq!(clients[i % 3].write(at, &long), 0, "at {at}");
+        clients[i % 3].send(0, 3, 0, 0, &[]); // a flush through one node covers all
+        assert_eq!(clients[i % 3].reply(), 0);
+        for client in &mut clients {
+            assert!(client.read(at, long.len() as u32).unwrap() == long, "at {at}");
+        }
+    }
+    // TRIM and WRITE_ZEROES, unaligned: the homes see to the edges.
+    assert_eq!(clients[0].write(4 << 20, &long), 0);
+    clients[1].send(0, 6, (4 << 20) + 100, 500_000, &[]);
+    assert_eq!(clients[1].reply(), 0, "write zeroes");
+    let mut expected = long.clone();
+    expected[100..500_100].fill(0);
+    assert!(clients[2].read(4 << 20, long.len() as u32).unwrap() == expected);
+    clients[2].send(0, 4, 0, 8 << 20, &[]);
+    assert_eq!(clients[2].reply(), 0, "trim");
+    assert_eq!(clients[0].read(24 << 20, 1), Err(22), "beyond the end");
+    for node in &nodes {
+        let status = node.control().status().unwrap();
+        assert_eq!(status.buffers_out, 0, "all memory came back");
+        assert_eq!(status.disks.len(), 1, "homes are nobody's to see");
+        assert!(status.peers.iter().all(|p| p.failed == 0 && p.parts > 0), "{:?}", status.peers);
+    }
+    nodes.into_iter().for_each(|node| node.stop().unwrap());
+}
+
+/// Two coordinators write the halves of the same blocks at the same time: neither loses what the other wrote.
+#[test]
+fn unaligned_writes_of_two_coordinators_to_one_block_are_both_there() {
+    let nodes = cluster(&["n1", "n2"], "");
+    // Blocks of both homes; memory takes any address, so it is the homes' locks that matter where a store does not.
+    let mut writers: Vec<std::thread::JoinHandle<()>> = Vec::new();
+    for (i, node) in nodes.iter().enumerate() {
+        let mut client = Client::connect(node, "web");
+        writers.push(std::thread::spawn(move || {
+            for round in 0..200u64 {
+                let at = (round % 40) * 4096 + i as u64 * 2000;
+                assert_eq!(client.write(at, &[i as u8 + 1; 1999]), 0);
+            }
+        }));
+    }
+    writers.into_iter().for_each(|w| w.join().unwrap());
+    let mut client = Client::connect(&nodes[0], "web");
+    for block in 0..40u64 {
+        let bytes = client.read(block * 4096, 4096).unwrap();
+        assert!(
+            bytes[..1999].iter().all(|b| *b == 1) && bytes[2000..3999].iter().all(|b| *b == 2),
+            "{block}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
+    let names = ["n1", "n2", "n3"];
+    let mut nodes = cluster(&names, "");
+    let mut client = Client::connect(&nodes[0], "web");
+    assert_eq!(client.write(0, &pattern(3 * 65_536, 1)), 0);
+    let gone = nodes.remove(1);
+    let address = link_address(&gone);
+    gone.stop().unwrap();
+    until("the peer is noticed to be gone", || !linked(&nodes[0]));
+    let begun = Instant::now();
+    assert_eq!(client.read(65_536, 4096), Err(EIO), "its part");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(client.read(0, 65_536).is_ok(), "the others' parts go on");
+    assert!(client.read(2 * 65_536, 65_536).is_ok());
+    client.send(0, 3, 0, 0, &[]);
+    assert_eq!(client.reply(), EIO, "a flush that does not reach every home has failed");
+    let status = nodes[0].control().status().unwrap();
+    assert!(status.disks[0].trouble[0].starts_with("n2/p: "), "{:?}", status.disks[0].trouble);
+    // Anew, at the same address; its memory is empty, which is what memory is.
+    let text = SECRET.to_owned();
+    let mut anew = config("n2", &text, "");
+    anew.link.as_mut().unwrap().listen = address;
+    let anew = Node::start(anew).unwrap_or_else(|e| panic!("{e}"));
+    nodes.insert(1, anew);
+    introduce(&nodes, &names);
+    until("it is linked", || nodes[0].control().status().unwrap().peers.iter().all(|p| p.linked));
+    assert_eq!(client.read(65_536, 4096), Err(EIO), "it does not know the disk yet");
+    let trouble = nodes[0].control().status().unwrap().disks[0].trouble.clone();
+    assert!(trouble[0].contains("does not serve a disk \"web\""), "{trouble:?}");
+    ask(&nodes[1], henge_node::Request::Add { disk: disk(&names) });
+    until("its place is served again", || linked(&nodes[0]));
+    assert_eq!(client.write(65_536, &[9; 4096]), 0);
+    assert_eq!(client.read(65_536, 4096).unwrap(), [9; 4096]);
+}
+
+#[test]
+fn a_part_that_is_not_answered_fails_after_the_stated_time() {
+    let nodes = [node("n1", "timeout = \"300ms\"", ""), slow("n2")];
+    introduce(&nodes, &["n1", "n2"]);
+    let both = disk(&["n1", "n2"]);
+    nodes.iter().for_each(|node| ask(node, henge_node::Request::Add { disk: both.clone() }));
+    until("all nodes are linked", || nodes.iter().all(linked));
+    let mut client = Client::connect(&nodes[0], "web");
+    let begun = Instant::now();
+    assert_eq!(client.read(65_536, 4096), Err(EIO));
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_secs(2)).contains(&took), "{took:?}");
+    assert!(client.read(0, 4096).is_ok(), "the place here");
+    assert!(linked(&nodes[0]), "slow is not gone");
+}
+
+/// A node whose pool serves 4096 bytes a second.
+fn slow(name: &str) -> Node {
+    let text = format!(
+        "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nemulated = {{ constant = {{ rate = \"4096B/s\", capacity = \"64MiB\" }} }}\n"
+    );
+    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    Node::start(config).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn strangers_are_told_why() {
+    let nodes = [node("n1", "", ""), node("n2", "secret = \"another one altogether\"", "")];
+    introduce(&nodes, &["n1", "n2"]);
+    let error = |node: &Node| node.control().status().unwrap().peers[0].error.clone();
+    until("both know why", || {
+        let all = [error(&nodes[0]), error(&nodes[1])];
+        all.iter().flatten().any(|e| e.contains("does not know this cluster's secret"))
+    });
+    let status = nodes[0].control().status().unwrap();
+    assert!(!status.peers[0].linked);
+    // A disk known differently on the two is not served together.
+    let nodes = [node("n1", "", ""), node("n2", "", "")];
+    introduce(&nodes, &["n1", "n2"]);
+    ask(&nodes[0], henge_node::Request::Add { disk: disk(&["n1", "n2"]) });
+    let other = disk(&["n1", "n2"]).replace("64KiB", "128KiB");
+    ask(&nodes[1], henge_node::Request::Add { disk: other });
+    until("the difference is named", || {
+        let status = nodes[0].control().status().unwrap();
+        status.disks[0].trouble.iter().any(|t| t.contains("another capacity, stripe or pools"))
+    });
+}
+
+#[test]
+fn removing_a_disk_ends_what_others_have_there() {
+    let nodes = cluster(&["n1", "n2"], "");
+    let mut client = Client::connect(&nodes[0], "web");
+    assert_eq!(client.write(65_536, &[1; 4096]), 0);
+    ask(&nodes[1], henge_node::Request::Remove { name: "web".into() });
+    until("the place is gone", || !linked(&nodes[0]));
+    assert_eq!(client.read(65_536, 4096), Err(EIO));
+    let refused = nodes[0].control().ask(henge_node::Request::Unpeer { name: "n2".into() });
+    assert!(refused.unwrap_err().to_string().contains("lies on node n2"));
+    ask(&nodes[0], henge_node::Request::Remove { name: "web".into() });
+    ask(&nodes[0], henge_node::Request::Unpeer { name: "n2".into() });
+    assert!(nodes[0].control().status().unwrap().peers.is_empty());
+}
