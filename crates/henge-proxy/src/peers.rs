@@ -300,7 +300,8 @@ impl Peers {
                     told.push(Told::Identity(capability, uid));
                 }
             }
-            Message::Ping => {}
+            // Parts of commands travel between nodes only.
+            _ => {}
         }
     }
 
