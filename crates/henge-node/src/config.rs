@@ -91,8 +91,10 @@ pub struct PoolConfig {
     pub capacity: u64,
     /// Its gate, or gates.
     pub scheduler: SchedulerConfig,
-    /// The device it pretends to be.
+    /// The device it pretends to be …
     pub emulated: Option<DeviceSpec>,
+    /// … as it is written.
+    pub emulated_text: Option<String>,
     /// Past the page cache.
     pub direct: bool,
     /// What moves bytes.
@@ -353,6 +355,7 @@ fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     check_name(&p, &name)?;
     let (medium, medium_span) = medium(&mut p)?;
     let capacity = p.size("capacity")?;
+    let emulated_text = p.get_mut("emulated").map(|written| toml(written));
     let emulated = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
     let scheduler = scheduler(&mut p)?;
     let capacity = match (capacity, &medium, &emulated) {
@@ -397,6 +400,7 @@ fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         capacity,
         scheduler,
         emulated,
+        emulated_text,
         direct: p.bool("direct")?.unwrap_or(true),
         engine,
         faults,
@@ -603,6 +607,38 @@ pub(crate) fn check_name(p: &Params, name: &str) -> Result<(), ParamError> {
         return Ok(());
     }
     Err(p.error("name", format!("\"{name}\" is no name; up to 64 letters, digits, '.', '_' and '-' are")))
+}
+
+/// A value as TOML writes it, on one line.
+pub(crate) fn toml(value: &Value) -> String {
+    match value {
+        Value::Text(text) => format!("{text:?}"),
+        Value::List(items) => {
+            let items: Vec<String> = items.iter().map(|(item, _)| toml(item)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Table(table) => table_text(table),
+        plain => crate::operate::term(plain),
+    }
+}
+
+fn table_text(table: &Params) -> String {
+    let mut copy = table.clone();
+    let keys = table.keys();
+    let pair = |key: &String| copy.take(key).map(|value| format!("{key:?} = {}", toml(&value)));
+    let pairs: Vec<String> = keys.iter().filter_map(pair).collect();
+    format!("{{ {} }}", pairs.join(", "))
+}
+
+impl SchedulerConfig {
+    /// As the configuration writes it.
+    pub(crate) fn text(&self) -> String {
+        let mut knobs = self.knobs.clone();
+        if self.per_spindle {
+            knobs.set("per", Value::Text("spindle".into()), 0..0);
+        }
+        format!("{{ {} = {} }}", self.name, table_text(&knobs))
+    }
 }
 
 /// An error that belongs to a place of the file, found after it was read.

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::events::Event;
+use crate::tap::Taken;
 use henge_core::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -77,6 +78,11 @@ pub enum Request {
         #[serde(default = "many")]
         most: usize,
     },
+    /// Opens the tap on the commands, or empties it: what was asked since the last time. One recording at a time: two would
+    /// share the commands between them.
+    Tap,
+    /// Closes the tap.
+    Untap,
 }
 
 fn many() -> usize {
@@ -100,11 +106,14 @@ pub struct Reply {
     /// Words for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<Vec<String>>,
+    /// What the tap gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Taken>,
 }
 
 impl Reply {
     pub(crate) fn done() -> Reply {
-        Reply { ok: true, error: None, status: None, events: None, lines: None }
+        Reply { ok: true, error: None, status: None, events: None, lines: None, taken: None }
     }
     pub(crate) fn failed(error: impl std::fmt::Display) -> Reply {
         Reply { ok: false, error: Some(error.to_string()), ..Reply::done() }
@@ -153,6 +162,12 @@ pub struct PoolStatus {
     pub store: String,
     /// Who goes next.
     pub scheduler: String,
+    /// The same as the configuration writes it, with its knobs.
+    #[serde(default)]
+    pub configured: String,
+    /// The device it pretends to be, as the configuration writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<String>,
     /// What its gates charge: requests, bytes, disk time.
     #[serde(default)]
     pub unit: String,
@@ -358,6 +373,12 @@ pub struct DiskStatus {
     /// Its pools.
     #[serde(default)]
     pub pools: Vec<String>,
+    /// Stripe unit over them.
+    #[serde(default)]
+    pub stripe: u64,
+    /// How much of the fair part of its rate each gate owes it, in millionths.
+    #[serde(default)]
+    pub leeway: u64,
     /// Its promise was not kept in the last seconds.
     #[serde(default, skip_serializing_if = "is_false")]
     pub violated: bool,

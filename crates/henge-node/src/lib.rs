@@ -37,6 +37,7 @@ mod signals;
 mod socket;
 mod spread;
 mod storage;
+mod tap;
 mod watch;
 
 pub use config::{NodeConfig, NodeConfigError};
@@ -51,3 +52,4 @@ pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};
 pub use signals::Signals;
 pub use socket::{answer_line, ask};
+pub use tap::{Taken, Tapped};

@@ -219,6 +219,16 @@ impl Control {
                 let events = self.events.after(name.as_deref(), *after, *most);
                 return Ok(Reply { events: Some(events), ..Reply::done() });
             }
+            Request::Tap => {
+                // Made here, so that the loop allocates nothing.
+                let buffer = Vec::with_capacity(crate::tap::ROOM);
+                let (reply, answer) = mpsc::channel();
+                if !self.send(Message::Tap { buffer, reply }) {
+                    return Err(ControlError::Ended);
+                }
+                let taken = answer.recv_timeout(Duration::from_secs(60)).map_err(|_| ControlError::Ended)?;
+                return Ok(Reply { taken: Some(taken), ..Reply::done() });
+            }
             _ => {}
         }
         let about = note(&request);
@@ -293,7 +303,7 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
             Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
         }
         Request::Status | Request::Reset | Request::Meters => None,
-        Request::Preview { .. } | Request::Events { .. } => None,
+        Request::Preview { .. } | Request::Events { .. } | Request::Tap | Request::Untap => None,
         Request::Peer { .. } | Request::Unpeer { .. } => None,
     }
 }

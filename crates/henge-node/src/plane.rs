@@ -12,6 +12,7 @@ use crate::operate::term;
 use crate::record::Recorder;
 use crate::spread::{INNER, Inner, Spread};
 use crate::storage;
+use crate::tap::{Taken, Tap, Tapped};
 use henge_backend::{Buffer, BufferPool, Store};
 use henge_core::{
     Backend, Contract, Cost, Fault, FlowId, Gate, Instant, Op, ParamError, Pending, Pipeline, Refused,
@@ -118,6 +119,7 @@ pub(crate) struct Plane {
     listed: Vec<usize>,
     freed: bool,
     recorder: Option<Recorder>,
+    tap: Option<Tap>,
 }
 
 /// Most steps of one look at what takes room.
@@ -152,6 +154,7 @@ impl Plane {
             listed: Vec::new(),
             freed: false,
             recorder,
+            tap: None,
         };
         for pool in &config.pools {
             plane.add_pool(pool, config)?;
@@ -511,9 +514,32 @@ impl Plane {
                 continue;
             }
             disk.meters.finished(&finished, &disk.config.contract, now);
+            if let Some(tap) = &mut self.tap
+                && !tap.note(number, &finished, now)
+            {
+                self.tap = None;
+            }
             let lead = finished.command.offset % disk.vdisk.settings().align;
             self.answers.push(Answer { disk: number, owner, outcome: finished.outcome, frame, lead, cost });
         }
+    }
+
+    /// Opens the tap, or empties it.
+    pub(crate) fn tap(&mut self, buffer: Vec<Tapped>, now: Instant) -> Taken {
+        let (commands, lost) = match &mut self.tap {
+            Some(tap) => tap.empty(buffer, now),
+            None => {
+                self.tap = Some(Tap::open(buffer, now));
+                (Vec::new(), 0)
+            }
+        };
+        let name = |disk: &Option<Disk>| disk.as_ref().map_or_else(String::new, |d| d.config.name.clone());
+        Taken { now: now.as_nanos(), lost, disks: self.disks.iter().map(name).collect(), commands }
+    }
+
+    /// Closes the tap.
+    pub(crate) fn untap(&mut self) {
+        self.tap = None;
     }
 
     /// Puts a gate on the list of those to be polled.

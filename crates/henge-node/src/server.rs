@@ -11,6 +11,7 @@ use crate::initiator::Initiator;
 use crate::listen::{Address, Listener};
 use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
+use crate::tap::{Taken, Tapped};
 use crate::watch::Slice;
 use henge_backend::Buffer;
 use henge_core::{Duration, Instant, Pending, RequestId};
@@ -66,6 +67,11 @@ impl Source {
 /// A control request and where its answer goes.
 pub(crate) enum Message {
     Ask(Request, Sender<Reply>),
+    /// Opens or empties the tap, for an empty buffer.
+    Tap {
+        buffer: Vec<Tapped>,
+        reply: Sender<Taken>,
+    },
     /// The meters, from this disk on.
     Sample {
         from: usize,
@@ -505,6 +511,9 @@ impl Server {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 Message::Stop => self.begin_stopping(),
+                Message::Tap { buffer, reply } => {
+                    let _ = reply.send(self.plane.tap(buffer, self.now));
+                }
                 Message::Sample { from, reply } => {
                     let _ = reply.send(self.plane.slice(from, self.connections.len(), self.now));
                 }
@@ -556,7 +565,13 @@ impl Server {
                 self.plane.reset_meters(now);
                 Reply::done()
             }
-            Request::Meters | Request::Events { .. } => Reply::failed("the node's handle answers this"),
+            Request::Untap => {
+                self.plane.untap();
+                Reply::done()
+            }
+            Request::Meters | Request::Events { .. } | Request::Tap => {
+                Reply::failed("the node's handle answers this")
+            }
         }
     }
 

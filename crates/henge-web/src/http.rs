@@ -7,10 +7,10 @@
 //! | `GET /api/v1/stream` | server-sent events: `snapshot` first and whenever disks come or go, then `tick`, `events`, `problem` |
 //! | `GET /api/v1/live/snapshot` | everything once |
 //! | `GET /api/v1/live/sparks?ids=1,2` | the last minute of some disks |
-//! | `GET /api/v1/live/disks/{name}` | a disk's history, heat map and events |
+//! | `GET /api/v1/live/disks/{name}` | a disk's history and heat map; with `?after=T` only what is newer |
 //! | `PUT /api/v1/live/disks/{name}/contract` | changes terms |
 //! | `POST /api/v1/live/disks/{name}/preview` | what that would answer |
-//! | `GET /api/v1/live/nodes/{name}` | a node's history |
+//! | `GET /api/v1/live/nodes/{name}` | a node's history; the same |
 //! | `GET /api/v1/live/events?after=N` | what happened |
 //! | `POST /api/v1/live/compare` | records the load and simulates it under several schedulers |
 //! | `GET, POST, DELETE /api/v1/live/session` | who looks; log in by token; log out |
@@ -298,20 +298,33 @@ fn no_disk(name: &str) -> Problem {
     Problem::Unknown(format!("there is no disk \"{name}\""))
 }
 
-async fn disk(State(app): Shared, Who(viewer): Who, Path(name): Path<String>) -> Result<Response, Problem> {
-    let (view, history) = {
-        let hub = app.hub();
-        let view = hub.disk(&viewer, &name).cloned().ok_or_else(|| no_disk(&name))?;
-        (view, hub.history(&name))
-    };
-    let events = blocking(&app, move |app| app.source.events(Some(&name), 0, 100)).await?;
-    let heat: Vec<&[u16]> = history.iter().map(|p| p.heat.as_slice()).collect();
-    let edges: Vec<u64> = (0..crate::hub::HEAT).map(|i| 1u64 << (15 + i)).collect();
-    Ok(Json(json!({ "disk": view, "history": history, "heat": heat, "edges_ns": edges, "events": events }))
-        .into_response())
+#[derive(Deserialize)]
+struct After {
+    /// Only what is newer, by the server's clock.
+    #[serde(default)]
+    after: u64,
 }
 
-async fn node(State(app): Shared, Who(viewer): Who, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn disk(
+    State(app): Shared,
+    Who(viewer): Who,
+    Path(name): Path<String>,
+    Query(since): Query<After>,
+) -> Result<Response, Problem> {
+    let hub = app.hub();
+    let view = hub.disk(&viewer, &name).ok_or_else(|| no_disk(&name))?;
+    let history = hub.history(&name, since.after);
+    let heat: Vec<&[u16]> = history.iter().map(|p| p.heat.as_slice()).collect();
+    let edges: Vec<u64> = (0..crate::hub::HEAT).map(|i| 1u64 << (15 + i)).collect();
+    Ok(Json(json!({ "disk": view, "history": history, "heat": heat, "edges_ns": edges })).into_response())
+}
+
+async fn node(
+    State(app): Shared,
+    Who(viewer): Who,
+    Path(name): Path<String>,
+    Query(since): Query<After>,
+) -> Result<Response, Problem> {
     if viewer.tenant.is_some() {
         return Err(Problem::Forbidden("nodes are not shown to tenants".into()));
     }
@@ -319,7 +332,7 @@ async fn node(State(app): Shared, Who(viewer): Who, Path(name): Path<String>) ->
     if !hub.sample().nodes.iter().any(|n| n.name == name) {
         return Err(Problem::Unknown(format!("there is no node \"{name}\"")));
     }
-    Ok(Json(json!({ "history": hub.node_history(&name) })).into_response())
+    Ok(Json(json!({ "history": hub.node_history(&name, since.after) })).into_response())
 }
 
 #[derive(Deserialize)]

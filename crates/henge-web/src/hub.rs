@@ -296,9 +296,10 @@ impl Hub {
         self.disks.get(name).map(|d| &d.view).filter(|view| Self::may_see(viewer, view))
     }
 
-    /// Its history.
-    pub fn history(&self, name: &str) -> Vec<Point> {
-        self.disks.get(name).map(|d| d.history.iter().copied().collect()).unwrap_or_default()
+    /// Its history after a moment of the server's clock.
+    pub fn history(&self, name: &str, after: u64) -> Vec<Point> {
+        let history = self.disks.get(name).map(|d| &d.history);
+        history.into_iter().flatten().filter(|p| p.t > after).copied().collect()
     }
 
     /// The last minute of received service of some disks, in the unit of their promise, by id.
@@ -313,9 +314,10 @@ impl Hub {
         wanted.map(|d| (d.view.id, of(d))).collect()
     }
 
-    /// A node's history.
-    pub fn node_history(&self, name: &str) -> Vec<NodePoint> {
-        self.nodes.get(name).map(|n| n.history.iter().copied().collect()).unwrap_or_default()
+    /// A node's history after a moment of the server's clock.
+    pub fn node_history(&self, name: &str, after: u64) -> Vec<NodePoint> {
+        let history = self.nodes.get(name).map(|n| &n.history);
+        history.into_iter().flatten().filter(|p| p.t > after).copied().collect()
     }
 
     /// The last sample.
@@ -632,6 +634,6 @@ mod tests {
             let p95 = hub.snapshot(&Viewer::default()).rows[0].4;
             assert_eq!(p95 > 0, (2..20).contains(&t), "second {t}: {p95}");
         }
-        assert!(hub.history("web").len() < 30);
+        assert!(hub.history("web", 0).len() < 30);
     }
 }

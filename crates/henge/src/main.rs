@@ -3,6 +3,7 @@
 mod cmd;
 mod data;
 mod nbd;
+mod recording;
 mod report;
 mod scenarios;
 mod study;
@@ -33,6 +34,8 @@ enum Command {
     Admit(cmd::admit::Args),
     /// Run a scenario in simulated time
     Sim(cmd::sim::Args),
+    /// Record a node's live requests, and ask what would be if
+    Record(cmd::record::Args),
     /// Repeat the papers' experiments and compare
     Reproduce(cmd::reproduce::Args),
     /// Look at traces of requests, change them, replay them, compare runs
@@ -49,6 +52,7 @@ fn main() -> std::process::ExitCode {
         Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),
         Command::Disk(args) => cmd::disk::run(args),
+        Command::Record(args) => cmd::record::run(args),
         Command::Reproduce(args) => cmd::reproduce::run(args),
         Command::Trace(args) => cmd::trace::run(*args),
         Command::Node(args) => cmd::node::run(args),

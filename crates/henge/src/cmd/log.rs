@@ -4,7 +4,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Arguments of every daemon.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct LogArgs {
     /// How the log on stderr is written
     #[arg(long, value_enum, default_value_t = Style::Text, value_name = "STYLE")]
     log: Style,
@@ -27,7 +27,7 @@ pub enum Style {
     Json,
 }
 
-impl Args {
+impl LogArgs {
     /// Logs from now on.
     pub fn start(self) {
         let log = tracing_subscriber::fmt()

@@ -8,6 +8,7 @@ pub mod log;
 pub mod node;
 pub mod profile;
 pub mod proxy;
+pub mod record;
 pub mod reproduce;
 pub mod sim;
 pub mod sim_disk;

@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     requests: Option<PathBuf>,
     #[command(flatten)]
-    log: super::log::Args,
+    log: super::log::LogArgs,
 }
 
 /// Serves until it is told to end.

@@ -56,27 +56,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return super::sim_disk::run(&args.disk, args.requests.as_deref(), args.json);
     };
     let mut study = Study::read(scenario)?;
-    for change in &args.set {
-        let (key, value) = pair(change, "--set")?;
-        // An axis is set by its name to one of its values.
-        if let Some(axis) = study.experiment.axes.iter_mut().find(|axis| axis.name == key) {
-            axis.values.retain(|setting| setting.name == value);
-            if axis.values.is_empty() {
-                return Err(anyhow!("--set {change}: {key} has no such value"));
-            }
-            continue;
-        }
-        edit::set(&mut study.experiment.base, key, value_of(value))
-            .map_err(|e| anyhow!("--set {change}: {e}"))?;
-    }
+    change(&mut study, &args.set)?;
     for sweep in &args.sweep {
         let (key, values) = pair(sweep, "--sweep")?;
         study.experiment.vary(swept(key, values));
     }
-    if !args.compare.is_empty() {
-        let axis = compared(&mut study.experiment.base, &args.compare)?;
-        study.experiment.vary(axis);
-    }
+    compare(&mut study, &args.compare)?;
     if let Some(recording) = &args.replay {
         return replay(&study, recording, &args);
     }
@@ -97,6 +82,51 @@ pub fn run(args: Args) -> Result<ExitCode> {
         eprintln!("{}", dir.join("index.html").display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `--set`: changes keys.
+pub fn change(study: &mut Study, changes: &[String]) -> Result<()> {
+    for change in changes {
+        let (key, value) = pair(change, "--set")?;
+        // An axis is set by its name to one of its values.
+        if let Some(axis) = study.experiment.axes.iter_mut().find(|axis| axis.name == key) {
+            axis.values.retain(|setting| setting.name == value);
+            if axis.values.is_empty() {
+                return Err(anyhow!("--set {change}: {key} has no such value"));
+            }
+            continue;
+        }
+        edit::set(&mut study.experiment.base, key, value_of(value))
+            .map_err(|e| anyhow!("--set {change}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// `--compare`: the same under several schedulers.
+pub fn compare(study: &mut Study, names: &[String]) -> Result<()> {
+    if !names.is_empty() {
+        let axis = compared(&mut study.experiment.base, names)?;
+        study.experiment.vary(axis);
+    }
+    Ok(())
+}
+
+/// The outcome, as tables or JSON, and as a page.
+pub fn show(study: &Study, measured: &Measured, as_json: bool, dir: Option<&Path>) -> Result<()> {
+    if as_json {
+        println!("{:#}", json::runs(&study.experiment, measured));
+    } else {
+        let axes: Vec<&str> = study.experiment.axes.iter().map(|a| a.name.as_str()).collect();
+        for (run, outcome) in measured.runs() {
+            let named: Vec<String> = axes.iter().zip(run).map(|(a, v)| format!("{a} = {v}")).collect();
+            println!("{}\n{}\n", named.join(", "), table::flows(outcome));
+        }
+    }
+    if let Some(dir) = dir {
+        report(study, measured, dir)?;
+        eprintln!("{}", dir.join("index.html").display());
+    }
+    Ok(())
 }
 
 /// Feeds a recording to the scenario's gates.

@@ -1,0 +1,115 @@
+//! `henge record`: a node's live requests as a scenario, and what would be if.
+
+use super::sim;
+use crate::recording::{self, Recording};
+use crate::study::{Options, Study};
+use anyhow::{Context, Result, bail};
+use henge_core::Duration;
+use henge_node::Signals;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Records what is asked of a node, without any data, and the node goes on undisturbed. Some what-ifs, each in one command:
+
+    henge record --for 30s                                   # into the directory recording/
+    henge record --for 30s --compare sfq,cvc --report page   # what if CVC instead of SFQ(D)? page/index.html shows it
+    henge record --for 30s --times web=2 --report page       # what if the tenant web doubled?
+    henge record --from recording --times web=3              # the same load again, another question
+    henge sim recording/scenario.toml --set flow.web.contract.limit=900/s
+    henge trace info recording/web.trace";
+
+/// Arguments of `henge record`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The node's control socket
+    #[arg(long, value_name = "SOCKET", env = "HENGE_NODE", default_value = "/run/henge/node.sock")]
+    node: PathBuf,
+    /// How long
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = time)]
+    time: Duration,
+    /// Only the disks that lie on this pool
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+    /// Where to
+    #[arg(short, long, value_name = "DIR", default_value = "recording")]
+    output: PathBuf,
+    /// Record nothing: ask what-ifs of an earlier recording
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "pool", "time"])]
+    from: Option<PathBuf>,
+    /// What if under these schedulers? The same load under each: sfq,cvc
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    compare: Vec<String>,
+    /// What if these disks' loads were multiplied? web=2
+    #[arg(long, value_name = "DISK=N", value_delimiter = ',')]
+    times: Vec<String>,
+    /// What if this were different? flow.web.contract.rate=300/s
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// A page that shows the outcome, with its figures as SVG, PNG and CSV
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = henge_core::parse_duration(text).map_err(|e| e.to_string())?;
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+    if allowed.contains(&time) { Ok(time) } else { Err("record for 1s to 24h".into()) }
+}
+
+/// Runs it.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let dir = match &args.from {
+        Some(dir) => dir.clone(),
+        None => {
+            let recording = listen(&args)?;
+            recording.write(&args.output)?;
+            eprintln!("{}: {}", args.output.join("scenario.toml").display(), recording.about());
+            args.output.clone()
+        }
+    };
+    let asked = !(args.compare.is_empty() && args.times.is_empty() && args.set.is_empty());
+    if asked || args.report.is_some() || args.from.is_some() {
+        what_if(&dir, &args)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listen(args: &Args) -> Result<Recording> {
+    let ask = |request| {
+        let reply = henge_node::ask(&args.node, &request)?;
+        match reply.error {
+            Some(why) => bail!("{why}"),
+            None => Ok(reply),
+        }
+    };
+    let signals = Signals::block();
+    let bar = ProgressBar::new(1000);
+    let style =
+        ProgressStyle::with_template("recording {wide_bar} {msg} commands").expect("a sound template");
+    bar.set_style(style);
+    let recording = recording::record(&ask, args.pool.as_deref(), args.time, |share, commands| {
+        bar.set_position((share * 1000.0) as u64);
+        bar.set_message(commands.to_string());
+        // Ctrl-C ends the recording, not what comes after it.
+        !signals.wait(std::time::Duration::ZERO)
+    });
+    bar.finish_and_clear();
+    recording.with_context(|| format!("recording {}", args.node.display()))
+}
+
+fn what_if(dir: &Path, args: &Args) -> Result<()> {
+    let mut study = Study::read(&dir.join("scenario.toml"))?;
+    sim::change(&mut study, &args.set)?;
+    if !args.times.is_empty() {
+        study.experiment.vary(recording::times(dir, &args.times)?);
+    }
+    sim::compare(&mut study, &args.compare)?;
+    let measured = study.run(&Options { quiet: args.json, ..Options::default() })?;
+    sim::show(&study, &measured, args.json, args.report.as_deref())
+}

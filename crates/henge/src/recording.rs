@@ -1,0 +1,331 @@
+//! What a node was asked, made a scenario of: `henge record`, and the web page's comparison.
+//!
+//! A recording is a directory: `scenario.toml` with the pools' devices and schedulers and the disks' contracts, and a trace
+//! per disk with what its clients sent (no payload). What-ifs are changes of that scenario.
+//!
+//! How a disk's load is replayed depends on what it was. Where as many commands as ever were pending nearly all the time,
+//! its clients sent the next when one was answered (a closed loop): so many are kept outstanding, and the times are
+//! forgotten. Else the commands came when they came (an open loop), and come then again.
+//!
+//! A pool on an emulated device is simulated with that device; any other as so many slots as were in flight in the mean
+//! while it was busy, each as slow as requests were in the mean. That holds as far as the load stays alike.
+
+use anyhow::{Context, Result, bail};
+use henge_config::Source;
+use henge_core::{Duration, Instant, Op, Value};
+use henge_node::{DiskStatus, PoolStatus, Reply, Request, Status, Tapped};
+use henge_sim::{Axis, Setting};
+use henge_workload::{Format, Record, Trace, TraceOptions, TraceWriter};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+/// Most commands of a recording: 1.5 GB of memory at the least.
+const COMMANDS_MAX: usize = 30_000_000;
+/// The tap is emptied so often.
+const EVERY: std::time::Duration = std::time::Duration::from_millis(250);
+/// Mean pending over most pending, from which on a load counts as a closed loop.
+const CLOSED: f64 = 0.7;
+/// A closed loop's trace is repeated, so that it does not run out where it is served faster.
+const REPEATS: u64 = 4;
+
+/// Asks a node, wherever it is.
+pub type Ask<'a> = &'a dyn Fn(Request) -> Result<Reply>;
+
+/// A disk's load.
+struct Load {
+    status: DiskStatus,
+    records: Vec<Record>,
+    /// Commands pending at most, and in the mean.
+    most: u32,
+    mean: f64,
+}
+
+/// What was recorded.
+pub struct Recording {
+    /// How long.
+    time: Duration,
+    pools: Vec<PoolStatus>,
+    device: String,
+    loads: Vec<Load>,
+    /// Commands that found no room.
+    lost: u64,
+    /// Commands answered.
+    commands: usize,
+}
+
+/// Records for a time the disks that lie on `pool` (all where nothing is said). `tick` hears how far it is and may end it.
+pub fn record(
+    ask: Ask<'_>,
+    pool: Option<&str>,
+    time: Duration,
+    mut tick: impl FnMut(f64, usize) -> bool,
+) -> Result<Recording> {
+    let meters = || -> Result<Status> { ask(Request::Meters)?.status.context("the node sent no meters") };
+    let before = meters()?;
+    let taken = |reply: Reply| reply.taken.context("the node sent nothing from its tap");
+    let began = taken(ask(Request::Tap)?)?.now;
+    let end = began.saturating_add(time.as_nanos());
+    let mut commands: Vec<Tapped> = Vec::new();
+    let (mut lost, mut names, mut now) = (0, Vec::new(), began);
+    while now < end {
+        std::thread::sleep(EVERY.min(std::time::Duration::from_nanos(end - now)));
+        let part = taken(ask(Request::Tap)?)?;
+        now = part.now;
+        lost += part.lost;
+        names = part.disks;
+        commands.extend(part.commands);
+        if commands.len() > COMMANDS_MAX
+            || !tick((now - began) as f64 / time.as_nanos() as f64, commands.len())
+        {
+            break;
+        }
+    }
+    ask(Request::Untap)?;
+    // Meters are a second old at most: these are of the end.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let after = meters()?;
+    let pools = alike(&after, pool)?;
+    let device = device(&pools, &before, &after)?;
+    let time = Duration::from_nanos(now.min(end) - began);
+    let mut recording = Recording { time, device, loads: Vec::new(), lost, commands: 0, pools };
+    for disk in &after.disks {
+        if !disk.pools.iter().all(|p| recording.pools.iter().any(|pool| pool.name == *p)) {
+            continue;
+        }
+        let number = names.iter().position(|n| *n == disk.name).map(|n| n as u32);
+        let theirs = commands.iter().filter(|c| Some(c.0) == number && c.4 >= began && c.4 < end);
+        let load = Load::of(disk, theirs.copied().collect(), began, time);
+        recording.commands += load.records.len();
+        recording.loads.push(load);
+    }
+    if recording.commands == 0 {
+        bail!(
+            "nothing was asked of {} in {time}",
+            pool.map_or("the node".to_owned(), |p| format!("pool \"{p}\""))
+        );
+    }
+    Ok(recording)
+}
+
+/// The pools that are simulated together: all of a scenario's nodes are alike.
+fn alike(status: &Status, wanted: Option<&str>) -> Result<Vec<PoolStatus>> {
+    let known = || status.pools.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mut names: Vec<&str> = match wanted {
+        Some(name) if status.pools.iter().any(|p| p.name == name) => vec![name],
+        Some(name) => bail!("there is no pool \"{name}\"; there are: {}", known()),
+        None => status.pools.iter().map(|p| p.name.as_str()).collect(),
+    };
+    // Disks that are striped take their other pools along.
+    for disk in &status.disks {
+        if disk.pools.iter().any(|p| names.contains(&p.as_str())) {
+            let more: Vec<&str> =
+                disk.pools.iter().map(String::as_str).filter(|p| !names.contains(p)).collect();
+            names.extend(more);
+        }
+    }
+    let pools: Vec<PoolStatus> =
+        status.pools.iter().filter(|p| names.contains(&p.name.as_str())).cloned().collect();
+    let first = pools.first().context("the node has no pool")?;
+    if pools.iter().any(|p| p.emulated != first.emulated || p.configured != first.configured) {
+        bail!("these pools differ in device or scheduler, so record one of them: --pool, one of {}", known());
+    }
+    Ok(pools)
+}
+
+/// The device that the pools are simulated with.
+fn device(pools: &[PoolStatus], before: &Status, after: &Status) -> Result<String> {
+    if let Some(emulated) = &pools[0].emulated {
+        return Ok(emulated.clone());
+    }
+    let on = |d: &&DiskStatus| d.pools.iter().any(|p| pools.iter().any(|pool| pool.name == *p));
+    let grown = |of: fn(&DiskStatus) -> u64| {
+        let sum = |s: &Status| s.disks.iter().filter(on).map(of).sum::<u64>();
+        sum(after).saturating_sub(sum(before))
+    };
+    let commands = grown(|d| d.commands);
+    if commands == 0 {
+        bail!(
+            "nothing was asked of these disks, and their device is not emulated: there is nothing to go by"
+        );
+    }
+    let time = (grown(|d| d.service) / commands).max(1000);
+    let gates = pools.iter().flat_map(|p| &p.gates);
+    let slots = gates.map(|g| g.mean_depth).fold(1.0, f64::max).round() as u64;
+    let capacity = pools.iter().map(|p| p.capacity).max().unwrap_or(0).max(1 << 30);
+    Ok(format!("{{ constant = {{ time = \"{time}ns\", slots = {slots}, capacity = \"{capacity}B\" }} }}"))
+}
+
+impl Load {
+    fn of(disk: &DiskStatus, mut commands: Vec<Tapped>, began: u64, time: Duration) -> Load {
+        commands.sort_by_key(|c| c.4);
+        let record = |c: &Tapped| Record {
+            at: Instant::from_nanos(c.4 - began),
+            device: 0,
+            op: [Op::Read, Op::Write, Op::Flush, Op::Trim, Op::WriteZeroes][usize::from(c.1.min(4))],
+            offset: c.2,
+            len: c.3,
+        };
+        let (mut most, mut area) = (0, 0u128);
+        let mut changes: Vec<(u64, i32)> =
+            commands.iter().flat_map(|c| [(c.4, 1), (c.4 + c.5, -1)]).collect();
+        changes.sort_unstable();
+        let mut pending = 0i32;
+        for (_, change) in &changes {
+            pending += change;
+            most = most.max(pending);
+        }
+        for c in &commands {
+            area += u128::from(c.5);
+        }
+        let mean = area as f64 / time.as_nanos().max(1) as f64;
+        let records = commands.iter().map(record).collect();
+        Load { status: disk.clone(), records, most: most.max(1) as u32, mean }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.mean >= CLOSED * f64::from(self.most)
+    }
+
+    fn workload(&self) -> String {
+        let trace = format!("trace = \"{}.trace\"", self.status.name);
+        if self.is_closed() {
+            format!("{{ {trace}, outstanding = {} }}", self.most)
+        } else {
+            format!("{{ {trace} }}")
+        }
+    }
+}
+
+impl Recording {
+    /// In words.
+    pub fn about(&self) -> String {
+        let disks = self.loads.iter().filter(|l| !l.records.is_empty()).count();
+        let lost = if self.lost > 0 { format!("; {} more found no room", self.lost) } else { String::new() };
+        format!("{} commands to {disks} disks in {}{lost}", self.commands, self.time)
+    }
+
+    /// Writes the directory.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        for load in self.loads.iter().filter(|l| !l.records.is_empty()) {
+            let repeats = if load.is_closed() { REPEATS } else { 1 };
+            let time = self.time;
+            let all = (0..repeats).flat_map(|n| {
+                load.records
+                    .iter()
+                    .map(move |r| Record { at: r.at + Duration::from_nanos(n * time.as_nanos()), ..*r })
+            });
+            write_trace(&dir.join(format!("{}.trace", load.status.name)), all)?;
+        }
+        let path = dir.join("scenario.toml");
+        std::fs::write(&path, self.scenario()).with_context(|| format!("writing {}", path.display()))
+    }
+
+    fn scenario(&self) -> String {
+        let first = &self.pools[0];
+        let mut out = String::new();
+        let stripe = self.loads.iter().map(|l| l.status.stripe).max().unwrap_or(65536).max(4096);
+        let mut put = |line: String| writeln!(out, "{line}").expect("writing to a string succeeds");
+        put("# Made by henge record; run it by henge sim, change it as you like.".into());
+        put(format!("title = \"{}\"", self.about()));
+        put(format!("duration = \"{}ns\"\noverbook = true\nstripe = \"{stripe}B\"\n", self.time.as_nanos()));
+        put(format!("[node]\nnodes = {}\ndevice = {}", self.pools.len(), self.device));
+        put(format!("scheduler = {}", first.configured));
+        for load in self.loads.iter().filter(|l| !l.records.is_empty()) {
+            let disk = &load.status;
+            let nodes: Vec<String> = disk
+                .pools
+                .iter()
+                .filter_map(|p| self.pools.iter().position(|pool| pool.name == *p))
+                .map(|n| n.to_string())
+                .collect();
+            put(format!("\n[[flow]]\nname = \"{}\"\ncapacity = \"{}B\"", disk.name, disk.capacity));
+            put(format!(
+                "nodes = [{}]\nleeway = {}",
+                nodes.join(", "),
+                disk.leeway.max(1_000_000) as f64 / 1e6
+            ));
+            let terms: Vec<String> =
+                disk.contract.iter().map(|(key, value)| format!("{key} = {}", bare(value))).collect();
+            if !terms.is_empty() {
+                put(format!("contract = {{ {} }}", terms.join(", ")));
+            }
+            put(format!("# {} commands pending at most, {:.1} in the mean", load.most, load.mean));
+            put(format!("workload = {}", load.workload()));
+        }
+        out
+    }
+}
+
+/// Numbers as they are, everything else quoted.
+fn bare(value: &str) -> String {
+    if value.parse::<f64>().is_ok() { value.to_owned() } else { format!("{value:?}") }
+}
+
+fn write_trace(path: &Path, records: impl Iterator<Item = Record>) -> Result<()> {
+    let named = || format!("writing {}", path.display());
+    let file = File::create(path).with_context(named)?;
+    let writer = TraceWriter::new(Format::Henge, BufWriter::new(file)).with_context(named)?;
+    let mut writer = writer.context("Henge's own format can be written")?;
+    for record in records {
+        writer.write(&record).with_context(named)?;
+    }
+    writer.finish().map(drop).with_context(named)
+}
+
+/// The axis "load": as recorded, and with some flows' loads multiplied. Writes the traces that this needs.
+pub fn times(dir: &Path, wanted: &[String]) -> Result<Axis> {
+    let source = Source::read(&dir.join("scenario.toml"))?;
+    let mut params = source.parse("the scenario")?;
+    let time =
+        params.duration("duration").map_err(|e| source.point(e))?.context("a recording has a duration")?;
+    let mut flows = std::collections::BTreeMap::new();
+    for mut flow in params.tables("flow").map_err(|e| source.point(e))? {
+        let name = flow.text("name").map_err(|e| source.point(e))?.unwrap_or_default();
+        let load = flow.table("workload").map_err(|e| source.point(e))?.context("a flow has a workload")?;
+        flows.insert(name, load);
+    }
+    let mut sets = Vec::new();
+    for wish in wanted {
+        let parsed = wish.split_once('=').and_then(|(name, n)| n.parse::<u64>().ok().map(|n| (name, n)));
+        let Some((name, n)) = parsed.filter(|(_, n)| (1..=100).contains(n)) else {
+            bail!("--times takes DISK=N with N from 1 to 100, like web=2; not \"{wish}\"");
+        };
+        let known = || flows.keys().cloned().collect::<Vec<_>>().join(", ");
+        let load = flows
+            .get(name)
+            .with_context(|| format!("--times {wish}: no such disk was recorded; there are: {}", known()))?;
+        let outstanding = load.clone().integer("outstanding", 1, 1 << 20).ok().flatten();
+        if let Some(outstanding) = outstanding {
+            sets.push((
+                format!("flow.{name}.workload.outstanding"),
+                Value::Integer((outstanding * n) as i64),
+            ));
+        } else {
+            let file = format!("{name}-times-{n}.trace");
+            multiply(&dir.join(format!("{name}.trace")), &dir.join(&file), n, time)?;
+            sets.push((format!("flow.{name}.workload.trace"), Value::Text(file)));
+        }
+    }
+    let changed = wanted.iter().map(|w| w.replace('=', " times ")).collect::<Vec<_>>().join(", ");
+    let values =
+        vec![Setting { name: "as recorded".into(), sets: Vec::new() }, Setting { name: changed, sets }];
+    Ok(Axis { name: "load".into(), values })
+}
+
+/// The same load n times at once: copies turned around in time, so that bursts do not all fall on each other.
+fn multiply(from: &Path, to: &Path, n: u64, time: Duration) -> Result<()> {
+    let file = File::open(from).with_context(|| from.display().to_string())?;
+    let trace = Trace::open(&from.display().to_string(), Box::new(file), &TraceOptions::default())?;
+    let records: Vec<Record> = trace.collect::<Result<_, _>>()?;
+    let whole = time.as_nanos().max(1);
+    let turned = |copy: u64| {
+        let by = (u128::from(whole) * u128::from(copy) / u128::from(n)) as u64;
+        records.iter().map(move |r| Record { at: Instant::from_nanos((r.at.as_nanos() + by) % whole), ..*r })
+    };
+    let mut all: Vec<Record> = (0..n).flat_map(turned).collect();
+    all.sort_by_key(|r| r.at);
+    write_trace(to, all.into_iter())
+}
