@@ -52,6 +52,11 @@ DURABLE ?= 10000
 test-durability: ## Kill the node and cut the power until DURABLE acknowledged flush/FUA writes are checked (10000)
 	@HENGE_DURABLE=$(DURABLE) $(CARGO) test -p henge --test durability -- --nocapture
 
+.PHONY: soak
+SOAK ?= 1000000
+soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind
+	@HENGE_SOAK=$(SOAK) $(CARGO) test --quiet -p henge-node --lib soak -- --nocapture
+
 .PHONY: mutants
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
 	@./tools/mutants

@@ -44,7 +44,7 @@ impl Device {
             ));
         }
         let capacity = if capacity == 0 { size } else { capacity };
-        let engine = crate::engine::open(options.engine, options.depth)?;
+        let engine = crate::engine::open(&options, block)?;
         let mut device = Device {
             path: path.to_owned(),
             table: table.to_owned(),

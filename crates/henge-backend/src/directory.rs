@@ -33,7 +33,7 @@ impl Directory {
         std::fs::create_dir_all(path).map_err(|e| open::named(path, &e))?;
         let (lock, block) = open::open(&path.join(LOCK), true, options.direct)?;
         open::lock(&lock, path)?;
-        let engine = crate::engine::open(options.engine, options.depth)?;
+        let engine = crate::engine::open(&options, block)?;
         Ok(Directory {
             path: path.to_owned(),
             options,

@@ -1,8 +1,10 @@
 //! Moving bytes between memory and files without waiting: by io_uring, or by threads where it is forbidden.
 
+mod short;
 mod threads;
 mod uring;
 
+pub use short::Short;
 pub use threads::Threads;
 pub use uring::Uring;
 
@@ -84,8 +86,16 @@ pub enum Choice {
     Threads,
 }
 
-/// Makes the engine chosen, with room for `depth` at once.
-pub fn open(choice: Choice, depth: u32) -> std::io::Result<Box<dyn Engine>> {
+/// Makes the engine that the options choose, for transfers of whole blocks.
+pub fn open(options: &crate::Options, block: u64) -> std::io::Result<Box<dyn Engine>> {
+    let engine = choose(options.engine, options.depth)?;
+    Ok(match options.short {
+        Some((share, seed)) => Box::new(Short::new(engine, share, block, seed)),
+        None => engine,
+    })
+}
+
+fn choose(choice: Choice, depth: u32) -> std::io::Result<Box<dyn Engine>> {
     let threads = || Threads::new(depth.clamp(1, 16)).map(|t| Box::new(t) as Box<dyn Engine>);
     match choice {
         Choice::Threads => threads(),

@@ -16,20 +16,40 @@ pub struct Faults {
     pub stall: Duration,
     /// Every completion waits up to this long, so that they come in another order.
     pub reorder: Duration,
+    /// Move only their beginning at first (files and devices; the rest follows).
+    pub short: u32,
     /// Of the choice who suffers.
     pub seed: u64,
 }
 
 impl Faults {
-    /// Reads `{ errors = "1%", stalls = "0.1%", stall = "5s", reorder = "2ms", seed = 1 }`.
+    /// Reads `{ errors = "1%", stalls = "0.1%", stall = "5s", reorder = "2ms", short = "5%", seed = 1 }`.
     pub fn from_params(p: &mut Params) -> Result<Faults, ParamError> {
         Ok(Faults {
             errors: p.share("errors")?.unwrap_or(0),
             stalls: p.share("stalls")?.unwrap_or(0),
             stall: p.duration("stall")?.unwrap_or(Duration::from_secs(3600)),
             reorder: p.duration("reorder")?.unwrap_or(Duration::ZERO),
+            short: p.share("short")?.unwrap_or(0),
             seed: p.integer("seed", 0, i64::MAX as u64)?.unwrap_or(1),
         })
+    }
+}
+
+/// Random numbers by SplitMix64.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Dice(seed)
+    }
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n.max(1)
     }
 }
 
@@ -42,30 +62,22 @@ struct Held {
 pub struct Faulty<S> {
     store: S,
     faults: Faults,
-    random: u64,
+    dice: Dice,
     held: Vec<Held>,
 }
 
 impl<S: Store> Faulty<S> {
     /// Breaks what goes to `store`.
     pub fn new(faults: Faults, store: S) -> Self {
-        Faulty { store, faults, random: faults.seed, held: Vec::new() }
-    }
-    /// A number below `n`, by SplitMix64.
-    fn below(&mut self, n: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
+        Faulty { store, faults, dice: Dice::new(faults.seed), held: Vec::new() }
     }
     fn hold(&mut self, done: Done<Buffer>, now: Instant) {
         let mut until = now;
-        if self.below(1_000_000) < u64::from(self.faults.stalls) {
+        if self.dice.below(1_000_000) < u64::from(self.faults.stalls) {
             until += self.faults.stall;
         }
         let most = self.faults.reorder.as_nanos();
-        until += Duration::from_nanos(self.below(most + 1));
+        until += Duration::from_nanos(self.dice.below(most + 1));
         self.held.push(Held { until, done });
     }
 }
@@ -73,7 +85,7 @@ impl<S: Store> Faulty<S> {
 impl<S: Store> Backend for Faulty<S> {
     type Payload = Buffer;
     fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
-        if self.below(1_000_000) < u64::from(self.faults.errors) {
+        if self.dice.below(1_000_000) < u64::from(self.faults.errors) {
             self.hold(Done { id: request.id, outcome: Err(Fault::Io), busy: None, payload }, now);
         } else {
             self.store.submit(request, payload, now);

@@ -15,11 +15,13 @@ pub struct Options {
     pub engine: crate::EngineChoice,
     /// About how many requests at once.
     pub depth: u32,
+    /// For tests: this share of the transfers, in millionths, is cut short and gone on with; and the choice's seed.
+    pub short: Option<(u32, u64)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { direct: true, engine: crate::EngineChoice::Auto, depth: 128 }
+        Options { direct: true, engine: crate::EngineChoice::Auto, depth: 128, short: None }
     }
 }
 

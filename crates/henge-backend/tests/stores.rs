@@ -16,7 +16,7 @@ const BLOCK: u64 = 4096;
 const PART: u64 = 3 << 20;
 
 fn options(engine: EngineChoice, direct: bool) -> Options {
-    Options { direct, engine, depth: 32 }
+    Options { direct, engine, depth: 32, short: None }
 }
 
 /// SplitMix64.

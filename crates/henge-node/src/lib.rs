@@ -34,6 +34,8 @@ mod portal;
 mod record;
 mod server;
 mod signals;
+#[cfg(test)]
+mod soak;
 mod socket;
 mod spread;
 mod storage;

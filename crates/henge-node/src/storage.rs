@@ -67,7 +67,8 @@ fn medium(
     spindle: Option<usize>,
     capacity: u64,
 ) -> io::Result<Box<dyn Store>> {
-    let options = Options { direct: pool.direct, engine: pool.engine, ..Options::default() };
+    let short = pool.faults.filter(|faults| faults.short > 0).map(|faults| (faults.short, faults.seed));
+    let options = Options { direct: pool.direct, engine: pool.engine, short, ..Options::default() };
     Ok(match &pool.medium {
         Medium::Memory => Box::new(Memory::new(capacity)?),
         Medium::Path(path) => {
