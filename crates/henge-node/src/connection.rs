@@ -12,12 +12,15 @@ use henge_core::{Instant, RequestId};
 use henge_nbd::{CommandKind, Error, Event, Exports, Limits, Segment, Session, Wants};
 use henge_vdisk::{Failure, Frame, Kind};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 
 /// Bytes read at once; shared by all connections, since what is left over is kept by those that have some.
 pub(crate) const CHUNK: usize = 64 << 10;
 /// Bytes that a connection may read in one turn of the loop, so that others have theirs.
 const TURN: usize = 512 << 10;
+/// Stretches in one answer about what takes room; the client asks again for what follows.
+const EXTENTS: usize = 256;
 /// Pieces written at once.
 const PIECES: usize = 64;
 
@@ -64,8 +67,18 @@ pub(crate) struct Connection {
 /// Exports and their disks' numbers, as a session asks for them.
 #[derive(Default)]
 pub(crate) struct Catalog {
-    pub exports: Vec<henge_nbd::Export>,
-    pub disks: Vec<usize>,
+    exports: Vec<henge_nbd::Export>,
+    disks: Vec<usize>,
+    by_name: BTreeMap<String, usize>,
+}
+
+impl Catalog {
+    /// Exports, and their disks' numbers.
+    pub(crate) fn new(served: impl Iterator<Item = (usize, henge_nbd::Export)>) -> Catalog {
+        let (disks, exports): (Vec<usize>, Vec<henge_nbd::Export>) = served.unzip();
+        let by_name = exports.iter().enumerate().map(|(i, e)| (e.name.clone(), i)).collect();
+        Catalog { exports, disks, by_name }
+    }
 }
 
 impl Exports for Catalog {
@@ -76,7 +89,8 @@ impl Exports for Catalog {
         &self.exports[index]
     }
     fn find(&self, name: &str) -> Option<usize> {
-        self.exports.as_slice().find(name)
+        let sole = (name.is_empty() && self.exports.len() == 1).then_some(0);
+        self.by_name.get(name).copied().or(sole)
     }
 }
 
@@ -275,8 +289,8 @@ impl Connection {
             CommandKind::Trim => Kind::Trim,
             CommandKind::Cache => Kind::Cache,
             CommandKind::WriteZeroes { no_hole, .. } => Kind::WriteZeroes { no_hole },
-            CommandKind::BlockStatus { .. } => {
-                self.session.reply(command.id, henge_nbd::Answer::Done);
+            CommandKind::BlockStatus { one } => {
+                self.status(&command, one, plane);
                 return None;
             }
         };
@@ -311,6 +325,21 @@ impl Connection {
         };
         plane.submit(disk, whole, buffer, Owner { connection: id, command: command.id }, now);
         None
+    }
+
+    /// Says which bytes take room. What takes none reads as zeroes.
+    fn status(&mut self, command: &henge_nbd::Command, one: bool, plane: &mut Plane) {
+        let most = if one { 1 } else { EXTENTS };
+        let found = plane.extents(self.disk(), command.offset, u64::from(command.len), most);
+        let extent = |e: &henge_iscsi::scsi::Extent| henge_nbd::Extent {
+            len: u32::try_from(e.len).unwrap_or(u32::MAX),
+            hole: !e.allocated,
+            zero: !e.allocated,
+        };
+        let extents: Vec<_> = found.iter().filter(|e| e.len > 0).map(extent).collect();
+        let known =
+            if extents.is_empty() { henge_nbd::Answer::Done } else { henge_nbd::Answer::Extents(&extents) };
+        self.session.reply(command.id, known);
     }
 
     /// Replies to a command that is over.

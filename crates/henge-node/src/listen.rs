@@ -33,6 +33,10 @@ impl Address {
     }
 }
 
+/// What a Unix socket holds of replies that its client has not read yet; the kernel doubles it for its own needs.
+/// By default that is hardly more than one reply of 128 KiB, and the next begins when three quarters of it are read.
+const REPLIES: usize = 256 << 10;
+
 /// A socket that is listened on.
 pub(crate) struct Listener {
     fd: OwnedFd,
@@ -73,7 +77,10 @@ impl Listener {
         use rustix::net::SocketFlags;
         match rustix::net::accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(fd) => {
-                if !matches!(self.address, Address::Unix(_)) {
+                if matches!(self.address, Address::Unix(_)) {
+                    // With less, replies only take more turns.
+                    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, REPLIES);
+                } else {
                     // A reply is never held back to be sent with the next one.
                     rustix::net::sockopt::set_tcp_nodelay(&fd, true)?;
                 }

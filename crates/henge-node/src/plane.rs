@@ -707,9 +707,14 @@ impl Plane {
         self.gates.iter().all(|g| g.errands.is_empty()) && self.links.is_idle()
     }
 
-    /// Writes what is recorded so far.
-    pub(crate) fn flush_record(&mut self) -> std::io::Result<()> {
-        self.recorder.as_mut().map_or(Ok(()), Recorder::flush)
+    /// Writes the rest of the record, now that the run is over.
+    pub(crate) fn end_record(&mut self) -> std::io::Result<()> {
+        let Some(recorder) = &mut self.recorder else { return Ok(()) };
+        let lateness = self.gates.iter().filter_map(|g| g.pipeline.backend().lateness()?.quantile(0.99));
+        if let Some(worst) = lateness.max() {
+            recorder.lateness(worst);
+        }
+        recorder.flush()
     }
 
     /// Leaves buffers that storage may still be using where they are, for ever.

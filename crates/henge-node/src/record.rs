@@ -1,6 +1,7 @@
 //! One row per request, as the simulator writes it.
 
-use henge_core::{RequestRow, Served};
+use henge_core::{Duration, RequestRow, Served};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -44,6 +45,11 @@ impl Recorder {
         if self.text.len() >= CHUNK {
             self.write();
         }
+    }
+
+    /// How late an emulated device's completions were: whoever compares this run with a simulation must know.
+    pub(crate) fn lateness(&mut self, p99: Duration) {
+        let _ = writeln!(self.text, "# lateness_p99_ns={}", p99.as_nanos());
     }
 
     fn write(&mut self) {

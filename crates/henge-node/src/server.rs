@@ -31,6 +31,8 @@ pub(crate) mod links;
 const STOPPING: Duration = Duration::from_secs(10);
 /// How often initiators are looked at for silence.
 const LOOK: Duration = Duration::from_secs(1);
+/// Connections that try again in one turn when memory came back.
+const RETRIES: usize = 64;
 /// Events taken at once.
 const EVENTS: usize = 256;
 
@@ -209,7 +211,7 @@ impl Server {
             }
             self.turn();
             if let Some(abandoned) = self.finished() {
-                self.plane.flush_record()?;
+                self.plane.end_record()?;
                 return Ok(abandoned);
             }
         }
@@ -376,8 +378,13 @@ impl Server {
         self.mark_links();
         self.write();
         if self.plane.freed() {
-            for id in std::mem::take(&mut self.memory_waiters) {
-                self.retry(id);
+            // Whoever still finds none waits for what others hold, and is asked again when that comes back: so some of
+            // those that wait are enough, however many there are.
+            let mut left = RETRIES.min(self.memory_waiters.len());
+            while left > 0
+                && let Some(id) = self.memory_waiters.pop_front()
+            {
+                left -= usize::from(self.retry(id));
             }
         }
     }
@@ -601,8 +608,7 @@ impl Server {
     /// Brings the list of exports up to date.
     fn publish(&mut self) {
         let served = self.plane.served();
-        let (disks, exports) = served.map(|(number, disk)| (number, disk.export())).unzip();
-        self.catalog = Catalog { exports, disks };
+        self.catalog = Catalog::new(served.map(|(number, disk)| (number, disk.export())));
         self.portal.publish(&mut self.plane);
         self.reconsider_links();
     }

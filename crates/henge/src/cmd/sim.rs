@@ -133,7 +133,9 @@ pub fn show(study: &Study, measured: &Measured, as_json: bool, dir: Option<&Path
 fn replay(study: &Study, path: &Path, args: &Args) -> Result<ExitCode> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut recording = Recording::default();
-    for (i, line) in text.lines().enumerate().filter(|(i, line)| *i > 0 || !line.starts_with("flow,")) {
+    // The header, and what a node remarks about the run, are no requests.
+    let is_row = |line: &str| !line.starts_with("flow,") && !line.starts_with('#');
+    for (i, line) in text.lines().enumerate().filter(|(_, line)| is_row(line)) {
         let row = RequestRow::parse(line).with_context(|| format!("{}:{}", path.display(), i + 1))?;
         recording.push(&row);
     }

@@ -51,7 +51,38 @@ fn nbdinfo_sees_what_is_offered() {
     }
     assert_eq!(one["export-size"], 48 << 20);
     assert_eq!(one["contexts"][0], "base:allocation");
-    run("nbdinfo", ["--map", &node.uri("striped")]);
+    node.stop();
+}
+
+/// What takes room, as clients that skip holes ask for it.
+#[test]
+fn clients_see_which_bytes_take_room() {
+    if !have("clients_see_which_bytes_take_room", &["nbdinfo", "qemu-img", "qemu-io"]) {
+        return;
+    }
+    let node = Node::start(CONFIG);
+    for disk in DISKS {
+        let uri = node.uri(disk);
+        qemu_io(&uri, &["write -P 1 1M 2M", "write -P 2 5M 64k", "discard 2M 512k", "flush"]);
+        let map: serde_json::Value =
+            serde_json::from_str(&run("nbdinfo", ["--map", "--json", &uri])).unwrap();
+        let stretch = |e: &serde_json::Value| (e["offset"].as_u64().unwrap(), e["length"].as_u64().unwrap());
+        let (data, holes): (Vec<_>, Vec<_>) = map.as_array().unwrap().iter().partition(|e| e["type"] == 0);
+        let data: Vec<_> = data.into_iter().map(stretch).collect();
+        const K: u64 = 1 << 10;
+        assert_eq!(data, [(K * K, K * K), (2560 * K, 512 * K), (5 * K * K, 64 * K)], "{disk}");
+        assert!(holes.iter().all(|e| e["type"] == 3), "what takes no room reads as zeroes: {map}");
+        let map = run("qemu-img", ["map", "--output=json", "-f", "raw", &uri]);
+        let map: serde_json::Value = serde_json::from_str(&map).unwrap();
+        let data: u64 = map
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|e| e["data"] == true)
+            .map(|e| e["length"].as_u64().unwrap())
+            .sum();
+        assert_eq!(data, (1024 + 512 + 64) * K, "{disk}: {map}");
+    }
     node.stop();
 }
 

@@ -95,7 +95,12 @@ fn a_live_run_repeats(scheduler: &str, knobs: &[(&str, Value)], contracts: [Cont
     assert!(clients.iter_mut().all(|client| client.wait().unwrap().success()));
     let _dir = node.stop();
     let text = std::fs::read_to_string(record).unwrap();
-    let rows: Vec<_> = text.lines().skip(1).map(|line| RequestRow::parse(line).unwrap()).collect();
+    let (remarks, lines): (Vec<_>, Vec<_>) = text.lines().skip(1).partition(|line| line.starts_with('#'));
+    assert!(
+        remarks.len() == 1 && remarks[0].starts_with("# lateness_p99_ns="),
+        "how late the emulator was: {remarks:?}"
+    );
+    let rows: Vec<_> = lines.iter().map(|line| RequestRow::parse(line).unwrap()).collect();
     let params = knobs.iter().fold(Params::new(scheduler), |p, (key, value)| p.with(key, value.clone()));
     let gate = Gate::new(henge_sched::build(scheduler, params).unwrap());
     let [a, b] = contracts;
