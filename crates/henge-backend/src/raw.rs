@@ -33,7 +33,7 @@ impl Raw {
         let stat = rustix::fs::fstat(&file)?;
         let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
         let allocated = if regular { (stat.st_blocks as u64 * 512).min(capacity) } else { capacity };
-        let engine = crate::engine::open(options.engine, options.depth)?;
+        let engine = crate::engine::open(&options, block)?;
         Ok(Raw { capacity, allocated, writable, files: Files::new(engine, block), file })
     }
     /// Requests begin and end at multiples of it.
