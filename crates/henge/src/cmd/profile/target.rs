@@ -82,7 +82,12 @@ impl Target {
                 (Box::new(export), "NBD".into())
             }
             Target::File(path) => {
-                let options = Options { direct: true, engine: EngineChoice::Auto, depth: DEPTH_MAX, ..Options::default() };
+                let options = Options {
+                    direct: true,
+                    engine: EngineChoice::Auto,
+                    depth: DEPTH_MAX,
+                    ..Options::default()
+                };
                 let raw = Raw::open(path, write, options)?;
                 let about = raw.describe();
                 if raw.allocated() < raw.capacity() / 10 * 9 {
