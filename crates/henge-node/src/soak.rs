@@ -35,7 +35,7 @@ fn node(pool: &str) -> Plane {
         );
     }
     let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    Plane::open(&config, Instant::ZERO).unwrap_or_else(|e| panic!("{}", config.source.point(e)))
+    Plane::open(&config, 1, Instant::ZERO).unwrap_or_else(|e| panic!("{}", config.source.point(e)))
 }
 
 /// SplitMix64.
