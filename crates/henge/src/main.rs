@@ -34,6 +34,8 @@ enum Command {
     Admit(cmd::admit::Args),
     /// Run a scenario in simulated time
     Sim(cmd::sim::Args),
+    /// Who is promised what and gets what, live in a terminal
+    Top(cmd::top::Args),
     /// Record a node's live requests, and ask what would be if
     Record(cmd::record::Args),
     /// Repeat the papers' experiments and compare
@@ -52,6 +54,7 @@ fn main() -> std::process::ExitCode {
         Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),
         Command::Disk(args) => cmd::disk::run(args),
+        Command::Top(args) => cmd::top::run(args),
         Command::Record(args) => cmd::record::run(args),
         Command::Reproduce(args) => cmd::reproduce::run(args),
         Command::Trace(args) => cmd::trace::run(*args),

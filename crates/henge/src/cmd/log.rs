@@ -1,5 +1,6 @@
 //! What daemons log, and how: events of the disks and troubles of their own, on stderr.
 
+use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 /// Arguments of every daemon.
@@ -33,7 +34,8 @@ impl LogArgs {
         let log = tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(self.log_filter))
             .with_writer(std::io::stderr)
-            .with_target(false);
+            .with_target(false)
+            .with_ansi(std::io::stderr().is_terminal());
         let started = match self.log {
             Style::Text => log.try_init(),
             Style::Json => {

@@ -12,5 +12,6 @@ pub mod record;
 pub mod reproduce;
 pub mod sim;
 pub mod sim_disk;
+pub mod top;
 pub mod trace;
 pub mod vd;

@@ -49,6 +49,19 @@ enum Action {
         #[arg(required = true, value_name = "KEY=VALUE")]
         keys: Vec<String>,
     },
+    /// What happened: admitted, changed, violated, recovered; kept across restarts of the node
+    Events {
+        /// Of this disk alone
+        name: Option<String>,
+        #[command(flatten)]
+        node: NodeArg,
+        /// At most so many, the newest
+        #[arg(long, default_value_t = 50, value_name = "N")]
+        most: usize,
+        /// Wait for more
+        #[arg(short, long)]
+        follow: bool,
+    },
     /// Remove a disk and its data
     Remove {
         /// The disk's name
@@ -102,6 +115,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
             ask(&node.node, &Request::Add { disk })?;
         }
+        Action::Events { name, node, most, follow } => events(&node, name.as_deref(), most, follow)?,
         Action::Remove { name, node } => drop(ask(&node.node, &Request::Remove { name })?),
     }
     Ok(ExitCode::SUCCESS)
@@ -117,6 +131,46 @@ fn ask(node: &Path, request: &Request) -> Result<henge_node::Reply> {
 
 fn status(node: &Path) -> Result<Status> {
     ask(node, &Request::Status)?.status.context("the node sent no status")
+}
+
+/// Prints what happened, oldest first.
+fn events(node: &NodeArg, name: Option<&str>, most: usize, follow: bool) -> Result<()> {
+    let mut after = 0;
+    loop {
+        let request = Request::Events { name: name.map(str::to_owned), after, most };
+        for event in ask(&node.node, &request)?.events.unwrap_or_default() {
+            after = event.seq;
+            if node.json {
+                println!("{}", serde_json::to_string(&event)?);
+            } else {
+                println!(
+                    "{}  {:<10} {:<12} {}",
+                    when(event.at),
+                    event.kind.as_str(),
+                    event.name,
+                    event.detail
+                );
+            }
+        }
+        if !follow {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+}
+
+/// Milliseconds since 1970 as date and time (UTC), by Howard Hinnant's days-to-civil rule.
+fn when(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
 }
 
 /// `key=value`, several of them.
@@ -198,4 +252,14 @@ fn show(disk: &DiskStatus) {
         line("in bound", format!("{:.2} %", disk.in_bound() * 100.0));
     }
     line("waits for", disk.waiting.clone().unwrap_or_else(|| "nothing".into()));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn dates() {
+        assert_eq!(super::when(0), "1970-01-01 00:00:00Z");
+        assert_eq!(super::when(951_827_696_000), "2000-02-29 12:34:56Z");
+        assert_eq!(super::when(1_735_689_599_999), "2024-12-31 23:59:59Z");
+    }
 }
