@@ -162,6 +162,11 @@ pub trait Scheduler: Send {
     /// `flow` received `service` at other nodes, as they announced (not piggybacked on a request).
     fn foreign(&mut self, _flow: FlowId, _service: Cost, _now: Instant) {}
 
+    /// Foreign service that was never charged, since it became too old.
+    fn forgiven(&self) -> Cost {
+        Cost::ZERO
+    }
+
     /// Requests queued.
     fn queued(&self) -> usize;
 

@@ -118,6 +118,15 @@ struct Elsewhere {
     head: Cost,
     /// φmin in millionths.
     min_share: Option<u32>,
+    /// Never charged, since it became too old.
+    forgiven: Cost,
+}
+
+impl Elsewhere {
+    /// Notes what is missing of what was `before`: it became too old.
+    fn forgive(&mut self, before: Cost, charged: Cost) {
+        self.forgiven += before.saturating_sub(self.owed.total() + charged);
+    }
 }
 
 impl Flow {
@@ -127,7 +136,9 @@ impl Flow {
             return Cost::ZERO;
         };
         let cap = rules.policy.cap(cost, self.weight, total_weight, elsewhere.min_share);
+        let before = elsewhere.owed.total();
         let charged = elsewhere.owed.take(cap, rules.memory, now);
+        elsewhere.forgive(before, charged);
         if rules.policy == (Policy::Hybrid { remembers: false }) {
             elsewhere.owed.clear();
         }
@@ -148,7 +159,10 @@ impl Flow {
     /// Service at other nodes that became known.
     fn owe(&mut self, service: Cost, rules: &Rules, now: Instant) {
         if service > Cost::ZERO {
-            self.elsewhere.get_or_insert_default().owed.add(service, rules.memory, now);
+            let elsewhere = self.elsewhere.get_or_insert_default();
+            let before = elsewhere.owed.total() + service;
+            elsewhere.owed.add(service, rules.memory, now);
+            elsewhere.forgive(before, Cost::ZERO);
         }
     }
 }
@@ -275,6 +289,9 @@ impl Sfq {
         while let Some((id, until)) = self.paying.peek()
             && until <= now
         {
+            if let Some(elsewhere) = self.flows.get_mut(FlowId(id)).and_then(|f| f.elsewhere.as_mut()) {
+                elsewhere.forgiven += elsewhere.head;
+            }
             self.stop_paying(FlowId(id));
             self.place(FlowId(id), now);
         }
@@ -447,6 +464,10 @@ impl Scheduler for Sfq {
         {
             flow.owe(service, &self.rules, now);
         }
+    }
+
+    fn forgiven(&self) -> Cost {
+        self.flows.iter().filter_map(|(_, flow)| flow.elsewhere.as_ref()).map(|e| e.forgiven).sum()
     }
 
     fn queued(&self) -> usize {

@@ -23,12 +23,14 @@
 //! Disks are packed from the outer edge: each node's space is handed out from address 0 on, in the order in
 //! which flows are written.
 
+use crate::fairness::{Caveat, Watch};
+use crate::interrupted::Interrupted;
 use crate::meter::Meter;
 use crate::net::NetParams;
 use crate::world::{Change, Client, FlowState, GateState, Timing, What, World};
 use henge_core::{
-    Assembly, Contract, Duration, FlowId, Gate, Instant, Model, ParamError, Params, Pipeline, Value,
-    format_size,
+    Assembly, Contract, Duration, FlowId, Gate, Instant, Model, NodeId, ParamError, Params, Pipeline,
+    Striping, Value, format_size,
 };
 use henge_device::{Built, DeviceSpec};
 use henge_vdisk::{Array, GateId, Layout, Place, Target};
@@ -92,6 +94,7 @@ impl World {
         }
         p.finish()?;
         world.promise(refusals)?;
+        world.begin_watch();
         Ok(world)
     }
 
@@ -127,6 +130,9 @@ impl World {
                 built => (vec![built.into_model()], None),
             };
             let first = self.gates.len() as u32;
+            if let Some(caveat) = caveat(&name, &knobs) {
+                self.watch.caveat.get_or_insert(caveat);
+            }
             for (i, model) in models.into_iter().enumerate() {
                 let assembly = assemble(&name, &knobs, overbook)?;
                 let name =
@@ -215,7 +221,8 @@ impl World {
         let trace = spec.trace().map(|trace| (outside.traces)(trace)).transpose().map_err(wrong)?;
         let load = spec.build(layout.capacity(), self.seed, stream, trace).map_err(wrong)?;
         p.finish()?;
-        Ok(Client { flow, layout, load, wake: None, ended: false })
+        let striping = striping_of(&layout);
+        Ok(Client { flow, layout, striping, load, wake: None, ended: false })
     }
 
     fn add_event(&mut self, mut p: Params) -> Result<(), ParamError> {
@@ -253,6 +260,17 @@ impl World {
         p.finish()
     }
 
+    /// Watches the fairness of flows to each other.
+    fn begin_watch(&mut self) {
+        let caveat = self.watch.caveat;
+        let contracts = || self.flows.iter().map(|f| &f.meter.outcome.contract);
+        let limited = contracts().any(|c| c.limit.is_some());
+        let flows: Vec<_> =
+            self.flows.iter().zip(contracts()).map(|(f, c)| (c.weight(), f.gates.clone())).collect();
+        self.watch = Watch::new(&flows, self.gates.len());
+        self.watch.caveat = caveat.or(limited.then_some(Caveat::OtherTerms));
+    }
+
     /// Tells the gates all contracts; a refusal points at the contract.
     fn promise(&mut self, places: Vec<std::ops::Range<usize>>) -> Result<(), ParamError> {
         for (f, place) in places.into_iter().enumerate() {
@@ -265,6 +283,30 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Where a scheduler is not the one of the theorem.
+fn caveat(name: &str, knobs: &Params) -> Option<Caveat> {
+    let mut knobs = knobs.clone();
+    let mut is = |key: &str, value: &str| matches!(knobs.get_mut(key), Some(Value::Text(t)) if t == value);
+    if name != "sfq" {
+        return Some(Caveat::OtherScheduler);
+    }
+    let other = ["single", "hybrid", "hybrid-memoryless"].iter().any(|policy| is("foreign", policy));
+    if other {
+        return Some(Caveat::OtherPolicy);
+    }
+    matches!(knobs.get_mut("work_conserving"), Some(Value::Bool(false))).then_some(Caveat::NotWorkConserving)
+}
+
+/// How a disk's bytes lie on gates, where each place has one.
+fn striping_of(layout: &Layout) -> Option<Striping> {
+    let gate = |place: &Place| match &place.target {
+        Target::Gate(gate) => Some(NodeId(gate.0)),
+        Target::Array(_) => None,
+    };
+    let nodes = layout.places().iter().map(gate).collect::<Option<Vec<_>>>()?;
+    Some(Striping { stripe: layout.unit(), nodes })
 }
 
 fn timing(p: &mut Params) -> Result<Timing, ParamError> {
@@ -294,7 +336,7 @@ fn assemble(name: &str, knobs: &Params, overbook: bool) -> Result<Assembly, Para
 fn gate(name: String, node: u32, assembly: Assembly, model: Model) -> GateState {
     let mut gate = Gate::new(assembly);
     gate.set_pending_max(QUEUE_MAX);
-    GateState::new(name, node, Pipeline::new(gate, model))
+    GateState::new(name, node, Pipeline::new(gate, Interrupted::new(model)))
 }
 
 fn contract(p: &mut Params) -> Result<Option<Contract>, ParamError> {

@@ -15,7 +15,8 @@ pub struct Measured {
 /// What can be asked of a flow, of `total`, and (the second list) of a node or a gate.
 const OF_FLOWS: &str = "rate, throughput, latency(q), mean, p50, p95, p99, max, within(bound), in_bound, missed, \
      behind, offered, answered, left, wait, service, disk_share, promised, faults, windows_within(bound), \
-     waited(reason number); of total also messages, imbalance";
+     waited(reason number); of total also messages, message_bytes, \
+     message_share, unfairness, unfairness_bound, unfairness_of_bound, imbalance";
 const OF_NODES: &str = "utilization, depth, rate, service(q), service_mean";
 
 impl Measured {
@@ -85,8 +86,10 @@ impl Quantities for Measured {
         period: Option<(f64, f64)>,
     ) -> Result<f64, String> {
         let outcome = self.run(run)?;
-        if (of, what) == ("total", "messages") {
-            return Ok(outcome.traffic.messages as f64);
+        if of == "total"
+            && let Some(value) = of_run(outcome, what)
+        {
+            return Ok(value);
         }
         if let Some(value) = of_nodes(outcome, of, what, arguments, period)? {
             return Ok(value);
@@ -109,6 +112,19 @@ impl Quantities for Measured {
     fn variable(&self, name: &str, _run: &Bindings) -> Option<f64> {
         self.variables.get(name).copied()
     }
+}
+
+/// What is measured of a run as a whole.
+fn of_run(outcome: &Outcome, what: &str) -> Option<f64> {
+    Some(match what {
+        "messages" => outcome.traffic.messages as f64,
+        "message_bytes" => outcome.traffic.bytes as f64,
+        "message_share" => outcome.message_share(),
+        "unfairness" => outcome.fairness.worst,
+        "unfairness_bound" => outcome.fairness.bound,
+        "unfairness_of_bound" => outcome.fairness.of_bound,
+        _ => return None,
+    })
 }
 
 /// `gates.utilization`, `node0.depth`; `None` when `of` is neither.

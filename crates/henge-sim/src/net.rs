@@ -4,10 +4,15 @@
 //! The state machines are the ones that nodes use (`henge_sched::foreign`); here are the wires between them.
 
 use henge_core::{
-    Cost, CostUnit, Duration, FlowId, Instant, NodeId, ParamError, Params, Pending, Request, RequestId, Sync,
-    Value,
+    Cost, CostUnit, Duration, FlowId, Instant, News, NodeId, ParamError, Params, Pending, Request, RequestId,
+    Sender, Striping, Sync, Value,
 };
-use henge_sched::foreign::{Coordinator, Outbox, Served, Synchronizer, synchronizer};
+use henge_sched::foreign::{Coordinator, Extent, Outbox, Served, Synchronizer, synchronizer};
+
+/// A total as links between nodes send it, in its frame, with the headers of Ethernet, IP and TCP.
+const TOTAL_BYTES: u64 = 40 + 66;
+/// Besides, for each node that a layout names.
+const NODE_BYTES: u64 = 8;
 
 /// What was sent for synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,11 +21,21 @@ pub struct Traffic {
     pub messages: u64,
     /// Of them delivered before the end.
     pub delivered: u64,
+    /// Bytes of them all, headers of the network included.
+    pub bytes: u64,
+    /// What nodes spent on sending and receiving them.
+    pub time: Duration,
 }
 
 /// The network of a scenario.
 pub(crate) struct Net {
     latency: Duration,
+    /// Bytes a second that a node can send.
+    bandwidth: Option<u64>,
+    /// What a message takes of a node's time, at each end.
+    message: Duration,
+    /// By gate: until when it sends what was written before.
+    sending: Vec<Instant>,
     /// By flow: its coordinators.
     coordinators: Vec<Vec<Coordinator>>,
     /// By gate; empty where coordinators piggyback.
@@ -31,25 +46,29 @@ pub(crate) struct Net {
 }
 
 /// `sync` of a scenario, read once and built per gate.
+#[derive(Default)]
 pub(crate) struct NetParams {
     latency: Duration,
+    bandwidth: Option<u64>,
+    message: Duration,
     /// T of coordinators that reach disjoint nodes.
     every: Option<Cost>,
     /// Between nodes; `None` leaves it to coordinators.
     sync: Option<Params>,
 }
 
-impl Default for NetParams {
-    fn default() -> Self {
-        NetParams { latency: Duration::ZERO, every: None, sync: None }
-    }
-}
-
 impl NetParams {
-    /// Reads `[network]`: `latency`, `sync = "piggyback"` (or with `every`), `"predict"`, `"threshold"`, `"layout"`.
+    /// Reads `[network]`: `latency`, `bandwidth`, `message` (what one takes of a node's time, at each end),
+    /// `sync = "piggyback"` (or with `every`), `"predict"`, `"threshold"`, `"layout"`.
     pub(crate) fn read(mut p: Params) -> Result<Self, ParamError> {
         let latency = p.duration("latency")?.unwrap_or_default();
-        let mut all = NetParams { latency, ..NetParams::default() };
+        let bandwidth = match p.rate("bandwidth")? {
+            None => None,
+            Some(rate) if rate.unit == CostUnit::Bytes && rate.per_second > 0 => Some(rate.per_second),
+            Some(_) => return Err(p.error("bandwidth", "a bandwidth is in bytes, like \"125MB/s\"".into())),
+        };
+        let message = p.duration("message")?.unwrap_or_default();
+        let mut all = NetParams { latency, bandwidth, message, ..NetParams::default() };
         let named = match p.get_mut("sync") {
             Some(Value::Text(name)) => Some(name.clone()),
             Some(Value::Table(table)) => table.keys().first().cloned(),
@@ -78,6 +97,9 @@ impl NetParams {
     pub(crate) fn build(&self, gates: usize) -> Result<Net, ParamError> {
         let mut net = Net::none();
         net.latency = self.latency;
+        net.bandwidth = self.bandwidth;
+        net.message = self.message;
+        net.sending = vec![Instant::ZERO; gates];
         if let Some(sync) = &self.sync {
             for gate in 0..gates {
                 net.synchronizers.push(synchronizer(&mut sync.clone(), NodeId(gate as u32), 0)?);
@@ -115,6 +137,9 @@ impl Net {
     pub(crate) fn none() -> Self {
         Net {
             latency: Duration::ZERO,
+            bandwidth: None,
+            message: Duration::ZERO,
+            sending: Vec::new(),
             coordinators: Vec::new(),
             synchronizers: Vec::new(),
             outbox: Outbox::new(),
@@ -141,48 +166,120 @@ impl Net {
         self.synchronizers.iter_mut().for_each(|s| s.remove_flow(flow));
     }
 
-    /// What the request carries: service elsewhere that its coordinator knows of.
-    pub(crate) fn piggyback(&mut self, thread: u32, gate: u32, request: &Request, unit: CostUnit) -> Cost {
-        let Some(coordinators) = self.coordinators.get_mut(request.flow.index()) else { return Cost::ZERO };
-        if coordinators.is_empty() {
-            return Cost::ZERO;
-        }
-        let coordinator = thread as usize % coordinators.len();
-        let cost = cost_of(request, unit);
-        coordinators[coordinator].send(request.flow, NodeId(gate), cost, &mut self.outbox)
+    /// Whether nodes tell each other anything.
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.synchronizers.is_empty()
     }
 
-    /// A request came in at a gate.
-    pub(crate) fn arrived(&mut self, gate: u32, request: &Request, unit: CostUnit, now: Instant) {
+    /// What the request carries: service elsewhere that its coordinator knows of. And what all coordinators together had
+    /// not told the gate before.
+    pub(crate) fn piggyback(
+        &mut self,
+        thread: u32,
+        gate: u32,
+        request: &Request,
+        unit: CostUnit,
+    ) -> (Cost, Cost) {
+        let Some(coordinators) = self.coordinators.get_mut(request.flow.index()) else {
+            return (Cost::ZERO, Cost::ZERO);
+        };
+        if coordinators.is_empty() {
+            return (Cost::ZERO, Cost::ZERO);
+        }
+        let cost = cost_of(request, unit);
+        let (flow, to) = (request.flow, NodeId(gate));
+        let open = match coordinators.as_slice() {
+            [_] => None,
+            several => Some(several.iter().map(|c| c.open(flow, to)).sum::<Cost>()),
+        };
+        let coordinator = thread as usize % coordinators.len();
+        let carried = coordinators[coordinator].send(flow, to, cost, &mut self.outbox);
+        (carried, open.unwrap_or(carried) + cost)
+    }
+
+    /// The most that the coordinators of a flow have not told one of its gates.
+    pub(crate) fn open(&self, flow: FlowId, gates: &[u32]) -> Cost {
+        let Some(coordinators) = self.coordinators.get(flow.index()) else { return Cost::ZERO };
+        let toward = |gate: &u32| coordinators.iter().map(|c| c.open(flow, NodeId(*gate))).sum::<Cost>();
+        gates.iter().map(toward).max().unwrap_or_default()
+    }
+
+    /// A request came in at a gate; `striping` is the layout of what it touches.
+    pub(crate) fn arrived(
+        &mut self,
+        gate: u32,
+        request: &Request,
+        unit: CostUnit,
+        striping: Option<&Striping>,
+        now: Instant,
+    ) {
         if let Some(synchronizer) = self.synchronizers.get_mut(gate as usize) {
+            if let Some(striping) = striping {
+                synchronizer.set_striping(request.flow, striping);
+            }
             synchronizer.arrived(request.flow, cost_of(request, unit), now, &mut self.outbox);
         }
     }
 
-    /// A request was served at a gate; what becomes known there of service elsewhere.
-    pub(crate) fn served(&mut self, gate: u32, request: &Request, now: Instant) -> Cost {
+    /// A request was served at a gate, a part of the command's `extent`; what becomes known there of service elsewhere.
+    pub(crate) fn served(
+        &mut self,
+        gate: u32,
+        request: &Request,
+        striping: Option<&Striping>,
+        extent: Extent,
+        now: Instant,
+    ) -> Cost {
         let Some(synchronizer) = self.synchronizers.get_mut(gate as usize) else { return Cost::ZERO };
-        let served = Served { flow: request.flow, cost: request.cost, extent: None };
+        if let Some(striping) = striping {
+            synchronizer.set_striping(request.flow, striping);
+        }
+        let extent = striping.map(|_| extent);
+        let served = Served { flow: request.flow, cost: request.cost, extent };
         synchronizer.served(&served, now, &mut self.outbox)
     }
 
-    /// Messages that were written: when each arrives, and under which name.
-    pub(crate) fn send(&mut self, now: Instant, mut enter: impl FnMut(Instant, RequestId)) {
+    /// Messages that were written go on the wires: `enter` when each arrives, under which name; `busy` is what each
+    /// takes of its sender's time.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        mut enter: impl FnMut(Instant, RequestId),
+        mut busy: impl FnMut(u32, Duration),
+    ) {
         for (to, message) in self.outbox.drain(..) {
+            let bytes = match &message.news {
+                News::Layout(striping) => TOTAL_BYTES + NODE_BYTES * striping.nodes.len() as u64,
+                News::Total { .. } | News::Departed => TOTAL_BYTES,
+            };
             self.traffic.messages += 1;
-            enter(now + self.latency, self.wires.insert((to, message)));
+            self.traffic.bytes += bytes;
+            let mut leaves = now;
+            if let Sender::Node(from) = message.sender {
+                if let Some(rate) = self.bandwidth {
+                    let free = &mut self.sending[from.0 as usize];
+                    *free = (*free).max(now) + Duration::from_nanos((bytes * 1_000_000_000).div_ceil(rate));
+                    leaves = *free;
+                }
+                if self.message > Duration::ZERO {
+                    self.traffic.time += self.message;
+                    busy(from.0, self.message);
+                }
+            }
+            enter(leaves + self.latency, self.wires.insert((to, message)));
         }
     }
 
-    /// A message arrives: at which gate, about whom, and what it tells.
-    pub(crate) fn receive(&mut self, id: RequestId, now: Instant) -> (u32, FlowId, Cost) {
+    /// A message arrives: at which gate, about whom, what it tells, and what it takes of the gate's time.
+    pub(crate) fn receive(&mut self, id: RequestId, now: Instant) -> (u32, FlowId, Cost, Duration) {
         let (to, message) = self.wires.remove(id).expect("a message arrives once");
         self.traffic.delivered += 1;
+        self.traffic.time += self.message;
         let cost = match self.synchronizers.get_mut(to.0 as usize) {
             Some(synchronizer) => synchronizer.receive(&message, now),
             None => announced(&message),
         };
-        (to.0, message.flow, cost)
+        (to.0, message.flow, cost, self.message)
     }
 
     /// The next time that a synchronizer wants to be called.

@@ -1,6 +1,6 @@
 //! What a run measured.
 
-use crate::{FlowOutcome, Timing, Traffic};
+use crate::{Fairness, FlowOutcome, Timing, Traffic};
 use henge_core::{Duration, Histogram};
 
 /// One gate with its device.
@@ -41,12 +41,19 @@ pub struct Outcome {
     pub requests: u64,
     /// What nodes told each other.
     pub traffic: Traffic,
+    /// The largest unfairness, and its bound.
+    pub fairness: Fairness,
 }
 
 impl Outcome {
     /// The flow called `name`.
     pub fn flow(&self, name: &str) -> Option<&FlowOutcome> {
         self.flows.iter().find(|f| f.name == name)
+    }
+    /// What messages took of all nodes' time.
+    pub fn message_share(&self) -> f64 {
+        let all = (self.timing.warmup + self.timing.duration).as_secs_f64() * self.gates.len() as f64;
+        self.traffic.time.as_secs_f64() / all
     }
     /// Measured seconds.
     pub fn seconds(&self) -> f64 {

@@ -11,10 +11,11 @@
 //! before, completions included, the difference to the rank among submissions says how many of those; where it
 //! counts submissions alone, submissions come first at equal instants, as both drivers do it.
 
+use crate::interrupted::Interrupted;
 use crate::{SimError, World};
 use henge_core::{
-    Contract, Cost, Dispatch, Finished, FlowId, Gate, Histogram, Instant, Model, Op, Pending, Pipeline,
-    Request, RequestId, RequestRow,
+    Contract, Cost, Dispatch, Finished, FlowId, Gate, Histogram, Instant, Op, Pending, Pipeline, Request,
+    RequestId, RequestRow,
 };
 use std::collections::BTreeMap;
 
@@ -117,7 +118,7 @@ impl World {
             ..Replayed::default()
         };
         let contracts: Vec<Contract> = self.flows.iter().map(|f| f.meter.outcome.contract.clone()).collect();
-        let mut gates: Vec<Option<Pipeline<Model>>> =
+        let mut gates: Vec<Option<Pipeline<Interrupted>>> =
             self.gates.into_iter().map(|g| Some(g.pipeline)).collect();
         for (&number, rows) in &recording.gates {
             let pipeline = gates.get_mut(number as usize).and_then(Option::take);
@@ -206,7 +207,7 @@ impl Again<'_> {
     }
 
     /// The device is the model.
-    fn arrivals(&mut self, pipeline: &mut Pipeline<Model>, into: &mut Replayed) {
+    fn arrivals(&mut self, pipeline: &mut Pipeline<Interrupted>, into: &mut Replayed) {
         let order = self.submissions();
         let mut next = order.iter().copied().peekable();
         loop {

@@ -10,14 +10,17 @@
 //! that come at one instant are all in the queue before the first of them is chosen, as in a node that reads all
 //! its sockets before it polls. Whatever can happen in two orders happens in the order of gate and client number.
 
+use crate::fairness::{Caveat, Watch};
+use crate::interrupted::Interrupted;
 use crate::meter::{Answered, Asked, Meter};
 use crate::net::Net;
 use crate::outcome::{GateOutcome, Outcome};
 use crate::{Calendar, SimError};
 use henge_core::{
-    Contract, Cost, Duration, Finished, FlowId, Histogram, Instant, Model, Op, Pending, Pipeline, Request,
-    RequestId, RequestRow, WaitReason,
+    Contract, Cost, Duration, Finished, FlowId, Histogram, Instant, Op, Pending, Pipeline, Request,
+    RequestId, RequestRow, Striping, WaitReason,
 };
+use henge_sched::foreign;
 use henge_vdisk::{Extent, Layout};
 use henge_workload::{Next, Record, Workload};
 
@@ -56,7 +59,7 @@ enum Event {
 pub(crate) struct GateState {
     pub name: String,
     pub node: u32,
-    pub pipeline: Pipeline<Model>,
+    pub pipeline: Pipeline<Interrupted>,
     parts: Pending<PartOf>,
     /// Submissions and completions so far.
     seen: u64,
@@ -75,7 +78,7 @@ pub(crate) struct GateState {
 }
 
 impl GateState {
-    pub(crate) fn new(name: String, node: u32, pipeline: Pipeline<Model>) -> Self {
+    pub(crate) fn new(name: String, node: u32, pipeline: Pipeline<Interrupted>) -> Self {
         GateState {
             name,
             node,
@@ -109,6 +112,7 @@ struct Command {
     client: u32,
     thread: u32,
     asked: Asked,
+    extent: foreign::Extent,
     left: u32,
     failed: bool,
 }
@@ -117,6 +121,8 @@ struct Command {
 pub(crate) struct Client {
     pub flow: usize,
     pub layout: Layout,
+    /// The same as nodes tell each other, where every place has one gate.
+    pub striping: Option<Striping>,
     pub load: Workload,
     pub wake: Option<Instant>,
     pub ended: bool,
@@ -176,6 +182,7 @@ pub struct World {
     pub(crate) changes: Vec<Change>,
     pub(crate) explain: bool,
     pub(crate) net: Net,
+    pub(crate) watch: Watch,
     tick: Option<Instant>,
     /// A command counts against a rate once per started so many bytes.
     pub(crate) command_bytes: u64,
@@ -199,6 +206,7 @@ impl World {
             changes: Vec::new(),
             explain: false,
             net: Net::none(),
+            watch: Watch::default(),
             tick: None,
             command_bytes: 256 << 10,
             calendar: Calendar::new(),
@@ -303,8 +311,15 @@ impl World {
             }
             Event::Change(i) => self.change(i as usize, now),
             Event::Message(id) => {
-                let (g, flow, foreign) = self.net.receive(id, now);
-                self.gates[g as usize].pipeline.gate_mut().foreign(flow, foreign, now);
+                let (g, flow, foreign, busy) = self.net.receive(id, now);
+                let pipeline = &mut self.gates[g as usize].pipeline;
+                pipeline.gate_mut().foreign(flow, foreign, now);
+                if busy > Duration::ZERO {
+                    pipeline.backend_mut().interrupt(busy, now);
+                }
+                if foreign > Cost::ZERO && self.net.has_messages() {
+                    self.watch.told(g, flow.0, foreign);
+                }
                 self.touch(g);
                 Ok(())
             }
@@ -318,8 +333,12 @@ impl World {
 
     /// Puts what was written at this instant on the wires.
     fn send_messages(&mut self, now: Instant) {
-        let World { net, calendar, .. } = self;
-        net.send(now, |at, id| calendar.enter(at, Event::Message(id)));
+        let World { net, calendar, gates, .. } = self;
+        net.send(
+            now,
+            |at, id| calendar.enter(at, Event::Message(id)),
+            |gate, busy| gates[gate as usize].pipeline.backend_mut().interrupt(busy, now),
+        );
         if let Some(at) = net.wake_at().map(|at| at.max(now + Duration::from_nanos(1)))
             && self.tick.is_none_or(|tick| at < tick)
         {
@@ -347,12 +366,15 @@ impl World {
                     self.part_done(g, &finished, now, observer)?;
                 }
                 self.schedule_gate(g, now);
+                let gate = self.gates[g as usize].pipeline.gate();
+                self.watch.look(g, |flow| waiting(gate, flow) > 0);
             }
             touched.clear();
             if self.touched.is_empty() {
                 self.touched = touched;
             }
         }
+        self.watch.end_turn();
         Ok(())
     }
 
@@ -437,7 +459,9 @@ impl World {
         };
         let asked = self.flows[flow].meter.asked(asked, now);
         let parts = self.extents.len() as u32;
-        let command = self.commands.insert(Command { client: c, thread, asked, left: parts, failed: false });
+        let extent = foreign::Extent { offset, len };
+        let command =
+            self.commands.insert(Command { client: c, thread, asked, extent, left: parts, failed: false });
         let extents = std::mem::take(&mut self.extents);
         for (i, extent) in extents.iter().enumerate() {
             // The parts of a command are charged as one; what does not divide falls to the first.
@@ -465,8 +489,11 @@ impl World {
     ) {
         let gate = &mut self.gates[g as usize];
         let unit = gate.pipeline.gate().cost_unit();
-        request.foreign = self.net.piggyback(thread, g, &request, unit);
-        self.net.arrived(g, &request, unit, now);
+        let batch;
+        (request.foreign, batch) = self.net.piggyback(thread, g, &request, unit);
+        let client = self.commands.get(command).expect("its command was just entered").client;
+        let striping = self.clients[client as usize].striping.as_ref();
+        self.net.arrived(g, &request, unit, striping, now);
         request.id = gate.parts.insert(PartOf { command, seq: gate.seen, parts });
         gate.seen += 1;
         self.requests += 1;
@@ -474,6 +501,8 @@ impl World {
             gate.parts.remove(request.id);
             self.lose(command);
         }
+        let waiting = waiting(self.gates[g as usize].pipeline.gate(), request.flow.0);
+        self.watch.asked(request.flow.0, waiting, batch);
         self.touch(g);
     }
 
@@ -497,9 +526,13 @@ impl World {
         let part = gate.parts.remove(request.id).expect("a request that is over was submitted here");
         gate.seen += 1;
         let service = now.since(served.dispatched);
-        let foreign = self.net.served(g, request, now);
+        self.watch.served(g, request.flow.0, request.cost);
+        let command = self.commands.get(part.command).expect("a part's command is pending");
+        let striping = self.clients[command.client as usize].striping.as_ref();
+        let foreign = self.net.served(g, request, striping, command.extent, now);
         if foreign > Cost::ZERO {
             gate.pipeline.gate_mut().foreign(request.flow, foreign, now);
+            self.watch.told(g, request.flow.0, foreign);
         }
         let flow = &mut self.flows[request.flow.index()];
         flow.meter.served(request, served.disk_time, *busy, now);
@@ -551,7 +584,10 @@ impl World {
     fn change(&mut self, i: usize, now: Instant) -> Result<(), SimError> {
         let f = self.changes[i].flow;
         match std::mem::replace(&mut self.changes[i].what, What::Leave) {
-            What::Contract(contract) => self.set_contract(f, &contract, now)?,
+            What::Contract(contract) => {
+                self.set_contract(f, &contract, now)?;
+                self.watch.reweigh(f as u32, contract.weight());
+            }
             What::Leave => self.leave(f, now),
             What::Outstanding(n) => {
                 self.each_client(f, |load| load.set_outstanding(henge_workload::Level::Constant(n)))
@@ -617,6 +653,15 @@ impl World {
         if !self.warm {
             self.begin_measuring(Instant::ZERO + self.timing.warmup);
         }
+        let gates = &self.gates;
+        let mut fairness = std::mem::take(&mut self.watch).finish(
+            |g| gates[g as usize].pipeline.gate().depth(),
+            self.net.has_messages(),
+            |f| self.net.open(FlowId(f), &self.flows[f as usize].gates),
+        );
+        let forgave = gates.iter().any(|g| g.pipeline.gate().scheduler().forgiven() > Cost::ZERO);
+        fairness.caveat = fairness.caveat.or(forgave.then_some(Caveat::Memory));
+        fairness.unit = gates.first().map(|g| g.pipeline.gate().cost_unit());
         let mut unanswered: Vec<Vec<Asked>> = vec![Vec::new(); self.flows.len()];
         for (_, command) in self.commands.iter() {
             unanswered[self.clients[command.client as usize].flow].push(command.asked);
@@ -651,8 +696,14 @@ impl World {
             flows,
             requests: self.requests,
             traffic: self.net.traffic,
+            fairness,
         }
     }
+}
+
+/// Requests of a flow that wait at a gate.
+fn waiting(gate: &henge_core::Gate, flow: u32) -> u32 {
+    gate.flow_meters(FlowId(flow)).map_or(0, |meters| meters.pending - meters.in_flight)
 }
 
 /// The parts of a command: one contiguous extent per gate it touches, first touched first.

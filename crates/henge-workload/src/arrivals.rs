@@ -245,8 +245,12 @@ mod tests {
 
     #[test]
     fn on_and_off_are_as_written() {
-        let level =
-            Level::OnOff { high: 100_000_000, on: Duration::from_secs(2), off: Duration::from_secs(1) };
+        let level = Level::OnOff {
+            high: 100_000_000,
+            on: Duration::from_secs(2),
+            off: Duration::from_secs(1),
+            off_first: false,
+        };
         let counts = counts(Process::constant(), level, 9);
         for (second, n) in counts.iter().enumerate() {
             let expected = if second % 3 < 2 { 99..=101 } else { 0..=1 };

@@ -29,10 +29,12 @@ pub enum Level {
     OnOff {
         /// Value while on; it is zero while off.
         high: u64,
-        /// How long on; comes first.
+        /// How long on.
         on: Duration,
         /// How long off.
         off: Duration,
+        /// Whether it begins with off.
+        off_first: bool,
     },
     /// A sine between two values, starting at the middle and rising, in steps of 1/64 period.
     Sine {
@@ -62,9 +64,10 @@ impl Level {
                 let span = u128::from(from.abs_diff(*to)) * u128::from(done) / u128::from(*steps);
                 if to >= from { from + span as u64 } else { from - span as u64 }
             }
-            Level::OnOff { high, on, off } => {
+            Level::OnOff { high, on, off, off_first } => {
                 let phase = t.as_nanos() % (on.as_nanos() + off.as_nanos());
-                if phase < on.as_nanos() { *high } else { 0 }
+                let turn = if *off_first { off } else { on };
+                if (phase < turn.as_nanos()) != *off_first { *high } else { 0 }
             }
             Level::Sine { low, high, period } => {
                 let step = step_at(t, *period, SINE_STEPS) % SINE_STEPS;
@@ -84,10 +87,10 @@ impl Level {
                 let next = step_at(t, *over, *steps) + 1;
                 (next <= *steps).then(|| step_begin(next, *over, *steps))
             }
-            Level::OnOff { on, off, .. } => {
+            Level::OnOff { on, off, off_first, .. } => {
                 let cycle = on.as_nanos() + off.as_nanos();
                 let start = t.as_nanos() - t.as_nanos() % cycle;
-                let turn = start.saturating_add(on.as_nanos());
+                let turn = start.saturating_add(if *off_first { off } else { on }.as_nanos());
                 let end = start.saturating_add(cycle);
                 Some(Instant::from_nanos(if t.as_nanos() < turn { turn } else { end }))
             }
@@ -115,13 +118,13 @@ impl Level {
         match self.clone() {
             Level::Constant(v) => Level::Constant(f(v)),
             Level::Ramp { from, to, over, steps } => Level::Ramp { from: f(from), to: f(to), over, steps },
-            Level::OnOff { high, on, off } => Level::OnOff { high: f(high), on, off },
+            Level::OnOff { high, on, off, off_first } => Level::OnOff { high: f(high), on, off, off_first },
             Level::Sine { low, high, period } => Level::Sine { low: f(low), high: f(high), period },
             Level::Steps(steps) => Level::Steps(steps.into_iter().map(|(t, v)| (t, f(v))).collect()),
         }
     }
 
-    /// Reads `key`: one value, or `{ ramp = { from, to, over } }`, `{ on-off = { high, on, off } }`,
+    /// Reads `key`: one value, or `{ ramp = { from, to, over } }`, `{ on-off = { high, on, off, off_first } }`,
     /// `{ sine = { low, high, period } }`, `[{ at, to }, …]`. `read` takes one value from a table;
     /// `whole` says that values count things, so that ramps step by one.
     pub fn from_params<F>(
@@ -151,7 +154,8 @@ impl Level {
             }
             "on-off" => {
                 let high = need(&mut q, "high")?;
-                Level::OnOff { high, on: positive(&mut q, "on")?, off: positive(&mut q, "off")? }
+                let (on, off) = (positive(&mut q, "on")?, positive(&mut q, "off")?);
+                Level::OnOff { high, on, off, off_first: q.bool("off_first")?.unwrap_or(false) }
             }
             "sine" => {
                 let (low, high) = (need(&mut q, "low")?, need(&mut q, "high")?);
@@ -258,6 +262,14 @@ mod tests {
         let level =
             read(shape("on-off", vec![number("high", 7), time("on", "2s"), time("off", "1s")])).unwrap();
         assert_eq!([0, 1, 2, 3, 4, 5].map(|s| level.value(at(s))), [7, 7, 0, 7, 7, 0]);
+        let other = Level::OnOff {
+            high: 7,
+            on: Duration::from_secs(2),
+            off: Duration::from_secs(1),
+            off_first: true,
+        };
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|s| other.value(at(s))), [0, 7, 7, 0, 7, 7]);
+        assert_eq!([0, 1, 2, 3].map(|s| other.next_change(at(s))), [1, 3, 3, 4].map(|s| Some(at(s))));
         let sine = vec![number("low", 0), number("high", 20), time("period", "64s")];
         let level = read(shape("sine", sine)).unwrap();
         assert_eq!([0, 16, 32, 48, 64].map(|s| level.value(at(s))), [10, 20, 10, 0, 10]);
@@ -289,7 +301,7 @@ mod tests {
             let (over, off) = (Duration::from_nanos(x), Duration::from_nanos(y));
             let level = match kind {
                 0 => Level::Ramp { from: a, to: b, over, steps: a.abs_diff(b).max(1) },
-                1 => Level::OnOff { high: a, on: over, off },
+                1 => Level::OnOff { high: a, on: over, off, off_first: b % 2 == 0 },
                 2 => Level::Sine { low: a.min(b), high: a.max(b), period: over },
                 _ => Level::Steps(vec![(Instant::from_nanos(x), a), (Instant::from_nanos(x + y), b)]),
             };

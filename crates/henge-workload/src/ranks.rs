@@ -21,6 +21,10 @@ pub struct Ior {
     pub segments: u64,
     /// Whether it reads.
     pub op: Op,
+    /// What a rank computes before each segment.
+    pub compute: Duration,
+    /// Whether ranks wait for each other before each segment.
+    pub collective: bool,
     /// Whether to begin again at the end.
     pub repeat: bool,
 }
@@ -43,6 +47,8 @@ pub struct Btio {
     pub buffer: u64,
     /// What a rank computes before each dump.
     pub compute: Duration,
+    /// Whether ranks wait for each other before each dump.
+    pub collective: bool,
     /// Whether to begin again at the end.
     pub repeat: bool,
 }
@@ -66,6 +72,8 @@ pub struct Ranks {
     start: u64,
     /// Requests that each rank has sent.
     sent: Vec<u64>,
+    /// Who waits for the others.
+    gathered: Vec<u32>,
 }
 
 impl Ranks {
@@ -75,7 +83,24 @@ impl Ranks {
         if bytes > span {
             return Err(format!("the file has {bytes} bytes, the area {span}"));
         }
-        Ok(Ranks { program, start, sent: vec![0; program.ranks() as usize] })
+        let ranks = program.ranks() as usize;
+        Ok(Ranks { program, start, sent: vec![0; ranks], gathered: Vec::with_capacity(ranks) })
+    }
+
+    /// Whether `rank` waits for the others before its next request.
+    pub fn gathers(&self, rank: u32) -> bool {
+        let Some(sent) = self.sent.get(rank as usize) else { return false };
+        let ended = *sent == self.program.requests(rank) && !self.program.repeat();
+        self.program.collective() && !ended && sent.is_multiple_of(self.program.requests_of_phase(rank))
+    }
+
+    /// A rank waits for the others; all of them when it is the last.
+    pub fn gather(&mut self, rank: u32) -> Vec<u32> {
+        self.gathered.push(rank);
+        if self.gathered.len() < self.program.ranks() as usize {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.gathered)
     }
 
     /// The next request of `rank` and what it computes before; `None` when it has sent all.
@@ -111,6 +136,19 @@ impl Program {
             Program::Btio(bt) => bt.repeat,
         }
     }
+    fn collective(&self) -> bool {
+        match self {
+            Program::Ior(ior) => ior.collective,
+            Program::Btio(bt) => bt.collective,
+        }
+    }
+    /// How many requests a rank sends in a segment, or a dump.
+    fn requests_of_phase(&self, rank: u32) -> u64 {
+        match self {
+            Program::Ior(ior) => ior.block.div_ceil(ior.transfer),
+            Program::Btio(bt) => bt.requests_of_dump(rank),
+        }
+    }
     /// How many requests a rank sends in all.
     pub fn requests(&self, rank: u32) -> u64 {
         match self {
@@ -129,7 +167,8 @@ impl Program {
                 let (segment, piece) = (n / per_block, n % per_block);
                 let block = (segment * u64::from(ior.ranks) + u64::from(rank)) * ior.block;
                 let len = ior.transfer.min(ior.block - piece * ior.transfer);
-                Some((ior.op, block + piece * ior.transfer, len, Duration::ZERO))
+                let compute = if piece == 0 { ior.compute } else { Duration::ZERO };
+                Some((ior.op, block + piece * ior.transfer, len, compute))
             }
             Program::Btio(bt) => {
                 let per_dump = bt.requests_of_dump(rank);
@@ -204,6 +243,34 @@ impl Btio {
 mod tests {
     use super::*;
 
+    const IOR: Ior = Ior {
+        ranks: 1,
+        block: 1,
+        transfer: 1,
+        segments: 1,
+        op: Op::Write,
+        compute: Duration::ZERO,
+        collective: false,
+        repeat: false,
+    };
+
+    #[test]
+    fn ranks_that_gather_begin_each_segment_together() {
+        let ior = Ior { ranks: 2, block: 2, transfer: 1, segments: 2, collective: true, ..IOR };
+        let mut ranks = Ranks::new(Program::Ior(ior), 0, 8).unwrap();
+        assert!(ranks.gathers(0) && ranks.gather(0).is_empty());
+        assert_eq!(ranks.gather(1), [0, 1]);
+        for rank in [0, 1, 0, 1] {
+            ranks.draw(rank);
+        }
+        assert!(ranks.gathers(0), "the second segment");
+        assert_eq!((ranks.gather(1).len(), ranks.gather(0)), (0, vec![1, 0]));
+        for rank in [0, 1, 0, 1] {
+            ranks.draw(rank);
+        }
+        assert!(!ranks.gathers(0), "nobody waits after the last");
+    }
+
     /// All requests of all ranks cover the file exactly once.
     fn assert_covers(program: Program) {
         let mut ranks = Ranks::new(program, 0, u64::MAX).unwrap();
@@ -224,13 +291,13 @@ mod tests {
 
     #[test]
     fn ior_covers_its_file() {
-        let ior = Ior { ranks: 3, block: 1000, transfer: 300, segments: 4, op: Op::Write, repeat: false };
+        let ior = Ior { ranks: 3, block: 1000, transfer: 300, segments: 4, op: Op::Write, ..IOR };
         assert_covers(Program::Ior(ior));
     }
 
     #[test]
     fn ior_segments_are_where_the_options_say() {
-        let ior = Ior { ranks: 4, block: 2048, transfer: 1024, segments: 2, op: Op::Read, repeat: false };
+        let ior = Ior { ranks: 4, block: 2048, transfer: 1024, segments: 2, op: Op::Read, ..IOR };
         let mut ranks = Ranks::new(Program::Ior(ior), 0, 1 << 30).unwrap();
         let offsets: Vec<u64> = std::iter::from_fn(|| ranks.draw(1)).map(|r| r.1).collect();
         assert_eq!(offsets, [2048, 3072, 8192 + 2048, 8192 + 3072]);
@@ -240,7 +307,15 @@ mod tests {
     fn btio_covers_its_file_in_both_kinds() {
         for (side, buffer) in [(12, 0), (12, 4096), (13, 0), (13, 1000)] {
             let compute = Duration::ZERO;
-            assert_covers(Program::Btio(Btio { ranks: 9, side, dumps: 2, buffer, compute, repeat: false }));
+            assert_covers(Program::Btio(Btio {
+                ranks: 9,
+                side,
+                dumps: 2,
+                buffer,
+                compute,
+                collective: false,
+                repeat: false,
+            }));
         }
     }
 
@@ -248,7 +323,15 @@ mod tests {
     fn btio_class_sizes_are_the_published_ones() {
         // NPB: 40 dumps of 40 bytes a point: 0.42, 1.70, 6.80 GB.
         for (side, gb) in [(64, 0.42), (102, 1.70), (162, 6.80)] {
-            let bt = Btio { ranks: 16, side, dumps: 40, buffer: 0, compute: Duration::ZERO, repeat: false };
+            let bt = Btio {
+                ranks: 16,
+                side,
+                dumps: 40,
+                buffer: 0,
+                compute: Duration::ZERO,
+                collective: false,
+                repeat: false,
+            };
             assert!((Program::Btio(bt).bytes() as f64 / 1e9 - gb).abs() < 0.01);
             // simple: rows of 40 · N / √P bytes, where that divides.
             if side % 4 == 0 {

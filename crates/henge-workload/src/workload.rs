@@ -287,6 +287,17 @@ impl Pace {
             }
             let record = match source {
                 Untimed::Trace(replay) => replay.next_record()?.map(|r| Record { at, ..r }),
+                Untimed::Made(Maker::Ranks(ranks)) if ranks.gathers(thread) => {
+                    // The last one lets all go on; their requests are drawn at once, so that nobody gathers twice.
+                    for thread in ranks.gather(thread) {
+                        if let Some((op, offset, len, compute)) = ranks.draw(thread) {
+                            let record = Record { at: at + compute, device: 0, op, offset, len };
+                            drawn[thread as usize] = Some(record);
+                            ready.push(Reverse((record.at, thread)));
+                        }
+                    }
+                    continue;
+                }
                 Untimed::Made(maker) => match maker.draw(thread, at) {
                     Some((record, compute)) if record.at > now => {
                         drawn[thread as usize] = Some(record);

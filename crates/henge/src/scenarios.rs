@@ -23,6 +23,8 @@ const ALL: &[(&str, &str)] = built_in![
     "dsfq/fig12",
     "dsfq/fig13",
     "dsfq/fig14",
+    "dsfq/bursts",
+    "dsfq/returns",
     "twolevel/fig3",
     "twolevel/fig4",
     "twolevel/fig5",
@@ -32,6 +34,8 @@ const ALL: &[(&str, &str)] = built_in![
     "locality/fig5",
     "locality/fig8",
     "vpfs/iors",
+    "vpfs/btio",
+    "vpfs/sync",
     "vpfs/dynamic",
 ];
 

@@ -2,8 +2,12 @@
 //!
 //! ```text
 //!   foreign(p) = (N_f − 1) · cost(p)                        round-robin striping over N_f nodes
-//!              = cost(p) · (len − here(p)) / here(p)        where the command's extent is known: its own stripes
+//!              = cost(p) · (len − here(p)) / here(p)        of a command that reaches all of them: its own stripes
 //! ```
+//!
+//! A command that reaches some nodes alone says nothing of those that pass this node by: 64 KiB at a time over four nodes of
+//! 64 KiB stripes, each has nothing elsewhere, and yet three quarters of the flow are there. So it counts as evenly as the
+//! flow is striped.
 //!
 //! Once per flow the layout's first node announces the layout to the others when it sees the flow's first request (all
 //! nodes see one at once; if each announced, that were N² messages). Messages: O(flows · N), none per byte. A flow that
@@ -32,9 +36,9 @@ pub struct LayoutDriven {
 #[derive(Clone, Debug, Default)]
 struct Flow {
     /// As it became known here (by a request, or by configuration).
-    own: Option<Striping>,
+    own: Option<Placed>,
     /// In force while the flow is active: whose share is computed.
-    active: Option<Striping>,
+    active: Option<Placed>,
     /// Nodes announced the flow, and must hear of its departure.
     announced: bool,
     last: Instant,
@@ -71,16 +75,36 @@ impl LayoutDriven {
     }
 }
 
-/// What a request that cost `served.cost` at `here` stands for at the other nodes.
-pub(super) fn share_elsewhere(striping: &Striping, here: NodeId, served: &Served) -> Cost {
-    let Some(at) = striping.nodes.iter().position(|n| *n == here) else { return Cost::ZERO };
-    let even = Cost::new(served.cost.get().saturating_mul(striping.nodes.len() as u64 - 1));
-    let Some(extent) = served.extent else { return even };
-    match striping.bytes_on(at, extent.offset, extent.len) {
-        0 => even, // not a part of this extent, whatever the caller thinks
-        own => {
-            let elsewhere = u128::from(served.cost.get()) * u128::from(extent.len - own) / u128::from(own);
-            Cost::new(u64::try_from(elsewhere).unwrap_or(u64::MAX))
+/// A layout, and where this node is in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Placed {
+    pub striping: Striping,
+    at: usize,
+}
+
+impl Placed {
+    /// `None` when the layout does not reach this node, or is none.
+    pub fn new(striping: &Striping, here: NodeId) -> Option<Self> {
+        let at = striping.nodes.iter().position(|n| *n == here)?;
+        (striping.stripe > 0).then(|| Placed { striping: striping.clone(), at })
+    }
+
+    /// What a request that cost `served.cost` here stands for at the other nodes.
+    pub fn share_elsewhere(&self, served: &Served) -> Cost {
+        let others = self.striping.nodes.len() as u64 - 1;
+        let even = Cost::new(served.cost.get().saturating_mul(others));
+        let Some(extent) = served.extent else { return even };
+        let (first, end) = (extent.offset / self.striping.stripe, extent.offset.saturating_add(extent.len));
+        if end.div_ceil(self.striping.stripe) - first <= others {
+            return even;
+        }
+        match self.striping.bytes_on(self.at, extent.offset, extent.len) {
+            0 => even, // not a part of this extent, whatever the caller thinks
+            own => {
+                let elsewhere =
+                    u128::from(served.cost.get()) * u128::from(extent.len - own) / u128::from(own);
+                Cost::new(u64::try_from(elsewhere).unwrap_or(u64::MAX))
+            }
         }
     }
 }
@@ -95,10 +119,12 @@ impl Synchronizer for LayoutDriven {
         self.totals.remove_flow(flow);
     }
     fn set_striping(&mut self, flow: FlowId, striping: &Striping) {
-        if let Some(state) = self.flows.get_mut(&flow)
-            && striping.stripe > 0
-        {
-            state.own = Some(striping.clone());
+        let Some(state) = self.flows.get_mut(&flow) else { return };
+        if state.own.as_ref().is_some_and(|own| own.striping == *striping) {
+            return;
+        }
+        if let Some(placed) = Placed::new(striping, self.here) {
+            state.own = Some(placed);
             if state.active.is_some() {
                 state.active.clone_from(&state.own);
             }
@@ -111,35 +137,38 @@ impl Synchronizer for LayoutDriven {
         if state.active.is_some() {
             return;
         }
-        let Some(striping) = state.own.clone() else { return };
-        state.active = Some(striping.clone());
+        let Some(own) = state.own.clone() else { return };
+        state.active = Some(own.clone());
         self.next_departure.get_or_insert(now + self.quiet);
-        if striping.nodes.first() == Some(&self.here) {
+        if own.at == 0 {
             state.announced = true;
-            self.tell(flow, &striping, &News::Layout(striping.clone()), out);
+            self.tell(flow, &own.striping, &News::Layout(own.striping.clone()), out);
         }
     }
 
     fn served(&mut self, served: &Served, now: Instant, _: &mut Outbox) -> Cost {
-        let here = self.here;
         let Some(state) = self.flows.get_mut(&served.flow) else { return Cost::ZERO };
         state.last = now;
-        state.active.as_ref().map_or(Cost::ZERO, |striping| share_elsewhere(striping, here, served))
+        state.active.as_ref().map_or(Cost::ZERO, |placed| placed.share_elsewhere(served))
     }
 
     fn receive(&mut self, sync: &Sync, now: Instant) -> Cost {
-        let sane = |s: &Striping| s.stripe > 0 && s.nodes.len() <= 65_536;
+        let here = self.here;
+        let placed = |s: &Striping| if s.nodes.len() <= 65_536 { Placed::new(s, here) } else { None };
         if !self.totals.is_newer(sync) {
             return Cost::ZERO;
         }
         let Some(state) = self.flows.get_mut(&sync.flow) else { return Cost::ZERO };
         match &sync.news {
-            News::Layout(striping) if sane(striping) && striping.nodes.contains(&self.here) => {
-                state.active = Some(striping.clone());
+            News::Layout(striping) => {
+                // What its own requests show, a node knows better.
+                state.active = state.own.clone().or_else(|| placed(striping));
                 state.last = now;
-                self.next_departure.get_or_insert(now + self.quiet);
+                if state.active.is_some() {
+                    self.next_departure.get_or_insert(now + self.quiet);
+                }
             }
-            News::Layout(_) | News::Departed => state.active = None,
+            News::Departed => state.active = None,
             News::Total { .. } => {}
         }
         Cost::ZERO
@@ -155,9 +184,9 @@ impl Synchronizer for LayoutDriven {
         let flows: Vec<_> = self.flows.iter().filter(|(_, f)| departed(f)).map(|(id, _)| *id).collect();
         for id in flows {
             let state = self.flows.get_mut(&id).expect("it was just seen");
-            let striping = state.active.take().expect("it was active");
+            let placed = state.active.take().expect("it was active");
             if std::mem::take(&mut state.announced) {
-                self.tell(id, &striping, &News::Departed, out);
+                self.tell(id, &placed.striping, &News::Departed, out);
             }
         }
         let active = self.flows.values().filter(|f| f.active.is_some());
@@ -199,10 +228,14 @@ mod tests {
         assert_eq!(third.served(&served, Instant::ZERO, &mut Outbox::new()), Cost::ZERO);
         third.receive(&out[1].1, Instant::ZERO);
         assert_eq!(third.served(&served, Instant::ZERO, &mut Outbox::new()), Cost::new(3000));
-        // 128 KiB from the start: all of it on the first two nodes, nothing on the third and fourth.
+        // 320 KiB from the start: two stripes on the first node, one on each of the others.
+        let extent = Some(Extent { offset: 0, len: 320 << 10 });
+        let part = Served { flow: FLOW, cost: Cost::new(128 << 10), extent };
+        assert_eq!(first.served(&part, Instant::ZERO, &mut out), Cost::new(192 << 10));
+        // 128 KiB are on the first two alone; others like it are on the other two.
         let extent = Some(Extent { offset: 0, len: 128 << 10 });
         let part = Served { flow: FLOW, cost: Cost::new(64 << 10), extent };
-        assert_eq!(first.served(&part, Instant::ZERO, &mut out), Cost::new(64 << 10));
+        assert_eq!(first.served(&part, Instant::ZERO, &mut out), Cost::new(3 * (64 << 10)));
     }
 
     #[test]

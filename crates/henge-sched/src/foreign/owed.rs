@@ -57,6 +57,11 @@ impl Owed {
         (self.recent, self.older) = (Cost::ZERO, Cost::ZERO);
     }
 
+    /// All that is owed; what has become old enough may still be counted.
+    pub fn total(&self) -> Cost {
+        self.recent + self.older
+    }
+
     /// Whether nothing is owed. What has become old enough may still be counted.
     pub fn is_zero(&self) -> bool {
         self.recent == Cost::ZERO && self.older == Cost::ZERO

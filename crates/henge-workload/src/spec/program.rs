@@ -22,8 +22,11 @@ pub(super) fn program(p: &mut Params, name: &str) -> Result<Option<Program>, Par
                     p.error("transfer", "block is a multiple of transfer, both above zero".to_owned())
                 );
             }
+            let compute = p.duration("compute")?.unwrap_or(Duration::ZERO);
+            let collective = p.bool("collective")?.unwrap_or(false);
             let repeat = p.bool("repeat")?.unwrap_or(false);
-            Ok(Some(Program::Ior(Ior { ranks, block, transfer, segments, op, repeat })))
+            let ior = Ior { ranks, block, transfer, segments, op, compute, collective, repeat };
+            Ok(Some(Program::Ior(ior)))
         }
         "btio" => {
             let class = p.text("class")?.unwrap_or_else(|| "A".to_owned());
@@ -52,9 +55,10 @@ pub(super) fn program(p: &mut Params, name: &str) -> Result<Option<Program>, Par
                 }
             };
             let compute = p.duration("compute")?.unwrap_or(Duration::ZERO);
+            let collective = p.bool("collective")?.unwrap_or(false);
             let dumps = p.integer("dumps", 1, 1 << 20)?.unwrap_or(40);
             let repeat = p.bool("repeat")?.unwrap_or(false);
-            Ok(Some(Program::Btio(Btio { ranks, side, dumps, buffer, compute, repeat })))
+            Ok(Some(Program::Btio(Btio { ranks, side, dumps, buffer, compute, collective, repeat })))
         }
         _ => Ok(None),
     }

@@ -1,6 +1,6 @@
 //! `henge reproduce`: repeat a paper's experiment, and say whether it came out as it says.
 
-use crate::report::{json, page, plots, table};
+use crate::report::{json, page, plots, table, totals};
 use crate::scenarios;
 use crate::study::{Options, Study};
 use anyhow::{Context, Result};
@@ -66,6 +66,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
                     println!("{}: {note}", row.what);
                 }
             }
+            if let Some(summary) = totals::summary(&done.measured) {
+                println!("{summary}");
+            }
             println!("{}\n", if done.holds() { "holds" } else { "DIFFERS from the paper" });
         }
         all.push(done);
@@ -130,7 +133,7 @@ fn write(all: &[Done], dir: &Path) -> Result<()> {
             title: format!("{} — {}", done.id, done.study.experiment.title),
             about: done.study.experiment.about.clone(),
             verdicts: done.rows.iter().map(page::Line::from).collect(),
-            tables: Vec::new(),
+            tables: totals::rows(&done.study.experiment, &done.measured).into_iter().collect(),
             figures: pictures,
         });
     }

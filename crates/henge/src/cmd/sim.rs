@@ -1,6 +1,6 @@
 //! `henge sim`: run a scenario in simulated time.
 
-use crate::report::{figure::Figure, json, page, plots, table};
+use crate::report::{figure::Figure, json, page, plots, table, totals};
 use crate::study::{Options, Study};
 use anyhow::{Context, Result, anyhow};
 use henge_config::Source;
@@ -218,6 +218,10 @@ fn print_tables(study: &Study, measured: &Measured, args: &Args) -> Result<()> {
                 println!("{}: {}", flow.name, flow.load);
             }
         }
+        let totals = totals::sentence(outcome);
+        if !totals.is_empty() {
+            println!("{totals}");
+        }
         if let Some(name) = &args.explain {
             let known = || outcome.flows.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
             let flow = outcome.flow(name);
@@ -263,6 +267,7 @@ fn report(study: &Study, measured: &Measured, dir: &Path) -> Result<()> {
         );
         page.sections.push(page::Section {
             title: named.join(", "),
+            about: totals::sentence(outcome),
             tables: table::rows_of(outcome),
             figures: draw(&plots::of_run(outcome, &prefix)?, dir)?,
             ..page::Section::default()

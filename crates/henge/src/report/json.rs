@@ -53,8 +53,23 @@ fn outcome_of(outcome: &Outcome) -> Value {
         "seconds": outcome.seconds(),
         "requests": outcome.requests,
         "messages": outcome.traffic.messages,
+        "message_bytes": outcome.traffic.bytes,
+        "message_share_of_time": number(outcome.message_share()),
+        "unfairness": fairness(outcome),
         "flows": outcome.flows.iter().map(|f| flow(f, outcome)).collect::<Vec<_>>(),
         "gates": outcome.gates.iter().map(|g| gate(g, outcome)).collect::<Vec<_>>(),
+    })
+}
+
+/// The largest unfairness and Theorem 2's bound, in cost by weight.
+fn fairness(outcome: &Outcome) -> Value {
+    let f = &outcome.fairness;
+    let name = |flow: u32| outcome.flows[flow as usize].name.as_str();
+    json!({
+        "largest": number(f.worst), "bound": number(f.bound), "of_bound": number(f.of_bound),
+        "between": f.who.map(|(a, b, _)| [name(a), name(b)]),
+        "at": f.who.map(|(_, _, gate)| outcome.gates[gate as usize].name.as_str()),
+        "watched": f.watched, "of": f.of, "not_covered": f.caveat.map(henge_sim::Caveat::as_str),
     })
 }
 

@@ -5,3 +5,4 @@ pub mod json;
 pub mod page;
 pub mod plots;
 pub mod table;
+pub mod totals;
