@@ -70,7 +70,7 @@ impl Stream {
             let starts = pass.passed(n);
             starts >= self.drain.until || self.drain.room_at(pass.lbn + u64::from(n), self.size) <= starts
         };
-        if pass.end_lbn() <= self.drain.lbn + self.size || fits(pass.blocks - 1) {
+        if pass.end_lbn() <= self.drain.lbn + self.size {
             return pass;
         }
         if !fits(0) {
@@ -79,8 +79,14 @@ impl Stream {
             let first = pass.first + revolution * late.div_ceil(revolution.as_nanos());
             return self.fit(arm, pass.rest(0, first, true));
         }
-        // Blocks come faster than they are taken, so those that fit come first.
-        let (mut fit, mut not) = (0, pass.blocks - 1);
+        // The last that comes before the host has all: what comes later finds room.
+        let last = pass.passed_at(self.drain.until).min(pass.blocks - 1);
+        let last = if pass.passed(last) < self.drain.until { last } else { last.saturating_sub(1) };
+        if fits(last) {
+            return pass;
+        }
+        // Up to there blocks come faster than they are taken, so those that fit come first.
+        let (mut fit, mut not) = (0, last);
         while fit + 1 < not {
             let middle = fit + (not - fit) / 2;
             if fits(middle) { fit = middle } else { not = middle }

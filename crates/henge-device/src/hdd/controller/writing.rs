@@ -1,5 +1,7 @@
 //! How the controller answers writes.
 
+use super::super::arm::Motion;
+use super::super::pass::Pass;
 use super::super::write::Incoming;
 use super::{Behind, Command, Controller, Dirty};
 use henge_core::Instant;
@@ -13,9 +15,9 @@ impl Controller {
         let busy = self.behind.filter(|b| b.ends > t);
         let block = self.bus;
         let incoming = |from| Incoming { lbn, blocks, from, block };
-        if let Some(behind) = busy.filter(|b| self.may_append(b, lbn, t)) {
+        if let Some(behind) = busy.filter(|b| blocks <= self.buffer.size() && self.may_append(b, lbn, t)) {
             self.buffer.append(behind.segment, end);
-            let start = self.caught_up(behind.ends, &incoming(ready)).max(ready);
+            let start = self.catch_up(behind.ends, &incoming(ready)).max(ready);
             let (arrived, on_medium) = self.put_behind(incoming(ready), behind.segment, start);
             return if durable { on_medium } else { arrived };
         }
@@ -42,22 +44,27 @@ impl Controller {
         if early && !durable { arrived } else { on_medium.max(arrived) }
     }
 
-    /// The write on the medium goes on into blocks of the one that joined it, as far as they have arrived, before
-    /// that one's own turn begins, which writes them where they belong (a revolution later). When that turn begins.
-    fn caught_up(&self, ends: Instant, joined: &Incoming) -> Instant {
-        let place = self.arm.geometry().locate(joined.lbn);
-        let sector = self.arm.spindle().transfer(1, place.per_track);
-        let there = ends.since(joined.from).as_nanos();
-        let (block, sector_ns) = (joined.block.as_nanos(), sector.as_nanos());
-        if there < block {
-            return ends;
+    /// The write on the medium goes on into blocks of the one that joined it, over tracks if need be, until it has
+    /// laid down all that have arrived. Only then that one's own turn begins, which writes them again where they
+    /// belong. Moves the arm there; returns when.
+    fn catch_up(&mut self, ends: Instant, joined: &Incoming) -> Instant {
+        let arrived =
+            |t: Instant| joined.lbn + t.since(joined.from).as_nanos() / joined.block.as_nanos().max(1);
+        let end = joined.lbn + joined.blocks;
+        let (mut t, mut lbn) = (ends, joined.lbn);
+        while lbn < end && arrived(t) > lbn {
+            let pass = Pass::plan(&self.arm, self.position, t, lbn, end - lbn, Motion::Write);
+            let behind = |n: u32| arrived(pass.passed(n)) > lbn + u64::from(n);
+            // On one track blocks go by faster than they arrive, or all are there in time.
+            let (mut least, mut most) = (1, pass.blocks);
+            while least < most {
+                let middle = least + (most - least) / 2;
+                if behind(middle) { least = middle + 1 } else { most = middle }
+            }
+            self.position = pass.place.position();
+            (t, lbn) = (pass.passed(least), lbn + u64::from(least));
         }
-        // Block j has arrived when the head is there: from + (j + 1) block <= ends + j sector.
-        let caught = match block.checked_sub(sector_ns) {
-            None | Some(0) => joined.blocks,
-            Some(slower) => ((there - block) / slower + 1).min(joined.blocks),
-        };
-        ends + sector * caught
+        t
     }
 
     /// A write may join the one that the arm is on if it continues it and no other has joined yet.
