@@ -103,7 +103,7 @@ fuzz_target!(|data: &[u8]| {
         first.retain(|r| matches!(r.op, Op::Read | Op::Write));
         round(if pieces & 1 == 1 { Format::Spc } else { Format::Ssdsim }, &first);
     }
-    let records = Box::new(first.into_iter().map(Ok));
+    let records = Box::new(first.into_iter().map(Ok).collect::<Vec<_>>().into_iter());
     let options = ReplayOptions { place: Place::Wrap, devices: 3, reorder: 8, ..ReplayOptions::default() };
     let mut replay = Replay::new(records, options, 0, 1 << 20, Instant::ZERO);
     while let Ok(Some(record)) = replay.next_record() {

@@ -1,7 +1,7 @@
 //! A trace as a source of requests: its times moved to the run's, its addresses put on the run's disk.
 //!
 //! - *Time.* The first record comes at the start; later ones at their distance from it divided by `speed`.
-//! - *Order.* A trace whose times run backwards is refused with the line, unless `reorder` records are kept to
+//! - *Order.* A trace whose times run backwards is refused with its line, unless `reorder` records are kept to
 //!   sort them as they pass (traces recorded by several processors are out of order by a little), or `backwards =
 //!   "clamp"` lets a late record leave with its predecessor.
 //! - *Place.* `refuse` (the default) takes addresses as they are, and a request beyond the end of the disk is an error.
@@ -18,8 +18,22 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 
+/// Where records come from.
+pub trait Source: Iterator<Item = Result<Record, TraceError>> + Send {
+    /// What errors call it, if it has a name.
+    fn name(&self) -> &str {
+        ""
+    }
+    /// The line of the record that came last; 0 where there are no lines.
+    fn line(&self) -> u64 {
+        0
+    }
+}
+
+impl Source for std::vec::IntoIter<Result<Record, TraceError>> {}
+
 /// A stream of records: a [`Trace`](crate::Trace), or anything else that yields them.
-pub type Records = Box<dyn Iterator<Item = Result<Record, TraceError>> + Send>;
+pub type Records = Box<dyn Source>;
 
 /// How a trace's addresses become the disk's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -89,9 +103,9 @@ pub struct Replay {
     ended: bool,
 }
 
-/// Compares equal to all others: time and number decide alone.
+/// A record and its line. Compares equal to all others: time and number decide alone.
 #[derive(Clone, Copy, Debug)]
-struct Sortable(Record);
+struct Sortable(Record, u64);
 impl PartialEq for Sortable {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -153,10 +167,10 @@ impl Replay {
                 Some(Ok(record)) => self.keep(record),
             }
         }
-        let Some(Reverse((_, number, Sortable(record)))) = self.sorter.pop() else {
+        let Some(Reverse((_, number, Sortable(record, line)))) = self.sorter.pop() else {
             return self.error.take().map_or(Ok(None), Err);
         };
-        self.placed(record, number).map(Some)
+        self.placed(record, number, line).map(Some)
     }
 
     fn keep(&mut self, record: Record) {
@@ -167,18 +181,20 @@ impl Replay {
         if self.dedup.as_mut().is_some_and(|dedup| dedup.repeats(&record)) {
             return;
         }
-        self.sorter.push(Reverse((record.at, self.taken, Sortable(record))));
+        let line = self.records.line();
+        self.sorter.push(Reverse((record.at, self.taken, Sortable(record, line))));
     }
 
     /// A record with the run's time and the disk's address.
-    fn placed(&mut self, record: Record, number: u64) -> Result<Record, TraceError> {
+    fn placed(&mut self, record: Record, number: u64, line: u64) -> Result<Record, TraceError> {
         let origin = *self.origin.get_or_insert(record.at);
         let mut at = if self.options.speed == 0 { origin } else { record.at };
         if at < self.last.max(origin) {
             if !self.options.clamp {
                 self.ended = true;
                 self.sorter.clear();
-                return Err(TraceError::Backwards { record: number, by: self.last.max(origin).since(at) });
+                let (place, by) = (self.place(line), self.last.max(origin).since(at));
+                return Err(TraceError::Backwards { place, record: number, by });
             }
             at = self.last.max(origin);
         }
@@ -190,28 +206,31 @@ impl Replay {
         } else {
             0
         };
-        let offset = self.offset(&record, number)?;
+        let beyond =
+            |place| TraceError::Beyond { place, record: number, end: record.end(), capacity: self.slice };
+        let offset = self.offset(&record).ok_or_else(|| beyond(self.place(line)))?;
         Ok(Record { at, offset: self.base + u64::from(slice) * self.slice + offset, ..record })
     }
 
-    fn offset(&self, record: &Record, number: u64) -> Result<u64, TraceError> {
-        let beyond = TraceError::Beyond { record: number, end: record.end(), capacity: self.slice };
-        if record.len > self.slice {
-            return Err(beyond);
-        }
-        let room = self.slice - record.len;
+    /// For messages: which line of which file.
+    fn place(&self, line: u64) -> String {
+        if line == 0 { String::new() } else { format!("{}:{line}: ", self.records.name()) }
+    }
+
+    /// Where the record lies on the disk, if it does.
+    fn offset(&self, record: &Record) -> Option<u64> {
+        let room = self.slice.checked_sub(record.len)?;
         match self.options.place {
-            Place::Refuse if record.offset > room => Err(beyond),
-            Place::Refuse => Ok(record.offset),
+            Place::Refuse => Some(record.offset).filter(|offset| *offset <= room),
             Place::Wrap => {
                 let at = record.offset % self.slice;
                 // What would pass the end begins at the start.
-                Ok(if at > room { 0 } else { at })
+                Some(if at > room { 0 } else { at })
             }
             Place::Scale { extent } => {
                 let at = u128::from(record.offset) * u128::from(self.slice) / u128::from(extent);
                 let at = u64::try_from(at).unwrap_or(u64::MAX) / 4096 * 4096;
-                Ok(at.min(room / 512 * 512))
+                Some(at.min(room / 512 * 512))
             }
         }
     }

@@ -70,11 +70,13 @@ pub enum TraceError {
     },
     /// A record is earlier than its predecessor.
     #[error(
-        "request {record} is {by} earlier than one before it; keep some requests to sort them (reorder = 1000, \
+        "{place}request {record} is {by} earlier than one before it; keep some requests to sort them (reorder = 1000, \
          --reorder 1000), sort the trace (henge trace convert --sort), or let late ones leave at once \
          (backwards = \"clamp\")"
     )]
     Backwards {
+        /// Where it stands: `file:line: `, or nothing where that is not known.
+        place: String,
         /// Which record.
         record: u64,
         /// How much earlier.
@@ -82,10 +84,12 @@ pub enum TraceError {
     },
     /// A request that does not lie on the disk.
     #[error(
-        "request {record} ends at byte {end}, beyond the disk of {capacity} bytes; enlarge the disk, or set \
+        "{place}request {record} ends at byte {end}, beyond the disk of {capacity} bytes; enlarge the disk, or set \
          place = \"wrap\" or \"scale\" (--place wrap)"
     )]
     Beyond {
+        /// Where it stands: `file:line: `, or nothing where that is not known.
+        place: String,
         /// Which record.
         record: u64,
         /// Its end.

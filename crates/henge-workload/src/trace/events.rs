@@ -36,6 +36,7 @@ pub(crate) fn blkparse(state: &mut State, units: &Units, line: &[u8]) -> Parsed 
         return Ok(None);
     }
     let Some(op) = rwbs(kind, "rwbs")? else { return Ok(None) };
+    state.read_ahead += u64::from(op == Op::Read && kind.contains(&b'A'));
     let at = time(at, units.time, "time")?;
     let offset = scaled(sector, units.offset, "sector")?;
     let len = scaled(f.next(), units.size, "sectors")?;
@@ -64,7 +65,9 @@ pub(crate) fn blkreplay(state: &mut State, units: &Units, line: &[u8]) -> Parsed
     let at = time(f.next(), units.time, "start")?;
     let offset = scaled(f.next(), units.offset, "sector")?;
     let len = scaled(f.next(), units.size, "length")?;
-    let Some(op) = rwbs(f.next(), "op")? else { return Ok(None) };
+    let kind = f.next();
+    let Some(op) = rwbs(kind, "op")? else { return Ok(None) };
+    state.read_ahead += u64::from(op == Op::Read && kind.contains(&b'A'));
     Ok(Some(Record { at: Instant::from_nanos(at), device: 0, op, offset, len }))
 }
 

@@ -141,6 +141,10 @@ impl Trace {
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
+    /// How many reads are marked as read-ahead.
+    pub fn read_ahead(&self) -> u64 {
+        self.state.read_ahead
+    }
     /// How many lines had no operation or no address although their format lets them; they are no requests.
     pub fn incomplete(&self) -> u64 {
         self.state.incomplete
@@ -302,6 +306,15 @@ impl Trace {
             return Err(TraceError::Empty { file, what });
         }
         Ok(None)
+    }
+}
+
+impl crate::Source for Trace {
+    fn name(&self) -> &str {
+        &self.file
+    }
+    fn line(&self) -> u64 {
+        self.line
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct State {
     pub wanted: u8,
     /// Letters of events or modules that were passed over, as bits from A on.
     pub others: u32,
+    /// Reads that are marked as read-ahead.
+    pub read_ahead: u64,
     /// Lines that lack an operation or an address although the format lets them.
     pub incomplete: u64,
 }

@@ -181,7 +181,7 @@ fn compared(base: &mut Params, names: &[String]) -> Result<Axis> {
     let node = base.get_mut("node");
     let own = match node {
         Some(Value::Table(node)) => node.clone().choice("scheduler").ok().flatten(),
-        _ => None,
+        _ => return Err(anyhow!("--compare needs a scenario with one [node]")),
     };
     let per = own.as_ref().and_then(|(_, knobs)| knobs.clone().text("per").ok().flatten());
     let setting = |name: &String| {
@@ -195,9 +195,6 @@ fn compared(base: &mut Params, names: &[String]) -> Result<Axis> {
         let choice = Params::new("scheduler").with(name, Value::Table(knobs));
         Setting { name: name.clone(), sets: vec![("node.scheduler".into(), Value::Table(choice))] }
     };
-    if own.is_none() {
-        return Err(anyhow!("--compare needs a scenario with one [node] that has a scheduler"));
-    }
     Ok(Axis { name: "scheduler".into(), values: names.iter().map(setting).collect() })
 }
 

@@ -30,9 +30,9 @@ pub struct DiskArgs {
 /// On or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum OnOff {
-    /// As it says.
+    /// There is one.
     On,
-    /// As it says.
+    /// There is none.
     Off,
 }
 

@@ -1,5 +1,6 @@
 //! `henge trace convert` and `henge trace cut`: a trace, or a part of it, in another format.
 
+use super::sort::sorted;
 use super::{Reading, duration, format, notes};
 use anyhow::{Context, Result, bail};
 use henge_core::{Duration, Instant, parse_duration};
@@ -30,7 +31,7 @@ struct Common {
 pub struct ConvertArgs {
     #[command(flatten)]
     common: Common,
-    /// Sort by time; holds the whole trace in memory
+    /// Sort by time; a trace of more than a million requests needs room in the temporary directory (TMPDIR)
     #[arg(long)]
     sort: bool,
     /// Leave out a request that repeats its device's previous one within this time
@@ -72,9 +73,7 @@ pub fn convert(args: &ConvertArgs) -> Result<ExitCode> {
         _ => true,
     };
     if args.sort {
-        let mut all = trace.by_ref().collect::<Result<Vec<_>, _>>()?;
-        all.sort_by_key(|r| r.at);
-        write(common, all.into_iter().map(Ok).filter(keep))?;
+        write(common, sorted(&mut trace)?.filter(keep))?;
     } else {
         write(common, trace.by_ref().filter(&mut keep))?;
     }

@@ -28,6 +28,7 @@ pub fn stats(name: &str, trace: &Trace, s: &Stats) -> Value {
         "flushes": s.of(Op::Flush).requests,
         "trims": s.of(Op::Trim).requests,
         "damaged_lines": trace.damaged(),
+        "read_ahead": trace.read_ahead(),
         "duration_s": s.duration().as_secs_f64(),
         "mean_iops": s.mean_iops(),
         "peak_requests_in_1s": s.peak_second(),

@@ -6,6 +6,7 @@ mod info;
 mod json;
 mod picture;
 mod replay;
+mod sort;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
@@ -126,6 +127,9 @@ fn remarks(trace: &Trace) -> Vec<String> {
         remarks.push(
             "the sizes look like pages of 4 KiB, not blocks of 512 bytes: try --size-unit 4KiB".to_owned(),
         );
+    }
+    if trace.read_ahead() > 0 {
+        remarks.push(format!("{} of the reads are marked as read-ahead (RA)", trace.read_ahead()));
     }
     remarks
 }
