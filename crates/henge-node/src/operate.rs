@@ -61,9 +61,22 @@ impl Plane {
         now: Instant,
     ) -> Outcome<Vec<String>> {
         let (number, config) = self.changed(name, terms)?;
+        let mut lines = Vec::new();
+        for home in self.homes(number) {
+            let disk = self.disks[home].as_ref().expect("a home in use is there");
+            let new = DiskConfig { contract: config.contract.clone(), ..disk.config.clone() };
+            lines.extend(self.preview_of(home, &new, now)?);
+        }
+        if self.disk(number).spread.is_none() {
+            lines = self.preview_of(number, &config, now)?;
+        }
+        Ok(lines)
+    }
+
+    fn preview_of(&self, number: usize, config: &DiskConfig, now: Instant) -> Outcome<Vec<String>> {
         let disk = self.disks[number].as_ref().expect("a disk that was found");
         let gates = disk.vdisk.layout().gates();
-        let part = config.contract.part(config.leeway, gates.len() as u64);
+        let part = config.contract.part(config.leeway, gates.len() as u64 * disk.among);
         let mut lines = Vec::new();
         for &p in &config.pools {
             let pool = &self.pools[p];
@@ -76,7 +89,7 @@ impl Plane {
                 }
                 scheduler.set_flow(disk.vdisk.flow(), &part, now).map_err(|refused| refused.to_string())?;
             }
-            lines.extend(self.promised(p, number, &config));
+            lines.extend(self.promised(p, number, config));
         }
         Ok(lines)
     }
@@ -91,7 +104,8 @@ impl Plane {
         };
         let all = |with: &dyn Fn(usize, &DiskConfig) -> u64| {
             let disks = self.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
-            let per_second = disks.map(|(n, d)| with(n, &d.config)).sum();
+            let kept = disks.filter(|(_, d)| d.spread.is_none());
+            let per_second = kept.map(|(n, d)| with(n, &d.config) / d.among).sum();
             henge_core::Rate { per_second, unit }
         };
         let before = all(&|_, d| part(d));

@@ -70,7 +70,7 @@ pub(crate) struct Disk {
     /// The number of its first part.
     first: u32,
     /// Of how many places it is one: its gates keep that much less of the contract.
-    among: u64,
+    pub among: u64,
     /// Its places, where they are on several nodes.
     pub spread: Option<Box<Spread>>,
     /// The disk of which this is a place. Nobody but that disk's coordinators may use it.

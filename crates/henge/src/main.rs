@@ -24,6 +24,8 @@ enum Command {
     Demo(cmd::demo::Args),
     /// Serve virtual disks
     Node(cmd::node::Args),
+    /// Start several linked nodes on this machine, on emulated disks
+    Cluster(cmd::cluster::Args),
     /// Stand before a server of a parallel file system and share it between applications
     Proxy(cmd::proxy::Args),
     /// Virtual disks of a running node
@@ -59,6 +61,7 @@ fn main() -> std::process::ExitCode {
         Command::Reproduce(args) => cmd::reproduce::run(args),
         Command::Trace(args) => cmd::trace::run(*args),
         Command::Node(args) => cmd::node::run(args),
+        Command::Cluster(args) => cmd::cluster::run(args),
         Command::Vd(args) => cmd::vd::run(args),
     };
     match result {

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod admit;
+pub mod cluster;
 pub mod demo;
 pub mod disk;
 mod disk_ssd;
