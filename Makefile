@@ -25,6 +25,10 @@ test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 test-iscsi: build ## Other people's initiators against a node: libiscsi's conformance tests, QEMU
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi
 
+.PHONY: test-cluster
+test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares of the total; who is refused (ARGS="shares": a part)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-cluster $(ARGS)
+
 FUZZ_TIME ?= 60
 fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60)
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz --version 0.13.2

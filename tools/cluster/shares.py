@@ -102,7 +102,7 @@ def bytes_in(path, window):
     """Bytes served by flow, from the rows of requests that were over within the window."""
     served = collections.Counter()
     with open(path) as f:
-        for row in csv.DictReader(f):
+        for row in csv.DictReader(line for line in f if not line.startswith("#")):
             if window[0] <= int(row["completion"]) < window[1]:
                 served[row["flow"]] += int(row["len"])
     return served
@@ -112,8 +112,7 @@ def replay(case, directory, nodes, windows, here):
     """Each node's arrivals, with the foreign service that they carried, before a simulated disk."""
     worst = 0.0
     for node, window, then in zip(nodes, windows, here):
-        rows = sum(1 for _ in open(f"{directory}/{node.name}.csv")) - 1
-        if rows == 0:
+        if not then:
             continue
         flows = "".join(
             f'[[flow]]\nname = "{name}"\ncontract = {{ {case.contracts[name]} }}\n'
