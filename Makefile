@@ -29,6 +29,11 @@ test-iscsi: build ## Other people's initiators against a node: libiscsi's confor
 test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares of the total; who is refused (ARGS="shares": a part)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-cluster $(ARGS)
 
+.PHONY: test-iscsi-guest
+test-iscsi-guest: build ## The Linux kernel's initiator, in a QEMU guest: mkfs, write, mount again, fsck (about a minute)
+	@./tools/setup guest
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi-guest
+
 FUZZ_TIME ?= 60
 fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60)
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz --version 0.13.2

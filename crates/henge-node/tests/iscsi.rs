@@ -251,6 +251,50 @@ fn a_broken_initiator_breaks_nobody_else() {
     node.stop().unwrap();
 }
 
+/// Bytes of this process in memory.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn a_thousand_half_open_logins_cost_little_and_hinder_nobody() {
+    // Both ends are in this process.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < 4096) {
+        println!("skipped: a_thousand_half_open_logins_cost_little_and_hinder_nobody needs 4096 open files");
+        return;
+    }
+    let raised = rustix::process::Rlimit { current: limit.current.map(|now| now.max(4096)), ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    let (node, _state) = start("");
+    let mut good = Initiator::connect(&node, 1);
+    assert_eq!(good.write(0, &[3; 4096]), 0);
+    let iscsi = addresses(&node).1;
+    let before = resident();
+    let mut login = Header::reply(0x40 | request::LOGIN);
+    login.put(1, 0x87).put(8, 0x80).put_u32(24, 1);
+    let half_open: Vec<TcpStream> = (0..1000)
+        .map(|i| {
+            let mut stream = connect(iscsi);
+            // Nothing, half of a header, or a header whose text never comes.
+            login.put_data_len(4096);
+            stream.write_all(&login.0[..[0, 24, 48][i % 3]]).unwrap();
+            stream
+        })
+        .collect();
+    for i in 0..50 {
+        assert_eq!(good.write(i * 8, &[7; 4096]), 0);
+        assert_eq!(good.read(i * 8, 4096), [7; 4096]);
+    }
+    let another = Initiator::connect(&node, 2);
+    let grown = resident().saturating_sub(before);
+    println!("{} half-open logins took {} KiB each", half_open.len(), grown / 1024 / half_open.len() as u64);
+    assert!(grown < 64 << 20, "{grown} bytes");
+    drop((half_open, another));
+    node.stop().unwrap();
+}
+
 #[test]
 fn who_is_not_let_in_is_told_so() {
     let (node, _state) = start("iscsi = { user = \"alice\", secret = \"twelve bytes\" }\n");

@@ -82,6 +82,25 @@ fn variations_that_real_files_have_are_accepted() {
 }
 
 #[test]
+fn other_separators_and_headers_are_accepted() {
+    let expected = vec![r(1_500_000_000, 3, Op::Write, 4096, 4096), r(2_000_000_000, 3, Op::Read, 8192, 512)];
+    for by in [",", ";", "\t", " ; "] {
+        let spc = format!("3{by}8{by}4096{by}W{by}1.5\n3{by}16{by}512{by}r{by}2\n");
+        assert_eq!(read(&spc), (Format::Spc, expected.clone()), "{by:?}");
+    }
+    let header = "time device lba size op\n1500000000 3 8 8 0\n2000000000 3 16 1 1\n";
+    assert_eq!(read(header), (Format::Ssdsim, expected));
+    assert!(
+        error("time\ndevice\n1 2 3 4 0\n", Some(Format::Ssdsim)).contains("not a time"),
+        "one line at most"
+    );
+    let upper = "VERSION,TIME,OP,SIZE,LBN\n1,5.5,2A,512,8\n";
+    assert_eq!(read(upper), (Format::VscsiCsv, vec![r(5_500_000_000, 0, Op::Write, 4096, 512)]));
+    let iolog = "\n# made by hand\nfio version 3 iolog\n\n10 a add\n12 a read 4096 512\n";
+    assert_eq!(read(iolog), (Format::Iolog, vec![r(12_000, 0, Op::Read, 4096, 512)]));
+}
+
+#[test]
 fn what_was_not_asked_for_is_named() {
     let blkparse = "  8,0    3        1     0.5   697  D  WS 8 + 8 [x]\n  8,0    3        2     0.6   697  C  WS 8 + 8 [0]\n";
     assert_eq!(error(blkparse, None), "t: no event Q in it, but C, D; choose one with --event");

@@ -33,13 +33,33 @@ fn is_header(state: &State, line: &[u8]) -> bool {
         && line.trim_ascii_start().first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'"')
 }
 
+/// The same where a file has hardly ever names of columns: one line at most.
+#[inline]
+fn is_one_header(state: &mut State, line: &[u8]) -> bool {
+    if state.header || !is_header(state, line) {
+        return false;
+    }
+    state.header = true;
+    true
+}
+
+/// Splits at commas; at semicolons or tabs when the first line has no comma but those, as spreadsheets write them.
+#[inline]
+fn csv<'a>(state: &mut State, line: &'a [u8]) -> Separated<'a> {
+    if state.separator == 0 {
+        let has = |by: &u8| line.contains(by);
+        state.separator = [b',', b';', b'\t'].into_iter().find(has).unwrap_or(b',');
+    }
+    Separated::new(line, state.separator)
+}
+
 /// `ASU,LBA,Size,Opcode,Timestamp[,…]`: blocks of 512 bytes, bytes, r/w, seconds. Further columns are allowed by the
 /// format and not used.
 pub(crate) fn spc(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if is_nothing(line) || is_header(state, line) {
         return Ok(None);
     }
-    let mut f = Separated::new(line, b',');
+    let mut f = csv(state, line);
     let device = small(f.next(), "ASU")?;
     let offset = scaled(f.next(), units.offset, "LBA")?;
     let len = scaled(f.next(), units.size, "Size")?;
@@ -49,8 +69,8 @@ pub(crate) fn spc(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
 
 /// `time device offset size flags`, blank or tab separated; bit 0 of the flags is a read. DiskSim's ASCII traces (ms,
 /// 512-byte blocks) and the replayer's (ms, bytes or blocks) differ in units alone.
-pub(crate) fn five(_: &mut State, units: &Units, line: &[u8]) -> Parsed {
-    if is_nothing(line) {
+pub(crate) fn five(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
+    if is_nothing(line) || is_one_header(state, line) {
         return Ok(None);
     }
     let mut f = Blanks(line);
@@ -74,8 +94,8 @@ pub(crate) fn five(_: &mut State, units: &Units, line: &[u8]) -> Parsed {
 }
 
 /// `time device LBA sectors op`: SSDSim and MQSim, times whole (ns unless said), op 1 = read.
-pub(crate) fn ssdsim(_: &mut State, units: &Units, line: &[u8]) -> Parsed {
-    if is_nothing(line) {
+pub(crate) fn ssdsim(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
+    if is_nothing(line) || is_one_header(state, line) {
         return Ok(None);
     }
     let mut f = Blanks(line);
@@ -97,7 +117,7 @@ pub(crate) fn msr(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if is_nothing(line) || is_header(state, line) {
         return Ok(None);
     }
-    let mut f = Separated::new(line, b',');
+    let mut f = csv(state, line);
     let at = time(f.next(), units.time, "Timestamp")?;
     let host = f.next();
     let disk = small(f.next(), "DiskNumber")?;
@@ -129,7 +149,7 @@ pub(crate) fn alibaba(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if is_nothing(line) || is_header(state, line) {
         return Ok(None);
     }
-    let mut f = Separated::new(line, b',');
+    let mut f = csv(state, line);
     let device = small(f.next(), "device_id")?;
     let op = read_or_write(f.next(), "opcode")?;
     let offset = scaled(f.next(), units.offset, "offset")?;
@@ -143,7 +163,7 @@ pub(crate) fn systor(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if is_nothing(line) || is_header(state, line) {
         return Ok(None);
     }
-    let mut f = Separated::new(line, b',');
+    let mut f = csv(state, line);
     let at = time(f.next(), units.time, "Timestamp")?;
     let response = f.next();
     if !response.is_empty() {
@@ -172,8 +192,8 @@ pub(crate) fn vscsi_csv(state: &mut State, units: &Units, line: &[u8]) -> Parsed
     whole(f.next(), "version")?;
     let at = time(f.next(), units.time, "time")?;
     let op = match f.next() {
-        b"8" | b"08" | b"28" | b"a8" | b"88" => Op::Read,
-        b"a" | b"0a" | b"2a" | b"aa" | b"8a" => Op::Write,
+        b"8" | b"08" | b"28" | b"a8" | b"A8" | b"88" => Op::Read,
+        b"a" | b"A" | b"0a" | b"0A" | b"2a" | b"2A" | b"aa" | b"AA" | b"8a" | b"8A" => Op::Write,
         b"" => return Err(bad("op", "missing")),
         _ => return Err(bad("op", "no SCSI read or write")),
     };

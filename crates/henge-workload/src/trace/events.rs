@@ -51,8 +51,10 @@ pub(crate) fn blkreplay(state: &mut State, units: &Units, line: &[u8]) -> Parsed
     let line = line.trim_ascii();
     if !state.header && state.records == 0 {
         state.header = line.starts_with(b"start") && line.contains(&b';');
-        let data =
-            line.first().is_some_and(u8::is_ascii_digit) && line.iter().filter(|b| **b == b';').count() >= 3;
+        // Without its header, seconds have a point; else it may be any columns with semicolons.
+        let data = line.first().is_some_and(u8::is_ascii_digit)
+            && line.iter().filter(|b| **b == b';').count() >= 3
+            && line.iter().take_while(|b| **b != b';').any(|b| *b == b'.');
         if state.header || !data {
             return Ok(None);
         }
@@ -93,6 +95,9 @@ fn rwbs(kind: &[u8], field: &'static str) -> Result<Option<Op>, Bad> {
 /// move the clock.
 pub(crate) fn iolog(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     let line = line.trim_ascii();
+    if line.is_empty() || line[0] == b'#' {
+        return Ok(None);
+    }
     if state.version == 0 {
         let version = line.strip_prefix(b"fio version ").and_then(|rest| rest.strip_suffix(b" iolog"));
         state.version = match version {
@@ -101,9 +106,6 @@ pub(crate) fn iolog(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
             Some(_) => return Err(bad("version", "neither 2 nor 3")),
             None => return Err(bad("version", "no line \"fio version 2 iolog\" or 3 at the start")),
         };
-        return Ok(None);
-    }
-    if line.is_empty() {
         return Ok(None);
     }
     let mut f = Blanks(line);

@@ -32,8 +32,10 @@ pub(crate) struct State {
     last: (Vec<u8>, u32, u32),
     /// The file that the records below belong to (DXT).
     pub file: u32,
-    /// Whether the header line was seen (blkreplay).
+    /// Whether the header line was seen.
     pub header: bool,
+    /// What separates columns, once a line has shown it (comma-separated formats).
+    pub separator: u8,
     /// Version of the format, where it has several.
     pub version: u32,
     /// Time that passed by `wait` lines (fio iolog v2), or since the time stamps began.
