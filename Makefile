@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup build demo test test-iscsi fmt clippy doc fuzz clean
+.PHONY: help setup web build demo test test-iscsi fmt clippy doc fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -10,10 +10,17 @@ help: ## This list
 setup: ## Install the packages that build and tests need (Debian)
 	@./tools/setup
 
-build: setup ## The henge command, optimized: target/release/henge
+web: ## The web page, to be embedded by the next build; without Node.js 18 and npm a plain page takes its place
+	@if [ -n "$$(find web/src web/public web/index.html web/package-lock.json -newer web/dist/index.html 2>/dev/null)" ] || [ ! -f web/dist/index.html ]; then \
+	  if command -v npm >/dev/null && cd web && { [ -d node_modules ] || npm ci --no-audit --no-fund --silent; } && npm run --silent build >/dev/null; then \
+	    echo "web: built into web/dist"; \
+	  else echo "web: not built (it needs Node.js 18 or newer, npm and its registry); henge goes on with a plain page"; fi; \
+	fi
+
+build: setup web ## The henge command, optimized: target/release/henge
 	$(CARGO) build --release --bin henge
 
-demo: setup ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
+demo: setup web ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
 	$(CARGO) run --release --quiet --bin henge -- demo $(ARGS)
 
 test: setup ## Format, lints, unit, property, documentation and end-to-end tests
@@ -33,6 +40,11 @@ test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares o
 test-iscsi-guest: build ## The Linux kernel's initiator, in a QEMU guest: mkfs, write, mount again, fsck (about a minute)
 	@./tools/setup guest
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi-guest
+
+.PHONY: test-web
+test-web: setup web ## The web page in a headless Chromium: driven, looked at (out/web), held against axe-core
+	$(CARGO) build --bin henge
+	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-web
 
 FUZZ_TIME ?= 60
 fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60)

@@ -1,6 +1,7 @@
 //! The one command.
 
 mod cmd;
+mod compare;
 mod data;
 mod nbd;
 mod recording;

@@ -64,6 +64,7 @@ pub fn record(
 ) -> Result<Recording> {
     let meters = || -> Result<Status> { ask(Request::Meters)?.status.context("the node sent no meters") };
     let before = meters()?;
+    alike(&before, pool)?; // said before anybody waits for it
     let taken = |reply: Reply| reply.taken.context("the node sent nothing from its tap");
     let began = taken(ask(Request::Tap)?)?.now;
     let end = began.saturating_add(time.as_nanos());
@@ -247,8 +248,13 @@ impl Recording {
                 nodes.join(", "),
                 disk.leeway.max(1_000_000) as f64 / 1e6
             ));
-            let terms: Vec<String> =
-                disk.contract.iter().map(|(key, value)| format!("{key} = {}", bare(value))).collect();
+            let terms = disk.contract.iter().map(|(key, value)| format!("{key} = {}", bare(value)));
+            let mut terms: Vec<String> = terms.collect();
+            // A bound on the latency says little without how much may come; recorded is how much came.
+            let has = |key: &str| disk.contract.contains_key(key);
+            if has("latency") && !has("rate") && !has("pending") {
+                terms.push(format!("pending = {}", load.most));
+            }
             if !terms.is_empty() {
                 put(format!("contract = {{ {} }}", terms.join(", ")));
             }

@@ -1,5 +1,6 @@
 //! `henge node`: serve virtual disks.
 
+use crate::compare::Compares;
 use anyhow::{Context, Result};
 use henge_node::{Address, Node, NodeConfig, Signals};
 use henge_web::{Access, NodeSource, serve};
@@ -62,7 +63,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
 /// The node as the web page's source, under this machine's name.
 fn source(node: &Node, access: Access) -> NodeSource {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    NodeSource { name, control: node.control().clone(), access, comparer: None }
+    let comparer = Arc::new(Compares::new(node.control().clone()));
+    NodeSource { name, control: node.control().clone(), access, comparer: Some(comparer) }
 }
 
 fn announce(address: &Address, disks: &[String]) {
