@@ -27,6 +27,11 @@ const rate = async (name) => {
   return snapshot.rows.find((row) => row[0] === disk.id)[1];
 };
 
+async function fits(page, where) {
+  const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  check(`nothing is wider than the screen: ${where}`, wider <= 0, `${wider} px over`);
+}
+
 async function firstLook() {
   const page = await open();
   const client = await page.context().newCDPSession(page);
@@ -80,6 +85,7 @@ async function compare() {
   await page.getByRole('button', { name: 'Record and compare' }).click();
   const done = await until(async () => (await page.locator('section[aria-label^="Under"]').count()) === 2, 40);
   check('the same load under two schedulers, side by side', done === true, await page.locator('div[role=status]').last().innerText());
+  check('both were simulated', (await page.locator('section p.over').count()) === 0, (await page.locator('section p.over').allInnerTexts()).join('; '));
   await page.waitForTimeout(300);
   for (const scheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme: scheme });
@@ -88,6 +94,7 @@ async function compare() {
       await page.waitForTimeout(300);
       await page.screenshot({ path: join(shots, `compare-${scheme}-${size}.png`), fullPage: true });
       await axe(page, `compare, ${scheme}, ${size}`);
+      await fits(page, `compare, ${size}`);
     }
   }
   await page.close();
@@ -105,8 +112,7 @@ async function everyPage() {
         await page.waitForTimeout(1300);
         await page.screenshot({ path: join(shots, `${name}-${colorScheme}-${size}.png`), fullPage: true });
         await axe(page, `${name}, ${colorScheme}, ${size}`);
-        const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        check(`${name} is no wider than a ${size} screen`, wider <= 0, `${wider} px over`);
+        await fits(page, `${name}, ${size}`);
       }
       await page.close();
     }

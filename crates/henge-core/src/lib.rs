@@ -31,7 +31,7 @@ pub use cost::CostModel;
 pub use depth::{DepthController, QueueView};
 pub use gate::{Assembly, Full, Gate, Served};
 pub use histogram::Histogram;
-pub use meters::{FlowMeters, GateMeters};
+pub use meters::{FlowMeters, GateMeters, Metered};
 pub use params::{ParamError, Params, Value};
 pub use parse::{QuantityError, format_size, parse_duration, parse_rate, parse_share, parse_size};
 pub use pipeline::{Finished, Pipeline, Rejected};

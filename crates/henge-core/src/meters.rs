@@ -44,19 +44,28 @@ pub struct FlowMeters {
 
 /// One completion as the meters see it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Metered {
+pub struct Metered {
+    /// What it did.
     pub op: Op,
+    /// Bytes.
     pub len: u64,
+    /// Millionths of a client command.
     pub commands: u32,
+    /// As charged in the end.
     pub cost: Cost,
+    /// Arrival to dispatch.
     pub wait: Duration,
+    /// Dispatch to completion.
     pub service: Duration,
+    /// Disk time attributed to it.
     pub disk_time: Duration,
+    /// It ended with a fault.
     pub failed: bool,
 }
 
 impl FlowMeters {
-    pub(crate) fn completed(&mut self, m: &Metered, contract: &Contract) {
+    /// Counts a completion.
+    pub fn completed(&mut self, m: &Metered, contract: &Contract) {
         let latency = m.wait + m.service;
         self.completed += 1;
         self.reads += u64::from(m.op == Op::Read);

@@ -75,15 +75,19 @@ impl Comparer for Compares {
                         flows: outcome.flows.iter().map(flow).collect(),
                     }
                 }
-                // Paths of a directory that is gone tell nobody anything.
-                Err(e) => {
-                    let why = format!("{e:#}").replace(&format!("{}/", scratch.0.display()), "");
-                    Run { name: scheduler.clone(), error: Some(why), flows: Vec::new() }
-                }
+                Err(e) => Run { name: scheduler.clone(), error: Some(why(&e)), flows: Vec::new() },
             });
         }
         Ok(comparison)
     }
+}
+
+/// What is wrong, without its place in a file that is gone.
+fn why(error: &anyhow::Error) -> String {
+    let text = error.root_cause().to_string();
+    let line = text.lines().next().unwrap_or_default();
+    let place = line.find("scenario.toml:").and_then(|at| line[at..].find(": ").map(|end| at + end + 2));
+    line[place.unwrap_or(0)..].to_owned()
 }
 
 fn simulate(dir: &Path, scheduler: &str) -> Result<Outcome> {

@@ -3,7 +3,8 @@
 use crate::compare::Compares;
 use anyhow::{Context, Result};
 use henge_node::{Address, Node, NodeConfig, Signals};
-use henge_web::{Access, NodeSource, serve};
+use henge_web::{Access, NodeSource, Serving, serve};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,23 +49,23 @@ pub fn run(args: Args) -> Result<ExitCode> {
         announce(address, &disks);
     }
     let page = match http {
-        Some(http) => Some(serve(http.listen, Arc::new(source(&node, access)))?),
+        Some(http) => Some(page(&node, http.listen, access)?),
         None => None,
     };
-    if let Some(page) = &page {
-        println!("web page http://{}", page.address());
-    }
     while !signals.wait(Duration::from_secs(1)) && !node.has_ended() {}
     drop(page);
     node.stop().context("the node did not end well")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The node as the web page's source, under this machine's name.
-fn source(node: &Node, access: Access) -> NodeSource {
+/// Serves a node's web page, under this machine's name, and says where.
+pub fn page(node: &Node, address: SocketAddr, access: Access) -> Result<Serving> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let comparer = Arc::new(Compares::new(node.control().clone()));
-    NodeSource { name, control: node.control().clone(), access, comparer: Some(comparer) }
+    let source = NodeSource { name, control: node.control().clone(), access, comparer: Some(comparer) };
+    let serving = serve(address, Arc::new(source))?;
+    eprintln!("web page http://{}", serving.address());
+    Ok(serving)
 }
 
 fn announce(address: &Address, disks: &[String]) {

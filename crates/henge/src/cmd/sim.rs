@@ -183,12 +183,18 @@ fn compared(base: &mut Params, names: &[String]) -> Result<Axis> {
         Some(Value::Table(node)) => node.clone().choice("scheduler").ok().flatten(),
         _ => return Err(anyhow!("--compare needs a scenario with one [node]")),
     };
+    // Contracts count in what their gate charges, under whatever scheduler; disk time has no other cost.
+    let cost = own.as_ref().and_then(|(_, knobs)| knobs.clone().take("cost"));
     let per = own.as_ref().and_then(|(_, knobs)| knobs.clone().text("per").ok().flatten());
     let setting = |name: &String| {
         let mut knobs = match &own {
             Some((same, knobs)) if same == name => knobs.clone(),
             _ => Params::new(name).with("unkept", Value::Text("ignore".into())),
         };
+        let charges = own.as_ref().is_some_and(|(same, _)| same != name) && name != "locality";
+        if let Some(cost) = cost.as_ref().filter(|_| charges) {
+            knobs = knobs.with("cost", cost.clone());
+        }
         if let Some(per) = &per {
             knobs = knobs.with("per", Value::Text(per.clone()));
         }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use henge_config::Source;
 use henge_core::Duration;
 use henge_node::{Control, Node, NodeConfig, Signals};
+use henge_web::Access;
 use loads::{Measured, Tenant};
 use show::Screen;
 use std::path::PathBuf;
@@ -31,6 +32,14 @@ pub struct Args {
     /// Where clients come in
     #[arg(long, default_value = "nbd://127.0.0.1:0", value_name = "URI")]
     listen: String,
+
+    /// Where the web page is meanwhile, like 127.0.0.1:8080
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<std::net::SocketAddr>,
+
+    /// Where the node's control socket is, for henge top, henge vd and henge record
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -92,9 +101,16 @@ pub struct ActResult {
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = Signals::block();
     let text = include_str!("demo.toml").replace("nbd://127.0.0.1:0", &args.listen);
-    let config = NodeConfig::parse(Source::new("demo.toml", text))?;
+    let mut config = NodeConfig::parse(Source::new("demo.toml", text))?;
+    config.control.clone_from(&args.control);
+    if let Some(http) = args.http.filter(|http| !http.ip().is_loopback()) {
+        bail!(
+            "--http {http}: the demo's page has no tokens, so it is for this machine alone, like 127.0.0.1:8080"
+        );
+    }
     let tenants = loads::tenants(args.traces.as_deref(), args.seed)?;
     let node = Node::start(config)?;
+    let _page = args.http.map(|http| super::node::page(&node, http, Access::default())).transpose()?;
     let address = node.addresses().first().context("the node listens nowhere")?.clone();
     let mut screen = Screen::new(args.json);
     screen.introduce(&tenants, &args.each, args.traces.is_some());
