@@ -27,6 +27,7 @@
 //! Finish times are nanoseconds since the epoch with 40 bits behind the point, in the [`VTime`] of other tags.
 
 use crate::booking::{Booking, check_bound};
+use crate::foreign::MEMORY_DEFAULT;
 use crate::{Flows, Pace};
 use henge_core::{
     Contract, Cost, CostUnit, Duration, FlowId, Instant, ParamError, Params, Rate, Refused, Request, VTime,
@@ -226,6 +227,17 @@ impl FinishClocks {
         if finish != NEVER {
             self.flows[flow].finish = finish;
         }
+    }
+
+    /// The flow was served elsewhere: its clock goes on, to at most as far ahead of `smallest`, the smallest finish time
+    /// of all that waits, as foreign service is remembered.
+    pub fn foreign(&mut self, flow: FlowId, service: Cost, smallest: Option<VTime>, now: Instant) {
+        let Some(clock) = self.flows.get(flow) else { return };
+        let Some(pace) = self.pace(clock) else { return };
+        let base = smallest.filter(|tag| *tag != NEVER).unwrap_or(VTime::ZERO).max(fine(now) + self.shift);
+        let furthest = clock.finish.max(base + fine(Instant::ZERO + MEMORY_DEFAULT));
+        let finish = clock.finish + pace.span(service);
+        self.flows[flow].finish = finish.min(furthest);
     }
 
     /// How long a cost takes at the flow's rate; `None` where it has no clock.

@@ -21,7 +21,8 @@
 //!
 //! **Guarantee** (Theorem 1), for two flows with something waiting all the time:
 //! |W_f/φ_f − W_g/φ_g| ≤ (D + 1)·(cmax_f/φ_f + cmax_g/φ_g). Work conserving, except with `work_conserving = false`,
-//! and for flows at their `limit`. Theorem 2 says the same of totals (`tests/dsfq.rs`).
+//! (its `capacity` stated or "measured": `line.rs`), and for flows at their `limit`. Theorem 2 says the same of totals
+//! (`tests/dsfq.rs`).
 //!
 //! **Price.** A heap over the flows that have something waiting: O(log of them), whatever the number of requests.
 //! 30 ns a request with one such flow, 95 with 1000, 150 with 10 000 (benches/README.md); 62 bytes an idle flow.
@@ -255,7 +256,7 @@ impl Sfq {
     /// How far a start tag may lie behind the line; zero without one.
     fn lag_allowed(&self, flow: &Flow, now: Instant) -> VTime {
         let behind = |line: &Line| line.at(self.total_weight, now) - flow.weight.span(line.burst);
-        self.line.as_ref().map_or(VTime::ZERO, behind)
+        self.line.as_ref().filter(|line| line.is_drawn()).map_or(VTime::ZERO, behind)
     }
 
     /// What its limit keeps a flow from, it does not bank: its tag does not fall behind.
@@ -413,7 +414,7 @@ impl Scheduler for Sfq {
         Some(request)
     }
 
-    fn dispatch(&mut self, now: Instant, _: Slots) -> Dispatch {
+    fn dispatch(&mut self, now: Instant, slots: Slots) -> Dispatch {
         self.pass_time(now);
         let Some((id, key)) = self.ready.peek() else {
             return match self.limited.peek() {
@@ -423,12 +424,18 @@ impl Scheduler for Sfq {
         };
         let (id, start) = (FlowId(id), key.start());
         if let Some(line) = &mut self.line
+            && line.is_drawn()
             && start > line.advance(self.total_weight, now)
         {
             let reached = line.reaches(start, self.total_weight);
             let others = [self.limited.peek(), self.paying.peek()];
             let until = others.iter().flatten().map(|(_, t)| *t).fold(reached, Instant::min);
             return Dispatch::Wait { until: Some(until), reason: WaitReason::OwnShare };
+        }
+        if let Some(line) = &mut self.line
+            && slots.in_flight + 1 >= slots.depth
+        {
+            line.filled(now);
         }
         let request = self.backlog.pop_front(id).expect("a flow that may go has a request").request;
         let flow = &mut self.flows[id];
@@ -447,6 +454,9 @@ impl Scheduler for Sfq {
 
     fn complete(&mut self, completion: &Completion, now: Instant) {
         self.in_flight -= 1;
+        if let Some(line) = &mut self.line {
+            line.freed(completion.actual, self.total_weight, self.v, now);
+        }
         self.correct(completion.request.flow, completion.request.cost, completion.actual, now);
         self.settle();
     }

@@ -16,11 +16,26 @@
 //! but for what it had before: a flow that took spare capacity may wait for as long as its lead, H at most. (Flows so slow
 //! that 1/rate exceeds H keep this only as long as not more than H's worth of them fall due at once.)
 //!
+//! **Over several nodes** (`foreign = "total"`; not in the paper). A flow's clock stands for all of its service: if one server
+//! did everything, FT would have advanced by cost / rate for each request wherever it is served now. So service elsewhere
+//! advances the clock here as the flow's own does,
+//!
+//! ```text
+//!   FT_i = max(arrival_i, FT_{i-1} + foreign_i / rate_j) + cost_i / rate_j        rate_j: the flow's in total
+//! ```
+//!
+//! and what the nodes share is then the total in proportion to the reservations, where the load makes that possible: the
+//! water-filling of DSFQ's theorem 3 with rates for weights. Example: A and B do 400/s each, f has 300/s and uses both, g 100/s
+//! and uses A alone: with each node on its own f gets 700/s and g 100/s; with the term 600/s and 200/s. As `max` forgives
+//! credit and never debt, service elsewhere moves a clock to at most τ = 2 s ahead of the others': a flow that comes back is
+//! served within that. The term makes sense only where a node is told the total rate (a disk's `leeway` is then the number of its
+//! gates): to a node that reserves 1/N of the rate, an even flow would seem N times ahead. So the default is `"single"`.
+//!
 //! **Price.** A heap over the flows that have something waiting: 42 ns a request with 10 of them, 155 ns with 10,000; 62 bytes an idle flow.
 
 use crate::bucket::Bucket;
 use crate::finish_clock::{ClockParams, FinishClocks};
-use crate::registry::{DefaultDepth, Entry, Order};
+use crate::registry::{DefaultDepth, Entry, Order, one_of};
 use crate::sfq::Key;
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
 use henge_core::{
@@ -41,8 +56,10 @@ pub(crate) const ENTRY: Entry = Entry {
 
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let clocks = FinishClocks::new(ClockParams::from_params(params, terms.unit)?, terms.unit);
+    let total = one_of(params, "foreign", &[("single", false), ("total", true)])?.unwrap_or(false);
     Ok(Box::new(VirtualClock {
         terms,
+        total,
         clocks,
         buckets: Flows::new(),
         backlog: Backlog::new(),
@@ -53,6 +70,8 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 
 struct VirtualClock {
     terms: Terms,
+    /// Service elsewhere counts.
+    total: bool,
     clocks: FinishClocks,
     /// Of the flows that have a limit.
     buckets: Flows<Bucket>,
@@ -136,10 +155,11 @@ impl Scheduler for VirtualClock {
         self.buckets.remove(flow);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
-        let flow = request.flow;
+        let (flow, foreign) = (request.flow, request.foreign);
         if self.backlog.push(request, ()) {
             self.place(flow, now);
         }
+        self.foreign(flow, foreign, now);
     }
     fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
         let first = self.backlog.is_front(id);
@@ -180,6 +200,13 @@ impl Scheduler for VirtualClock {
                 self.place(request.flow, now);
             }
             None => self.correct(request.flow, request.cost, cost, now),
+        }
+    }
+    fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
+        if self.total && service > Cost::ZERO {
+            let smallest = self.ready.peek().map(|(_, key)| key.start());
+            self.clocks.foreign(flow, service, smallest, now);
+            self.place(flow, now);
         }
     }
     fn queued(&self) -> usize {

@@ -94,6 +94,8 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
     ("sfq", &[("foreign", "hybrid-memoryless"), ("tag", "arrival")]),
     ("sfq", &[("foreign", "single"), ("cost", "requests")]),
     ("sfq", &[("work_conserving", "false"), ("capacity", "50MB/s")]),
+    ("sfq", &[("work_conserving", "false"), ("capacity", "measured")]),
+    ("vc", &[("foreign", "total")]),
     ("sfq", &[("work_conserving", "false"), ("capacity", "50MB/s"), ("tag", "arrival")]),
     ("mclock", &[("cost", "disk time")]),
     ("vc", &[("lead", "none"), ("split", "false"), ("cost", "disk time")]),

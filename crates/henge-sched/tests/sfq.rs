@@ -298,6 +298,36 @@ fn lone_flow(tag: &str) {
     assert!((got / 25e6 - 1.0).abs() < 0.01, "{tag}: {got}");
 }
 
+/// Nobody says what the device does: it is found while it is full, and then a lone flow gets its share of that.
+#[test]
+fn without_work_conservation_the_capacity_may_be_measured() {
+    let settings = [
+        ("work_conserving", Value::Bool(false)),
+        ("capacity", text("measured")),
+        ("depth", Value::Integer(4)),
+    ];
+    let mut world = World::new(1);
+    world.node(gate("sfq", &settings), 120_000_000);
+    world.flow(0, &Contract::weighted(3), 0);
+    world.flow(1, &Contract::weighted(1), 0);
+    world.steady(0, 16, 0, 65_536);
+    world.run(secs(1));
+    let learning = world.total(0) as f64;
+    assert!(
+        (learning / 120e6 - 1.0).abs() < 0.01,
+        "nothing is held back before anything is known: {learning}"
+    );
+    world.run(secs(2));
+    let before = world.total(0);
+    world.run(secs(12));
+    let got = (world.total(0) - before) as f64 / 10.0;
+    assert!((got / 90e6 - 1.0).abs() < 0.01, "three quarters of what it does: {got}");
+    world.steady(1, 16, 0, 65_536);
+    world.run(secs(22));
+    let got = world.total(1) as f64 / 10.0;
+    assert!((got / 30e6 - 1.0).abs() < 0.02, "{got}");
+}
+
 #[test]
 fn wrong_settings_are_named() {
     let wrong = |key: &str, value: Value| {

@@ -1,7 +1,7 @@
 //! What configuration says of start-time fair queueing.
 
 use crate::foreign::{MEMORY_DEFAULT, Policy};
-use crate::line::Line;
+use crate::line::{Line, default_burst};
 use crate::registry::one_of;
 use henge_core::{Cost, CostUnit, Duration, ParamError, Params, Value};
 
@@ -32,19 +32,21 @@ impl Rules {
     }
 }
 
-/// `work_conserving = false, capacity = "100MB/s", burst = "1MB"`
+/// `work_conserving = false, capacity = "100MB/s", burst = "1MB"`, or `capacity = "measured", nodes = 3`.
 pub(super) fn line_from(p: &mut Params, unit: CostUnit) -> Result<Option<Line>, ParamError> {
     if p.bool("work_conserving")?.unwrap_or(true) {
         return Ok(None);
+    }
+    let burst = if unit == CostUnit::Bytes { p.size("burst")?.map(Cost::new) } else { None };
+    if matches!(p.get_mut("capacity"), Some(Value::Text(text)) if text == "measured") {
+        p.take("capacity");
+        let nodes = p.integer("nodes", 1, 65_536)?.unwrap_or(1);
+        return Ok(Some(Line::measured(unit, burst, nodes)));
     }
     let capacity = p.rate("capacity")?;
     let capacity = p.required("capacity", capacity)?;
     if capacity.unit != unit || capacity.per_second == 0 {
         return Err(p.error("capacity", format!("the capacity is more than zero, and counts {unit} here")));
     }
-    let burst = match unit {
-        CostUnit::Bytes => Cost::new(p.size("burst")?.unwrap_or(1_000_000)),
-        CostUnit::Requests | CostUnit::DiskTime => capacity.cost_in(Duration::from_millis(10)),
-    };
-    Ok(Some(Line::new(capacity, burst)))
+    Ok(Some(Line::new(capacity, burst.unwrap_or_else(|| default_burst(capacity)))))
 }
