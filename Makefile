@@ -68,6 +68,10 @@ bench-sim: ## Disk models against DiskSim and real drives (HENGE_DATA: the refer
 bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdkit and qemu-nbd (ARGS="--json memory/unix")
 	@./tools/bench-nbd $(ARGS)
 
+.PHONY: bench-link
+bench-link: build ## CPU per request of a disk at another node, beside one of the node's own
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-link $(ARGS)
+
 .PHONY: test-durability
 DURABLE ?= 10000
 test-durability: ## Kill the node and cut the power until DURABLE acknowledged flush/FUA writes are checked (10000)

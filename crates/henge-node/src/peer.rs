@@ -90,6 +90,8 @@ pub(crate) struct PeerLink {
     pub dialled: Option<usize>,
     rest: Vec<u8>,
     inflow: Option<Inflow>,
+    /// The last payload was a long one.
+    long: bool,
     places: BTreeMap<u32, Attached>,
     incoming: Pending<Incoming>,
     pieces: VecDeque<Piece>,
@@ -115,6 +117,7 @@ impl PeerLink {
             dialled,
             rest: Vec::new(),
             inflow: None,
+            long: false,
             places: BTreeMap::new(),
             incoming: Pending::new(),
             pieces: VecDeque::new(),
@@ -195,8 +198,10 @@ impl PeerLink {
 
     /// Reads what is expected: bytes of a part, and bytes into `chunk`.
     fn receive(&mut self, chunk: &mut [u8], plane: &mut Plane) -> rustix::io::Result<(usize, usize)> {
-        let (left, long) = self.inflow.as_ref().map_or((0, false), |i| (i.len - i.done, i.len >= LONG));
-        let chunk_len = if long { SHORT_CHUNK } else { CHUNK };
+        let left = self.inflow.as_ref().map_or(0, |i| i.len - i.done);
+        // What comes after long payloads is the head of another one, most of the time.
+        self.long = self.inflow.as_ref().map_or(self.long, |i| i.len >= LONG);
+        let chunk_len = if self.long { SHORT_CHUNK } else { CHUNK };
         let chunk = &mut chunk[..chunk_len];
         let mut slot = &mut [][..];
         if let Some(into) = destination(self.inflow.as_ref(), &mut self.incoming, self.peer, plane) {
