@@ -22,7 +22,8 @@
 //! 3. None with V_j ≤ S has a request: spare, as bonus for the most urgent L disk, else for a T disk, never for rent-a-disk.
 //! 4. Only rent-a-disk disks have requests: S jumps to the smallest V_j (`work_conserving = false`: the device idles until then).
 //!
-//! Request k of an L disk's queue is *urgent* when arrival + b < now + k·s̄/f + p90, p90 being what the first of a turn takes.
+//! Request k of an L disk's queue is *urgent* when arrival + b < now + k·s̄/f + p90, p90 being what the first of a turn takes
+//! (p99.9 where it is to end another's turn: it waits until then, and with p90 one in ten of those that waited so long was late).
 //!
 //! **Ours**, each with its switch:
 //! - *Turns* (`turn` = 200 ms; `"0s"` is the paper's rule): the chosen disk keeps the device for a turn while it has requests; V_j may pass S.
@@ -140,6 +141,8 @@ struct Locality {
     mark: Instant,
     flying: Vec<Flying>,
     in_flight: u32,
+    /// What one request took lately at most: so long it may be until a turn can end.
+    longest: Clock,
     selections: u64,
     s_selected: Clock,
     shares: u64,
@@ -164,6 +167,7 @@ impl Locality {
             mark: Instant::ZERO,
             flying: Vec::new(),
             in_flight: 0,
+            longest: 0,
             selections: 0,
             s_selected: 0,
             shares: 0,
@@ -215,7 +219,9 @@ impl Locality {
 
     /// An L disk with the right to the device that must have it now to keep its bound.
     fn must_serve(&self, now: Instant) -> Option<FlowId> {
-        let due = |at: i64| at <= now.as_nanos() as i64;
+        // Whoever is served now is served to the end, and a turn's request may be the one in a hundred that takes long.
+        let longest = self.longest.min(i128::from(self.rules.turn.as_nanos()));
+        let due = |at: i64| i128::from(at) <= i128::from(now.as_nanos()) + longest;
         let (first, at) = self.must.peek().filter(|&(_, at)| self.rules.urgency && due(at))?;
         let has_right = |flow: u32| self.disks[FlowId(flow)].v <= self.s;
         if has_right(first) {
@@ -235,7 +241,7 @@ impl Locality {
     /// Rule 2: whether `from` can let `to` have its time for one request (and the turn that may follow). What it lent
     /// before in the same turn stands on its clock, and it will wait for that too.
     fn may_lend(&mut self, from: FlowId, to: FlowId, now: Instant) -> bool {
-        let s = self.disks[to].bound.as_ref().map_or(0, |b| i128::from(b.mean().as_nanos()));
+        let s = self.disks[to].bound.as_ref().map_or(0, |b| i128::from(b.loan().as_nanos()));
         let turn = i128::from(self.rules.turn.as_nanos());
         let lent = (self.disks[from].v - self.s).max(0);
         let standstill = lent + self.scaled(from, s) + turn;
@@ -558,6 +564,7 @@ impl Scheduler for Locality {
         let Flying { kind, charged } = self.flying[request.id.index()];
         let t = i128::from(now.since(dispatched.max(self.mark)).as_nanos()).max(1); // at least one tick
         self.mark = now;
+        self.longest = t.max(self.longest - self.longest / 128);
         self.charge(request.flow, kind, t - charged);
         let Some(disk) = self.disks.get_mut(request.flow).filter(|d| d.in_flight > 0) else { return };
         disk.in_flight -= 1;

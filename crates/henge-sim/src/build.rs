@@ -27,6 +27,7 @@ use crate::fairness::{Caveat, Watch};
 use crate::interrupted::Interrupted;
 use crate::meter::Meter;
 use crate::net::NetParams;
+use crate::stall::Stall;
 use crate::world::{Change, Client, FlowState, GateState, Timing, What, World};
 use henge_core::{
     Assembly, Contract, Duration, FlowId, Gate, Instant, Model, NodeId, ParamError, Params, Pipeline,
@@ -119,6 +120,7 @@ impl World {
             }
         };
         henge_sched::charge_as(&mut knobs, contracts);
+        let stalls = Stall::read(&mut p)?;
         p.finish()?;
         for _ in 0..count {
             let node = self.nodes;
@@ -137,7 +139,7 @@ impl World {
                 let assembly = assemble(&name, &knobs, overbook)?;
                 let name =
                     if unit.is_some() { format!("node{node}/spindle{i}") } else { format!("node{node}") };
-                self.gates.push(gate(name, node, assembly, model));
+                self.gates.push(gate(name, node, assembly, Stall::add(model, &stalls)));
             }
             let gates = (first..self.gates.len() as u32).map(GateId);
             let target = match unit {

@@ -19,6 +19,7 @@ mod outcome;
 mod plot;
 mod replay;
 pub mod rule;
+mod stall;
 mod world;
 
 pub use build::Outside;

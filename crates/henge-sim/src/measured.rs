@@ -1,7 +1,7 @@
 //! What runs measured, as rules and plots ask for it.
 
 use crate::rule::{Bindings, Quantities};
-use crate::{Experiment, FlowOutcome, Outcome, Window};
+use crate::{Experiment, FlowOutcome, GateOutcome, Outcome, Window};
 use henge_core::{CostUnit, Duration, Histogram, WaitReason};
 use std::collections::BTreeMap;
 
@@ -14,10 +14,11 @@ pub struct Measured {
 
 /// What can be asked of a flow, of `total`, and (the second list) of a node or a gate.
 const OF_FLOWS: &str = "rate, throughput, latency(q), mean, p50, p95, p99, max, within(bound), in_bound, missed, \
-     behind, offered, answered, left, wait, service, disk_share, promised, faults, windows_within(bound), \
+     behind, offered, answered, left, wait, service, disk_share, busy_share, promised, faults, windows_within(bound), \
      waited(reason number); of total also messages, message_bytes, \
      message_share, unfairness, unfairness_bound, unfairness_of_bound, imbalance";
-const OF_NODES: &str = "utilization, depth, rate, service(q), service_mean";
+const OF_NODES: &str =
+    "utilization, depth, rate, service(q), service_mean; in a period depth, limit, limit_max";
 
 impl Measured {
     /// Nothing yet.
@@ -144,11 +145,19 @@ fn of_nodes(
     if gates.is_empty() {
         return Err(format!("there is no {of}"));
     }
-    if let (Some((from, to)), "depth") = (period, what) {
+    if let (Some((from, to)), "depth" | "limit" | "limit_max") = (period, what) {
         let width = outcome.timing.window.as_secs_f64();
         let (first, end) = ((from / width).round() as usize, (to / width).round() as usize);
-        let all: Vec<f64> =
-            gates.iter().flat_map(|g| g.depths.iter().take(end).skip(first)).copied().collect();
+        let of = |g: &GateOutcome| -> Vec<f64> {
+            match what {
+                "depth" => g.depths.iter().take(end).skip(first).copied().collect(),
+                _ => g.limits.iter().take(end).skip(first).map(|&limit| f64::from(limit)).collect(),
+            }
+        };
+        let all: Vec<f64> = gates.iter().flat_map(|g| of(g)).collect();
+        if what == "limit_max" && !all.is_empty() {
+            return Ok(Some(all.iter().copied().fold(0.0, f64::max)));
+        }
         if all.is_empty() {
             return Err(format!("{from}s..{to}s holds no whole window of {width}s"));
         }
@@ -208,6 +217,7 @@ fn of_flows(flows: &[&FlowOutcome], seconds: f64, what: &str, arguments: &[f64])
         ("wait", []) => time(|f| f.wait) / answered as f64,
         ("service", []) => time(|f| f.service) / answered as f64,
         ("disk_share", []) => time(|f| f.disk_time) / seconds,
+        ("busy_share", []) => time(|f| f.busy) / seconds,
         ("promised", []) => flows.iter().filter_map(|f| promised(f)).sum(),
         ("waited", [reason]) => {
             let at = (*reason as usize).min(WaitReason::ALL.len() - 1);
@@ -239,6 +249,17 @@ fn imbalance(flows: &[&FlowOutcome], from: usize, to: usize) -> f64 {
     };
     let all: Vec<f64> = (from..end).filter_map(at).collect();
     all.iter().sum::<f64>() / all.len() as f64
+}
+
+/// Commands a window since the beginning of the run, on average: the least of what that is at the ends of these windows.
+fn average_least(flows: &[&FlowOutcome], from: usize, to: usize) -> f64 {
+    let end = flows.iter().map(|f| f.windows.len()).min().unwrap_or(0).min(to);
+    let mut so_far = 0;
+    let mut at = |i: usize| {
+        so_far += flows.iter().map(|f| f.windows[i].commands).sum::<u64>();
+        so_far as f64 / (i + 1) as f64
+    };
+    (0..end).map(|i| (i, at(i))).filter(|(i, _)| *i >= from).map(|(_, x)| x).fold(f64::INFINITY, f64::min)
 }
 
 fn windows_within<'a>(windows: impl Iterator<Item = &'a Window>, bound: f64) -> f64 {
@@ -285,6 +306,10 @@ fn in_period(
         ("offered", []) => sum(|w| w.arrived) as f64 / seconds,
         ("in_bound", []) => 1.0 - share(sum(|w| w.late), sum(|w| w.commands)),
         ("disk_share", []) => windows().map(|w| w.disk_time).sum::<Duration>().as_secs_f64() / seconds,
+        ("rate_most", []) => windows().map(|w| w.commands).max().unwrap_or(0) as f64 / width,
+        ("rate_average_least", []) => {
+            average_least(flows, (from / width).round() as usize, (to / width).round() as usize) / width
+        }
         ("max", []) => windows().map(|w| w.max).max().unwrap_or_default().as_secs_f64(),
         // The mean over windows: a percentile over all of them is not kept.
         ("p95", []) => windows().map(|w| w.p95.as_secs_f64()).sum::<f64>() / windows().count() as f64,
@@ -293,8 +318,9 @@ fn in_period(
         ("imbalance", []) => imbalance(flows, (from / width).round() as usize, (to / width).round() as usize),
         _ => {
             return Err(format!(
-                "{what} is not kept by window; there are rate, throughput, offered, in_bound, disk_share, max, \
-                 p50, p95 (means of windows), windows_within(bound), imbalance"
+                "{what} is not kept by window; there are rate, rate_most (of a window), rate_average_least (since the \
+                 beginning, at the end of any window), throughput, offered, in_bound, disk_share, max, p50, p95 \
+                 (means of windows), windows_within(bound), imbalance"
             ));
         }
     })

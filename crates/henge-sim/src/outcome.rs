@@ -20,6 +20,8 @@ pub struct GateOutcome {
     pub depth_mean: f64,
     /// The same window by window, warm-up included.
     pub depths: Vec<f64>,
+    /// Most requests that its depth controller allowed, at the end of each window.
+    pub limits: Vec<u32>,
     /// Dispatch to completion.
     pub service: Histogram,
 }

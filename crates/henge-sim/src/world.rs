@@ -69,6 +69,8 @@ pub(crate) struct GateState {
     busy_at_warm: Duration,
     depth_at_warm: u128,
     depths: Vec<f64>,
+    /// Most that could be in flight, at the end of each window.
+    limits: Vec<u32>,
     /// Of the windows in `depths` together.
     depth_so_far: u128,
     served: u64,
@@ -91,6 +93,7 @@ impl GateState {
             busy_at_warm: Duration::ZERO,
             depth_at_warm: 0,
             depths: Vec::new(),
+            limits: Vec::new(),
             depth_so_far: 0,
             served: 0,
             busy: Duration::ZERO,
@@ -276,6 +279,7 @@ impl World {
             for gate in &mut self.gates {
                 let so_far = gate.pipeline.gate_mut().meters(*window_end).in_flight_ns;
                 gate.depths.push((so_far - gate.depth_so_far) as f64 / width);
+                gate.limits.push(gate.pipeline.gate().depth());
                 gate.depth_so_far = so_far;
             }
             *window_end += self.timing.window;
@@ -685,6 +689,7 @@ impl World {
                 busy: gate.busy,
                 depth_mean: depth_ns as f64 / measured.as_nanos().max(1) as f64,
                 depths: gate.depths,
+                limits: gate.limits,
                 service: gate.service,
             }
         });

@@ -65,8 +65,10 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
             for (name, run) in series_of(series)? {
                 let outcome = measured.run(&run)?;
                 let mut figure = blank(&name);
-                if what == "depth" {
-                    figure.series.extend(outcome.gates.iter().map(|gate| depths(gate, &outcome.timing)));
+                if let "depth" | "limit" = what.as_str() {
+                    let by_gate =
+                        outcome.gates.iter().map(|gate| depths(gate, &outcome.timing, what == "limit"));
+                    figure.series.extend(by_gate);
                 } else {
                     for flow in chosen(outcome, flows)? {
                         figure.series.push(over_time(flow, &outcome.timing, what)?);
@@ -108,11 +110,13 @@ fn chosen<'a>(outcome: &'a Outcome, flows: &[String]) -> Result<Vec<&'a FlowOutc
     flows.iter().map(|f| outcome.flow(f).ok_or_else(|| format!("there is no flow {f}"))).collect()
 }
 
-/// How many requests a gate has in flight, window by window.
-fn depths(gate: &GateOutcome, timing: &Timing) -> Series {
+/// How many requests a gate has in flight, or may have, window by window.
+fn depths(gate: &GateOutcome, timing: &Timing, limit: bool) -> Series {
     let width = timing.window.as_secs_f64();
-    let at = |(i, depth): (usize, &f64)| ((i as f64 + 0.5) * width, *depth);
-    Series { name: gate.name.clone(), points: gate.depths.iter().enumerate().map(at).collect(), steps: false }
+    let at = |(i, depth): (usize, f64)| ((i as f64 + 0.5) * width, depth);
+    let values: Vec<f64> =
+        if limit { gate.limits.iter().map(|&l| f64::from(l)).collect() } else { gate.depths.clone() };
+    Series { name: gate.name.clone(), points: values.into_iter().enumerate().map(at).collect(), steps: false }
 }
 
 /// One measure of a flow, window by window.
