@@ -249,12 +249,7 @@ impl Recording {
                 disk.leeway.max(1_000_000) as f64 / 1e6
             ));
             let terms = disk.contract.iter().map(|(key, value)| format!("{key} = {}", bare(value)));
-            let mut terms: Vec<String> = terms.collect();
-            // A bound on the latency says little without how much may come; recorded is how much came.
-            let has = |key: &str| disk.contract.contains_key(key);
-            if has("latency") && !has("rate") && !has("pending") {
-                terms.push(format!("pending = {}", load.most));
-            }
+            let terms: Vec<String> = terms.collect();
             if !terms.is_empty() {
                 put(format!("contract = {{ {} }}", terms.join(", ")));
             }

@@ -103,13 +103,31 @@ fn listen(args: &Args) -> Result<Recording> {
     recording.with_context(|| format!("recording {}", args.node.display()))
 }
 
+/// Of the schedulers that are to be compared those that take the contracts; says which do not, and why.
+fn possible(dir: &Path, args: &Args) -> Result<Vec<String>> {
+    let mut possible = Vec::new();
+    for name in &args.compare {
+        let mut study = Study::read(&dir.join("scenario.toml"))?;
+        sim::change(&mut study, &args.set)?;
+        sim::compare(&mut study, std::slice::from_ref(name))?;
+        match study.world(None) {
+            Ok(_) => possible.push(name.clone()),
+            Err(why) => eprintln!("{name} is left out: {why:#}"),
+        }
+    }
+    if possible.is_empty() && !args.compare.is_empty() {
+        bail!("none of these schedulers takes the contracts that were recorded; change them by --set");
+    }
+    Ok(possible)
+}
+
 fn what_if(dir: &Path, args: &Args) -> Result<()> {
     let mut study = Study::read(&dir.join("scenario.toml"))?;
     sim::change(&mut study, &args.set)?;
     if !args.times.is_empty() {
         study.experiment.vary(recording::times(dir, &args.times)?);
     }
-    sim::compare(&mut study, &args.compare)?;
+    sim::compare(&mut study, &possible(dir, args)?)?;
     let measured = study.run(&Options { quiet: args.json, ..Options::default() })?;
     sim::show(&study, &measured, args.json, args.report.as_deref())
 }
