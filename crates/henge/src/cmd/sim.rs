@@ -183,17 +183,25 @@ fn compared(base: &mut Params, names: &[String]) -> Result<Axis> {
         Some(Value::Table(node)) => node.clone().choice("scheduler").ok().flatten(),
         _ => return Err(anyhow!("--compare needs a scenario with one [node]")),
     };
-    // Contracts count in what their gate charges, under whatever scheduler; disk time has no other cost.
-    let cost = own.as_ref().and_then(|(_, knobs)| knobs.clone().take("cost"));
+    // Contracts count in what their gate charges, and the device takes as many at once, under whatever scheduler that
+    // lets itself be told so.
+    let shared =
+        ["cost", "depth"].map(|key| (key, own.as_ref().and_then(|(_, knobs)| knobs.clone().take(key))));
     let per = own.as_ref().and_then(|(_, knobs)| knobs.clone().text("per").ok().flatten());
     let setting = |name: &String| {
         let mut knobs = match &own {
             Some((same, knobs)) if same == name => knobs.clone(),
             _ => Params::new(name).with("unkept", Value::Text("ignore".into())),
         };
-        let charges = own.as_ref().is_some_and(|(same, _)| same != name) && name != "locality";
-        if let Some(cost) = cost.as_ref().filter(|_| charges) {
-            knobs = knobs.with("cost", cost.clone());
+        for (key, value) in &shared {
+            let Some(value) = value.as_ref().filter(|_| own.as_ref().is_some_and(|(same, _)| same != name))
+            else {
+                continue;
+            };
+            let told = knobs.clone().with(key, value.clone());
+            if henge_sched::build(name, told.clone()).is_ok() {
+                knobs = told;
+            }
         }
         if let Some(per) = &per {
             knobs = knobs.with("per", Value::Text(per.clone()));
@@ -261,6 +269,9 @@ fn report(study: &Study, measured: &Measured, dir: &Path) -> Result<()> {
     if !wanted.is_empty() {
         page.sections.push(page::Section { figures: draw(&wanted, dir)?, ..page::Section::default() });
     }
+    if measured.runs().count() > 1 {
+        page.sections.push(side_by_side(&axes, measured));
+    }
     for (number, (run, outcome)) in measured.runs().enumerate() {
         let named: Vec<String> = axes.iter().zip(run).map(|(a, v)| format!("{a} = {v}")).collect();
         let prefix = if run.is_empty() { String::new() } else { format!("run{number}-") };
@@ -278,6 +289,34 @@ fn report(study: &Study, measured: &Measured, dir: &Path) -> Result<()> {
     }
     let path = dir.join("index.html");
     std::fs::write(&path, page.render()?).with_context(|| format!("writing {}", path.display()))
+}
+
+/// All runs in one table, flow by flow.
+fn side_by_side(axes: &[&str], measured: &Measured) -> page::Section {
+    let mut rows = Vec::new();
+    let first = measured.runs().next().map(|(_, outcome)| outcome);
+    for flow in first.into_iter().flat_map(|outcome| &outcome.flows) {
+        for (run, outcome) in measured.runs() {
+            let Some(here) = outcome.flow(&flow.name) else { continue };
+            let named: Vec<String> = axes.iter().zip(run).map(|(a, v)| format!("{a} = {v}")).collect();
+            let time = |q| {
+                here.latency.quantile(q).map_or("–".to_owned(), |d| format!("{:.1} ms", d.as_millis_f64()))
+            };
+            let kept = (here.judged > 0).then(|| 100.0 * (1.0 - here.missed as f64 / here.judged as f64));
+            rows.push(vec![
+                flow.name.clone(),
+                named.join(", "),
+                format!("{:.1}/s", here.answered as f64 / outcome.timing.duration.as_secs_f64()),
+                time(0.5),
+                time(0.95),
+                time(0.99),
+                kept.map_or("–".to_owned(), |kept| format!("{kept:.1} %")),
+            ]);
+        }
+    }
+    let head = ["flow", "run", "received", "p50", "p95", "p99", "kept"].map(str::to_owned).to_vec();
+    let table = page::Rows { head, rows, ..page::Rows::default() };
+    page::Section { title: "Side by side".into(), tables: vec![table], ..page::Section::default() }
 }
 
 fn draw(figures: &[Figure], dir: &Path) -> Result<Vec<page::Picture>> {
