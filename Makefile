@@ -95,3 +95,20 @@ test-vpfs: ## The proxy before a double of PVFS2 over real sockets; captures of 
 
 clean: ## Forget what was built
 	$(CARGO) clean
+
+demo-cluster: build ## A manager and three nodes: admission until full, real clients, and kills (KEEP=1: leave it running)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/demo-cluster
+.PHONY: demo-cluster
+
+test-api: ## Fuzz the manager's REST API with schemathesis, by its OpenAPI document (API_EXAMPLES per operation: 50)
+	@$(CARGO) build --quiet --bin henge
+	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-api
+.PHONY: test-api
+
+bench-manager: ## Decisions, memory and restart of a manager with 10,000 disks on 1,000 nodes
+	$(CARGO) test --release -p henge-manager --lib -- --ignored --nocapture ten_thousand_disks
+.PHONY: bench-manager
+
+openapi: ## Write docs/openapi.json anew from the server's source
+	$(CARGO) run --quiet --bin henge -- manager --openapi > docs/openapi.json
+.PHONY: openapi

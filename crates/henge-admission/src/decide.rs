@@ -191,7 +191,7 @@ pub fn miss_ratio(late: u64, all: u64, elasticity: f64) -> f64 {
     }
 }
 
-fn reserve_worst(node: &Fixed, part: &Part) -> Result<Reservation, TooTight> {
+pub(crate) fn reserve_worst(node: &Fixed, part: &Part) -> Result<Reservation, TooTight> {
     let for_delay = part.delay.map_or(Ok(0.0), |d| node.worst(d, part.pending))?;
     Ok(Reservation { declared: part.rate, for_delay })
 }
@@ -240,7 +240,7 @@ pub fn measured(node: &Fixed, disks: &[Disk], rules: &Rules) -> Result<Admission
 }
 
 /// Ours: a disk at the edge of its bound is not made to share with one more.
-fn existing_within_bounds(disks: &[Disk]) -> Result<(), Rejection> {
+pub(crate) fn existing_within_bounds(disks: &[Disk]) -> Result<(), Rejection> {
     for (index, disk) in disks.iter().enumerate() {
         let (Some(measured), Some(bound)) = (&disk.measured, disk.part.delay) else { continue };
         let quantile = 1.0 - (1.0 - disk.part.elasticity) / 2.0;
@@ -253,7 +253,7 @@ fn existing_within_bounds(disks: &[Disk]) -> Result<(), Rejection> {
 }
 
 /// IOPS″ by (11), or by (10) where nothing was measured; never above (10)'s.
-fn reserve_measured(
+pub(crate) fn reserve_measured(
     node: &Fixed,
     disk: &Disk,
     disks: &[Disk],
@@ -290,6 +290,16 @@ fn newcomers_delay(disks: &[Disk], elasticity: f64) -> Option<f64> {
 
 /// R(E) of the throughput-bound disks: their combined measured rate, plus what those declared that were not seen.
 fn combined_rate(disks: &[Disk], reservations: &[Reservation], elasticity: f64, rules: &Rules) -> f64 {
+    let (declared, periods) = combined_periods(disks, reservations, rules);
+    declared + Samples::new(periods).quantile(elasticity).unwrap_or(0.0)
+}
+
+/// Of the throughput-bound disks: what those declared that were not seen, and the others' combined rate in each period.
+pub(crate) fn combined_periods(
+    disks: &[Disk],
+    reservations: &[Reservation],
+    rules: &Rules,
+) -> (f64, Vec<f64>) {
     let mut periods: Vec<f64> = Vec::new();
     let mut declared = 0.0;
     for (disk, reservation) in disks.iter().zip(reservations).filter(|(_, r)| !r.is_latency_bound()) {
@@ -306,7 +316,7 @@ fn combined_rate(disks: &[Disk], reservations: &[Reservation], elasticity: f64, 
             *sum += rate;
         }
     }
-    declared + Samples::new(periods).quantile(elasticity).unwrap_or(0.0)
+    (declared, periods)
 }
 
 /// By replay: `simulate` runs the last window with the newcomer as a bursty source (on and off, twice its declared rate)

@@ -16,6 +16,7 @@ mod decide;
 pub mod place;
 mod samples;
 mod spec;
+mod standing;
 
 pub use convert::{Fixed, Sized, TooTight};
 pub use decide::{
@@ -24,3 +25,4 @@ pub use decide::{
 };
 pub use samples::Samples;
 pub use spec::{BadSpecification, Part, Specification};
+pub use standing::{Entry, Standing};

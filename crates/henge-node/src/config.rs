@@ -28,9 +28,12 @@
 //! | `emulated` | a device model whose time requests take | none |
 //! | `direct` | past the page cache where possible | `true` |
 //! | `engine` | `"auto"`, `"io_uring"` or `"threads"` | `"auto"` |
+//! | `copies` | copies that its storage keeps by itself | 1 |
+//! | `profile` | `{ iops, service }` at saturation, for the manager: `henge profile` | none |
 //! | `faults`, `volatile`, `trace` | for tests: errors and stalls; a write cache that forgets; a line per request | none |
 
 use crate::link_config::{self, LinkConfig, Nodes, PeerConfig, PlaceConfig};
+use crate::manager::ManagerConfig;
 use henge_backend::{EngineChoice, Faults};
 use henge_config::{ConfigError, Source};
 use henge_core::{Contract, ParamError, Params, Value, format_size};
@@ -105,6 +108,10 @@ pub struct PoolConfig {
     pub volatile: Option<u64>,
     /// Where a line per request is written.
     pub trace: Option<PathBuf>,
+    /// Copies that its storage keeps.
+    pub copies: u32,
+    /// What it was measured to do.
+    pub profile: Option<crate::manager::wire::Profile>,
     /// Its place in the file.
     pub span: Range<usize>,
     /// The place of the medium.
@@ -168,6 +175,10 @@ pub struct NodeConfig {
     pub http: Option<Http>,
     /// What the node remembers.
     pub state_dir: PathBuf,
+    /// Whether the file says where; changes made while the node runs are kept only then.
+    pub remembers: bool,
+    /// Who decides over it.
+    pub manager: Option<ManagerConfig>,
     /// Bytes for all payloads together.
     pub buffers: usize,
     /// Most connections at once.
@@ -208,7 +219,17 @@ impl NodeConfig {
         let listen = listen(&mut p)?;
         let control = p.text("control")?.map(PathBuf::from);
         let http = http(&mut p)?;
-        let state_dir = p.text("state_dir")?.unwrap_or_else(|| STATE_DIR.into()).into();
+        let state_dir = p.text("state_dir")?;
+        let remembers = state_dir.is_some();
+        let state_dir = state_dir.unwrap_or_else(|| STATE_DIR.into()).into();
+        let manager = match p.table("manager")? {
+            None => None,
+            Some(table) if remembers => Some(ManagerConfig::from_params(table)?),
+            Some(_) => {
+                let message = "a node with a manager needs a state_dir, like state_dir = \"/var/lib/henge\"";
+                return Err(p.error("manager", message.into()));
+            }
+        };
         let buffers = p.size("buffers")?.unwrap_or(256 << 20);
         if buffers < 2 * LONGEST {
             return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
@@ -255,6 +276,8 @@ impl NodeConfig {
             control,
             http,
             state_dir,
+            remembers,
+            manager,
             buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
             connections,
             limits,
@@ -406,6 +429,8 @@ fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         faults,
         volatile,
         trace: p.text("trace")?.map(PathBuf::from),
+        copies: p.integer("copies", 1, 16)?.unwrap_or(1) as u32,
+        profile: crate::manager::profile(&mut p)?,
         span,
         medium_span,
     };

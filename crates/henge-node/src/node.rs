@@ -4,19 +4,21 @@ use crate::config::{DiskConfig, Listen, NodeConfig};
 use crate::control::{Reply, Request, Status};
 use crate::events::{EventKind, Events};
 use crate::listen::{Address, Listener};
+use crate::manager::{Agent, Facts};
 use crate::operate::term;
 use crate::plane::Plane;
 use crate::server::{Message, Server, Setup};
 use crate::socket;
+use crate::state::{Memory, Origin, Terms, unremembered};
 use crate::watch::{self, Latest};
-use henge_config::ConfigError;
+use henge_config::{ConfigError, Source};
 use henge_core::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -48,6 +50,7 @@ pub struct Node {
     addresses: Vec<Address>,
     link: Option<Address>,
     thread: Option<JoinHandle<io::Result<usize>>>,
+    agent: Option<Agent>,
     _socket: Option<socket::Socket>,
 }
 
@@ -58,6 +61,7 @@ pub struct Control {
     wake: Arc<OwnedFd>,
     latest: Arc<Latest>,
     events: Arc<Events>,
+    memory: Arc<Mutex<Memory>>,
 }
 
 /// Why a node does not start.
@@ -87,7 +91,7 @@ impl Node {
     pub fn start(config: NodeConfig) -> Result<Node, StartError> {
         raise_descriptors();
         let mut listeners = bind(&config.listen)?;
-        let addresses = listeners.iter().map(|l| l.address.clone()).collect();
+        let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
         if let Some(link) = &config.link {
             listeners.push(Listener::bind_link(&link.listen)?);
         }
@@ -101,7 +105,10 @@ impl Node {
             wake: Arc::clone(&wake),
             latest: Arc::default(),
             events: Arc::new(Events::open(&config.state_dir)),
+            memory: Arc::new(Mutex::new(remembered(&config)?)),
         };
+        let agent =
+            config.manager.clone().map(|manager| (manager, facts(&config, &addresses, link.as_ref())));
         let disks: Vec<(String, String)> = config.disks.iter().map(|d| (d.name.clone(), terms(d))).collect();
         let socket_path = config.control.clone();
         let (opened, opening) = mpsc::channel();
@@ -136,12 +143,17 @@ impl Node {
             }
         })?;
         opening.recv().map_err(|_| io::Error::other("the node's thread ended before it began"))??;
+        control.recall();
         control.begin(&disks)?;
+        let agent = match agent {
+            Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),
+            None => None,
+        };
         let socket = match socket_path {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),
             None => None,
         };
-        Ok(Node { control, addresses, link, thread: Some(thread), _socket: socket })
+        Ok(Node { control, addresses, link, thread: Some(thread), agent, _socket: socket })
     }
 
     /// Where clients can come, in the order of `listen`; with the port that was chosen for port 0.
@@ -170,6 +182,7 @@ impl Node {
     }
 
     fn end(&mut self) -> io::Result<()> {
+        drop(self.agent.take());
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.control.send(Message::Stop);
         match thread.join() {
@@ -208,8 +221,12 @@ impl Control {
         sent
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the answer. What is changed is remembered before this returns.
     pub fn ask(&self, request: Request) -> Result<Reply, ControlError> {
+        self.ask_as(request, Origin::Here)
+    }
+
+    pub(crate) fn ask_as(&self, request: Request, origin: Origin) -> Result<Reply, ControlError> {
         match &request {
             Request::Meters => {
                 let status = self.latest.get().ok_or(ControlError::Ended)?;
@@ -232,7 +249,7 @@ impl Control {
             _ => {}
         }
         let about = note(&request);
-        let reply = self.tell(request);
+        let reply = self.tell_and_keep(request, origin);
         if let Some((kind, name, detail)) = about {
             match &reply {
                 Ok(_) => self.events.note(kind, &name, detail),
@@ -240,6 +257,40 @@ impl Control {
             }
         }
         reply
+    }
+
+    fn tell_and_keep(&self, request: Request, origin: Origin) -> Result<Reply, ControlError> {
+        let added = match &request {
+            Request::Set { .. } | Request::Remove { .. } => None,
+            Request::Peer { .. } | Request::Unpeer { .. } => None,
+            Request::Add { disk } => name_of(disk),
+            _ => return self.tell(request),
+        };
+        // Held meanwhile, so that what is remembered last is what was done last.
+        let mut memory = self.memory();
+        let reply = self.tell(request.clone())?;
+        let noted = memory.note(&request, added.as_deref(), origin);
+        noted.map_err(|e| ControlError::Refused(unremembered(&e).error.unwrap_or_default()))?;
+        Ok(reply)
+    }
+
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a disk is as the manager's order wants it.
+    pub(crate) fn settle(&self, name: &str, revision: u64) -> io::Result<()> {
+        self.memory().settled(name, revision)
+    }
+
+    /// Does again what was done before the node ended. What cannot be is said, and remembered on.
+    fn recall(&self) {
+        let requests = self.memory().replay();
+        for (name, request) in requests {
+            if let Err(e) = self.tell(request) {
+                eprintln!("henge: disk \"{name}\" is not as it was before the node ended: {e}");
+            }
+        }
     }
 
     /// The meters, at most a second old, without a copy.
@@ -306,6 +357,39 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
         Request::Preview { .. } | Request::Events { .. } | Request::Tap | Request::Untap => None,
         Request::Peer { .. } | Request::Unpeer { .. } => None,
     }
+}
+
+/// The name in a disk's table.
+fn name_of(disk: &str) -> Option<String> {
+    Source::new("the request", disk).parse("the disk").ok()?.text("name").ok()?
+}
+
+/// What this node's `state_dir` says, where the configuration states one.
+fn remembered(config: &NodeConfig) -> io::Result<Memory> {
+    let terms = |disk: &DiskConfig| -> Terms {
+        disk.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect()
+    };
+    let file = config.disks.iter().map(|disk| (disk.name.clone(), terms(disk))).collect();
+    Memory::open(config.remembers.then(|| config.state_dir.join("disks.json")), file)
+}
+
+/// What the manager is told beyond the node's status.
+fn facts(config: &NodeConfig, addresses: &[Address], link: Option<&Address>) -> Facts {
+    let advertise = config.manager.as_ref().and_then(|m| m.advertise.clone());
+    let uri = |address: &Address| match (&advertise, address) {
+        (Some(host), Address::Tcp(at)) => format!("nbd://{host}:{}/%", at.port()),
+        (Some(host), Address::Iscsi(at)) => {
+            format!("iscsi://{host}:{}/{}%/0", at.port(), crate::portal::PREFIX)
+        }
+        (_, address) => address.uri("%"),
+    };
+    let pools = config.pools.iter().map(|p| (p.name.clone(), (p.copies, p.profile)));
+    let link = link.and_then(|link| match (&advertise, link) {
+        (Some(host), Address::Link(at)) => Some(format!("{host}:{}", at.port())),
+        (None, Address::Link(at)) => Some(at.to_string()),
+        _ => None,
+    });
+    Facts { addresses: addresses.iter().map(uri).collect(), link, pools: pools.collect() }
 }
 
 fn bind(listen: &[Listen]) -> io::Result<Vec<Listener>> {

@@ -29,7 +29,13 @@ enum Command {
     Cluster(cmd::cluster::Args),
     /// Stand before a server of a parallel file system and share it between applications
     Proxy(cmd::proxy::Args),
-    /// Virtual disks of a running node
+    /// Decide over virtual disks on many nodes: admit, place, remember
+    Manager(cmd::manager::Args),
+    /// Nodes of a manager
+    Nodes(cmd::nodes::Args),
+    /// Who may ask a manager
+    Token(cmd::nodes::TokenArgs),
+    /// Virtual disks of a manager, or of one running node
     Vd(cmd::vd::Args),
     /// Measure a device, an export or a model, and write the lines of its pool
     Profile(cmd::profile::Args),
@@ -64,6 +70,9 @@ fn main() -> std::process::ExitCode {
         Command::Node(args) => cmd::node::run(args),
         Command::Cluster(args) => cmd::cluster::run(args),
         Command::Vd(args) => cmd::vd::run(args),
+        Command::Manager(args) => cmd::manager::run(args),
+        Command::Nodes(args) => cmd::nodes::run(args),
+        Command::Token(args) => cmd::nodes::run_token(args),
     };
     match result {
         Ok(code) => code,

@@ -8,13 +8,15 @@
 //!
 //! Source: Stonehenge, section 3.2; Toyoda, Management Science 21 (1975).
 
+mod evaluate;
 mod exact;
 mod online;
 mod search;
 mod toyoda;
 
+pub use evaluate::{Loss, evaluate, instance};
 pub use exact::exact;
-pub use online::{Score, choose, online, online_optimum};
+pub use online::{Score, choose, online, online_optimum, score};
 pub use search::search;
 pub use toyoda::toyoda;
 

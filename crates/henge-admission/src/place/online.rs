@@ -29,7 +29,8 @@ pub enum Score {
     FirstFit,
 }
 
-fn score(node: &Node, wish: &Wish, score: Score) -> f64 {
+/// How well a node suits a part that fits; the largest is best.
+pub fn score(node: &Node, wish: &Wish, score: Score) -> f64 {
     let pairs = || node.free.iter().zip(&wish.part);
     match score {
         Score::FirstFit => 0.0,

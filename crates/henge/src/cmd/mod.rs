@@ -1,12 +1,15 @@
 //! The subcommands, one file each.
 
 pub mod admit;
+mod api;
 pub mod cluster;
 pub mod demo;
 pub mod disk;
 mod disk_ssd;
 pub mod log;
+pub mod manager;
 pub mod node;
+pub mod nodes;
 pub mod profile;
 pub mod proxy;
 pub mod record;
@@ -16,3 +19,4 @@ pub mod sim_disk;
 pub mod top;
 pub mod trace;
 pub mod vd;
+mod vd_manager;

@@ -1,5 +1,7 @@
-//! `henge vd`: virtual disks of a running node.
+//! `henge vd`: virtual disks, of a manager or of one running node.
 
+use super::api::{Api, ManagerArg};
+use super::vd_manager;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use henge_core::{Duration, format_size};
@@ -8,8 +10,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+const WHO: &str = "\
+list, show and set ask a manager if one is named (--manager, HENGE_MANAGER), else the node at its control socket; a manager on this \
+machine is asked where no socket is. create, rm and events need a manager, add and remove a node.";
+
 /// Arguments of `henge vd`.
 #[derive(clap::Args)]
+#[command(after_help = WHO)]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -17,6 +24,25 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
+    /// Create a disk on whichever node keeps what it asks for; or say why not, and what would fit
+    Create {
+        /// The disk's name
+        name: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+        /// capacity=96GB rate=675/s latency=120ms percentile=95 pending=7 copies=1 weight=1 limit=2000/s
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        keys: Vec<String>,
+        /// Whose it is, if the administrator asks
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Only say what admission would
+        #[arg(long)]
+        preview: bool,
+        /// Print the manager's answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// All disks with their contracts and what they receive
     List {
         #[command(flatten)]
@@ -39,7 +65,7 @@ enum Action {
         #[arg(required = true, value_name = "TERM=VALUE")]
         terms: Vec<String>,
     },
-    /// Make a disk on a pool of the node
+    /// Make a disk on a pool of one node, without a manager
     Add {
         /// The disk's name
         name: String,
@@ -49,7 +75,7 @@ enum Action {
         #[arg(required = true, value_name = "KEY=VALUE")]
         keys: Vec<String>,
     },
-    /// What happened: admitted, changed, violated, recovered; kept across restarts of the node
+    /// What happened: admitted, changed, violated, recovered; kept across restarts
     Events {
         /// Of this disk alone
         name: Option<String>,
@@ -62,7 +88,17 @@ enum Action {
         #[arg(short, long)]
         follow: bool,
     },
-    /// Remove a disk and its data
+    /// Remove a disk and its data, by the manager
+    Rm {
+        /// The disk's name
+        name: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+        /// Even if clients are connected
+        #[arg(long)]
+        force: bool,
+    },
+    /// Remove a disk and its data, at its node
     Remove {
         /// The disk's name
         name: String,
@@ -74,18 +110,51 @@ enum Action {
 #[derive(clap::Args)]
 struct NodeArg {
     /// The node's control socket
-    #[arg(long, value_name = "SOCKET", env = "HENGE_NODE", default_value = "/run/henge/node.sock")]
-    node: PathBuf,
-    /// Print the node's answer as JSON
+    #[arg(long, value_name = "SOCKET", env = "HENGE_NODE")]
+    node: Option<PathBuf>,
+    #[command(flatten)]
+    manager: ManagerArg,
+    /// Print the answer as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Where a node's control socket is by default.
+const SOCKET: &str = "/run/henge/node.sock";
+
+impl NodeArg {
+    fn socket(&self) -> PathBuf {
+        self.node.clone().unwrap_or_else(|| SOCKET.into())
+    }
+
+    /// The manager, if that is whom to ask.
+    fn manager(&self) -> Result<Option<Api>> {
+        let by_node = self.node.is_some() && self.manager.manager.is_none();
+        if by_node || (self.manager.manager.is_none() && Path::new(SOCKET).exists()) {
+            return Ok(None);
+        }
+        self.manager.connect().map(Some)
+    }
 }
 
 /// Asks the node.
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.action {
+        Action::Create { name, manager, keys, tenant, preview, json } => {
+            let spec = vd_manager::spec(pairs(&keys)?)?;
+            if preview {
+                let yes = vd_manager::preview(&manager.connect()?, spec, json)?;
+                return Ok(if yes { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            }
+            vd_manager::create(&manager.connect()?, &name, spec, tenant, json)?;
+        }
+        Action::Rm { name, manager, force } => vd_manager::remove(&manager.connect()?, &name, force)?,
         Action::List { node } => {
-            let status = status(&node.node)?;
+            if let Some(api) = node.manager()? {
+                vd_manager::list(&api, node.json)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let status = status(&node.socket())?;
             if node.json {
                 println!("{}", serde_json::to_string(&status)?);
             } else {
@@ -93,7 +162,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
         }
         Action::Show { name, node } => {
-            let status = status(&node.node)?;
+            if let Some(api) = node.manager()? {
+                vd_manager::show(&api, &name, node.json)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let status = status(&node.socket())?;
             let known = || status.disks.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
             let disk = status.disk(&name);
             let disk =
@@ -105,18 +178,25 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
         }
         Action::Set { name, node, terms } => {
+            if let Some(api) = node.manager()? {
+                vd_manager::set(&api, &name, vd_manager::spec(pairs(&terms)?)?, node.json)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let contract = pairs(&terms)?.into_iter().collect::<BTreeMap<_, _>>();
-            ask(&node.node, &Request::Set { name, contract })?;
+            ask(&node.socket(), &Request::Set { name, contract })?;
         }
         Action::Add { name, node, keys } => {
             let mut disk = format!("name = {name:?}\n");
             for (key, value) in pairs(&keys)? {
                 disk.push_str(&format!("{key} = {}\n", toml_value(&value)));
             }
-            ask(&node.node, &Request::Add { disk })?;
+            ask(&node.socket(), &Request::Add { disk })?;
         }
-        Action::Events { name, node, most, follow } => events(&node, name.as_deref(), most, follow)?,
-        Action::Remove { name, node } => drop(ask(&node.node, &Request::Remove { name })?),
+        Action::Events { name, node, most, follow } => match node.manager()? {
+            Some(api) => vd_manager::events(&api, name.as_deref(), most as u64, node.json)?,
+            None => events(&node, name.as_deref(), most, follow)?,
+        },
+        Action::Remove { name, node } => drop(ask(&node.socket(), &Request::Remove { name })?),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -138,7 +218,7 @@ fn events(node: &NodeArg, name: Option<&str>, most: usize, follow: bool) -> Resu
     let mut after = 0;
     loop {
         let request = Request::Events { name: name.map(str::to_owned), after, most };
-        for event in ask(&node.node, &request)?.events.unwrap_or_default() {
+        for event in ask(&node.socket(), &request)?.events.unwrap_or_default() {
             after = event.seq;
             if node.json {
                 println!("{}", serde_json::to_string(&event)?);

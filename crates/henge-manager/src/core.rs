@@ -1,0 +1,274 @@
+//! The one thread that runs the machine: store first, then answer.
+//!
+//! Whoever wants something sends a closure over the machine. The thread runs as many as have come, stores what they changed
+//! in one batch, and then lets their answers out and their orders go. If storing fails, nobody gets an answer but "not
+//! stored", and the machine is made anew from what is.
+
+use crate::machine::{BadState, Machine, Settings};
+use crate::store::{Leadership, Store, StoreError};
+use henge_node::manager::wire::{FromManager, Order};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::{oneshot, watch};
+
+/// Between two looks at what is due.
+const TICK: Duration = Duration::from_secs(1);
+/// Most closures stored together.
+const TOGETHER: usize = 256;
+/// Messages to a node that may wait; a node that takes none is disconnected and comes again.
+pub(crate) const OUTBOX: usize = 65_536;
+
+/// The manager cannot answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// Another manager decides.
+    #[error("this manager does not lead; {}", .0.as_ref().map_or("the leader is not known yet".to_owned(), |a| format!("ask {a}")))]
+    NotLeader(Option<String>),
+    /// The store failed; whether the change is kept is not known.
+    #[error("the change could not be stored ({0}); look whether it was done, or ask again")]
+    NotStored(String),
+    /// It is ending.
+    #[error("the manager is ending")]
+    Ending,
+}
+
+/// Lets an answer out, or why there is none.
+type Finish = Box<dyn FnOnce(Result<(), Unavailable>) + Send>;
+/// Told why, in place of the machine, where there is none for it.
+type Job = Box<dyn FnOnce(Result<&mut Machine, Unavailable>) -> Finish + Send>;
+
+enum Message {
+    Job(Job),
+    Stop,
+}
+
+type Outboxes = Arc<Mutex<BTreeMap<(String, u64), tokio::sync::mpsc::Sender<FromManager>>>>;
+
+/// Speaks to the thread; copies do, too.
+#[derive(Clone)]
+pub struct Core {
+    messages: Sender<Message>,
+    outboxes: Outboxes,
+    version: watch::Receiver<u64>,
+    leader: watch::Receiver<Leadership>,
+}
+
+struct Thread<S> {
+    machine: Machine,
+    settings: Settings,
+    store: S,
+    outboxes: Outboxes,
+    version: watch::Sender<u64>,
+    leader: watch::Sender<Leadership>,
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+/// Why a manager does not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The store.
+    #[error("the state cannot be read: {0}")]
+    Store(#[from] StoreError),
+    /// What it holds.
+    #[error("the state cannot be read: {0}")]
+    State(#[from] BadState),
+    /// No thread.
+    #[error("no thread for the core: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Core {
+    /// Loads the state and begins.
+    pub fn start<S: Store + 'static>(settings: Settings, mut store: S) -> Result<Core, LoadError> {
+        let leadership = store.leadership();
+        let mut machine = Machine::load(settings.clone(), store.load()?)?;
+        machine.at(now_ms());
+        let (messages, inbox) = mpsc::channel();
+        let outboxes = Outboxes::default();
+        let (version, seen) = watch::channel(0);
+        let (leader, leads) = watch::channel(leadership);
+        let thread = Thread { machine, settings, store, outboxes: Arc::clone(&outboxes), version, leader };
+        std::thread::Builder::new().name("henge-core".into()).spawn(move || thread.run(&inbox))?;
+        Ok(Core { messages, outboxes, version: seen, leader: leads })
+    }
+
+    /// Runs `f` on the machine; its answer, once everything that it changed is stored.
+    pub async fn call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Machine) -> R + Send + 'static,
+    ) -> Result<R, Unavailable> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |machine| {
+            let result = machine.map(f);
+            Box::new(move |stored| {
+                // Whoever asked may have gone.
+                let _ = answer.send(stored.and(result));
+            })
+        });
+        self.messages.send(Message::Job(job)).map_err(|_| Unavailable::Ending)?;
+        answered.await.map_err(|_| Unavailable::Ending)?
+    }
+
+    /// The same for threads that may wait.
+    pub fn call_and_wait<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Machine) -> R + Send + 'static,
+    ) -> Result<R, Unavailable> {
+        let (answer, answered) = mpsc::channel();
+        let job: Job = Box::new(move |machine| {
+            let result = machine.map(f);
+            Box::new(move |stored| {
+                let _ = answer.send(stored.and(result));
+            })
+        });
+        self.messages.send(Message::Job(job)).map_err(|_| Unavailable::Ending)?;
+        answered.recv().map_err(|_| Unavailable::Ending)?
+    }
+
+    /// Changes whenever something may have changed.
+    pub fn versions(&self) -> watch::Receiver<u64> {
+        self.version.clone()
+    }
+
+    /// Who leads.
+    pub fn leadership(&self) -> Leadership {
+        self.leader.borrow().clone()
+    }
+
+    /// Changes with the leader.
+    pub fn leaders(&self) -> watch::Receiver<Leadership> {
+        self.leader.clone()
+    }
+
+    /// Ends the thread; what was asked before is answered.
+    pub fn stop(&self) {
+        let _ = self.messages.send(Message::Stop);
+    }
+
+    pub(crate) fn connect(&self, node: &str, session: u64, outbox: tokio::sync::mpsc::Sender<FromManager>) {
+        let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        // An older connection of this node is over: its sender goes, and with it its task.
+        outboxes.retain(|(name, _), _| name != node);
+        outboxes.insert((node.to_owned(), session), outbox);
+    }
+
+    pub(crate) fn disconnect(&self, node: &str, session: u64) {
+        let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        outboxes.remove(&(node.to_owned(), session));
+    }
+}
+
+impl<S: Store> Thread<S> {
+    fn run(mut self, inbox: &Receiver<Message>) {
+        let mut due = std::time::Instant::now() + TICK;
+        let mut ticks = 0u64;
+        loop {
+            let wait = due.saturating_duration_since(std::time::Instant::now());
+            match inbox.recv_timeout(wait) {
+                Ok(Message::Job(job)) => self.turn(job, inbox),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if std::time::Instant::now() >= due {
+                due = std::time::Instant::now() + TICK;
+                ticks += 1;
+                self.look_for_leader();
+                if ticks.is_multiple_of(3) && *self.leader.borrow() == Leadership::Ours {
+                    let remind = |machine: Result<&mut Machine, Unavailable>| -> Finish {
+                        let _ = machine.map(Machine::remind);
+                        Box::new(|_| {})
+                    };
+                    self.turn(Box::new(remind), inbox);
+                }
+            }
+        }
+    }
+
+    fn look_for_leader(&mut self) {
+        let leadership = self.store.leadership();
+        let before = self.leader.borrow().clone();
+        if leadership == before {
+            return;
+        }
+        if leadership == Leadership::Ours {
+            // The one before may have changed anything.
+            self.reload();
+        }
+        self.leader.send_replace(leadership);
+        self.version.send_modify(|v| *v += 1);
+    }
+
+    fn turn(&mut self, first: Job, inbox: &Receiver<Message>) {
+        if let Leadership::Theirs(address) = self.leader.borrow().clone() {
+            first(Err(Unavailable::NotLeader(address)))(Ok(()));
+            return;
+        }
+        self.machine.at(now_ms());
+        let mut finishes = vec![first(Ok(&mut self.machine))];
+        while finishes.len() < TOGETHER {
+            match inbox.try_recv() {
+                Ok(Message::Job(job)) => finishes.push(job(Ok(&mut self.machine))),
+                // The channel stays closed, so that the next look ends the loop.
+                Ok(Message::Stop) | Err(_) => break,
+            }
+        }
+        let batch = self.machine.take_batch();
+        let orders = self.machine.take_orders();
+        let stored = match batch.is_empty() {
+            true => Ok(()),
+            false => self.store.commit(&batch),
+        };
+        match stored {
+            Ok(()) => {
+                self.send(orders);
+                finishes.into_iter().for_each(|finish| finish(Ok(())));
+            }
+            Err(e) => {
+                eprintln!("henge: the state could not be stored: {e}");
+                self.reload();
+                let why = Unavailable::NotStored(e.to_string());
+                finishes.into_iter().for_each(|finish| finish(Err(why.clone())));
+            }
+        }
+        self.version.send_modify(|v| *v += 1);
+    }
+
+    /// Begins again from what is stored; nodes are disconnected, and come again.
+    fn reload(&mut self) {
+        self.outboxes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let stored = match self.store.load() {
+            Ok(stored) => stored,
+            Err(e) => {
+                eprintln!("henge: the state cannot be read: {e}");
+                return;
+            }
+        };
+        match Machine::load(self.settings.clone(), stored) {
+            Ok(machine) => self.machine = machine,
+            Err(e) => eprintln!("henge: {e}"),
+        }
+        self.machine.at(now_ms());
+    }
+
+    fn send(&self, orders: Vec<(String, Order)>) {
+        if orders.is_empty() {
+            return;
+        }
+        let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (node, order) in orders {
+            let Some((key, outbox)) = outboxes.range((node.clone(), 0)..=(node, u64::MAX)).next() else {
+                continue;
+            };
+            let key = key.clone();
+            if outbox.try_send(FromManager::Order(order)).is_err() {
+                outboxes.remove(&key); // it comes again, and is sent everything anew
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The control plane: virtual disks on request, admitted, placed, remembered.
+//!
+//! ```text
+//!   tenants ──REST──▶ rest ─┐                       ┌─▶ store (redb, etcd)
+//!                           ├─▶ Core ─▶ Machine ────┤
+//!   nodes ───lines──▶ nodes ┘   one thread, pure    └─▶ orders to nodes
+//! ```
+//!
+//! The [`Machine`] is pure: it is told what was asked and what time it is, and answers with changes to be stored and orders
+//! to be sent. The [`Core`] is the one thread that runs it: it stores the changes first, all or none, and only then lets
+//! anybody see the answer. So nothing that anybody was told can be forgotten by a crash, and nothing half done is ever stored.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod core;
+mod decide;
+pub mod machine;
+mod measure;
+pub mod model;
+mod nodes;
+mod page;
+mod rest;
+mod serve;
+pub mod store;
+mod tokens;
+
+pub use config::{ManagerConfig, ManagerConfigError};
+pub use core::{Core, Unavailable};
+pub use machine::Machine;
+pub use rest::openapi;
+pub use serve::{Manager, StartError};

@@ -1,0 +1,541 @@
+//! What people ask: create, change and remove disks, preview, drain nodes, tokens.
+
+use super::{KEYS_MAX, Machine, PoolKey, place};
+use crate::decide::{self, Because, Chosen, Instead, Refusal};
+use crate::model::{DiskRecord, DiskSpec, HeldRecord, KeyRecord, PartRecord, Phase, TokenRecord, rate_text};
+use henge_admission::{Specification, Standing};
+use henge_node::manager::is_name;
+use henge_node::manager::wire::Order;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Caller {
+    /// May do everything.
+    Administrator,
+    /// Sees and changes its own disks.
+    Tenant(String),
+}
+
+impl Caller {
+    /// Whose disks it makes.
+    pub fn tenant(&self) -> Option<&str> {
+        match self {
+            Caller::Administrator => None,
+            Caller::Tenant(name) => Some(name),
+        }
+    }
+    /// Whether a disk is its business.
+    pub fn owns(&self, disk: &DiskRecord) -> bool {
+        match self {
+            Caller::Administrator => true,
+            Caller::Tenant(name) => disk.tenant.as_deref() == Some(name),
+        }
+    }
+}
+
+/// Why something was not done.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// It makes no sense, whoever asks when.
+    #[error("{0}")]
+    Bad(String),
+    /// It is somebody else's.
+    #[error("{0}")]
+    Forbidden(String),
+    /// There is no such thing.
+    #[error("{0}")]
+    Missing(String),
+    /// Something is in the way.
+    #[error("{0}")]
+    Conflict(String),
+    /// It is not what the caller thinks it is.
+    #[error("{0}")]
+    Changed(String),
+    /// Not admitted.
+    #[error("{}", .0.why)]
+    Refused(Refusal),
+}
+
+/// A part's place, for people.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Place {
+    /// The node.
+    pub node: String,
+    /// Its pool.
+    pub pool: String,
+    /// What is reserved there.
+    #[schema(example = "67.796611/s")]
+    pub reserved: String,
+}
+
+/// What admission says.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Decision {
+    /// Whether it would be admitted.
+    pub admitted: bool,
+    /// Why, or why not.
+    pub why: String,
+    /// Where it would lie.
+    pub places: Vec<Place>,
+    /// What would be admitted, each with everything else as asked; empty if it is admitted, or nothing would do.
+    pub instead: Instead,
+}
+
+/// A disk was created, or was there already, just so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Created {
+    /// The disk.
+    pub name: String,
+    /// Whether this request made it.
+    pub fresh: bool,
+}
+
+impl Machine {
+    /// What admission would say now.
+    pub fn preview(&self, spec: &DiskSpec) -> Result<Decision, Failure> {
+        let specification = read(spec)?;
+        Ok(match self.choose(spec, &specification) {
+            Ok(chosen) => Decision {
+                admitted: true,
+                why: reasons(&chosen),
+                places: chosen.iter().map(place_of).collect(),
+                instead: Instead::default(),
+            },
+            Err(refusal) => {
+                Decision { admitted: false, why: refusal.why, places: Vec::new(), instead: refusal.instead }
+            }
+        })
+    }
+
+    fn choose(&self, spec: &DiskSpec, specification: &Specification) -> Result<Vec<Chosen>, Refusal> {
+        let parts = spec.parts().unwrap_or(1);
+        let chosen = decide::place(self.pools.values(), specification, parts)?;
+        if let (Some(limit), Some(most)) = (&spec.limit, chosen.iter().map(|c| c.reserved_micro).max()) {
+            let limit_micro = henge_core::parse_rate(limit).map_or(u64::MAX, |l| l.per_second);
+            if most > limit_micro {
+                let why = format!(
+                    "the latency takes a reservation of {}, which is above the limit",
+                    rate_text(most)
+                );
+                return Err(Refusal { because: Because::Impossible, why, instead: Instead::default() });
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// Admits, places and remembers a disk. The same key with the same request gives the same disk.
+    pub fn create(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        spec: &DiskSpec,
+        tenant: Option<&str>,
+        key: Option<(&str, &str)>,
+    ) -> Result<Created, Failure> {
+        if !is_name(name) {
+            let why =
+                format!("\"{}\" is no name; up to 64 letters, digits, '.', '_' and '-' are", shorten(name));
+            return Err(Failure::Bad(why));
+        }
+        let owner = match (caller, tenant) {
+            (Caller::Tenant(own), Some(other)) if own != other => {
+                let why = format!("this token makes disks of \"{own}\" only; leave the tenant out");
+                return Err(Failure::Forbidden(why));
+            }
+            (Caller::Tenant(own), _) => Some(own.clone()),
+            (Caller::Administrator, tenant) => tenant.map(str::to_owned),
+        };
+        if owner.as_deref().is_some_and(|t| !is_name(t)) {
+            return Err(Failure::Bad(
+                "the tenant's name is no name; up to 64 letters, digits, '.', '_' and '-' are".into(),
+            ));
+        }
+        let key = key.map(|(key, hash)| (format!("{}/{key}", caller.tenant().unwrap_or("")), hash));
+        if let Some((key, hash)) = &key
+            && let Some(known) = self.keys.get(key)
+        {
+            if known.hash != *hash {
+                let why = "this idempotency key was used for another request; take a new key".into();
+                return Err(Failure::Bad(why));
+            }
+            if self.disks.contains_key(&known.disk) {
+                return Ok(Created { name: known.disk.clone(), fresh: false });
+            }
+        }
+        let specification = read(spec)?;
+        self.free_name(caller, name)?;
+        let chosen = match self.choose(spec, &specification) {
+            Ok(chosen) => chosen,
+            Err(refusal) => {
+                // Many refusals say the same; the log has one line of a kind.
+                let text = format!("\"{name}\" ({}): {}", spec.describe(), refusal.why);
+                if self.events.back().is_none_or(|e| e.text != text) {
+                    self.put_event("refused", None, None, text);
+                }
+                return Err(Failure::Refused(refusal));
+            }
+        };
+        self.insert(name, owner, spec, &chosen);
+        if let Some((key, hash)) = key {
+            self.put_key(key, KeyRecord { id: self.revision, hash: hash.to_owned(), disk: name.to_owned() });
+        }
+        Ok(Created { name: name.to_owned(), fresh: true })
+    }
+
+    fn free_name(&self, caller: &Caller, name: &str) -> Result<(), Failure> {
+        match self.disks.get(name) {
+            None => {}
+            Some(disk) if disk.phase == Phase::Removing && caller.owns(disk) => {
+                let why = format!(
+                    "a disk \"{name}\" is still being removed from its node; wait, or take another name"
+                );
+                return Err(Failure::Conflict(why));
+            }
+            Some(_) => {
+                return Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one")));
+            }
+        }
+        let own = self.nodes.values().find(|n| n.record.own.iter().any(|h| h.name == name));
+        match own {
+            None => Ok(()),
+            Some(_) => Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one"))),
+        }
+    }
+
+    fn insert(&mut self, name: &str, tenant: Option<String>, spec: &DiskSpec, chosen: &[Chosen]) {
+        let parts = chosen.iter().map(|c| PartRecord {
+            node: c.node.clone(),
+            pool: c.pool.clone(),
+            reserved_micro: c.reserved_micro,
+            held: None,
+            confirmed: 0,
+        });
+        let disk = DiskRecord {
+            name: name.to_owned(),
+            tenant,
+            spec: spec.clone(),
+            parts: parts.collect(),
+            phase: Phase::Creating,
+            revision: 0,
+            created: self.now,
+            admitted_by: rule(chosen).to_owned(),
+            differences: Default::default(),
+        };
+        self.failures.retain(|(failed, ..)| failed != name);
+        self.put_disk(name, Some(disk.clone()));
+        self.admitted_on(chosen);
+        let where_ = chosen.iter().map(|c| format!("{}/{}", c.node, c.pool)).collect::<Vec<_>>().join(", ");
+        self.put_event(
+            "admitted",
+            Some(&disk),
+            None,
+            format!("{} on {where_}; {}", spec.describe(), reasons(chosen)),
+        );
+        self.order(name);
+    }
+
+    /// What was measured there no longer says how it will be. Where measurement decided, the others' reservations follow it.
+    fn admitted_on(&mut self, chosen: &[Chosen]) {
+        for c in chosen {
+            let key = (c.node.clone(), c.pool.clone());
+            if !c.by_worst_case {
+                self.follow_measurement(&key);
+            }
+            if let Some(pool) = self.pools.get_mut(&key) {
+                pool.since = 0;
+            }
+            self.refresh(&key);
+        }
+    }
+
+    /// Gives every disk of a pool the reservation that its measurement asks for, so that the scheduler's reservations add up
+    /// to what the pool can do.
+    fn follow_measurement(&mut self, key: &PoolKey) {
+        let Some(pool) = self.pools.get(key) else { return };
+        let Some(reservations) = pool.standing.as_ref().and_then(Standing::reservations) else { return };
+        let names: Vec<String> = self.on.get(key).into_iter().flatten().cloned().collect();
+        let changes: Vec<(String, u64)> = names
+            .into_iter()
+            .zip(reservations)
+            .map(|(name, r)| (name, (r.rate() * 1e6).ceil() as u64))
+            .filter(|(name, micro)| {
+                let part = self.disks[name].parts.iter().find(|p| place(p) == *key);
+                part.is_some_and(|p| p.reserved_micro > *micro)
+            })
+            .collect();
+        for (name, micro) in changes {
+            let mut disk = self.disks[&name].clone();
+            for part in disk.parts.iter_mut().filter(|p| place(p) == *key) {
+                part.reserved_micro = micro;
+            }
+            self.put_disk(&name, Some(disk));
+            self.order(&name);
+        }
+    }
+
+    /// Sends a disk's present state to its nodes that are here.
+    pub(super) fn order(&mut self, name: &str) {
+        let Some(disk) = self.disks.get(name) else { return };
+        for part in &disk.parts {
+            if self.nodes.get(&part.node).is_some_and(|n| n.session.is_some()) {
+                let want = disk.want(&part.node, |node| self.nodes.get(node)?.record.link.clone());
+                let order = Order { name: name.to_owned(), revision: disk.revision, want };
+                self.orders.push((part.node.clone(), order));
+            }
+        }
+    }
+
+    /// A disk that the caller may see.
+    pub fn visible(&self, caller: &Caller, name: &str) -> Result<&DiskRecord, Failure> {
+        match self.disks.get(name) {
+            None => Err(Failure::Missing(format!("there is no disk \"{}\"", shorten(name)))),
+            Some(disk) if !caller.owns(disk) => {
+                let why = format!(
+                    "disk \"{name}\" is another tenant's; use that tenant's token or the administrator's"
+                );
+                Err(Failure::Forbidden(why))
+            }
+            Some(disk) => Ok(disk),
+        }
+    }
+
+    /// Promises a disk something else, on the nodes it is on. If that is refused the old contract stays.
+    pub fn change(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        spec: &DiskSpec,
+        expected: Option<u64>,
+    ) -> Result<(), Failure> {
+        let disk = self.visible(caller, name)?.clone();
+        unchanged(&disk, expected)?;
+        if disk.phase == Phase::Removing {
+            return Err(Failure::Conflict(format!("disk \"{name}\" is being removed")));
+        }
+        let specification = read(spec)?;
+        if spec.parts() != disk.spec.parts() {
+            return Err(Failure::Bad(
+                "a disk stays on as many nodes as it was made on; make a new one and copy".into(),
+            ));
+        }
+        let (old, new) = (disk.spec.bytes(), spec.bytes());
+        if new < old {
+            let why = format!(
+                "disk \"{name}\" does not shrink: what lies beyond {} would be lost; make a smaller one and copy",
+                spec.capacity
+            );
+            return Err(Failure::Conflict(why));
+        }
+        if new > old {
+            let why = format!(
+                "disk \"{name}\" stays as large as it is ({}); make a larger one and copy",
+                disk.spec.capacity
+            );
+            return Err(Failure::Bad(why));
+        }
+        if *spec == disk.spec && disk.differences.is_empty() {
+            return Ok(());
+        }
+        let chosen = self.admit_again(&disk, &specification)?;
+        let mut changed = DiskRecord {
+            spec: spec.clone(),
+            admitted_by: rule(&chosen).to_owned(),
+            differences: Default::default(),
+            phase: if disk.phase == Phase::Creating { Phase::Creating } else { Phase::Changing },
+            ..disk.clone()
+        };
+        for (part, chosen) in changed.parts.iter_mut().zip(&chosen) {
+            // The node enforces the old contract until it says otherwise.
+            if part.held.is_none() && part.confirmed > 0 {
+                part.held = Some(HeldRecord { spec: disk.spec.clone(), reserved_micro: part.reserved_micro });
+            }
+            part.reserved_micro = chosen.reserved_micro;
+        }
+        self.failures.retain(|(failed, ..)| failed != name);
+        self.put_disk(name, Some(changed));
+        self.admitted_on(&chosen);
+        self.put_event("changed", Some(&disk), None, format!("now {}", spec.describe()));
+        self.order(name);
+        Ok(())
+    }
+
+    /// Admits a disk anew where it is.
+    fn admit_again(&self, disk: &DiskRecord, specification: &Specification) -> Result<Vec<Chosen>, Failure> {
+        let part = specification.part(disk.parts.len() as u32);
+        let mut chosen = Vec::new();
+        for old in &disk.parts {
+            let key = place(old);
+            let Some(pool) = self.pools.get(&key) else {
+                return Err(Failure::Conflict(format!(
+                    "node \"{}\" has no pool \"{}\" any more",
+                    old.node, old.pool
+                )));
+            };
+            if pool.copies < part.copies {
+                let why =
+                    format!("{}/{} keeps {} copies, not {}", old.node, old.pool, pool.copies, part.copies);
+                return Err(Failure::Conflict(why));
+            }
+            let mut without = pool.clone();
+            let (others, used) = self.on_pool(&key, Some(&disk.name));
+            without.used = used;
+            without.standing =
+                pool.standing.as_ref().map(|s| Standing::new(*s.fixed(), others, self.settings.rules));
+            let again = decide::again(&without, &part, specification.is_best_effort());
+            chosen.push(again.map_err(Failure::Refused)?);
+        }
+        Ok(chosen)
+    }
+
+    /// What a change would reserve, or why it would be refused.
+    pub fn admits_change(
+        &self,
+        caller: &Caller,
+        name: &str,
+        spec: &DiskSpec,
+    ) -> Result<Vec<String>, Failure> {
+        let disk = self.visible(caller, name)?;
+        let chosen = self.admit_again(disk, &read(spec)?)?;
+        let line = |(old, new): (&PartRecord, &Chosen)| {
+            let (before, after) = (rate_text(old.reserved_micro), rate_text(new.reserved_micro));
+            format!("{}/{}: {before} reserved before, {after} after", old.node, old.pool)
+        };
+        Ok(disk.parts.iter().zip(&chosen).map(line).collect())
+    }
+
+    /// Removes a disk. Its place is free once its nodes say so. `false`: a node is away, it goes when that is back.
+    pub fn remove(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        expected: Option<u64>,
+        force: bool,
+    ) -> Result<bool, Failure> {
+        let disk = self.visible(caller, name)?.clone();
+        unchanged(&disk, expected)?;
+        let clients = self.clients(name);
+        if clients > 0 && !force && disk.phase != Phase::Removing {
+            let why = format!("disk \"{name}\" has {clients} client(s); disconnect them, or force it");
+            return Err(Failure::Conflict(why));
+        }
+        if disk.phase != Phase::Removing {
+            let removing = DiskRecord { phase: Phase::Removing, ..disk.clone() };
+            self.put_disk(name, Some(removing));
+            self.put_event("removing", Some(&disk), None, "its data goes, too".into());
+        }
+        self.order(name);
+        Ok(disk.parts.iter().all(|p| self.nodes.get(&p.node).is_some_and(|n| n.session.is_some())))
+    }
+
+    /// Clients connected to a disk, as its nodes said last.
+    pub fn clients(&self, name: &str) -> usize {
+        let Some(disk) = self.disks.get(name) else { return 0 };
+        let on = disk.parts.iter().filter_map(|p| self.nodes.get(&p.node)?.status.as_ref()?.disk(name));
+        on.map(|d| d.connections).sum()
+    }
+
+    /// Why a disk's creation came to nothing.
+    pub fn failure(&self, name: &str) -> Option<&str> {
+        self.failures.iter().rev().find(|(failed, ..)| failed == name).map(|(.., why)| why.as_str())
+    }
+
+    /// Places no new disks on a node, or does again.
+    pub fn drain(&mut self, name: &str, draining: bool) -> Result<(), Failure> {
+        let Some(node) = self.nodes.get(name) else {
+            return Err(Failure::Missing(format!("there is no node \"{}\"", shorten(name))));
+        };
+        if node.record.draining == draining {
+            return Ok(());
+        }
+        let mut node = node.clone();
+        node.record.draining = draining;
+        self.put_node(name, Some(node));
+        let text = if draining { "takes no new disks" } else { "takes new disks again" };
+        self.put_event(if draining { "drained" } else { "undrained" }, None, Some(name), text.into());
+        Ok(())
+    }
+
+    /// Forgets a node that is away and has no disks.
+    pub fn forget_node(&mut self, name: &str) -> Result<(), Failure> {
+        let Some(node) = self.nodes.get(name) else {
+            return Err(Failure::Missing(format!("there is no node \"{}\"", shorten(name))));
+        };
+        let disks = self.disks.values().filter(|d| d.parts.iter().any(|p| p.node == name)).count();
+        if disks > 0 {
+            return Err(Failure::Conflict(format!("node \"{name}\" has {disks} disk(s); remove them first")));
+        }
+        if node.session.is_some() {
+            return Err(Failure::Conflict(format!("node \"{name}\" is connected; stop it first")));
+        }
+        self.put_node(name, None);
+        self.put_event("forgotten", None, Some(name), "forgotten".into());
+        Ok(())
+    }
+
+    fn put_key(&mut self, key: String, record: KeyRecord) {
+        self.put(format!("key/{key}"), Some(&record));
+        self.keys.insert(key, record);
+        while self.keys.len() > KEYS_MAX {
+            let oldest = self.keys.iter().min_by_key(|(_, r)| r.id).map(|(k, _)| k.clone());
+            let Some(oldest) = oldest else { return };
+            self.keys.remove(&oldest);
+            self.put::<KeyRecord>(format!("key/{oldest}"), None);
+        }
+    }
+
+    /// Remembers a token.
+    pub fn put_token(&mut self, token: TokenRecord) {
+        self.put(format!("token/{}", token.id), Some(&token));
+        self.tokens.insert(token.id.clone(), token);
+    }
+
+    /// Forgets a token.
+    pub fn remove_token(&mut self, id: &str) -> Result<(), Failure> {
+        let Some(token) = self.tokens.get(id) else {
+            return Err(Failure::Missing(format!("there is no token \"{}\"", shorten(id))));
+        };
+        let others = self.tokens.values().filter(|t| t.tenant.is_none() && t.id != id).count();
+        if token.tenant.is_none() && others == 0 {
+            return Err(Failure::Conflict(
+                "the last administrator's token stays; make another one first".into(),
+            ));
+        }
+        self.tokens.remove(id);
+        self.put::<TokenRecord>(format!("token/{id}"), None);
+        Ok(())
+    }
+}
+
+fn read(spec: &DiskSpec) -> Result<Specification, Failure> {
+    spec.read().map_err(|e| Failure::Bad(e.0))
+}
+
+fn unchanged(disk: &DiskRecord, expected: Option<u64>) -> Result<(), Failure> {
+    match expected {
+        Some(expected) if expected != disk.revision => Err(Failure::Changed(format!(
+            "disk \"{}\" has changed since (it is at \"{}\", not \"{expected}\"); look at it again",
+            disk.name, disk.revision
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn rule(chosen: &[Chosen]) -> &'static str {
+    if chosen.iter().all(|c| c.by_worst_case) { "worst case" } else { "measurement" }
+}
+
+fn reasons(chosen: &[Chosen]) -> String {
+    format!("by {}", rule(chosen))
+}
+
+fn place_of(chosen: &Chosen) -> Place {
+    Place { node: chosen.node.clone(), pool: chosen.pool.clone(), reserved: rate_text(chosen.reserved_micro) }
+}
+
+/// Names from outside, in messages.
+pub(crate) fn shorten(text: &str) -> String {
+    let short: String = text.chars().take(64).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}

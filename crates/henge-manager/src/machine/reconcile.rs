@@ -1,0 +1,371 @@
+//! What nodes say, and how manager and node come to agree.
+//!
+//! # The rule
+//! Of each disk the manager knows what it wants and what the node confirmed last. A node that comes tells what it has; it is
+//! sent an order for every disk whose newest revision it has not confirmed. Orders say how a disk should *be*, so that doing
+//! one twice, or one that was overtaken, does no harm.
+//!
+//! Until a node has confirmed, its place holds the stricter of both contracts and the larger of both sizes (`effective`).
+//! A contract that was changed at the node while the manager was away is not undone: of every term the stricter one wins,
+//! the node is sent the union, and the difference stands at the disk until somebody changes its contract.
+//!
+//! A disk that a node made by the manager's order and the manager does not know (its state is older than the node's) is taken
+//! into the inventory again rather than removed: it may hold somebody's data.
+
+use super::{FAILURES_MAX, Machine, NodeState};
+use crate::model::{Difference, DiskRecord, DiskSpec, NodeRecord, PartRecord, Phase};
+use henge_core::{parse_duration, parse_rate};
+use henge_node::Status;
+use henge_node::manager::wire::{Held, Order, Register, Seen};
+
+impl Machine {
+    /// A node comes, or comes again: the orders it needs. An older connection of its is over.
+    pub fn register(&mut self, session: u64, register: Register) {
+        let name = register.name.clone();
+        let old = self.nodes.get(&name).cloned();
+        let known =
+            |held: &Held| self.disks.get(&held.name).is_some_and(|d| d.parts.iter().any(|p| p.node == name));
+        let own = register.disks.iter().filter(|h| h.revision.is_none() && !known(h)).cloned().collect();
+        let record = NodeRecord {
+            name: name.clone(),
+            addresses: register.addresses,
+            link: register.link,
+            pools: register.pools,
+            own,
+            draining: old.as_ref().is_some_and(|n| n.record.draining),
+            revision: old.as_ref().map_or(0, |n| n.record.revision),
+        };
+        let state = NodeState { record, session: Some(session), status: None, seen: self.now };
+        let same = old.as_ref().is_some_and(|n| n.record == state.record);
+        if same {
+            // Nothing to be stored.
+            self.nodes.insert(name.clone(), state);
+            self.open(&name);
+        } else {
+            self.put_node(&name, Some(state));
+        }
+        if old.is_none_or(|n| n.session.is_none()) {
+            self.put_event("node_up", None, Some(&name), "connected".into());
+        }
+        for held in register.disks.iter().filter(|h| h.revision.is_some()) {
+            if !self.disks.contains_key(&held.name) {
+                self.adopt(&name, held);
+            }
+        }
+        self.catch_up(&name, &register.disks);
+    }
+
+    /// A node's pools take disks as it is here and not draining.
+    fn open(&mut self, name: &str) {
+        let open = self.nodes.get(name).is_some_and(|n| n.session.is_some() && !n.record.draining);
+        self.pools.values_mut().filter(|p| p.node == name).for_each(|p| p.open = open);
+    }
+
+    /// A connection is over.
+    pub fn gone(&mut self, name: &str, session: u64) {
+        let Some(node) = self.nodes.get_mut(name).filter(|n| n.session == Some(session)) else { return };
+        (node.session, node.status) = (None, None);
+        self.open(name);
+        self.put_event("node_down", None, Some(name), "not connected; it serves on by what it knows".into());
+    }
+
+    /// Whether this connection is the node's present one.
+    pub fn is_current(&self, name: &str, session: u64) -> bool {
+        self.nodes.get(name).is_some_and(|n| n.session == Some(session))
+    }
+
+    /// Brings every disk of a node that came to where it should be.
+    fn catch_up(&mut self, node: &str, held: &[Held]) {
+        let here: Vec<String> = self
+            .disks
+            .values()
+            .filter(|d| d.parts.iter().any(|p| p.node == node))
+            .map(|d| d.name.clone())
+            .collect();
+        for name in here {
+            match held.iter().find(|h| h.name == name) {
+                Some(held) => self.compare(node, held),
+                None => self.order_to(node, &name),
+            }
+        }
+    }
+
+    /// A disk that manager and node both have.
+    fn compare(&mut self, node: &str, held: &Held) {
+        let disk = self.disks[&held.name].clone();
+        if disk.phase == Phase::Removing {
+            return self.order_to(node, &held.name);
+        }
+        let confirmed = disk.parts.iter().find(|p| p.node == node).map_or(0, |p| p.confirmed);
+        // Changed at the node after the last order that both know of.
+        if held.changed && held.revision.unwrap_or(0) >= confirmed {
+            return self.differ(node, &disk, held);
+        }
+        if held.revision == Some(disk.revision) {
+            self.done(node, &held.name, disk.revision, None);
+        } else {
+            self.order_to(node, &held.name);
+        }
+    }
+
+    /// A contract that was changed at the node: the stricter of both, term by term.
+    fn differ(&mut self, node: &str, disk: &DiskRecord, held: &Held) {
+        let Some(want) = disk.want(node, |_| None) else { return };
+        let mut merged = disk.clone();
+        let keys = want.contract.keys().chain(held.contract.keys());
+        for key in keys.collect::<std::collections::BTreeSet<_>>() {
+            let (ours, theirs) = (want.contract.get(key), held.contract.get(key));
+            if ours == theirs {
+                continue;
+            }
+            let difference = Difference { manager: ours.cloned(), node: theirs.cloned() };
+            if disk.differences.get(key) != Some(&difference) {
+                merged.differences.insert(key.clone(), difference);
+            }
+            if let Some(theirs) = theirs.filter(|theirs| stricter(key, ours.map(String::as_str), theirs)) {
+                adopt_term(&mut merged, node, key, theirs);
+            }
+        }
+        if merged.spec.read().is_err() {
+            // The node has what no specification says; the manager's contract stands, and the difference is shown.
+            merged.spec = disk.spec.clone();
+        }
+        if merged.differences != disk.differences {
+            let text = merged.differences.iter().map(|(key, d)| {
+                let or = |t: &Option<String>| t.clone().unwrap_or_else(|| "nothing".into());
+                format!("{key}: {} at the manager, {} at the node", or(&d.manager), or(&d.node))
+            });
+            let text = format!("{}; the stricter is enforced", text.collect::<Vec<_>>().join("; "));
+            self.put_event("difference", Some(disk), Some(node), text);
+        }
+        if merged.spec != disk.spec || merged.parts != disk.parts || merged.differences != disk.differences {
+            self.put_disk(&disk.name, Some(merged));
+        }
+        self.order_to(node, &disk.name);
+    }
+
+    /// A disk was changed by somebody at its node while that was connected.
+    pub fn changed_there(&mut self, node: &str, held: &Held) {
+        let ours = self.disks.get(&held.name).filter(|d| d.parts.iter().any(|p| p.node == node));
+        if let Some(disk) = ours.filter(|d| d.phase != Phase::Removing).cloned() {
+            self.differ(node, &disk, held);
+        }
+    }
+
+    /// Takes a disk into the inventory that a node has by an order which is not remembered here.
+    fn adopt(&mut self, node: &str, held: &Held) {
+        let term = |key: &str| held.contract.get(key).cloned();
+        if held.pools.is_empty() {
+            return;
+        }
+        let mut spec = DiskSpec {
+            capacity: format!("{}B", held.capacity),
+            rate: term("rate"),
+            latency: term("latency"),
+            percentile: term("latency").and(term("percentile")).and_then(|t| t.parse().ok()),
+            pending: term("pending").and_then(|t| t.parse().ok()),
+            weight: term("weight").and_then(|t| t.parse().ok()),
+            limit: term("limit"),
+            ..DiskSpec::default()
+        };
+        if spec.read().is_err() {
+            spec = DiskSpec { capacity: spec.capacity, ..DiskSpec::default() };
+        }
+        let reserved = term("rate").and_then(|t| parse_rate(&t).ok()).map_or(0, |r| r.per_second);
+        let n = held.pools.len().max(1) as u64;
+        let part = |place: &String| {
+            let (node, pool) = place.split_once('/').unwrap_or((node, place));
+            let (node, pool) = (node.to_owned(), pool.to_owned());
+            PartRecord { node, pool, reserved_micro: reserved / n, held: None, confirmed: 0 }
+        };
+        spec.parts = u32::try_from(n).ok().filter(|n| *n > 1);
+        let difference =
+            Difference { manager: None, node: Some("a disk that was not in the inventory".into()) };
+        let disk = DiskRecord {
+            name: held.name.clone(),
+            tenant: None,
+            spec,
+            parts: held.pools.iter().map(part).collect(),
+            phase: Phase::Changing,
+            revision: 0,
+            created: self.now,
+            admitted_by: "found at its node".into(),
+            differences: [("disk".to_owned(), difference)].into(),
+        };
+        // The node's orders must not be ahead of ours.
+        self.revision = self.revision.max(held.revision.unwrap_or(0));
+        self.put_disk(&held.name, Some(disk.clone()));
+        self.put_event("difference", Some(&disk), Some(node), "was not in the inventory, and is now".into());
+    }
+
+    fn order_to(&mut self, node: &str, name: &str) {
+        let disk = &self.disks[name];
+        let want = disk.want(node, |node| self.nodes.get(node)?.record.link.clone());
+        let order = Order { name: name.to_owned(), revision: disk.revision, want };
+        self.orders.push((node.to_owned(), order));
+    }
+
+    /// A node carried out an order, or could not.
+    pub fn done(&mut self, node: &str, name: &str, revision: u64, error: Option<String>) {
+        let Some(disk) = self.disks.get(name).cloned() else { return };
+        if disk.revision != revision || !disk.parts.iter().any(|p| p.node == node) {
+            return; // overtaken; a later order is on its way
+        }
+        match (disk.phase, error) {
+            (Phase::Removing, None) => self.removed(node, &disk),
+            (Phase::Creating, Some(why)) => self.not_created(node, &disk, why),
+            (Phase::Changing, Some(why)) => self.not_changed(node, disk, why),
+            (_, Some(why)) => self.put_event("failed", Some(&disk), Some(node), why),
+            (_, None) => self.confirmed(node, disk),
+        }
+    }
+
+    fn removed(&mut self, node: &str, disk: &DiskRecord) {
+        let parts: Vec<PartRecord> = disk.parts.iter().filter(|p| p.node != node).cloned().collect();
+        if parts.is_empty() {
+            self.put_disk(&disk.name, None);
+            self.put_event("removed", Some(disk), None, "gone, and its place is free".into());
+        } else {
+            self.put_disk(&disk.name, Some(DiskRecord { parts, ..disk.clone() }));
+            self.order(&disk.name);
+        }
+    }
+
+    /// A node refused to make a disk: it is taken back everywhere, and whoever waits is told why.
+    fn not_created(&mut self, node: &str, disk: &DiskRecord, why: String) {
+        self.put_event("failed", Some(disk), Some(node), why.clone());
+        self.fail(&disk.name, format!("node \"{node}\" did not make it: {why}"));
+        // It holds its place until the node has said that nothing is left of it.
+        self.put_disk(&disk.name, Some(DiskRecord { phase: Phase::Removing, ..disk.clone() }));
+        self.order(&disk.name);
+    }
+
+    /// A node refused a contract: the old one stays, everywhere.
+    fn not_changed(&mut self, node: &str, mut disk: DiskRecord, why: String) {
+        self.put_event("failed", Some(&disk), Some(node), why.clone());
+        let Some(old) = disk.parts.iter().find(|p| p.node == node).and_then(|p| p.held.clone()) else {
+            return;
+        };
+        self.fail(&disk.name, format!("node \"{node}\" refused it: {why}"));
+        disk.spec = old.spec;
+        for part in disk.parts.iter_mut() {
+            if let Some(held) = &part.held {
+                part.reserved_micro = held.reserved_micro;
+            }
+        }
+        let name = disk.name.clone();
+        self.put_disk(&name, Some(disk));
+        self.order(&name);
+    }
+
+    fn fail(&mut self, name: &str, why: String) {
+        self.failures.push_back((name.to_owned(), self.now, why));
+        while self.failures.len() > FAILURES_MAX {
+            self.failures.pop_front();
+        }
+    }
+
+    /// Sends again what nodes that are here have not confirmed; called every few seconds.
+    pub fn remind(&mut self) {
+        let waiting = self.disks.values().filter(|d| d.phase != Phase::Ready).map(|d| d.name.clone());
+        for name in waiting.collect::<Vec<_>>() {
+            self.order(&name);
+        }
+    }
+
+    fn confirmed(&mut self, node: &str, mut disk: DiskRecord) {
+        let revision = disk.revision;
+        let before = disk.clone();
+        for part in disk.parts.iter_mut().filter(|p| p.node == node) {
+            (part.confirmed, part.held) = (revision, None);
+        }
+        let settled = disk.parts.iter().all(|p| p.held.is_none() && p.confirmed > 0);
+        let was = disk.phase;
+        if settled {
+            disk.phase = Phase::Ready;
+        }
+        if disk == before {
+            return;
+        }
+        // The node confirmed this revision: it stays, or every confirmation would ask for another.
+        self.keep_disk(disk.clone());
+        if settled && was == Phase::Creating {
+            self.put_event("created", Some(&disk), Some(node), "served".into());
+        }
+    }
+
+    /// Remembers a disk without a new revision: nothing that its nodes should do has changed.
+    fn keep_disk(&mut self, disk: DiskRecord) {
+        self.put(format!("disk/{}", disk.name), Some(&disk));
+        let keys: Vec<_> = disk.parts.iter().map(super::place).collect();
+        self.disks.insert(disk.name.clone(), disk);
+        keys.iter().for_each(|key| self.refresh(key));
+    }
+
+    /// Meters of a node.
+    pub fn stats(&mut self, node: &str, status: Status) {
+        self.watch(node, &status);
+        let now = self.now;
+        if let Some(state) = self.nodes.get_mut(node) {
+            (state.status, state.seen) = (Some(status.into()), now);
+        }
+    }
+
+    /// Distributions of a node over one period.
+    pub fn period(&mut self, node: &str, seconds: f64, seen: &[Seen]) {
+        let span = self.span;
+        for seen in seen {
+            let ours = self.disks.get(&seen.name).is_some_and(|d| d.parts.iter().any(|p| p.node == node));
+            if ours {
+                let window = self.windows.entry((seen.name.clone(), node.to_owned())).or_default();
+                window.add(seen, seconds, span);
+            }
+        }
+        let keys: Vec<_> = self.pools.keys().filter(|(on, _)| on == node).cloned().collect();
+        for key in keys {
+            if let Some(pool) = self.pools.get_mut(&key) {
+                pool.since += 1;
+            }
+            self.refresh(&key);
+        }
+    }
+}
+
+/// Whether a node's term promises more than the manager's.
+fn stricter(key: &str, ours: Option<&str>, theirs: &str) -> bool {
+    let Some(ours) = ours else { return matches!(key, "rate" | "latency" | "percentile") };
+    let rate = |text: &str| parse_rate(text).map(|r| r.per_second).unwrap_or(0);
+    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+    match key {
+        "rate" => rate(theirs) > rate(ours),
+        "latency" => match (parse_duration(ours), parse_duration(theirs)) {
+            (Ok(ours), Ok(theirs)) => theirs < ours && theirs > henge_core::Duration::ZERO,
+            _ => false,
+        },
+        "percentile" | "pending" | "weight" => number(theirs) > number(ours),
+        "limit" => rate(theirs) > rate(ours),
+        _ => false,
+    }
+}
+
+/// Takes a node's term over.
+fn adopt_term(disk: &mut DiskRecord, node: &str, key: &str, value: &str) {
+    let spec = &mut disk.spec;
+    match key {
+        "rate" => {
+            // What the node calls rate is the reservation; more of it is more promised.
+            if let Ok(rate) = parse_rate(value) {
+                let n = disk.parts.len() as u64;
+                let parts = disk.parts.iter_mut().filter(|p| p.node == node);
+                parts.for_each(|p| p.reserved_micro = p.reserved_micro.max(rate.per_second / n));
+                spec.rate = Some(value.to_owned());
+            }
+        }
+        "latency" => spec.latency = Some(value.to_owned()),
+        "percentile" => spec.percentile = value.parse().ok(),
+        "pending" => spec.pending = value.parse().ok(),
+        "weight" => spec.weight = value.parse().ok(),
+        "limit" => spec.limit = Some(value.to_owned()),
+        _ => {}
+    }
+}

@@ -1,0 +1,365 @@
+//! What is remembered and what the API speaks of: disks, nodes, events, tokens.
+
+use henge_admission::Specification;
+use henge_core::{Duration, Params, Value, format_size, parse_rate, parse_size};
+use henge_node::manager::wire::{Held, Pool, Want};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Terms of a contract as they are written.
+pub type Terms = BTreeMap<String, String>;
+
+/// What a tenant asks for: availability, bandwidth, capacity, delay, elasticity. Quantities carry their units.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSpec {
+    /// C: how large.
+    #[schema(example = "96GB", max_length = 64)]
+    pub capacity: String,
+    /// B: requests a second that it is promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "675/s", max_length = 64)]
+    pub rate: Option<String>,
+    /// D: how long a request may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "120ms", max_length = 64)]
+    pub latency: Option<String>,
+    /// E: how many percent of the requests are within the latency; 95 if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 95.0, minimum = 0.0, maximum = 100.0)]
+    pub percentile: Option<f64>,
+    /// Most requests queued at once for which the latency is promised; 16 if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 7, minimum = 1, maximum = 1048576)]
+    pub pending: Option<u32>,
+    /// A: copies that the storage behind it keeps; 1 if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 16)]
+    pub copies: Option<u32>,
+    /// Over how many nodes it is striped; 1 if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub parts: Option<u32>,
+    /// f: room for uneven load over the parts; 1 if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1.0, maximum = 100.0)]
+    pub leeway: Option<f64>,
+    /// Its share of what nobody reserved, relative to others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000000)]
+    pub weight: Option<u32>,
+    /// The most it gets, even when nobody else wants anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2000/s", max_length = 64)]
+    pub limit: Option<String>,
+}
+
+/// The specification is wrong, whoever should keep it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BadSpec(pub String);
+
+impl DiskSpec {
+    /// What it means.
+    pub fn read(&self) -> Result<Specification, BadSpec> {
+        let mut p = Params::new("the disk").with("capacity", Value::Text(self.capacity.clone()));
+        let texts = [("rate", &self.rate), ("latency", &self.latency)];
+        for (key, text) in texts.into_iter().filter_map(|(k, t)| t.as_ref().map(|t| (k, t))) {
+            p = p.with(key, Value::Text(text.clone()));
+        }
+        let numbers = [("pending", self.pending), ("copies", self.copies)];
+        for (key, number) in numbers.into_iter().filter_map(|(k, n)| n.map(|n| (k, n))) {
+            p = p.with(key, Value::Integer(i64::from(number)));
+        }
+        let floats = [("percentile", self.percentile), ("leeway", self.leeway)];
+        for (key, number) in floats.into_iter().filter_map(|(k, n)| n.map(|n| (k, n))) {
+            p = p.with(key, Value::Float(number));
+        }
+        let specification = Specification::from_params(&mut p).map_err(|e| BadSpec(e.to_string()))?;
+        if self.parts().is_none_or(|n| n > 1000) {
+            return Err(BadSpec("a disk has between 1 and 1000 parts".into()));
+        }
+        if self.percentile.is_some() && self.latency.is_none() && self.rate.is_none() {
+            return Err(BadSpec(
+                "a percentile says how often a latency or a rate is kept; state one of them".into(),
+            ));
+        }
+        if specification.elasticity * 1e6 < 1.0 {
+            return Err(BadSpec("a percentile is at least 0.0001".into()));
+        }
+        if self.weight.is_some_and(|w| !(1..=1_000_000).contains(&w)) {
+            return Err(BadSpec("a weight is from 1 to 1000000".into()));
+        }
+        if let Some(text) = &self.limit {
+            let limit = parse_rate(text).map_err(|e| BadSpec(format!("limit: {}", e.0)))?;
+            if limit.unit != henge_core::CostUnit::Requests || limit.per_second == 0 {
+                return Err(BadSpec(
+                    "a limit counts requests, and is above zero; write it like \"2000/s\"".into(),
+                ));
+            }
+            if specification.rate.is_some_and(|rate| rate * 1e6 > limit.per_second as f64 + 0.5) {
+                return Err(BadSpec("the rate is above the limit; lower one or raise the other".into()));
+            }
+        }
+        Ok(specification)
+    }
+
+    /// Over how many nodes; `None` for zero.
+    pub fn parts(&self) -> Option<u32> {
+        Some(self.parts.unwrap_or(1)).filter(|n| *n > 0)
+    }
+
+    /// Bytes; for a specification that was read.
+    pub fn bytes(&self) -> u64 {
+        parse_size(&self.capacity).unwrap_or(0)
+    }
+
+    /// The contract that a node is given when so many millionths of a request a second are reserved.
+    pub fn terms(&self, reserved_micro: u64) -> Terms {
+        let mut terms = Terms::new();
+        let mut put = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                terms.insert(key.into(), value);
+            }
+        };
+        put("rate", (reserved_micro > 0).then(|| rate_text(reserved_micro)));
+        put("latency", self.latency.clone());
+        put("percentile", self.latency.as_ref().map(|_| self.percentile.unwrap_or(95.0).to_string()));
+        let pending = self.pending.or(self.latency.as_ref().map(|_| 16));
+        put("pending", pending.map(|n| n.to_string()));
+        put("weight", self.weight.map(|n| n.to_string()));
+        put("limit", self.limit.clone());
+        terms
+    }
+
+    /// In one line, for people.
+    pub fn describe(&self) -> String {
+        let mut words = vec![self.capacity.clone()];
+        words.extend(self.rate.clone());
+        if let Some(latency) = &self.latency {
+            words.push(format!("{latency} for {} %", self.percentile.unwrap_or(95.0)));
+        }
+        words.join(", ")
+    }
+}
+
+/// "67.796611/s"
+pub fn rate_text(micro: u64) -> String {
+    let text = format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
+    format!("{}/s", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Where a disk is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Admitted and placed; a node has yet to make it.
+    Creating,
+    /// Served as promised.
+    Ready,
+    /// Admitted anew; a node has yet to take the new contract.
+    Changing,
+    /// Going; a node has yet to remove it, and its place is not free before.
+    Removing,
+}
+
+/// One piece of a disk on one node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PartRecord {
+    /// Which node.
+    pub node: String,
+    /// Which of its pools.
+    pub pool: String,
+    /// Millionths of a request a second that are reserved.
+    pub reserved_micro: u64,
+    /// What the node has confirmed last, while that is not what it should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldRecord>,
+    /// The last revision that the node confirmed.
+    #[serde(default)]
+    pub confirmed: u64,
+}
+
+/// What a node still enforces.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HeldRecord {
+    /// The older specification.
+    pub spec: DiskSpec,
+    /// Its reservation.
+    pub reserved_micro: u64,
+}
+
+/// One term that manager and node had differently.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Difference {
+    /// As the manager had it.
+    pub manager: Option<String>,
+    /// As the node had it.
+    pub node: Option<String>,
+}
+
+/// A disk, remembered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DiskRecord {
+    /// Its name, and its export's.
+    pub name: String,
+    /// Whose; none: the administrator's.
+    pub tenant: Option<String>,
+    /// What was promised.
+    pub spec: DiskSpec,
+    /// Where.
+    pub parts: Vec<PartRecord>,
+    /// Where in its life.
+    pub phase: Phase,
+    /// Grows with every change of anything; the entity tag.
+    pub revision: u64,
+    /// Milliseconds since 1970.
+    pub created: u64,
+    /// By which rule it was admitted.
+    pub admitted_by: String,
+    /// What a node had differently when it came back; until somebody changes the contract.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub differences: BTreeMap<String, Difference>,
+}
+
+impl DiskRecord {
+    /// How it should be on a node of its; `link` says where nodes reach each other.
+    pub fn want(&self, node: &str, link: impl Fn(&str) -> Option<String>) -> Option<Want> {
+        let part = self.parts.iter().find(|p| p.node == node)?;
+        if self.phase == Phase::Removing {
+            return None;
+        }
+        let mut keys = Terms::from([("capacity".to_owned(), format!("{}B", self.spec.bytes()))]);
+        let mut peers = Terms::new();
+        if let [_] = self.parts.as_slice() {
+            keys.insert("pool".into(), part.pool.clone());
+        } else {
+            // The same text on every node: it is how they know that they mean the same disk.
+            let places = self.parts.iter().map(|p| format!("\"{}/{}\"", p.node, p.pool));
+            keys.insert("pools".into(), format!("[{}]", places.collect::<Vec<_>>().join(", ")));
+            keys.insert("leeway".into(), self.spec.leeway.unwrap_or(1.0).to_string());
+            let others = self.parts.iter().filter(|p| p.node != node);
+            peers.extend(others.filter_map(|p| Some((p.node.clone(), link(&p.node)?))));
+        }
+        Some(Want { keys, contract: self.spec.terms(self.whole_micro()), peers })
+    }
+
+    /// What the whole disk reserves, in millionths of a request a second: nodes make f·B/N of it for each part.
+    fn whole_micro(&self) -> u64 {
+        let most = self.parts.iter().map(|p| p.reserved_micro).max().unwrap_or(0);
+        let leeway = if self.parts.len() == 1 { 1.0 } else { self.spec.leeway.unwrap_or(1.0) };
+        (most as f64 * self.parts.len() as f64 / leeway).floor() as u64
+    }
+}
+
+/// A node, remembered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it; `%` stands for the disk's name.
+    pub addresses: Vec<String>,
+    /// Where other nodes reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Its pools.
+    pub pools: Vec<Pool>,
+    /// Disks of its own, which no manager made.
+    pub own: Vec<Held>,
+    /// No new disks are placed there.
+    pub draining: bool,
+    /// Grows with every change.
+    pub revision: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Their order.
+    pub id: u64,
+    /// Milliseconds since 1970.
+    pub time: u64,
+    /// What: admitted, refused, created, changed, removed, violated, recovered, difference, failed, node_up, node_down, drained.
+    #[schema(example = "admitted")]
+    pub kind: String,
+    /// Which disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// Which node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Whose disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// For people.
+    pub text: String,
+}
+
+/// A token, remembered by its hash.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TokenRecord {
+    /// Names it, in place of the secret.
+    pub id: String,
+    /// Whose; none: an administrator's.
+    pub tenant: Option<String>,
+    /// SHA-256 of the token, as text.
+    pub hash: String,
+    /// Milliseconds since 1970.
+    pub created: u64,
+    /// Not after; milliseconds since 1970.
+    pub expires: Option<u64>,
+}
+
+/// The outcome of a creation by an idempotency key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeyRecord {
+    /// Their order, for forgetting the oldest.
+    pub id: u64,
+    /// Of the request.
+    pub hash: String,
+    /// The disk that it made.
+    pub disk: String,
+}
+
+/// "120ms", from seconds; rounded up to what a text can say.
+pub fn duration_text(duration: Duration) -> String {
+    let ns = duration.as_nanos();
+    let us = ns.div_ceil(1000);
+    Duration::from_nanos(us * 1000).to_string()
+}
+
+/// "12GB", rounded down.
+pub fn size_text(bytes: u64) -> String {
+    format_size(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specifications_are_read_with_their_units() {
+        let spec = DiskSpec {
+            capacity: "96GB".into(),
+            rate: Some("675/s".into()),
+            latency: Some("120ms".into()),
+            ..DiskSpec::default()
+        };
+        let read = spec.read().unwrap();
+        assert_eq!((read.capacity, read.rate), (96_000_000_000, Some(675.0)));
+        let terms = spec.terms(675_500_000);
+        assert_eq!(terms["rate"], "675.5/s");
+        assert_eq!((terms["percentile"].as_str(), terms["pending"].as_str()), ("95", "16"));
+        for (bad, says) in [
+            (DiskSpec { capacity: "96".into(), ..spec.clone() }, "96"),
+            (DiskSpec { rate: Some("-3/s".into()), ..spec.clone() }, "rate"),
+            (DiskSpec { percentile: Some(101.0), ..spec.clone() }, "probability"),
+            (DiskSpec { parts: Some(0), ..spec.clone() }, "parts"),
+            (DiskSpec { limit: Some("9/s".into()), ..spec.clone() }, "limit"),
+        ] {
+            let error = bad.read().unwrap_err();
+            assert!(error.0.contains(says), "{error}");
+        }
+    }
+}

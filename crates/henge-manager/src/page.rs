@@ -1,0 +1,161 @@
+//! The manager as the web page's source: all nodes, tokens, contracts by admission.
+
+use crate::core::{Core, Unavailable, now_ms};
+use crate::machine::{Caller, Failure, Machine};
+use crate::model::DiskSpec;
+use crate::tokens;
+use henge_node::{Event, EventKind};
+use henge_web::{
+    About, Compare, Comparison, DiskMeta, NodeSample, Preview, Problem, Sample, Source, Terms, Viewer,
+};
+use std::sync::Arc;
+
+/// A manager.
+pub(crate) struct Page {
+    pub core: Core,
+}
+
+impl From<Unavailable> for Problem {
+    fn from(e: Unavailable) -> Problem {
+        Problem::Gone(e.to_string())
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        let why = failure.to_string();
+        match failure {
+            Failure::Forbidden(_) => Problem::Forbidden(why),
+            Failure::Missing(_) => Problem::Unknown(why),
+            Failure::Refused(refusal) => match refusal.instead.words() {
+                words if words.is_empty() => Problem::Refused(why),
+                words => Problem::Refused(format!("{why}. What would fit, all else as asked: {words}")),
+            },
+            _ => Problem::Refused(why),
+        }
+    }
+}
+
+fn caller(viewer: &Viewer) -> Caller {
+    viewer.tenant.clone().map_or(Caller::Administrator, Caller::Tenant)
+}
+
+/// A disk's specification with some terms changed; an empty text takes one away.
+fn changed(spec: &DiskSpec, terms: &Terms) -> Result<DiskSpec, Failure> {
+    let mut spec = spec.clone();
+    for (key, text) in terms {
+        let some = Some(text.clone()).filter(|t| !t.is_empty());
+        let wrong = |_| Failure::Bad(format!("{key} is a number, not \"{text}\""));
+        let number = some.as_ref().map(|t| t.parse::<f64>().map_err(|e| wrong(e.to_string()))).transpose();
+        let integer = some.as_ref().map(|t| t.parse::<u32>().map_err(|e| wrong(e.to_string()))).transpose();
+        match key.as_str() {
+            "rate" => spec.rate = some,
+            "latency" => spec.latency = some,
+            "limit" => spec.limit = some,
+            "percentile" => spec.percentile = number?,
+            "pending" => spec.pending = integer?,
+            "weight" => spec.weight = integer?,
+            _ => return Err(Failure::Bad(format!("a disk of a manager has no term \"{key}\""))),
+        }
+    }
+    Ok(spec)
+}
+
+fn kind(text: &str) -> EventKind {
+    match text {
+        "admitted" | "created" => EventKind::Admitted,
+        "refused" | "failed" => EventKind::Refused,
+        "removed" | "removing" | "forgotten" => EventKind::Removed,
+        "violated" => EventKind::Violated,
+        "recovered" => EventKind::Recovered,
+        "node_up" => EventKind::Started,
+        _ => EventKind::Changed,
+    }
+}
+
+fn sample(machine: &Machine) -> Sample {
+    let now = now_ms();
+    let node = |n: &crate::machine::NodeState| NodeSample {
+        name: n.record.name.clone(),
+        up: n.session.is_some(),
+        age_ms: now.saturating_sub(n.seen),
+        status: n.status.clone().unwrap_or_default(),
+        capable: n.record.pools.iter().filter_map(|p| Some((p.name.clone(), p.profile?.iops))).collect(),
+    };
+    let meta = |d: &crate::model::DiskRecord| {
+        let contract = d.parts.first().and_then(|p| d.want(&p.node, |_| None)).map(|w| w.contract);
+        (d.name.clone(), DiskMeta { tenant: d.tenant.clone(), contract, promise: None })
+    };
+    let about =
+        About { kind: "manager".into(), name: "manager".into(), version: env!("CARGO_PKG_VERSION").into() };
+    Sample { about, nodes: machine.nodes().map(node).collect(), disks: machine.disks().map(meta).collect() }
+}
+
+impl Source for Page {
+    fn sample(&self) -> Result<Sample, Problem> {
+        Ok(self.core.call_and_wait(|machine| sample(machine))?)
+    }
+
+    fn viewer(&self, token: Option<&str>, _local: bool) -> Result<Viewer, Problem> {
+        let Some(token) = token.map(str::to_owned) else {
+            return Err(Problem::Token(
+                "a token is needed; the administrator's lies in the manager's state_dir".into(),
+            ));
+        };
+        let caller = self.core.call_and_wait(move |machine| tokens::caller(machine, &token))?;
+        let caller = caller.map_err(|e| Problem::Token(e.to_string()))?;
+        let tenant = caller.tenant().map(str::to_owned);
+        let name = tenant.clone().unwrap_or_else(|| "administrator".into());
+        Ok(Viewer { name, tenant, may_change: true, may_compare: false })
+    }
+
+    fn events(&self, disk: Option<&str>, after: u64, most: usize) -> Result<Vec<Event>, Problem> {
+        let disk = disk.map(str::to_owned);
+        let events = self.core.call_and_wait(move |machine| {
+            let about = |e: &&crate::model::Event| disk.is_none() || e.disk == disk;
+            let one = |e: &crate::model::Event| Event {
+                seq: e.id,
+                at: e.time,
+                kind: kind(&e.kind),
+                name: e.disk.clone().or_else(|| e.node.clone()).unwrap_or_default(),
+                detail: e.text.clone(),
+            };
+            let mut events: Vec<Event> = machine.events(after).filter(about).map(one).collect();
+            events.split_off(events.len().saturating_sub(most))
+        });
+        Ok(events?)
+    }
+
+    fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem> {
+        let (caller, disk, terms) = (caller(viewer), disk.to_owned(), terms.clone());
+        let change = move |machine: &mut Machine| {
+            let spec = changed(&machine.visible(&caller, &disk)?.spec, &terms)?;
+            machine.change(&caller, &disk, &spec, None)
+        };
+        Ok(self.core.call_and_wait(change)??)
+    }
+
+    fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem> {
+        let (caller, disk, terms) = (caller(viewer), disk.to_owned(), terms.clone());
+        let preview = move |machine: &mut Machine| {
+            let spec = changed(&machine.visible(&caller, &disk)?.spec, &terms)?;
+            machine.admits_change(&caller, &disk, &spec)
+        };
+        match self.core.call_and_wait(preview)? {
+            Ok(lines) => Ok(Preview { accepted: true, why: "admitted".into(), lines }),
+            Err(failure @ (Failure::Missing(_) | Failure::Forbidden(_))) => Err(failure.into()),
+            Err(failure) => {
+                Ok(Preview { accepted: false, why: Problem::from(failure).to_string(), lines: Vec::new() })
+            }
+        }
+    }
+
+    fn compare(&self, _: &Viewer, _: &Compare) -> Result<Comparison, Problem> {
+        Err(Problem::Refused("a manager records nothing; ask the page of the disk's node".into()))
+    }
+}
+
+/// Serves the page; it ends when what this returns is dropped.
+pub(crate) fn serve(address: std::net::SocketAddr, core: Core) -> std::io::Result<henge_web::Serving> {
+    henge_web::serve(address, Arc::new(Page { core }))
+}

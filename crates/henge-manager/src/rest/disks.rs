@@ -1,0 +1,371 @@
+//! Disks: created, listed, shown, changed, removed; and what admission would say.
+
+use super::App;
+use super::extract::{Asked, Auth, Json, Name, expected, key, only_fresh};
+use super::problem::Problem;
+use super::views::{self, Disk};
+use crate::machine::{Caller, Created, Decision, Failure, Machine};
+use crate::model::{DiskSpec, Phase};
+use crate::tokens::fingerprint;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use utoipa::{IntoParams, ToSchema};
+
+/// How long a request waits for nodes to carry out what was decided, if it does not say.
+const WAIT_S: u64 = 5;
+const WAIT_MAX_S: u64 = 60;
+
+/// Disks.
+#[derive(Serialize, ToSchema)]
+pub struct Disks {
+    /// By name.
+    pub disks: Vec<Disk>,
+}
+
+/// A disk to be created.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewDisk {
+    /// Its name, and its export's: letters, digits, '.', '_', '-'.
+    #[schema(example = "mail", pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
+    pub name: String,
+    /// Whose, if the administrator asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
+    pub tenant: Option<String>,
+    /// What it is promised.
+    pub spec: DiskSpec,
+}
+
+/// Terms to be changed; null takes one away, what is not mentioned stays.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskPatch {
+    /// As large as it is; a disk keeps its size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<String>,
+    /// Requests a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// How long a request may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<String>,
+    /// How many percent of the requests are within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<f64>,
+    /// Most requests queued at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<u32>,
+    /// Copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
+    /// Parts; a disk stays on as many nodes as it was made on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<u32>,
+    /// Room for uneven load over the parts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leeway: Option<f64>,
+    /// Its share of what nobody reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// The most it gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+}
+
+/// How long to wait for nodes.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Wait {
+    /// Seconds to wait for the nodes to carry it out; 5 if not stated.
+    #[param(minimum = 0, maximum = 60)]
+    wait: Option<u64>,
+}
+
+/// Whose disk, and how long to wait for nodes.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PutAsked {
+    /// Seconds to wait for the nodes to carry it out; 5 if not stated.
+    #[param(minimum = 0, maximum = 60)]
+    wait: Option<u64>,
+    /// Whose, if the administrator creates it.
+    tenant: Option<String>,
+}
+
+/// How to remove.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Removal {
+    /// Even if clients are connected.
+    force: Option<bool>,
+    /// Seconds to wait for the nodes to carry it out; 5 if not stated.
+    #[param(minimum = 0, maximum = 60)]
+    wait: Option<u64>,
+}
+
+fn wait_of(seconds: Option<u64>) -> Duration {
+    Duration::from_secs(seconds.unwrap_or(WAIT_S).min(WAIT_MAX_S))
+}
+
+fn with_tag(status: StatusCode, disk: Disk) -> Response {
+    let tag = HeaderValue::from_str(&format!("\"{}\"", disk.revision)).expect("digits are a header's value");
+    let location =
+        HeaderValue::from_str(&format!("/api/v1/disks/{}", disk.name)).expect("names are a header's value");
+    let mut response = (status, axum::Json(disk)).into_response();
+    response.headers_mut().insert(header::ETAG, tag);
+    if status == StatusCode::CREATED || status == StatusCode::ACCEPTED {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// Waits until a disk is as wanted, is gone, or time is up.
+async fn settled(
+    app: &App,
+    caller: &Caller,
+    name: &str,
+    patience: Duration,
+    done: impl Fn(Option<&Disk>) -> bool,
+) -> Result<(Option<Disk>, Option<String>), Problem> {
+    let deadline = tokio::time::Instant::now() + patience;
+    let mut versions = app.core.versions();
+    loop {
+        versions.borrow_and_update();
+        let (caller, asked) = (caller.clone(), name.to_owned());
+        let look = move |machine: &mut Machine| {
+            let disk = machine.visible(&caller, &asked).ok().map(|d| views::disk(machine, d));
+            (disk, machine.failure(&asked).map(str::to_owned))
+        };
+        let (disk, failure) = app.core.call(look).await?;
+        if failure.is_some() || done(disk.as_ref()) {
+            return Ok((disk, failure));
+        }
+        if tokio::time::timeout_at(deadline, versions.changed()).await.is_err() {
+            return Ok((disk, None));
+        }
+    }
+}
+
+async fn created(
+    app: &App,
+    caller: &Caller,
+    created: Created,
+    patience: Duration,
+) -> Result<Response, Problem> {
+    let over = |disk: Option<&Disk>| disk.is_none_or(|d| d.phase != Phase::Creating);
+    match settled(app, caller, &created.name, patience, over).await? {
+        (_, Some(why)) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why)),
+        (Some(disk), None) if disk.phase == Phase::Creating => Ok(with_tag(StatusCode::ACCEPTED, disk)),
+        (Some(disk), None) if created.fresh => Ok(with_tag(StatusCode::CREATED, disk)),
+        (Some(disk), None) => Ok(with_tag(StatusCode::OK, disk)),
+        (None, None) => {
+            let why = format!("disk \"{}\" was removed meanwhile", created.name);
+            Err(Problem::new(StatusCode::CONFLICT, why))
+        }
+    }
+}
+
+/// All disks that the token's owner may see
+#[utoipa::path(get, path = "/disks", tag = "disks", operation_id = "listDisks",
+    responses((status = 200, body = Disks), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+) -> Result<axum::Json<Disks>, Problem> {
+    let all = move |machine: &mut Machine| {
+        machine.disks().filter(|d| caller.owns(d)).map(|d| views::disk(machine, d)).collect()
+    };
+    Ok(axum::Json(Disks { disks: app.core.call(all).await? }))
+}
+
+/// Create a disk: admitted and placed, or refused with the reason and what would fit
+#[utoipa::path(post, path = "/disks", tag = "disks", operation_id = "createDisk", request_body = NewDisk,
+    params(Wait, ("Idempotency-Key" = Option<String>, Header, description = "The same key makes the same disk, once")),
+    responses((status = 201, body = Disk, description = "Created and served"),
+    (status = 202, body = Disk, description = "Admitted; its node has yet to make it"),
+    (status = 200, body = Disk, description = "Created before by this key"),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn create(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+    headers: HeaderMap,
+    Asked(asked): Asked<Wait>,
+    Json(new, bytes): Json<NewDisk>,
+) -> Result<Response, Problem> {
+    let key = key(&headers)?;
+    let hash = fingerprint(&bytes);
+    let who = caller.clone();
+    let create = move |machine: &mut Machine| {
+        let key = key.as_deref().map(|key| (key, hash.as_str()));
+        machine.create(&who, &new.name, &new.spec, new.tenant.as_deref(), key)
+    };
+    let made = app.core.call(create).await??;
+    created(&app, &caller, made, wait_of(asked.wait)).await
+}
+
+/// One disk
+#[utoipa::path(get, path = "/disks/{name}", tag = "disks", operation_id = "showDisk", params(("name" = String, Path)),
+    responses((status = 200, body = Disk), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn show(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+    Name(name): Name,
+) -> Result<Response, Problem> {
+    let one = move |machine: &mut Machine| machine.visible(&caller, &name).map(|d| views::disk(machine, d));
+    Ok(with_tag(StatusCode::OK, app.core.call(one).await??))
+}
+
+/// Create a disk of that name, or make its contract so
+#[utoipa::path(put, path = "/disks/{name}", tag = "disks", operation_id = "putDisk", request_body = DiskSpec,
+    params(("name" = String, Path), PutAsked,
+    ("If-Match" = Option<String>, Header, description = "Change only if this is its entity tag"),
+    ("If-None-Match" = Option<String>, Header, description = "*: create only")),
+    responses((status = 200, body = Disk, description = "It is so"), (status = 201, body = Disk, description = "Created"),
+    (status = 202, body = Disk, description = "Decided; a node has yet to carry it out"),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn put(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+    Name(name): Name,
+    headers: HeaderMap,
+    Asked(asked): Asked<PutAsked>,
+    Json(spec, _bytes): Json<DiskSpec>,
+) -> Result<Response, Problem> {
+    let (expected, only_fresh) = (expected(&headers)?, only_fresh(&headers));
+    let (who, called) = (caller.clone(), name.clone());
+    let conditional = headers.contains_key(header::IF_MATCH);
+    let put = move |machine: &mut Machine| match machine.disk(&called).map(|d| d.spec == spec) {
+        None if conditional => {
+            Err(Failure::Changed(format!("there is no disk \"{called}\" that could match")))
+        }
+        None => machine.create(&who, &called, &spec, asked.tenant.as_deref(), None).map(Some),
+        Some(_) if only_fresh => {
+            machine.visible(&who, &called)?;
+            Err(Failure::Changed(format!("there is a disk \"{called}\" already")))
+        }
+        Some(same) => {
+            machine.visible(&who, &called)?;
+            if !same && !conditional {
+                let why = format!(
+                    "there is a disk \"{called}\" with another specification; send If-Match with its entity tag to change it"
+                );
+                return Err(Failure::Conflict(why));
+            }
+            machine.change(&who, &called, &spec, expected).map(|()| None)
+        }
+    };
+    match app.core.call(put).await?? {
+        Some(made) => created(&app, &caller, made, wait_of(asked.wait)).await,
+        None => changed(&app, &caller, &name, wait_of(asked.wait)).await,
+    }
+}
+
+/// Change terms of a contract (RFC 7396); at once, for queued and new requests
+#[utoipa::path(patch, path = "/disks/{name}", tag = "disks", operation_id = "changeDisk", request_body = DiskPatch,
+    params(("name" = String, Path), Wait,
+    ("If-Match" = Option<String>, Header, description = "Change only if this is its entity tag")),
+    responses((status = 200, body = Disk), (status = 202, body = Disk, description = "Decided; a node has yet to take it"),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn patch(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+    Name(name): Name,
+    headers: HeaderMap,
+    Asked(asked): Asked<Wait>,
+    Json(_terms, bytes): Json<DiskPatch>,
+) -> Result<Response, Problem> {
+    let expected = expected(&headers)?;
+    let terms: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes)
+        .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the body: {e}")))?;
+    let (who, called) = (caller.clone(), name.clone());
+    let patch = move |machine: &mut Machine| {
+        let spec = merged(&machine.visible(&who, &called)?.spec, terms)?;
+        machine.change(&who, &called, &spec, expected)
+    };
+    app.core.call(patch).await??;
+    changed(&app, &caller, &name, wait_of(asked.wait)).await
+}
+
+/// RFC 7396 on a specification.
+fn merged(spec: &DiskSpec, terms: serde_json::Map<String, serde_json::Value>) -> Result<DiskSpec, Failure> {
+    let mut value = serde_json::to_value(spec).expect("a specification is texts and numbers");
+    let object = value.as_object_mut().expect("a specification is an object");
+    for (key, term) in terms {
+        if term.is_null() {
+            object.remove(&key);
+        } else {
+            object.insert(key, term);
+        }
+    }
+    serde_json::from_value(value).map_err(|e| Failure::Bad(e.to_string()))
+}
+
+async fn changed(app: &App, caller: &Caller, name: &str, patience: Duration) -> Result<Response, Problem> {
+    let over = |disk: Option<&Disk>| disk.is_none_or(|d| d.phase != Phase::Changing);
+    match settled(app, caller, name, patience, over).await? {
+        (_, Some(why)) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why)),
+        (Some(disk), None) if matches!(disk.phase, Phase::Changing | Phase::Creating) => {
+            Ok(with_tag(StatusCode::ACCEPTED, disk))
+        }
+        (Some(disk), None) => Ok(with_tag(StatusCode::OK, disk)),
+        (None, None) => {
+            Err(Problem::new(StatusCode::CONFLICT, format!("disk \"{name}\" was removed meanwhile")))
+        }
+    }
+}
+
+/// Remove a disk and its data
+#[utoipa::path(delete, path = "/disks/{name}", tag = "disks", operation_id = "removeDisk",
+    params(("name" = String, Path), Removal,
+    ("If-Match" = Option<String>, Header, description = "Remove only if this is its entity tag")),
+    responses((status = 204, description = "Gone, and its place is free"),
+    (status = 202, body = Disk, description = "It goes when its node is back"),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn remove(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+    Name(name): Name,
+    headers: HeaderMap,
+    Asked(asked): Asked<Removal>,
+) -> Result<Response, Problem> {
+    let expected = expected(&headers)?;
+    let (who, called) = (caller.clone(), name.clone());
+    let force = asked.force.unwrap_or(false);
+    let here = app.core.call(move |machine| machine.remove(&who, &called, expected, force)).await??;
+    // A node that is away comes when it comes.
+    let patience = if here { wait_of(asked.wait) } else { Duration::ZERO };
+    match settled(&app, &caller, &name, patience, |d| d.is_none_or(|d| d.phase != Phase::Removing)).await? {
+        (Some(disk), _) if disk.phase == Phase::Removing => Ok(with_tag(StatusCode::ACCEPTED, disk)),
+        _ => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
+}
+
+/// What admission would say: yes and where, or no, why, and what would fit
+#[utoipa::path(post, path = "/admit", tag = "disks", operation_id = "previewDisk", request_body = DiskSpec,
+    responses((status = 200, body = Decision),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn admit(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+    Json(spec, _bytes): Json<DiskSpec>,
+) -> Result<axum::Json<Decision>, Problem> {
+    let mut decision = app.core.call(move |machine| machine.preview(&spec)).await??;
+    if caller.tenant().is_some() {
+        // Where is the administrator's business.
+        decision.places.clear();
+    }
+    Ok(axum::Json(decision))
+}

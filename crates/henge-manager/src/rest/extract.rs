@@ -1,0 +1,135 @@
+//! What requests carry: who asks, bodies, entity tags. Every refusal is a problem body.
+
+use super::App;
+use super::problem::Problem;
+use crate::core::Core;
+use crate::machine::Caller;
+use crate::tokens;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+
+/// Who asks, by the bearer token.
+pub(crate) struct Auth(pub Caller);
+
+impl FromRequestParts<App> for Auth {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let missing = || {
+            let why = "this needs a token: Authorization: Bearer henge_…; the administrator's lies in the manager's \
+                       state_dir (admin.token)";
+            Problem::new(StatusCode::UNAUTHORIZED, why)
+        };
+        let value = parts.headers.get(header::AUTHORIZATION).ok_or_else(missing)?;
+        let value = value.to_str().map_err(|_| missing())?;
+        let (scheme, token) = value.split_once(' ').ok_or_else(missing)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(missing());
+        }
+        Ok(Auth(caller(&app.core, token.trim()).await?))
+    }
+}
+
+async fn caller(core: &Core, token: &str) -> Result<Caller, Problem> {
+    let token = token.to_owned();
+    Ok(core.call(move |machine| tokens::caller(machine, &token)).await??)
+}
+
+/// The administrator alone.
+pub(crate) struct Admin;
+
+impl FromRequestParts<App> for Admin {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Auth::from_request_parts(parts, app).await?.0 {
+            Caller::Administrator => Ok(Admin),
+            Caller::Tenant(name) => {
+                let why = format!("this is the administrator's; the token is \"{name}\"'s");
+                Err(Problem::new(StatusCode::FORBIDDEN, why))
+            }
+        }
+    }
+}
+
+/// A body of JSON, and its bytes.
+pub(crate) struct Json<T>(pub T, pub Bytes);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = Problem;
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+        let essence = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+        if essence != "application/json" && !essence.ends_with("+json") {
+            let why = "the body is JSON; say so: Content-Type: application/json";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        }
+        let bytes = Bytes::from_request(request, app)
+            .await
+            .map_err(|e| Problem::new(e.status(), format!("the body: {}", e.body_text())))?;
+        // What reads objects by their keys would read lists by their order.
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "the body: it is a JSON object"));
+        }
+        let value = serde_json::from_slice(&bytes)
+            .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the body: {e}")))?;
+        Ok(Json(value, bytes))
+    }
+}
+
+/// A name in the path.
+pub(crate) struct Name(pub String);
+
+impl FromRequestParts<App> for Name {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, app).await;
+        path.map(|Path(name)| Name(name))
+            .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the path: {}", e.body_text())))
+    }
+}
+
+/// What stands behind the question mark.
+pub(crate) struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let query = Query::<T>::from_request_parts(parts, app).await;
+        query
+            .map(|Query(asked)| Asked(asked))
+            .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the query: {}", e.body_text())))
+    }
+}
+
+/// `If-Match`: the revision that the caller knows; none for none, or for `*`.
+pub(crate) fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or("").trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    // A tag that is none of ours matches nothing.
+    let tag = text.strip_prefix("W/").unwrap_or(text).trim_matches('"');
+    let foreign =
+        || Problem::new(StatusCode::PRECONDITION_FAILED, format!("If-Match: {text} is no tag of this disk"));
+    tag.parse().map(Some).map_err(|_| foreign())
+}
+
+/// `If-None-Match: *`: only if there is none.
+pub(crate) fn only_fresh(headers: &HeaderMap) -> bool {
+    headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes().trim_ascii() == b"*")
+}
+
+/// `Idempotency-Key`.
+pub(crate) fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let text = value.to_str().unwrap_or("").trim().trim_matches('"');
+    let fits = !text.is_empty() && text.len() <= 128 && text.bytes().all(|b| b.is_ascii_graphic());
+    if !fits {
+        let why = "an Idempotency-Key is 1 to 128 visible characters";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, why));
+    }
+    Ok(Some(text.to_owned()))
+}

@@ -1,0 +1,197 @@
+//! What the API shows of disks, nodes and pools.
+
+use crate::machine::{Machine, NodeState, Place};
+use crate::model::{Difference, DiskRecord, DiskSpec, Phase, rate_text};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// A disk: what was promised, where it is, what it receives.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct Disk {
+    /// Its name, and its export's.
+    pub name: String,
+    /// Whose; none: the administrator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// What was promised.
+    pub spec: DiskSpec,
+    /// Where in its life.
+    pub phase: Phase,
+    /// Its entity tag, for If-Match.
+    pub revision: u64,
+    /// Milliseconds since 1970.
+    pub created: u64,
+    /// By which rule it was admitted.
+    pub admitted_by: String,
+    /// Where it lies.
+    pub places: Vec<Place>,
+    /// Where clients reach it.
+    pub addresses: Vec<String>,
+    /// What manager and node had differently when they met again; the stricter is enforced until the contract is changed.
+    pub differences: BTreeMap<String, Difference>,
+    /// What a node still enforces while it has not confirmed the present contract.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub still: Option<DiskSpec>,
+    /// What its clients see; none while its node is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received: Option<Received>,
+    /// Whether a node that has a part of it is not connected.
+    pub away: bool,
+    /// Whether it does not receive what it was promised, by the last seconds.
+    pub broken: bool,
+}
+
+/// What a disk's clients see, since its meters began. Times are nanoseconds.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct Received {
+    /// Clients connected.
+    pub clients: u64,
+    /// Commands answered.
+    pub commands: u64,
+    /// Commands a second.
+    pub rate: f64,
+    /// Answered later than promised.
+    pub late: u64,
+    /// Share of the commands within the promised latency.
+    pub in_bound: f64,
+    /// Answered with an error.
+    pub failed: u64,
+    /// Commands pending.
+    pub pending: u64,
+    /// Median latency.
+    pub p50: u64,
+    /// 95th percentile.
+    pub p95: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Why the next request waits now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Whether it is here.
+    pub connected: bool,
+    /// Whether it takes no new disks.
+    pub draining: bool,
+    /// Where clients reach its disks; `%` stands for the disk's name.
+    pub addresses: Vec<String>,
+    /// Its pools.
+    pub pools: Vec<Pool>,
+    /// Disks that the manager placed there.
+    pub disks: Vec<String>,
+    /// Disks of its own.
+    pub own: Vec<String>,
+    /// When its meters came last; milliseconds since 1970.
+    pub seen: u64,
+}
+
+/// A pool.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct Pool {
+    /// Its node.
+    pub node: String,
+    /// Its name.
+    pub name: String,
+    /// Who goes next there.
+    pub scheduler: String,
+    /// Copies that its storage keeps.
+    pub copies: u32,
+    /// Bytes.
+    pub capacity: u64,
+    /// Bytes that disks have.
+    pub used: u64,
+    /// Requests a second at saturation; none without a profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<f64>,
+    /// Requests a second that a newcomer could reserve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free: Option<f64>,
+    /// Whether it takes new disks.
+    pub open: bool,
+}
+
+pub(crate) fn disk(machine: &Machine, record: &DiskRecord) -> Disk {
+    let places = record.parts.iter().map(|p| Place {
+        node: p.node.clone(),
+        pool: p.pool.clone(),
+        reserved: rate_text(p.reserved_micro),
+    });
+    let nodes = || record.parts.iter().filter_map(|p| machine.node(&p.node));
+    let addresses = nodes().flat_map(|n| &n.record.addresses).map(|a| a.replace('%', &record.name));
+    let meters: Vec<_> = nodes().filter_map(|n| n.status.as_ref()?.disk(&record.name)).collect();
+    Disk {
+        name: record.name.clone(),
+        tenant: record.tenant.clone(),
+        spec: record.spec.clone(),
+        phase: record.phase,
+        revision: record.revision,
+        created: record.created,
+        admitted_by: record.admitted_by.clone(),
+        places: places.collect(),
+        addresses: addresses.collect(),
+        differences: record.differences.clone(),
+        still: record.parts.iter().find_map(|p| p.held.as_ref()).map(|h| h.spec.clone()),
+        received: received(&meters),
+        away: record.parts.iter().any(|p| machine.node(&p.node).is_none_or(|n| n.session.is_none())),
+        broken: machine.is_broken(&record.name),
+    }
+}
+
+/// Clients of a disk that lies on several nodes come to any of them: counts add up, and the largest latency stands.
+fn received(meters: &[&henge_node::DiskStatus]) -> Option<Received> {
+    let sum = |of: fn(&henge_node::DiskStatus) -> u64| meters.iter().map(|d| of(d)).sum::<u64>();
+    let most = |of: fn(&henge_node::DiskStatus) -> u64| meters.iter().map(|d| of(d)).max().unwrap_or(0);
+    let (commands, late) = (sum(|d| d.commands), sum(|d| d.late));
+    (!meters.is_empty()).then(|| Received {
+        clients: sum(|d| d.connections as u64),
+        commands,
+        rate: meters.iter().map(|d| d.rate()).sum(),
+        late,
+        in_bound: if commands == 0 { 1.0 } else { 1.0 - late as f64 / commands as f64 },
+        failed: sum(|d| d.failed),
+        pending: sum(|d| d.pending as u64),
+        p50: most(|d| d.latency.p50),
+        p95: most(|d| d.latency.p95),
+        p99: most(|d| d.latency.p99),
+        waiting: meters.iter().find_map(|d| d.waiting.clone()),
+    })
+}
+
+pub(crate) fn node(machine: &Machine, node: &NodeState) -> Node {
+    let record = &node.record;
+    let disks = machine.disks().filter(|d| d.parts.iter().any(|p| p.node == record.name));
+    Node {
+        name: record.name.clone(),
+        connected: node.session.is_some(),
+        draining: record.draining,
+        addresses: record.addresses.clone(),
+        pools: pools(machine, node),
+        disks: disks.map(|d| d.name.clone()).collect(),
+        own: record.own.iter().map(|h| h.name.clone()).collect(),
+        seen: node.seen,
+    }
+}
+
+pub(crate) fn pools(machine: &Machine, node: &NodeState) -> Vec<Pool> {
+    let one = |pool: &henge_node::manager::wire::Pool| {
+        let state = machine.pool(&node.record.name, &pool.name);
+        Pool {
+            node: node.record.name.clone(),
+            name: pool.name.clone(),
+            scheduler: pool.scheduler.clone(),
+            copies: pool.copies,
+            capacity: pool.capacity,
+            used: state.map_or(0, |s| s.used),
+            iops: pool.profile.map(|p| p.iops),
+            free: state.and_then(|s| s.standing.as_ref()).map(henge_admission::Standing::free),
+            open: state.is_some_and(|s| s.open),
+        }
+    };
+    node.record.pools.iter().map(one).collect()
+}

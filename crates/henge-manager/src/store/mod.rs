@@ -1,0 +1,55 @@
+//! Where the manager's state stays: keys and values, changed by batches of which all or none are seen afterwards.
+//!
+//! | key | value (JSON) |
+//! |---|---|
+//! | `disk/NAME`, `node/NAME`, `token/ID` | the record |
+//! | `event/NUMBER` | what happened |
+//! | `key/TENANT/KEY` | what an idempotency key made |
+//! | `meta/revision` | the last revision given |
+
+mod memory;
+mod redb;
+
+pub use self::memory::{Faulty, MemoryStore};
+pub use self::redb::RedbStore;
+
+/// Changes that belong together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// In order: a key, and its value from now on, or none.
+    pub changes: Vec<(String, Option<Vec<u8>>)>,
+}
+
+impl Batch {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// It was not stored, or nobody knows.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StoreError(pub String);
+
+/// Who decides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Leadership {
+    /// This manager.
+    Ours,
+    /// Another one, at this address, if it said so.
+    Theirs(Option<String>),
+}
+
+/// Keeps batches.
+pub trait Store: Send {
+    /// Everything, in the order of the keys.
+    fn load(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
+    /// Keeps a batch: when this returns `Ok`, all of it survives a crash at any instruction; after an error or a crash
+    /// either all of it is there or nothing.
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
+    /// Who decides now. Called every few seconds; a store for one manager has nobody else.
+    fn leadership(&mut self) -> Leadership {
+        Leadership::Ours
+    }
+}

@@ -1,0 +1,389 @@
+//! The thread that talks to the manager.
+
+use super::config::ManagerConfig;
+use super::wire::{
+    self, FromManager, FromNode, Held, LINE_MAX, Order, Pool, Profile, Register, Seen, Side, VERSION, Want,
+};
+use crate::control::{Request, Status};
+use crate::node::Control;
+use crate::state::{Origin, Terms};
+use henge_core::Histogram;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Between two reports of meters.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a manager may take to answer a handshake, or to take a line.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A connection on which nothing comes for so long is dead; managers say something every few seconds.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What a node says of itself that its status does not.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub addresses: Vec<String>,
+    /// Where other nodes come.
+    pub link: Option<String>,
+    /// By pool: copies and profile.
+    pub pools: BTreeMap<String, (u32, Option<Profile>)>,
+}
+
+/// The thread; it ends when this is dropped.
+pub(crate) struct Agent {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Agent {
+    pub(crate) fn start(config: ManagerConfig, facts: Facts, control: Control) -> io::Result<Agent> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("henge-manager".into())
+            .spawn(move || dial(&config, &facts, &control, &stopped))?;
+        Ok(Agent { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Comes back to a manager for ever; says once why it cannot, and once that it can again.
+fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicBool) {
+    let mut said = String::new();
+    let mut pause = Duration::from_millis(100);
+    while !stop.load(Ordering::Relaxed) {
+        for address in &config.addresses {
+            let mut welcomed = false;
+            let outcome = converse(address, config, facts, control, stop, &mut welcomed);
+            if welcomed {
+                pause = Duration::from_millis(100);
+                said.clear();
+            }
+            let Err(why) = outcome else { return };
+            let text = format!("manager {address}: {why}");
+            if text != said && !stop.load(Ordering::Relaxed) {
+                eprintln!("henge: {text}; serving on without it");
+                said = text;
+            }
+        }
+        std::thread::park_timeout(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+struct Conversation<'a> {
+    name: &'a str,
+    control: &'a Control,
+    out: BufWriter<TcpStream>,
+    /// Latencies as counted when the last period ended.
+    counted: BTreeMap<String, Histogram>,
+    /// Commands at the last second, and most in one second of this period.
+    seconds: BTreeMap<String, (u64, u64)>,
+    /// Changes made here that the manager was told.
+    told: BTreeMap<String, Held>,
+}
+
+/// One connection, from dialing to its end; `Ok` when the node stops.
+fn converse(
+    address: &str,
+    config: &ManagerConfig,
+    facts: &Facts,
+    control: &Control,
+    stop: &AtomicBool,
+    welcomed: &mut bool,
+) -> io::Result<()> {
+    let stream = connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut this = Conversation {
+        name: &config.name,
+        control,
+        out: BufWriter::new(stream.try_clone()?),
+        counted: BTreeMap::new(),
+        seconds: BTreeMap::new(),
+        told: BTreeMap::new(),
+    };
+    let period = this.handshake(&mut reader, config, facts)?;
+    *welcomed = true;
+    eprintln!("henge: registered at the manager {address} as \"{}\"", config.name);
+    stream.set_read_timeout(Some(SILENCE))?;
+    let (orders, inbox) = mpsc::channel();
+    let listener = std::thread::Builder::new().name("henge-orders".into()).spawn(move || {
+        loop {
+            let said = read_line(&mut reader);
+            let over = said.is_err();
+            if orders.send(said).is_err() || over {
+                return;
+            }
+        }
+    })?;
+    let outcome = this.run(&inbox, period, stop);
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+    drop(inbox);
+    let _ = listener.join();
+    outcome
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "no such address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn read_line(reader: &mut impl BufRead) -> io::Result<FromManager> {
+    let mut line = Vec::new();
+    let n = reader.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line)?;
+    if n == 0 || !line.ends_with(b"\n") {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
+    }
+    serde_json::from_slice(&line).map_err(|e| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("it does not speak as managers do: {e}"))
+    })
+}
+
+impl Conversation<'_> {
+    fn say(&mut self, what: &FromNode) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, what).map_err(io::Error::other)?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+
+    /// The period between two distributions.
+    fn handshake(
+        &mut self,
+        reader: &mut impl BufRead,
+        config: &ManagerConfig,
+        facts: &Facts,
+    ) -> io::Result<Duration> {
+        let other = |why: String| io::Error::other(why);
+        let FromManager::Challenge { version, nonce } = read_line(reader)? else {
+            return Err(other("it does not begin as managers do".into()));
+        };
+        if version != VERSION {
+            return Err(other(format!(
+                "it speaks version {version}, this node {VERSION}; run one release on both"
+            )));
+        }
+        let mine = nonce_of_our_own()?;
+        let status = self.status()?;
+        let register = Register {
+            version: VERSION,
+            name: config.name.clone(),
+            proof: wire::prove(&config.secret, Side::Node, &nonce, &config.name),
+            nonce: mine.clone(),
+            addresses: facts.addresses.clone(),
+            link: facts.link.clone(),
+            pools: pools(&status, facts),
+            disks: self.held(&status),
+        };
+        self.say(&FromNode::Register(Box::new(register)))?;
+        match read_line(reader)? {
+            FromManager::Welcome { proof, period_ms } => {
+                if !wire::holds(&proof, &config.secret, Side::Manager, &mine, &config.name) {
+                    return Err(other("it does not know this cluster's secret".into()));
+                }
+                Ok(Duration::from_millis(period_ms.clamp(100, 86_400_000)))
+            }
+            FromManager::Refused { why } => Err(other(why)),
+            _ => Err(other("it does not answer as managers do".into())),
+        }
+    }
+
+    fn run(
+        &mut self,
+        inbox: &Receiver<io::Result<FromManager>>,
+        period: Duration,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut tick = Instant::now() + TICK;
+        let mut began = Instant::now();
+        self.period(0.0)?;
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            // Short enough that a node which stops does not wait for its agent.
+            let wait = tick.saturating_duration_since(Instant::now()).min(Duration::from_millis(200));
+            match inbox.recv_timeout(wait) {
+                Ok(Ok(FromManager::Order(order))) => self.carry_out(&order)?,
+                Ok(Ok(_)) => {} // a sign of life
+                Ok(Err(e)) => return Err(e),
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it hung up")),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if Instant::now() >= tick {
+                tick = Instant::now() + TICK;
+                self.tick()?;
+                if began.elapsed() >= period {
+                    self.period(began.elapsed().as_secs_f64())?;
+                    began = Instant::now();
+                }
+            }
+        }
+    }
+
+    fn status(&self) -> io::Result<Status> {
+        self.control.status().map_err(io::Error::other)
+    }
+
+    /// Meters, and what was changed here.
+    fn tick(&mut self) -> io::Result<()> {
+        let meters = self.control.meters().map_err(io::Error::other)?;
+        for disk in &meters.disks {
+            let (last, peak) = self.seconds.entry(disk.name.clone()).or_insert((disk.commands, 0));
+            *peak = (*peak).max(disk.commands.saturating_sub(*last));
+            *last = disk.commands;
+        }
+        let locally =
+            self.control.memory().disks.values().any(|kept| kept.changed && kept.revision.is_some());
+        if locally {
+            let status = self.status()?;
+            let changed = self.held(&status).into_iter().filter(|h| h.changed && h.revision.is_some());
+            for held in changed.collect::<Vec<_>>() {
+                if self.told.get(&held.name) != Some(&held) {
+                    self.told.insert(held.name.clone(), held.clone());
+                    self.say(&FromNode::Changed { held })?;
+                }
+            }
+        }
+        self.say(&FromNode::Stats { status: Box::new(Status::clone(&meters)) })
+    }
+
+    /// What was answered since the last period; the first time only counts from where.
+    fn period(&mut self, seconds: f64) -> io::Result<()> {
+        let meters = self.control.meters().map_err(io::Error::other)?;
+        let mut disks = Vec::new();
+        let mut counted = BTreeMap::new();
+        for disk in &meters.disks {
+            let now = disk.histogram.as_ref().map_or_else(Histogram::default, Histogram::from);
+            // Meters that were reset begin anew.
+            let then = self.counted.get(&disk.name).filter(|then| then.count() <= now.count());
+            let fresh = then.map_or_else(|| now.clone(), |then| now.since(then));
+            let peak = self.seconds.get_mut(&disk.name).map_or(0, |(_, peak)| std::mem::take(peak));
+            let latency = fresh.buckets().map(|(edge, n)| (edge.as_nanos(), n)).collect();
+            disks.push(Seen { name: disk.name.clone(), commands: fresh.count(), peak, latency });
+            counted.insert(disk.name.clone(), now);
+        }
+        self.seconds.retain(|name, _| counted.contains_key(name));
+        self.counted = counted;
+        if seconds > 0.0 { self.say(&FromNode::Period { seconds, disks }) } else { Ok(()) }
+    }
+
+    /// Every disk as it is, with the order that made it.
+    fn held(&self, status: &Status) -> Vec<Held> {
+        let memory = self.control.memory();
+        let one = |disk: &crate::control::DiskStatus| {
+            let kept = memory.disks.get(&disk.name);
+            Held {
+                name: disk.name.clone(),
+                pools: if disk.places.is_empty() { disk.pools.clone() } else { disk.places.clone() },
+                capacity: disk.capacity,
+                contract: disk.contract.clone(),
+                revision: kept.and_then(|k| k.revision),
+                changed: kept.is_some_and(|k| k.changed),
+            }
+        };
+        status.disks.iter().map(one).collect()
+    }
+
+    fn carry_out(&mut self, order: &Order) -> io::Result<()> {
+        let error = self.obey(order).err();
+        self.told.remove(&order.name);
+        self.say(&FromNode::Done { name: order.name.clone(), revision: order.revision, error })
+    }
+
+    /// Brings one disk to where it should be. Doing so twice is as good as once.
+    fn obey(&self, order: &Order) -> Result<(), String> {
+        let status = self.control.status().map_err(|e| e.to_string())?;
+        let here = status.disk(&order.name);
+        let origin = Origin::Manager(order.revision);
+        let ask = |request| self.control.ask_as(request, origin).map(drop).map_err(|e| e.to_string());
+        if let Some(revision) = self.control.memory().disks.get(&order.name).and_then(|k| k.revision)
+            && revision > order.revision
+        {
+            return Err(format!("{} has a later order ({revision}) of \"{}\"", self.name, order.name));
+        }
+        match (&order.want, here) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => ask(Request::Remove { name: order.name.clone() }),
+            (Some(want), None) => {
+                for (name, address) in &want.peers {
+                    ask(Request::Peer { name: name.clone(), address: address.clone() })?;
+                }
+                ask(Request::Add { disk: table(&order.name, want) })
+            }
+            (Some(want), Some(here)) => {
+                let gone = here.contract.keys().filter(|key| !want.contract.contains_key(*key));
+                let mut contract: Terms = gone.map(|key| (key.clone(), String::new())).collect();
+                let differs = |(key, value): &(&String, &String)| here.contract.get(*key) != Some(*value);
+                contract.extend(want.contract.iter().filter(differs).map(|(k, v)| (k.clone(), v.clone())));
+                if contract.is_empty() {
+                    return self.control.settle(&order.name, order.revision).map_err(|e| e.to_string());
+                }
+                ask(Request::Set { name: order.name.clone(), contract })
+            }
+        }
+    }
+}
+
+/// The disk's table as the configuration writes it.
+fn table(name: &str, want: &Want) -> String {
+    let mut text = format!("name = {name:?}\n");
+    for (key, value) in &want.keys {
+        text.push_str(&format!("{key} = {}\n", toml_value(value)));
+    }
+    if !want.contract.is_empty() {
+        let terms = want.contract.iter().map(|(key, value)| format!("{key} = {}", toml_value(value)));
+        text.push_str(&format!("contract = {{ {} }}\n", terms.collect::<Vec<_>>().join(", ")));
+    }
+    text
+}
+
+/// Numbers, truths, lists and tables as they are; everything else is a text.
+fn toml_value(value: &str) -> String {
+    let bare =
+        value.parse::<f64>().is_ok() || matches!(value, "true" | "false") || value.starts_with(['{', '[']);
+    if bare { value.to_owned() } else { format!("{value:?}") }
+}
+
+fn pools(status: &Status, facts: &Facts) -> Vec<Pool> {
+    let one = |pool: &crate::control::PoolStatus| {
+        let (copies, profile) = facts.pools.get(&pool.name).copied().unwrap_or((1, None));
+        Pool {
+            name: pool.name.clone(),
+            capacity: pool.capacity,
+            copies,
+            scheduler: pool.scheduler.clone(),
+            profile,
+        }
+    };
+    status.pools.iter().map(one).collect()
+}
+
+fn nonce_of_our_own() -> io::Result<String> {
+    let mut bytes = [0u8; 32];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(wire::hex(&bytes))
+}

@@ -1,0 +1,111 @@
+//! `[manager]` and a pool's `profile` in the node's configuration.
+//!
+//! ```toml
+//! [manager]
+//! address = "10.0.0.1:7101"            # or several: ["10.0.0.1:7101", "10.0.0.2:7101"]
+//! name = "node1"                       # what the manager calls this node
+//! secret_file = "/etc/henge/secret"    # what all nodes of the cluster and its managers know
+//!
+//! [[pool]]
+//! copies = 2                           # a RAID-1 keeps two; 1 where nothing is said
+//! profile = { iops = "500/s", service = "14ms" }   # measured at saturation: `henge profile`
+//! ```
+
+use super::wire::Profile;
+use henge_core::{CostUnit, ParamError, Params};
+use std::path::Path;
+
+/// `[manager]`
+#[derive(Clone, PartialEq, Eq)]
+pub struct ManagerConfig {
+    /// Where it is, or they are.
+    pub addresses: Vec<String>,
+    /// This node's name.
+    pub name: String,
+    /// The cluster's secret.
+    pub secret: String,
+    /// Where clients reach this node, where that is not what it listens on.
+    pub advertise: Option<String>,
+}
+
+impl std::fmt::Debug for ManagerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}", self.name, self.addresses.join(", "))
+    }
+}
+
+impl ManagerConfig {
+    /// Reads the table.
+    pub fn from_params(mut p: Params) -> Result<Self, ParamError> {
+        let span = p.error("address", String::new()).span;
+        let addresses = match p.take("address") {
+            Some(henge_core::Value::Text(one)) => vec![one],
+            Some(henge_core::Value::List(items)) if !items.is_empty() => items
+                .into_iter()
+                .map(|(value, span)| match value {
+                    henge_core::Value::Text(text) => Ok(text),
+                    _ => Err(ParamError { message: "an address is a text".into(), help: None, span }),
+                })
+                .collect::<Result<_, _>>()?,
+            _ => {
+                let message = "the manager needs an address, like address = \"10.0.0.1:7101\"".into();
+                return Err(ParamError { message, help: None, span });
+            }
+        };
+        let name = p.text("name")?;
+        let name = p.required("name", name)?;
+        if !is_name(&name) {
+            return Err(p.error(
+                "name",
+                format!("\"{name}\" is no name; up to 64 letters, digits, '.', '_' and '-' are"),
+            ));
+        }
+        let secret = secret(&mut p)?;
+        let advertise = p.text("advertise")?;
+        p.finish()?;
+        Ok(ManagerConfig { addresses, name, secret, advertise })
+    }
+}
+
+/// What names of nodes and disks look like.
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 64
+        && !name.starts_with('.')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Reads `secret = "…"` or `secret_file = "…"`.
+pub fn secret(p: &mut Params) -> Result<String, ParamError> {
+    let short = "a secret has at least 16 characters; `openssl rand -hex 32` makes a good one";
+    match (p.text("secret")?, p.text("secret_file")?) {
+        (Some(secret), None) if secret.len() >= 16 => Ok(secret),
+        (Some(_), None) => Err(p.error("secret", short.into())),
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(Path::new(&file))
+                .map_err(|e| p.error("secret_file", format!("{file}: {e}")))?;
+            let secret = text.trim().to_owned();
+            if secret.len() < 16 {
+                Err(p.error("secret_file", format!("{file}: {short}")))
+            } else {
+                Ok(secret)
+            }
+        }
+        (Some(_), Some(_)) => Err(p.error("secret", "secret or secret_file, not both".into())),
+        (None, None) => Err(p.error_here(format!("{} needs a secret_file (or a secret)", p.name()))),
+    }
+}
+
+/// Reads `profile = { iops = "500/s", service = "14ms" }`.
+pub fn profile(p: &mut Params) -> Result<Option<Profile>, ParamError> {
+    let Some(mut table) = p.table("profile")? else { return Ok(None) };
+    let iops = table.rate("iops")?;
+    let iops = table.required("iops", iops)?;
+    if iops.unit != CostUnit::Requests || iops.per_second == 0 {
+        return Err(table.error("iops", "iops counts requests; write it like \"500/s\"".into()));
+    }
+    let iops = iops.per_second as f64 / 1e6;
+    let service = table.duration("service")?.map_or(1.0 / iops, henge_core::Duration::as_secs_f64);
+    table.finish()?;
+    Ok(Some(Profile { iops, service }))
+}

@@ -1,0 +1,253 @@
+//! What a node and its manager say to each other: one line of JSON each, over one TCP connection that the node opens.
+//!
+//! ```text
+//!   manager                                   node
+//!   Challenge{nonce} ───────────────────────▶
+//!            ◀──────────── Register{proof, pools, disks, nonce}
+//!   Welcome{proof} or Refused ──────────────▶
+//!   Order{disk as it should be} ────────────▶
+//!            ◀──────────── Done{revision, or why not}
+//!            ◀──────────── Stats every second, Period every period
+//! ```
+//!
+//! Both ends prove that they know the cluster's secret by a MAC over the other's nonce; the secret itself never travels.
+
+use crate::control::Status;
+use crate::state::Terms;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+/// Version of the conversation.
+pub const VERSION: u32 = 1;
+/// Longest line.
+pub const LINE_MAX: usize = 16 << 20;
+
+/// What a manager says.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum FromManager {
+    /// Who are you?
+    Challenge {
+        /// [`VERSION`].
+        version: u32,
+        /// To be proven over.
+        nonce: String,
+    },
+    /// The node is known now.
+    Welcome {
+        /// Proves to the node that this is its manager.
+        proof: String,
+        /// Milliseconds between two [`FromNode::Period`].
+        period_ms: u64,
+    },
+    /// The node is not let in.
+    Refused {
+        /// Why, for people.
+        why: String,
+    },
+    /// A disk as it should be.
+    Order(Order),
+}
+
+/// A disk as it should be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Which disk.
+    pub name: String,
+    /// Grows with every change.
+    pub revision: u64,
+    /// How it should be; none: it should not be.
+    pub want: Option<Want>,
+}
+
+/// How a disk should be on this node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Want {
+    /// Keys of the disk's table as the configuration writes them, but for `name` and `contract`: `capacity = "96GB"`.
+    pub keys: Terms,
+    /// Terms of its contract.
+    pub contract: Terms,
+    /// Where the other nodes that have parts of it are, by name.
+    #[serde(default, skip_serializing_if = "Terms::is_empty")]
+    pub peers: Terms,
+}
+
+/// What a node says.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum FromNode {
+    /// Here I am.
+    Register(Box<Register>),
+    /// An order was carried out, or not.
+    Done {
+        /// Which disk.
+        name: String,
+        /// The order's.
+        revision: u64,
+        /// Why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// Meters.
+    Stats {
+        /// All of them.
+        status: Box<Status>,
+    },
+    /// Distributions over one period.
+    Period {
+        /// Its length.
+        seconds: f64,
+        /// By disk.
+        disks: Vec<Seen>,
+    },
+    /// A disk was changed by somebody at the node.
+    Changed {
+        /// How it is now.
+        held: Held,
+    },
+}
+
+/// A node, when it comes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Register {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// That it knows the secret.
+    pub proof: String,
+    /// For the manager to prove over.
+    pub nonce: String,
+    /// Where clients reach it; `%` stands for the disk's name.
+    pub addresses: Vec<String>,
+    /// Where other nodes reach it; none: it has no parts of disks that lie on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Its pools.
+    pub pools: Vec<Pool>,
+    /// Every disk that it serves.
+    pub disks: Vec<Held>,
+}
+
+/// A pool and its profile.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Bytes for disks.
+    pub capacity: u64,
+    /// Copies that its storage keeps.
+    pub copies: u32,
+    /// Who goes next there.
+    pub scheduler: String,
+    /// Measured at saturation; none: nothing can be promised there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+}
+
+/// What a pool was measured to do.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Profile {
+    /// Requests a second at saturation, with the pool's scheduler and depth.
+    pub iops: f64,
+    /// Seconds that 95 % of requests take at most.
+    pub service: f64,
+}
+
+/// A disk as a node has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// Its name.
+    pub name: String,
+    /// On which of the node's pools; NODE/POOL where it lies on several nodes.
+    pub pools: Vec<String>,
+    /// Bytes.
+    pub capacity: u64,
+    /// Terms of its contract.
+    pub contract: Terms,
+    /// The order that made it; none: it is the node's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// Changed at the node since.
+    #[serde(default)]
+    pub changed: bool,
+}
+
+/// One disk over one period.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Which.
+    pub name: String,
+    /// Commands answered.
+    pub commands: u64,
+    /// Most of them in one second.
+    pub peak: u64,
+    /// Latencies: nanoseconds (upper edge of a bucket) and how many.
+    pub latency: Vec<(u64, u64)>,
+}
+
+/// Who proves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The node, to the manager.
+    Node,
+    /// The manager, to the node.
+    Manager,
+}
+
+fn mac(secret: &str, side: Side, nonce: &str, name: &str) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a MAC takes keys of any length");
+    let label: &[u8] = match side {
+        Side::Node => b"henge node 1\0",
+        Side::Manager => b"henge manager 1\0",
+    };
+    mac.update(label);
+    mac.update(&(nonce.len() as u64).to_le_bytes());
+    mac.update(nonce.as_bytes());
+    mac.update(name.as_bytes());
+    mac
+}
+
+/// That `side` knows the secret, for the other end's nonce and the node of that name.
+pub fn prove(secret: &str, side: Side, nonce: &str, name: &str) -> String {
+    hex(&mac(secret, side, nonce, name).finalize().into_bytes())
+}
+
+/// Whether a proof holds; takes equally long for every wrong one.
+pub fn holds(proof: &str, secret: &str, side: Side, nonce: &str, name: &str) -> bool {
+    let Some(bytes) = unhex(proof) else { return false };
+    mac(secret, side, nonce, name).verify_slice(&bytes).is_ok()
+}
+
+/// Bytes as text.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) || text.len() > 1024 {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_holds_for_its_side_its_nonce_its_name_and_its_secret() {
+        let proof = prove("s", Side::Node, "n", "a");
+        assert!(holds(&proof, "s", Side::Node, "n", "a"));
+        for (secret, side, nonce, name) in [
+            ("t", Side::Node, "n", "a"),
+            ("s", Side::Manager, "n", "a"),
+            ("s", Side::Node, "m", "a"),
+            ("s", Side::Node, "n", "b"),
+        ] {
+            assert!(!holds(&proof, secret, side, nonce, name));
+        }
+        assert!(!holds("zz", "s", Side::Node, "n", "a") && !holds("é1", "s", Side::Node, "n", "a"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Asking a manager: where it is, the token, and its answers.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where a manager is by default.
+const DEFAULT: &str = "http://127.0.0.1:7100";
+/// Where a manager on this machine leaves the administrator's first token.
+const TOKEN_FILE: &str = "/var/lib/henge-manager/admin.token";
+
+/// Which manager, and who asks.
+#[derive(clap::Args, Clone)]
+pub struct ManagerArg {
+    /// The manager, as http://127.0.0.1:7100; or several, separated by commas: the one that leads answers
+    #[arg(long, value_name = "URL", env = "HENGE_MANAGER")]
+    pub manager: Option<String>,
+    /// A file with the token; else the token itself in HENGE_TOKEN, else /var/lib/henge-manager/admin.token
+    #[arg(long, value_name = "FILE", env = "HENGE_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// A manager to ask.
+pub struct Api {
+    addresses: Vec<String>,
+    token: String,
+    agent: ureq::Agent,
+}
+
+/// What it answered.
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The body; null if there is none.
+    pub body: Value,
+}
+
+impl ManagerArg {
+    /// Gets ready to ask.
+    pub fn connect(&self) -> Result<Api> {
+        let addresses = self.manager.as_deref().unwrap_or(DEFAULT);
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(90)))
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .http_status_as_error(false)
+            .build();
+        Ok(Api {
+            addresses: addresses.split(',').map(|a| a.trim().trim_end_matches('/').to_owned()).collect(),
+            token: self.token()?,
+            agent: config.into(),
+        })
+    }
+
+    fn token(&self) -> Result<String> {
+        let read = |path: &std::path::Path| {
+            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            Ok(text.trim().to_owned())
+        };
+        if let Some(path) = &self.token_file {
+            return read(path);
+        }
+        match std::env::var("HENGE_TOKEN") {
+            Ok(token) if !token.trim().is_empty() => Ok(token.trim().to_owned()),
+            _ => read(TOKEN_FILE.as_ref())
+                .context("no token: set HENGE_TOKEN, or name its file with --token-file"),
+        }
+    }
+}
+
+/// One part of a path, as a URL has it.
+pub fn escaped(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    name.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+impl Api {
+    /// Asks; an error says what the manager said.
+    pub fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer> {
+        let mut last = None;
+        for address in &self.addresses {
+            match self.ask_at(address, method, path, body, headers) {
+                // Another one may lead.
+                Ok(answer) if answer.status == 503 && self.addresses.len() > 1 => last = Some(Ok(answer)),
+                Ok(answer) => return done(answer),
+                Err(e) => last = last.or(Some(Err(e))),
+            }
+        }
+        last.context("no manager was named").flatten().and_then(done)
+    }
+
+    fn ask_at(
+        &self,
+        address: &str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer> {
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("{address}/api/v1/{path}"))
+            .header("Authorization", format!("Bearer {}", self.token));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let text = match body {
+            Some(body) => {
+                request = request.header("Content-Type", "application/json");
+                serde_json::to_vec(body)?
+            }
+            None => Vec::new(),
+        };
+        let request = request.body(text).with_context(|| format!("{address} is no address of a manager"))?;
+        let mut response = self
+            .agent
+            .run(request)
+            .map_err(|e| anyhow::anyhow!("the manager {address}: {e}; is `henge manager` running there?"))?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(256 << 20).read_to_string()?;
+        let body = if text.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(&text).unwrap_or(Value::String(text))
+        };
+        Ok(Answer { status, body })
+    }
+
+    /// Reads.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        Ok(self.ask("GET", path, None, &[])?.body)
+    }
+}
+
+fn done(answer: Answer) -> Result<Answer> {
+    if answer.status < 400 {
+        return Ok(answer);
+    }
+    match answer.body.get("detail").and_then(Value::as_str) {
+        Some(detail) => bail!("{detail}"),
+        None => bail!("the manager answered {} {}", answer.status, answer.body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_are_escaped() {
+        assert_eq!(super::escaped("a b/é"), "a%20b%2F%C3%A9");
+    }
+}

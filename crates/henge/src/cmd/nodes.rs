@@ -1,0 +1,207 @@
+//! `henge nodes`: the nodes of a manager. `henge token`: who may ask it.
+
+use super::api::{ManagerArg, escaped};
+use anyhow::Result;
+use comfy_table::{Table, presets};
+use henge_core::format_size;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Arguments of `henge nodes`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// All nodes and what is left of their pools
+    List {
+        #[command(flatten)]
+        manager: ManagerArg,
+        /// Print the manager's answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// One node with its disks
+    Show {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+        /// Print the manager's answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Place no new disks on a node; says which disks are still there
+    Drain {
+        /// Its name
+        name: String,
+        /// Place new disks there again
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// Forget a node that is away and has no disks
+    Forget {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+}
+
+/// Asks the manager.
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.action {
+        Action::List { manager, json } => {
+            let answer = manager.connect()?.get("nodes")?;
+            if json {
+                println!("{answer}")
+            } else {
+                list(answer["nodes"].as_array().map_or(&[], Vec::as_slice))
+            }
+        }
+        Action::Show { name, manager, json } => {
+            let node = manager.connect()?.get(&format!("nodes/{}", escaped(&name)))?;
+            if json { println!("{node}") } else { show(&node) }
+        }
+        Action::Drain { name, undo, manager } => {
+            let path = format!("nodes/{}/drain", escaped(&name));
+            let node = manager.connect()?.ask(if undo { "DELETE" } else { "POST" }, &path, None, &[])?.body;
+            let disks = names(&node["disks"]);
+            match (undo, disks.is_empty()) {
+                (true, _) => println!("{name} takes new disks again"),
+                (false, true) => println!("{name} takes no new disks, and has none"),
+                (false, false) => println!("{name} takes no new disks; still there: {disks}"),
+            }
+        }
+        Action::Forget { name, manager } => {
+            manager.connect()?.ask("DELETE", &format!("nodes/{}", escaped(&name)), None, &[])?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn names(list: &Value) -> String {
+    let names = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn state(node: &Value) -> &'static str {
+    match (node["connected"] == true, node["draining"] == true) {
+        (true, false) => "up",
+        (true, true) => "up, draining",
+        (false, false) => "away",
+        (false, true) => "away, draining",
+    }
+}
+
+fn list(nodes: &[Value]) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["NODE", "STATE", "POOL", "CAPACITY", "FREE", "REQUESTS/S", "FREE", "COPIES", "DISKS"]);
+    for node in nodes {
+        let disks = node["disks"].as_array().map_or(0, Vec::len);
+        for (i, pool) in node["pools"].as_array().into_iter().flatten().enumerate() {
+            let first = |text: String| if i == 0 { text } else { String::new() };
+            let (capacity, used) =
+                (pool["capacity"].as_u64().unwrap_or(0), pool["used"].as_u64().unwrap_or(0));
+            let rate = |key: &str| pool[key].as_f64().map_or("-".to_owned(), |r| format!("{r:.1}"));
+            table.add_row([
+                first(text(&node["name"])),
+                first(state(node).into()),
+                text(&pool["name"]),
+                format_size(capacity),
+                format_size(capacity.saturating_sub(used)),
+                rate("iops"),
+                rate("free"),
+                pool["copies"].to_string(),
+                first(disks.to_string()),
+            ]);
+        }
+    }
+    println!("{table}");
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn show(node: &Value) {
+    let line = |what: &str, value: String| println!("{what:<12}{value}");
+    line("name", text(&node["name"]));
+    line("state", state(node).into());
+    line("addresses", names(&node["addresses"]));
+    line("disks", names(&node["disks"]));
+    line("its own", names(&node["own"]));
+    println!();
+    list(std::slice::from_ref(node));
+}
+
+/// Arguments of `henge token`.
+#[derive(clap::Args)]
+pub struct TokenArgs {
+    #[command(subcommand)]
+    action: TokenAction,
+}
+
+#[derive(clap::Subcommand)]
+enum TokenAction {
+    /// Make a token for a tenant, or another administrator's; it is printed once
+    Create {
+        /// The tenant; none: an administrator
+        tenant: Option<String>,
+        /// How long it opens anything, like 720h
+        #[arg(long, value_name = "TIME")]
+        lasts: Option<String>,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// All tokens, without their secrets
+    List {
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// Remove a token
+    Rm {
+        /// As `list` shows it
+        id: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+}
+
+/// Asks the manager.
+pub fn run_token(args: TokenArgs) -> Result<ExitCode> {
+    match args.action {
+        TokenAction::Create { tenant, lasts, manager } => {
+            let mut body = json!({});
+            for (key, value) in [("tenant", tenant), ("lasts", lasts)] {
+                if let Some(value) = value {
+                    body[key] = Value::String(value);
+                }
+            }
+            let made = manager.connect()?.ask("POST", "tokens", Some(&body), &[])?.body;
+            println!("{}", text(&made["token"]));
+        }
+        TokenAction::List { manager } => {
+            let answer = manager.connect()?.get("tokens")?;
+            let mut table = Table::new();
+            table.load_style(presets::NOTHING).set_header(["TOKEN", "OF", "EXPIRES"]);
+            for token in answer["tokens"].as_array().into_iter().flatten() {
+                let of =
+                    token["tenant"].as_str().map_or("an administrator".to_owned(), |t| format!("tenant {t}"));
+                let expires = token["expires"].as_u64().map_or("never".to_owned(), super::vd_manager::when);
+                table.add_row([text(&token["id"]), of, expires]);
+            }
+            println!("{table}");
+        }
+        TokenAction::Rm { id, manager } => {
+            manager.connect()?.ask("DELETE", &format!("tokens/{}", escaped(&id)), None, &[])?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

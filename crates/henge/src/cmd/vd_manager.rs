@@ -1,0 +1,294 @@
+//! `henge vd` by a manager: create, list, show, set, rm, events.
+
+use super::api::{Api, escaped};
+use anyhow::{Result, bail};
+use comfy_table::{Table, presets};
+use henge_core::Duration;
+use serde_json::{Map, Value, json};
+
+/// Keys of a specification that are whole numbers, and numbers.
+const INTEGERS: &[&str] = &["pending", "copies", "parts", "weight"];
+const NUMBERS: &[&str] = &["percentile", "leeway"];
+const TEXTS: &[&str] = &["capacity", "rate", "latency", "limit"];
+
+/// A specification from KEY=VALUE; an empty value is null.
+pub fn spec(pairs: Vec<(String, String)>) -> Result<Map<String, Value>> {
+    let mut spec = Map::new();
+    for (key, value) in pairs {
+        let parsed = if value.is_empty() {
+            Value::Null
+        } else if INTEGERS.contains(&key.as_str()) {
+            match value.parse::<u32>() {
+                Ok(n) => json!(n),
+                Err(_) => bail!("{key} is a whole number, not \"{value}\""),
+            }
+        } else if NUMBERS.contains(&key.as_str()) {
+            match value.trim_end_matches('%').parse::<f64>() {
+                Ok(x) if x.is_finite() => json!(x),
+                _ => bail!("{key} is a number, not \"{value}\""),
+            }
+        } else if TEXTS.contains(&key.as_str()) {
+            json!(value)
+        } else {
+            let known = [TEXTS, NUMBERS, INTEGERS].concat().join(", ");
+            bail!("a disk has no \"{key}\"; it has: {known}");
+        };
+        spec.insert(key, parsed);
+    }
+    Ok(spec)
+}
+
+/// Creates a disk, or says what admission would.
+pub fn create(
+    api: &Api,
+    name: &str,
+    spec: Map<String, Value>,
+    tenant: Option<String>,
+    json: bool,
+) -> Result<()> {
+    if !spec.contains_key("capacity") {
+        bail!("a disk needs a capacity, like capacity=96GB");
+    }
+    let mut body = json!({ "name": name, "spec": spec });
+    if let Some(tenant) = tenant {
+        body["tenant"] = Value::String(tenant);
+    }
+    let answer = api.ask("POST", "disks", Some(&body), &[])?;
+    if json {
+        println!("{}", answer.body);
+    } else if answer.status == 202 {
+        println!("{name} is admitted; its node has yet to make it");
+    } else {
+        println!("{name} is served, admitted by {}", text(&answer.body["admitted_by"]));
+        places(&answer.body);
+        lines("reach it", &answer.body["addresses"]);
+    }
+    Ok(())
+}
+
+fn places(disk: &Value) {
+    for place in disk["places"].as_array().into_iter().flatten() {
+        let on = format!("{}/{}", text(&place["node"]), text(&place["pool"]));
+        println!("{:<12}{on}, {} reserved", "on", text(&place["reserved"]));
+    }
+}
+
+fn lines(what: &str, list: &Value) {
+    for (i, line) in list.as_array().into_iter().flatten().filter_map(Value::as_str).enumerate() {
+        println!("{:<12}{line}", if i == 0 { what } else { "" });
+    }
+}
+
+/// What admission would say; whether yes.
+pub fn preview(api: &Api, spec: Map<String, Value>, json: bool) -> Result<bool> {
+    let decision = api.ask("POST", "admit", Some(&Value::Object(spec)), &[])?.body;
+    let admitted = decision["admitted"] == true;
+    if json {
+        println!("{decision}");
+        return Ok(admitted);
+    }
+    println!("{}: {}", if admitted { "yes" } else { "no" }, text(&decision["why"]));
+    places(&decision);
+    for (key, value) in decision["instead"].as_object().into_iter().flatten() {
+        println!("{:<12}{key} {}, all else as asked", "would fit", text(value));
+    }
+    Ok(admitted)
+}
+
+/// All disks.
+pub fn list(api: &Api, json: bool) -> Result<()> {
+    let answer = api.get("disks")?;
+    if json {
+        println!("{answer}");
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "DISK", "OF", "CAPACITY", "PROMISED", "STATE", "ON", "CLIENTS", "IOPS", "P95", "IN BOUND",
+    ]);
+    for disk in answer["disks"].as_array().into_iter().flatten() {
+        let received = &disk["received"];
+        let number = |key: &str| received[key].as_u64().map_or("-".to_owned(), |n| n.to_string());
+        let on = disk["places"].as_array().into_iter().flatten();
+        let on =
+            on.map(|p| format!("{}/{}", text(&p["node"]), text(&p["pool"]))).collect::<Vec<_>>().join(" ");
+        table.add_row([
+            text(&disk["name"]),
+            disk["tenant"].as_str().unwrap_or("-").to_owned(),
+            text(&disk["spec"]["capacity"]),
+            promised(&disk["spec"]),
+            state(disk),
+            on,
+            number("clients"),
+            received["rate"].as_f64().map_or("-".to_owned(), |r| format!("{r:.1}")),
+            received["p95"].as_u64().map_or("-".to_owned(), time),
+            received["in_bound"].as_f64().map_or("-".to_owned(), |s| format!("{:.1} %", s * 100.0)),
+        ]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn state(disk: &Value) -> String {
+    let phase = text(&disk["phase"]);
+    match (disk["broken"] == true, disk["differences"].as_object().is_some_and(|d| !d.is_empty())) {
+        (true, _) => "violated".into(),
+        (false, true) => format!("{phase}, differs"),
+        (false, false) if disk["away"] == true => format!("{phase}, node away"),
+        (false, false) => phase,
+    }
+}
+
+/// "675/s, 120ms for 95 %"
+fn promised(spec: &Value) -> String {
+    let mut words: Vec<String> = Vec::new();
+    words.extend(spec["rate"].as_str().map(str::to_owned));
+    if let Some(latency) = spec["latency"].as_str() {
+        words.push(format!("{latency} for {} %", spec["percentile"].as_f64().unwrap_or(95.0)));
+    }
+    words.extend(spec["weight"].as_u64().map(|w| format!("weight {w}")));
+    words.extend(spec["limit"].as_str().map(|l| format!("at most {l}")));
+    if words.is_empty() { "best effort".into() } else { words.join(", ") }
+}
+
+/// One disk.
+pub fn show(api: &Api, name: &str, json: bool) -> Result<()> {
+    let disk = api.get(&format!("disks/{}", escaped(name)))?;
+    if json {
+        println!("{disk}");
+        return Ok(());
+    }
+    let line = |what: &str, value: String| println!("{what:<12}{value}");
+    line("name", text(&disk["name"]));
+    line("tenant", disk["tenant"].as_str().unwrap_or("-").to_owned());
+    line("capacity", text(&disk["spec"]["capacity"]));
+    line("promised", promised(&disk["spec"]));
+    line("state", format!("{}, revision {}", state(&disk), disk["revision"]));
+    line(
+        "admitted",
+        format!("by {}, {}", text(&disk["admitted_by"]), when(disk["created"].as_u64().unwrap_or(0))),
+    );
+    places(&disk);
+    lines("reach it", &disk["addresses"]);
+    if let Some(still) = disk.get("still").filter(|s| !s.is_null()) {
+        line("still", format!("{}; its node has yet to take the new contract", promised(still)));
+    }
+    for (term, difference) in disk["differences"].as_object().into_iter().flatten() {
+        let or = |v: &Value| v.as_str().unwrap_or("nothing").to_owned();
+        let both =
+            format!("{} at the manager, {} at the node", or(&difference["manager"]), or(&difference["node"]));
+        line("differs", format!("{term}: {both}; the stricter is enforced until you set it"));
+    }
+    let r = &disk["received"];
+    if r.is_null() {
+        line("received", "nothing is known yet".into());
+        return Ok(());
+    }
+    let count = |key: &str| r[key].as_u64().unwrap_or(0);
+    line("clients", count("clients").to_string());
+    let rate = r["rate"].as_f64().unwrap_or(0.0);
+    line("received", format!("{} commands, {rate:.1}/s, {} failed", count("commands"), count("failed")));
+    let quantiles = [count("p50"), count("p95"), count("p99")].map(time);
+    line("latency", format!("median {}, p95 {}, p99 {}", quantiles[0], quantiles[1], quantiles[2]));
+    if disk["spec"]["latency"].is_string() {
+        line("in bound", format!("{:.2} %", r["in_bound"].as_f64().unwrap_or(1.0) * 100.0));
+    }
+    line("waits for", r["waiting"].as_str().unwrap_or("nothing").to_owned());
+    Ok(())
+}
+
+/// Changes terms.
+pub fn set(api: &Api, name: &str, terms: Map<String, Value>, json: bool) -> Result<()> {
+    let answer = api.ask("PATCH", &format!("disks/{}", escaped(name)), Some(&Value::Object(terms)), &[])?;
+    if json {
+        println!("{}", answer.body);
+    } else if answer.status == 202 {
+        println!("{name} is admitted with {}; its node has yet to take it", promised(&answer.body["spec"]));
+    } else {
+        println!("{name} has {}", promised(&answer.body["spec"]));
+    }
+    Ok(())
+}
+
+/// Removes a disk.
+pub fn remove(api: &Api, name: &str, force: bool) -> Result<()> {
+    let answer = api.ask("DELETE", &format!("disks/{}?force={force}", escaped(name)), None, &[])?;
+    if answer.status == 202 {
+        println!("{name} goes when its node is back");
+    }
+    Ok(())
+}
+
+/// What happened.
+pub fn events(api: &Api, name: Option<&str>, last: u64, json: bool) -> Result<()> {
+    let of = name.map_or(String::new(), |n| format!("&disk={}", escaped(n)));
+    let answer = api.get(&format!("events?limit={last}{of}"))?;
+    if json {
+        println!("{answer}");
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["TIME", "WHAT", "DISK", "NODE", ""]);
+    for event in answer["events"].as_array().into_iter().flatten() {
+        table.add_row([
+            when(event["time"].as_u64().unwrap_or(0)),
+            text(&event["kind"]),
+            text(&event["disk"]),
+            text(&event["node"]),
+            text(&event["text"]),
+        ]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn time(ns: u64) -> String {
+    let rounded = match ns {
+        0..10_000 => ns,
+        10_000..10_000_000 => ns / 1_000 * 1_000,
+        _ => ns / 100_000 * 100_000,
+    };
+    Duration::from_nanos(rounded).to_string()
+}
+
+/// "2026-11-21 23:59:58", UTC, from milliseconds since 1970 (Howard Hinnant's days-to-civil).
+pub fn when(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, add) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year_of_era + era * 400 + add;
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_people_read_them() {
+        assert_eq!(when(0), "1970-01-01 00:00:00");
+        assert_eq!(when(951_782_400_000), "2000-02-29 00:00:00");
+        assert_eq!(when(1_795_305_598_000), "2026-11-21 23:59:58");
+    }
+
+    #[test]
+    fn keys_have_their_kinds() {
+        let pairs = |key: &str, value: &str| vec![(key.to_owned(), value.to_owned())];
+        assert_eq!(spec(pairs("percentile", "95%")).unwrap()["percentile"], 95.0);
+        assert_eq!(spec(pairs("rate", "")).unwrap()["rate"], Value::Null);
+        assert!(spec(pairs("pending", "x")).unwrap_err().to_string().contains("whole number"));
+        assert!(spec(pairs("latncy", "x")).unwrap_err().to_string().contains("latency"));
+    }
+}
