@@ -61,8 +61,8 @@ bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a p
 
 .PHONY: bench-sim
 bench-sim: ## Disk models against DiskSim and real drives (HENGE_DATA: the reference data), and the simulator's speed
-	$(CARGO) bench -p henge-device --bench sim
-	$(CARGO) bench -p henge-sim --bench sim
+	$(CARGO) bench -p henge-device --bench sim -- $(ARGS)
+	$(CARGO) bench -p henge-sim --bench sim -- $(ARGS)
 
 .PHONY: bench-nbd
 bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdkit and qemu-nbd (ARGS="--json memory/unix")
@@ -71,6 +71,10 @@ bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdki
 .PHONY: bench-link
 bench-link: build ## CPU per request of a disk at another node, beside one of the node's own
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-link $(ARGS)
+
+.PHONY: bench-live
+bench-live: build ## A node at work: limits, shares, clients without manners, 1000 disks (ARGS="--json limits shares attacks scale")
+	@HENGE=$${CARGO_TARGET_DIR:-$$PWD/target}/release/henge $(CARGO) bench -p henge-node --bench live -- $(ARGS)
 
 .PHONY: test-durability
 DURABLE ?= 10000
@@ -87,7 +91,7 @@ mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by
 	@./tools/mutants
 
 .PHONY: bench
-bench: bench-sched bench-nbd bench-sim ## All of them
+bench: bench-sched bench-nbd bench-sim bench-live ## All of them
 
 test-vpfs: ## The proxy before a double of PVFS2 over real sockets; captures of real traffic where HENGE_DATA has them
 	$(CARGO) test -p henge-pvfs2 -p henge-proxy -- --nocapture --test-threads 1

@@ -16,15 +16,35 @@ use henge_device::{DiskFacts, Hdd, HddOptions, model_names};
 use std::io::Read;
 use std::path::Path;
 
+/// Whether lines of JSON were asked for instead of tables.
+fn is_json() -> bool {
+    std::env::args().any(|a| a == "--json")
+}
+
+/// A line for people.
+macro_rules! say {
+    ($($what:tt)*) => { if !is_json() { println!($($what)*) } };
+}
+
+/// A figure beside DiskSim's, where JSON was asked for.
+fn line(name: &str, value: f64, unit: &str, ratio: f64) {
+    if is_json() {
+        let name = name.replace(' ', "-").replace(',', "").replace('%', "percent");
+        println!(
+            "{{\"name\":\"sim/{name}\",\"value\":{value:.4},\"unit\":\"{unit}\",\"peer\":\"DiskSim\",\"ratio\":{ratio:.4}}}"
+        );
+    }
+}
+
 fn main() {
     let Some(disks) = common::disks("bench-sim") else { return };
-    println!("\nRequest lists: mean service time and demerit, this model and DiskSim 4.0\n");
+    say!("\nRequest lists: mean service time and demerit, this model and DiskSim 4.0\n");
     lists(&disks);
-    println!("\nOther runs: fresh requests of the same kind\n");
-    runs::all(&disks);
-    println!(
-        "\nSpeed: requests per second of CPU time, one thread; DiskSim's as measured on another machine\n"
-    );
+    if !is_json() {
+        println!("\nOther runs: fresh requests of the same kind\n");
+        runs::all(&disks);
+    }
+    say!("\nSpeed: requests per second of CPU time, one thread; DiskSim's as measured on another machine\n");
     speed(&disks);
 }
 
@@ -55,7 +75,7 @@ fn unpack(path: &Path) -> String {
 }
 
 fn lists(disks: &Path) {
-    println!("{:9} {:32} {:>9} {:>9} {:>8} {:>9}", "drive", "list", "ours ms", "DiskSim", "off", "demerit");
+    say!("{:9} {:32} {:>9} {:>9} {:>8} {:>9}", "drive", "list", "ours ms", "DiskSim", "off", "demerit");
     let mut real = Vec::new();
     let mut paths: Vec<_> =
         std::fs::read_dir(disks.join("ref")).expect("lists").map(|e| e.expect("a file").path()).collect();
@@ -80,7 +100,8 @@ fn lists(disks: &Path) {
         worst = worst.max(off.abs());
         let share = demerit(&ours, &reference).expect("equal sizes") * 1e3 / r * 100.0;
         let drive = model.trim_start_matches("SEAGATE_");
-        println!("{drive:9} {list:32} {m:9.4} {r:9.4} {off:+7.2}% {share:8.2}%");
+        say!("{drive:9} {list:32} {m:9.4} {r:9.4} {off:+7.2}% {share:8.2}%");
+        line(&format!("mean/{drive}/{list}"), m, "ms", m / r);
         let measured: Option<Vec<_>> = rows.iter().map(|r| r.real).collect();
         if let Some(measured) = measured {
             let of =
@@ -88,11 +109,11 @@ fn lists(disks: &Path) {
             real.push((drive.to_owned(), of(&ours), of(&reference)));
         }
     }
-    println!("the largest difference of a mean: {worst:.2} %");
-    println!("\nAgainst the real drives: demerit as a share of the mean\n");
-    println!("{:9} {:>8} {:>8}", "drive", "ours", "DiskSim");
+    say!("the largest difference of a mean: {worst:.2} %");
+    say!("\nAgainst the real drives: demerit as a share of the mean\n");
+    say!("{:9} {:>8} {:>8}", "drive", "ours", "DiskSim");
     for (drive, ours, disksim) in real {
-        println!("{drive:9} {ours:7.2}% {disksim:7.2}%");
+        say!("{drive:9} {ours:7.2}% {disksim:7.2}%");
     }
 }
 
@@ -109,22 +130,28 @@ const DISKSIM: &[(&str, &str, u64, bool, f64, bool, f64)] = &[
 ];
 
 fn speed(disks: &Path) {
-    println!("{:9} {:30} {:>10} {:>10} {:>6}", "drive", "workload", "ours/s", "DiskSim/s", "times");
+    say!("{:9} {:30} {:>10} {:>10} {:>6}", "drive", "workload", "ours/s", "DiskSim/s", "times");
     for (model, what, sectors, sequential, reads, cache, theirs) in DISKSIM {
         let facts = facts(disks, model);
         let ours = rate(&facts, *sectors, *sequential, *reads, *cache);
-        println!(
+        say!(
             "{:9} {what:30} {ours:10.0} {theirs:10.0} {:6.1}",
             model.trim_start_matches("SEAGATE_"),
             ours / theirs
+        );
+        line(
+            &format!("speed/{}/{what}", model.trim_start_matches("SEAGATE_")),
+            ours,
+            "requests/s",
+            ours / theirs,
         );
     }
     for sectors in [64, 256, 1024] {
         let facts = facts(disks, "SEAGATE_ST34501N");
         let ours = rate(&facts, sectors, false, 1.0, true);
-        println!("{:9} {:30} {ours:10.0}", "ST34501N", format!("random {} KiB reads", sectors / 2));
+        say!("{:9} {:30} {ours:10.0}", "ST34501N", format!("random {} KiB reads", sectors / 2));
     }
-    println!("\nbuilt-in models: {}", model_names().collect::<Vec<_>>().join(", "));
+    say!("\nbuilt-in models: {}", model_names().collect::<Vec<_>>().join(", "));
 }
 
 /// CPU time of this thread, where the kernel says (Linux); else the clock's.

@@ -108,7 +108,9 @@ impl Connection {
 
     /// Whether reading would get anywhere as soon as nothing holds it back.
     pub(crate) fn has_input(&self) -> bool {
-        self.link.readable || !self.rest.is_empty() || self.stalled.is_some()
+        let something = self.link.readable || !self.rest.is_empty();
+        // A full session takes nothing, however often it is asked: a client that reads no replies keeps it so.
+        self.stalled.is_some() || something && self.session.wants() != Wants::Nothing
     }
 
     /// Reads and acts until something stops it.

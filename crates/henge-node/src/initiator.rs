@@ -58,7 +58,8 @@ impl Initiator {
         self.no_memory || !self.waiting.is_empty()
     }
     pub(crate) fn has_input(&self) -> bool {
-        self.link.readable || !self.rest.is_empty() || self.is_stalled()
+        let something = self.link.readable || !self.rest.is_empty();
+        self.is_stalled() || something && self.session.want() != Want::Nothing
     }
     pub(crate) fn is_over(&self) -> bool {
         self.session.want() == Want::Nothing && self.session.is_sent()

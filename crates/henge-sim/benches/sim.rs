@@ -40,6 +40,13 @@ fn main() {
             let seconds = cpu_seconds() - begun;
             best = best.max(outcome.requests as f64 / seconds);
         }
+        if std::env::args().any(|a| a == "--json") {
+            let name = name.replace(' ', "-");
+            println!(
+                "{{\"name\":\"sim/sfq/{name}\",\"value\":{best:.0},\"unit\":\"requests/s\",\"peer\":null,\"ratio\":null}}"
+            );
+            continue;
+        }
         println!(
             "sfq(32), constant device, {name:<8}: {:.2} million requests/s of CPU time (best of 5)",
             best / 1e6

@@ -11,3 +11,4 @@ mod shares;
 mod striping;
 mod support;
 mod wrong;
+mod zeroes;
