@@ -332,6 +332,10 @@ fn show(disk: &DiskStatus) {
         line("in bound", format!("{:.2} %", disk.in_bound() * 100.0));
     }
     line("waits for", disk.waiting.clone().unwrap_or_else(|| "nothing".into()));
+    if !disk.places.is_empty() {
+        line("places", disk.places.join(" "));
+    }
+    disk.trouble.iter().for_each(|trouble| line("not served", trouble.clone()));
 }
 
 #[cfg(test)]
