@@ -222,6 +222,7 @@ impl Hub {
             buffers: [status.buffers_out, status.buffers],
             rate: tenth(rate),
             bytes: bytes.round(),
+            peers: status.peers.clone(),
         };
         let (pools, point) = node.pools(sample, fresh, passed);
         self.pools.extend(pools);

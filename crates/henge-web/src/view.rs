@@ -63,6 +63,9 @@ pub struct NodeView {
     pub rate: f64,
     /// Bytes a second.
     pub bytes: f64,
+    /// Links to other nodes, and what went over them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<henge_node::PeerStatus>,
 }
 
 /// A pool.

@@ -48,6 +48,8 @@ pub struct Recording {
     time: Duration,
     pools: Vec<PoolStatus>,
     device: String,
+    /// Share of the time in which each pool's gates were busy.
+    busy: Vec<f64>,
     loads: Vec<Load>,
     /// Commands that found no room.
     lost: u64,
@@ -90,7 +92,8 @@ pub fn record(
     let pools = alike(&after, pool)?;
     let device = device(&pools, &before, &after)?;
     let time = Duration::from_nanos(now.min(end) - began);
-    let mut recording = Recording { time, device, loads: Vec::new(), lost, commands: 0, pools };
+    let busy = pools.iter().map(|pool| busy(&pool.name, &before, &after)).collect();
+    let mut recording = Recording { time, device, busy, loads: Vec::new(), lost, commands: 0, pools };
     for disk in &after.disks {
         if !disk.pools.iter().all(|p| recording.pools.iter().any(|pool| pool.name == *p)) {
             continue;
@@ -133,6 +136,17 @@ fn alike(status: &Status, wanted: Option<&str>) -> Result<Vec<PoolStatus>> {
         bail!("these pools differ in device or scheduler, so record one of them: --pool, one of {}", known());
     }
     Ok(pools)
+}
+
+/// The mean share of the time in which the gates of a pool had something in flight.
+fn busy(pool: &str, before: &Status, after: &Status) -> f64 {
+    let sum = |status: &Status| {
+        let gates = status.pools.iter().filter(|p| p.name == pool).flat_map(|p| &p.gates);
+        gates.fold((0u64, 0u64), |(busy, n), gate| (busy + gate.busy, n + 1))
+    };
+    let ((old, _), (new, gates)) = (sum(before), sum(after));
+    let time = after.uptime.saturating_sub(before.uptime).max(1) as f64 * gates.max(1) as f64;
+    (new.saturating_sub(old) as f64 / time).clamp(0.0, 1.0)
 }
 
 /// The device that the pools are simulated with.
@@ -220,8 +234,57 @@ impl Recording {
             });
             write_trace(&dir.join(format!("{}.trace", load.status.name)), all)?;
         }
-        let path = dir.join("scenario.toml");
-        std::fs::write(&path, self.scenario()).with_context(|| format!("writing {}", path.display()))
+        for (name, text) in [("scenario.toml", self.scenario()), ("admit.toml", self.plan())] {
+            let path = dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The recorded disks and pools as `henge admit` reads them.
+    fn plan(&self) -> String {
+        let mut out = String::from(
+            "# Made by henge record; henge admit says what fits. iops is what was served in the time that the pool was busy: less
+# than the pool can do, where it was seldom busy. henge profile measures it.
+",
+        );
+        let mut put = |line: String| writeln!(out, "{line}").expect("writing to a string succeeds");
+        let seconds = self.time.as_secs_f64();
+        for (pool, busy) in self.pools.iter().zip(&self.busy) {
+            let here = self.loads.iter().filter(|l| l.status.pools.contains(&pool.name));
+            let served: f64 = here.map(|l| l.records.len() as f64 / l.status.pools.len() as f64).sum();
+            let iops = served / seconds / busy.max(0.01);
+            put(format!(
+                "\n[[node]]\nname = \"{}\"\niops = \"{:.1}/s\"  # busy {:.0} %",
+                pool.name,
+                iops.max(1.0),
+                busy * 100.0
+            ));
+            put(format!("capacity = \"{}B\"", pool.capacity));
+        }
+        for load in &self.loads {
+            let disk = &load.status;
+            let recorded = load.records.len() as f64 / seconds;
+            let promised = disk.promise.rate.filter(|_| disk.promise.unit == "requests");
+            put(format!(
+                "\n[[disk]]\nname = \"{}\"\ncapacity = \"{}B\"\nparts = {}",
+                disk.name,
+                disk.capacity,
+                disk.pools.len()
+            ));
+            put(format!(
+                "rate = \"{:.1}/s\"  # recorded: {recorded:.1}/s",
+                promised.unwrap_or(recorded).max(1.0)
+            ));
+            if let (Some(ns), Some(percentile)) = (disk.promise.latency, disk.promise.percentile) {
+                put(format!(
+                    "latency = \"{}\"\npercentile = {percentile}\npending = {}",
+                    Duration::from_nanos(ns),
+                    load.most
+                ));
+            }
+        }
+        out
     }
 
     fn scenario(&self) -> String {
