@@ -106,7 +106,7 @@ demo-cluster: build ## A manager and three nodes: admission until full, real cli
 
 test-api: ## Fuzz the manager's REST API with schemathesis, by its OpenAPI document (API_EXAMPLES per operation: 50)
 	@$(CARGO) build --quiet --bin henge
-	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-api
+	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge API_EXAMPLES=$(or $(API_EXAMPLES),50) ./tools/test-api
 .PHONY: test-api
 
 bench-manager: ## Decisions, memory and restart of a manager with 10,000 disks on 1,000 nodes

@@ -11,6 +11,8 @@
 
 mod commands;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub(crate) use commands::shorten;
