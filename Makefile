@@ -86,6 +86,10 @@ SOAK ?= 1000000
 soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind
 	@HENGE_SOAK=$(SOAK) $(CARGO) test --quiet -p henge-node --lib soak -- --nocapture
 
+.PHONY: bench-meters
+bench-meters: ## What metering costs a request
+	$(CARGO) bench -p henge-core --bench meters
+
 .PHONY: mutants
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
 	@./tools/mutants
