@@ -94,12 +94,21 @@ bench-meters: ## What metering costs a request
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names
 	@./tools/mutants
 
+.PHONY: bench-vpfs
+bench-vpfs: build ## The PVFS2 proxy: throughput against none, CPU against a splice forwarder, memory (ROUNDS=5)
+	HENGE=$${CARGO_TARGET_DIR:-target}/release/henge $(CARGO) bench -p henge-proxy --bench vpfs
+
 .PHONY: bench
-bench: bench-sched bench-nbd bench-sim bench-live ## All of them
+bench: bench-sched bench-nbd bench-vpfs bench-sim bench-live ## All of them
 
 test-vpfs: ## The proxy before a double of PVFS2 over real sockets; captures of real traffic where HENGE_DATA has them
 	$(CARGO) test -p henge-pvfs2 -p henge-proxy -- --nocapture --test-threads 1
+	$(MAKE) test-vpfs-live
 .PHONY: test-vpfs
+
+test-vpfs-live: ## Of these, the ones that take minutes: shares through proxies beside the simulator's, two-level contracts
+	$(CARGO) test -p henge-proxy --test shares -- --ignored --nocapture --test-threads 1
+.PHONY: test-vpfs-live
 
 clean: ## Forget what was built
 	$(CARGO) clean

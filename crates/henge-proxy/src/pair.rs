@@ -2,7 +2,7 @@
 
 use crate::poller::Interest;
 use henge_core::{Instant, RequestId};
-use henge_pvfs2::{Connection, Event, News, Request};
+use henge_pvfs2::{Connection, Event, HEADER_LEN, News, Request};
 use rustix::pipe::SpliceFlags;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -95,13 +95,15 @@ impl Side {
         self.outbox.len() >= OUTBOX_HIGH
     }
 
-    /// Reads once; true if there may be more.
-    fn fill(&mut self) -> io::Result<bool> {
+    /// Reads once; true if there may be more. Where bulk data is expected, its header comes alone, so that what follows
+    /// can go through the pipe.
+    fn fill(&mut self, expects_bulk: bool) -> io::Result<bool> {
         let len = self.inbox.len();
         if self.ended || len >= INBOX {
             return Ok(false);
         }
-        self.inbox.resize(INBOX, 0);
+        let most = if expects_bulk && len < HEADER_LEN { HEADER_LEN } else { INBOX };
+        self.inbox.resize(most, 0);
         let read = loop {
             match self.socket.read(&mut self.inbox[len..]) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -114,7 +116,7 @@ impl Side {
                 self.ended = true;
                 Ok(false)
             }
-            Ok(n) => Ok(n == INBOX - len),
+            Ok(n) => Ok(n == most - len),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(e) => Err(e),
         }
@@ -171,7 +173,7 @@ impl Pair {
                 return Ok(None);
             }
             self.splice(Towards::Server, conduit)?;
-            let more = self.client.fill()?;
+            let more = self.client.fill(self.connection.expects_bulk_from_client())?;
             if let Some(held) = self.understand_client()? {
                 return Ok(Some(held));
             }
@@ -242,7 +244,7 @@ impl Pair {
             if let Some(heard) = self.splice(Towards::Client, conduit)? {
                 news.push(heard);
             }
-            let more = self.server.fill()?;
+            let more = self.server.fill(self.connection.expects_bulk_from_server())?;
             let mut passed = 0;
             while passed < self.server.inbox.len() {
                 let (step, heard) = self.connection.from_server(&self.server.inbox[passed..]);

@@ -107,6 +107,7 @@ struct Counts {
 impl Proxy {
     /// Opens its sockets.
     pub fn new(config: Config) -> Result<Self, ProxyError> {
+        allow_many_sockets();
         let assembly = henge_sched::build(&config.scheduler, config.knobs.clone())
             .map_err(|e| config.source.point(e))?;
         let mut gate = Gate::new(assembly);
@@ -544,6 +545,14 @@ impl Proxy {
             self.askers.remove(&name);
         }
     }
+}
+
+/// Two sockets a connection, where a process may usually open 1,024 files unless it asks for what it may ask for.
+fn allow_many_sockets() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Refused, the old limit stands, and those who come beyond it are turned away.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// An I/O request as the gate sees it: so many bytes of one data file. Its true cost comes with the answer.

@@ -195,6 +195,18 @@ impl Connection {
     pub fn bulk_from_server(&self) -> u64 {
         if self.opaque { u64::MAX } else { self.from_server.left }
     }
+    /// Whether the client's next message is likely bulk data, of which the header alone need be seen.
+    pub fn expects_bulk_from_client(&self) -> bool {
+        self.expects(Direction::Write)
+    }
+    /// The same, from the server.
+    pub fn expects_bulk_from_server(&self) -> bool {
+        self.expects(Direction::Read)
+    }
+    fn expects(&self, direction: Direction) -> bool {
+        let moves = |io: &Io| matches!(io.state, IoState::Moving { .. }) && io.request.direction == direction;
+        self.ios.values().any(moves)
+    }
     /// So many bytes of it passed elsewhere (spliced from socket to socket).
     ///
     /// # Panics

@@ -40,6 +40,8 @@ pub(crate) struct Net {
     coordinators: Vec<Vec<Coordinator>>,
     /// By gate; empty where coordinators piggyback.
     synchronizers: Vec<Box<dyn Synchronizer>>,
+    /// No synchronizer wants to be called before; it may be earlier than any wants it by now.
+    due: Option<Instant>,
     outbox: Outbox,
     wires: Pending<(NodeId, Sync)>,
     pub traffic: Traffic,
@@ -142,6 +144,7 @@ impl Net {
             sending: Vec::new(),
             coordinators: Vec::new(),
             synchronizers: Vec::new(),
+            due: None,
             outbox: Outbox::new(),
             wires: Pending::new(),
             traffic: Traffic::default(),
@@ -218,6 +221,7 @@ impl Net {
                 synchronizer.set_striping(request.flow, striping);
             }
             synchronizer.arrived(request.flow, cost_of(request, unit), now, &mut self.outbox);
+            self.due = earlier(self.due, synchronizer.wake_at());
         }
     }
 
@@ -276,7 +280,11 @@ impl Net {
         self.traffic.delivered += 1;
         self.traffic.time += self.message;
         let cost = match self.synchronizers.get_mut(to.0 as usize) {
-            Some(synchronizer) => synchronizer.receive(&message, now),
+            Some(synchronizer) => {
+                let cost = synchronizer.receive(&message, now);
+                self.due = earlier(self.due, synchronizer.wake_at());
+                cost
+            }
             None => announced(&message),
         };
         (to.0, message.flow, cost, self.message)
@@ -284,7 +292,7 @@ impl Net {
 
     /// The next time that a synchronizer wants to be called.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.synchronizers.iter().filter_map(|s| s.wake_at()).min()
+        self.due
     }
 
     pub(crate) fn tick(&mut self, now: Instant) {
@@ -293,6 +301,15 @@ impl Net {
                 synchronizer.tick(now, &mut self.outbox);
             }
         }
+        self.due = self.synchronizers.iter().filter_map(|s| s.wake_at()).min();
+    }
+}
+
+/// The earlier of two, where there are any.
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }
 

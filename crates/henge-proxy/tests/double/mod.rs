@@ -237,9 +237,12 @@ impl Client {
     /// The pieces of `data` that belong to each server, in order.
     fn parts(&self, offset: u64, data: &[u8]) -> Vec<Vec<u8>> {
         let mut parts = vec![Vec::new(); self.streams.len()];
-        for (i, byte) in data.iter().enumerate() {
-            let strip = (offset + i as u64) / STRIP;
-            parts[(strip % self.streams.len() as u64) as usize].push(*byte);
+        let (mut at, end) = (offset, offset + data.len() as u64);
+        while at < end {
+            let next = ((at / STRIP + 1) * STRIP).min(end);
+            let server = (at / STRIP % self.streams.len() as u64) as usize;
+            parts[server].extend_from_slice(&data[(at - offset) as usize..(next - offset) as usize]);
+            at = next;
         }
         parts
     }
