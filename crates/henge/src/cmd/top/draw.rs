@@ -146,7 +146,7 @@ fn title(screen: &Screen) -> Paragraph<'static> {
         parts.push("  PAUSED".yellow().bold());
     }
     if let (Some(_), Some(heard)) = (&screen.problem, screen.heard) {
-        parts.push(format!("  OLD: nothing heard for {} s", heard.elapsed().as_secs()).red().bold());
+        parts.push(format!("  OLD by {} s", heard.elapsed().as_secs()).red().bold());
     }
     Paragraph::new(Line::from(parts))
 }
@@ -342,6 +342,6 @@ mod tests {
         screen.take(Ok(Snapshot::default()));
         assert_eq!(screen.snapshot.disks.len(), 3);
         screen.take(Err("gone".into()));
-        assert!(drawn(&screen)[0].contains("PAUSED  OLD: nothing heard for 0 s"));
+        assert!(drawn(&screen)[0].contains("PAUSED  OLD by 0 s"));
     }
 }
