@@ -75,6 +75,8 @@ struct Incoming {
 /// A place that the peer attached, or wants to.
 struct Attached {
     home: Option<usize>,
+    /// Why there is none, as the peer was told.
+    refusal: Option<String>,
     disk: String,
     index: u32,
     shape: u64,
@@ -320,7 +322,7 @@ impl PeerLink {
                 if self.places.len() >= PLACES_MAX {
                     return Err("it attaches too many places".into());
                 }
-                self.places.insert(place, Attached { home: None, disk, index, shape });
+                self.places.insert(place, Attached { home: None, refusal: None, disk, index, shape });
                 self.answer_attach(place, plane, now);
             }
             Message::Attached { place, parts, bytes, unit } => {
@@ -355,7 +357,7 @@ impl PeerLink {
         let Some(attached) = self.places.get_mut(&place) else { return };
         let message = match plane.home(&attached.disk, attached.index, attached.shape) {
             Ok(home) => {
-                attached.home = Some(home);
+                (attached.home, attached.refusal) = (Some(home), None);
                 let (flow, sender) = (FlowId(home as u32), self.sender());
                 // What it carries is counted from here on.
                 for totals in [&mut plane.links.carried, &mut plane.links.announced] {
@@ -366,7 +368,7 @@ impl PeerLink {
                 Message::Attached { place, parts: CREDIT_PARTS, bytes: CREDIT_BYTES, unit }
             }
             Err(why) => {
-                attached.home = None;
+                (attached.home, attached.refusal) = (None, Some(why.clone()));
                 Message::Detached { place, why }
             }
         };
@@ -379,8 +381,11 @@ impl PeerLink {
         let places: Vec<u32> = self.places.keys().copied().collect();
         for place in places {
             let attached = &self.places[&place];
-            let home = plane.home(&attached.disk, attached.index, attached.shape).ok();
-            if home != attached.home {
+            let (home, refusal) = match plane.home(&attached.disk, attached.index, attached.shape) {
+                Ok(home) => (Some(home), None),
+                Err(why) => (None, Some(why)),
+            };
+            if (home, &refusal) != (attached.home, &attached.refusal) {
                 self.answer_attach(place, plane, now);
             }
         }

@@ -65,7 +65,19 @@ fn cluster_with(names: &[&str], link: &str, more: &str) -> Vec<Node> {
     for node in &nodes {
         ask(node, henge_node::Request::Add { disk: disk(names) + more });
     }
-    until("all nodes are linked", || nodes.iter().all(linked));
+    let begun = Instant::now();
+    while !nodes.iter().all(linked) {
+        if begun.elapsed() > Duration::from_secs(20) {
+            let states = nodes.iter().zip(names).map(|(node, name)| {
+                let status = node.control().status().unwrap();
+                let peers: Vec<_> = status.peers.iter().map(|p| (&p.name, p.linked)).collect();
+                let troubles: Vec<_> = status.disks.iter().map(|d| &d.trouble).collect();
+                format!("{name}: peers {peers:?}, troubles {troubles:?}")
+            });
+            panic!("the nodes are not linked after 20 s: {}", states.collect::<Vec<_>>().join("; "));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     nodes
 }
 

@@ -133,7 +133,8 @@ impl Server {
             (Some(p), _) if links.peers[p].as_ref().is_some_and(|peer| peer.link == Some(id)) => {
                 links.down(p, &why, now);
             }
-            (None, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
+            // Also one that was established here and refused there before it was joined: it is dialled again.
+            (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
                 let name = links.peer(p).config.name.clone();
                 links.failed(p, &why, now);
                 links.say(format!("no link to {name}: {why}"));
