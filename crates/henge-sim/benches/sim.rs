@@ -2,6 +2,7 @@
 //!
 //! `make bench-sim`. Everything counts: the load's generator, the gate, the device model, the meters.
 
+#![allow(clippy::disallowed_methods)] // It measures time.
 use henge_config::Source;
 use henge_sim::{Outside, Unwatched, World};
 use rustix::time::{ClockId, clock_gettime};

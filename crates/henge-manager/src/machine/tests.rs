@@ -458,7 +458,8 @@ fn ten_thousand_disks_on_a_thousand_nodes() {
         machine.register(i, FakeNode::default().register(&format!("n{i}")));
     }
     disk.commit(&machine.take_batch()).unwrap();
-    let asked = |i: u64| spec(10 + i % 15, Some(10 + (i * 7 % 40) as u32), (i % 3 == 0).then_some(150));
+    let asked =
+        |i: u64| spec(10 + i % 15, Some(10 + (i * 7 % 40) as u32), i.is_multiple_of(3).then_some(150));
     let mut times: Vec<_> = (0..10_000u64)
         .map(|i| {
             let began = clock();

@@ -25,7 +25,7 @@ pub struct Problem {
     pub detail: String,
     /// What would be admitted, each with everything else as asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub instead: Option<Instead>,
+    pub instead: Option<Box<Instead>>,
 }
 
 impl Problem {
@@ -79,7 +79,7 @@ impl From<Failure> for Problem {
                     true => detail,
                     false => format!("{detail}. What would fit, all else as asked: {words}"),
                 };
-                Problem { instead: Some(refusal.instead), ..Problem::new(status, detail) }
+                Problem { instead: Some(Box::new(refusal.instead)), ..Problem::new(status, detail) }
             }
         }
     }
