@@ -84,7 +84,7 @@ test-durability: ## Kill the node and cut the power until DURABLE acknowledged f
 .PHONY: soak
 SOAK ?= 1000000
 soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind
-	@HENGE_SOAK=$(SOAK) $(CARGO) test --quiet -p henge-node --lib soak -- --nocapture
+	@HENGE_SOAK=$(SOAK) $(CARGO) test --quiet -p henge-node --lib soak -- --nocapture --test-threads 1
 
 .PHONY: bench-meters
 bench-meters: ## What metering costs a request
