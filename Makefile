@@ -12,7 +12,7 @@ setup: ## Install the packages that build and tests need (Debian)
 
 web: ## The web page, to be embedded by the next build; without Node.js 18 and npm a plain page takes its place
 	@if [ -n "$$(find web/src web/public web/index.html web/package-lock.json -newer web/dist/index.html 2>/dev/null)" ] || [ ! -f web/dist/index.html ]; then \
-	  if command -v npm >/dev/null && cd web && { [ -d node_modules ] || npm ci --no-audit --no-fund --silent; } && npm run --silent build >/dev/null; then \
+	  if command -v npm >/dev/null && cd web && { [ -d node_modules ] || npm install --no-save --no-audit --no-fund --silent; } && npm run --silent build >/dev/null; then \
 	    echo "web: built into web/dist"; \
 	  else echo "web: not built (it needs Node.js 18 or newer, npm and its registry); henge goes on with a plain page"; fi; \
 	fi
