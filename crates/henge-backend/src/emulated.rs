@@ -5,11 +5,10 @@
 //! which the node hears of it is late, by as much as the node is. That lateness is measured, because a run in
 //! which it is large says nothing about the disk.
 
+use crate::store::parts_behind;
 use crate::{Buffer, Store};
 use henge_core::{Backend, Done, Duration, Fault, Histogram, Instant, Model, Request, RequestId};
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::RawFd;
 
 struct Half {
     id: RequestId,
@@ -95,21 +94,7 @@ impl<S: Store> Backend for Emulated<S> {
 }
 
 impl<S: Store> Store for Emulated<S> {
-    fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
-        self.store.open_part(name, len)
-    }
-    fn remove_part(&mut self, name: &str) -> io::Result<()> {
-        self.store.remove_part(name)
-    }
-    fn block(&self) -> u64 {
-        self.store.block()
-    }
-    fn event_fd(&self) -> Option<RawFd> {
-        self.store.event_fd()
-    }
-    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
-        self.store.extent(offset, len)
-    }
+    parts_behind!(|wrapper| wrapper.store);
     fn describe(&self) -> String {
         format!("emulated disk in front of {}", self.store.describe())
     }

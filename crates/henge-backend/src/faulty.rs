@@ -1,9 +1,10 @@
 //! Breaks things on purpose: errors, stalls, completions out of order, by seed.
 
+use crate::store::parts_behind;
 use crate::{Buffer, Store};
 use henge_core::{Backend, Done, Duration, Fault, Histogram, Instant, ParamError, Params, Request};
-use std::io;
-use std::os::fd::RawFd;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 /// What goes wrong, and how often. Shares are in millionths of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,23 +37,6 @@ impl Faults {
     }
 }
 
-/// Random numbers by SplitMix64.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Dice(seed)
-    }
-    /// A number below `n`.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
-    }
-}
-
 struct Held {
     until: Instant,
     done: Done<Buffer>,
@@ -62,22 +46,22 @@ struct Held {
 pub struct Faulty<S> {
     store: S,
     faults: Faults,
-    dice: Dice,
+    dice: Pcg64Mcg,
     held: Vec<Held>,
 }
 
 impl<S: Store> Faulty<S> {
     /// Breaks what goes to `store`.
     pub fn new(faults: Faults, store: S) -> Self {
-        Faulty { store, faults, dice: Dice::new(faults.seed), held: Vec::new() }
+        Faulty { store, faults, dice: Pcg64Mcg::seed_from_u64(faults.seed), held: Vec::new() }
     }
     fn hold(&mut self, done: Done<Buffer>, now: Instant) {
         let mut until = now;
-        if self.dice.below(1_000_000) < u64::from(self.faults.stalls) {
+        if self.dice.random_range(0..1_000_000) < u64::from(self.faults.stalls) {
             until += self.faults.stall;
         }
         let most = self.faults.reorder.as_nanos();
-        until += Duration::from_nanos(self.dice.below(most + 1));
+        until += Duration::from_nanos(self.dice.random_range(0..=most));
         self.held.push(Held { until, done });
     }
 }
@@ -85,7 +69,7 @@ impl<S: Store> Faulty<S> {
 impl<S: Store> Backend for Faulty<S> {
     type Payload = Buffer;
     fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
-        if self.dice.below(1_000_000) < u64::from(self.faults.errors) {
+        if self.dice.random_range(0..1_000_000) < u64::from(self.faults.errors) {
             self.hold(Done { id: request.id, outcome: Err(Fault::Io), busy: None, payload }, now);
         } else {
             self.store.submit(request, payload, now);
@@ -111,21 +95,7 @@ impl<S: Store> Backend for Faulty<S> {
 }
 
 impl<S: Store> Store for Faulty<S> {
-    fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
-        self.store.open_part(name, len)
-    }
-    fn remove_part(&mut self, name: &str) -> io::Result<()> {
-        self.store.remove_part(name)
-    }
-    fn block(&self) -> u64 {
-        self.store.block()
-    }
-    fn event_fd(&self) -> Option<RawFd> {
-        self.store.event_fd()
-    }
-    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
-        self.store.extent(offset, len)
-    }
+    parts_behind!(|wrapper| wrapper.store);
     fn describe(&self) -> String {
         format!("faults in front of {}", self.store.describe())
     }

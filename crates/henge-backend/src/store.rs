@@ -40,22 +40,35 @@ pub trait Store: Backend<Payload = Buffer> {
     }
 }
 
+/// What a wrapper leaves to the store behind it: parts, blocks, extents, and how it signals.
+macro_rules! parts_behind {
+    (|$wrapper:ident| $store:expr) => {
+        fn open_part(&mut self, name: &str, len: u64) -> std::io::Result<u64> {
+            let $wrapper = self;
+            $store.open_part(name, len)
+        }
+        fn remove_part(&mut self, name: &str) -> std::io::Result<()> {
+            let $wrapper = self;
+            $store.remove_part(name)
+        }
+        fn block(&self) -> u64 {
+            let $wrapper = self;
+            $store.block()
+        }
+        fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
+            let $wrapper = self;
+            $store.extent(offset, len)
+        }
+        fn event_fd(&self) -> Option<std::os::fd::RawFd> {
+            let $wrapper = self;
+            $store.event_fd()
+        }
+    };
+}
+pub(crate) use parts_behind;
+
 impl<S: Store + ?Sized> Store for Box<S> {
-    fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
-        (**self).open_part(name, len)
-    }
-    fn remove_part(&mut self, name: &str) -> io::Result<()> {
-        (**self).remove_part(name)
-    }
-    fn block(&self) -> u64 {
-        (**self).block()
-    }
-    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
-        (**self).extent(offset, len)
-    }
-    fn event_fd(&self) -> Option<RawFd> {
-        (**self).event_fd()
-    }
+    parts_behind!(|boxed| **boxed);
     fn describe(&self) -> String {
         (**self).describe()
     }

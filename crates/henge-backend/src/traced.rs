@@ -1,9 +1,9 @@
 //! One line per request, as it is over: for looking at what a store was asked.
 
+use crate::store::parts_behind;
 use crate::{Buffer, Store};
 use henge_core::{Backend, Done, Histogram, Instant, Request};
 use std::io::{self, Write};
-use std::os::fd::RawFd;
 
 /// A store that is watched. Columns: op, offset, len, fua, submitted_ns, completed_ns, outcome.
 pub struct Traced<S> {
@@ -55,21 +55,7 @@ impl<S: Store> Backend for Traced<S> {
 }
 
 impl<S: Store> Store for Traced<S> {
-    fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
-        self.store.open_part(name, len)
-    }
-    fn remove_part(&mut self, name: &str) -> io::Result<()> {
-        self.store.remove_part(name)
-    }
-    fn block(&self) -> u64 {
-        self.store.block()
-    }
-    fn event_fd(&self) -> Option<RawFd> {
-        self.store.event_fd()
-    }
-    fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
-        self.store.extent(offset, len)
-    }
+    parts_behind!(|wrapper| wrapper.store);
     fn describe(&self) -> String {
         format!("traced {}", self.store.describe())
     }

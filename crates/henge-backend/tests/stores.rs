@@ -7,6 +7,8 @@ use henge_backend::{
     Volatile,
 };
 use henge_core::{Backend, Done, Duration, Fault, FlowId, Instant, Model, Op, Pending, Request, RequestId};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use rustix::event::{Timespec, epoll};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -17,18 +19,6 @@ const PART: u64 = 3 << 20;
 
 fn options(engine: EngineChoice, direct: bool) -> Options {
     Options { direct, engine, depth: 32, short: None }
-}
-
-/// SplitMix64.
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
 }
 
 struct Driver<S> {
@@ -101,24 +91,24 @@ fn conforms(store: impl Store, seed: u64) {
     let first = d.store.open_part("first", PART).unwrap();
     let second = d.store.open_part("second", PART).unwrap();
     assert!(first.abs_diff(second) >= PART, "parts do not overlap");
-    let mut random = Random(seed);
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut want = vec![0u8; PART as usize];
     let area = PART / BLOCK / 8;
     for round in 0..60 {
         let mut reads = Vec::new();
         // Each of eight lanes works in its own eighth.
         for lane in 0..8 {
-            let from = random.below(area);
-            let len = (1 + random.below((area - from).min(40))) * BLOCK;
+            let from = random.random_range(0..area);
+            let len = (1 + random.random_range(0..(area - from).min(40))) * BLOCK;
             let offset = (lane * area + from) * BLOCK;
             let range = offset as usize..(offset + len) as usize;
-            let fill = random.below(255) as u8 + 1;
-            match random.below(8) {
+            let fill = random.random_range(0..255) as u8 + 1;
+            match random.random_range(0..8) {
                 0..3 => {
                     let mut data = Buffer::zeroed(len as usize);
                     data.fill(fill);
                     want[range].fill(fill);
-                    d.submit(Op::Write, random.below(4) == 0, first + offset, len, data);
+                    d.submit(Op::Write, random.random_range(0..4) == 0, first + offset, len, data);
                 }
                 3 => {
                     want[range].fill(0);

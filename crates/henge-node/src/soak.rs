@@ -10,6 +10,8 @@ use henge_backend::Buffer;
 use henge_config::Source;
 use henge_core::{Duration, Fault, FlowId, Instant, RequestId};
 use henge_vdisk::{Command, Failure, Kind};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 
 const DISKS: usize = 4;
@@ -38,19 +40,6 @@ fn node(pool: &str) -> Plane {
     Plane::open(&config, 1, Instant::ZERO).unwrap_or_else(|e| panic!("{}", config.source.point(e)))
 }
 
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
-
 /// One place on a disk: what it holds, by block, and what is under way there.
 struct Place {
     disk: usize,
@@ -65,7 +54,7 @@ struct Place {
 struct Soak {
     plane: Plane,
     places: Vec<Place>,
-    dice: Dice,
+    dice: Pcg64Mcg,
     now: Instant,
     issued: u64,
     answered: u64,
@@ -98,7 +87,7 @@ impl Soak {
         Soak {
             plane,
             places,
-            dice: Dice(seed),
+            dice: Pcg64Mcg::seed_from_u64(seed),
             now,
             issued: 0,
             answered: 0,
@@ -112,28 +101,28 @@ impl Soak {
 
     /// The next command of a place; false where there is no memory for it yet.
     fn issue(&mut self, i: usize) -> bool {
-        let kind = match self.dice.below(100) {
+        let kind = match self.dice.random_range(0..100) {
             0..55 => Kind::Read,
             55..90 => Kind::Write,
             90..94 => Kind::Trim,
-            94..98 => Kind::WriteZeroes { no_hole: self.dice.below(2) == 0 },
+            94..98 => Kind::WriteZeroes { no_hole: self.dice.random_range(0..2) == 0 },
             _ => Kind::Flush,
         };
         let blocks = PLACE / BLOCK;
-        let first = self.dice.below(blocks);
+        let first = self.dice.random_range(0..blocks);
         // Mostly small, some as long as they can be.
-        let most = if self.dice.below(8) == 0 { blocks - first } else { (blocks - first).min(4) };
-        let count = 1 + self.dice.below(most);
+        let most = if self.dice.random_range(0..8) == 0 { blocks - first } else { (blocks - first).min(4) };
+        let count = 1 + self.dice.random_range(0..most);
         let place = &mut self.places[i];
         let (offset, len) = match kind {
             Kind::Flush => (0, 0),
             _ => (place.at + first * BLOCK, count * BLOCK),
         };
         let mut command = Command::new(kind, offset, len, self.now, 0);
-        command.fua = self.dice.below(10) == 0;
+        command.fua = self.dice.random_range(0..10) == 0;
         let frame = if matches!(kind, Kind::Read | Kind::Write) { len } else { 0 };
         let Some(mut buffer) = self.plane.take_buffer(place.disk, frame) else { return false };
-        place.stamp = self.dice.below(u64::MAX - 1) + 1;
+        place.stamp = self.dice.random_range(1..u64::MAX);
         if kind == Kind::Write {
             stamp(&mut buffer, place.stamp);
         }
@@ -213,7 +202,7 @@ impl Soak {
 
     /// A client goes away in the middle of everything, and comes back.
     fn give_up(&mut self) {
-        let disk = self.dice.below(DISKS as u64) as usize;
+        let disk = self.dice.random_range(0..DISKS as u64) as usize;
         let before = self.answered;
         self.plane.abort(disk, CLIENT, None, self.now);
         self.answers();

@@ -8,6 +8,7 @@ mod recording;
 mod report;
 mod scenarios;
 mod study;
+mod when;
 
 use clap::{Parser, Subcommand};
 

@@ -7,6 +7,8 @@
 //!
 //! `HENGE_DURABLE=10000` sets how many acknowledgements are to be tested, `HENGE_SEED` the seed.
 
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -17,19 +19,6 @@ const CLIENTS: u64 = 4;
 const SECTOR: usize = 512;
 /// Sectors that each client has for itself.
 const SECTORS: u64 = 2048;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 /// An NBD client, one request at a time or several, from the protocol's text.
 struct Nbd(UnixStream);
@@ -81,18 +70,18 @@ fn stamp(client: u64, sector: u64, version: u64) -> Vec<u8> {
 }
 
 /// Writes until the node is gone.
-fn load(socket: &Path, client: u64, memory: &mut Memory, random: &mut Random) -> std::io::Result<()> {
+fn load(socket: &Path, client: u64, memory: &mut Memory, random: &mut Pcg64Mcg) -> std::io::Result<()> {
     let mut nbd = Nbd::connect(socket)?;
     loop {
         let mut batch: Vec<(u64, u64, u64, bool)> = Vec::new();
-        for _ in 0..1 + random.below(8) {
-            let first = random.below(SECTORS);
-            let count = 1 + random.below(16.min(SECTORS - first));
+        for _ in 0..1 + random.random_range(0..8) {
+            let first = random.random_range(0..SECTORS);
+            let count = 1 + random.random_range(0..16.min(SECTORS - first));
             // In one batch no two writes meet: which of them comes last is nobody's promise.
             if batch.iter().any(|(f, c, ..)| first < f + c && *f < first + count) {
                 continue;
             }
-            batch.push((first, count, memory.next, random.below(3) == 0));
+            batch.push((first, count, memory.next, random.random_range(0..3) == 0));
             memory.next += 1;
         }
         for &(first, count, version, fua) in &batch {
@@ -108,7 +97,7 @@ fn load(socket: &Path, client: u64, memory: &mut Memory, random: &mut Random) ->
         for _ in &batch {
             nbd.reply()?;
         }
-        let flush = random.below(3) == 0;
+        let flush = random.random_range(0..3) == 0;
         if flush {
             nbd.send(false, 3, 0, 0, &[])?;
             nbd.reply()?;
@@ -182,7 +171,7 @@ fn nothing_acknowledged_is_lost() {
     let (wanted, seed) = (number("HENGE_DURABLE", 400), number("HENGE_SEED", 1));
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("nbd.sock");
-    let mut random = Random(seed);
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
     let fresh = Memory { versions: vec![vec![0]; SECTORS as usize], next: 1, acknowledged: 0 };
     let mut memories = vec![fresh; CLIENTS as usize];
     let mut lost = Vec::new();
@@ -191,13 +180,13 @@ fn nothing_acknowledged_is_lost() {
     while total(&memories) < wanted || rounds < 4 {
         let power_cut = rounds % 2 == 1;
         let mut node = start(dir.path(), power_cut.then_some(seed + rounds));
-        let life = Duration::from_millis(20 + random.below(500));
-        let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.below(u64::MAX)).collect();
+        let life = Duration::from_millis(20 + random.random_range(0..500));
+        let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.random()).collect();
         std::thread::scope(|scope| {
             for ((client, memory), seed) in memories.iter_mut().enumerate().zip(seeds) {
                 let socket = &socket;
                 scope.spawn(move || {
-                    let ended = load(socket, client as u64, memory, &mut Random(seed));
+                    let ended = load(socket, client as u64, memory, &mut Pcg64Mcg::seed_from_u64(seed));
                     assert!(ended.is_err(), "it only ends when the node is gone");
                 });
             }

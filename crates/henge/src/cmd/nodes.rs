@@ -194,7 +194,7 @@ pub fn run_token(args: TokenArgs) -> Result<ExitCode> {
             for token in answer["tokens"].as_array().into_iter().flatten() {
                 let of =
                     token["tenant"].as_str().map_or("an administrator".to_owned(), |t| format!("tenant {t}"));
-                let expires = token["expires"].as_u64().map_or("never".to_owned(), super::vd_manager::when);
+                let expires = token["expires"].as_u64().map_or("never".to_owned(), crate::when::when);
                 table.add_row([text(&token["id"]), of, expires]);
             }
             println!("{table}");

@@ -2,6 +2,7 @@
 
 use super::api::{Api, ManagerArg};
 use super::vd_manager;
+use crate::when::when;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use henge_core::{Duration, format_size};
@@ -239,20 +240,6 @@ fn events(node: &NodeArg, name: Option<&str>, most: usize, follow: bool) -> Resu
     }
 }
 
-/// Milliseconds since 1970 as date and time (UTC), by Howard Hinnant's days-to-civil rule.
-fn when(ms: u64) -> String {
-    let seconds = ms / 1000;
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
-}
-
 /// `key=value`, several of them.
 fn pairs(terms: &[String]) -> Result<Vec<(String, String)>> {
     let pair = |term: &String| match term.split_once('=') {
@@ -336,14 +323,4 @@ fn show(disk: &DiskStatus) {
         line("places", disk.places.join(" "));
     }
     disk.trouble.iter().for_each(|trouble| line("not served", trouble.clone()));
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn dates() {
-        assert_eq!(super::when(0), "1970-01-01 00:00:00Z");
-        assert_eq!(super::when(951_827_696_000), "2000-02-29 12:34:56Z");
-        assert_eq!(super::when(1_735_689_599_999), "2024-12-31 23:59:59Z");
-    }
 }

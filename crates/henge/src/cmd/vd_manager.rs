@@ -1,6 +1,7 @@
 //! `henge vd` by a manager: create, list, show, set, rm, events.
 
 use super::api::{Api, escaped};
+use crate::when::when;
 use anyhow::{Result, bail};
 use comfy_table::{Table, presets};
 use henge_core::Duration;
@@ -256,32 +257,9 @@ fn time(ns: u64) -> String {
     Duration::from_nanos(rounded).to_string()
 }
 
-/// "2026-11-21 23:59:58", UTC, from milliseconds since 1970 (Howard Hinnant's days-to-civil).
-pub fn when(ms: u64) -> String {
-    let seconds = ms / 1000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, add) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year_of_era + era * 400 + add;
-    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_written_as_people_read_them() {
-        assert_eq!(when(0), "1970-01-01 00:00:00");
-        assert_eq!(when(951_782_400_000), "2000-02-29 00:00:00");
-        assert_eq!(when(1_795_305_598_000), "2026-11-21 23:59:58");
-    }
 
     #[test]
     fn keys_have_their_kinds() {

@@ -4,6 +4,8 @@ use super::uri::{Address, Uri};
 use anyhow::{Context, Result, bail};
 use henge_core::{Duration, RequestId};
 use henge_nbd::{Client, ClientEvent, ClientFailure, Negotiated, Segment, Wish, proto};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -72,13 +74,9 @@ impl Connection {
             bail!("{uri}: an export's name is at most 4096 bytes");
         }
         let wish = Wish { export: uri.export.clone(), structured: true, allocation: false };
-        // SplitMix64: no pattern that a server or a disk could save itself.
-        let mut state = 1u64;
-        let noise = (0..BUFFER / 8).flat_map(|_| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let x = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
-        });
+        // No pattern that a server or a disk could save itself.
+        let mut noise = vec![0; BUFFER];
+        Pcg64Mcg::seed_from_u64(1).fill_bytes(&mut noise);
         let mut connection = Connection {
             stream,
             client: Client::new(wish),
@@ -87,7 +85,7 @@ impl Connection {
             start: 0,
             end: 0,
             payload: 0,
-            noise: noise.collect(),
+            noise,
         };
         connection.negotiate().with_context(|| uri.to_string())?;
         Ok(connection)

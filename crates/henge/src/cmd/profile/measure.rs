@@ -1,8 +1,10 @@
 //! Jobs, and what they came to, repeated in rounds: what drifts shows as spread.
 
-use super::target::{Bench, DEPTH_MAX, Mix};
+use super::target::{Bench, DEPTH_MAX};
 use anyhow::Result;
 use henge_core::{Duration, Histogram, Op};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 /// In which order places are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +107,7 @@ pub fn rounds(
         jobs.iter().map(|job| Series { job: job.clone(), samples: Vec::new() }).collect();
     for round in 0..plan.rounds {
         for (i, series) in all.iter_mut().enumerate() {
-            let seed = Mix(plan.seed ^ (u64::from(round) << 32 | i as u64)).next();
+            let seed = plan.seed ^ (u64::from(round) << 32 | i as u64);
             let sample = run(bench, &series.job, plan.time, seed)?;
             series.samples.push(sample);
             step();
@@ -178,15 +180,15 @@ struct Places {
     count: u64,
     at: u64,
     left: u32,
-    mix: Mix,
+    rng: Pcg64Mcg,
 }
 
 impl Places {
     fn new(job: &Job, capacity: u64, seed: u64) -> Places {
         let count = (capacity / job.size).max(1);
-        let mut mix = Mix(seed);
-        let at = count / 2 + mix.below(count / 100 + 1);
-        Places { order: job.order, size: job.size, count, at, left: 0, mix }
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let at = count / 2 + rng.random_range(0..count / 100 + 1);
+        Places { order: job.order, size: job.size, count, at, left: 0, rng }
     }
     fn next(&mut self) -> u64 {
         let begins = match self.order {
@@ -195,7 +197,7 @@ impl Places {
             Order::Runs(_) => self.left == 0,
         };
         if begins {
-            self.at = self.mix.below(self.count);
+            self.at = self.rng.random_range(0..self.count);
             if let Order::Runs(n) = self.order {
                 self.left = n;
             }

@@ -7,6 +7,8 @@ use henge_config::Source;
 use henge_core::{Backend, Duration, FlowId, Instant, Model, Op, Request, RequestId, format_size};
 use henge_device::DeviceSpec;
 use henge_nbd::{Ask, proto};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use rustix::event::epoll;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -246,28 +248,8 @@ impl Bench for Storage {
 /// Bytes without a pattern that a device could save itself.
 fn noise(len: usize) -> Buffer {
     let mut buffer = Buffer::zeroed(len);
-    let mut mix = Mix(1);
-    for chunk in buffer.chunks_mut(8) {
-        let bytes = mix.next().to_le_bytes();
-        chunk.copy_from_slice(&bytes[..chunk.len()]);
-    }
+    Pcg64Mcg::seed_from_u64(1).fill_bytes(&mut buffer);
     buffer
-}
-
-/// SplitMix64: named, so that equal seeds give equal runs.
-pub struct Mix(pub u64);
-
-impl Mix {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-    /// Below `bound`; its bias is `bound` of 2⁶⁴.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
 }
 
 /// An NBD export.
