@@ -163,7 +163,8 @@ impl Contract {
     }
 
     /// What each of the `gates` that a flow lies on owes it: f · B / n of the rate (f is the leeway, in millionths),
-    /// an n-th of limit and burst. A flow's pending commands are bounded before they are cut, not part by part.
+    /// an n-th of limit and burst, ⌈f · pending / n⌉ of the pending requests that its latency holds for. Where commands are
+    /// cut, their number is bounded before ([`Gate::leave_pending`](crate::Gate::leave_pending)), not part by part.
     ///
     /// ```
     /// use henge_core::{Contract, Rate};
@@ -175,7 +176,10 @@ impl Contract {
             rate: self.rate.map(|rate| rate.mul_ratio(leeway, gates * 1_000_000)),
             limit: self.limit.map(|limit| limit.mul_ratio(1, gates)),
             burst: self.burst.map(|burst| Cost::new(burst.get().div_ceil(gates))),
-            pending: None,
+            pending: self.pending.map(|n| {
+                let part = (u64::from(n) * leeway).div_ceil(gates * 1_000_000);
+                u32::try_from(part).unwrap_or(u32::MAX).max(1)
+            }),
             ..self.clone()
         }
     }

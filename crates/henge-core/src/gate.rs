@@ -76,6 +76,8 @@ pub struct Gate {
     /// Counts exchanges of the scheduler, so that none hears of requests it did not dispatch.
     epoch: u32,
     pending_max: u32,
+    /// Who submits bounds what is pending, by contracts, before commands are cut.
+    leaves_pending: bool,
     ask_again: Option<Instant>,
     last_completion: Instant,
     meters: GateMeters,
@@ -107,6 +109,7 @@ impl Gate {
             in_flight: 0,
             epoch: 0,
             pending_max: Self::PENDING_DEFAULT,
+            leaves_pending: false,
             ask_again: None,
             last_completion: Instant::ZERO,
             meters: GateMeters::default(),
@@ -174,7 +177,7 @@ impl Gate {
     pub fn submit(&mut self, mut request: Request, now: Instant) -> Result<(), Full> {
         let state =
             self.flows.get_mut(request.flow.index()).and_then(|s| s.as_mut()).expect("a flow that was set");
-        let pending = state.contract.pending.unwrap_or(self.pending_max);
+        let pending = state.contract.pending.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
         if state.meters.pending >= pending {
             state.meters.full += 1;
             return Err(Full { request, pending });
@@ -386,12 +389,17 @@ impl Gate {
         assert!(pending > 0, "a gate that takes nothing in");
         self.pending_max = pending;
     }
+    /// Contracts' bounds on pending commands are the submitter's business: commands are bounded before they are cut into
+    /// requests. Schedulers still know them.
+    pub fn leave_pending(&mut self) {
+        self.leaves_pending = true;
+    }
     /// Whether a submission of `flow` would be taken in now.
     pub fn has_room(&self, flow: FlowId) -> bool {
-        self.flows
-            .get(flow.index())
-            .and_then(|s| s.as_deref())
-            .is_some_and(|s| !s.removed && s.meters.pending < s.contract.pending.unwrap_or(self.pending_max))
+        self.flows.get(flow.index()).and_then(|s| s.as_deref()).is_some_and(|s| {
+            let most = s.contract.pending.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
+            !s.removed && s.meters.pending < most
+        })
     }
     /// The contract in force.
     pub fn contract(&self, flow: FlowId) -> Option<&Contract> {

@@ -338,6 +338,7 @@ fn assemble(name: &str, knobs: &Params, overbook: bool) -> Result<Assembly, Para
 fn gate(name: String, node: u32, assembly: Assembly, model: Model) -> GateState {
     let mut gate = Gate::new(assembly);
     gate.set_pending_max(QUEUE_MAX);
+    gate.leave_pending();
     GateState::new(name, node, Pipeline::new(gate, Interrupted::new(model)))
 }
 
