@@ -204,6 +204,9 @@ impl Peers {
     fn part(&mut self, name: u64, now: Instant) {
         let Some(joined) = self.joined.remove(&name) else { return };
         if let Some(peer) = joined.peer.map(|i| &mut self.peers[i]).filter(|p| p.link == Some(name)) {
+            if joined.link.peer().is_some() {
+                tracing::warn!(peer = peer.name, "the link is lost; its service is not counted meanwhile");
+            }
             peer.link = None;
             peer.retry_at = peer.retry_at.max(now + RETRY_LEAST);
         }
@@ -238,7 +241,7 @@ impl Peers {
                 Ok(received) => received,
                 Err(refusal) => {
                     self.counts.refused += 1;
-                    eprintln!("henge proxy: a link is refused: {refusal}");
+                    tracing::warn!(why = %refusal, "a link is refused");
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
             };
@@ -261,15 +264,14 @@ impl Peers {
 
     fn established(&mut self, name: u64, peer: &str, now: Instant) -> io::Result<()> {
         let Some(i) = self.peers.iter().position(|p| p.name == peer) else {
-            eprintln!(
-                "henge proxy: {peer} is no peer of ours; add [[peer]] name = \"{peer}\" if it should be"
-            );
+            tracing::warn!(peer, "it is no peer of ours; add [[peer]] with its name if it should be");
             return Err(io::ErrorKind::PermissionDenied.into());
         };
         // A peer that started anew is here before its old link is noticed to be dead.
         if let Some(old) = self.peers[i].link.replace(name).filter(|old| *old != name) {
             self.joined.remove(&old);
         }
+        tracing::info!(peer, "linked");
         self.peers[i].patience = RETRY_LEAST;
         let joined = self.joined.get_mut(&name).expect("it just spoke");
         joined.peer = Some(i);

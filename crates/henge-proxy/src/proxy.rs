@@ -192,6 +192,8 @@ impl Proxy {
 
     /// Runs until stopped.
     pub fn run(&mut self) -> Result<(), ProxyError> {
+        let applications = self.config.flows.len() - 1;
+        tracing::info!(server = %self.config.server, applications, "in front of the server");
         let mut happened = Vec::new();
         while !self.stop.is_stopped() {
             let now = self.now();
@@ -210,6 +212,7 @@ impl Proxy {
                 peers.tick(&self.poller, now);
             }
         }
+        tracing::info!(accepted = self.counts.accepted, unreachable = self.counts.unreachable, "ends");
         Ok(())
     }
 
@@ -238,20 +241,29 @@ impl Proxy {
             };
             if self.pairs.len() >= self.config.connections {
                 self.counts.turned_away += 1;
+                let most = self.config.connections;
+                tracing::warn!(client = %peer, most, "turned away: as many connections as may be are open");
                 continue; // dropping it closes it
             }
             let by_address =
                 || self.config.rules.iter().find(|r| r.who.is_address(peer.ip())).map(|r| r.flow);
             let flow = self.config.listen[listener].flow.or_else(by_address);
             match connect(self.config.server) {
-                Ok(server) => {
-                    if self.add_pair(client, server, flow).is_err() {
-                        self.counts.unreachable += 1;
+                Ok(server) => match self.add_pair(client, server, flow) {
+                    Ok(()) => {
+                        let application = flow.map_or("by user", |f| self.config.flows[f].name.as_str());
+                        tracing::debug!(client = %peer, application, "connected");
                     }
-                }
-                Err(_) => self.counts.unreachable += 1,
+                    Err(e) => self.unreachable(peer, &e),
+                },
+                Err(e) => self.unreachable(peer, &e),
             }
         }
+    }
+
+    fn unreachable(&mut self, client: SocketAddr, why: &io::Error) {
+        self.counts.unreachable += 1;
+        tracing::warn!(%client, server = %self.config.server, %why, "no connection to the server for a client");
     }
 
     fn add_pair(&mut self, client: TcpStream, server: TcpStream, flow: Option<usize>) -> io::Result<()> {
@@ -476,6 +488,9 @@ impl Proxy {
     fn settle(&mut self, slot: usize, result: io::Result<()>, now: Instant) {
         let Some(id) = self.pairs.in_slot(slot as u32) else { return };
         let pair = self.pairs.get_mut(id).expect("just found");
+        if let Err(why) = &result {
+            tracing::debug!(%why, "a connection has broken");
+        }
         if result.is_err() || pair.is_over() {
             return self.close(id, now);
         }
@@ -506,6 +521,14 @@ impl Proxy {
         self.counts.unfollowed += stats.unfollowed;
         self.counts.between_servers += stats.between_servers;
         self.counts.opaque += u64::from(pair.connection.is_opaque());
+        let odd = stats.malformed + stats.unfollowed;
+        if pair.connection.is_opaque() || odd > 0 {
+            tracing::warn!(
+                malformed = stats.malformed,
+                unfollowed = stats.unfollowed,
+                "a connection's messages were not understood, and passed unscheduled"
+            );
+        }
         self.refused.retain(|r| r.pair != pair_id.index());
         for id in pair.pending.values() {
             if self.gate.cancel(*id, now).is_none() {

@@ -24,6 +24,9 @@ pub struct Args {
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    log: super::log::LogArgs,
 }
 
 /// Runs it.
@@ -35,6 +38,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.check {
         return Ok(report(&config));
     }
+    args.log.start();
     let server = config.server;
     let mut proxy = Proxy::new(config)?;
     for address in proxy.addresses() {
