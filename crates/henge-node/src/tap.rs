@@ -69,3 +69,64 @@ impl Tap {
         (std::mem::replace(&mut self.taken, buffer), std::mem::take(&mut self.lost))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_core::RequestId;
+    use henge_vdisk::Command;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn finished(kind: Kind, offset: u64, arrived: u64) -> Finished {
+        let command = Command::new(kind, offset, 4096, at(arrived), 0);
+        Finished { id: RequestId::default(), command, outcome: Ok(()) }
+    }
+
+    #[test]
+    fn what_was_asked_is_noted_and_when_and_how_long_it_took() {
+        let mut tap = Tap::open(Vec::with_capacity(8), at(0));
+        let kinds = [
+            Kind::Read,
+            Kind::Write,
+            Kind::Flush,
+            Kind::Trim,
+            Kind::WriteZeroes { no_hole: false },
+            Kind::Cache,
+        ];
+        for (i, kind) in kinds.into_iter().enumerate() {
+            assert!(tap.note(3, &finished(kind, i as u64 * 512, 10), at(15)));
+        }
+        let (taken, lost) = tap.empty(Vec::with_capacity(8), at(15));
+        // A hint moves nothing.
+        assert_eq!((taken.len(), lost), (5, 0));
+        for (i, command) in taken.iter().enumerate() {
+            assert_eq!(*command, Tapped(3, i as u8, i as u64 * 512, 4096, 10_000_000, 5_000_000));
+        }
+        assert_eq!(tap.empty(Vec::with_capacity(8), at(16)), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_nothing_is_allocated_for_it() {
+        let mut tap = Tap::open(Vec::with_capacity(2), at(0));
+        for i in 0..5 {
+            tap.note(0, &finished(Kind::Read, i, 0), at(1));
+        }
+        let (taken, lost) = tap.empty(Vec::with_capacity(2), at(2));
+        assert_eq!((taken.len(), taken.capacity(), lost), (2, 2, 3));
+        tap.note(0, &finished(Kind::Read, 9, 2), at(3));
+        let (taken, lost) = tap.empty(Vec::new(), at(4));
+        assert_eq!((taken[0].2, lost), (9, 0), "the next buffer begins anew");
+    }
+
+    #[test]
+    fn a_tap_that_nobody_empties_is_closed() {
+        let mut tap = Tap::open(Vec::with_capacity(2), at(0));
+        assert!(tap.note(0, &finished(Kind::Read, 0, 0), at(9_999)));
+        tap.empty(Vec::with_capacity(2), at(9_999));
+        assert!(tap.note(0, &finished(Kind::Read, 0, 0), at(19_998)));
+        assert!(!tap.note(0, &finished(Kind::Read, 0, 0), at(19_999)));
+    }
+}

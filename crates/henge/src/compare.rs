@@ -66,17 +66,9 @@ impl Comparer for Compares {
         let (about, scratch) = made.map_err(|e| format!("{e:#}"))?;
         let mut comparison = Comparison { about, window: 1.0, runs: Vec::new() };
         for scheduler in &wanted.schedulers {
-            comparison.runs.push(match simulate(&scratch.0, scheduler) {
-                Ok(outcome) => {
-                    comparison.window = outcome.timing.window.as_secs_f64();
-                    Run {
-                        name: scheduler.clone(),
-                        error: None,
-                        flows: outcome.flows.iter().map(flow).collect(),
-                    }
-                }
-                Err(e) => Run { name: scheduler.clone(), error: Some(why(&e)), flows: Vec::new() },
-            });
+            let (run, window) = outcome(&scratch.0, scheduler);
+            comparison.window = window.unwrap_or(comparison.window);
+            comparison.runs.push(run);
         }
         Ok(comparison)
     }
@@ -88,6 +80,23 @@ fn why(error: &anyhow::Error) -> String {
     let line = text.lines().next().unwrap_or_default();
     let place = line.find("scenario.toml:").and_then(|at| line[at..].find(": ").map(|end| at + end + 2));
     line[place.unwrap_or(0)..].to_owned()
+}
+
+/// A recording under a scheduler, and how wide its windows are.
+fn outcome(dir: &Path, scheduler: &str) -> (Run, Option<f64>) {
+    let name = scheduler.to_owned();
+    match simulate(dir, scheduler) {
+        Ok(outcome) => {
+            let flows = outcome.flows.iter().map(flow).collect();
+            (Run { name, error: None, flows }, Some(outcome.timing.window.as_secs_f64()))
+        }
+        Err(e) => (Run { name, error: Some(why(&e)), flows: Vec::new() }, None),
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn simulated(dir: &Path, scheduler: &str) -> Run {
+    outcome(dir, scheduler).0
 }
 
 fn simulate(dir: &Path, scheduler: &str) -> Result<Outcome> {

@@ -393,3 +393,6 @@ fn multiply(from: &Path, to: &Path, n: u64, time: Duration) -> Result<()> {
     all.sort_by_key(|r| r.at);
     write_trace(to, all.into_iter())
 }
+
+#[cfg(test)]
+mod tests;
