@@ -6,7 +6,7 @@ use crate::model::DiskSpec;
 use crate::tokens;
 use henge_node::{Event, EventKind};
 use henge_web::{
-    About, Compare, Comparison, DiskMeta, NodeSample, Preview, Problem, Sample, Source, Terms, Viewer,
+    About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Sample, Source, Terms, Viewer,
 };
 use std::sync::Arc;
 
@@ -91,6 +91,23 @@ fn sample(machine: &Machine) -> Sample {
     Sample { about, nodes: machine.nodes().map(node).collect(), disks: machine.disks().map(meta).collect() }
 }
 
+fn events(machine: &Machine, viewer: &Viewer, disk: Option<&str>, after: u64, most: usize) -> Vec<Noted> {
+    let about = |e: &&crate::model::Event| disk.is_none() || e.disk.as_deref() == disk;
+    let one = |e: &crate::model::Event| {
+        let event = Event {
+            seq: e.id,
+            at: e.time,
+            kind: kind(&e.kind),
+            name: e.disk.clone().or_else(|| e.node.clone()).unwrap_or_default(),
+            detail: e.text.clone(),
+        };
+        Noted { event, tenant: e.tenant.clone() }
+    };
+    let theirs = machine.events(after).filter(about).map(one).filter(|noted| viewer.may_know(noted));
+    let mut theirs: Vec<Noted> = theirs.collect();
+    theirs.split_off(theirs.len().saturating_sub(most))
+}
+
 impl Source for Page {
     fn sample(&self) -> Result<Sample, Problem> {
         Ok(self.core.call_and_wait(|machine| sample(machine))?)
@@ -109,21 +126,15 @@ impl Source for Page {
         Ok(Viewer { name, tenant, may_change: true, may_compare: false })
     }
 
-    fn events(&self, disk: Option<&str>, after: u64, most: usize) -> Result<Vec<Event>, Problem> {
-        let disk = disk.map(str::to_owned);
-        let events = self.core.call_and_wait(move |machine| {
-            let about = |e: &&crate::model::Event| disk.is_none() || e.disk == disk;
-            let one = |e: &crate::model::Event| Event {
-                seq: e.id,
-                at: e.time,
-                kind: kind(&e.kind),
-                name: e.disk.clone().or_else(|| e.node.clone()).unwrap_or_default(),
-                detail: e.text.clone(),
-            };
-            let mut events: Vec<Event> = machine.events(after).filter(about).map(one).collect();
-            events.split_off(events.len().saturating_sub(most))
-        });
-        Ok(events?)
+    fn events(
+        &self,
+        viewer: &Viewer,
+        disk: Option<&str>,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<Noted>, Problem> {
+        let (viewer, disk) = (viewer.clone(), disk.map(str::to_owned));
+        Ok(self.core.call_and_wait(move |machine| events(machine, &viewer, disk.as_deref(), after, most))?)
     }
 
     fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem> {
@@ -158,4 +169,51 @@ impl Source for Page {
 /// Serves the page; it ends when what this returns is dropped.
 pub(crate) fn serve(address: std::net::SocketAddr, core: Core) -> std::io::Result<henge_web::Serving> {
     henge_web::serve(address, Arc::new(Page { core }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Settings;
+    use henge_node::manager::wire::{Pool, Register, VERSION};
+
+    #[test]
+    fn a_tenant_is_told_of_its_own_disks_alone_whoever_had_the_name_before() {
+        let mut machine = Machine::load(Settings { rules: None, ..Settings::default() }, Vec::new()).unwrap();
+        let pool =
+            Pool { name: "p".into(), capacity: 1 << 40, copies: 1, scheduler: "cvc".into(), profile: None };
+        let node = Register {
+            version: VERSION,
+            name: "d".into(), // as a disk is called
+            proof: String::new(),
+            nonce: String::new(),
+            addresses: Vec::new(),
+            link: None,
+            pools: vec![pool],
+            disks: Vec::new(),
+        };
+        machine.register(1, node);
+        let spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
+        for tenant in ["ann", "bob"] {
+            machine.create(&Caller::Tenant(tenant.into()), "d", &spec, None, None).unwrap();
+            machine.remove(&Caller::Administrator, "d", None, true).unwrap();
+            machine.take_orders();
+            let revision = machine.disk("d").unwrap().revision;
+            machine.done("d", "d", revision, None);
+        }
+        let kinds = |tenant: Option<&str>, disk: Option<&str>, after: u64, most: usize| {
+            let viewer = Viewer { tenant: tenant.map(str::to_owned), ..Viewer::default() };
+            let all = events(&machine, &viewer, disk, after, most);
+            all.iter().map(|n| (n.event.seq, n.event.kind)).collect::<Vec<_>>()
+        };
+        use EventKind::{Admitted, Removed, Started};
+        assert_eq!(kinds(None, None, 0, 9).len(), 7, "the node, and three for each tenant");
+        assert_eq!(kinds(Some("ann"), None, 0, 9), [(2, Admitted), (3, Removed), (4, Removed)]);
+        assert_eq!(kinds(Some("bob"), Some("d"), 0, 9), [(5, Admitted), (6, Removed), (7, Removed)]);
+        // The newest of its own, not what is its own of the newest.
+        assert_eq!(kinds(Some("ann"), None, 0, 1), [(4, Removed)]);
+        assert_eq!(kinds(Some("eve"), None, 0, 9), []);
+        assert_eq!(kinds(None, None, 0, 1).len() + kinds(None, None, 6, 9).len(), 2);
+        assert!(matches!(kinds(None, None, 0, 9)[0], (1, Started)));
+    }
 }

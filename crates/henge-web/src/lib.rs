@@ -9,6 +9,7 @@
 //! so that neither the page nor who looks at it is ever on the data path.
 
 mod assets;
+mod bounded;
 mod guard;
 mod http;
 mod hub;
@@ -18,12 +19,13 @@ mod serve;
 mod source;
 mod view;
 
+pub use bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 pub use http::router;
 pub use hub::Hub;
 pub use node::{Comparer, NodeSource};
 pub use serve::{Access, Serving, serve};
 pub use source::{
-    About, Compare, Comparison, DiskMeta, NodeSample, Preview, Problem, Run, RunFlow, Sample, Source, Terms,
-    Viewer,
+    About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow, Sample, Source,
+    Terms, Viewer,
 };
 pub use view::{DiskView, GateView, NodeView, PoolView, Row, Snapshot, Tick};

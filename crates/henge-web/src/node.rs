@@ -2,9 +2,9 @@
 
 use crate::serve::Access;
 use crate::source::{
-    About, Compare, Comparison, NodeSample, Preview, Problem, Sample, Source, Terms, Viewer,
+    About, Compare, Comparison, NodeSample, Noted, Preview, Problem, Sample, Source, Terms, Viewer,
 };
-use henge_node::{Control, ControlError, Event, Request};
+use henge_node::{Control, ControlError, Request};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,9 +67,11 @@ impl Source for NodeSource {
         }
     }
 
-    fn events(&self, disk: Option<&str>, after: u64, most: usize) -> Result<Vec<Event>, Problem> {
+    fn events(&self, _: &Viewer, disk: Option<&str>, after: u64, most: usize) -> Result<Vec<Noted>, Problem> {
         let request = Request::Events { name: disk.map(str::to_owned), after, most };
-        self.control.ask(request).map(|reply| reply.events.unwrap_or_default()).map_err(problem)
+        let reply = self.control.ask(request).map_err(problem)?;
+        let events = reply.events.unwrap_or_default().into_iter();
+        Ok(events.map(|event| Noted { event, tenant: None }).collect())
     }
 
     fn change(&self, _: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem> {

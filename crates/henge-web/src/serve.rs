@@ -1,7 +1,9 @@
 //! The page beside a node: a thread of its own.
 
+use crate::bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 use crate::http::router;
 use crate::source::Source;
+use axum::serve::ListenerExt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -111,7 +113,9 @@ pub fn serve(address: SocketAddr, source: Arc<dyn Source>) -> io::Result<Serving
                 Err(e) => return tracing::error!(error = %e, "the web page cannot be served"),
             };
             let app = router(source).into_make_service_with_connect_info::<SocketAddr>();
-            let serving = axum::serve(listener, app);
+            // Tapped for its type alone: it tells the router whence a connection comes.
+            let bounded = Bounded::new(listener, CONNECTIONS_MAX, IDLE).tap_io(|_| ());
+            let serving = axum::serve(bounded, app);
             tokio::select! {
                 // Live pages would hold up an orderly end for ever; they come back by themselves.
                 _ = stopped => {}

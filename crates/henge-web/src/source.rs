@@ -18,8 +18,14 @@ pub trait Source: Send + Sync + 'static {
     /// that its browser means this machine (its Host header).
     fn viewer(&self, token: Option<&str>, local: bool) -> Result<Viewer, Problem>;
 
-    /// The newest `most` events that came after `after`, oldest first, of one disk or of all.
-    fn events(&self, disk: Option<&str>, after: u64, most: usize) -> Result<Vec<Event>, Problem>;
+    /// Of the events that this viewer may see, the newest `most` that came after `after`, oldest first, of one disk or of all.
+    fn events(
+        &self,
+        viewer: &Viewer,
+        disk: Option<&str>,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<Noted>, Problem>;
 
     /// Changes a disk's contract. Asked only for viewers who may.
     fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem>;
@@ -91,6 +97,24 @@ pub struct Viewer {
     pub may_change: bool,
     /// May record and compare.
     pub may_compare: bool,
+}
+
+/// What happened, and to whose disk: names are given again, so a name does not say whose a disk was then.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Noted {
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+    /// Whose disk it is about; none: the administrator's business.
+    #[serde(skip)]
+    pub tenant: Option<String>,
+}
+
+impl Viewer {
+    /// Whether something that happened is this viewer's business.
+    pub fn may_know(&self, noted: &Noted) -> bool {
+        self.tenant.is_none() || self.tenant == noted.tenant
+    }
 }
 
 /// What an admission decision would be.

@@ -15,47 +15,34 @@
 //! | `POST /api/v1/live/compare` | records the load and simulates it under several schedulers |
 //! | `GET, POST, DELETE /api/v1/live/session` | who looks; log in by token; log out |
 
+mod live;
+
 use crate::assets::asset;
 use crate::guard::{cookie, is_local, is_token, may_change, token};
 use crate::hub::Hub;
 use crate::source::{Compare, Problem, Source, Terms, Viewer};
 use crate::view::Tick;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use axum::{Router, http};
-use futures_util::stream::{Stream, StreamExt};
-use henge_node::Event;
+use live::{Beat, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
-use tokio_stream::wrappers::BroadcastStream;
 use tower_http::compression::CompressionLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Most pages that are told live at once.
-const STREAMS_MAX: usize = 256;
 /// The longest request.
 const BODY_MAX: usize = 64 << 10;
-
-/// A second's news, encoded once for everybody who sees everything.
-struct Beat {
-    tick: Tick,
-    text: String,
-    events: Vec<Event>,
-    generation: u64,
-    problem: Option<String>,
-}
 
 struct App {
     source: Arc<dyn Source>,
@@ -66,6 +53,16 @@ struct App {
 }
 
 impl App {
+    fn new(source: Arc<dyn Source>) -> Arc<App> {
+        Arc::new(App {
+            source,
+            hub: Mutex::default(),
+            beats: broadcast::channel(4).0,
+            streams: AtomicUsize::new(0),
+            problem: Mutex::new(None),
+        })
+    }
+
     fn hub(&self) -> MutexGuard<'_, Hub> {
         self.hub.lock().expect("nobody panics while figuring")
     }
@@ -75,13 +72,7 @@ type Shared = State<Arc<App>>;
 
 /// All routes. To be called inside a tokio runtime, which then takes a look at the source once a second.
 pub fn router(source: Arc<dyn Source>) -> Router {
-    let app = Arc::new(App {
-        source,
-        hub: Mutex::default(),
-        beats: broadcast::channel(4).0,
-        streams: AtomicUsize::new(0),
-        problem: Mutex::new(None),
-    });
+    let app = App::new(source);
     tokio::spawn(look(Arc::downgrade(&app)));
     let live = Router::new()
         .route("/snapshot", get(snapshot))
@@ -128,7 +119,7 @@ async fn look(app: std::sync::Weak<App>) {
         let after = newest;
         let seen = tokio::task::spawn_blocking(move || beat(&app, after).map(|beat| (app, beat))).await;
         let Ok(Some((app, beat))) = seen else { continue };
-        newest = beat.events.last().map(|e| e.seq).or(newest);
+        newest = beat.events.last().map(|noted| noted.event.seq).or(newest);
         // Nobody may be listening.
         let _ = app.beats.send(Arc::new(beat));
     }
@@ -137,9 +128,10 @@ async fn look(app: std::sync::Weak<App>) {
 fn beat(app: &App, after: Option<u64>) -> Option<Beat> {
     let sample = app.source.sample();
     // Only what comes from now on is news.
+    let everybody = Viewer::default();
     let events = match after {
-        None => app.source.events(None, 0, 1).map(|last| last.into_iter().collect::<Vec<_>>()),
-        Some(after) => app.source.events(None, after, 100),
+        None => app.source.events(&everybody, None, 0, 1),
+        Some(after) => app.source.events(&everybody, None, after, 100),
     };
     let events = events.unwrap_or_default();
     let mut hub = app.hub();
@@ -208,82 +200,6 @@ async fn snapshot(State(app): Shared, Who(viewer): Who) -> Result<Response, Prob
     Ok(Json(app.hub().snapshot(&viewer)).into_response())
 }
 
-/// Counts a page that is told live, until it goes.
-struct Listening(Arc<App>);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn stream(State(app): Shared, Who(viewer): Who) -> Result<Response, Problem> {
-    if app.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
-        app.streams.fetch_sub(1, Ordering::Relaxed);
-        return Err(Problem::Gone(format!("{STREAMS_MAX} pages are open already")));
-    }
-    let listening = Listening(Arc::clone(&app));
-    let beats = BroadcastStream::new(app.beats.subscribe());
-    let news = told(listening, viewer, beats);
-    let alive = KeepAlive::new().interval(Duration::from_secs(10));
-    let no_buffering = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
-    Ok((no_buffering, Sse::new(news).keep_alive(alive)).into_response())
-}
-
-/// Everything, then what changes; everything again when disks came or went, or when a slow page missed something.
-fn told(
-    listening: Listening,
-    viewer: Viewer,
-    beats: BroadcastStream<Arc<Beat>>,
-) -> impl Stream<Item = Result<Sent, Infallible>> {
-    let whole = move |listening: &Listening, viewer: &Viewer| {
-        let hub = listening.0.hub();
-        let text = serde_json::to_string(&hub.snapshot(viewer)).expect("a snapshot is plain data");
-        (Sent::default().event("snapshot").data(text), hub.generation)
-    };
-    let (first, generation) = whole(&listening, &viewer);
-    let mut known = Some(generation);
-    let rest = beats.flat_map(move |beat| {
-        let mut out = Vec::new();
-        match beat {
-            Ok(beat) if beat.problem.is_some() => {
-                let problem = json!({ "error": beat.problem, "at": beat.tick.at });
-                out.push(Sent::default().event("problem").data(problem.to_string()));
-                known = None;
-            }
-            Ok(beat) if known == Some(beat.generation) => {
-                let own = listening.0.hub().restrict(&viewer, &beat.tick);
-                let text = own.map_or_else(
-                    || beat.text.clone(),
-                    |tick| serde_json::to_string(&tick).expect("a tick is plain data"),
-                );
-                out.push(Sent::default().event("tick").data(text));
-                let events = theirs(&listening.0, &viewer, beat.events.clone());
-                if !events.is_empty() {
-                    let text = serde_json::to_string(&events).expect("events are plain data");
-                    out.push(Sent::default().event("events").data(text));
-                }
-            }
-            _ => {
-                let (event, generation) = whole(&listening, &viewer);
-                known = Some(generation);
-                out.push(event);
-            }
-        }
-        futures_util::stream::iter(out.into_iter().map(Ok))
-    });
-    futures_util::stream::iter([Ok(first)]).chain(rest)
-}
-
-/// Of events those that this viewer may see.
-fn theirs(app: &App, viewer: &Viewer, events: Vec<Event>) -> Vec<Event> {
-    if viewer.tenant.is_none() {
-        return events;
-    }
-    let hub = app.hub();
-    events.into_iter().filter(|e| hub.disk(viewer, &e.name).is_some()).collect()
-}
-
 #[derive(Deserialize)]
 struct Ids {
     ids: String,
@@ -348,37 +264,43 @@ async fn events(
     Who(viewer): Who,
     Query(since): Query<Since>,
 ) -> Result<Response, Problem> {
-    let events =
-        blocking(&app, move |app| app.source.events(since.disk.as_deref(), since.after, 500)).await?;
-    Ok(Json(theirs(&app, &viewer, events)).into_response())
+    let events = move |app: &App| app.source.events(&viewer, since.disk.as_deref(), since.after, 500);
+    Ok(Json(blocking(&app, events).await?).into_response())
 }
 
 fn read<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Problem> {
     body.map(|Json(body)| body).map_err(|e| Problem::Refused(e.body_text()))
 }
 
-async fn change(
-    State(app): Shared,
-    Who(viewer): Who,
-    Path(name): Path<String>,
-    body: Result<Json<Terms>, JsonRejection>,
-) -> Result<Response, Problem> {
-    let terms = read(body)?;
-    may_change(&viewer)?;
-    app.hub().disk(&viewer, &name).ok_or_else(|| no_disk(&name))?;
-    blocking(&app, move |app| app.source.change(&viewer, &name, &terms)).await?;
+/// Terms that somebody wants changed of a disk that the viewer may see.
+struct Wish {
+    viewer: Viewer,
+    disk: String,
+    terms: Terms,
+}
+
+impl FromRequest<Arc<App>> for Wish {
+    type Rejection = Problem;
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let Who(viewer) = Who::from_request_parts(&mut parts, app).await?;
+        let path = Path::<String>::from_request_parts(&mut parts, app).await;
+        let Path(disk) = path.map_err(|e| Problem::Unknown(e.body_text()))?;
+        let terms = read(Json::from_request(Request::from_parts(parts, body), app).await)?;
+        app.hub().disk(&viewer, &disk).ok_or_else(|| no_disk(&disk))?;
+        Ok(Wish { viewer, disk, terms })
+    }
+}
+
+async fn change(State(app): Shared, wish: Wish) -> Result<Response, Problem> {
+    may_change(&wish.viewer)?;
+    blocking(&app, move |app| app.source.change(&wish.viewer, &wish.disk, &wish.terms)).await?;
     Ok(Json(json!({ "ok": true })).into_response())
 }
 
-async fn preview(
-    State(app): Shared,
-    Who(viewer): Who,
-    Path(name): Path<String>,
-    body: Result<Json<Terms>, JsonRejection>,
-) -> Result<Response, Problem> {
-    let terms = read(body)?;
-    app.hub().disk(&viewer, &name).ok_or_else(|| no_disk(&name))?;
-    Ok(Json(blocking(&app, move |app| app.source.preview(&viewer, &name, &terms)).await?).into_response())
+async fn preview(State(app): Shared, wish: Wish) -> Result<Response, Problem> {
+    let preview = move |app: &App| app.source.preview(&wish.viewer, &wish.disk, &wish.terms);
+    Ok(Json(blocking(&app, preview).await?).into_response())
 }
 
 async fn compare(

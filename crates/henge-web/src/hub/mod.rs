@@ -2,127 +2,28 @@
 //!
 //! Nodes count from their own start and with their own clocks. A figure is the growth of a counter divided by the
 //! time that passed on the clock of the node that counted, so clocks that differ, samples that come late, and nodes that began
-//! anew do no harm. Percentiles are of the last [`WINDOW`] looks: sparse differences of histograms, added when they come and
+//! anew do no harm. Percentiles are of the last ten looks: sparse differences of histograms, added when they come and
 //! subtracted when they go. History has a bound in all, [`POINTS`], which many disks share.
 
+mod disk;
+mod node;
+
+pub use disk::{HEAT, Point};
+pub use node::NodePoint;
+
 use crate::source::{DiskMeta, NodeSample, Sample, Viewer};
-use crate::view::{DiskView, GateView, NodeView, PoolView, REASONS, Row, Snapshot, Tick};
-use henge_core::{Duration, Histogram};
-use henge_node::{DiskStatus, Status};
-use serde::Serialize;
+use crate::view::{DiskView, NodeView, PoolView, REASONS, Snapshot, Tick};
+use disk::{Disk, Grown};
+use henge_node::DiskStatus;
+use node::Node;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Looks that percentiles are of.
-const WINDOW: usize = 10;
 /// Points of history in all, and of one disk.
 const POINTS: usize = 300_000;
 const POINTS_EACH: std::ops::RangeInclusive<usize> = 60..=600;
 /// Clocks that differ by less are not mentioned.
 const CLOCK_MS: i64 = 2000;
-
-/// Edges of the heat map's buckets: powers of two from 32 µs on; the last holds the rest.
-pub const HEAT: usize = 21;
-
-/// A disk's figures at one look.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Point {
-    /// Milliseconds since 1970, by the server's clock.
-    pub t: u64,
-    /// Commands a second.
-    pub rate: f32,
-    /// Bytes a second.
-    pub bytes: f32,
-    /// Percentiles of this second, microseconds.
-    pub p50: f32,
-    /// The same.
-    pub p95: f32,
-    /// The same.
-    pub p99: f32,
-    /// Mean wait of a request, microseconds.
-    pub wait: f32,
-    /// Mean service of a request.
-    pub service: f32,
-    /// Pending.
-    pub pending: u32,
-    /// Why it waited most of the second, by number.
-    pub reason: u8,
-    /// What was promised then: rate in its unit a second.
-    pub promised: f32,
-    /// Commands by latency.
-    #[serde(skip)]
-    pub heat: [u16; HEAT],
-}
-
-/// A node's figures at one look.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct NodePoint {
-    /// Milliseconds since 1970, by the server's clock.
-    pub t: u64,
-    /// Commands a second.
-    pub rate: f32,
-    /// Bytes a second.
-    pub bytes: f32,
-    /// Share of the time in which something was in flight, the mean over its gates.
-    pub utilization: f32,
-    /// Mean requests in flight, over all gates.
-    pub depth: f32,
-    /// Waiting.
-    pub queued: u32,
-    /// Unfairness over its bound, the worst gate's; negative where nothing could be compared.
-    pub unfairness: f32,
-}
-
-/// Counters of a disk on a node, as they were.
-#[derive(Clone, Debug, Default)]
-struct Counted {
-    commands: u64,
-    bytes: u64,
-    late: u64,
-    wait: u64,
-    service: u64,
-    latency: Histogram,
-    waits: [u64; REASONS.len()],
-    metered: u64,
-    is_known: bool,
-}
-
-/// Of the window: latencies by bucket, and how many were late.
-type Look = (Vec<(u16, u64)>, u64);
-
-/// How much they grew.
-#[derive(Clone, Debug, Default)]
-struct Grown {
-    commands: u64,
-    bytes: u64,
-    late: u64,
-    wait: u64,
-    service: u64,
-    latency: Vec<(u16, u64)>,
-    waits: [u64; REASONS.len()],
-    /// The longest time it took, on the clock of its node.
-    seconds: f64,
-}
-
-struct Disk {
-    view: DiskView,
-    on: BTreeMap<String, Counted>,
-    window: VecDeque<Look>,
-    latency: BTreeMap<u16, u64>,
-    late: u64,
-    row: Row,
-    sent: Row,
-    history: VecDeque<Point>,
-    present: bool,
-}
-
-#[derive(Default)]
-struct Node {
-    uptime: u64,
-    gates: BTreeMap<String, (u64, u64)>,
-    view: NodeView,
-    history: VecDeque<NodePoint>,
-}
 
 /// Everything that the page shows.
 #[derive(Default)]
@@ -327,229 +228,11 @@ impl Hub {
     }
 }
 
-impl Counted {
-    /// Adds what came since the last look to `grown`; commands and bytes of it.
-    fn grow(&mut self, status: &DiskStatus, again: bool, grown: &mut Grown) -> (u64, u64) {
-        let latency = status.histogram.as_ref().map(Histogram::from).unwrap_or_default();
-        let mut waits = [0; REASONS.len()];
-        for (i, reason) in REASONS.iter().enumerate().skip(1) {
-            waits[i] = status.waits.get(*reason).copied().unwrap_or(0);
-        }
-        let new = Counted {
-            commands: status.commands,
-            bytes: status.bytes,
-            late: status.late,
-            wait: status.wait,
-            service: status.service,
-            latency,
-            waits,
-            metered: status.metered,
-            is_known: true,
-        };
-        let first = !self.is_known;
-        let old = std::mem::replace(self, new);
-        // Seen for the first time, begun anew or reset: nothing to subtract from.
-        if first || again || self.metered < old.metered || self.commands < old.commands {
-            return (0, 0);
-        }
-        let (commands, bytes) = (self.commands - old.commands, self.bytes.saturating_sub(old.bytes));
-        grown.commands += commands;
-        grown.bytes += bytes;
-        grown.late += self.late.saturating_sub(old.late);
-        grown.wait += self.wait.saturating_sub(old.wait);
-        grown.service += self.service.saturating_sub(old.service);
-        grown.latency.extend(self.latency.since(&old.latency).counts().map(|(i, n)| (i as u16, n)));
-        for (sum, (new, old)) in grown.waits.iter_mut().zip(self.waits.iter().zip(old.waits)) {
-            *sum += new.saturating_sub(old);
-        }
-        grown.seconds = grown.seconds.max((self.metered - old.metered) as f64 / 1e9);
-        (commands, bytes)
-    }
-}
-
-impl Disk {
-    fn new(id: u32, name: &str) -> Disk {
-        Disk {
-            view: DiskView { id, name: name.to_owned(), ..DiskView::default() },
-            on: BTreeMap::new(),
-            window: VecDeque::new(),
-            latency: BTreeMap::new(),
-            late: 0,
-            row: Row(id, 0.0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0),
-            sent: Row::default(),
-            history: VecDeque::new(),
-            present: true,
-        }
-    }
-
-    fn figures(&mut self, statuses: &[&DiskStatus], grown: Option<&Grown>, at: u64, each: usize) {
-        let pending = statuses.iter().map(|s| s.pending).sum();
-        let clients = statuses.iter().map(|s| s.connections).sum();
-        let violated = statuses.iter().any(|s| s.violated);
-        let waiting = statuses.iter().find_map(|s| s.waiting.as_deref());
-        let mut reason = waiting.map_or(0, number);
-        let mut row = Row { 7: pending, 8: reason, 9: violated.into(), 12: clients, ..self.row };
-        let Some(grown) = grown.filter(|g| g.seconds > 0.0) else {
-            if statuses.is_empty() {
-                row = Row(self.view.id, 0.0, 0, 0, 0, 0, 0.0, 0, 0, violated.into(), 0, 0, 0);
-            }
-            self.row = row;
-            return;
-        };
-        // What it waited for most of the second says more than the moment at its end.
-        let most = grown.waits.iter().enumerate().skip(1).max_by_key(|(_, time)| **time);
-        if let Some((i, _)) = most.filter(|(_, time)| **time as f64 > 0.02e9 * grown.seconds) {
-            reason = i as u8;
-        }
-        let requests = grown.commands.max(1);
-        row = Row {
-            1: tenth(grown.commands as f64 / grown.seconds),
-            2: (grown.bytes as f64 / grown.seconds) as u64,
-            8: reason,
-            10: grown.wait / requests / 1000,
-            11: grown.service / requests / 1000,
-            ..row
-        };
-        self.add(grown);
-        let window = Histogram::from_counts(
-            self.latency.iter().map(|(i, n)| (usize::from(*i), *n)),
-            0,
-            Duration::from_nanos(u64::MAX),
-        );
-        let [p50, p95, p99] = percentiles(&window);
-        let late = if window.count() == 0 { 0.0 } else { self.late as f64 * 100.0 / window.count() as f64 };
-        self.row = Row { 3: p50, 4: p95, 5: p99, 6: tenth(late), ..row };
-        let second = Histogram::from_counts(
-            grown.latency.iter().map(|(i, n)| (usize::from(*i), *n)),
-            0,
-            Duration::from_nanos(u64::MAX),
-        );
-        let [p50, p95, p99] = percentiles(&second);
-        let mut heat = [0u16; HEAT];
-        for (upper, n) in second.buckets() {
-            let bucket = (63 - (upper.as_nanos() >> 15).max(1).leading_zeros()) as usize;
-            let slot = &mut heat[bucket.min(HEAT - 1)];
-            *slot = slot.saturating_add(u16::try_from(n).unwrap_or(u16::MAX));
-        }
-        let point = Point {
-            t: at,
-            rate: row.1 as f32,
-            bytes: row.2 as f32,
-            p50: p50 as f32,
-            p95: p95 as f32,
-            p99: p99 as f32,
-            wait: row.10 as f32,
-            service: row.11 as f32,
-            pending: pending as u32,
-            reason,
-            promised: self.view.promise.rate.unwrap_or(0.0) as f32,
-            heat,
-        };
-        push(&mut self.history, point, each);
-    }
-
-    /// Adds a look to the window and lets the oldest go.
-    fn add(&mut self, grown: &Grown) {
-        for (i, n) in &grown.latency {
-            *self.latency.entry(*i).or_default() += n;
-        }
-        self.late += grown.late;
-        self.window.push_back((grown.latency.clone(), grown.late));
-        if self.window.len() > WINDOW {
-            let (gone, late) = self.window.pop_front().expect("longer than the window");
-            self.late -= late;
-            for (i, n) in gone {
-                let left = self.latency.get_mut(&i).expect("what was added is there");
-                *left -= n;
-                if *left == 0 {
-                    self.latency.remove(&i);
-                }
-            }
-        }
-    }
-}
-
-impl Node {
-    fn pools(&mut self, sample: &NodeSample, fresh: bool, passed: f64) -> (Vec<PoolView>, NodePoint) {
-        let status = &*sample.status;
-        let mut views = Vec::new();
-        let mut point = NodePoint { unfairness: -1.0, ..NodePoint::default() };
-        let mut gates = 0.0;
-        for pool in &status.pools {
-            let mut view = PoolView {
-                node: sample.name.clone(),
-                name: pool.name.clone(),
-                store: pool.store.clone(),
-                scheduler: pool.scheduler.clone(),
-                unit: pool.unit.clone(),
-                capacity: pool.capacity,
-                promised: pool.promised,
-                capable: sample.capable.get(&pool.name).copied(),
-                ..PoolView::default()
-            };
-            promised(status, &pool.name, &mut view);
-            for gate in &pool.gates {
-                let (busy, depth) =
-                    self.gates.get(&gate.name).copied().unwrap_or((gate.busy, gate.in_flight_ms));
-                let share = |new: u64, old: u64, per: f64| {
-                    if passed > 0.0 { new.saturating_sub(old) as f64 / per / passed } else { 0.0 }
-                };
-                let utilization = share(gate.busy, busy, 1e9).min(1.0);
-                let mean_depth = share(gate.in_flight_ms, depth, 1e3);
-                if fresh {
-                    self.gates.insert(gate.name.clone(), (gate.busy, gate.in_flight_ms));
-                }
-                gates += 1.0;
-                point.utilization += utilization as f32;
-                point.depth += mean_depth as f32;
-                point.queued += gate.queued as u32;
-                if let Some(u) = gate.unfairness.filter(|u| u.bound > 0.0) {
-                    point.unfairness = point.unfairness.max((u.difference / u.bound) as f32);
-                }
-                view.gates.push(GateView {
-                    name: gate.name.clone(),
-                    queued: gate.queued,
-                    in_flight: gate.in_flight,
-                    depth: gate.depth,
-                    utilization: (utilization * 1e3).round() / 1e3,
-                    mean_depth: tenth(mean_depth),
-                    unfairness: gate.unfairness.map(|u| [u.difference, u.bound]),
-                    lateness: gate.lateness_p99.map(|ns| ns / 1000),
-                });
-            }
-            views.push(view);
-        }
-        point.utilization /= f32::max(gates, 1.0);
-        (views, point)
-    }
-}
-
-/// What a pool's disks were promised and receive, each with the part that lies on it.
-fn promised(status: &Status, pool: &str, view: &mut PoolView) {
-    for disk in status.disks.iter().filter(|d| d.pools.iter().any(|p| p == pool)) {
-        let parts = disk.pools.len() as f64;
-        let unit = match disk.promise.unit.as_str() {
-            "bytes" => 1,
-            "disk time" => 2,
-            _ => 0,
-        };
-        view.rates[unit] += disk.promise.rate.unwrap_or(0.0) / parts;
-    }
-}
-
 fn push<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
     queue.push_back(item);
     while queue.len() > most {
         queue.pop_front();
     }
-}
-
-fn percentiles(h: &Histogram) -> [u64; 3] {
-    [0.5, 0.95, 0.99].map(|q| h.quantile(q).map_or(0, |d| d.as_nanos() / 1000))
-}
-
-fn number(reason: &str) -> u8 {
-    REASONS.iter().position(|r| *r == reason).unwrap_or(0) as u8
 }
 
 fn tenth(x: f64) -> f64 {
@@ -559,7 +242,8 @@ fn tenth(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_node::Buckets;
+    use henge_core::{Duration, Histogram};
+    use henge_node::{Buckets, Status};
 
     fn status(seconds: u64, commands: u64) -> Status {
         let mut latency = Histogram::default();

@@ -1,0 +1,160 @@
+//! So many connections at once, and none that does nothing for ever.
+//!
+//! Whoever comes when all places are taken waits in the kernel's queue until somebody leaves; a connection on which no byte
+//! has moved for a while is closed, so that somebody does. Pages that are told live move bytes every second.
+
+use axum::serve::Listener;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep};
+
+/// Most connections of one listener.
+pub const CONNECTIONS_MAX: usize = 1024;
+/// Longer than any request may wait for its answer.
+pub const IDLE: Duration = Duration::from_secs(75);
+/// Between two attempts when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A listener that lets so many in.
+pub struct Bounded {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+    idle: Duration,
+}
+
+impl Bounded {
+    /// Around a listener.
+    pub fn new(listener: TcpListener, most: usize, idle: Duration) -> Bounded {
+        Bounded { listener, places: Arc::new(Semaphore::new(most)), idle }
+    }
+}
+
+impl Listener for Bounded {
+    type Io = Guest;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Guest, SocketAddr) {
+        let place = Arc::clone(&self.places).acquire_owned().await.expect("never closed");
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    let silence = Box::pin(tokio::time::sleep(self.idle));
+                    return (Guest { stream, silence, idle: self.idle, _place: place }, address);
+                }
+                // One that has gone again, or no descriptors.
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection and its place.
+pub struct Guest {
+    stream: TcpStream,
+    silence: Pin<Box<Sleep>>,
+    idle: Duration,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Guest {
+    /// A byte has moved.
+    fn moved(&mut self) {
+        let until = Instant::now() + self.idle;
+        self.silence.as_mut().reset(until);
+    }
+}
+
+impl AsyncRead for Guest {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buffer) {
+            self.moved();
+            return Poll::Ready(read);
+        }
+        ready!(self.silence.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncWrite for Guest {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        self.moved();
+        Poll::Ready(written)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, pieces));
+        self.moved();
+        Poll::Ready(written)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    /// Two places, both taken by connections that say nothing: the third is answered once they were silent for too long.
+    #[test]
+    fn who_finds_no_place_waits_and_who_says_nothing_leaves() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let idle = Duration::from_millis(300);
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let bounded = Bounded::new(listener, 2, idle);
+        let places = Arc::clone(&bounded.places);
+        let app = axum::Router::new().route("/", axum::routing::get(async || "here"));
+        runtime.spawn(async move { axum::serve(bounded, app).await });
+        let (mut told, client) = (
+            false,
+            std::thread::spawn(move || {
+                let connect = || std::net::TcpStream::connect(address).unwrap();
+                let silent = [connect(), connect()];
+                let mut third = connect();
+                let began = std::time::Instant::now();
+                third.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+                let mut text = String::new();
+                third.read_to_string(&mut text).unwrap();
+                drop(silent);
+                (text, began.elapsed())
+            }),
+        );
+        runtime.block_on(async {
+            while !client.is_finished() {
+                told |= places.available_permits() == 0;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let (text, took) = client.join().unwrap();
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("here"), "{text}");
+        assert!(told && took > idle / 2, "{took:?}");
+    }
+}

@@ -1,0 +1,169 @@
+//! Pages that are told live, by server-sent events: everything first, then what changes.
+
+use super::{App, Shared, Who};
+use crate::source::{Noted, Problem, Viewer};
+use crate::view::Tick;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::sse::{Event as Sent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{Stream, StreamExt};
+use serde_json::json;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio_stream::wrappers::BroadcastStream;
+
+/// Most pages that are told live at once.
+const STREAMS_MAX: usize = 256;
+
+/// A second's news, encoded once for everybody who sees everything.
+pub(super) struct Beat {
+    pub tick: Tick,
+    pub text: String,
+    pub events: Vec<Noted>,
+    pub generation: u64,
+    pub problem: Option<String>,
+}
+
+/// Counts a page that is told live, until it goes.
+struct Listening(Arc<App>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) async fn stream(State(app): Shared, Who(viewer): Who) -> Result<Response, Problem> {
+    if app.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
+        app.streams.fetch_sub(1, Ordering::Relaxed);
+        return Err(Problem::Gone(format!("{STREAMS_MAX} pages are open already")));
+    }
+    let listening = Listening(Arc::clone(&app));
+    let beats = BroadcastStream::new(app.beats.subscribe());
+    let news = told(listening, viewer, beats);
+    let alive = KeepAlive::new().interval(Duration::from_secs(10));
+    let no_buffering = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
+    Ok((no_buffering, Sse::new(news).keep_alive(alive)).into_response())
+}
+
+/// Everything, then what changes; everything again when disks came or went, or when a slow page missed something.
+fn told(
+    listening: Listening,
+    viewer: Viewer,
+    beats: BroadcastStream<Arc<Beat>>,
+) -> impl Stream<Item = Result<Sent, Infallible>> {
+    let whole = move |listening: &Listening, viewer: &Viewer| {
+        let hub = listening.0.hub();
+        let text = serde_json::to_string(&hub.snapshot(viewer)).expect("a snapshot is plain data");
+        (Sent::default().event("snapshot").data(text), hub.generation)
+    };
+    let (first, generation) = whole(&listening, &viewer);
+    let mut known = Some(generation);
+    let rest = beats.flat_map(move |beat| {
+        let mut out = Vec::new();
+        match beat {
+            Ok(beat) if beat.problem.is_some() => {
+                let problem = json!({ "error": beat.problem, "at": beat.tick.at });
+                out.push(Sent::default().event("problem").data(problem.to_string()));
+                known = None;
+            }
+            Ok(beat) if known == Some(beat.generation) => {
+                let own = listening.0.hub().restrict(&viewer, &beat.tick);
+                let text = own.map_or_else(
+                    || beat.text.clone(),
+                    |tick| serde_json::to_string(&tick).expect("a tick is plain data"),
+                );
+                out.push(Sent::default().event("tick").data(text));
+                let events: Vec<&Noted> = beat.events.iter().filter(|noted| viewer.may_know(noted)).collect();
+                if !events.is_empty() {
+                    let text = serde_json::to_string(&events).expect("events are plain data");
+                    out.push(Sent::default().event("events").data(text));
+                }
+            }
+            _ => {
+                let (event, generation) = whole(&listening, &viewer);
+                known = Some(generation);
+                out.push(event);
+            }
+        }
+        futures_util::stream::iter(out.into_iter().map(Ok))
+    });
+    futures_util::stream::iter([Ok(first)]).chain(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
+    use henge_node::{DiskStatus, Event, EventKind, Status};
+    use std::collections::BTreeMap;
+
+    /// Two tenants' disks, of which one has the name that the other's had before; an event of each a second.
+    struct Both;
+
+    impl Source for Both {
+        fn sample(&self) -> Result<Sample, Problem> {
+            let disk = |name: &str| DiskStatus { name: name.into(), ..DiskStatus::default() };
+            let status = Status { disks: vec![disk("anns"), disk("bobs")], ..Status::default() };
+            let node =
+                NodeSample { name: "n".into(), up: true, status: Arc::new(status), ..NodeSample::default() };
+            let of = |tenant: &str| DiskMeta { tenant: Some(tenant.into()), ..DiskMeta::default() };
+            let disks = BTreeMap::from([("anns".to_owned(), of("ann")), ("bobs".to_owned(), of("bob"))]);
+            Ok(Sample { nodes: vec![node], disks, ..Sample::default() })
+        }
+        fn viewer(&self, _: Option<&str>, _: bool) -> Result<Viewer, Problem> {
+            Ok(Viewer::default())
+        }
+        fn events(&self, _: &Viewer, _: Option<&str>, after: u64, _: usize) -> Result<Vec<Noted>, Problem> {
+            let one = |seq: u64, detail: &str, tenant: Option<&str>| {
+                let (name, detail) = ("anns".to_owned(), detail.to_owned());
+                let event = Event { seq, at: 0, kind: EventKind::Changed, name, detail };
+                Noted { event, tenant: tenant.map(str::to_owned) }
+            };
+            Ok(vec![
+                one(after + 1, "of ann", Some("ann")),
+                one(after + 2, "of bob, who had the name", Some("bob")),
+                one(after + 3, "of the node", None),
+            ])
+        }
+        fn change(&self, _: &Viewer, _: &str, _: &Terms) -> Result<(), Problem> {
+            Ok(())
+        }
+        fn preview(&self, _: &Viewer, _: &str, _: &Terms) -> Result<Preview, Problem> {
+            Ok(Preview::default())
+        }
+        fn compare(&self, _: &Viewer, _: &Compare) -> Result<Comparison, Problem> {
+            Ok(Comparison::default())
+        }
+    }
+
+    /// What a page hears until the second beat.
+    fn heard(tenant: Option<&str>) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let app = App::new(Arc::new(Both));
+            let first = super::super::beat(&app, None).unwrap();
+            let newest = first.events.last().map(|noted| noted.event.seq);
+            let viewer = Viewer { tenant: tenant.map(str::to_owned), ..Viewer::default() };
+            let beats = BroadcastStream::new(app.beats.subscribe());
+            let told = told(Listening(Arc::clone(&app)), viewer, beats).take(3);
+            assert!(app.beats.send(Arc::new(super::super::beat(&app, newest).unwrap())).is_ok());
+            let body = Sse::new(told).into_response().into_body();
+            let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            String::from_utf8(bytes.to_vec()).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_tenant_hears_of_its_own_disks_alone() {
+        let all = heard(None);
+        assert!(all.contains("of ann") && all.contains("of bob") && all.contains("of the node"), "{all}");
+        assert!(all.contains("\"anns\"") && all.contains("\"bobs\""), "{all}");
+        let anns = heard(Some("ann"));
+        assert!(anns.contains("of ann") && anns.contains("event: events"), "{anns}");
+        assert!(!anns.contains("bob") && !anns.contains("of the node"), "{anns}");
+    }
+}
