@@ -195,6 +195,9 @@ impl Store for Device {
         }
         Ok(self.space.find(name).expect("the part was just made").base)
     }
+    fn could_grow(&self, name: &str, len: u64) -> io::Result<()> {
+        self.space.could_grow(name, len)
+    }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         if self.space.free(name).is_some() {

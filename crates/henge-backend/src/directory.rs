@@ -37,7 +37,7 @@ impl Directory {
         Ok(Directory {
             path: path.to_owned(),
             options,
-            space: Space::new(capacity),
+            space: if options.apart { Space::apart(capacity) } else { Space::new(capacity) },
             parts: Vec::new(),
             files: Files::new(engine, block),
             _lock: lock,
@@ -100,8 +100,9 @@ impl Store for Directory {
         check_name(name)?;
         match self.space.find(name) {
             Some(part) if part.len < len => {
-                self.space.grow(name, len)?;
+                self.space.could_grow(name, len)?;
                 self.open_file(name, len)?;
+                self.space.grow(name, len)?;
             }
             Some(_) => {}
             None => {
@@ -116,6 +117,9 @@ impl Store for Directory {
             }
         }
         Ok(self.space.find(name).expect("the part was just made").base)
+    }
+    fn could_grow(&self, name: &str, len: u64) -> io::Result<()> {
+        self.space.could_grow(name, len)
     }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;

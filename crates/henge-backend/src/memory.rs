@@ -159,6 +159,9 @@ impl Store for Memory {
         }
         Ok(self.space.find(name).expect("the part was just made").base)
     }
+    fn could_grow(&self, name: &str, len: u64) -> io::Result<()> {
+        self.space.could_grow(name, len)
+    }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         if let Some(part) = self.space.find(name).cloned() {
             self.zero(part.base as usize, part.len as usize);

@@ -17,11 +17,13 @@ pub struct Options {
     pub depth: u32,
     /// For tests: this share of the transfers, in millionths, is cut short and gone on with; and the choice's seed.
     pub short: Option<(u32, u64)>,
+    /// A directory's parts get addresses far apart, so that each can grow: right where no model looks at addresses.
+    pub apart: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { direct: true, engine: crate::EngineChoice::Auto, depth: 128, short: None }
+        Options { direct: true, engine: crate::EngineChoice::Auto, depth: 128, short: None, apart: false }
     }
 }
 

@@ -16,17 +16,24 @@ pub struct Extent {
 /// Where new parts begin and how their lengths are rounded: 1 MiB, so that no two share a device's block or page.
 pub const GRAIN: u64 = 1 << 20;
 
-/// First-fit allocation of `[0, capacity)`.
+/// First-fit allocation of `[0, capacity)`; or, where addresses cost nothing, of as many ranges of that length as there are
+/// parts, so that each can grow until the capacity is used up.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     capacity: u64,
+    /// Parts begin at multiples of it; 0: wherever there is room.
+    stride: u64,
     extents: Vec<Extent>,
 }
 
 impl Space {
     /// All of it free.
     pub fn new(capacity: u64) -> Self {
-        Space { capacity, extents: Vec::new() }
+        Space { capacity, stride: 0, extents: Vec::new() }
+    }
+    /// The same, with parts so far apart that none is in another's way.
+    pub fn apart(capacity: u64) -> Self {
+        Space { capacity, stride: capacity.max(1).next_multiple_of(GRAIN), extents: Vec::new() }
     }
     /// Bytes in all.
     pub fn capacity(&self) -> u64 {
@@ -65,6 +72,9 @@ impl Space {
     }
     /// Finds room for a new part; its index.
     pub fn allocate(&mut self, name: &str, len: u64) -> io::Result<usize> {
+        if self.stride > 0 {
+            return self.allocate_apart(name, len);
+        }
         let mut base = 0;
         let mut at = self.extents.len();
         for (i, extent) in self.extents.iter().enumerate() {
@@ -75,27 +85,54 @@ impl Space {
             base = extent.base + taken(extent);
         }
         if base.checked_add(len).is_none_or(|end| end > self.capacity) {
-            let used: u64 = self.extents.iter().map(taken).sum();
-            let free = self.capacity.saturating_sub(used);
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                format!("no room for {len} bytes of \"{name}\": {free} of {} are free", self.capacity),
-            ));
+            return Err(self.full(name, len));
         }
         self.extents.insert(at, Extent { name: name.to_owned(), base, len });
         Ok(at)
     }
+    fn allocate_apart(&mut self, name: &str, len: u64) -> io::Result<usize> {
+        if len > self.free_bytes() {
+            return Err(self.full(name, len));
+        }
+        // The first range that nobody has.
+        let at = self.extents.iter().zip(0u64..).position(|(e, i)| e.base != i * self.stride);
+        let at = at.unwrap_or(self.extents.len());
+        let base = self.stride.checked_mul(at as u64).ok_or_else(|| self.full(name, len))?;
+        self.extents.insert(at, Extent { name: name.to_owned(), base, len });
+        Ok(at)
+    }
+    fn free_bytes(&self) -> u64 {
+        self.capacity.saturating_sub(self.extents.iter().map(taken).sum())
+    }
+    fn full(&self, name: &str, len: u64) -> io::Error {
+        let free = self.free_bytes();
+        let why = format!("no room for {len} bytes of \"{name}\": {free} of {} are free", self.capacity);
+        io::Error::new(io::ErrorKind::StorageFull, why)
+    }
+    /// Whether a part could be so long, where it stands; why not.
+    pub fn could_grow(&self, name: &str, len: u64) -> io::Result<()> {
+        let Some(i) = self.extents.iter().position(|e| e.name == name) else { return Ok(()) };
+        let own = &self.extents[i];
+        if self.stride > 0 {
+            let fits = len <= self.free_bytes().saturating_add(taken(own)).min(self.capacity);
+            return if fits { Ok(()) } else { Err(self.full(name, len.saturating_sub(own.len))) };
+        }
+        let end = self.extents.get(i + 1).map_or(self.capacity, |next| next.base);
+        if own.base.checked_add(len).is_none_or(|e| e > end) {
+            let why = format!(
+                "\"{name}\" cannot grow to {len} bytes where it stands: its neighbour or the end is in the way; \
+                 {} would fit",
+                end - own.base
+            );
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
+        Ok(())
+    }
     /// Makes a part longer, where it stands.
     pub fn grow(&mut self, name: &str, len: u64) -> io::Result<()> {
-        let i = self.extents.iter().position(|e| e.name == name).expect("the part was just found");
-        let end = self.extents.get(i + 1).map_or(self.capacity, |next| next.base);
-        if self.extents[i].base.checked_add(len).is_none_or(|e| e > end) {
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                format!("\"{name}\" cannot grow to {len} bytes: its neighbour or the end is in the way"),
-            ));
-        }
-        self.extents[i].len = len;
+        self.could_grow(name, len)?;
+        let part = self.extents.iter_mut().find(|e| e.name == name);
+        part.expect("the part was just found").len = len;
         Ok(())
     }
     /// Frees a part's place; its index was.
@@ -152,6 +189,34 @@ mod tests {
                     prop_assert!(space.locate(e.base, e.len + 1).is_none());
                 }
                 prop_assert!(end <= space.capacity());
+            }
+        }
+    }
+
+    proptest! {
+        /// Far apart: whatever is made, grown and removed, no more is promised than there is, and nobody is in the way.
+        #[test]
+        fn parts_apart_grow_until_the_capacity_is_used(steps in prop::collection::vec((0u8..3, 0u8..6, 1u64..40), 1..60)) {
+            let mut space = Space::apart(64 * GRAIN);
+            for (what, who, len) in steps {
+                let name = format!("disk{who}");
+                let len = len * GRAIN;
+                let used: u64 = space.extents().iter().map(|e| e.len).sum();
+                match (what, space.find(&name).cloned()) {
+                    (0 | 2, None) => prop_assert_eq!(space.allocate(&name, len).is_ok(), used + len <= 64 * GRAIN),
+                    (2, Some(old)) if old.len < len => {
+                        prop_assert_eq!(space.grow(&name, len).is_ok(), used - old.len + len <= 64 * GRAIN);
+                    }
+                    (1, _) => drop(space.free(&name)),
+                    _ => {}
+                }
+                let mut end = 0;
+                for (i, e) in space.extents().iter().enumerate() {
+                    prop_assert!(e.base >= end && e.base % GRAIN == 0, "{:?}", space);
+                    end = e.base + e.len;
+                    prop_assert_eq!(space.locate(e.base, e.len).unwrap().0, i);
+                    prop_assert!(space.locate(e.base, e.len + 1).is_none());
+                }
             }
         }
     }

@@ -12,6 +12,11 @@ pub trait Store: Backend<Payload = Buffer> {
     /// Makes the part `name`, or finds it as it was left; its address on this store. A new part reads as zeroes.
     fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64>;
 
+    /// Whether a part that is open could be so long; if not, why. [`open_part`](Self::open_part) makes it so.
+    fn could_grow(&self, _name: &str, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Gives the part's space back. Its data never shows again.
     fn remove_part(&mut self, name: &str) -> io::Result<()>;
 
@@ -46,6 +51,10 @@ macro_rules! parts_behind {
         fn open_part(&mut self, name: &str, len: u64) -> std::io::Result<u64> {
             let $wrapper = self;
             $store.open_part(name, len)
+        }
+        fn could_grow(&self, name: &str, len: u64) -> std::io::Result<()> {
+            let $wrapper = self;
+            $store.could_grow(name, len)
         }
         fn remove_part(&mut self, name: &str) -> std::io::Result<()> {
             let $wrapper = self;

@@ -206,6 +206,9 @@ impl<S: Store> Store for Volatile<S> {
         }
         Ok(base)
     }
+    fn could_grow(&self, name: &str, _len: u64) -> io::Result<()> {
+        Err(io::Error::other(format!("\"{name}\" does not grow behind a volatile cache, which is for tests")))
+    }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         if let Some(i) = self.parts.iter().position(|(part, ..)| part == name) {
             let (_, base, len) = self.parts.remove(i);

@@ -18,7 +18,7 @@ const BLOCK: u64 = 4096;
 const PART: u64 = 3 << 20;
 
 fn options(engine: EngineChoice, direct: bool) -> Options {
-    Options { direct, engine, depth: 32, short: None }
+    Options { direct, engine, depth: 32, short: None, apart: false }
 }
 
 struct Driver<S> {

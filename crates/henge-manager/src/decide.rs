@@ -196,6 +196,21 @@ pub(crate) fn again(pool: &PoolState, part: &Part, best_effort: bool) -> Result<
     }
 }
 
+/// A disk that would grow beyond what its pool has besides it.
+pub(crate) fn no_room(pool: &PoolState, part: &Part) -> Refusal {
+    let because = if part.capacity > pool.capacity { Because::Impossible } else { Because::Full };
+    let size = henge_core::format_size;
+    let why = format!(
+        "{}/{} has room for {} of it, not for {}",
+        pool.node,
+        pool.pool,
+        size(pool.free()),
+        size(part.capacity)
+    );
+    let instead = Instead { capacity: Some(capacity_text(pool.free())), ..Instead::default() };
+    Refusal { because, why, instead }
+}
+
 fn refuse<'a>(
     pools: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,

@@ -45,6 +45,13 @@ pub enum Request {
         /// The table of a `[[disk]]` as the configuration writes it: `name = "web"` and so on, a key per line.
         disk: String,
     },
+    /// Makes a disk larger, while it is served. NBD clients see it when they connect anew, iSCSI initiators are told.
+    Grow {
+        /// Which disk.
+        name: String,
+        /// Its capacity from now on, as the configuration writes it: `"96GB"`.
+        capacity: String,
+    },
     /// Removes a disk and its data. Its clients lose their connections.
     Remove {
         /// Which.

@@ -88,8 +88,9 @@ pub enum ControlError {
 
 impl Node {
     /// Opens everything and begins to serve. Errors point into the configuration's file.
-    pub fn start(config: NodeConfig) -> Result<Node, StartError> {
+    pub fn start(mut config: NodeConfig) -> Result<Node, StartError> {
         raise_descriptors();
+        let memory = remembered(&mut config)?;
         let mut listeners = bind(&config.listen)?;
         let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
         if let Some(link) = &config.link {
@@ -105,7 +106,7 @@ impl Node {
             wake: Arc::clone(&wake),
             latest: Arc::default(),
             events: Arc::new(Events::open(&config.state_dir)),
-            memory: Arc::new(Mutex::new(remembered(&config)?)),
+            memory: Arc::new(Mutex::new(memory)),
         };
         let agent =
             config.manager.clone().map(|manager| (manager, facts(&config, &addresses, link.as_ref())));
@@ -261,7 +262,7 @@ impl Control {
 
     fn tell_and_keep(&self, request: Request, origin: Origin) -> Result<Reply, ControlError> {
         let added = match &request {
-            Request::Set { .. } | Request::Remove { .. } => None,
+            Request::Set { .. } | Request::Remove { .. } | Request::Grow { .. } => None,
             Request::Peer { .. } | Request::Unpeer { .. } => None,
             Request::Add { disk } => name_of(disk),
             _ => return self.tell(request),
@@ -349,6 +350,9 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
             let lines = disk.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("name"));
             Some((EventKind::Admitted, name, lines.collect::<Vec<_>>().join(" ")))
         }
+        Request::Grow { name, capacity } => {
+            Some((EventKind::Changed, name.clone(), format!("capacity={capacity}")))
+        }
         Request::Remove { name } => Some((EventKind::Removed, name.clone(), String::new())),
         Request::Scheduler { pool, scheduler } => {
             Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
@@ -365,12 +369,18 @@ fn name_of(disk: &str) -> Option<String> {
 }
 
 /// What this node's `state_dir` says, where the configuration states one.
-fn remembered(config: &NodeConfig) -> io::Result<Memory> {
+/// Disks of the file that have grown since are as large as they became.
+fn remembered(config: &mut NodeConfig) -> io::Result<Memory> {
     let terms = |disk: &DiskConfig| -> Terms {
         disk.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect()
     };
     let file = config.disks.iter().map(|disk| (disk.name.clone(), terms(disk))).collect();
-    Memory::open(config.remembers.then(|| config.state_dir.join("disks.json")), file)
+    let memory = Memory::open(config.remembers.then(|| config.state_dir.join("disks.json")), file)?;
+    for disk in &mut config.disks {
+        let grown = memory.disks.get(&disk.name).and_then(|kept| kept.capacity);
+        disk.capacity = disk.capacity.max(grown.unwrap_or(0));
+    }
+    Ok(memory)
 }
 
 /// What the manager is told beyond the node's status.
@@ -405,6 +415,9 @@ fn raise_descriptors() {
 
 /// What a configuration would do here, line by line, without serving anybody.
 pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
+    let mut config = config.clone();
+    remembered(&mut config)?;
+    let config = &config;
     let plane = Plane::open(config, 0, Instant::ZERO).map_err(|e| config.source.point(e))?;
     let mut lines = Vec::new();
     for listen in &config.listen {

@@ -156,6 +156,39 @@ impl Plane {
         added.map_err(|e| source.point(e).to_string())
     }
 
+    /// Makes a disk longer, where its parts stand.
+    pub(crate) fn grow(&mut self, name: &str, text: &str) -> Outcome {
+        let new = henge_core::parse_size(text).map_err(|e| format!("capacity: {}", e.0))?;
+        let number = self.find(name)?;
+        let disk = self.disk(number);
+        let (old, align) = (disk.vdisk.capacity(), disk.vdisk.settings().align);
+        let size = henge_core::format_size;
+        if new < old {
+            return Err(format!(
+                "disk \"{name}\" does not shrink: what lies beyond {} would be lost; it has {}. Make a smaller one and copy",
+                size(new),
+                size(old)
+            ));
+        }
+        if disk.spread.is_some() && new > old {
+            return Err(format!(
+                "disk \"{name}\" lies on several nodes and keeps its size ({}); make a larger one and copy",
+                size(old)
+            ));
+        }
+        if !new.is_multiple_of(align) {
+            let lower = new / align * align;
+            return Err(format!(
+                "capacity is a multiple of {align} bytes here, like {lower}B or {}B",
+                lower + align
+            ));
+        }
+        if new == old {
+            return Ok(());
+        }
+        self.lengthen(number, new).map_err(|e| format!("disk \"{name}\": {e}"))
+    }
+
     pub(crate) fn reset_meters(&mut self, now: Instant) {
         for disk in self.disks.iter_mut().flatten() {
             disk.meters.reset(now);

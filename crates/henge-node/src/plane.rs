@@ -176,6 +176,7 @@ impl Plane {
             let assembly = henge_sched::build(&pool.scheduler.name, pool.scheduler.knobs.clone())?;
             let mut gate = Gate::new(assembly);
             gate.set_pending_max(PENDING_MAX);
+            gate.leave_pending();
             let name = if stores.unit.is_some() { format!("{}/{i}", pool.name) } else { pool.name.clone() };
             self.gates.push(GateState {
                 name,
@@ -280,6 +281,36 @@ impl Plane {
         (disk.first, disk.among) = (first, among);
         self.put_disk(number, disk);
         Ok(number)
+    }
+
+    /// Makes a disk of this node's pools longer: first every part, of which none may be in the way of another, then the disk.
+    pub(crate) fn lengthen(&mut self, number: usize, capacity: u64) -> Result<(), String> {
+        let disk = self.disks[number].as_ref().expect("a disk that was found");
+        let on = disk.config.pools.len() as u64;
+        let mut parts = Vec::new();
+        let mut places = Vec::new();
+        for (i, (&p, place)) in disk.config.pools.iter().zip(disk.vdisk.layout().places()).enumerate() {
+            let pool = &self.pools[p];
+            let len = henge_vdisk::striped_below(capacity, i as u64, on, disk.config.stripe);
+            let per_member = member_len(len, pool);
+            let name = format!("{}{}", disk.part, i + disk.first as usize);
+            parts
+                .extend(pool.gates.clone().map(|g| (g, name.clone(), per_member, place.base / pool.members)));
+            places.push(Place { len: per_member * pool.members, ..place.clone() });
+        }
+        let layout = Layout::new(capacity, disk.vdisk.layout().unit(), places).map_err(|e| e.to_string())?;
+        for (g, name, len, _) in &parts {
+            self.gates[*g].pipeline.backend().could_grow(name, *len).map_err(|e| e.to_string())?;
+        }
+        for (g, name, len, base) in &parts {
+            let store = self.gates[*g].pipeline.backend_mut();
+            let found = store.open_part(name, *len).map_err(|e| e.to_string())?;
+            assert_eq!(found, *base, "a part grows where it stands");
+        }
+        let disk = self.disk(number);
+        disk.vdisk.resize(layout).map_err(|e| e.to_string())?;
+        disk.config.capacity = capacity;
+        Ok(())
     }
 
     pub(crate) fn put_disk(&mut self, number: usize, disk: Disk) {

@@ -78,11 +78,20 @@ impl Portal {
             let Some(id) =
                 self.targets.add_target(&format!("{PREFIX}{}", config.name), config.access.clone())
             else {
-                continue; // it is there
+                self.resize(number, capacity); // it is there
+                continue;
             };
             let kept = self.kept(&config.name);
             self.targets.add_unit(id, 0, lun(&config, capacity, align), kept);
             self.disks.insert(id, (number, config.name));
+        }
+    }
+
+    /// Tells the initiators of a disk that has grown.
+    fn resize(&mut self, number: usize, capacity: u64) {
+        let target = self.disks.iter().find(|(_, (own, _))| *own == number).map(|(id, _)| *id);
+        if let Some(unit) = target.and_then(|id| self.targets.unit(id, 0)) {
+            unit.resize(capacity);
         }
     }
 

@@ -565,6 +565,11 @@ impl Server {
                 self.publish();
                 done(added.map(drop))
             }
+            Request::Grow { name, capacity } => {
+                let grown = self.plane.grow(&name, &capacity);
+                self.publish();
+                done(grown)
+            }
             Request::Remove { name } => done(self.remove(&name)),
             Request::Peer { name, address } => done(self.plane.add_peer(&name, &address)),
             Request::Unpeer { name } => done(self.plane.remove_peer(&name)),

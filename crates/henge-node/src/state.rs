@@ -31,6 +31,9 @@ pub(crate) struct Kept {
     /// Terms changed since; an empty text takes one away.
     #[serde(default)]
     pub terms: Terms,
+    /// Bytes, where it has grown: a disk of the configuration file is then as large as this, or as the file says, whichever is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
     /// The manager's order that made it so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
@@ -81,6 +84,14 @@ impl Memory {
                 Err(e) => return Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
             },
         };
+        // A contract that was edited says nothing of a disk's size, and a part is not shrunk.
+        for (name, kept) in
+            disks.iter_mut().filter(|(_, kept)| kept.capacity.is_some() && kept.added.is_none())
+        {
+            if let Some(now) = file.get(name).filter(|now| kept.file.as_ref() != Some(*now)) {
+                *kept = Kept { file: Some(now.clone()), capacity: kept.capacity, ..Kept::default() };
+            }
+        }
         // The file is the later word on disks whose text was edited, and on disks that it has and had not.
         disks.retain(|name, kept| match (file.get(name), &kept.added, &kept.file) {
             (Some(now), None, Some(then)) => now == then,
@@ -127,6 +138,17 @@ impl Memory {
                 kept.terms.extend(contract.clone());
                 mark(kept);
             }
+            (Request::Grow { name, capacity }, _) => {
+                let bytes = henge_core::parse_size(capacity)
+                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.0))?;
+                let file = self.file.get(name).cloned();
+                let kept = self.disks.entry(name.clone()).or_insert_with(|| Kept { file, ..Kept::default() });
+                match &mut kept.added {
+                    Some(table) => *table = with_capacity(table, bytes)?,
+                    None => kept.capacity = Some(bytes),
+                }
+                mark(kept);
+            }
             (Request::Remove { name }, _) => {
                 self.disks.remove(name);
             }
@@ -168,6 +190,19 @@ impl Memory {
     }
 }
 
+/// A disk's table, a key per line, with another capacity.
+fn with_capacity(table: &str, bytes: u64) -> io::Result<String> {
+    let is_capacity = |line: &str| line.split('=').next().is_some_and(|key| key.trim() == "capacity");
+    let new = format!("capacity = \"{bytes}B\"");
+    let lines = table.lines().map(|line| if is_capacity(line) { new.as_str() } else { line });
+    let text = lines.collect::<Vec<_>>().join("\n") + "\n";
+    let read = henge_config::Source::new("the disk", text.clone()).parse("the disk").ok();
+    match read.and_then(|mut p| p.size("capacity").ok().flatten()) {
+        Some(found) if found == bytes => Ok(text),
+        _ => Err(io::Error::other("its table does not state a capacity on a line of its own")),
+    }
+}
+
 /// A request was done, and could not be remembered.
 pub(crate) fn unremembered(e: &io::Error) -> Reply {
     Reply::failed(format_args!("it is done, but will be forgotten when the node restarts: {e}"))
@@ -205,6 +240,29 @@ mod tests {
         assert_eq!(again.replay(), vec![("db".to_owned(), add)]);
         again.note(&Request::Remove { name: "db".into() }, None, Origin::Here).unwrap();
         assert_eq!(Memory::open(path, BTreeMap::new()).unwrap().replay(), vec![]);
+    }
+
+    #[test]
+    fn a_disk_that_has_grown_is_as_large_when_the_node_begins_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Some(dir.path().join("disks.json"));
+        let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
+        let mut memory = Memory::open(path.clone(), file.clone()).unwrap();
+        let grow =
+            |name: &str, capacity: &str| Request::Grow { name: name.into(), capacity: capacity.into() };
+        memory.note(&grow("web", "12GB"), None, Origin::Here).unwrap();
+        let add = Request::Add { disk: "name = \"db\"\ncapacity = \"1GB\"\npool = \"p\"\n".into() };
+        memory.note(&add, Some("db"), Origin::Manager(7)).unwrap();
+        memory.note(&grow("db", "2GB"), None, Origin::Manager(9)).unwrap();
+        // Whoever edits the contract in the file does not shrink the disk.
+        let edited: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "5")]))].into();
+        for file in [file, edited.clone(), edited] {
+            let memory = Memory::open(path.clone(), file).unwrap();
+            assert_eq!(memory.disks["web"].capacity, Some(12_000_000_000));
+            assert_eq!(memory.disks["db"].revision, Some(9));
+            let larger = "name = \"db\"\ncapacity = \"2000000000B\"\npool = \"p\"\n";
+            assert_eq!(memory.replay(), [("db".to_owned(), Request::Add { disk: larger.into() })]);
+        }
     }
 
     #[test]

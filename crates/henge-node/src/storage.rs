@@ -68,7 +68,9 @@ fn medium(
     capacity: u64,
 ) -> io::Result<Box<dyn Store>> {
     let short = pool.faults.filter(|faults| faults.short > 0).map(|faults| (faults.short, faults.seed));
-    let options = Options { direct: pool.direct, engine: pool.engine, short, ..Options::default() };
+    // A model and a cache in front know addresses below the capacity alone.
+    let apart = pool.emulated.is_none() && pool.volatile.is_none();
+    let options = Options { direct: pool.direct, engine: pool.engine, short, apart, ..Options::default() };
     Ok(match &pool.medium {
         Medium::Memory => Box::new(Memory::new(capacity)?),
         Medium::Path(path) => {

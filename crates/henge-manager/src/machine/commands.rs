@@ -315,26 +315,7 @@ impl Machine {
             return Err(Failure::Conflict(format!("disk \"{name}\" is being removed")));
         }
         let specification = read(spec)?;
-        if spec.parts() != disk.spec.parts() {
-            return Err(Failure::Bad(
-                "a disk stays on as many nodes as it was made on; make a new one and copy".into(),
-            ));
-        }
-        let (old, new) = (disk.spec.bytes(), spec.bytes());
-        if new < old {
-            let why = format!(
-                "disk \"{name}\" does not shrink: what lies beyond {} would be lost; make a smaller one and copy",
-                spec.capacity
-            );
-            return Err(Failure::Conflict(why));
-        }
-        if new > old {
-            let why = format!(
-                "disk \"{name}\" stays as large as it is ({}); make a larger one and copy",
-                disk.spec.capacity
-            );
-            return Err(Failure::Bad(why));
-        }
+        may_become(&disk, spec)?;
         if *spec == disk.spec && disk.differences.is_empty() {
             return Ok(());
         }
@@ -381,6 +362,9 @@ impl Machine {
             let mut without = pool.clone();
             let (others, used) = self.on_pool(&key, Some(&disk.name));
             without.used = used;
+            if specification.capacity > disk.spec.bytes() && part.capacity > without.free() {
+                return Err(Failure::Refused(decide::no_room(&without, &part)));
+            }
             without.standing =
                 pool.standing.as_ref().map(|s| Standing::new(*s.fixed(), others, self.settings.rules));
             let again = decide::again(&without, &part, specification.is_best_effort());
@@ -397,7 +381,9 @@ impl Machine {
         spec: &DiskSpec,
     ) -> Result<Vec<String>, Failure> {
         let disk = self.visible(caller, name)?;
-        let chosen = self.admit_again(disk, &read(spec)?)?;
+        let specification = read(spec)?;
+        may_become(disk, spec)?;
+        let chosen = self.admit_again(disk, &specification)?;
         let line = |(old, new): (&PartRecord, &Chosen)| {
             let (before, after) = (rate_text(old.reserved_micro), rate_text(new.reserved_micro));
             format!("{}/{}: {before} reserved before, {after} after", old.node, old.pool)
@@ -510,6 +496,32 @@ impl Machine {
 
 fn read(spec: &DiskSpec) -> Result<Specification, Failure> {
     spec.read().map_err(|e| Failure::Bad(e.0))
+}
+
+/// Whether a disk can become so at all, whatever is free.
+fn may_become(disk: &DiskRecord, spec: &DiskSpec) -> Result<(), Failure> {
+    if spec.parts() != disk.spec.parts() {
+        return Err(Failure::Bad(
+            "a disk stays on as many nodes as it was made on; make a new one and copy".into(),
+        ));
+    }
+    let (old, new, name) = (disk.spec.bytes(), spec.bytes(), &disk.name);
+    if new < old {
+        let why = format!(
+            "disk \"{name}\" does not shrink: what lies beyond {} would be lost; leave it at {}, or make a smaller one and copy",
+            spec.capacity, disk.spec.capacity
+        );
+        return Err(Failure::Conflict(why));
+    }
+    if new > old && disk.parts.len() > 1 {
+        let why = format!(
+            "disk \"{name}\" lies on {} nodes and stays as large as it is ({}); make a larger one and copy",
+            disk.parts.len(),
+            disk.spec.capacity
+        );
+        return Err(Failure::Bad(why));
+    }
+    Ok(())
 }
 
 fn unchanged(disk: &DiskRecord, expected: Option<u64>) -> Result<(), Failure> {

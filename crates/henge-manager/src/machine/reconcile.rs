@@ -6,8 +6,8 @@
 //! one twice, or one that was overtaken, does no harm.
 //!
 //! Until a node has confirmed, its place holds the stricter of both contracts and the larger of both sizes (`effective`).
-//! A contract that was changed at the node while the manager was away is not undone: of every term the stricter one wins,
-//! the node is sent the union, and the difference stands at the disk until somebody changes its contract.
+//! A contract that was changed at the node while the manager was away is not undone: of every term the stricter one wins, and
+//! the larger size; the node is sent the union, and the difference stands at the disk until somebody changes its contract.
 //!
 //! A disk that a node made by the manager's order and the manager does not know (its state is older than the node's) is taken
 //! into the inventory again rather than removed: it may hold somebody's data.
@@ -126,6 +126,13 @@ impl Machine {
                 adopt_term(&mut merged, node, key, theirs);
             }
         }
+        if held.capacity > disk.spec.bytes() {
+            let bytes = format!("{}B", held.capacity);
+            let difference =
+                Difference { manager: Some(disk.spec.capacity.clone()), node: Some(bytes.clone()) };
+            merged.differences.insert("capacity".into(), difference);
+            merged.spec.capacity = bytes;
+        }
         if merged.spec.read().is_err() {
             // The node has what no specification says; the manager's contract stands, and the difference is shown.
             merged.spec = disk.spec.clone();
@@ -135,7 +142,7 @@ impl Machine {
                 let or = |t: &Option<String>| t.clone().unwrap_or_else(|| "nothing".into());
                 format!("{key}: {} at the manager, {} at the node", or(&d.manager), or(&d.node))
             });
-            let text = format!("{}; the stricter is enforced", text.collect::<Vec<_>>().join("; "));
+            let text = format!("{}; the stricter and the larger hold", text.collect::<Vec<_>>().join("; "));
             self.put_event("difference", Some(disk), Some(node), text);
         }
         if merged.spec != disk.spec || merged.parts != disk.parts || merged.differences != disk.differences {

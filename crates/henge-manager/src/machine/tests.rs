@@ -4,6 +4,7 @@
 use super::*;
 use crate::decide::Because;
 use crate::model::{DiskSpec, Phase};
+use crate::store::suite::{Open, stores};
 use crate::store::{Faulty, MemoryStore, Store};
 use henge_node::manager::wire::{Pool, Profile, Register, Seen, VERSION};
 use rand::{RngExt, SeedableRng};
@@ -227,6 +228,87 @@ fn a_contract_changed_at_the_node_is_merged_and_the_difference_shown() {
 }
 
 #[test]
+fn a_draining_node_gets_nothing_new_and_keeps_what_it_has() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "old", &spec(10, Some(50), None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.disk("old").unwrap().parts[0].node.clone();
+    machine.drain(&on, true).unwrap();
+    assert!(matches!(machine.drain("nobody", true), Err(Failure::Missing(_))));
+    let mut made = 0;
+    while machine.create(&ADMIN, &format!("d{made}"), &spec(10, Some(50), None), None, None).is_ok() {
+        made += 1;
+    }
+    // Ten of 50/s on each of the other two.
+    assert_eq!(made, 20);
+    assert!(machine.disks().all(|d| d.name == "old" || d.parts[0].node != on));
+    let three = DiskSpec { parts: Some(3), ..spec(3, None, None) };
+    let refusal = refused(machine.create(&ADMIN, "striped", &three, None, None));
+    assert!(refusal.why.contains("2 are here and take new disks"), "{}", refusal.why);
+    // What is there may change, and the node that comes again still drains.
+    machine.change(&ADMIN, "old", &spec(20, Some(60), None), None).unwrap();
+    settle(&mut machine, &mut nodes);
+    machine.register(9, nodes[&on].register(&on));
+    settle(&mut machine, &mut nodes);
+    assert!(machine.node(&on).unwrap().record.draining && machine.disk("old").unwrap().phase == Phase::Ready);
+    assert!(machine.create(&ADMIN, "more", &spec(10, Some(50), None), None, None).is_err());
+    machine.drain(&on, false).unwrap();
+    machine.create(&ADMIN, "more", &spec(10, Some(50), None), None, None).unwrap();
+    assert_eq!(machine.disk("more").unwrap().parts[0].node, on);
+}
+
+#[test]
+fn a_disk_grows_as_far_as_its_pool_goes_and_does_not_shrink() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(100, Some(10), None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let shrunk = machine.change(&ADMIN, "d", &spec(99, Some(10), None), None).unwrap_err();
+    assert!(matches!(&shrunk, Failure::Conflict(why) if why.contains("leave it at 100GB")), "{shrunk}");
+    let refused = machine.change(&ADMIN, "d", &spec(301, Some(10), None), None);
+    let Err(Failure::Refused(refusal)) = refused else { panic!("{refused:?}") };
+    assert_eq!((refusal.because, refusal.instead.capacity.as_deref()), (Because::Impossible, Some("300GB")));
+    assert!(machine.admits_change(&ADMIN, "d", &spec(301, Some(10), None)).is_err());
+    assert!(machine.admits_change(&ADMIN, "d", &spec(300, Some(10), None)).is_ok());
+    // What it grows into is promised to nobody else while the node has yet to make it.
+    machine.change(&ADMIN, "d", &spec(250, Some(10), None), None).unwrap();
+    assert_eq!(machine.pool(&on, "p").unwrap().used, 250 * GB);
+    settle(&mut machine, &mut nodes);
+    assert_eq!(nodes[&on].disks["d"].capacity, 250 * GB);
+    assert_eq!(machine.disk("d").unwrap().phase, Phase::Ready);
+    // A node that cannot: everything as it was.
+    machine.change(&ADMIN, "d", &spec(280, Some(10), None), None).unwrap();
+    let order = machine.take_orders().remove(0).1;
+    machine.done(&on, "d", order.revision, Some("its neighbour is in the way".into()));
+    settle(&mut machine, &mut nodes);
+    assert_eq!(machine.disk("d").unwrap().spec.capacity, "250GB");
+    assert!(machine.failure("d").unwrap().contains("neighbour"));
+    assert_eq!(machine.pool(&on, "p").unwrap().used, 250 * GB);
+    // Over several nodes: it stays.
+    let striped = DiskSpec { parts: Some(2), ..spec(20, None, None) };
+    machine.create(&ADMIN, "s", &striped, None, None).unwrap();
+    let larger = DiskSpec { capacity: "30GB".into(), ..striped };
+    assert!(matches!(machine.change(&ADMIN, "s", &larger, None), Err(Failure::Bad(_))));
+    machine.check().unwrap();
+}
+
+#[test]
+fn a_disk_that_grew_at_its_node_is_so_large_for_the_manager_too() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(10, None, None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let held = nodes.get_mut(&on).unwrap().disks.get_mut("d").unwrap();
+    (held.capacity, held.changed) = (20 * GB, true);
+    machine.register(7, nodes[&on].register(&on));
+    settle(&mut machine, &mut nodes);
+    let disk = machine.disk("d").unwrap();
+    assert_eq!(disk.spec.capacity, "20000000000B");
+    assert_eq!(disk.differences["capacity"].manager.as_deref(), Some("10GB"));
+    assert_eq!(machine.pool(&on, "p").unwrap().used, 20 * GB);
+}
+
+#[test]
 fn a_disk_that_the_manager_forgot_is_taken_in_again() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(10, Some(100), None), None, None).unwrap();
@@ -353,7 +435,7 @@ fn promises(machine: &Machine) -> Promises {
 /// A world of nodes and one stored state, through which managers come and go.
 struct World {
     rng: Pcg64Mcg,
-    disk: MemoryStore,
+    open: Open,
     nodes: BTreeMap<String, FakeNode>,
     session: u64,
     /// What was acknowledged, and what the commit at which the last manager died would have made of it.
@@ -377,7 +459,7 @@ impl World {
     /// One manager until it dies, or 60 steps; whether it died.
     fn life(&mut self) -> bool {
         let (fatal, after) = (self.rng.random_range(0..40), self.rng.random_bool(0.5));
-        let mut store = Faulty::new(self.disk.clone(), fatal, after);
+        let mut store = Faulty::new((self.open)(), fatal, after);
         let mut machine = self.machine(&mut store);
         for _ in 0..60 {
             step(&mut machine, &mut self.rng, &self.nodes, &mut self.session);
@@ -408,7 +490,8 @@ impl World {
 
     /// Everybody is here: manager and nodes agree on every disk.
     fn end(&mut self) {
-        let mut machine = self.machine(&mut self.disk.clone());
+        let mut store = (self.open)();
+        let mut machine = self.machine(&mut store);
         settle(&mut machine, &mut self.nodes);
         machine.check().unwrap();
         assert!(machine.disks().all(|d| d.phase == Phase::Ready), "something is half done");
@@ -424,26 +507,40 @@ impl World {
 
 /// The manager is killed at random commits in random histories, before the commit or right after it: afterwards nothing is
 /// half done, no place is leaked or promised twice, and whatever was acknowledged is there.
+fn kills(seed: u64, open: Open) -> u64 {
+    println!("seed {seed}");
+    let mut world = World {
+        rng: Pcg64Mcg::seed_from_u64(seed),
+        open,
+        nodes: ["a", "b", "c"].into_iter().map(|n| (n.to_owned(), FakeNode::default())).collect(),
+        session: 0,
+        acknowledged: Promises::new(),
+        in_doubt: Promises::new(),
+    };
+    let killed = (0..3).map(|_| u64::from(world.life())).sum();
+    world.end();
+    killed
+}
+
 #[test]
 fn a_thousand_kill_points() {
     let (mut killed, mut seed) = (0, 0);
     while killed < 1000 {
-        println!("seed {seed}");
-        let mut world = World {
-            rng: Pcg64Mcg::seed_from_u64(seed),
-            disk: MemoryStore::default(),
-            nodes: ["a", "b", "c"].into_iter().map(|n| (n.to_owned(), FakeNode::default())).collect(),
-            session: 0,
-            acknowledged: Promises::new(),
-            in_doubt: Promises::new(),
-        };
-        for _ in 0..3 {
-            killed += u64::from(world.life());
-        }
-        world.end();
+        let disk = MemoryStore::default();
+        killed += kills(seed, Box::new(move || Box::new(disk.clone())));
         seed += 1;
     }
     println!("killed at {killed} random commits: nothing half done, leaked or promised twice");
+}
+
+/// The same where commits go to a disk or to another process.
+#[test]
+fn kill_points_of_every_store() {
+    for seed in 0..3 {
+        for (name, open, _keep) in stores("machine::kill_points_of_every_store") {
+            println!("{name}: killed at {} commits", kills(seed, open));
+        }
+    }
 }
 
 /// Prints what a manager of 1,000 nodes and 10,000 disks takes: `make bench-manager`.

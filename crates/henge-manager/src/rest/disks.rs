@@ -43,7 +43,7 @@ pub struct NewDisk {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskPatch {
-    /// As large as it is; a disk keeps its size.
+    /// How large. A disk of one node grows; NBD clients see it when they connect anew. No disk shrinks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
     /// Requests a second.

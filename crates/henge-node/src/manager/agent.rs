@@ -7,7 +7,7 @@ use super::wire::{
 use crate::control::{Request, Status};
 use crate::node::Control;
 use crate::state::{Origin, Terms};
-use henge_core::Histogram;
+use henge_core::{Histogram, parse_size};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -64,8 +64,10 @@ impl Drop for Agent {
 
 /// Comes back to a manager for ever; says once why it cannot, and once that it can again.
 fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicBool) {
-    let mut said = String::new();
+    let mut said = BTreeMap::new();
     let mut pause = Duration::from_millis(100);
+    // Of several managers another one may lead soon.
+    let longest = if config.addresses.len() > 1 { TICK } else { PAUSE_MAX };
     while !stop.load(Ordering::Relaxed) {
         for address in &config.addresses {
             let mut welcomed = false;
@@ -75,14 +77,14 @@ fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicB
                 said.clear();
             }
             let Err(why) = outcome else { return };
-            let text = format!("manager {address}: {why}");
-            if text != said && !stop.load(Ordering::Relaxed) {
-                eprintln!("henge: {text}; serving on without it");
-                said = text;
+            let text = why.to_string();
+            if said.get(address) != Some(&text) && !stop.load(Ordering::Relaxed) {
+                eprintln!("henge: manager {address}: {text}; serving on without it");
+                said.insert(address.clone(), text);
             }
         }
         std::thread::park_timeout(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(longest);
     }
 }
 
@@ -335,6 +337,10 @@ impl Conversation<'_> {
                 ask(Request::Add { disk: table(&order.name, want) })
             }
             (Some(want), Some(here)) => {
+                let capacity = want.keys.get("capacity");
+                if let Some(capacity) = capacity.filter(|c| parse_size(c).is_ok_and(|c| c > here.capacity)) {
+                    ask(Request::Grow { name: order.name.clone(), capacity: capacity.clone() })?;
+                }
                 let gone = here.contract.keys().filter(|key| !want.contract.contains_key(*key));
                 let mut contract: Terms = gone.map(|key| (key.clone(), String::new())).collect();
                 let differs = |(key, value): &(&String, &String)| here.contract.get(*key) != Some(*value);

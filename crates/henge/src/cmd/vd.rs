@@ -56,13 +56,14 @@ enum Action {
         #[command(flatten)]
         node: NodeArg,
     },
-    /// Change terms of a contract; at once, for queued and new requests
+    /// Change terms of a contract, at once, for queued and new requests; or make a disk larger: capacity=12GB
     Set {
         /// The disk's name
         name: String,
         #[command(flatten)]
         node: NodeArg,
-        /// Terms as the configuration writes them: limit=675/s weight=4; an empty value takes a term away
+        /// Terms as the configuration writes them: limit=675/s weight=4; an empty value takes a term away. A larger capacity is
+        /// seen by NBD clients that connect anew, and iSCSI initiators are told; a disk does not shrink
         #[arg(required = true, value_name = "TERM=VALUE")]
         terms: Vec<String>,
     },
@@ -183,8 +184,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 vd_manager::set(&api, &name, vd_manager::spec(pairs(&terms)?)?, node.json)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            let contract = pairs(&terms)?.into_iter().collect::<BTreeMap<_, _>>();
-            ask(&node.socket(), &Request::Set { name, contract })?;
+            let mut contract = pairs(&terms)?.into_iter().collect::<BTreeMap<_, _>>();
+            if let Some(capacity) = contract.remove("capacity") {
+                ask(&node.socket(), &Request::Grow { name: name.clone(), capacity })?;
+            }
+            if !contract.is_empty() {
+                ask(&node.socket(), &Request::Set { name, contract })?;
+            }
         }
         Action::Add { name, node, keys } => {
             let mut disk = format!("name = {name:?}\n");
