@@ -16,8 +16,19 @@
 //! | `settle` | after an admission, until a pool's measurements are believed again | `"1h"` |
 //! | `events` | how many are kept | 10000 |
 //! | `secret` | the secret itself, in place of its file | |
+//! | `advertise` | where this manager's API is for others; needed with etcd where `listen` is no address of one machine | `http://LISTEN` |
+//!
+//! The state is a file in `state_dir`, unless it is in etcd, where several managers share it and one of them leads:
+//!
+//! ```toml
+//! [etcd]
+//! endpoints = ["http://10.0.0.1:2379", "http://10.0.0.2:2379", "http://10.0.0.3:2379"]
+//! prefix = "henge/"                    # what all keys begin with
+//! lease = "5s"                         # another manager takes over after so long without a sign of life
+//! ```
 
 use crate::machine::Settings;
+use crate::store::EtcdConfig;
 use henge_admission::Rules;
 use henge_config::{ConfigError, Source};
 use henge_core::{ParamError, Params};
@@ -34,6 +45,8 @@ pub struct ManagerConfig {
     pub page: Option<std::net::SocketAddr>,
     /// What is remembered.
     pub state_dir: PathBuf,
+    /// Where the state is, if not there.
+    pub etcd: Option<EtcdConfig>,
     /// What nodes know.
     pub secret: String,
     /// Knobs of the machine.
@@ -102,10 +115,61 @@ impl ManagerConfig {
             return Err(p.error("window", "a window is at least one period".into()));
         }
         let events_max = p.integer("events", 1, 1_000_000)?.unwrap_or(defaults.events_max as u64) as usize;
+        let advertise = p.text("advertise")?;
+        let etcd = match p.table("etcd")? {
+            None => None,
+            Some(table) => Some(etcd(table, advertise_or(&p, advertise, &listen)?)?),
+        };
         p.finish()?;
         let settings = Settings { rules, period_ms, window_ms, settle_ms, events_max };
-        Ok(ManagerConfig { listen, nodes, page, state_dir, secret, settings })
+        Ok(ManagerConfig { listen, nodes, page, state_dir, etcd, secret, settings })
     }
+}
+
+/// Where others find this manager's API.
+fn advertise_or(p: &Params, stated: Option<String>, listen: &str) -> Result<String, ParamError> {
+    match stated {
+        Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
+            Ok(url.trim_end_matches('/').to_owned())
+        }
+        Some(other) => {
+            let message =
+                format!("advertise is an address like \"http://10.0.0.1:7100\", not \"{other}\"");
+            Err(p.error("advertise", message))
+        }
+        None if ["0.0.0.0", "[::]", "*"].iter().any(|any| listen.starts_with(any)) => Err(p.error(
+            "listen",
+            format!(
+                "{listen} is no address that others could come to; say advertise = \"http://THIS-MACHINE:7100\""
+            ),
+        )),
+        None => Ok(format!("http://{listen}")),
+    }
+}
+
+fn etcd(mut p: Params, advertise: String) -> Result<EtcdConfig, ParamError> {
+    let endpoints = henge_node::manager::texts(&mut p, "endpoints")?;
+    let endpoints = p.required("endpoints", endpoints)?;
+    if let Some(strange) = endpoints.iter().find(|e| !e.starts_with("http://")) {
+        let message = match strange.starts_with("https://") {
+            true => {
+                "https is not spoken here; let a proxy on this machine carry it (etcd gateway start)".into()
+            }
+            false => format!("an endpoint is like \"http://10.0.0.1:2379\", not \"{strange}\""),
+        };
+        return Err(p.error("endpoints", message));
+    }
+    let prefix = p.text("prefix")?.unwrap_or_else(|| "henge/".into());
+    if prefix.is_empty() {
+        return Err(p.error("prefix", "a prefix keeps our keys apart from others'; \"henge/\" is one".into()));
+    }
+    let lease = p.duration("lease")?.map_or(5, |d| d.as_nanos() / 1_000_000_000);
+    if !(2..=60).contains(&lease) {
+        return Err(p.error("lease", "a lease is from 2s to 60s".into()));
+    }
+    p.finish()?;
+    let endpoints = endpoints.iter().map(|e| e.trim_end_matches('/').to_owned()).collect();
+    Ok(EtcdConfig { endpoints, prefix, lease, advertise })
 }
 
 #[cfg(test)]
@@ -127,6 +191,14 @@ mod tests {
             ("secret = \"0123456789abcdef\"\nperiod = \"5\"", "5"),
             ("secret = \"0123456789abcdef\"\nwindow = \"2s\"", "period"),
             ("secret = \"0123456789abcdef\"\nperoid = \"5s\"", "did you mean"),
+            ("secret = \"0123456789abcdef\"\n[etcd]", "endpoints"),
+            ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"10.0.0.1\"", "http://10.0.0.1:2379"),
+            ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = [\"https://a\"]", "https is not spoken"),
+            ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"http://a\"\nlease = \"1s\"", "2s to 60s"),
+            (
+                "listen = \"0.0.0.0:1\"\nsecret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"http://a\"",
+                "advertise",
+            ),
         ] {
             let Err(error) = parse(text) else { panic!("{text} is accepted") };
             assert!(error.contains(says), "{text}: {error}");

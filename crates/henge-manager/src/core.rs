@@ -41,7 +41,8 @@ type Job = Box<dyn FnOnce(Result<&mut Machine, Unavailable>) -> Finish + Send>;
 
 enum Message {
     Job(Job),
-    Stop,
+    /// Told when it is over.
+    Stop(Sender<()>),
 }
 
 type Outboxes = Arc<Mutex<BTreeMap<(String, u64), tokio::sync::mpsc::Sender<FromManager>>>>;
@@ -56,7 +57,8 @@ pub struct Core {
 }
 
 struct Thread<S> {
-    machine: Machine,
+    /// None while another manager leads, or the state cannot be read.
+    machine: Option<Machine>,
     settings: Settings,
     store: S,
     outboxes: Outboxes,
@@ -87,8 +89,13 @@ impl Core {
     /// Loads the state and begins.
     pub fn start<S: Store + 'static>(settings: Settings, mut store: S) -> Result<Core, LoadError> {
         let leadership = store.leadership();
-        let mut machine = Machine::load(settings.clone(), store.load()?)?;
-        machine.at(now_ms());
+        let mut machine = None;
+        if leadership == Leadership::Ours {
+            machine = Some(Machine::load(settings.clone(), store.load()?)?);
+        }
+        if let Some(machine) = &mut machine {
+            machine.at(now_ms());
+        }
         let (messages, inbox) = mpsc::channel();
         let outboxes = Outboxes::default();
         let (version, seen) = watch::channel(0);
@@ -146,9 +153,13 @@ impl Core {
         self.leader.clone()
     }
 
-    /// Ends the thread; what was asked before is answered.
+    /// Ends the thread, once what was asked before is answered, and lets go of the store.
     pub fn stop(&self) {
-        let _ = self.messages.send(Message::Stop);
+        let (over, ended) = mpsc::channel();
+        if self.messages.send(Message::Stop(over)).is_ok() {
+            // A store that does not answer is not waited for.
+            let _ = ended.recv_timeout(Duration::from_secs(5));
+        }
     }
 
     pub(crate) fn connect(&self, node: &str, session: u64, outbox: tokio::sync::mpsc::Sender<FromManager>) {
@@ -170,24 +181,35 @@ impl<S: Store> Thread<S> {
         let mut ticks = 0u64;
         loop {
             let wait = due.saturating_duration_since(std::time::Instant::now());
-            match inbox.recv_timeout(wait) {
+            let mut over = match inbox.recv_timeout(wait) {
                 Ok(Message::Job(job)) => self.turn(job, inbox),
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            }
-            if std::time::Instant::now() >= due {
+                Err(RecvTimeoutError::Timeout) => None,
+                Ok(Message::Stop(over)) => Some(over),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if over.is_none() && std::time::Instant::now() >= due {
                 due = std::time::Instant::now() + TICK;
                 ticks += 1;
-                self.look_for_leader();
-                if ticks.is_multiple_of(3) && *self.leader.borrow() == Leadership::Ours {
-                    let remind = |machine: Result<&mut Machine, Unavailable>| -> Finish {
-                        let _ = machine.map(Machine::remind);
-                        Box::new(|_| {})
-                    };
-                    self.turn(Box::new(remind), inbox);
-                }
+                over = self.tick(ticks, inbox);
+            }
+            if let Some(over) = over {
+                drop(self.store);
+                let _ = over.send(());
+                return;
             }
         }
+    }
+
+    fn tick(&mut self, ticks: u64, inbox: &Receiver<Message>) -> Option<Sender<()>> {
+        self.look_for_leader();
+        if !ticks.is_multiple_of(3) || *self.leader.borrow() != Leadership::Ours {
+            return None;
+        }
+        let remind = |machine: Result<&mut Machine, Unavailable>| -> Finish {
+            let _ = machine.map(Machine::remind);
+            Box::new(|_| {})
+        };
+        self.turn(Box::new(remind), inbox)
     }
 
     fn look_for_leader(&mut self) {
@@ -196,30 +218,63 @@ impl<S: Store> Thread<S> {
         if leadership == before {
             return;
         }
-        if leadership == Leadership::Ours {
-            // The one before may have changed anything.
-            self.reload();
+        match &leadership {
+            Leadership::Ours => {
+                // The one before may have changed anything.
+                tracing::info!("this manager leads");
+                self.reload();
+            }
+            Leadership::Theirs(leader) => {
+                let leader = leader.as_deref().unwrap_or("not known");
+                tracing::info!(leader, "another manager leads");
+                // Its nodes go to the leader; what they had told is the leader's business.
+                self.outboxes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
         }
         self.leader.send_replace(leadership);
         self.version.send_modify(|v| *v += 1);
     }
 
-    fn turn(&mut self, first: Job, inbox: &Receiver<Message>) {
-        if let Leadership::Theirs(address) = self.leader.borrow().clone() {
-            first(Err(Unavailable::NotLeader(address)))(Ok(()));
-            return;
+    /// The state, if it is ours to decide and can be read.
+    fn deciding(&mut self) -> Result<&mut Machine, Unavailable> {
+        if *self.leader.borrow() == Leadership::Ours && !self.store.leads() {
+            self.look_for_leader();
         }
-        self.machine.at(now_ms());
-        let mut finishes = vec![first(Ok(&mut self.machine))];
+        if let Leadership::Theirs(address) = self.leader.borrow().clone() {
+            return Err(Unavailable::NotLeader(address));
+        }
+        if self.machine.is_none() {
+            self.reload();
+        }
+        let unread =
+            || Unavailable::NotStored("the state cannot be read; the manager's log says more".into());
+        self.machine.as_mut().ok_or_else(unread)
+    }
+
+    /// Runs a closure and those that wait behind it; who asked that this be the end, if somebody did.
+    fn turn(&mut self, first: Job, inbox: &Receiver<Message>) -> Option<Sender<()>> {
+        let machine = match self.deciding() {
+            Ok(machine) => machine,
+            Err(why) => {
+                first(Err(why))(Ok(()));
+                return None;
+            }
+        };
+        machine.at(now_ms());
+        let mut finishes = vec![first(Ok(machine))];
+        let mut over = None;
         while finishes.len() < TOGETHER {
             match inbox.try_recv() {
-                Ok(Message::Job(job)) => finishes.push(job(Ok(&mut self.machine))),
-                // The channel stays closed, so that the next look ends the loop.
-                Ok(Message::Stop) | Err(_) => break,
+                Ok(Message::Job(job)) => finishes.push(job(Ok(machine))),
+                Ok(Message::Stop(told)) => {
+                    over = Some(told);
+                    break;
+                }
+                Err(_) => break,
             }
         }
-        let batch = self.machine.take_batch();
-        let orders = self.machine.take_orders();
+        let batch = machine.take_batch();
+        let orders = machine.take_orders();
         let stored = match batch.is_empty() {
             true => Ok(()),
             false => self.store.commit(&batch),
@@ -230,30 +285,29 @@ impl<S: Store> Thread<S> {
                 finishes.into_iter().for_each(|finish| finish(Ok(())));
             }
             Err(e) => {
-                eprintln!("henge: the state could not be stored: {e}");
+                tracing::error!("the state could not be stored: {e}");
                 self.reload();
                 let why = Unavailable::NotStored(e.to_string());
                 finishes.into_iter().for_each(|finish| finish(Err(why.clone())));
             }
         }
         self.version.send_modify(|v| *v += 1);
+        over
     }
 
     /// Begins again from what is stored; nodes are disconnected, and come again.
     fn reload(&mut self) {
         self.outboxes.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let stored = match self.store.load() {
-            Ok(stored) => stored,
-            Err(e) => {
-                eprintln!("henge: the state cannot be read: {e}");
-                return;
+        // What is in memory may never have been stored: better no answers than those.
+        self.machine = None;
+        let stored = self.store.load().map_err(LoadError::from);
+        match stored.and_then(|stored| Ok(Machine::load(self.settings.clone(), stored)?)) {
+            Ok(mut machine) => {
+                machine.at(now_ms());
+                self.machine = Some(machine);
             }
-        };
-        match Machine::load(self.settings.clone(), stored) {
-            Ok(machine) => self.machine = machine,
-            Err(e) => eprintln!("henge: {e}"),
+            Err(e) => tracing::error!("{e}"),
         }
-        self.machine.at(now_ms());
     }
 
     fn send(&self, orders: Vec<(String, Order)>) {

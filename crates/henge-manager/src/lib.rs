@@ -30,3 +30,4 @@ pub use core::{Core, Unavailable};
 pub use machine::Machine;
 pub use rest::openapi;
 pub use serve::{Manager, StartError};
+pub use store::Leadership;

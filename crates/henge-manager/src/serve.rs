@@ -3,8 +3,9 @@
 use crate::config::ManagerConfig;
 use crate::core::{Core, LoadError, Unavailable, now_ms};
 use crate::nodes::{self, Shared};
-use crate::store::{RedbStore, StoreError};
+use crate::store::{EtcdStore, Leadership, RedbStore, Store, StoreError};
 use crate::{rest, tokens};
+use henge_web::{Bounded, CONNECTIONS_MAX, IDLE};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,7 +36,7 @@ pub struct Manager {
     api: TcpListener,
     nodes: TcpListener,
     shared: Arc<Shared>,
-    token: Option<PathBuf>,
+    state_dir: PathBuf,
     page: Option<henge_web::Serving>,
 }
 
@@ -48,17 +49,19 @@ impl Manager {
     pub async fn start(config: ManagerConfig) -> Result<Manager, StartError> {
         let dir = &config.state_dir;
         std::fs::create_dir_all(dir).map_err(named(&dir.display().to_string()))?;
-        let store = RedbStore::open(&dir.join("state.redb"))?;
+        let store: Box<dyn Store> = match &config.etcd {
+            None => Box::new(RedbStore::open(&dir.join("state.redb"))?),
+            Some(etcd) => Box::new(EtcdStore::open(etcd.clone())?),
+        };
         let core = Core::start(config.settings.clone(), store)?;
         let api = TcpListener::bind(&config.listen).await.map_err(named(&config.listen))?;
         let nodes = TcpListener::bind(&config.nodes).await.map_err(named(&config.nodes))?;
-        let token = first_token(&core, dir).await?;
         let shared = Arc::new(Shared::new(core.clone(), config.secret, config.settings.period_ms));
         let page = match config.page {
             Some(address) => Some(crate::page::serve(address, core.clone()).map_err(named("the web page"))?),
             None => None,
         };
-        Ok(Manager { core, api, nodes, shared, token, page })
+        Ok(Manager { core, api, nodes, shared, state_dir: config.state_dir, page })
     }
 
     /// Where the API is.
@@ -69,9 +72,16 @@ impl Manager {
     pub fn nodes(&self) -> io::Result<SocketAddr> {
         self.nodes.local_addr()
     }
-    /// The file of the administrator's token, where it was made now.
-    pub fn new_token(&self) -> Option<&Path> {
-        self.token.as_deref()
+    /// Makes the administrator's first token where there is none yet and this manager leads; its file.
+    pub async fn first_token(&self) -> Result<Option<PathBuf>, StartError> {
+        match self.core.leadership() {
+            Leadership::Ours => first_token(&self.core, &self.state_dir).await,
+            Leadership::Theirs(_) => Ok(None),
+        }
+    }
+    /// Who leads, as far as is known.
+    pub fn leadership(&self) -> Leadership {
+        self.core.leadership()
     }
     /// Where the web page is.
     pub fn page(&self) -> Option<SocketAddr> {
@@ -85,12 +95,32 @@ impl Manager {
     /// Serves until `stop` is done.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let nodes = tokio::spawn(nodes::serve(self.nodes, self.shared));
+        let heir = tokio::spawn(token_of_a_leader(self.core.clone(), self.state_dir));
         let router = rest::router(self.core.clone());
-        let served = axum::serve(self.api, router).with_graceful_shutdown(stop).await;
+        let api = Bounded::new(self.api, CONNECTIONS_MAX, IDLE);
+        let served = axum::serve(api, router).with_graceful_shutdown(stop).await;
         nodes.abort();
+        heir.abort();
         drop(self.page);
-        self.core.stop();
+        let core = self.core;
+        let _ = tokio::task::spawn_blocking(move || core.stop()).await;
         served
+    }
+}
+
+/// A manager that comes to lead before there is any token makes the first one.
+async fn token_of_a_leader(core: Core, dir: PathBuf) {
+    let mut leaders = core.leaders();
+    while leaders.changed().await.is_ok() {
+        let leads = *leaders.borrow_and_update() == Leadership::Ours;
+        if !leads {
+            continue;
+        }
+        match first_token(&core, &dir).await {
+            Ok(None) => {}
+            Ok(Some(path)) => tracing::info!("the administrator's token is in {}", path.display()),
+            Err(e) => tracing::error!("no administrator's token: {e}"),
+        }
     }
 }
 

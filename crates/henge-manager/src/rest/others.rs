@@ -134,7 +134,7 @@ async fn one_node(app: &App, name: String) -> Result<axum::Json<Node>, Problem> 
     app.core.call(one).await?.map(axum::Json).ok_or_else(missing)
 }
 
-/// Place no new disks there
+/// Place no new disks there; those that are there stay, and are listed
 #[utoipa::path(post, path = "/nodes/{name}/drain", tag = "nodes", operation_id = "drainNode",
     params(("name" = String, Path)),
     responses((status = 200, body = Node), (status = "4XX", body = Problem, content_type = "application/problem+json"),

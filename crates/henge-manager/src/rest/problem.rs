@@ -26,6 +26,10 @@ pub struct Problem {
     /// What would be admitted, each with everything else as asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<Box<Instead>>,
+    /// The manager that leads, where this one does not: ask there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "http://10.0.0.1:7100")]
+    pub leader: Option<String>,
 }
 
 impl Problem {
@@ -36,6 +40,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             instead: None,
+            leader: None,
         }
     }
 }
@@ -87,7 +92,12 @@ impl From<Failure> for Problem {
 
 impl From<Unavailable> for Problem {
     fn from(e: Unavailable) -> Problem {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
+        let detail = e.to_string();
+        let leader = match e {
+            Unavailable::NotLeader(leader) => leader,
+            _ => None,
+        };
+        Problem { leader, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 }
 

@@ -7,9 +7,13 @@
 //! | `key/TENANT/KEY` | what an idempotency key made |
 //! | `meta/revision` | the last revision given |
 
+mod etcd;
 mod memory;
 mod redb;
+#[cfg(test)]
+pub(crate) mod suite;
 
+pub use self::etcd::{EtcdConfig, EtcdStore};
 pub use self::memory::{Faulty, MemoryStore};
 pub use self::redb::RedbStore;
 
@@ -43,13 +47,33 @@ pub enum Leadership {
 
 /// Keeps batches.
 pub trait Store: Send {
-    /// Everything, in the order of the keys.
+    /// Everything, in the order of the keys. For who leads; another one is told that it does not.
     fn load(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
     /// Keeps a batch: when this returns `Ok`, all of it survives a crash at any instruction; after an error or a crash
     /// either all of it is there or nothing.
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
-    /// Who decides now. Called every few seconds; a store for one manager has nobody else.
+    /// Who decides now. Called every second; a store for one manager has nobody else. Between two terms of one manager it says
+    /// at least once that another decides.
     fn leadership(&mut self) -> Leadership {
         Leadership::Ours
+    }
+    /// Whether this manager can still be the one that decides, without asking anybody: its lease has not run out.
+    fn leads(&self) -> bool {
+        true
+    }
+}
+
+impl Store for Box<dyn Store> {
+    fn load(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        (**self).load()
+    }
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        (**self).commit(batch)
+    }
+    fn leadership(&mut self) -> Leadership {
+        (**self).leadership()
+    }
+    fn leads(&self) -> bool {
+        (**self).leads()
     }
 }

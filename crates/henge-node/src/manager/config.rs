@@ -37,21 +37,10 @@ impl std::fmt::Debug for ManagerConfig {
 impl ManagerConfig {
     /// Reads the table.
     pub fn from_params(mut p: Params) -> Result<Self, ParamError> {
-        let span = p.error("address", String::new()).span;
-        let addresses = match p.take("address") {
-            Some(henge_core::Value::Text(one)) => vec![one],
-            Some(henge_core::Value::List(items)) if !items.is_empty() => items
-                .into_iter()
-                .map(|(value, span)| match value {
-                    henge_core::Value::Text(text) => Ok(text),
-                    _ => Err(ParamError { message: "an address is a text".into(), help: None, span }),
-                })
-                .collect::<Result<_, _>>()?,
-            _ => {
-                let message = "the manager needs an address, like address = \"10.0.0.1:7101\"".into();
-                return Err(ParamError { message, help: None, span });
-            }
-        };
+        let addresses = texts(&mut p, "address")?;
+        let addresses = addresses.ok_or_else(|| {
+            p.error_here("the manager needs an address, like address = \"10.0.0.1:7101\"".into())
+        })?;
         let name = p.text("name")?;
         let name = p.required("name", name)?;
         if !is_name(&name) {
@@ -64,6 +53,28 @@ impl ManagerConfig {
         let advertise = p.text("advertise")?;
         p.finish()?;
         Ok(ManagerConfig { addresses, name, secret, advertise })
+    }
+}
+
+/// One text, or a list of some.
+pub fn texts(p: &mut Params, key: &str) -> Result<Option<Vec<String>>, ParamError> {
+    use henge_core::Value;
+    let span = p.error(key, String::new()).span;
+    let wrong = |span| {
+        let message = format!("{key} is a text, or a list of texts");
+        ParamError { message, help: None, span }
+    };
+    match p.take(key) {
+        None => Ok(None),
+        Some(Value::Text(one)) => Ok(Some(vec![one])),
+        Some(Value::List(items)) if !items.is_empty() => {
+            let text = |(value, span)| match value {
+                Value::Text(text) => Ok(text),
+                _ => Err(wrong(span)),
+            };
+            items.into_iter().map(text).collect::<Result<_, _>>().map(Some)
+        }
+        Some(_) => Err(wrong(span)),
     }
 }
 

@@ -7,6 +7,6 @@ mod agent;
 mod config;
 pub mod wire;
 
-pub use config::{ManagerConfig, is_name, profile, secret};
+pub use config::{ManagerConfig, is_name, profile, secret, texts};
 
 pub(crate) use agent::{Agent, Facts};

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -84,10 +85,20 @@ impl Api {
         headers: &[(&str, &str)],
     ) -> Result<Answer> {
         let mut last = None;
-        for address in &self.addresses {
-            match self.ask_at(address, method, path, body, headers) {
-                // Another one may lead.
-                Ok(answer) if answer.status == 503 && self.addresses.len() > 1 => last = Some(Ok(answer)),
+        let mut addresses: VecDeque<String> = self.addresses.clone().into();
+        let mut asked = BTreeSet::new();
+        while let Some(address) = addresses.pop_front() {
+            if !asked.insert(address.clone()) {
+                continue;
+            }
+            match self.ask_at(&address, method, path, body, headers) {
+                // Another one leads; it may say which.
+                Ok(answer) if answer.status == 503 => {
+                    if let Some(leader) = answer.body.get("leader").and_then(Value::as_str) {
+                        addresses.push_front(leader.to_owned());
+                    }
+                    last = Some(Ok(answer));
+                }
                 Ok(answer) => return done(answer),
                 Err(e) => last = last.or(Some(Err(e))),
             }

@@ -1,7 +1,7 @@
 //! `henge manager`: decide over virtual disks on many nodes.
 
 use anyhow::Result;
-use henge_manager::{Manager, ManagerConfig};
+use henge_manager::{Leadership, Manager, ManagerConfig};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,11 +19,24 @@ A manager's configuration:
     window = \"24h\"                       # what a measurement covers
     settle = \"1h\"                        # after an admission, until measurements are believed again
 
+The state is a file in state_dir. Where the manager itself must not be missed, run several and keep it in etcd
+(3.4 or newer): one of them leads, the others answer 503 and say who does; when it is away for as long as the
+lease, another one takes over, and nodes go there. Each has its own listen and nodes:
+
+    advertise = \"http://10.0.0.1:7100\"   # where this one's API is, for those who ask another one
+    [etcd]
+    endpoints = [\"http://10.0.0.1:2379\", \"http://10.0.0.2:2379\", \"http://10.0.0.3:2379\"]
+    prefix = \"henge/\"                    # what all keys begin with
+    lease = \"5s\"
+
+Start etcd with --auto-compaction-retention=1h, else it keeps every change. The first administrator's token lies in
+the state_dir of the manager that led first; HENGE_MANAGER may name several: http://10.0.0.1:7100,http://10.0.0.2:7100
+
 And in each node's:
 
     state_dir = \"/var/lib/henge\"
     [manager]
-    address = \"10.0.0.1:7101\"
+    address = \"10.0.0.1:7101\"           # several: [\"10.0.0.1:7101\", \"10.0.0.2:7101\"]
     name = \"node1\"
     secret_file = \"/etc/henge/secret\"
     [[pool]]
@@ -44,6 +57,8 @@ pub struct Args {
     /// Print the API's OpenAPI document, and end
     #[arg(long)]
     openapi: bool,
+    #[command(flatten)]
+    log: super::log::LogArgs,
 }
 
 /// Serves until it is told to end.
@@ -57,6 +72,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         check(&config);
         return Ok(ExitCode::SUCCESS);
     }
+    args.log.start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
@@ -67,8 +83,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         if let Some(page) = manager.page() {
             println!("web page http://{page}");
         }
-        if let Some(path) = manager.new_token() {
+        if let Some(path) = manager.first_token().await? {
             println!("the administrator's token is in {}", path.display());
+        }
+        match manager.leadership() {
+            Leadership::Ours => {}
+            Leadership::Theirs(Some(leader)) => println!("{leader} leads; this one waits to take over"),
+            Leadership::Theirs(None) => println!("nobody leads yet"),
         }
         let stop = async move {
             tokio::select! {
@@ -85,7 +106,16 @@ fn check(config: &ManagerConfig) {
     let settings = &config.settings;
     println!("API       http://{}/api/v1", config.listen);
     println!("nodes     dial {}", config.nodes);
-    println!("state     {}", config.state_dir.join("state.redb").display());
+    match &config.etcd {
+        None => println!("state     {}", config.state_dir.join("state.redb").display()),
+        Some(etcd) => println!(
+            "state     in etcd at {}, below {}; a lease of {} s; others find the API at {}",
+            etcd.endpoints.join(", "),
+            etcd.prefix,
+            etcd.lease,
+            etcd.advertise
+        ),
+    }
     let seconds = |ms: u64| henge_core::Duration::from_millis(ms);
     match settings.rules {
         Some(_) => println!(

@@ -34,7 +34,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Place no new disks on a node; says which disks are still there
+    /// Place no new disks on a node, and say which are still there; no data is moved
     Drain {
         /// Its name
         name: String,

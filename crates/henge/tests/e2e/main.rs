@@ -5,6 +5,7 @@
 mod clients;
 mod contracts;
 mod filesystem;
+mod managers;
 mod profile;
 mod recorded;
 mod shares;

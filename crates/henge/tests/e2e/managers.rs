@@ -1,0 +1,248 @@
+//! Managers: disks that grow by their hand, and two of them over etcd, of which one is killed.
+
+use crate::support::{have, run};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const HENGE: &str = env!("CARGO_BIN_EXE_henge");
+
+/// A process; killed when it is dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An address that nobody has now.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port")
+}
+
+/// Waits for something that other processes do.
+#[track_caller]
+fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "gave up waiting: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+struct Manager {
+    api: SocketAddr,
+    nodes: SocketAddr,
+    config: std::path::PathBuf,
+    process: Option<Process>,
+}
+
+impl Manager {
+    fn new(dir: &Path, name: &str, more: &str) -> Manager {
+        let (api, nodes) = (free(), free());
+        let config = dir.join(format!("{name}.toml"));
+        let text = format!(
+            "listen = \"{api}\"\nnodes = \"{nodes}\"\nstate_dir = \"{}\"\nsecret = \"0123456789abcdef\"\nperiod = \"1s\"\n{more}",
+            dir.join(name).display()
+        );
+        std::fs::write(&config, text).expect("written");
+        Manager { api, nodes, config, process: None }
+    }
+
+    fn start(&mut self) {
+        let mut command = Command::new(HENGE);
+        self.process = Some(Process::start(command.arg("manager").arg("-c").arg(&self.config)));
+    }
+
+    /// GET with a token; status and body. None while nobody listens.
+    fn get(&self, path: &str, token: &str) -> Option<(u16, Value)> {
+        let mut stream = TcpStream::connect(self.api).ok()?;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some((status, serde_json::from_str(body).ok()?))
+    }
+
+    fn leads(&self) -> Option<bool> {
+        self.get("/api/v1/health", "")?.1["leads"].as_bool()
+    }
+}
+
+/// A node with a directory of its own as its pool.
+fn node(dir: &Path, managers: &[&Manager]) -> Process {
+    let config = dir.join("node.toml");
+    let addresses: Vec<String> = managers.iter().map(|m| format!("\"{}\"", m.nodes)).collect();
+    let text = format!(
+        "listen = \"nbd+unix://D/nbd.sock\"\ncontrol = \"D/node.sock\"\nstate_dir = \"D/node\"\n\
+         [manager]\naddress = [{}]\nname = \"n1\"\nsecret = \"0123456789abcdef\"\n\
+         [[pool]]\nname = \"p\"\npath = \"D/pool\"\ncapacity = \"1GB\"\nscheduler = \"cvc\"\n\
+         profile = {{ iops = \"5000/s\", service = \"2ms\" }}\n",
+        addresses.join(", ")
+    );
+    let text = text.replace("D/", &format!("{}/", dir.display()));
+    std::fs::write(&config, text).expect("written");
+    Process::start(Command::new(HENGE).arg("node").arg("-c").arg(&config))
+}
+
+fn henge(managers: &[&Manager], token_file: &Path, args: &[&str]) -> Output {
+    let urls: Vec<String> = managers.iter().map(|m| format!("http://{}", m.api)).collect();
+    let mut command = Command::new(HENGE);
+    command.args(args).env("HENGE_MANAGER", urls.join(",")).env("HENGE_TOKEN_FILE", token_file);
+    command.env_remove("HENGE_NODE").output().expect("henge runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Name, specification and place of every disk, if all of them are served.
+fn disks(managers: &[&Manager], token: &Path) -> Option<Vec<(String, Value, Value)>> {
+    let output = henge(managers, token, &["vd", "list", "--json"]);
+    let list: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let one = |d: &Value| {
+        let served = d["phase"] == "ready" && d["away"] == false && !d["received"].is_null();
+        served.then(|| (d["name"].as_str().unwrap_or("").to_owned(), d["spec"].clone(), d["places"].clone()))
+    };
+    list["disks"].as_array()?.iter().map(one).collect()
+}
+
+#[test]
+fn when_the_leader_is_killed_another_manager_goes_on_and_nothing_is_lost() {
+    if !have("when_the_leader_is_killed", &["etcd"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (client, peer) = (format!("http://{}", free()), format!("http://{}", free()));
+    let _etcd = Process::start(
+        Command::new("etcd")
+            .arg("--data-dir")
+            .arg(dir.path().join("etcd"))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")]),
+    );
+    let etcd = format!("[etcd]\nendpoints = [\"http://127.0.0.1:1\", \"{client}\"]\nlease = \"2s\"\n");
+    let (mut a, mut b) = (Manager::new(dir.path(), "a", &etcd), Manager::new(dir.path(), "b", &etcd));
+    until("the first manager to lead", || {
+        if a.process.as_mut().is_none_or(|p| p.0.try_wait().is_ok_and(|ended| ended.is_some())) {
+            a.start(); // etcd may not be there yet, which a manager says and ends
+        }
+        a.leads().filter(|leads| *leads)
+    });
+    let token_file = dir.path().join("a/admin.token");
+    let token =
+        until("the token", || std::fs::read_to_string(&token_file).ok().filter(|t| t.ends_with('\n')));
+    b.start();
+    until("the second manager to follow", || b.leads().filter(|leads| !leads));
+    let _node = node(dir.path(), &[&b, &a]);
+    until("the node", || {
+        let output = henge(&[&a], &token_file, &["nodes", "list", "--json"]);
+        said(&output).contains("\"connected\":true").then_some(())
+    });
+
+    // Who does not lead says who does, and the command goes there.
+    let (status, body) = b.get("/api/v1/disks", token.trim()).unwrap();
+    let leader = format!("http://{}", a.api);
+    assert_eq!((status, body["leader"].as_str()), (503, Some(leader.as_str())), "{body}");
+    assert!(body["detail"].as_str().unwrap().contains(&leader), "{body}");
+    let output = henge(&[&b], &token_file, &["vd", "create", "by-b", "capacity=10MB", "rate=5/s"]);
+    assert!(output.status.success(), "{}", said(&output));
+
+    // Killed while disks are created: what was acknowledged is there.
+    let mut acknowledged = vec!["by-b".to_owned()];
+    for i in 0..8 {
+        let name = format!("d{i}");
+        let output = henge(&[&a], &token_file, &["vd", "create", &name, "capacity=10MB", "rate=5/s"]);
+        assert!(output.status.success(), "{}", said(&output));
+        acknowledged.push(name);
+    }
+    let before = until("all disks", || disks(&[&a, &b], &token_file));
+    assert_eq!(before.len(), acknowledged.len());
+    run("kill", ["-9", &a.process.as_ref().unwrap().0.id().to_string()]);
+    let began = Instant::now();
+    let after = until("the second manager", || disks(&[&a, &b], &token_file).filter(|d| !d.is_empty()));
+    println!(
+        "the second manager serves {:.1} s after the first was killed (a lease of 2 s)",
+        began.elapsed().as_secs_f64()
+    );
+    assert_eq!(before, after);
+    assert_eq!(b.leads(), Some(true));
+    // It decides, and the one that comes back follows.
+    let output = henge(&[&b], &token_file, &["vd", "set", "d0", "rate=7/s"]);
+    assert!(output.status.success(), "{}", said(&output));
+    a.start();
+    until("the first manager to follow", || a.leads().filter(|leads| !leads));
+    let output = henge(&[&a], &token_file, &["vd", "show", "d0"]);
+    assert!(said(&output).contains("7/s"), "{}", said(&output));
+}
+
+#[test]
+fn a_disk_of_a_manager_grows_while_it_is_served_and_stays_so() {
+    if !have("a_disk_of_a_manager_grows", &["nbdinfo", "qemu-io"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut manager = Manager::new(dir.path(), "m", "");
+    manager.start();
+    let token_file = dir.path().join("m/admin.token");
+    until("the manager", || manager.leads());
+    let mut process = node(dir.path(), &[&manager]);
+    let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
+    let create = |name: &str| vd(&["create", name, "capacity=64MiB"]);
+    until("the node", || create("web").status.success().then_some(()));
+    assert!(create("neighbour").status.success());
+    let uri = format!("nbd+unix:///web?socket={}", dir.path().join("nbd.sock").display());
+    let size = || run("nbdinfo", ["--size", &uri]).trim().parse::<u64>().unwrap();
+    run("qemu-io", ["-f", "raw", "-c", "write -P 7 63M 1M", &uri]);
+    let output = vd(&["set", "web", "capacity=128MiB"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(size(), 128 << 20);
+    let check = ["read -P 7 63M 1M", "read -P 0 64M 64M", "write -P 9 127M 1M"];
+    run("qemu-io", ["-f", "raw", "-c", check[0], "-c", check[1], "-c", check[2], &uri]);
+    // Smaller, more than there is, and no size at all.
+    for (capacity, says) in [("64MiB", "does not shrink"), ("2GB", "capacity of"), ("much", "much")] {
+        let output = vd(&["set", "web", &format!("capacity={capacity}")]);
+        assert!(!output.status.success() && said(&output).contains(says), "{}", said(&output));
+    }
+    // At the node alone, and after both have begun anew.
+    let socket = dir.path().join("node.sock");
+    let own = |args: &[&str]| {
+        let mut command = Command::new(HENGE);
+        command.arg("vd").args(args).arg("--node").arg(&socket).env_remove("HENGE_MANAGER").output().unwrap()
+    };
+    let output = own(&["set", "web", "capacity=192MiB"]);
+    assert!(output.status.success() && size() == 192 << 20, "{}", said(&output));
+    until("the manager to know", || {
+        let text = said(&vd(&["show", "web"]));
+        (text.contains("201326592B") && text.contains("ready")).then_some(())
+    });
+    run("kill", ["-9", &process.0.id().to_string()]);
+    let _ = process.0.wait();
+    process = node(dir.path(), &[&manager]);
+    until("the disk", || {
+        let output = Command::new("nbdinfo").args(["--size", &uri]).output().unwrap();
+        output.status.success().then_some(())
+    });
+    assert_eq!(size(), 192 << 20);
+    run("qemu-io", ["-f", "raw", "-c", "read -P 9 127M 1M", "-c", "read -P 0 128M 64M", &uri]);
+    drop(process);
+}
