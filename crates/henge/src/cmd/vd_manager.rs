@@ -207,7 +207,7 @@ pub fn set(api: &Api, name: &str, terms: Map<String, Value>, json: bool) -> Resu
     } else if answer.status == 202 {
         println!("{name} is admitted with {}; its node has yet to take it", promised(&answer.body["spec"]));
     } else {
-        println!("{name} has {}", promised(&answer.body["spec"]));
+        println!("{name} has {}, {}", text(&answer.body["spec"]["capacity"]), promised(&answer.body["spec"]));
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ fn recording() -> Recording {
 }
 
 fn simulated(dir: &Path) -> Vec<(String, u64)> {
-    let mut study = Study::read(&dir.join("scenario.toml")).unwrap();
+    let study = Study::read(&dir.join("scenario.toml")).unwrap();
     let measured = study.run(&Options { quiet: true, ..Options::default() }).unwrap();
     let (_, outcome) = measured.runs().next().unwrap();
     let commands = |f: &henge_sim::FlowOutcome| f.windows.iter().map(|w| w.commands).sum();
