@@ -4,7 +4,8 @@ use crate::core::{Core, Unavailable, now_ms};
 use crate::machine::{Caller, Failure, Machine};
 use crate::model::DiskSpec;
 use crate::tokens;
-use henge_node::{Event, EventKind};
+use henge_node::manager::wire::Pool;
+use henge_node::{Event, EventKind, Promise};
 use henge_web::{
     About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Sample, Source, Terms, Viewer,
 };
@@ -73,6 +74,33 @@ fn kind(text: &str) -> EventKind {
     }
 }
 
+/// What admission has given away of a pool, in requests a second.
+fn reserved(machine: &Machine, node: &crate::machine::NodeState, pool: &Pool) -> Option<f64> {
+    let free = machine.pool(&node.record.name, &pool.name)?.standing.as_ref()?.free();
+    Some(pool.profile?.iops - free)
+}
+
+fn rate(text: Option<&String>) -> Option<u64> {
+    text.and_then(|text| henge_core::parse_rate(text).ok()).map(|rate| rate.per_second)
+}
+
+/// The terms that were asked for; nodes are given the reservation that they take.
+fn asked(spec: &DiskSpec) -> Terms {
+    spec.terms(rate(spec.rate.as_ref()).unwrap_or(0))
+}
+
+fn promise(spec: &DiskSpec) -> Promise {
+    let latency = spec.latency.as_ref().and_then(|text| henge_core::parse_duration(text).ok());
+    Promise {
+        weight: spec.weight.unwrap_or(1),
+        rate: rate(spec.rate.as_ref()).map(|micro| micro as f64 / 1e6),
+        limit: rate(spec.limit.as_ref()).map(|micro| micro as f64 / 1e6),
+        unit: "requests".into(),
+        latency: latency.map(|d| d.as_nanos()),
+        percentile: latency.map(|_| spec.percentile.unwrap_or(95.0)),
+    }
+}
+
 fn sample(machine: &Machine) -> Sample {
     let now = now_ms();
     let node = |n: &crate::machine::NodeState| NodeSample {
@@ -81,10 +109,16 @@ fn sample(machine: &Machine) -> Sample {
         age_ms: now.saturating_sub(n.seen),
         status: n.status.clone().unwrap_or_default(),
         capable: n.record.pools.iter().filter_map(|p| Some((p.name.clone(), p.profile?.iops))).collect(),
+        reserved: n
+            .record
+            .pools
+            .iter()
+            .filter_map(|p| Some((p.name.clone(), reserved(machine, n, p)?)))
+            .collect(),
     };
     let meta = |d: &crate::model::DiskRecord| {
-        let contract = d.parts.first().and_then(|p| d.want(&p.node, |_| None)).map(|w| w.contract);
-        (d.name.clone(), DiskMeta { tenant: d.tenant.clone(), contract, promise: None })
+        let (contract, promise) = (Some(asked(&d.spec)), Some(promise(&d.spec)));
+        (d.name.clone(), DiskMeta { tenant: d.tenant.clone(), contract, promise })
     };
     let about =
         About { kind: "manager".into(), name: "manager".into(), version: env!("CARGO_PKG_VERSION").into() };
@@ -175,7 +209,49 @@ pub(crate) fn serve(address: std::net::SocketAddr, core: Core) -> std::io::Resul
 mod tests {
     use super::*;
     use crate::machine::Settings;
-    use henge_node::manager::wire::{Pool, Register, VERSION};
+    use henge_node::manager::wire::{Profile, Register, VERSION};
+
+    /// A disk over two nodes is shown as it was asked for, and its reservation at the pools that have it.
+    #[test]
+    fn striped_disks_are_shown_whole_and_count_at_their_pools() {
+        let mut machine = Machine::load(Settings { rules: None, ..Settings::default() }, Vec::new()).unwrap();
+        for (session, name) in [(1, "a"), (2, "b")] {
+            let pool = Pool {
+                name: "p".into(),
+                capacity: 1 << 40,
+                copies: 1,
+                scheduler: "cvc".into(),
+                profile: Some(Profile { iops: 500.0, service: 0.014 }),
+            };
+            let node = Register {
+                version: VERSION,
+                name: name.into(),
+                proof: String::new(),
+                nonce: String::new(),
+                addresses: Vec::new(),
+                link: Some(format!("{name}:1")),
+                pools: vec![pool],
+                disks: Vec::new(),
+            };
+            machine.register(session, node);
+        }
+        let spec = DiskSpec {
+            capacity: "1GB".into(),
+            rate: Some("400/s".into()),
+            parts: Some(2),
+            leeway: Some(1.5),
+            ..DiskSpec::default()
+        };
+        machine.create(&Caller::Administrator, "d", &spec, None, None).unwrap();
+        let sample = sample(&machine);
+        let meta = &sample.disks["d"];
+        assert_eq!(meta.promise.as_ref().unwrap().rate, Some(400.0));
+        assert_eq!(meta.contract.as_ref().unwrap()["rate"], "400/s");
+        for node in &sample.nodes {
+            // 1.5 · 400 / 2.
+            assert!((node.reserved["p"] - 300.0).abs() < 1e-6, "{:?}", node.reserved);
+        }
+    }
 
     #[test]
     fn a_tenant_is_told_of_its_own_disks_alone_whoever_had_the_name_before() {

@@ -41,6 +41,7 @@ impl Source for NodeSource {
             age_ms: 0,
             status: self.control.meters().map_err(problem)?,
             capable: BTreeMap::new(),
+            reserved: BTreeMap::new(),
         };
         let about =
             About { kind: "node".into(), name: self.name.clone(), version: env!("CARGO_PKG_VERSION").into() };

@@ -72,6 +72,9 @@ pub struct NodeSample {
     pub status: Arc<Status>,
     /// What its pools can do at most (measured), by pool, in the pool's unit a second.
     pub capable: BTreeMap<String, f64>,
+    /// Requests a second that are reserved of them in all, by pool, where the source knows better than the node: of disks over
+    /// several nodes a node knows its part alone.
+    pub reserved: BTreeMap<String, f64>,
 }
 
 /// What the manager knows of a disk.

@@ -56,7 +56,20 @@ enum Command {
     Disk(cmd::disk::Args),
 }
 
+/// Whoever reads our output and has seen enough (`henge vd list | head -3`) ends us without a word, as other tools do.
+fn end_with_our_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(141); // 128 + SIGPIPE
+        }
+        usual(panic);
+    }));
+}
+
 fn main() -> std::process::ExitCode {
+    end_with_our_reader();
     let result = match Henge::parse().command {
         Command::Demo(args) => cmd::demo::run(args),
         Command::Profile(args) => cmd::profile::run(args),

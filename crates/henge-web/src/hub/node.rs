@@ -58,6 +58,7 @@ impl Node {
                 ..PoolView::default()
             };
             promised(status, &pool.name, &mut view);
+            view.rates[0] = sample.reserved.get(&pool.name).copied().unwrap_or(view.rates[0]);
             for gate in &pool.gates {
                 let (busy, depth) =
                     self.gates.get(&gate.name).copied().unwrap_or((gate.busy, gate.in_flight_ms));
