@@ -611,4 +611,17 @@ fn ten_thousand_disks_on_a_thousand_nodes() {
     let began = clock();
     let again = Machine::load(Settings::default(), disk.load().unwrap()).unwrap();
     println!("restart: {:.2?} for {} disks", began.elapsed(), again.disks().count());
+    let changes: Vec<_> = disk.load().unwrap().into_iter().map(|(key, value)| (key, Some(value))).collect();
+    for (name, mut open, _keep) in stores("bench-manager").into_iter().skip(1) {
+        let began = clock();
+        open().commit(&crate::store::Batch { changes: changes.clone() }).unwrap();
+        let wrote = began.elapsed();
+        let began = clock();
+        let again = Machine::load(Settings::default(), open().load().unwrap()).unwrap();
+        let took = began.elapsed();
+        println!(
+            "restart from {name}: {took:.2?} for {} disks (written in {wrote:.2?})",
+            again.disks().count()
+        );
+    }
 }
