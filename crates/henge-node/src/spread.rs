@@ -16,18 +16,17 @@
 //!
 //! Price: a part of such a disk at its own node costs about 0.3 us more than a disk that is the node's alone.
 
+mod places;
+
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
 use crate::links::{Ask, PARTS_MAX, Return};
-use crate::plane::{Disk, Owner, Plane};
+use crate::plane::{Owner, Plane};
 use henge_backend::Buffer;
-use henge_core::{Cost, CostUnit, FlowId, Instant, News, NodeId, ParamError, RequestId};
+use henge_core::{Cost, CostUnit, FlowId, Instant, News, NodeId, RequestId};
 use henge_link::{Message, PartKind, WireNews, WirePart, WireUnit};
 use henge_sched::foreign::{Coordinator, Outbox};
-use henge_vdisk::{
-    Command, Data, Failure, Finished, GateId, Gates, Kind, Layout, Part, PartId, Place, Portion, Target,
-    VirtualDisk,
-};
+use henge_vdisk::{Command, Data, Failure, Finished, GateId, Gates, Kind, Part, PartId, Portion};
 
 /// Who submits the parts of a spread disk to homes of this node; there is no such connection.
 pub(crate) const INNER: RequestId = RequestId { slot: u32::MAX - 2, generation: u32::MAX };
@@ -111,105 +110,6 @@ fn announce(bytes: u64, unit: CostUnit) -> Cost {
 }
 
 impl Plane {
-    /// Makes a disk over several nodes' pools: the homes of its places here, and the disk itself.
-    pub(crate) fn add_spread(&mut self, config: DiskConfig, now: Instant) -> Result<usize, ParamError> {
-        let wrong = |message: String| ParamError {
-            message: format!("disk \"{}\": {message}", config.name),
-            help: None,
-            span: config.capacity_span.clone(),
-        };
-        let page = henge_backend::ALIGN as u64;
-        let count = config.places.len() as u64;
-        let unit = if count == 1 { u64::MAX } else { config.stripe };
-        let align = page.max(config.settings.align);
-        let settings = henge_vdisk::Settings { homes: true, align, ..config.settings };
-        let lens: Vec<u64> = (0..count)
-            .map(|i| henge_vdisk::striped_below(config.capacity, i, count, unit).next_multiple_of(align))
-            .collect();
-        let places = lens.iter().enumerate().map(|(i, len)| Place {
-            target: Target::Gate(GateId(i as u32)),
-            base: 0,
-            len: *len,
-        });
-        let layout =
-            Layout::new(config.capacity, unit, places.collect()).map_err(|e| wrong(e.to_string()))?;
-        // Any number will do: no gate ever sees this flow.
-        let vdisk = VirtualDisk::new(FLOW, layout, settings).map_err(|e| wrong(e.to_string()))?;
-        let shape = shape(&config);
-        let mut homes = Vec::new();
-        let mut local = config.pools.iter();
-        for (i, place) in config.places.iter().enumerate() {
-            if Some(place.node.as_str()) != self.links.here() {
-                continue;
-            }
-            let &pool = local.next().expect("every place here names a pool here");
-            match self.add_home(&config, pool, i as u32, lens[i], now) {
-                Ok(home) => homes.push((i, home)),
-                Err(e) => {
-                    homes.iter().for_each(|(_, home)| self.drop_home(*home, now));
-                    return Err(e);
-                }
-            }
-        }
-        let number = self.disks.iter().position(Option::is_none).unwrap_or(self.disks.len());
-        let mut spread = self.spread(&config, count as u32);
-        for (i, place) in config.places.iter().enumerate() {
-            let here = homes.iter().find(|(at, _)| *at == i).map(|(_, home)| *home);
-            spread.places.push(match here {
-                Some(home) => At::Here(home),
-                None => {
-                    let peer = self.links.find(&place.node).expect("the configuration names peers");
-                    At::There(peer, self.links.attach(peer, &config.name, number, i as u32, shape))
-                }
-            });
-            spread.units.push(here.map(|home| self.unit_of(home)));
-        }
-        for (_, home) in &homes {
-            self.disk(*home).home_of = Some(number);
-        }
-        let mut disk = Disk::new(config, vdisk, Vec::new(), String::new());
-        disk.spread = Some(Box::new(spread));
-        self.put_disk(number, disk);
-        Ok(number)
-    }
-
-    fn spread(&self, config: &DiskConfig, count: u32) -> Spread {
-        // A gate here says what costs count; else the scheduler's default, bytes.
-        let gate = config.pools.first().map(|p| self.pools[*p].gates.start);
-        let unit = gate.map_or(CostUnit::Bytes, |g| self.gates[g].pipeline.gate().cost_unit());
-        let every = self.links.config.as_ref().and_then(|link| link.announce);
-        let every = every.map(|bytes| announce(bytes, unit));
-        let mut coordinator = Coordinator::new(NodeId(u32::MAX), self.links.epoch, every);
-        coordinator.set_flow(FLOW, &(0..count).map(NodeId).collect::<Vec<_>>());
-        Spread { places: Vec::new(), coordinator, units: Vec::new(), inside: 0, outbox: Outbox::new() }
-    }
-
-    /// The unit in which a home's gate charges.
-    pub(crate) fn unit_of(&self, home: usize) -> WireUnit {
-        let disk = self.disks[home].as_ref().expect("a home in use is there");
-        let gate = disk.vdisk.layout().gates()[0];
-        crate::links::unit(self.gates[gate.index()].pipeline.gate().cost_unit())
-    }
-
-    /// The home of a disk's place, if that is here and the disk is known as the coordinator knows it.
-    pub(crate) fn home(&self, name: &str, index: u32, digest: u64) -> Result<usize, String> {
-        let here = self.links.here().unwrap_or_default();
-        let number = self.find(name).map_err(|_| format!("node {here} does not serve a disk \"{name}\""))?;
-        let disk = self.disks[number].as_ref().expect("a disk that was found");
-        let Some(spread) = &disk.spread else {
-            return Err(format!("on node {here} the disk \"{name}\" is its own, not the cluster's"));
-        };
-        if shape(&disk.config) != digest {
-            return Err(format!(
-                "node {here} knows the disk \"{name}\" with another capacity, stripe or pools"
-            ));
-        }
-        match spread.places.get(index as usize) {
-            Some(At::Here(home)) => Ok(*home),
-            _ => Err(format!("place {index} of the disk \"{name}\" is not on node {here}")),
-        }
-    }
-
     /// Hands a spread disk's parts to their homes.
     pub(crate) fn hand_out_places(&mut self, number: usize, now: Instant) {
         loop {
@@ -395,77 +295,5 @@ impl Plane {
         }
         self.links.cancel(number, theirs);
         self.settle(now);
-    }
-
-    /// Changes the contract of every home here; the other nodes hear of it from whoever changes it.
-    pub(crate) fn set_homes(
-        &mut self,
-        number: usize,
-        config: DiskConfig,
-        now: Instant,
-    ) -> Result<(), henge_core::Refused> {
-        let homes = self.homes(number);
-        for (told, &home) in homes.iter().enumerate() {
-            let old = self.disk(home).config.clone();
-            let mut new =
-                DiskConfig { contract: config.contract.clone(), terms: config.terms.clone(), ..old.clone() };
-            new.contract.pending = None;
-            let Err(refused) = self.set_contract(home, new, now) else { continue };
-            for &home in &homes[..told] {
-                let back = DiskConfig { contract: old.contract.clone(), ..self.disk(home).config.clone() };
-                let kept = self.set_contract(home, back, now);
-                debug_assert!(kept.is_ok(), "what was promised before can be promised again");
-            }
-            return Err(refused);
-        }
-        self.disk(number).config = config;
-        Ok(())
-    }
-
-    /// Its homes on this node.
-    pub(crate) fn homes(&self, number: usize) -> Vec<usize> {
-        let spread = self.disks[number].as_ref().and_then(|d| d.spread.as_ref());
-        let places = spread.into_iter().flat_map(|s| &s.places);
-        places.filter_map(|at| if let At::Here(home) = at { Some(*home) } else { None }).collect()
-    }
-
-    /// Removes a spread disk that has nothing pending, and its parts here.
-    pub(crate) fn remove_spread(&mut self, number: usize, now: Instant) -> std::io::Result<()> {
-        let homes = self.homes(number);
-        let disk = self.disks[number].take().expect("a disk that was found");
-        assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
-        for at in &disk.spread.expect("a spread disk").places {
-            if let At::There(peer, toward) = at {
-                self.links.detach(*peer, *toward);
-            }
-        }
-        let mut result = Ok(());
-        for home in homes {
-            result = result.and(self.remove_disk(home, now));
-        }
-        result
-    }
-
-    /// Takes back a home that was just made. Its part stays where it is: it may be an old one, with data.
-    fn drop_home(&mut self, home: usize, now: Instant) {
-        let Some(disk) = self.disks[home].take() else { return };
-        for gate in disk.vdisk.layout().gates() {
-            let gate = self.gates[gate.index()].pipeline.gate_mut();
-            gate.remove_flow(disk.vdisk.flow(), now, &mut Vec::new());
-        }
-    }
-
-    /// Where a disk's places are not served, for people.
-    pub(crate) fn trouble(&self, disk: &Disk) -> Vec<String> {
-        let Some(spread) = &disk.spread else { return Vec::new() };
-        let places = spread.places.iter().zip(&disk.config.places);
-        let trouble = places.filter_map(|(at, place)| match at {
-            At::Here(_) => None,
-            At::There(peer, toward) => {
-                let peer = self.links.peers[*peer].as_ref()?;
-                peer.trouble(*toward).map(|why| format!("{place}: {why}"))
-            }
-        });
-        trouble.collect()
     }
 }

@@ -1,0 +1,87 @@
+//! Links that are made, lost, and dialled again.
+
+use super::{LOOK, Links, RETRY_LEAST, RETRY_MOST, Stage, State};
+use henge_core::{Cost, Fault, Instant, RequestId};
+use henge_vdisk::Failure;
+
+impl Links {
+    /// A peer's link is established; all places are attached anew.
+    pub(crate) fn up(&mut self, p: usize, connection: RequestId) {
+        let peer = self.peer(p);
+        (peer.link, peer.error, peer.patience) = (Some(connection), None, RETRY_LEAST);
+        peer.dialling = peer.dialling.filter(|id| *id != connection);
+        peer.counts.established += 1;
+        for number in 0..peer.toward.len() as u32 {
+            peer.ask(number);
+        }
+        let name = peer.config.name.clone();
+        self.said.clear();
+        self.say(format!("linked to {name}"));
+        self.touch(p);
+    }
+
+    /// A peer's link is lost: what it had is over at once.
+    pub(crate) fn down(&mut self, p: usize, why: &str, now: Instant) {
+        let Some(peer) = self.peers[p].as_mut() else { return };
+        peer.link = None;
+        peer.queue.clear();
+        peer.messages.clear();
+        peer.later = None;
+        let ids: Vec<RequestId> = peer.sent.iter().map(|(id, _)| id).collect();
+        for toward in peer.toward.iter_mut().flatten() {
+            toward.waiting.clear();
+            toward.state = State::Asking;
+        }
+        for id in ids {
+            let unreachable = Err(Failure::Fault(Fault::Unreachable));
+            if let Some((_, back)) = peer.over(id, unreachable, Cost::ZERO) {
+                self.returns.push_back(back);
+            }
+        }
+        peer.error.get_or_insert_with(|| why.to_owned());
+        let name = peer.config.name.clone();
+        self.failed(p, why, now);
+        self.say(format!("the link to {name} is lost: {why}"));
+    }
+
+    /// A link was not made or did not last: when it is dialled again.
+    pub(crate) fn failed(&mut self, p: usize, why: &str, now: Instant) {
+        let peer = self.peer(p);
+        peer.dialling = None;
+        peer.retry_at = now + peer.patience;
+        peer.patience = (peer.patience * 2).min(RETRY_MOST);
+        peer.error = Some(why.to_owned());
+        let at = peer.retry_at;
+        self.wake_by(at);
+    }
+
+    /// Ends what has taken too long. Links that are stuck in the middle of such a part are named.
+    pub(crate) fn tick(&mut self, now: Instant, stuck: &mut Vec<RequestId>) {
+        self.tick_at = None;
+        for p in 0..self.peers.len() {
+            let Some(peer) = &mut self.peers[p] else { continue };
+            if peer.later.is_some_and(|at| at <= now) {
+                peer.later = None;
+                for toward in 0..peer.toward.len() as u32 {
+                    peer.pump(toward);
+                }
+                self.dirty.extend(peer.link);
+            }
+            let late = peer.sent.iter().filter(|(_, s)| s.deadline <= now);
+            let late: Vec<(RequestId, Stage)> = late.map(|(id, s)| (id, s.stage)).collect();
+            let at = [peer.later, (!peer.sent.is_empty()).then_some(now + LOOK)];
+            let dial = (peer.link.is_none() && peer.dialling.is_none())
+                .then_some(peer.retry_at.max(now + RETRY_LEAST));
+            if let Some(at) = at.into_iter().chain([dial]).flatten().min() {
+                self.wake_by(at);
+            }
+            for (id, stage) in late {
+                if stage == Stage::Writing {
+                    stuck.extend(self.peer(p).link);
+                } else {
+                    self.over(p, id, Err(Failure::Fault(Fault::Unreachable)), Cost::ZERO);
+                }
+            }
+        }
+    }
+}

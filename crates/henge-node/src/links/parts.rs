@@ -1,0 +1,98 @@
+//! Parts handed to peers: sent, answered, given up.
+
+use super::{Ask, LATER, LOOK, Links, PARTS_MAX, Return, Sent, Stage, State, name, number};
+use henge_backend::Buffer;
+use henge_core::{Cost, Fault, Instant, RequestId};
+use henge_link::{Message, PartOutcome};
+use henge_vdisk::{Failure, PartId};
+
+impl Links {
+    pub(crate) fn has_room(&self, p: usize, toward: u32) -> bool {
+        let peer = self.peers[p].as_ref().expect("a peer in use is there");
+        peer.toward[toward as usize].as_ref().is_none_or(|t| t.pending < PARTS_MAX)
+    }
+
+    /// Hands a part of a disk's command to a place at a peer.
+    pub(crate) fn send(
+        &mut self,
+        (p, number): (usize, u32),
+        (disk, part): (usize, PartId),
+        ask: Ask,
+        loan: Buffer,
+        now: Instant,
+    ) {
+        let deadline = now + self.timeout();
+        let peer = self.peer(p);
+        let linked = peer.link.is_some();
+        let toward = peer.toward[number as usize].as_mut().expect("a disk's place is attached");
+        if !linked || matches!(toward.state, State::Refused(_)) {
+            peer.counts.failed += 1;
+            let place = toward.index;
+            drop(loan);
+            let outcome = Err(Failure::Fault(Fault::Unreachable));
+            self.returns.push_back(Return { disk, part, place, outcome, cost: Cost::ZERO });
+            return;
+        }
+        toward.pending += 1;
+        let sent = Sent { disk, part, toward: number, ask, loan, stage: Stage::Waiting, deadline };
+        toward.waiting.push_back(peer.sent.insert(sent));
+        if peer.pump(number) {
+            self.touch(p);
+        }
+        self.wake_by(now + LOOK);
+    }
+
+    /// Ends a part; whoever waits for its credit goes on.
+    pub(crate) fn over(&mut self, p: usize, id: RequestId, outcome: Result<(), Failure>, cost: Cost) {
+        let peer = self.peer(p);
+        let Some(back) = peer.over(id, outcome, cost) else { return };
+        let number = back.0;
+        self.returns.push_back(back.1);
+        if self.peer(p).pump(number) {
+            self.touch(p);
+        }
+    }
+
+    /// A peer's answer, without the bytes of a read.
+    pub(crate) fn answered(&mut self, p: usize, id: u64, outcome: PartOutcome, cost: Cost, now: Instant) {
+        let id = name(id);
+        let peer = self.peer(p);
+        let Some(sent) = peer.sent.get(id) else { return };
+        if sent.stage != Stage::Written {
+            return; // an answer before the question was out: of another life
+        }
+        let verify = sent.ask.verify;
+        let result = match outcome {
+            PartOutcome::Later => {
+                peer.put_off(id, now);
+                return self.wake_by(now + LATER);
+            }
+            PartOutcome::Done => Ok(()),
+            PartOutcome::Miscompare(at) => Err(Failure::Miscompare { at: verify + at }),
+            PartOutcome::Detached => Err(Failure::Fault(Fault::Unreachable)),
+            PartOutcome::Io => Err(Failure::Fault(Fault::Io)),
+            PartOutcome::NoSpace => Err(Failure::Fault(Fault::NoSpace)),
+            PartOutcome::Unsupported => Err(Failure::Fault(Fault::Unsupported)),
+            PartOutcome::OutOfRange => Err(Failure::Fault(Fault::OutOfRange)),
+            PartOutcome::Cancelled => Err(Failure::Fault(Fault::Cancelled)),
+        };
+        self.over(p, id, result, cost);
+    }
+
+    /// Gives a disk's parts up: those not yet sent are over, of the others the peer is told.
+    pub(crate) fn cancel(&mut self, disk: usize, theirs: &[RequestId]) {
+        for p in 0..self.peers.len() {
+            let Some(peer) = &self.peers[p] else { continue };
+            let parts = peer.sent.iter().filter(|(_, s)| s.disk == disk && theirs.contains(&s.part.command));
+            let parts: Vec<(RequestId, Stage)> = parts.map(|(id, s)| (id, s.stage)).collect();
+            for (id, stage) in parts {
+                if matches!(stage, Stage::Waiting | Stage::Queued) {
+                    self.over(p, id, Err(Failure::Fault(Fault::Cancelled)), Cost::ZERO);
+                } else {
+                    self.peer(p).messages.push_back(Message::Cancel { id: number(id) });
+                    self.touch(p);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What the peer asks of this node: its places here, its parts, and their answers.
+
+use super::{Incoming, Inflow, PeerLink, Piece, To};
+use crate::plane::{Answer, Owner, Plane};
+use henge_core::{Cost, Fault, FlowId, Instant, News, NodeId, RequestId, Sender, Sync};
+use henge_link::{Message, PartKind, PartOutcome, WireNews, WirePart};
+use henge_vdisk::{Command, Failure, Kind, Portion};
+
+/// Most parts of a peer under way here; its coordinators are told less.
+pub(super) const INCOMING_MAX: usize = 1 << 16;
+
+/// Credits of a place: parts, and bytes of them.
+pub(super) const CREDIT_PARTS: u32 = 4096;
+
+pub(super) const CREDIT_BYTES: u64 = 16 << 20;
+
+impl PeerLink {
+    /// Tells the peer whether parts of a place may come.
+    pub(super) fn answer_attach(&mut self, place: u32, plane: &mut Plane, now: Instant) {
+        let Some(attached) = self.places.get_mut(&place) else { return };
+        let message = match plane.home(&attached.disk, attached.index, attached.shape) {
+            Ok(home) => {
+                (attached.home, attached.refusal) = (Some(home), None);
+                let (flow, sender) = (FlowId(home as u32), self.sender());
+                // What it carries is counted from here on.
+                for totals in [&mut plane.links.carried, &mut plane.links.announced] {
+                    totals.set_flow(flow);
+                    totals.remove_sender(flow, sender);
+                }
+                let unit = plane.unit_of(home);
+                Message::Attached { place, parts: CREDIT_PARTS, bytes: CREDIT_BYTES, unit }
+            }
+            Err(why) => {
+                (attached.home, attached.refusal) = (None, Some(why.clone()));
+                Message::Detached { place, why }
+            }
+        };
+        self.wire.send(&message, 0, now);
+        self.text();
+    }
+
+    /// Disks have come or gone: what that changes for the peer's places.
+    pub(crate) fn reconsider(&mut self, plane: &mut Plane, now: Instant) {
+        let places: Vec<u32> = self.places.keys().copied().collect();
+        for place in places {
+            let attached = &self.places[&place];
+            let (home, refusal) = match plane.home(&attached.disk, attached.index, attached.shape) {
+                Ok(home) => (Some(home), None),
+                Err(why) => (None, Some(why)),
+            };
+            if (home, &refusal) != (attached.home, &attached.refusal) {
+                self.answer_attach(place, plane, now);
+            }
+        }
+    }
+
+    pub(super) fn sender(&self) -> Sender {
+        Sender::Coordinator(NodeId(self.peer.map_or(u32::MAX, |peer| peer as u32)))
+    }
+
+    /// Service elsewhere, told without a part.
+    pub(super) fn heard(
+        &mut self,
+        place: u32,
+        (epoch, sequence): (u64, u64),
+        news: &WireNews,
+        plane: &mut Plane,
+        now: Instant,
+    ) {
+        let Some(home) = self.places.get(&place).and_then(|attached| attached.home) else { return };
+        let WireNews::Total { total, before } = *news else { return };
+        let news = News::Total { total: Cost::new(total), before: Cost::new(before) };
+        let (flow, sender) = (FlowId(home as u32), self.sender());
+        let foreign = plane.links.announced.increase(&Sync { sender, epoch, sequence, flow, news });
+        let gate = plane.disk(home).vdisk.layout().gates()[0];
+        plane.gates[gate.index()].pipeline.gate_mut().foreign(flow, foreign, now);
+    }
+
+    /// A part of theirs: room and memory for it, or it is to come again.
+    pub(super) fn part(
+        &mut self,
+        part: &WirePart,
+        data: usize,
+        id: RequestId,
+        plane: &mut Plane,
+        now: Instant,
+    ) -> Result<(), String> {
+        let len = usize::try_from(part.len).map_err(|_| "it sent a part that no memory holds".to_owned())?;
+        let (kind, fua, expected) = match part.kind {
+            PartKind::Read => (Kind::Read, false, 0),
+            PartKind::Write { fua } => (Kind::Write, fua, len),
+            PartKind::Flush => (Kind::Flush, false, 0),
+            PartKind::Trim => (Kind::Trim, false, 0),
+            PartKind::WriteZeroes { no_hole, fua } => (Kind::WriteZeroes { no_hole }, fua, 0),
+            PartKind::Cache => (Kind::Cache, false, 0),
+            PartKind::CompareAndWrite { fua } => (Kind::CompareAndWrite, fua, len.saturating_mul(2)),
+        };
+        if data != expected {
+            return Err("it sent a part with more or fewer bytes than it names".into());
+        }
+        let refuse = |link: &mut Self, outcome| {
+            link.wire.send(&Message::Done { id: part.id, outcome, cost: 0 }, 0, now);
+            link.text();
+            link.inflow = (data > 0).then_some(Inflow { to: To::Nobody, done: 0, len: data });
+            Ok(())
+        };
+        let Some(home) = self.places.get(&part.place).and_then(|attached| attached.home) else {
+            return refuse(self, PartOutcome::Detached);
+        };
+        let capacity = plane.disk(home).vdisk.capacity();
+        let moves = kind.moves_data();
+        let longest = if moves { henge_link::DATA_MAX as u64 } else { u64::MAX };
+        if kind != Kind::Flush
+            && part.offset.checked_add(part.len).is_none_or(|end| end > capacity || part.len > longest)
+        {
+            return refuse(self, PartOutcome::OutOfRange);
+        }
+        let frame = plane.disk(home).vdisk.frame(kind, part.offset, part.len);
+        let room = plane.disk(home).vdisk.has_room() && self.incoming.len() < INCOMING_MAX;
+        let buffer = if room { plane.take_buffer(home, frame.len) } else { None };
+        let Some(mut buffer) = buffer else { return refuse(self, PartOutcome::Later) };
+        if frame.zeroed {
+            buffer.fill(0);
+        }
+        let portion = Some(Portion { commands: part.commands, foreign: self.carried(home, part, plane) });
+        let command = Command { fua, portion, ..Command::new(kind, part.offset, part.len, now, 0) };
+        let (lead, verify) = (frame.lead as usize, frame.verify.unwrap_or(0) as usize);
+        let incoming =
+            self.incoming.insert(Incoming { theirs: part.id, home, command, frame: buffer, lead, verify });
+        if data > 0 {
+            self.inflow = Some(Inflow { to: To::Incoming(incoming), done: 0, len: data });
+        } else {
+            self.start(incoming, id, plane, now);
+        }
+        Ok(())
+    }
+
+    /// The service elsewhere that a part tells, beyond what was known.
+    pub(super) fn carried(&self, home: usize, part: &WirePart, plane: &mut Plane) -> Cost {
+        if part.foreign == 0 {
+            return Cost::ZERO;
+        }
+        let news = News::Total { total: Cost::new(part.foreign), before: Cost::new(part.before) };
+        let (flow, sender) = (FlowId(home as u32), self.sender());
+        plane.links.carried.increase(&Sync { sender, epoch: 0, sequence: 0, flow, news })
+    }
+
+    /// A part of theirs is complete.
+    pub(super) fn start(&mut self, incoming: RequestId, id: RequestId, plane: &mut Plane, now: Instant) {
+        let part = self.incoming.get_mut(incoming).expect("a part that is complete is there");
+        let (home, command, frame) = (part.home, part.command, std::mem::take(&mut part.frame));
+        if self.places.values().all(|attached| attached.home != Some(home)) {
+            // The disk went while its bytes came.
+            let theirs = part.theirs;
+            self.incoming.remove(incoming);
+            plane.put_buffer(home, frame);
+            self.wire.send(&Message::Done { id: theirs, outcome: PartOutcome::Detached, cost: 0 }, 0, now);
+            return self.text();
+        }
+        let command = Command { arrival: now, ..command };
+        plane.submit(home, command, frame, Owner { connection: id, command: incoming }, now);
+    }
+
+    /// A home has finished a part of theirs.
+    pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
+        let Answer { disk: home, owner, outcome, frame, lead, cost } = answer;
+        let Some(part) = self.incoming.remove(owner.command) else { return plane.put_buffer(home, frame) };
+        let verify = part.verify as u64;
+        let outcome = match outcome {
+            Ok(()) => PartOutcome::Done,
+            Err(Failure::Miscompare { at }) => PartOutcome::Miscompare(at - verify),
+            Err(Failure::Fault(fault)) => match fault {
+                Fault::NoSpace => PartOutcome::NoSpace,
+                Fault::Unsupported => PartOutcome::Unsupported,
+                Fault::OutOfRange => PartOutcome::OutOfRange,
+                Fault::Cancelled => PartOutcome::Cancelled,
+                Fault::Io | Fault::Unreachable => PartOutcome::Io,
+            },
+        };
+        let read = part.command.kind == Kind::Read && outcome == PartOutcome::Done;
+        let data = if read { part.command.len as usize } else { 0 };
+        if let Some(peer) = self.peer {
+            plane.links.peer(peer).counts.served += 1;
+        }
+        self.wire.send(&Message::Done { id: part.theirs, outcome, cost: cost.get() }, data, now);
+        self.text();
+        if data > 0 {
+            self.backlog += data;
+            self.pieces.push_back(Piece::Answer { home, frame, at: lead as usize, len: data });
+        } else {
+            plane.put_buffer(home, frame);
+        }
+    }
+
+    /// The link is over: its parts here are given up, and its memory given back.
+    pub(crate) fn release(&mut self, id: RequestId, plane: &mut Plane, now: Instant) {
+        for piece in std::mem::take(&mut self.pieces) {
+            if let Piece::Answer { home, frame, .. } = piece {
+                plane.put_buffer(home, frame);
+            }
+        }
+        let mut homes = Vec::new();
+        for (_, part) in self.incoming.iter_mut() {
+            let frame = std::mem::take(&mut part.frame);
+            if frame.is_empty() {
+                homes.push(part.home);
+            } else {
+                plane.put_buffer(part.home, frame);
+            }
+        }
+        homes.sort_unstable();
+        homes.dedup();
+        for home in homes {
+            plane.abort(home, id, None, now);
+        }
+    }
+}
