@@ -65,6 +65,9 @@ pub enum Request {
         name: String,
         /// `HOST:PORT`
         address: String,
+        /// The address's meaning, looked up by whoever asks: a name server must not hold up the loop.
+        #[serde(skip)]
+        at: Option<std::net::SocketAddr>,
     },
     /// Forgets another node; no disk may name it.
     Unpeer {

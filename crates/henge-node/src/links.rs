@@ -196,13 +196,14 @@ impl Links {
         self.config.as_ref().map_or(Duration::ZERO, |config| config.timeout)
     }
 
-    /// Adds a peer, or changes where it is.
-    pub(crate) fn add(&mut self, config: PeerConfig) -> Result<(), String> {
+    /// Adds a peer, or changes where it is. What its address means is looked up here only while a node starts; later,
+    /// whoever asks has done it.
+    pub(crate) fn add(&mut self, config: PeerConfig, at: Option<SocketAddr>) -> Result<(), String> {
         let here = self.here().ok_or("this node has no [link]: it cannot have peers")?;
         if config.name == here {
             return Err(format!("\"{here}\" is this node itself"));
         }
-        let address = resolve(&config.address)?;
+        let address = at.map_or_else(|| resolve(&config.address), Ok)?;
         self.tick_at = Some(Instant::ZERO);
         if let Some(p) = self.find(&config.name) {
             let peer = self.peer(p);
@@ -288,7 +289,8 @@ impl Links {
 
 impl Peer {}
 
-fn resolve(address: &str) -> Result<SocketAddr, String> {
+/// What an address means; a name server may take seconds to say.
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, String> {
     use std::net::ToSocketAddrs;
     let mut found = address.to_socket_addrs().map_err(|e| format!("{address}: {e}"))?;
     found.next().ok_or_else(|| format!("{address} is no address"))

@@ -227,7 +227,10 @@ impl Control {
         self.ask_as(request, Origin::Here)
     }
 
-    pub(crate) fn ask_as(&self, request: Request, origin: Origin) -> Result<Reply, ControlError> {
+    pub(crate) fn ask_as(&self, mut request: Request, origin: Origin) -> Result<Reply, ControlError> {
+        if let Request::Peer { address, at: at @ None, .. } = &mut request {
+            *at = Some(crate::links::resolve(address).map_err(ControlError::Refused)?);
+        }
         match &request {
             Request::Meters => {
                 let status = self.latest.get().ok_or(ControlError::Ended)?;

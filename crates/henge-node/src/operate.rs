@@ -309,11 +309,16 @@ impl Plane {
     }
 
     /// Adds a node, or says where it is now.
-    pub(crate) fn add_peer(&mut self, name: &str, address: &str) -> Outcome {
+    pub(crate) fn add_peer(
+        &mut self,
+        name: &str,
+        address: &str,
+        at: Option<std::net::SocketAddr>,
+    ) -> Outcome {
         let source = Source::new(ORIGIN, format!("name = {name:?}\naddress = {address:?}\n"));
         let params = source.parse("the peer").map_err(|e| e.to_string())?;
         let config = crate::link_config::peer(params).map_err(|e| source.point(e).to_string())?;
-        self.links.add(config)
+        self.links.add(config, at)
     }
 
     /// Forgets a node that no disk names.

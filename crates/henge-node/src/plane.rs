@@ -160,7 +160,7 @@ impl Plane {
             plane.add_pool(pool, config)?;
         }
         for peer in &config.peers {
-            plane.links.add(peer.clone()).map_err(|e| at(&(0..0), e))?;
+            plane.links.add(peer.clone(), None).map_err(|e| at(&(0..0), e))?;
         }
         for disk in &config.disks {
             plane.add_disk(disk.clone(), now)?;

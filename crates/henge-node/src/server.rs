@@ -571,7 +571,7 @@ impl Server {
                 done(grown)
             }
             Request::Remove { name } => done(self.remove(&name)),
-            Request::Peer { name, address } => done(self.plane.add_peer(&name, &address)),
+            Request::Peer { name, address, at } => done(self.plane.add_peer(&name, &address, at)),
             Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
             Request::Reset => {
                 self.plane.reset_meters(now);

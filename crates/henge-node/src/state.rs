@@ -105,7 +105,7 @@ impl Memory {
     /// The requests that bring a node of the configuration file to where it was.
     pub(crate) fn replay(&self) -> Vec<(String, Request)> {
         let peer = |(name, address): (&String, &String)| {
-            (name.clone(), Request::Peer { name: name.clone(), address: address.clone() })
+            (name.clone(), Request::Peer { name: name.clone(), address: address.clone(), at: None })
         };
         let mut requests: Vec<_> = self.peers.iter().map(peer).collect();
         for (name, kept) in &self.disks {
@@ -152,7 +152,7 @@ impl Memory {
             (Request::Remove { name }, _) => {
                 self.disks.remove(name);
             }
-            (Request::Peer { name, address }, _) => {
+            (Request::Peer { name, address, .. }, _) => {
                 if self.peers.get(name) == Some(address) {
                     return Ok(());
                 }

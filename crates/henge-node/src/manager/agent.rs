@@ -332,7 +332,7 @@ impl Conversation<'_> {
             (None, Some(_)) => ask(Request::Remove { name: order.name.clone() }),
             (Some(want), None) => {
                 for (name, address) in &want.peers {
-                    ask(Request::Peer { name: name.clone(), address: address.clone() })?;
+                    ask(Request::Peer { name: name.clone(), address: address.clone(), at: None })?;
                 }
                 ask(Request::Add { disk: table(&order.name, want) })
             }
