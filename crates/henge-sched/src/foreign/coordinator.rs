@@ -12,8 +12,8 @@
 //! share; left open by the paper). So a coordinator whose unannounced service toward A reaches T sends A that counter
 //! alone: 0.9997 with 0.017 messages a request. Not in the paper; T = `None` is the paper's rule.
 //!
-//! Per flow one running total and, per node, the total at the last request to it; the node that has waited longest
-//! stands first in an ordered set, so a request costs O(log nodes).
+//! Per flow one running total and, per node, the total at the last request to it: a request costs one look-up. Where a T
+//! is set, the node that has waited longest stands first in an ordered set besides, so that it costs O(log nodes).
 
 use super::Outbox;
 use henge_core::{Cost, FlowId, News, NodeId, Sender, Sync};
@@ -31,9 +31,35 @@ pub struct Coordinator {
 #[derive(Clone, Debug, Default)]
 struct Sent {
     total: Cost,
-    nodes: BTreeMap<NodeId, Told>,
-    /// (`told.at`, node): whoever was told longest ago, measured in service, comes first.
-    order: BTreeSet<(Cost, NodeId)>,
+    nodes: Nodes,
+    /// (`told.at`, node): whoever was told longest ago, measured in service, comes first. `None` where nobody is told.
+    order: Option<BTreeSet<(Cost, NodeId)>>,
+}
+
+/// In order of their numbers. These have few gaps, so a node mostly stands where its number says.
+#[derive(Clone, Debug, Default)]
+struct Nodes(Vec<(NodeId, Told)>);
+
+impl Nodes {
+    fn place(&self, node: NodeId) -> Result<usize, usize> {
+        let first = self.0.first().map_or(0, |(first, _)| first.0);
+        let guess = node.0.wrapping_sub(first) as usize;
+        match self.0.get(guess) {
+            Some((there, _)) if *there == node => Ok(guess),
+            _ => self.0.binary_search_by_key(&node, |(there, _)| *there),
+        }
+    }
+    fn get(&self, node: NodeId) -> Option<&Told> {
+        self.place(node).ok().map(|at| &self.0[at].1)
+    }
+    /// What a node was told; one that is new was told everything.
+    fn told(&mut self, node: NodeId, total: Cost) -> &mut Told {
+        let at = self.place(node).unwrap_or_else(|at| {
+            self.0.insert(at, (node, Told { at: total, announced: Cost::ZERO }));
+            at
+        });
+        &mut self.0[at].1
+    }
 }
 
 /// What one node was told.
@@ -56,12 +82,14 @@ impl Coordinator {
     /// The nodes that serve `flow`, whether by this coordinator or another.
     pub fn set_flow(&mut self, flow: FlowId, nodes: &[NodeId]) {
         let sent = self.flows.entry(flow).or_default();
-        sent.nodes.retain(|n, _| nodes.contains(n));
+        let wanted: BTreeSet<NodeId> = nodes.iter().copied().collect();
+        sent.nodes.0.retain(|(node, _)| wanted.contains(node));
         let total = sent.total;
-        for node in nodes {
-            sent.nodes.entry(*node).or_insert(Told { at: total, announced: Cost::ZERO });
+        for node in wanted {
+            sent.nodes.told(node, total);
         }
-        sent.order = sent.nodes.iter().map(|(node, told)| (told.at, *node)).collect();
+        let order = || sent.nodes.0.iter().map(|(node, told)| (told.at, *node)).collect();
+        sent.order = self.every.map(|_| order());
     }
 
     /// The flow is routed here no longer.
@@ -72,7 +100,7 @@ impl Coordinator {
     /// The batch of `flow` toward `to` that is open: sent elsewhere, and not yet told. Theorem 2 speaks of it.
     pub fn open(&self, flow: FlowId, to: NodeId) -> Cost {
         let Some(sent) = self.flows.get(&flow) else { return Cost::ZERO };
-        sent.nodes.get(&to).map_or(Cost::ZERO, |told| sent.total.saturating_sub(told.at))
+        sent.nodes.get(to).map_or(Cost::ZERO, |told| sent.total.saturating_sub(told.at))
     }
 
     /// A request of `cost` goes to `to`; what it has to carry as `Request::foreign`.
@@ -87,23 +115,22 @@ impl Coordinator {
     pub fn take(&mut self, flow: FlowId, to: NodeId) -> Cost {
         let Some(sent) = self.flows.get_mut(&flow) else { return Cost::ZERO };
         let total = sent.total;
-        let told = sent.nodes.entry(to).or_insert(Told { at: total, announced: Cost::ZERO });
-        let foreign = total.saturating_sub(told.at);
-        sent.order.remove(&(told.at, to));
-        told.at = total;
-        sent.order.insert((total, to));
-        foreign
+        let told = sent.nodes.told(to, total);
+        let before = std::mem::replace(&mut told.at, total);
+        sent.reorder(to, before, total);
+        total.saturating_sub(before)
     }
 
     /// The flow's service at `at`, which everybody else is to know.
     pub fn served(&mut self, flow: FlowId, at: NodeId, cost: Cost, out: &mut Outbox) {
         let Some(sent) = self.flows.get_mut(&flow) else { return };
         let total = sent.total;
-        let told = sent.nodes.entry(at).or_insert(Told { at: total, announced: Cost::ZERO });
-        sent.order.remove(&(told.at, at));
-        sent.total += cost;
+        let told = sent.nodes.told(at, total);
+        let before = told.at;
         told.at += cost; // what it served itself is no news to it
-        sent.order.insert((told.at, at));
+        let after = told.at;
+        sent.total += cost;
+        sent.reorder(at, before, after);
         let Some(every) = self.every else { return };
         while let Some((node, news)) = sent.announce(every) {
             let (epoch, sequence) = (self.epoch, sent.total.get());
@@ -113,16 +140,22 @@ impl Coordinator {
 }
 
 impl Sent {
+    fn reorder(&mut self, node: NodeId, before: Cost, after: Cost) {
+        if let Some(order) = &mut self.order {
+            order.remove(&(before, node));
+            order.insert((after, node));
+        }
+    }
+
     /// The node that was told longest ago is told, if it has missed T.
     fn announce(&mut self, every: Cost) -> Option<(NodeId, News)> {
-        let &(at, node) = self.order.first()?;
+        let &(at, node) = self.order.as_ref()?.first()?;
         let missed = self.total.saturating_sub(at);
         if missed < every {
             return None;
         }
-        self.order.remove(&(at, node));
-        self.order.insert((self.total, node));
-        let told = self.nodes.get_mut(&node).expect("whoever is ordered is known");
+        self.reorder(node, at, self.total);
+        let told = self.nodes.told(node, self.total);
         let before = told.announced;
         *told = Told { at: self.total, announced: before + missed };
         Some((node, News::Total { total: told.announced, before }))
