@@ -96,7 +96,7 @@ mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by
 
 .PHONY: bench-vpfs
 bench-vpfs: build ## The PVFS2 proxy: throughput against none, CPU against a splice forwarder, memory (ROUNDS=5)
-	HENGE=$${CARGO_TARGET_DIR:-target}/release/henge $(CARGO) bench -p henge-proxy --bench vpfs
+	HENGE=$${CARGO_TARGET_DIR:-target}/release/henge $(CARGO) bench -p henge-proxy --bench vpfs -- $(ARGS)
 
 .PHONY: bench
 bench: bench-sched bench-nbd bench-vpfs bench-sim bench-live ## All of them

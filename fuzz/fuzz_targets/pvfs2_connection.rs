@@ -1,6 +1,7 @@
 //! Any bytes, in any pieces, from a PVFS2 client and its server: no panic, no endless loop, and every byte goes on.
 //!
-//! The first byte chooses how the rest is cut, and which pieces come from the server.
+//! The first byte chooses how the rest is cut, which pieces come from the server, and in which order requests that are held
+//! are released or given up, several pieces later.
 #![no_main]
 
 use henge_pvfs2::{Connection, Event, RequestBody};
@@ -14,7 +15,15 @@ fuzz_target!(|data: &[u8]| {
     let mut connection = Connection::new();
     let mut unread = [Vec::new(), Vec::new()];
     let mut passed = 0;
+    let mut held = std::collections::VecDeque::new();
     for (i, piece) in data.chunks(usize::from(how >> 2) + 1).enumerate() {
+        // Requests are released or given up some pieces later, the newest or the oldest first.
+        let due = if how & 4 == 0 { held.pop_back() } else { held.pop_front() };
+        if let Some(tag) = due.filter(|_| i % 3 != 0) {
+            if how & 2 == 0 || i % 5 != 0 { connection.release(tag) } else { connection.forget(tag) }
+        } else {
+            held.extend(due);
+        }
         let side = i % 2 & usize::from(how & 1);
         unread[side].extend_from_slice(piece);
         loop {
@@ -33,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
                 Event::Hold { tag, request } => {
                     let RequestBody::Io(io) = &request.body else { panic!("only I/O is held") };
                     let _ = (io.estimate(), io.bytes_here(u64::from(how) << 10));
-                    if how & 2 == 0 { connection.release(tag) } else { connection.forget(tag) }
+                    held.push_back(tag);
                 }
                 Event::Pass | Event::Opaque => {}
             }

@@ -40,6 +40,9 @@
 //! address = "10.0.0.10:7001"
 //! ```
 //!
+//! `record = "FILE"` writes a row for each I/O request that is over, as `henge sim --requests` does: for whoever wants to
+//! know what came when, and to replay it in the simulator.
+//!
 //! What no port and no rule names is the flow `other`, best effort.
 
 use henge_config::{ConfigError, Source};
@@ -163,6 +166,8 @@ pub struct Config {
     pub scheduler: String,
     /// Its knobs.
     pub knobs: Params,
+    /// Where requests are recorded, if they are.
+    pub record: Option<PathBuf>,
     /// Most client connections.
     pub connections: usize,
     /// The client's own time-out for a request, where it is not to be read from the server's configuration.
@@ -189,6 +194,7 @@ impl Config {
     fn from_params(mut p: Params, source: &Source) -> Result<Self, ParamError> {
         let server = address(&mut p, "server")?;
         let control = p.text("control")?.map(PathBuf::from);
+        let record = p.text("record")?.map(PathBuf::from);
         let connections = p.integer("connections", 1, 100_000)?.unwrap_or(1024) as usize;
         let client_timeout = p.duration("client_timeout")?;
         let flows = flows(&mut p)?;
@@ -216,6 +222,7 @@ impl Config {
             rules,
             scheduler,
             knobs,
+            record,
             connections,
             client_timeout,
             peers,

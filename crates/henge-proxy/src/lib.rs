@@ -13,6 +13,7 @@
 //! [`Config`] is the file, [`Proxy`] the loop, [`check`] what `henge proxy --check` says.
 
 mod check;
+mod conduit;
 mod config;
 mod control;
 mod identity;
@@ -20,6 +21,8 @@ mod pair;
 mod peers;
 mod poller;
 mod proxy;
+mod record;
+mod side;
 
 pub use check::{Finding, check};
 pub use config::{Config, FlowConfig, ListenConfig, PeersConfig, ProxyError, Rule, Who};

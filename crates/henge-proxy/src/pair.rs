@@ -1,127 +1,21 @@
 //! One client connection and its twin to the server.
+//!
+//! Bulk data goes from socket to socket through a pipe and is never copied to this process (`conduit.rs`); headers, requests
+//! and answers are read, looked at, and written (`side.rs`).
 
+use crate::conduit::Conduit;
 use crate::poller::Interest;
+use crate::side::{INBOX, Side};
 use henge_core::{Instant, RequestId};
 use henge_pvfs2::{Connection, Event, HEADER_LEN, News, Request};
-use rustix::pipe::SpliceFlags;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
 
-/// Read at once, and the largest message that must be seen whole (a configuration) with its header.
-const INBOX: usize = 160 << 10;
-/// Beyond so many bytes unsent to one side, the other side is read no further.
-const OUTBOX_HIGH: usize = 256 << 10;
-/// Bulk data of at least so many bytes to come goes through a pipe, uncopied.
-const SPLICE_MIN: u64 = 64 << 10;
-
-/// A pipe that bulk data passes through without being copied to this process. One serves the whole loop, since it is
-/// empty whenever a pair is left.
-#[derive(Debug)]
-pub struct Conduit {
-    from: OwnedFd,
-    into: OwnedFd,
-    capacity: usize,
-}
-
-impl Conduit {
-    pub fn new() -> io::Result<Self> {
-        let (from, into) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
-        let capacity = rustix::pipe::fcntl_setpipe_size(&into, 1 << 20).unwrap_or(64 << 10);
-        Ok(Conduit { from, into, capacity })
-    }
-}
-
-/// One end of a pair.
-#[derive(Debug)]
-pub struct Side {
-    pub socket: TcpStream,
-    /// Read, not yet understood.
-    inbox: Vec<u8>,
-    /// To be written here.
-    outbox: VecDeque<u8>,
-    /// It sends nothing any more.
-    ended: bool,
-    /// Its end was passed on.
-    end_passed: bool,
-    /// What the poller was told; `None` when it watches no longer, since the other end is gone for good.
-    pub told: Option<Interest>,
-}
-
-impl Side {
-    fn new(socket: TcpStream) -> Self {
-        Side {
-            socket,
-            inbox: Vec::new(),
-            outbox: VecDeque::new(),
-            ended: false,
-            end_passed: false,
-            told: Some(Interest::READ),
-        }
-    }
-
-    /// Writes what is in the outbox.
-    fn flush(&mut self) -> io::Result<()> {
-        while !self.outbox.is_empty() {
-            match self.socket.write(self.outbox.as_slices().0) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => drop(self.outbox.drain(..n)),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes, and keeps what does not fit now.
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while self.outbox.is_empty() && !bytes.is_empty() {
-            match self.socket.write(bytes) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => bytes = &bytes[n..],
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        self.outbox.extend(bytes);
-        Ok(())
-    }
-
-    fn is_choked(&self) -> bool {
-        self.outbox.len() >= OUTBOX_HIGH
-    }
-
-    /// Reads once; true if there may be more. Where bulk data is expected, its header comes alone, so that what follows
-    /// can go through the pipe.
-    fn fill(&mut self, expects_bulk: bool) -> io::Result<bool> {
-        let len = self.inbox.len();
-        if self.ended || len >= INBOX {
-            return Ok(false);
-        }
-        let most = if expects_bulk && len < HEADER_LEN { HEADER_LEN } else { INBOX };
-        self.inbox.resize(most, 0);
-        let read = loop {
-            match self.socket.read(&mut self.inbox[len..]) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => break other,
-            }
-        };
-        self.inbox.truncate(len + read.as_ref().copied().unwrap_or(0));
-        match read {
-            Ok(0) => {
-                self.ended = true;
-                Ok(false)
-            }
-            Ok(n) => Ok(n == most - len),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-}
+/// Bulk data of at least so many bytes to come goes through the pipe: two system calls cost as much as copying less.
+const SPLICE_MIN: u64 = 4 << 10;
+/// Bulk data that a pair may move before others have their turn.
+const TURN: usize = 2 << 20;
 
 /// What became of an I/O request that a client sent: the loop queues it.
 #[derive(Debug)]
@@ -166,108 +60,141 @@ impl Pair {
 
     /// Moves what can be moved from the client. An I/O request that came in stops it: the loop takes it and calls
     /// again.
-    pub fn move_from_client(&mut self, conduit: &Conduit) -> io::Result<Option<Held>> {
-        self.server.flush()?;
-        loop {
-            if self.blocked || self.server.is_choked() {
-                return Ok(None);
+    pub fn move_from_client(&mut self, conduit: &mut Conduit) -> io::Result<Option<Held>> {
+        self.server.flush(conduit)?;
+        while !self.blocked && !self.is_choked(Towards::Server) {
+            let spliced = self.splice(Towards::Server, conduit)?;
+            if spliced.dry || self.is_choked(Towards::Server) {
+                break;
             }
-            self.splice(Towards::Server, conduit)?;
-            let more = self.client.fill(self.connection.expects_bulk_from_client())?;
-            if let Some(held) = self.understand_client()? {
-                return Ok(Some(held));
+            let most = self.most(Towards::Server);
+            let (len, more) = self.client.fill(most, conduit)?;
+            let (held, passed) = self.understand_client(&conduit.unread[..len])?;
+            self.client.keep(&conduit.unread[passed..len]);
+            if held.is_some() {
+                return Ok(held);
             }
             if !more {
                 break;
             }
         }
-        if self.client.ended
-            && self.client.inbox.is_empty()
-            && self.server.outbox.is_empty()
-            && self.pending.is_empty()
-        {
-            self.pass_end(Towards::Server);
-        }
         Ok(None)
     }
 
-    fn understand_client(&mut self) -> io::Result<Option<Held>> {
-        let mut passed = 0;
+    /// Writes what waits, to the server or the client, without looking for more.
+    pub fn flush(&mut self, to_server: bool, conduit: &mut Conduit) -> io::Result<()> {
+        let side = if to_server { &mut self.server } else { &mut self.client };
+        side.flush(conduit)
+    }
+
+    /// Where one side has ended and all of it was passed on, the other is told.
+    pub fn pass_ends(&mut self) {
+        if self.client_has_left() && self.server.has_written() && self.pending.is_empty() {
+            self.client.pass_end(&self.server);
+        }
+        if self.server.ended && self.client.has_written() {
+            self.server.pass_end(&self.client);
+        }
+    }
+
+    /// How many bytes to read at once. Where bulk data is expected, its header comes alone, so that what follows can go
+    /// through the pipe.
+    fn most(&self, towards: Towards) -> usize {
+        let (from, bulk, expected) = match towards {
+            Towards::Server => {
+                let c = &self.connection;
+                (&self.client, c.bulk_from_client(), c.expects_bulk_from_client())
+            }
+            Towards::Client => {
+                let c = &self.connection;
+                (&self.server, c.bulk_from_server(), c.expects_bulk_from_server())
+            }
+        };
+        match from.unread() {
+            0 if expected => (bulk as usize).min(INBOX - HEADER_LEN) + HEADER_LEN,
+            n if expected && n < HEADER_LEN => HEADER_LEN,
+            _ => INBOX,
+        }
+    }
+
+    /// Acts on bytes of the client; how many were used up.
+    fn understand_client(&mut self, input: &[u8]) -> io::Result<(Option<Held>, usize)> {
+        let (mut sent, mut at) = (0, 0);
         let mut held = None;
-        while passed < self.client.inbox.len() && held.is_none() {
-            self.send_released(&mut passed)?;
-            let step = self.connection.from_client(&self.client.inbox[passed..]);
+        while at < input.len() && held.is_none() {
+            self.send_released(&input[sent..at])?.then(|| sent = at);
+            let step = self.connection.from_client(&input[at..]);
             match step.what {
-                Event::Pass | Event::Opaque => passed += step.len,
+                Event::Pass | Event::Opaque => at += step.len,
                 Event::NeedMore(_) => break,
                 Event::Hold { tag, request } => {
-                    self.server.send(&self.client.inbox[..passed])?;
-                    let message = self.client.inbox[passed..passed + step.len].to_vec();
-                    self.client.inbox.drain(..passed + step.len);
-                    passed = 0;
+                    self.server.send(&input[sent..at], false)?;
+                    let message = input[at..at + step.len].to_vec();
+                    at += step.len;
+                    sent = at;
                     held = Some(Held { tag, request, message });
                 }
             }
         }
-        self.server.send(&self.client.inbox[..passed])?;
-        self.client.inbox.drain(..passed);
-        passed = 0;
-        self.send_released(&mut passed)?;
-        Ok(held)
+        if !self.send_released(&input[sent..at])? {
+            let more = !self.connection.is_opaque() && self.connection.bulk_from_client() > 0;
+            self.server.send(&input[sent..at], more)?;
+        }
+        Ok((held, at))
     }
 
-    /// Released messages go between two others, never into the middle of one.
-    fn send_released(&mut self, passed: &mut usize) -> io::Result<()> {
+    /// Released messages go between two others, never into the middle of one: behind `passed`, if they go now.
+    fn send_released(&mut self, passed: &[u8]) -> io::Result<bool> {
         if self.released.is_empty() || !self.connection.is_between_messages_of_client() {
-            return Ok(());
+            return Ok(false);
         }
-        self.server.send(&self.client.inbox[..*passed])?;
-        self.client.inbox.drain(..*passed);
-        *passed = 0;
+        self.server.send(passed, true)?;
         while let Some(message) = self.released.pop_front() {
-            self.server.send(&message)?;
+            self.server.send(&message, !self.released.is_empty())?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A held request goes to the server.
     pub fn release(&mut self, tag: i64, message: Vec<u8>) -> io::Result<()> {
         self.connection.release(tag);
         self.released.push_back(message);
-        self.send_released(&mut 0)
+        self.send_released(&[]).map(drop)
     }
 
     /// Moves what can be moved from the server; what was learnt is appended to `news`.
-    pub fn move_from_server(&mut self, conduit: &Conduit, news: &mut Vec<News>) -> io::Result<()> {
-        self.client.flush()?;
-        while !self.client.is_choked() {
-            if let Some(heard) = self.splice(Towards::Client, conduit)? {
-                news.push(heard);
+    pub fn move_from_server(&mut self, conduit: &mut Conduit, news: &mut Vec<News>) -> io::Result<()> {
+        self.client.flush(conduit)?;
+        while !self.is_choked(Towards::Client) {
+            let spliced = self.splice(Towards::Client, conduit)?;
+            news.extend(spliced.news);
+            if spliced.dry || self.is_choked(Towards::Client) {
+                break;
             }
-            let more = self.server.fill(self.connection.expects_bulk_from_server())?;
+            let most = self.most(Towards::Client);
+            let (len, more) = self.server.fill(most, conduit)?;
+            let input = &conduit.unread[..len];
             let mut passed = 0;
-            while passed < self.server.inbox.len() {
-                let (step, heard) = self.connection.from_server(&self.server.inbox[passed..]);
+            while passed < input.len() {
+                let (step, heard) = self.connection.from_server(&input[passed..]);
                 news.extend(heard);
                 if let Event::NeedMore(_) = step.what {
                     break;
                 }
                 passed += step.len;
             }
-            self.client.send(&self.server.inbox[..passed])?;
-            self.server.inbox.drain(..passed);
+            let data_follows = !self.connection.is_opaque() && self.connection.bulk_from_server() > 0;
+            self.client.send(&input[..passed], data_follows)?;
+            self.server.keep(&conduit.unread[passed..len]);
             if !more {
                 break;
             }
-        }
-        if self.server.ended && self.client.outbox.is_empty() {
-            self.pass_end(Towards::Client);
         }
         Ok(())
     }
 
     /// Bulk data of which nothing is in our hands goes from socket to socket through the pipe.
-    fn splice(&mut self, towards: Towards, conduit: &Conduit) -> io::Result<Option<News>> {
+    fn splice(&mut self, towards: Towards, conduit: &mut Conduit) -> io::Result<Spliced> {
         let (from, to) = match towards {
             Towards::Server => (&mut self.client, &mut self.server),
             Towards::Client => (&mut self.server, &mut self.client),
@@ -276,44 +203,60 @@ impl Pair {
             Towards::Server => connection.bulk_from_client(),
             Towards::Client => connection.bulk_from_server(),
         };
-        let mut news = None;
-        while from.inbox.is_empty() && to.outbox.is_empty() && bulk(&self.connection) >= SPLICE_MIN {
-            let most = (bulk(&self.connection) as usize).min(conduit.capacity);
-            let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-            let taken = match rustix::pipe::splice(&from.socket, None, &conduit.into, None, most, flags) {
+        let (mut spliced, mut turn) = (Spliced::default(), 0);
+        while from.unread() == 0 && to.has_written() && bulk(&self.connection) >= SPLICE_MIN {
+            let left = bulk(&self.connection);
+            let most = (left as usize).min(conduit.capacity());
+            let taken = match conduit.fill_from(&from.socket, most) {
                 Ok(0) => {
                     from.ended = true;
                     break;
                 }
                 Ok(n) => n,
-                Err(rustix::io::Errno::AGAIN) => break,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    spliced.dry = true;
+                    break;
+                }
+                Err(e) => return Err(e),
             };
-            drain(conduit, to, taken)?;
+            // The end of a message must not wait for what comes behind it.
+            let more = !self.connection.is_opaque() && left > taken as u64;
+            to.take_from(conduit, taken, more)?;
             match towards {
                 Towards::Server => self.connection.moved_from_client(taken as u64),
-                Towards::Client => news = news.or(self.connection.moved_from_server(taken as u64)),
+                Towards::Client => {
+                    let news = self.connection.moved_from_server(taken as u64);
+                    spliced.news = spliced.news.or(news);
+                }
+            }
+            turn += taken;
+            // Less than was asked for was all there is, or all that the pipe takes: the poller will say. Others have
+            // their turn.
+            let expected = match towards {
+                Towards::Server => self.connection.expects_bulk_from_client(),
+                Towards::Client => self.connection.expects_bulk_from_server(),
+            };
+            let stops = taken < most || turn >= TURN || !expected;
+            if stops && from.told.is_some() {
+                spliced.dry = true;
+                break;
             }
         }
-        Ok(news)
+        Ok(spliced)
     }
 
-    fn pass_end(&mut self, towards: Towards) {
-        let (from, to) = match towards {
-            Towards::Server => (&mut self.client, &mut self.server),
-            Towards::Client => (&mut self.server, &mut self.client),
+    /// Whether so much waits to go one way that nothing more is read; bulk data is, once it can go through the pipe.
+    fn is_choked(&self, towards: Towards) -> bool {
+        let (to, bulk) = match towards {
+            Towards::Server => (&self.server, self.connection.bulk_from_client()),
+            Towards::Client => (&self.client, self.connection.bulk_from_server()),
         };
-        if !from.end_passed {
-            from.end_passed = true;
-            // The other side may be gone already; then there is nobody to tell.
-            let _ = to.socket.shutdown(std::net::Shutdown::Write);
-        }
+        to.is_choked() || (bulk >= SPLICE_MIN && !to.has_written())
     }
 
     /// The client sends nothing any more: nobody waits for what waits here.
     pub fn client_has_left(&self) -> bool {
-        self.client.ended && self.client.inbox.is_empty()
+        self.client.ended && self.client.unread() == 0
     }
 
     /// Both ends are over, or the server's is: nothing will ever be answered.
@@ -324,57 +267,32 @@ impl Pair {
     /// What the poller should watch on the client's side and on the server's.
     pub fn interests(&self) -> (Interest, Interest) {
         let client = Interest {
-            read: !self.client.ended && !self.blocked && !self.server.is_choked(),
-            write: !self.client.outbox.is_empty(),
+            read: !self.client.ended && !self.blocked && !self.is_choked(Towards::Server),
+            write: !self.client.has_written(),
         };
         let server = Interest {
-            read: !self.server.ended && !self.client.is_choked(),
-            write: !self.server.outbox.is_empty(),
+            read: !self.server.ended && !self.is_choked(Towards::Client),
+            write: !self.server.has_written(),
         };
         (client, server)
     }
 
     /// Bytes that wait here, for bounds and reports.
     pub fn buffered(&self) -> usize {
-        let sides = [&self.client, &self.server];
-        sides.iter().map(|s| s.inbox.len() + s.outbox.len()).sum::<usize>()
-            + self.released.iter().map(Vec::len).sum::<usize>()
+        self.client.buffered() + self.server.buffered() + self.released.iter().map(Vec::len).sum::<usize>()
     }
+}
+
+/// What went through the pipe.
+#[derive(Default)]
+struct Spliced {
+    news: Option<News>,
+    /// There is nothing to be read now.
+    dry: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Towards {
     Server,
     Client,
-}
-
-/// Empties the pipe into a side; what its socket does not take now waits in the outbox.
-fn drain(conduit: &Conduit, to: &mut Side, mut left: usize) -> io::Result<()> {
-    while left > 0 {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK | SpliceFlags::MORE;
-        match rustix::pipe::splice(&conduit.from, None, &to.socket, None, left, flags) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => left -= n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => break,
-            Err(error) => {
-                empty(conduit, &mut vec![0; left])?;
-                return Err(error.into());
-            }
-        }
-    }
-    if left > 0 {
-        let mut rest = vec![0; left];
-        empty(conduit, &mut rest)?;
-        to.outbox.extend(rest);
-    }
-    Ok(())
-}
-
-fn empty(conduit: &Conduit, mut into: &mut [u8]) -> io::Result<()> {
-    while !into.is_empty() {
-        let n = rustix::io::read(&conduit.from, &mut *into)?;
-        into = &mut into[n..];
-    }
-    Ok(())
 }

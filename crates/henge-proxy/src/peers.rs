@@ -226,12 +226,17 @@ impl Peers {
             let mut piece = [0; 16 << 10];
             match joined.socket.read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => joined.unread.extend_from_slice(&piece[..n]),
+                Ok(n) => {
+                    joined.unread.extend_from_slice(&piece[..n]);
+                    self.understand(name, now, told)?;
+                    if n < piece.len() {
+                        return Ok(()); // that was all
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(e),
             }
-            self.understand(name, now, told)?;
         }
     }
 

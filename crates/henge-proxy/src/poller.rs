@@ -13,6 +13,10 @@ const AT_ONCE: usize = 128;
 pub struct Happened {
     /// As it was registered.
     pub name: u64,
+    /// Something is to be read, or its end.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
     /// The other end is gone for good: it takes nothing any more, though something may be left to read.
     pub gone: bool,
 }
@@ -75,7 +79,13 @@ impl Poller {
         let broken = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
         into.extend(events.iter().map(|event| {
             let flags = event.flags;
-            Happened { name: event.data.u64(), gone: flags.intersects(broken) }
+            let gone = flags.intersects(broken);
+            Happened {
+                name: event.data.u64(),
+                readable: gone || flags.contains(epoll::EventFlags::IN),
+                writable: flags.contains(epoll::EventFlags::OUT),
+                gone,
+            }
         }));
         Ok(())
     }

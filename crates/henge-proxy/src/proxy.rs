@@ -5,11 +5,13 @@ mod patience;
 mod requests;
 mod status;
 
+use crate::conduit::Conduit;
 use crate::config::{Config, ProxyError};
 use crate::identity::Owners;
-use crate::pair::{Conduit, Pair};
+use crate::pair::Pair;
 use crate::peers::{LINK, LINK_LISTEN, Peers, Told};
 use crate::poller::{Happened, Interest, Poller};
+use crate::record::Recorder;
 use connections::allow_many_sockets;
 use henge_core::{Duration, FlowId, Gate, Instant, Pending, RequestId};
 use henge_pvfs2::{News, ServerLimits};
@@ -68,6 +70,7 @@ pub struct Proxy {
     news: Vec<News>,
     peers: Option<Peers>,
     told: Vec<Told>,
+    recorder: Option<Recorder>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -122,6 +125,10 @@ impl Proxy {
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(1, |d| d.as_nanos() as u64);
         let peers = config.peers.as_ref().map(|p| Peers::new(&config, p, epoch, &poller)).transpose()?;
+        let record = |path: &std::path::PathBuf| {
+            Recorder::create(path).map_err(|e| ProxyError::io(path.display().to_string(), e))
+        };
+        let recorder = config.record.as_ref().map(record).transpose()?;
         let limits = ServerLimits {
             client_message: config.client_timeout.unwrap_or(ServerLimits::default().client_message),
             ..ServerLimits::default()
@@ -147,6 +154,7 @@ impl Proxy {
             news: Vec::new(),
             peers,
             told: Vec::new(),
+            recorder,
             config,
         })
     }
@@ -193,6 +201,9 @@ impl Proxy {
             }
         }
         tracing::info!(accepted = self.counts.accepted, unreachable = self.counts.unreachable, "ends");
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
         Ok(())
     }
 
@@ -207,7 +218,7 @@ impl Proxy {
             name if name & LINK != 0 => self.heard_from_peer(name, now),
             name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize),
             name if name & ASKER != 0 => self.asked(name, now),
-            name => self.moved((name >> 1) as usize, name & 1 == 1, event.gone, now),
+            _ => self.moved(event, now),
         }
     }
 
@@ -216,28 +227,33 @@ impl Proxy {
     }
 
     /// Bytes can move on a pair, or one of its ends is gone.
-    fn moved(&mut self, slot: usize, from_server: bool, gone: bool, now: Instant) {
-        if gone && !from_server {
-            if let Some(id) = self.pairs.in_slot(slot as u32) {
-                self.close(id, now);
-            }
-            return;
+    fn moved(&mut self, event: Happened, now: Instant) {
+        let (slot, from_server) = ((event.name >> 1) as usize, event.name & 1 == 1);
+        let Some(id) = self.pairs.in_slot(slot as u32) else { return };
+        if event.gone && !from_server {
+            return self.close(id, now);
         }
-        if gone && let Some(id) = self.pairs.in_slot(slot as u32) {
-            // What the server sent last may still have to wait for a slow client; the poller would report its end
-            // over and over meanwhile.
-            let server = &mut self.pairs.get_mut(id).expect("just found").server;
-            if server.told.take().is_some() {
-                let _ = self.poller.remove(&server.socket);
-            }
+        let pair = self.pairs.get_mut(id).expect("just found");
+        // What the server sent last may still have to wait for a slow client; the poller would report its end over and
+        // over meanwhile.
+        if event.gone && pair.server.told.take().is_some() {
+            let _ = self.poller.remove(&pair.server.socket);
         }
-        // What one side took may let the other go on.
-        let result =
-            if from_server { self.move_from_server(slot, now) } else { self.move_from_client(slot, now) };
-        let result = result.and_then(|()| match from_server {
-            true => self.move_from_client(slot, now),
-            false => self.move_from_server(slot, now),
-        });
+        let mut result = Ok(());
+        if event.writable {
+            result = pair.flush(from_server, &mut self.conduit);
+        }
+        // What is left of a server that is gone comes when the client has taken what came before it.
+        let unwatched = event.writable && !from_server && pair.server.told.is_none();
+        if unwatched && result.is_ok() {
+            result = self.move_from_server(slot, now);
+        }
+        if event.readable && result.is_ok() {
+            result = match from_server {
+                true => self.move_from_server(slot, now),
+                false => self.move_from_client(slot, now),
+            };
+        }
         self.settle(slot, result, now);
     }
 
@@ -246,7 +262,7 @@ impl Proxy {
             let Some(id) = self.pairs.in_slot(slot as u32) else { return Ok(()) };
             let pair = self.pairs.get_mut(id).expect("just found");
             pair.active = now;
-            let Some(held) = pair.move_from_client(&self.conduit)? else { return Ok(()) };
+            let Some(held) = pair.move_from_client(&mut self.conduit)? else { return Ok(()) };
             let flow = self.flow_of(slot, &held.request);
             self.take_in(Refused { pair: slot, held, flow }, now);
         }
@@ -256,7 +272,7 @@ impl Proxy {
         let mut news = std::mem::take(&mut self.news);
         let result = match self.pairs.in_slot(slot as u32) {
             Some(id) => {
-                self.pairs.get_mut(id).expect("just found").move_from_server(&self.conduit, &mut news)
+                self.pairs.get_mut(id).expect("just found").move_from_server(&mut self.conduit, &mut news)
             }
             None => Ok(()),
         };

@@ -132,7 +132,12 @@ fn another_protocol_passes_unharmed() {
             });
         }
     });
-    let proxy = Running::start(&format!("server = \"{address}\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = folder.path().join("control.sock");
+    let proxy = Running::start(&format!(
+        "server = \"{address}\"\ncontrol = \"{}\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n",
+        control.display()
+    ));
     let mut stream = std::net::TcpStream::connect(proxy.addresses[0]).expect("the proxy");
     let sent = pattern(3, 0, 3_000_000);
     let mut writer = stream.try_clone().expect("a socket");
@@ -145,6 +150,8 @@ fn another_protocol_passes_unharmed() {
     stream.read_to_end(&mut got).expect("all of it, and the end");
     thread.join().expect("sent");
     assert!(got == sent);
+    let status = henge_proxy::Status::ask(&control).expect("a status");
+    assert_eq!(status["opaque"], 1, "{status}");
 }
 
 /// A request is dropped, not released late, when its client has given up.
@@ -206,7 +213,7 @@ fn a_client_that_leaves_is_forgotten() {
 /// Two proxies that tell each other: `striped` on both servers, `single` on one of them; what each received in all.
 fn totals_over_two_servers(sync: &str, seconds: u64) -> [f64; 2] {
     let servers = [Server::start(30e6, LIMITS), Server::start(30e6, LIMITS)];
-    let ports = [free_port(), free_port()];
+    let ports: [u16; 2] = free_ports();
     let start = |i: usize| {
         let rest = format!(
             "sync = {sync}
@@ -243,11 +250,6 @@ fn totals_over_two_servers(sync: &str, seconds: u64) -> [f64; 2] {
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|t| t.join().expect("a client"));
     got
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
 }
 
 /// 30 MB/s each; with one share of the total both get 20 (10 of it on each server for the striped one). Each

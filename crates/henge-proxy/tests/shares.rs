@@ -5,31 +5,32 @@
 mod double;
 
 use double::*;
+use henge_core::{Instant, Op, RequestRow};
 use henge_sim::{Outside, Unwatched, World};
-use std::net::{SocketAddr, TcpListener};
+use henge_workload::{Record, Records, TraceError, TraceSpec};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const LIMITS: &str = "ClientJobBMITimeoutSecs 300\nServerJobFlowTimeoutSecs 30\n";
 const PROCESSES: u64 = 64;
 /// Bytes a second of each server.
 const SPEED: f64 = 10e6;
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
-}
-
 /// A proxy before each server; `one` and `four` come in at ports of their own.
-fn proxies(servers: &[Server], scheduler: &str, sync: &str) -> Vec<Running> {
-    let ports: Vec<u16> = servers.iter().map(|_| free_port()).collect();
+fn proxies(servers: &[Server], scheduler: &str, sync: &str, record: &Path) -> Vec<Running> {
+    let ports: [u16; 4] = free_ports();
     let start = |i: usize| {
         let mut text = format!(
-            "server = \"{}\"\nscheduler = {scheduler}\nsync = {sync}
+            "server = \"{}\"\nscheduler = {scheduler}\nsync = {sync}\nrecord = \"{}\"
             [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
             [[flow]]\nname = \"one\"\ncontract = {{ weight = 1 }}\n[[flow]]\nname = \"four\"\ncontract = {{ weight = 4 }}
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"one\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"four\"\n",
-            servers[i].address, ports[i]
+            servers[i].address,
+            record.join(format!("{i}.csv")).display(),
+            ports[i]
         );
         for j in (0..servers.len()).filter(|j| *j != i) {
             text += &format!("[[peer]]\nname = \"s{j}\"\naddress = \"127.0.0.1:{}\"\n", ports[j]);
@@ -39,21 +40,19 @@ fn proxies(servers: &[Server], scheduler: &str, sync: &str) -> Vec<Running> {
     (0..servers.len()).map(start).collect()
 }
 
-/// Processes that write 64 KiB on each server of a file of theirs, and verify at the end; bytes are counted.
+/// Processes that write 64 KiB on each server of a file of theirs, and verify at the end.
 fn application(
     servers: &[SocketAddr],
     first_file: u64,
     stop: &Arc<AtomicBool>,
-    bytes: &Arc<AtomicU64>,
 ) -> Vec<std::thread::JoinHandle<()>> {
     let process = |i: u64| {
-        let (servers, stop, bytes) = (servers.to_vec(), stop.clone(), bytes.clone());
+        let (servers, stop) = (servers.to_vec(), stop.clone());
         std::thread::spawn(move || {
             let len = servers.len() << 16;
             let mut client = Client::connect(&servers, first_file + i);
             while !stop.load(Ordering::Relaxed) {
                 client.write(0, &pattern(first_file + i, 0, len)).expect("written");
-                bytes.fetch_add(len as u64, Ordering::Relaxed);
             }
             client.read_and_compare(0, &pattern(first_file + i, 0, len)).expect("as it was written");
         })
@@ -61,40 +60,76 @@ fn application(
     (0..PROCESSES).map(process).collect()
 }
 
-/// `one` writes to two servers, `four` to all four: MB/s of each.
-fn live(scheduler: &str, sync: &str, seconds: u64, with_four: bool) -> [f64; 2] {
+/// What a live run did: MB/s of each, when measuring began, and when each one's commands had come at the first proxy.
+struct Live {
+    rates: [f64; 2],
+    began: Duration,
+    arrivals: [Vec<Instant>; 2],
+}
+
+/// `one` writes to two servers, `four` to all four. Bytes are counted where they are: at the servers, as they come. (Whole
+/// calls would not do: 64 processes in step end 64 of some 1,000 calls on either side of a moment.)
+fn live(scheduler: &str, sync: &str, seconds: u64, with_four: bool) -> Live {
+    let folder = tempfile::tempdir().expect("a folder");
     let servers: Vec<Server> = (0..4).map(|_| Server::start(SPEED, LIMITS)).collect();
-    let proxies = proxies(&servers, scheduler, sync);
+    let started = std::time::Instant::now();
+    let proxies = proxies(&servers, scheduler, sync, folder.path());
     let at = |n: usize, app: usize| proxies[..n].iter().map(|p| p.addresses[app]).collect::<Vec<_>>();
     let stop = Arc::new(AtomicBool::new(false));
-    let counts = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
-    let mut threads = application(&at(2, 0), 1000, &stop, &counts[0]);
+    let mut threads = application(&at(2, 0), 1000, &stop);
     if with_four {
-        threads.extend(application(&at(4, 1), 2000, &stop, &counts[1]));
+        threads.extend(application(&at(4, 1), 2000, &stop));
     }
     std::thread::sleep(Duration::from_secs(4));
-    let read = || counts.each_ref().map(|c| c.load(Ordering::Relaxed));
-    let (before, begun) = (read(), Instant::now());
+    let count = |files: std::ops::Range<u64>| {
+        let of = |s: &Server| s.store.lock().expect("a store").moved_of(files.clone());
+        servers.iter().map(of).sum::<u64>() as f64
+    };
+    let read = || [count(1000..2000), count(2000..3000)];
+    let (before, begun) = (read(), std::time::Instant::now());
     std::thread::sleep(Duration::from_secs(seconds));
     let (after, took) = (read(), begun.elapsed().as_secs_f64());
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|t| t.join().expect("data as it was written"));
-    [0, 1].map(|i| (after[i] - before[i]) as f64 / took / 1e6)
+    drop(proxies);
+    let text = std::fs::read_to_string(folder.path().join("0.csv")).expect("a record");
+    let arrivals = ["one", "four"].map(|flow| {
+        let rows = text.lines().skip(1).map(|line| RequestRow::parse(line).expect("a row"));
+        let mut all: Vec<Instant> =
+            rows.filter(|r| r.flow == flow && r.op == Op::Write).map(|r| r.arrival).collect();
+        all.sort_unstable();
+        all
+    });
+    Live { rates: [0, 1].map(|i| (after[i] - before[i]) / took / 1e6), began: begun - started, arrivals }
 }
 
-/// The same load in the simulator.
-fn simulated(scheduler: &str, sync: &str, seconds: u64) -> [f64; 2] {
+/// A simulated run: as many processes that do the same, or the very commands of a live run at their times.
+fn simulated(scheduler: &str, sync: &str, seconds: u64, live: Option<&Live>) -> [f64; 2] {
+    let warmup = live.map_or(Duration::from_secs(4), |live| live.began).as_nanos();
+    let load = |flow: &str, size: u64| match live {
+        Some(_) => format!("{{ trace = \"{flow}\" }}"),
+        None => format!(
+            "{{ pattern = \"random\", size = \"{size}KiB\", align = \"{size}KiB\", read = 0.0, outstanding = {PROCESSES} }}"
+        ),
+    };
     let text = format!(
-        "duration = \"{seconds}s\"\nwarmup = \"4s\"\n[node]\nnodes = 4
+        "duration = \"{seconds}s\"\nwarmup = \"{warmup}ns\"\n[node]\nnodes = 4
         device = {{ constant = {{ rate = \"10MB/s\" }} }}\nscheduler = {scheduler}
         [network]\nlatency = \"100us\"\nsync = {sync}
-        [[flow]]\nname = \"one\"\nnodes = [0, 1]\ncontract = {{ weight = 1 }}
-        workload = {{ pattern = \"random\", size = \"128KiB\", align = \"128KiB\", read = 0.0, outstanding = {PROCESSES} }}
-        [[flow]]\nname = \"four\"\ncontract = {{ weight = 4 }}
-        workload = {{ pattern = \"random\", size = \"256KiB\", align = \"256KiB\", read = 0.0, outstanding = {PROCESSES} }}\n"
+        [[flow]]\nname = \"one\"\nnodes = [0, 1]\ncontract = {{ weight = 1 }}\nworkload = {}
+        [[flow]]\nname = \"four\"\ncontract = {{ weight = 4 }}\nworkload = {}\n",
+        load("one", 128),
+        load("four", 256)
     );
     let params = henge_config::Source::new("scenario", text).parse("the scenario").expect("a scenario");
-    let traces = |_: &henge_workload::TraceSpec| Err("no traces here".to_owned());
+    let traces = |spec: &TraceSpec| {
+        let live = live.expect("traces of live runs only");
+        let (arrivals, len) =
+            if spec.file == "one" { (&live.arrivals[0], 128 << 10) } else { (&live.arrivals[1], 256 << 10) };
+        let record = |at: &Instant| Ok(Record { at: *at, op: Op::Write, len, ..Record::default() });
+        let records: Vec<Result<Record, TraceError>> = arrivals.iter().map(record).collect();
+        Ok(Box::new(records.into_iter()) as Records)
+    };
     let world = World::build(params, &Outside { devices: &henge_device::no_files, traces: &traces });
     let outcome = world.unwrap_or_else(|e| panic!("{e}")).run(&mut Unwatched).expect("it runs");
     ["one", "four"].map(|flow| outcome.flow(flow).expect("a flow").bytes as f64 / seconds as f64 / 1e6)
@@ -115,21 +150,26 @@ fn totals_through_four_proxies_follow_the_weights_as_in_the_simulator() {
         ("\"layout\"", 0.99),
         ("{ threshold = { every = \"256KiB\" } }", 0.97),
     ] {
-        let (live, simulated) = (live(scheduler, sync, 16, true), simulated(scheduler, sync, 16));
+        let live = live(scheduler, sync, 24, true);
+        let simulated = [None, Some(&live)].map(|from| simulated(scheduler, sync, 24, from));
         let share = |[one, four]: [f64; 2]| four / (one + four);
-        let apart = (share(live) / share(simulated) - 1.0).abs();
+        let apart = simulated.map(|s| (share(live.rates) / share(s) - 1.0).abs());
+        let show = |rates: [f64; 2]| {
+            format!("{:.2} and {:.2} MB/s, {:.1} % of 4 : 1", rates[0], rates[1], reached(rates) * 100.0)
+        };
+        println!("{sync}: live {}", show(live.rates));
         println!(
-            "{sync}: live {:.2} and {:.2} MB/s, {:.1} % of 4 : 1; simulated {:.2} and {:.2}, {:.1} %; shares {:.2} % apart",
-            live[0],
-            live[1],
-            reached(live) * 100.0,
-            simulated[0],
-            simulated[1],
-            reached(simulated) * 100.0,
-            apart * 100.0
+            "    the same processes simulated: {}; shares {:.2} % apart",
+            show(simulated[0]),
+            apart[0] * 100.0
         );
-        assert!(reached(live) >= wanted, "{sync}: {live:?}");
-        assert!(apart <= 0.02, "{sync}: {live:?} {simulated:?}");
+        println!(
+            "    the same arrivals simulated: {}; shares {:.2} % apart",
+            show(simulated[1]),
+            apart[1] * 100.0
+        );
+        assert!(reached(live.rates) >= wanted, "{sync}: {:?}", live.rates);
+        assert!(apart.iter().all(|a| *a <= 0.02), "{sync}: {:?} {simulated:?}", live.rates);
     }
 }
 
@@ -140,7 +180,7 @@ fn totals_through_four_proxies_follow_the_weights_as_in_the_simulator() {
 fn without_work_conservation_nobody_gets_more_than_its_share() {
     let limiting = "{ sfq = { depth = 2, work_conserving = false, capacity = \"40MB/s\" } }";
     let sync = "{ predict = { every = \"256KiB\" } }";
-    let [alone, _] = live(limiting, sync, 12, false);
+    let [alone, _] = live(limiting, sync, 12, false).rates;
     let promised = 40.0 / 6.0;
     println!("work_conserving = false: one alone has {alone:.2} MB/s of its {promised:.2}");
     assert!((alone / promised - 1.0).abs() < 0.05, "{alone}");
@@ -152,7 +192,7 @@ fn paced(
     file: u64,
     per_second: f64,
     seconds: u64,
-    begun: Instant,
+    begun: std::time::Instant,
 ) -> Vec<(usize, Duration)> {
     let gap = PROCESSES as f64 / per_second;
     let process = |i: u64| {
@@ -167,7 +207,7 @@ fn paced(
                 if second >= seconds {
                     return answers;
                 }
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                std::thread::sleep(due.saturating_duration_since(std::time::Instant::now()));
                 client.read_and_compare(0, &data).expect("read");
                 answers.push((second as usize, due.elapsed()));
             }
@@ -191,7 +231,7 @@ fn two_level_contracts_hold_through_a_proxy() {
         [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"fast\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"slow\"\n",
         server.address
     ));
-    let begun = Instant::now() + Duration::from_secs(3);
+    let begun = std::time::Instant::now() + Duration::from_secs(3);
     let apps = [(30e6, 100), (12e6, 300)].iter().zip(&proxy.addresses).enumerate().map(
         |(i, ((rate, bound), address))| {
             let (rate, address) = (*rate / 65_536.0, *address);

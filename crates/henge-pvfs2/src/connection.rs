@@ -28,6 +28,8 @@ const ASKED_MAX: usize = 1024;
 const GETATTR_HEAD: u64 = 16 << 10;
 /// A configuration is at most 64 KiB; beyond this it passes unread.
 const GETCONFIG_MAX: u64 = 128 << 10;
+/// Less data than this is not worth a look at its header alone.
+const BULK_MIN: u64 = 16 << 10;
 /// Where a GETATTR response has its capability, if it has one.
 const GETATTR_CAPABILITY: usize = 64;
 
@@ -204,8 +206,10 @@ impl Connection {
         self.expects(Direction::Read)
     }
     fn expects(&self, direction: Direction) -> bool {
-        let moves = |io: &Io| matches!(io.state, IoState::Moving { .. }) && io.request.direction == direction;
-        self.ios.values().any(moves)
+        self.ios.values().any(|io| {
+            let IoState::Moving { moved, expected } = io.state else { return false };
+            io.request.direction == direction && expected.is_none_or(|e| e.saturating_sub(moved) >= BULK_MIN)
+        })
     }
     /// So many bytes of it passed elsewhere (spliced from socket to socket).
     ///
@@ -348,7 +352,8 @@ impl Connection {
 
     fn answer(&mut self, header: &Header, head: &[u8]) -> Option<News> {
         let tag = header.tag;
-        if let Some(io) = self.ios.get_mut(&tag) {
+        // What answers a request that is still held answers another one of the same tag.
+        if let Some(io) = self.ios.get_mut(&tag).filter(|io| io.state != IoState::Held) {
             let news = match Response::parse(head) {
                 Ok(Response::Failed { status, .. }) => News::Over { tag, result: Err(status) },
                 Ok(Response::SmallIo { result_size, .. }) => News::Over { tag, result: Ok(result_size) },

@@ -40,6 +40,7 @@ const ALL: &[(&str, &str)] = built_in![
     "checks/rent-a-disk",
     "checks/disk-kinds",
     "vpfs/iors",
+    "vpfs/predict",
     "vpfs/btio",
     "vpfs/sync",
     "vpfs/dynamic",

@@ -22,10 +22,12 @@ impl Forwarder {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             addresses.push(listener.local_addr().expect("its address"));
             let stop = stop.clone();
-            threads.push(std::thread::spawn(move || {
+            let named = std::thread::Builder::new().name("forwarder".into());
+            let thread = named.spawn(move || {
                 run(&listener, server, &stop);
                 crate::thread_cpu()
-            }));
+            });
+            threads.push(thread.expect("a thread"));
         }
         Forwarder { addresses, stop, threads }
     }

@@ -1,7 +1,7 @@
 //! What a proxy costs: throughput where servers are the limit, CPU a MiB beside a plain splice forwarder, CPU a message
 //! between proxies, memory with a thousand connections.
 //!
-//! `make bench-vpfs`. Servers and clients are the double of the tests, in this process; CPU is that of the proxies' threads.
+//! `make bench-vpfs` (`ARGS="throughput cpu messages memory"` for some of it). Servers and clients are the double of the tests, in this process; CPU is that of the proxies' threads.
 
 #[path = "../../tests/double/mod.rs"]
 mod double;
@@ -11,7 +11,7 @@ use double::{Client, Server, pattern};
 use forwarder::Forwarder;
 use henge_proxy::{Config, Proxy, Status, Stop};
 use rustix::time::{ClockId, clock_gettime};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,10 +20,6 @@ const SERVERS: usize = 4;
 const LIMITS: &str = "ClientJobBMITimeoutSecs 300\nServerJobFlowTimeoutSecs 30\n";
 /// Bytes of one call, over all servers.
 const CALL: usize = 4 << 20;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
-}
 
 /// CPU seconds of the thread that asks.
 pub fn thread_cpu() -> f64 {
@@ -42,7 +38,7 @@ struct Proxies {
 impl Proxies {
     fn start(servers: &[Server], sync: &str) -> Proxies {
         let folder = tempfile::tempdir().expect("a folder");
-        let ports: Vec<u16> = servers.iter().map(|_| free_port()).collect();
+        let ports: [u16; SERVERS] = double::free_ports();
         let (mut addresses, mut threads, mut controls) = (Vec::new(), Vec::new(), Vec::new());
         for (i, server) in servers.iter().enumerate() {
             let control = folder.path().join(format!("{i}.sock"));
@@ -63,10 +59,12 @@ impl Proxies {
             let mut proxy = Proxy::new(config).unwrap_or_else(|e| panic!("{e}"));
             addresses.push(proxy.addresses()[0]);
             let stop = proxy.stopper();
-            let thread = std::thread::spawn(move || {
+            let named = std::thread::Builder::new().name("proxy".into());
+            let thread = named.spawn(move || {
                 proxy.run().expect("it runs");
                 thread_cpu()
             });
+            let thread = thread.expect("a thread");
             threads.push((stop, thread));
             controls.push(control);
         }
@@ -147,6 +145,7 @@ fn servers_are_the_limit(rounds: usize) {
             let proxies = Proxies::start(&servers, "{ predict = { every = \"1MiB\" } }");
             let through = load(&proxies.addresses, 8, 3.0, read);
             proxies.stop();
+            eprintln!("    direct {:.1} MiB/s, through proxies {:.1} MiB/s", direct.rate, through.rate);
             through.rate / direct.rate
         });
         let (median, least, most) = spread(ratios.collect());
@@ -162,14 +161,15 @@ fn servers_are_the_limit(rounds: usize) {
 
 /// CPU is the limit: CPU of the proxies a MiB, of a splice forwarder's, pair by pair.
 fn cpu_is_the_limit(rounds: usize) {
-    for read in [false, true] {
+    const PREDICT: &str = "{ predict = { every = \"1MiB\" } }";
+    for (sync, read) in [(PREDICT, false), (PREDICT, true), ("\"none\"", false), ("\"none\"", true)] {
         let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
             let servers = start_servers(1e12);
             let forwarder = Forwarder::start(&addresses(&servers));
             let plain = load(&forwarder.addresses, 4, 2.0, read);
             let plain = forwarder.stop() * 1e6 / plain.all;
-            let proxies = Proxies::start(&servers, "{ predict = { every = \"1MiB\" } }");
+            let proxies = Proxies::start(&servers, sync);
             let through = load(&proxies.addresses, 4, 2.0, read);
             let through = proxies.stop() * 1e6 / through.all;
             ours.push(through);
@@ -178,7 +178,7 @@ fn cpu_is_the_limit(rounds: usize) {
         }
         let (median, least, most) = spread(ratios);
         println!(
-            "CPU a MiB, {}: proxy {:.0} us, splice forwarder {:.0} us, ratio {median:.2} (least {least:.2}, most {most:.2}; {rounds} pairs)",
+            "CPU a MiB, {}, sync = {sync}: proxy {:.0} us, splice forwarder {:.0} us, ratio {median:.2} (least {least:.2}, most {most:.2}; {rounds} pairs)",
             if read { "reads" } else { "writes" },
             spread(ours).0,
             spread(theirs).0
@@ -217,19 +217,36 @@ fn messages() {
     );
 }
 
+/// Ends with whoever started it, also when that panics.
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
 /// Memory of a proxy with a thousand connections, each with a request behind it.
 fn memory(henge: &str) {
+    // Clients and the server's ends of them are here.
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let limit = rustix::process::Rlimit { current: most, maximum: most };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("the limit's limit");
     let server = Server::start(1e12, LIMITS);
     let folder = tempfile::tempdir().expect("a folder");
-    let (port, file) = (free_port(), folder.path().join("proxy.toml"));
-    let text = format!("server = \"{}\"\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n", server.address);
+    let ([port], file) = (double::free_ports(), folder.path().join("proxy.toml"));
+    let text = format!(
+        "server = \"{}\"\nconnections = 2000\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n",
+        server.address
+    );
     std::fs::write(&file, text).expect("written");
-    let mut child = std::process::Command::new(henge)
+    let child = std::process::Command::new(henge)
         .args(["proxy", "-c"])
         .arg(&file)
         .stdout(std::process::Stdio::null())
         .spawn()
         .expect("henge runs");
+    let child = Child(child);
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     while TcpStream::connect(address).is_err() {
         std::thread::sleep(Duration::from_millis(20));
@@ -238,21 +255,31 @@ fn memory(henge: &str) {
     for (file, client) in clients.iter_mut().enumerate() {
         client.write(0, &pattern(file as u64, 0, 300_000)).expect("written");
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("Linux says");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.0.id())).expect("Linux says");
     let of = |key: &str| {
         let line = status.lines().find(|l| l.starts_with(key)).expect("it says that too");
         line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).expect("a number") * 1024.0
             / 1e6
     };
     println!("memory with 1,000 connections: {:.1} MB, {:.1} MB at most", of("VmRSS:"), of("VmHWM:"));
-    child.kill().and_then(|()| child.wait()).expect("it ends");
 }
 
 fn main() {
     let rounds = std::env::var("ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(5);
-    servers_are_the_limit(rounds);
-    cpu_is_the_limit(rounds);
-    messages();
+    let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|o| o == name);
+    if wanted("throughput") {
+        servers_are_the_limit(rounds);
+    }
+    if wanted("cpu") {
+        cpu_is_the_limit(rounds);
+    }
+    if wanted("messages") {
+        messages();
+    }
+    if !wanted("memory") {
+        return;
+    }
     match std::env::var("HENGE") {
         Ok(henge) => memory(&henge),
         Err(_) => println!("skipped: memory with 1,000 connections needs HENGE, the command's path"),

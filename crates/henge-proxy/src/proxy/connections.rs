@@ -72,7 +72,7 @@ impl Proxy {
         if let Err(why) = &result {
             tracing::debug!(%why, "a connection has broken");
         }
-        if result.is_err() || pair.is_over() {
+        if result.is_err() {
             return self.close(id, now);
         }
         if pair.client_has_left() && !pair.pending.is_empty() {
@@ -80,6 +80,10 @@ impl Proxy {
             waiting.into_iter().for_each(|id| self.drop_waiting(id, now, false));
         }
         let Some(pair) = self.pairs.get_mut(id) else { return };
+        pair.pass_ends();
+        if pair.is_over() {
+            return self.close(id, now);
+        }
         let (client, server) = pair.interests();
         let name = u64::from(id.slot) << 1;
         let mut told = Ok(());

@@ -107,7 +107,11 @@ impl Proxy {
 
     pub(super) fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
         let io = self.ios.remove(id).expect("a pending request is known");
-        let request = self.gate.complete(id, failed, now).request;
+        let served = self.gate.complete(id, failed, now);
+        let request = &served.request;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.row(&self.config.flows[request.flow.index()].name, &served);
+        }
         if let Some(peers) = &mut self.peers {
             let served = Served { flow: request.flow, cost: request.cost, extent: io.extent };
             let foreign = peers.served(&served, io.striping.as_ref(), now);

@@ -58,6 +58,15 @@ pub struct Store {
     pub files: BTreeMap<u64, Vec<u8>>,
     /// Data file and direction of each request, in the order in which they came.
     pub seen: Vec<(u64, Direction)>,
+    /// Bytes that were written and acknowledged, or read, by data file.
+    pub moved: BTreeMap<u64, u64>,
+}
+
+impl Store {
+    /// Bytes of the files from one number up to another.
+    pub fn moved_of(&self, files: std::ops::Range<u64>) -> u64 {
+        self.moved.range(files.start * 100..files.end * 100).map(|(_, bytes)| bytes).sum()
+    }
 }
 
 /// A data server.
@@ -131,6 +140,8 @@ fn serve_io(
                 [from.min(size)..to.min(size)]
                 .to_vec();
             disk.serve(data.len());
+            *store.lock().expect("no panic while held").moved.entry(io.handle).or_default() +=
+                data.len() as u64;
             if small {
                 return stream.write_all(&encode_small_io_response(
                     tag,
@@ -178,6 +189,7 @@ fn put(store: &Mutex<Store>, handle: u64, at: usize, data: &[u8]) {
     let file = store.files.entry(handle).or_default();
     file.resize(file.len().max(at + data.len()), 0);
     file[at..at + data.len()].copy_from_slice(data);
+    *store.moved.entry(handle).or_default() += data.len() as u64;
 }
 
 /// A client process with a connection to each server of a file.
@@ -341,6 +353,13 @@ impl Drop for Running {
             joined.expect("the proxy did not panic");
         }
     }
+}
+
+/// Ports that are free now, each another one.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners: [TcpListener; N] =
+        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    listeners.each_ref().map(|l| l.local_addr().expect("its address").port())
 }
 
 /// Lets threads wait for each other's progress.

@@ -1,0 +1,173 @@
+//! What clients see when a proxy, its peer, its server, or an application goes away.
+
+mod double;
+
+use double::*;
+use henge_proxy::Status;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const LIMITS: &str = "ClientJobBMITimeoutSecs 300\nServerJobFlowTimeoutSecs 30\n";
+
+/// A proxy in a cluster of as many as there are ports, with one application; its control socket.
+fn member(i: usize, server: SocketAddr, ports: &[u16], sync: &str, folder: &Path) -> (Running, PathBuf) {
+    let control = folder.join(format!("{i}.sock"));
+    let mut text = format!(
+        "server = \"{server}\"\ncontrol = \"{}\"\nscheduler = {{ sfq = {{ depth = 2 }} }}\nsync = {sync}
+        [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+        [[flow]]\nname = \"app\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
+        control.display(),
+        ports[i]
+    );
+    for (j, port) in ports.iter().enumerate().filter(|(j, _)| *j != i) {
+        text += &format!("[[peer]]\nname = \"s{j}\"\naddress = \"127.0.0.1:{port}\"\n");
+    }
+    (Running::start(&text), control)
+}
+
+/// Waits until a number of a proxy's status is as it should be.
+fn wait_for(control: &Path, key: &str, done: impl Fn(u64) -> bool) -> u64 {
+    let begun = Instant::now();
+    loop {
+        let status = Status::ask(control).expect("a status");
+        let value = status[key].as_u64().expect("a number");
+        if done(value) {
+            return value;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{key} stays {value}: {status}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn synchronization_goes_on_among_the_rest_and_with_whoever_returns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let servers: Vec<Server> = (0..3).map(|_| Server::start(1e9, LIMITS)).collect();
+    let ports: [u16; 3] = free_ports();
+    let sync = "{ threshold = { every = \"128KiB\" } }";
+    let start = |i: usize| member(i, servers[i].address, &ports, sync, folder.path());
+    let ((first, control), (second, other), third) = (start(0), start(1), start(2));
+    for (_, control) in [&(&first, &control), &(&second, &other)] {
+        wait_for(control, "linked", |n| n == 2);
+    }
+    drop(third);
+    for control in [&control, &other] {
+        wait_for(control, "linked", |n| n == 1);
+    }
+    let before = wait_for(&other, "messages_received", |_| true);
+    let mut client = Client::connect(&[first.addresses[0], second.addresses[0]], 1);
+    for call in 0..8 {
+        client.write(call << 20, &pattern(1, call << 20, 1 << 20)).expect("written");
+    }
+    client.read_and_compare(0, &pattern(1, 0, 1 << 20)).expect("read");
+    wait_for(&other, "messages_received", |n| n >= before + 8);
+    let (_third, control_of_third) = start(2);
+    wait_for(&control, "linked", |n| n == 2);
+    client.write(0, &pattern(1, 0, 1 << 20)).expect("written");
+    wait_for(&control_of_third, "messages_received", |n| n > 0);
+}
+
+/// A flow that leaves is announced as departed, and as arrived when it is back, while its connections stay.
+#[test]
+fn arrival_and_departure_of_an_application_are_announced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let servers: Vec<Server> = (0..2).map(|_| Server::start(1e9, LIMITS)).collect();
+    let ports: [u16; 2] = free_ports();
+    let start = |i: usize| member(i, servers[i].address, &ports, "\"layout\"", folder.path());
+    let ((first, control), (second, other)) = (start(0), start(1));
+    wait_for(&control, "linked", |n| n == 1);
+    wait_for(&other, "linked", |n| n == 1);
+    let sent = || {
+        let of = |c: &Path| Status::ask(c).expect("a status")["messages_sent"].as_u64().expect("a number");
+        of(&control) + of(&other)
+    };
+    let mut client = Client::connect(&[first.addresses[0], second.addresses[0]], 1);
+    let mut known = sent();
+    for what in ["arrival", "departure", "return", "departure"] {
+        if what != "departure" {
+            client.write(0, &pattern(1, 0, 1 << 20)).expect("written");
+        }
+        let begun = Instant::now();
+        while sent() == known {
+            assert!(begun.elapsed() < Duration::from_secs(20), "its {what} is not announced");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // All that belongs to it.
+        std::thread::sleep(Duration::from_millis(300));
+        known = sent();
+    }
+}
+
+/// A server that closes a connection in the midst of a request, and one that is not there: as without a proxy, at once.
+#[test]
+fn clients_see_what_they_would_see_without_a_proxy() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = listener.local_addr().expect("its address");
+    let text = "[[flow]]\nname = \"app\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n";
+    let proxy = Running::start(&format!("server = \"{server}\"\n{text}"));
+    let closes = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the proxy");
+        read_message(&mut stream).expect("a request");
+    });
+    let begun = Instant::now();
+    let address = proxy.addresses[0];
+    assert!(Client::connect(&[address], 1).write(0, &pattern(1, 0, 65_536)).is_err());
+    closes.join().expect("it closed");
+    // Now nobody listens.
+    let mut stream = TcpStream::connect(address).expect("the proxy");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)), "closed, or reset");
+    assert!(begun.elapsed() < Duration::from_secs(10), "not at once: {:?}", begun.elapsed());
+}
+
+/// Killed while many write, and started again: who retries what was not acknowledged finds it all.
+#[test]
+fn after_a_proxy_is_restarted_no_data_is_wrong() {
+    const CALLS: u64 = 12;
+    let server = Server::start(50e6, LIMITS);
+    let [port] = free_ports();
+    let text = format!(
+        "server = \"{}\"\nscheduler = {{ sfq = {{ depth = 2 }} }}\n[[flow]]\nname = \"app\"\n[[listen]]\naddress = \"127.0.0.1:{port}\"\nflow = \"app\"\n",
+        server.address
+    );
+    let mut proxy = Some(Running::start(&text));
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let workers: Vec<_> = (1..=6u64)
+        .map(|file| {
+            std::thread::spawn(move || {
+                let again = || {
+                    while TcpStream::connect(address).is_err() {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    Client::connect(&[address], file)
+                };
+                let (mut client, mut retried) = (again(), 0);
+                for call in 0..CALLS {
+                    let offset = call * 300_001;
+                    while client.write(offset, &pattern(file, offset, 300_001)).is_err() {
+                        retried += 1;
+                        client = again();
+                    }
+                }
+                for call in 0..CALLS {
+                    let offset = call * 300_001;
+                    client
+                        .read_and_compare(offset, &pattern(file, offset, 300_001))
+                        .expect("as it was written");
+                }
+                retried
+            })
+        })
+        .collect();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.store.lock().expect("a store").moved_of(0..100) < 3_000_000 {
+        assert!(Instant::now() < deadline, "nothing moves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    proxy.take();
+    proxy.replace(Running::start(&text));
+    let retried: u64 = workers.into_iter().map(|w| w.join().expect("data as it was written")).sum();
+    assert!(retried > 0, "the restart was in the midst of it");
+}
