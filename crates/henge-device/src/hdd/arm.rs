@@ -40,6 +40,7 @@ pub struct Arm {
     spindle: Spindle,
     head_switch: Duration,
     write_settle: Duration,
+    write_saves: Duration,
     write_seek_extra: Duration,
 }
 
@@ -53,6 +54,7 @@ impl Arm {
             spindle: Spindle::new(m.rpm),
             head_switch: m.head_switch,
             write_settle: m.write_settle,
+            write_saves: m.write_saves,
             write_seek_extra: m.write_seek_extra,
         }
     }
@@ -77,7 +79,7 @@ impl Arm {
         if motion == Motion::Write {
             // A head that stayed on its track has nothing to settle.
             if time > Duration::ZERO {
-                time += self.write_settle;
+                time = (time + self.write_settle).saturating_sub(self.write_saves);
             }
             if distance > 0 {
                 time += self.write_seek_extra;

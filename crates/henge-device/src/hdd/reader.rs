@@ -123,6 +123,13 @@ impl<'a> Reader<'a> {
             Ok(from_ms(ms))
         }
     }
+    /// Milliseconds of either sign, as what they add and what they take away; absent is zero.
+    pub fn signed_ms(&self, key: &str) -> Read<(Duration, Duration)> {
+        match self.get(key).and_then(Value::as_f64) {
+            Some(ms) if (-1000.0..0.0).contains(&ms) => Ok((Duration::ZERO, from_ms(-ms))),
+            _ => Ok((self.ms(key)?, Duration::ZERO)),
+        }
+    }
 }
 
 pub(crate) fn from_ms(ms: f64) -> Duration {

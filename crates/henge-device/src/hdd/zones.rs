@@ -61,6 +61,18 @@ enum HeadOrder {
     AlternatingOnDisk,
 }
 
+impl HeadOrder {
+    /// The how-manieth of `surfaces` a head is on cylinder `cylinder`, the `c`-th of its zone; and the reverse.
+    fn surface(self, c: u32, cylinder: u32, head: u32, surfaces: u32) -> Option<u32> {
+        let turned = match self {
+            HeadOrder::Up => false,
+            HeadOrder::AlternatingInZone => c % 2 == 1,
+            HeadOrder::AlternatingOnDisk => cylinder % 2 == 1,
+        };
+        if turned { (surfaces - 1).checked_sub(head) } else { Some(head) }
+    }
+}
+
 /// Where every block lies.
 #[derive(Clone, Debug)]
 pub struct Geometry {
@@ -91,6 +103,8 @@ pub struct Zone {
     range_front: u64,
     /// For each slipped sector, the first block (counted from the zone's first sector) that it moves; ascending.
     slips: Vec<u64>,
+    /// Whether they turn the tracks behind their range on.
+    slips_turn: bool,
     origin: Angle,
     sector_angle: Angle,
     track_skew: Angle,
@@ -126,6 +140,15 @@ impl Zone {
             blocks = base + reach;
         }
         blocks.saturating_sub(self.front)
+    }
+    /// Where sector 0 of track `track` starts, on the `c`-th cylinder and in sparing range `range`.
+    fn origin_of(&self, track: u64, c: u64, range: u64) -> Angle {
+        let skewed = self.origin.plus(self.track_skew.times(track - c)).plus(self.cylinder_skew.times(c));
+        if !self.slips_turn || self.slips.is_empty() {
+            return skewed;
+        }
+        let before = self.slips.partition_point(|s| *s < range * self.range_blocks);
+        skewed.plus(self.sector_angle.times(before as u64))
     }
     /// Bytes per second passing under the head.
     pub fn media_rate(&self, rpm: f64, sector_bytes: u32) -> f64 {
@@ -183,22 +206,17 @@ impl Geometry {
         let (track, sector) = (at / per_track, at % per_track);
         let (c, k) = (track / u64::from(self.surfaces), (track % u64::from(self.surfaces)) as u32);
         let cylinder = zone.cylinders.0 + c as u32;
-        let turned = match self.order {
-            HeadOrder::Up => false,
-            HeadOrder::AlternatingInZone => c % 2 == 1,
-            HeadOrder::AlternatingOnDisk => cylinder % 2 == 1,
-        };
         let total = zone.blocks.1 - zone.blocks.0 + 1;
         let first = zone.blocks_before(track * per_track).min(r);
         let end = zone.blocks_before((track + 1) * per_track).clamp(r + 1, total);
         Place {
             cylinder,
-            head: if turned { self.surfaces - 1 - k } else { k },
+            head: self.order.surface(c as u32, cylinder, k, self.surfaces).unwrap_or(k),
             sector: sector as u32,
             per_track: zone.per_track,
             sector_angle: zone.sector_angle,
             zone: index as u32,
-            origin: zone.origin.plus(zone.track_skew.times(track - c)).plus(zone.cylinder_skew.times(c)),
+            origin: zone.origin_of(track, c, at / zone.range_sectors),
             left_on_track: (end - r) as u32,
             before_on_track: (r - first) as u32,
         }

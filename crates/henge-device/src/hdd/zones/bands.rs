@@ -99,6 +99,7 @@ pub(super) fn zone(z: &Reader<'_>, geometry: &Reader<'_>, surfaces: u32, cylinde
         front: 0,
         range_front: 0,
         slips: Vec::new(),
+        slips_turn: false,
         origin: Angle::default(),
         sector_angle: Angle::default(),
         track_skew: skew("skew_same_surface_next_track_rev")?,

@@ -32,7 +32,7 @@ pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry
         let zone = if z.get("sectors_per_track_by_surface").is_some() {
             bands::zone(z, r, surfaces, cylinders)?
         } else {
-            zone(z, surfaces, cylinders, scheme, known)?
+            zone(z, Drive { surfaces, cylinders, order, scheme }, known)?
         };
         if let Some(before) = zones.last_mut() {
             if zone.cylinders.0 <= before.cylinders.1 {
@@ -71,6 +71,15 @@ pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry
     Ok(Geometry { cylinders, surfaces, sector_bytes, capacity, order, zones })
 }
 
+/// What a zone needs to know of its drive.
+#[derive(Clone, Copy)]
+struct Drive {
+    surfaces: u32,
+    cylinders: u32,
+    order: HeadOrder,
+    scheme: Sparing,
+}
+
 #[derive(Clone, Copy)]
 struct Sparing {
     kind: u64,
@@ -94,9 +103,18 @@ impl Sparing {
     fn has_spares(self) -> bool {
         !matches!(self.kind, 0 | 7)
     }
+    /// Sectors that are spared and slipped together: whole tracks, or each by itself.
+    fn unit(self, per_track: u32) -> u64 {
+        if self.kind == 1 { u64::from(per_track) } else { 1 }
+    }
+    /// Whether a slipped sector also turns the tracks behind its range on by one sector.
+    fn slips_turn(self) -> bool {
+        matches!(self.kind, 2..=6)
+    }
 }
 
-fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: &[LbnVector]) -> Read<Zone> {
+fn zone(z: &Reader<'_>, drive: Drive, known: &[LbnVector]) -> Read<Zone> {
+    let Drive { surfaces, cylinders, scheme: sparing, .. } = drive;
     let first = z.integer("first_cyl", 0, u64::from(cylinders) - 1)? as u32;
     let last = z.integer("last_cyl", 0, u64::from(cylinders) - 1)? as u32;
     if last < first {
@@ -112,7 +130,8 @@ fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: 
     let (range_tracks, spares_first) = sparing.range_tracks(u64::from(surfaces), tracks);
     let range_sectors = range_tracks * u64::from(per_track);
     let spares = z.integer_or("spare_sectors_per_sparing_range", 0, 1 << 32, 0)?;
-    let spares = if sparing.has_spares() { spares } else { 0 };
+    let unit = sparing.unit(per_track);
+    let spares = if sparing.has_spares() { spares * unit } else { 0 };
     if spares >= range_sectors {
         let what = format!("is {spares}, but a sparing range has {range_sectors} sectors");
         return z.wrong("spare_sectors_per_sparing_range", what);
@@ -130,6 +149,7 @@ fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: 
         front,
         range_front: if spares_first { spares } else { 0 },
         slips: Vec::new(),
+        slips_turn: sparing.slips_turn(),
         origin: skew("offset_of_first_block")?,
         sector_angle: Angle::fraction(1, u64::from(per_track)),
         track_skew: skew("track_skew_sectors")?,
@@ -142,7 +162,7 @@ fn zone(z: &Reader<'_>, surfaces: u32, cylinders: u32, sparing: Sparing, known: 
             format!("claims {blocks} blocks, but its {tracks} tracks hold {}", zone.blocks_before(sectors));
         return z.wrong("last_lbn", what);
     }
-    zone.slips = slips(z, &zone, sectors, blocks, known, surfaces)?;
+    zone.slips = slips(z, &zone, sectors, blocks, known, drive)?;
     Ok(zone)
 }
 
@@ -156,27 +176,30 @@ fn slips(
     sectors: u64,
     blocks: u64,
     known: &[LbnVector],
-    surfaces: u32,
+    drive: Drive,
 ) -> Read<Vec<u64>> {
+    let unit = drive.scheme.unit(zone.per_track);
     let mut places: Vec<u64> = Vec::new();
     if z.get("slips").is_some() {
         for (i, item) in z.array("slips")?.iter().enumerate() {
-            match item.as_u64().filter(|s| *s < sectors && places.last().is_none_or(|before| before < s)) {
+            match item.as_u64().filter(|s| *s < sectors / unit && places.last().is_none_or(|before| before < s)) {
                 Some(s) => places.push(s),
                 None => {
                     return z.wrong(
                         &format!("slips[{i}]"),
-                        format!("{item} is not a sector of the zone, rising"),
+                        format!("{item} is not a sector (or track) of the zone, rising"),
                     );
                 }
             }
         }
     } else {
-        let count = z.integer_or("slipped_sectors", 0, sectors, 0)?;
-        places = spread_slips(zone, sectors, count, known, surfaces);
+        let count = z.integer_or("slipped_sectors", 0, sectors / unit, 0)?;
+        places = spread_slips(zone, sectors / unit, count, known, drive);
     }
+    // A slipped track is all its sectors.
+    let places = places.into_iter().flat_map(|place| place * unit..(place + 1) * unit);
     // The k-th slip of a range moves the block that would lie on its sector, which k slips before moved already.
-    let mut moved = Vec::with_capacity(places.len());
+    let mut moved = Vec::new();
     let (mut range, mut k) = (u64::MAX, 0);
     for place in places {
         if place / zone.range_sectors != range {
@@ -199,34 +222,37 @@ fn slips(
     Ok(slipped.slips)
 }
 
-/// `count` slipped sectors, placed by what is known.
-fn spread_slips(zone: &Zone, sectors: u64, count: u64, known: &[LbnVector], surfaces: u32) -> Vec<u64> {
+/// `count` slipped sectors (or tracks) among `total`, placed by what is known.
+fn spread_slips(zone: &Zone, total: u64, count: u64, known: &[LbnVector], drive: Drive) -> Vec<u64> {
+    let unit = drive.scheme.unit(zone.per_track);
+    let range_units = zone.range_sectors / unit;
     let mut places = Vec::new();
     // Where the last known block of the range was, and how many slips lay before it.
     let (mut at, mut before, mut range) = (0, 0, 0);
     for v in known.iter().filter(|v| (zone.blocks.0..=zone.blocks.1).contains(&v.lbn)) {
-        let r = v.lbn - zone.blocks.0;
-        let unslipped = zone.sector_of(r);
+        let unslipped = zone.sector_of(v.lbn - zone.blocks.0);
         let Some(c) = v.cylinder.checked_sub(zone.cylinders.0) else { continue };
-        let track = u64::from(c) * u64::from(surfaces) + u64::from(v.head);
+        let Some(k) = drive.order.surface(c, v.cylinder, v.head, drive.surfaces) else { continue };
+        let track = u64::from(c) * u64::from(drive.surfaces) + u64::from(k);
         let sector = track * u64::from(zone.per_track) + u64::from(v.sector);
         if unslipped / zone.range_sectors != range {
             (range, before) = (unslipped / zone.range_sectors, 0);
-            at = range * zone.range_sectors;
+            at = range * range_units;
         }
-        let Some(shift) = sector.checked_sub(unslipped) else { continue };
-        if shift > before && sector > at && shift - before <= count.saturating_sub(places.len() as u64) {
-            places.extend(evenly(at, sector, shift - before));
+        let Some(shift) = sector.checked_sub(unslipped).map(|s| s / unit) else { continue };
+        let place = sector / unit;
+        if shift > before && place > at && shift - before <= count.saturating_sub(places.len() as u64) {
+            places.extend(evenly(at, place, shift - before));
             before = shift;
         }
-        at = sector.max(at);
+        at = place.max(at);
     }
     let left = count.saturating_sub(places.len() as u64);
-    if left > 0 && at + 1 < sectors {
+    if left > 0 && at + 1 < total {
         // Behind the last known block, or behind its range where the slips of a range stay in it.
-        let from = if zone.range_sectors < sectors { (range + 1) * zone.range_sectors } else { at + 1 };
-        if from < sectors {
-            places.extend(evenly(from, sectors, left));
+        let from = if range_units < total { (range + 1) * range_units } else { at + 1 };
+        if from < total {
+            places.extend(evenly(from, total, left));
         }
     }
     places.dedup();
