@@ -297,3 +297,47 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_blkparse_does_not_print_is_damage() {
+    let event = "  8,0    3        1     0.000000000   697  Q  WS 8 + 8 [x]\n";
+    let around = "Input file sda.blktrace.0 added\n\n# kept\nCPU3 (8,0):\n Reads Queued:           0,        0KiB\t Writes Queued:  1\n \
+                  PC Reads Queued:  0\n IO unplugs: 1  Timer unplugs: 0\n\njava (4020, 4021)\n  Allocation wait: 0.1\nTotal (8,0):\n\
+                  Throughput (R/W): 0KiB/s / 4KiB/s\nEvents (8,0): 2 entries\nSkips: 0 forward (0 -   0.0%)\n";
+    assert_eq!(read(&format!("{event}{around}")).1.len(), 1);
+    assert_eq!(read(&format!("{around}{event}")).1.len(), 1);
+    let text = format!("{event}{event}gar bage\n{event}");
+    assert_eq!(error(&text, None), "t:3: device: no event and no summary: \"gar bage\"");
+    let options = TraceOptions { skip_damaged: true, ..TraceOptions::default() };
+    let mut trace = open(text.as_bytes(), &options).unwrap();
+    assert_eq!((trace.by_ref().filter(Result::is_ok).count(), trace.damaged()), (3, 1));
+}
+
+#[test]
+fn events_are_read_alike_however_they_are_spaced() {
+    let expected = vec![r(1_500_000_000, 8 << 20 | 16, Op::Read, 4096, 4096)];
+    for line in [
+        "  8,16   3        1     1.500000000   697  Q   R 8 + 8 [x]",
+        "8,16 3 1 1.5 697 Q R 8 + 8",
+        "8,16\t3\t1\t1.500000000\t697\tQ\tR\t8 + 8 [x]\r",
+        "   8,16  3  1  1.500000000  697  Q  r  8 + 8 [a b]",
+        "8,16 3 1 1.50000000000 697 Q RM 8 + 8 [x]",
+    ] {
+        assert_eq!(read(&format!("{line}\n")), (Format::Blkparse, expected.clone()), "{line}");
+    }
+}
+
+#[test]
+fn tencent_may_be_separated_by_tabs() {
+    let text = "1538323200,4247200,128,1,1058\n1538323199,13896880,8,0,1063\n";
+    let expected = read(text);
+    assert_eq!(expected.0, Format::Tencent);
+    for by in ["\t", ";", " , "] {
+        assert_eq!(read(&text.replace(',', by)), expected, "{by:?}");
+    }
+    let header = format!("Timestamp\tOffset\tSize\tIOType\tVolumeID\r\n{}", text.replace(',', "\t"));
+    assert_eq!(read(&header), expected);
+    // Sizes of one page, which could be Tencent's 0 and 1, are DiskSim's or SSDSim's after all.
+    assert_eq!(read("26.214000\t0\t303574\t1\t0\n26.5\t0\t240840\t1\t1\n").0, Format::Disksim);
+    assert_eq!(read("26214000\t0\t303574\t1\t0\n26500000\t0\t240840\t1\t1\n").0, Format::Ssdsim);
+}

@@ -136,7 +136,7 @@ pub(crate) fn tencent(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
     if is_nothing(line) || is_header(state, line) {
         return Ok(None);
     }
-    let mut f = Separated::new(line, b',');
+    let mut f = csv(state, line);
     let at = time(f.next(), units.time, "Timestamp")?;
     let offset = scaled(f.next(), units.offset, "Offset")?;
     let len = scaled(f.next(), units.size, "Size")?;
@@ -188,7 +188,7 @@ pub(crate) fn vscsi_csv(state: &mut State, units: &Units, line: &[u8]) -> Parsed
     if is_nothing(line) || is_header(state, line) {
         return Ok(None);
     }
-    let mut f = Separated::new(line, b',');
+    let mut f = csv(state, line);
     whole(f.next(), "version")?;
     let at = time(f.next(), units.time, "time")?;
     let op = match f.next() {

@@ -35,17 +35,16 @@ pub(crate) fn recognize(head: &[u8]) -> Result<Format, String> {
     if head.starts_with(b"\x7fELF") || head.starts_with(b"\x89PNG") || head.starts_with(b"%PDF") {
         return Err("a program, a picture or a document, not a trace".to_owned());
     }
-    let mut best: Option<(Format, Fit)> = None;
-    for format in TEXT {
-        let fit = fit(format, head);
-        if fit.records > 0 && fit.records >= fit.damaged && best.is_none_or(|(_, b)| fit.better(&b)) {
-            best = Some((format, fit));
-        }
-    }
+    let best = best_of(&TEXT, head);
     match best {
         Some((Format::Disksim, _)) => Ok(bytes_or_blocks(head)),
+        // Five numbers between tabs are Tencent's only if they begin with the seconds of some year since 2001.
+        Some((Format::Tencent, _)) if !is_dated(head) => Ok(match best_of(&TEXT[10..], head) {
+            Some((Format::Ssdsim, _)) if !has_points(head) => Format::Ssdsim,
+            _ => bytes_or_blocks(head),
+        }),
         // SSDSim's times are whole; the same columns with a decimal point are milliseconds.
-        Some((Format::Ssdsim, _)) if lines(head).any(|l| l.contains(&b'.')) => Ok(bytes_or_blocks(head)),
+        Some((Format::Ssdsim, _)) if has_points(head) => Ok(bytes_or_blocks(head)),
         Some((format, _)) => Ok(format),
         None if Format::Vscsi.has_magic(head) => Ok(Format::Vscsi),
         None => {
@@ -54,6 +53,30 @@ pub(crate) fn recognize(head: &[u8]) -> Result<Format, String> {
             Err(format!("no format that is known fits; it begins \"{first}\". Known: {}", Format::names()))
         }
     }
+}
+
+/// The format among these whose reader gets on best, the first of equals.
+fn best_of(formats: &[Format], head: &[u8]) -> Option<(Format, Fit)> {
+    let mut best: Option<(Format, Fit)> = None;
+    for format in formats {
+        let fit = fit(*format, head);
+        if fit.records > 0 && fit.records >= fit.damaged && best.is_none_or(|(_, b)| fit.better(&b)) {
+            best = Some((*format, fit));
+        }
+    }
+    best
+}
+
+/// Whether there are fractions.
+fn has_points(head: &[u8]) -> bool {
+    lines(head).any(|l| l.contains(&b'.'))
+}
+
+/// Whether the first numbers of the lines are whole seconds since 1970, from 2001 on; or there are commas, which none
+/// of the formats has that could be meant instead.
+fn is_dated(head: &[u8]) -> bool {
+    lines(head).any(|l| l.contains(&b',') || l.contains(&b';'))
+        || sample(Format::Tencent, head).iter().all(|r| r.at.as_nanos() >= 1_000_000_000 * 1_000_000_000)
 }
 
 /// How well a reader gets on with a file's beginning.

@@ -1,50 +1,12 @@
 //! Formats whose lines are events of several kinds, or belong to what was said above them.
 
 use super::error::{Bad, bad};
-use super::field::{Blanks, Separated, read_or_write, scaled, small, time, whole};
+use super::field::{Blanks, Separated, read_or_write, scaled, time, whole};
 use super::state::{State, Units};
 use crate::Record;
 use henge_core::{Duration, Instant, Op};
 
 type Parsed = Result<Option<Record>, Bad>;
-
-/// `maj,min cpu seq time pid action rwbs sector + sectors [process]`: blkparse text. One kind of event counts as a
-/// request: Q (arrival, unless said otherwise) or D (sent to the device), say. Lines that do not begin with a device,
-/// such as the summary at the end, events of other kinds, and events without a range are no requests.
-pub(crate) fn blkparse(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
-    let mut f = Blanks(line);
-    let device = f.next();
-    if !device.first().is_some_and(u8::is_ascii_digit) {
-        return Ok(None);
-    }
-    let mut numbers = Separated::new(device, b',');
-    let (major, minor) = (small(numbers.next(), "device")?, small(numbers.next(), "device")?);
-    let _cpu = small(f.next(), "cpu")?;
-    let _sequence = whole(f.next(), "sequence")?;
-    let at = f.next();
-    let _pid = whole(f.next(), "pid")?;
-    let action = f.next();
-    if action.is_empty() {
-        return Err(bad("action", "missing"));
-    }
-    if action.len() != 1 || !state.wants(action[0]) {
-        return Ok(None);
-    }
-    let kind = f.next();
-    let sector = f.next();
-    if f.next() != b"+" {
-        return Ok(None);
-    }
-    let Some(op) = rwbs(kind, "rwbs")? else { return Ok(None) };
-    state.read_ahead += u64::from(op == Op::Read && kind.contains(&b'A'));
-    let at = time(at, units.time, "time")?;
-    let offset = scaled(sector, units.offset, "sector")?;
-    let len = scaled(f.next(), units.size, "sectors")?;
-    if minor >= 1 << 20 || major >= 1 << 12 {
-        return Err(bad("device", "too large a number"));
-    }
-    Ok(Some(Record { at: Instant::from_nanos(at), device: major << 20 | minor, op, offset, len }))
-}
 
 /// `start ; sector ; length ; op ; replay_delay ; replay_duration` below any text: blkreplay .load; seconds, sectors.
 pub(crate) fn blkreplay(state: &mut State, units: &Units, line: &[u8]) -> Parsed {
@@ -75,7 +37,7 @@ pub(crate) fn blkreplay(state: &mut State, units: &Units, line: &[u8]) -> Parsed
 
 /// The kernel's letters for a request: D discard, R read, W write, with F (flush, FUA), S (synchronous), A (read ahead),
 /// M (metadata), B, E around them; N is none of these.
-fn rwbs(kind: &[u8], field: &'static str) -> Result<Option<Op>, Bad> {
+pub(super) fn rwbs(kind: &[u8], field: &'static str) -> Result<Option<Op>, Bad> {
     if kind.is_empty() {
         return Err(bad(field, "missing"));
     }

@@ -2,7 +2,7 @@
 
 use super::error::Bad;
 use super::state::{State, Units};
-use super::{binary, columns, events};
+use super::{binary, blkparse, columns, events};
 use crate::Record;
 
 /// A trace format.
@@ -150,7 +150,7 @@ impl Format {
             Format::Alibaba => columns::alibaba,
             Format::Systor => columns::systor,
             Format::VscsiCsv => columns::vscsi_csv,
-            Format::Blkparse => events::blkparse,
+            Format::Blkparse => blkparse::blkparse,
             Format::Blkreplay => events::blkreplay,
             Format::Iolog => events::iolog,
             Format::Dxt => events::dxt,

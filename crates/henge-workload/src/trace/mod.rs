@@ -12,6 +12,7 @@
 //! ```
 
 mod binary;
+mod blkparse;
 mod columns;
 mod detect;
 mod error;
