@@ -3,6 +3,8 @@
 //! The first byte chooses a format (or its recognition), whether it is packed, whether damage is passed over, and whether
 //! units are odd; the second in what pieces the rest arrives, and which of the other settings are used. What is packed here
 //! is cut or damaged by its last two bytes. What was read is written in a format of our own choice and read again: the same.
+//!
+//! `HENGE_FUZZ_READER=spc` keeps to one reader (`any`: to recognition), so that each can be given minutes of its own.
 #![no_main]
 
 use henge_core::{Instant, Op};
@@ -69,6 +71,14 @@ fn round(format: Format, records: &[Record]) {
     assert_eq!(again.len() + left_out, records.len(), "{}", format.name());
 }
 
+/// The reader that all bytes go to, if one is named; `Some(None)` is recognition.
+static ONLY: std::sync::LazyLock<Option<Option<Format>>> = std::sync::LazyLock::new(|| {
+    let name = std::env::var("HENGE_FUZZ_READER").ok()?;
+    let format = Format::by_name(&name);
+    assert!(format.is_some() || name == "any", "there are any, {}", Format::names());
+    Some(format)
+});
+
 fuzz_target!(|data: &[u8]| {
     let [how, pieces, data @ ..] = data else { return };
     let most = usize::from(*pieces) + 1;
@@ -76,7 +86,7 @@ fuzz_target!(|data: &[u8]| {
     let reader = Box::new(Pieces { bytes, at: 0, most });
     let odd = how & 0x80 != 0;
     let options = TraceOptions {
-        format: Format::ALL.get(usize::from(how & 0x1f)).copied(),
+        format: ONLY.unwrap_or_else(|| Format::ALL.get(usize::from(how & 0x1f)).copied()),
         skip_damaged: how & 0x40 != 0,
         time_unit: odd.then_some(u64::MAX / 3),
         offset_unit: odd.then_some(u64::MAX),

@@ -27,7 +27,7 @@ use super::buffer::Buffer;
 use super::facts::{Cache, DiskFacts, Overheads, Prefetch};
 use super::pass::Pass;
 use super::stream::Stream;
-use super::write::{Incoming, write};
+use super::write::{Incoming, Ring, write};
 use henge_core::{Duration, Instant};
 use std::collections::VecDeque;
 
@@ -184,12 +184,20 @@ impl Controller {
     /// Starts the arm on a write whose data comes or has come.
     fn put_behind(&mut self, data: Incoming, segment: usize, start: Instant) -> (Instant, Instant) {
         let size = self.buffer.size();
-        let written = write(&self.arm, self.position, start, data, size, self.cache.zero_latency_write);
+        let ring = self.ring(data.blocks);
+        let written = write(&self.arm, self.position, start, data, ring, self.cache.zero_latency_write);
         self.position = written.position;
         let end_lbn = data.lbn + data.blocks;
         self.buffer.get_mut(segment).grow(end_lbn, size);
         self.behind = Some(Behind { segment, end_lbn, starts: start, ends: written.end });
         (written.arrived, written.end)
+    }
+
+    /// The segment of a write of `blocks`, as a ring.
+    fn ring(&self, blocks: u64) -> Ring {
+        let room = self.buffer.size();
+        let low = self.cache.watermark(self.cache.low_write_watermark, blocks);
+        Ring { room, low: low.min(room.max(2) - 1), reselect: self.overheads.reselect }
     }
 
     /// Stops read-ahead for a command at `t`; returns when the arm is free.

@@ -69,6 +69,20 @@ pub struct Overheads {
     pub read_completion: Duration,
     pub write_completion: Duration,
     pub data_preparation: Duration,
+    pub reselect: Duration,
+}
+
+impl Cache {
+    /// How many blocks a share comes to, for a request of `blocks`; at least one.
+    pub fn watermark(&self, share: f64, blocks: u64) -> u64 {
+        let size = u64::from(self.segment_sectors);
+        let mark = if self.watermark_by_request {
+            share * size.min(blocks) as f64
+        } else {
+            (share * size as f64).ceil()
+        };
+        (mark as u64).clamp(1, blocks.max(1))
+    }
 }
 
 impl Overheads {
@@ -148,6 +162,13 @@ pub struct Cache {
     pub separate_write_segment: bool,
     /// Read-ahead can be stopped within a sector.
     pub stop_in_sector: bool,
+    /// A write that its segment does not hold goes on when this share is left in it; a read that missed is sent
+    /// from when this share is in. Shares of the segment, or of the request where that is smaller.
+    pub low_write_watermark: f64,
+    /// The share for reads.
+    pub high_read_watermark: f64,
+    /// Whether the shares are of the request, where that is smaller than the segment.
+    pub watermark_by_request: bool,
 }
 
 /// The drive's own queue.
@@ -259,7 +280,7 @@ fn seek_points(r: &Reader<'_>, cylinders: u32) -> Read<Vec<(u32, Duration)>> {
     for i in 0..items.len() {
         let at = format!("{KEY}[{i}]");
         let Some((d, ms)) = pair(i) else { return r.wrong(&at, "is not [distance, time]") };
-        if d < 0.0 || d.fract() != 0.0 || d >= f64::from(cylinders.max(1)) || !(0.0..60_000.0).contains(&ms) {
+        if d < 0.0 || d.fract() != 0.0 || d > f64::from(cylinders) || !(0.0..60_000.0).contains(&ms) {
             return r.wrong(&at, format!("[{d}, {ms}] is not a seek on {cylinders} cylinders"));
         }
         if d == 0.0 {
@@ -295,6 +316,7 @@ fn overheads(r: &Reader<'_>) -> Read<Overheads> {
         read_completion: r.ms("read_completion")?,
         write_completion: r.ms("write_completion")?,
         data_preparation: r.ms("data_preparation")?,
+        reselect: r.ms("first_reselect")?,
     })
 }
 
@@ -315,7 +337,8 @@ fn cache(r: &Reader<'_>) -> Read<Cache> {
         _ => Prefetch::TrackAhead,
     };
     Ok(Cache {
-        enabled: r.flag("enabled")?,
+        // Some say 2 of a buffer whose reads also begin before they are all in.
+        enabled: r.get("enabled").and_then(Value::as_u64) == Some(2) || r.flag("enabled")?,
         segments,
         write_segments,
         segment_sectors: small("segment_sectors")?,
@@ -334,7 +357,18 @@ fn cache(r: &Reader<'_>) -> Read<Cache> {
         read_any_free: r.flag("read_any_free_blocks")?,
         separate_write_segment: r.flag("separate_write_segment")?,
         stop_in_sector: r.flag("stop_prefetch_in_sector")?,
+        low_write_watermark: share(r, "low_write_watermark")?,
+        high_read_watermark: share(r, "high_read_watermark")?,
+        watermark_by_request: r.flag("watermark_by_request_size")?,
     })
+}
+
+/// From 0 to 1; absent is 0.
+fn share(r: &Reader<'_>, key: &str) -> Read<f64> {
+    match r.number_or(key, 0.0)? {
+        x if x <= 1.0 => Ok(x),
+        x => r.wrong(key, format!("is {x}, not from 0 to 1")),
+    }
 }
 
 fn queue(root: &Reader<'_>) -> Read<Queue> {

@@ -96,18 +96,19 @@ impl Pass {
             as u32;
         if self.passed(n) <= t { n } else { n - 1 }
     }
-    /// When the head can leave, if told to at `t`: a seek, a wait or a sector under way is finished.
+    /// When the head can leave, if told to at `t`: a seek under way is finished, and, unless the drive stops within a
+    /// sector, the wait or the sector.
     pub fn can_leave(&self, t: Instant, within_sector: bool) -> Instant {
         if t <= self.on_track {
             self.on_track
+        } else if within_sector || t >= self.end() {
+            t
         } else if t <= self.first && !self.idle {
             self.first
         } else if t <= self.first {
             let sector = (self.span.as_nanos() / u64::from(self.blocks.max(1))).max(1);
             let sectors = t.since(self.on_track).as_nanos().div_ceil(sector);
             (self.on_track + Duration::from_nanos(sector) * sectors).min(self.first)
-        } else if within_sector || t >= self.end() {
-            t
         } else {
             let n = self.passed_at(t);
             let boundary = self.passed(n);

@@ -38,8 +38,9 @@ impl Controller {
         let hit = self.buffer.find(lbn, end).or_else(|| self.almost_hit(lbn));
         let Some(segment) = hit else {
             let active = self.stream.map(|s| s.segment);
-            let segment = self.buffer.take_for_read(lbn, active);
+            // Stopped first: the segment may be the one it reads into.
             let start = free.max(ready) + self.stop_reading(free).since(free);
+            let segment = self.buffer.take_for_read(lbn, active);
             self.set_limits(segment, lbn, lbn, end);
             return self.fetch(segment, lbn, end, lbn, start, ready);
         };
@@ -52,7 +53,7 @@ impl Controller {
         if let Some(stream) = self.stream.as_mut().filter(|s| s.segment == segment) {
             stream.limit = stream.limit.max(limit);
             stream.resume(t);
-            return self.take_out(lbn, end, bus_from);
+            return self.take_out(lbn, end, bus_from, 1);
         }
         let held = self.buffer.get(segment).end;
         let stopped = self.stop_reading(free).since(free);
@@ -102,16 +103,18 @@ impl Controller {
             (s.start, s.end) = (next - before, next);
         }
         // The host has nothing to take before the first block is in.
-        let from = bus_from.max(pass.passed(1));
+        let mark = if next == lbn { self.cache.watermark(self.cache.high_read_watermark, end - lbn) } else { 1 };
+        let from = bus_from.max(pass.passed(pass.blocks.min(mark as u32)));
         let drain = Drain { lbn, from, block: self.bus, until: from + self.bus * (end - lbn) };
         let mut stream = Stream { segment, pass, limit, drain, size, mode: self.cache.prefetch };
         stream.pass = stream.fit(&self.arm, pass);
         self.stream = Some(stream);
-        self.take_out(lbn, end, bus_from)
+        self.take_out(lbn, end, bus_from, mark)
     }
 
-    /// The host takes `lbn..end` out of the active stream's segment, from `bus_from` on; returns when it has all.
-    fn take_out(&mut self, lbn: u64, end: u64, bus_from: Instant) -> Instant {
+    /// The host takes `lbn..end` out of the active stream's segment, from `bus_from` on and not before `mark`
+    /// blocks are in; returns when it has all.
+    fn take_out(&mut self, lbn: u64, end: u64, bus_from: Instant, mark: u64) -> Instant {
         let stream = self.stream.as_mut().expect("only called with a stream");
         let zero_latency = self.cache.zero_latency_read;
         // Before the current pass everything is in.
@@ -132,6 +135,10 @@ impl Controller {
                 let after = self.bus * (u64::from(wanted - last) + 1);
                 let blocks = self.bus * n;
                 bus = (bus + blocks).max(pass.passed(skip + 1) + blocks).max(pass.passed(last) + after);
+                if mark > 1 && (at..stop).contains(&(lbn + mark - 1)) {
+                    let marked = pass.passed((lbn + mark - pass.lbn).min(u64::from(wanted)) as u32);
+                    bus = bus.max(marked + self.bus * (stop - lbn));
+                }
                 at = stop;
             }
             if at < end {

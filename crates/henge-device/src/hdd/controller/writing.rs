@@ -38,8 +38,8 @@ impl Controller {
             return ready + self.bus * blocks;
         }
         let free = busy.map_or(t, |b| b.ends);
-        let segment = self.buffer.take_for_write(lbn, end, active);
         let start = free.max(ready) + self.stop_reading(free).since(free);
+        let segment = self.buffer.take_for_write(lbn, end, active);
         let (arrived, on_medium) = self.put_behind(incoming(free.max(ready)), segment, start);
         if early && !durable { arrived } else { on_medium.max(arrived) }
     }

@@ -8,7 +8,10 @@ use crate::hdd::reader::{FactsError, Read, Reader};
 /// Reads `geometry`, and refuses what cannot be. `known` are places of blocks, ascending.
 pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry> {
     let surfaces = r.integer("surfaces", 1, 256)? as u32;
+    // Some count cylinders from 0 here, and mean the last.
     let cylinders = r.integer("cylinders", 1, 1 << 24)? as u32;
+    let last = r.objects("zones")?.last().and_then(|z| z.integer("last_cyl", 0, 1 << 24).ok());
+    let cylinders = cylinders + u32::from(last == Some(u64::from(cylinders)));
     let sector_bytes = r.integer_or("sector_bytes", 512, 4096, 512)? as u32;
     if !sector_bytes.is_power_of_two() {
         return r.wrong("sector_bytes", format!("is {sector_bytes}, not a power of two"));
