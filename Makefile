@@ -64,6 +64,10 @@ bench-sim: ## Disk models against DiskSim and real drives (HENGE_DATA: the refer
 	$(CARGO) bench -p henge-device --bench sim -- $(ARGS)
 	$(CARGO) bench -p henge-sim --bench sim -- $(ARGS)
 
+.PHONY: bench-traces
+bench-traces: ## How fast the text formats of traces are read (HENGE_DATA: the traces)
+	$(CARGO) bench -p henge-workload --bench parse
+
 .PHONY: bench-nbd
 bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdkit and qemu-nbd (ARGS="--json memory/unix")
 	@./tools/bench-nbd $(ARGS)

@@ -207,9 +207,10 @@ impl Controller {
         let least = self.buffer.get(stream.segment).least;
         // Not before the least that read-ahead promises.
         let free = if stream.end_at(t) < least { stream.reaches(&self.arm, least).max(t) } else { t };
-        let free = stream.pass.can_leave(free, self.cache.stop_in_sector);
+        // What goes by while it comes to a stop is not kept.
         let size = self.buffer.size();
         self.buffer.get_mut(stream.segment).grow(stream.end_at(free), size);
+        let free = stream.pass.can_leave(free, self.cache.stop_in_sector);
         self.position = stream.position();
         free
     }

@@ -9,21 +9,40 @@ use super::facts::Prefetch;
 use super::pass::Pass;
 use henge_core::{Duration, Instant};
 
-/// The host taking blocks out: from `lbn` on, one each `block`, starting at `from`, all taken by `until`.
+/// The host taking the blocks `start..end` out, one each `block`. Those before `lbn` are all taken by `before`, the
+/// others follow from `from` on without a pause.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
+    pub start: u64,
     pub lbn: u64,
+    pub end: u64,
+    pub before: Instant,
     pub from: Instant,
     pub block: Duration,
-    pub until: Instant,
 }
 
 impl Drain {
+    /// The same where the next block comes with `pass`: not before that.
+    fn with(self, pass: &Pass) -> Drain {
+        if self.lbn >= self.end || !(pass.lbn..pass.end_lbn()).contains(&self.lbn) {
+            return self;
+        }
+        Drain { from: self.from.max(pass.passed((self.lbn - pass.lbn) as u32 + 1)), ..self }
+    }
+    /// When the host has all.
+    fn until(&self) -> Instant {
+        if self.lbn < self.end { self.from + self.block * (self.end - self.lbn) } else { self.before }
+    }
     /// When there is room for `lbn` in a segment of `size` blocks.
     fn room_at(&self, lbn: u64, size: u64) -> Instant {
-        match (lbn + 1).checked_sub(self.lbn + size) {
-            None | Some(0) => Instant::ZERO,
-            Some(taken) => (self.from + self.block * taken).min(self.until),
+        let taken = (lbn + 1).saturating_sub(size).min(self.end);
+        if taken <= self.start {
+            Instant::ZERO
+        } else if taken <= self.lbn {
+            let since = (self.block * (self.lbn - taken)).as_nanos();
+            Instant::from_nanos(self.before.as_nanos().saturating_sub(since))
+        } else {
+            self.from + self.block * (taken - self.lbn)
         }
     }
 }
@@ -66,22 +85,24 @@ impl Stream {
 
     /// Cuts a pass where the segment overflows, or delays it when its first block already finds no room.
     pub fn fit(&self, arm: &Arm, pass: Pass) -> Pass {
+        let drain = self.drain.with(&pass);
+        let until = drain.until();
         let fits = |n: u32| {
             let starts = pass.passed(n);
-            starts >= self.drain.until || self.drain.room_at(pass.lbn + u64::from(n), self.size) <= starts
+            starts >= until || drain.room_at(pass.lbn + u64::from(n), self.size) <= starts
         };
-        if pass.end_lbn() <= self.drain.lbn + self.size {
+        if pass.end_lbn() <= drain.start + self.size {
             return pass;
         }
         if !fits(0) {
-            let late = self.drain.room_at(pass.lbn, self.size).since(pass.first).as_nanos();
+            let late = drain.room_at(pass.lbn, self.size).since(pass.first).as_nanos();
             let revolution = arm.spindle().revolution();
-            let first = pass.first + revolution * late.div_ceil(revolution.as_nanos());
+            let first = pass.first + revolution * late.div_ceil(revolution.as_nanos()).max(1);
             return self.fit(arm, pass.rest(0, first, true));
         }
         // The last that comes before the host has all: what comes later finds room.
-        let last = pass.passed_at(self.drain.until).min(pass.blocks - 1);
-        let last = if pass.passed(last) < self.drain.until { last } else { last.saturating_sub(1) };
+        let last = pass.passed_at(until).min(pass.blocks - 1);
+        let last = if pass.passed(last) < until { last } else { last.saturating_sub(1) };
         if fits(last) {
             return pass;
         }

@@ -45,13 +45,15 @@ pub(crate) fn blkparse(state: &mut State, units: &Units, line: &[u8]) -> Parsed 
         return Ok(None);
     }
     let Some(op) = rwbs(kind, "rwbs")? else { return Ok(None) };
-    state.read_ahead += u64::from(op == Op::Read && kind.contains(&b'A'));
     let at = match head.nanos {
         Some(nanos) if units.time == 1_000_000_000 => nanos,
         _ => time(head.stamp, units.time, "time")?,
     };
     let offset = scaled(sector, units.offset, "sector")?;
     let len = scaled(f.next(), units.size, "sectors")?;
+    if op == Op::Read && kind.contains(&b'A') {
+        state.reads_ahead(len);
+    }
     if head.minor >= 1 << 20 || head.major >= 1 << 12 {
         return Err(bad("device", "too large a number"));
     }
@@ -138,9 +140,32 @@ fn fields_of(line: &[u8]) -> Result<Option<Head<'_>>, Bad> {
 
 /// How the lines begin that blkparse and blktrace print beside events.
 const AROUND: &[&str] = &[
-    "#", "CPU", "Total", "Throughput", "Events", "Skips:", "Input file", "Reads ", "Read ", "Writes ", "Write ",
-    "PC Read", "PC Write", "IO unplugs", "Timer unplugs", "Allocation wait", "Merge wait", "Dispatch wait",
-    "Completion wait", "Device:", "===", "blkparse", "blktrace", "Trace started", "Unknown", "BAD",
+    "#",
+    "CPU",
+    "Total",
+    "Throughput",
+    "Events",
+    "Skips:",
+    "Input file",
+    "Reads ",
+    "Read ",
+    "Writes ",
+    "Write ",
+    "PC Read",
+    "PC Write",
+    "IO unplugs",
+    "Timer unplugs",
+    "Allocation wait",
+    "Merge wait",
+    "Dispatch wait",
+    "Completion wait",
+    "Device:",
+    "===",
+    "blkparse",
+    "blktrace",
+    "Trace started",
+    "Unknown",
+    "BAD",
 ];
 
 /// Blank lines, comments, the names of files, the summary by CPU, device and process.

@@ -31,7 +31,9 @@ pub(crate) fn blkreplay(state: &mut State, units: &Units, line: &[u8]) -> Parsed
     let len = scaled(f.next(), units.size, "length")?;
     let kind = f.next();
     let Some(op) = rwbs(kind, "op")? else { return Ok(None) };
-    state.read_ahead += u64::from(op == Op::Read && kind.contains(&b'A'));
+    if op == Op::Read && kind.contains(&b'A') {
+        state.reads_ahead(len);
+    }
     Ok(Some(Record { at: Instant::from_nanos(at), device: 0, op, offset, len }))
 }
 

@@ -146,6 +146,10 @@ impl Trace {
     pub fn read_ahead(&self) -> u64 {
         self.state.read_ahead
     }
+    /// The bytes of those.
+    pub fn read_ahead_bytes(&self) -> u64 {
+        self.state.read_ahead_bytes
+    }
     /// How many lines had no operation or no address although their format lets them; they are no requests.
     pub fn incomplete(&self) -> u64 {
         self.state.incomplete

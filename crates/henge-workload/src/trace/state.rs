@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub others: u32,
     /// Reads that are marked as read-ahead.
     pub read_ahead: u64,
+    /// Their bytes.
+    pub read_ahead_bytes: u64,
     /// Lines that lack an operation or an address although the format lets them.
     pub incomplete: u64,
 }
@@ -72,6 +74,13 @@ impl State {
     pub fn passed_over(&self) -> String {
         let letters = (0..26).filter(|bit| self.others & 1 << bit != 0);
         letters.map(|bit| (b'A' + bit) as char).map(String::from).collect::<Vec<_>>().join(", ")
+    }
+
+    /// A read of `len` bytes is marked as read-ahead.
+    #[inline]
+    pub fn reads_ahead(&mut self, len: u64) {
+        self.read_ahead += 1;
+        self.read_ahead_bytes = self.read_ahead_bytes.saturating_add(len);
     }
 
     /// The number of device `number` on `host`.

@@ -161,7 +161,7 @@ impl<'a> Info<'a> {
         println!(
             "head switch  {:.3} ms, write settle {:.3} ms",
             f.mechanics.head_switch.as_millis_f64(),
-            f.mechanics.write_settle.as_millis_f64()
+            f.mechanics.write_settle.as_millis_f64() - f.mechanics.write_saves.as_millis_f64()
         );
         println!("bus          {:.4} ms a sector", f.bus_sector.as_millis_f64());
         let c = &f.cache;

@@ -103,9 +103,10 @@ impl Controller {
             (s.start, s.end) = (next - before, next);
         }
         // The host has nothing to take before the first block is in.
-        let mark = if next == lbn { self.cache.watermark(self.cache.high_read_watermark, end - lbn) } else { 1 };
+        let mark =
+            if next == lbn { self.cache.watermark(self.cache.high_read_watermark, end - lbn) } else { 1 };
         let from = bus_from.max(pass.passed(pass.blocks.min(mark as u32)));
-        let drain = Drain { lbn, from, block: self.bus, until: from + self.bus * (end - lbn) };
+        let drain = Drain { start: lbn, lbn, end, before: from, from, block: self.bus };
         let mut stream = Stream { segment, pass, limit, drain, size, mode: self.cache.prefetch };
         stream.pass = stream.fit(&self.arm, pass);
         self.stream = Some(stream);
@@ -120,8 +121,8 @@ impl Controller {
         // Before the current pass everything is in.
         let mut at = stream.pass.lbn.clamp(lbn, end);
         let mut bus = bus_from + self.bus * (at - lbn);
-        stream.drain = Drain { lbn, from: stream.drain.from.max(bus_from), ..stream.drain };
-        stream.drain.until = stream.drain.from + self.bus * (end - lbn);
+        let from = stream.drain.from.max(bus_from);
+        stream.drain = Drain { start: lbn, lbn, end, before: from, from, ..stream.drain };
         stream.pass = stream.fit(&self.arm, stream.pass);
         while at < end {
             let pass = stream.pass;
@@ -141,11 +142,12 @@ impl Controller {
                 }
                 at = stop;
             }
+            // What has come is taken by then; what comes next is waited for.
+            stream.drain = Drain { lbn: at, before: bus, from: bus, ..stream.drain };
             if at < end {
                 stream.pass = stream.next_pass(&self.arm, end).expect("what a command needs is read");
             }
         }
-        stream.drain.until = bus;
         bus
     }
 }

@@ -185,7 +185,10 @@ fn slips(
     let mut places: Vec<u64> = Vec::new();
     if z.get("slips").is_some() {
         for (i, item) in z.array("slips")?.iter().enumerate() {
-            match item.as_u64().filter(|s| *s < sectors / unit && places.last().is_none_or(|before| before < s)) {
+            match item
+                .as_u64()
+                .filter(|s| *s < sectors / unit && places.last().is_none_or(|before| before < s))
+            {
                 Some(s) => places.push(s),
                 None => {
                     return z.wrong(

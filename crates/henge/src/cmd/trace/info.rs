@@ -74,7 +74,7 @@ fn print(path: &Path, trace: &Trace, stats: &Stats) {
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    for (what, value) in rows(stats) {
+    for (what, value) in rows(trace, stats) {
         table.add_row([format!("  {what}"), value]);
     }
     for line in table.lines() {
@@ -83,7 +83,7 @@ fn print(path: &Path, trace: &Trace, stats: &Stats) {
     println!();
 }
 
-fn rows(s: &Stats) -> Vec<(&'static str, String)> {
+fn rows(trace: &Trace, s: &Stats) -> Vec<(&'static str, String)> {
     let all = s.all();
     let mut rows =
         vec![("requests", format!("{} over {}", s.requests(), seconds(s.duration().as_secs_f64())))];
@@ -92,7 +92,11 @@ fn rows(s: &Stats) -> Vec<(&'static str, String)> {
         let rate = all.bytes as f64 / s.duration().as_secs_f64();
         rows.push(("throughput", format!("{}/s, {} in all", bytes(rate), bytes(all.bytes as f64))));
     }
-    rows.push(("reads", format!("{:.2} %", s.read_percent())));
+    let ahead = match trace.read_ahead() {
+        0 => String::new(),
+        n => format!(", and {:.2} % read-ahead", 100.0 * n as f64 / s.requests() as f64),
+    };
+    rows.push(("reads", format!("{:.2} %{ahead}", super::asked_for(trace, s).percent)));
     for op in [Op::Read, Op::Write, Op::Flush, Op::Trim, Op::WriteZeroes] {
         let amount = s.of(op);
         if let Some(mean) = amount.mean_kib() {

@@ -19,11 +19,12 @@ pub fn stats(name: &str, trace: &Trace, s: &Stats) -> Value {
         .take(20)
         .map(|(size, n)| json!({"bytes": size, "requests": n}))
         .collect();
+    let reads = super::asked_for(trace, s);
     json!({
         "name": name,
         "format": trace.format().name(),
         "requests": s.requests(),
-        "reads": s.of(Op::Read).requests,
+        "reads": reads.requests,
         "writes": s.of(Op::Write).requests,
         "flushes": s.of(Op::Flush).requests,
         "trims": s.of(Op::Trim).requests,
@@ -32,9 +33,9 @@ pub fn stats(name: &str, trace: &Trace, s: &Stats) -> Value {
         "duration_s": s.duration().as_secs_f64(),
         "mean_iops": s.mean_iops(),
         "peak_requests_in_1s": s.peak_second(),
-        "read_percent": s.read_percent(),
+        "read_percent": reads.percent,
         "mean_kib": all.mean_kib(),
-        "mean_read_kib": s.of(Op::Read).mean_kib(),
+        "mean_read_kib": reads.mean_kib,
         "mean_write_kib": s.of(Op::Write).mean_kib(),
         "max_kib": all.largest as f64 / 1024.0,
         "devices": devices,

@@ -129,9 +129,30 @@ fn remarks(trace: &Trace) -> Vec<String> {
         );
     }
     if trace.read_ahead() > 0 {
-        remarks.push(format!("{} of the reads are marked as read-ahead (RA)", trace.read_ahead()));
+        remarks.push(format!(
+            "{} more reads are marked as read-ahead (RA); the share and size of reads leave them out",
+            trace.read_ahead()
+        ));
     }
     remarks
+}
+
+/// The reads that somebody asked for: read-ahead, which blktrace marks, is counted apart.
+struct Reads {
+    requests: u64,
+    percent: f64,
+    mean_kib: Option<f64>,
+}
+
+fn asked_for(trace: &Trace, s: &henge_workload::Stats) -> Reads {
+    let all = s.of(henge_core::Op::Read);
+    let requests = all.requests.saturating_sub(trace.read_ahead());
+    let bytes = all.bytes.saturating_sub(trace.read_ahead_bytes());
+    Reads {
+        requests,
+        percent: 100.0 * requests as f64 / s.requests().max(1) as f64,
+        mean_kib: (requests > 0).then(|| bytes as f64 / requests as f64 / 1024.0),
+    }
 }
 
 fn format(text: &str) -> Result<Format> {
