@@ -1,0 +1,75 @@
+//! A virtual disk's place in the node, and what each of its pending commands holds there.
+
+use super::Owner;
+use crate::config::DiskConfig;
+use crate::meters::DiskMeters;
+use crate::spread::Spread;
+use henge_backend::Buffer;
+use henge_core::{Cost, RequestId};
+use henge_vdisk::{GateId, VirtualDisk};
+
+/// A pending command's memory, and who waits for it.
+pub(crate) struct Flight {
+    pub(super) id: RequestId,
+    pub frame: Buffer,
+    pub(super) owner: Owner,
+    pub(super) cost: Cost,
+}
+
+/// A virtual disk and its place in the node.
+pub(crate) struct Disk {
+    pub config: DiskConfig,
+    pub vdisk: VirtualDisk,
+    /// By the slot of the command.
+    pub flights: Vec<Option<Flight>>,
+    /// Where its part begins on each gate; a FLUSH is sent there.
+    pub(super) bases: Vec<(GateId, u64)>,
+    /// Bytes of buffers it holds.
+    pub held: usize,
+    /// Clients connected.
+    pub connections: usize,
+    /// What its clients saw.
+    pub meters: DiskMeters,
+    /// The part's name on each of its pools.
+    pub(super) part: String,
+    /// The number of its first part.
+    pub(super) first: u32,
+    /// Of how many places it is one: its gates keep that much less of the contract.
+    pub among: u64,
+    /// Its places, where they are on several nodes.
+    pub spread: Option<Box<Spread>>,
+    /// The disk of which this is a place. Nobody but that disk's coordinators may use it.
+    pub home_of: Option<usize>,
+}
+
+impl Disk {
+    pub(crate) fn new(
+        config: DiskConfig,
+        vdisk: VirtualDisk,
+        bases: Vec<(GateId, u64)>,
+        part: String,
+    ) -> Disk {
+        Disk {
+            config,
+            vdisk,
+            flights: Vec::new(),
+            bases,
+            held: 0,
+            connections: 0,
+            meters: DiskMeters::default(),
+            part,
+            first: 0,
+            among: 1,
+            spread: None,
+            home_of: None,
+        }
+    }
+
+    /// As NBD clients see it.
+    pub(crate) fn export(&self) -> henge_nbd::Export {
+        let mut export = henge_nbd::Export::new(&self.config.name, self.vdisk.capacity());
+        export.read_only = self.config.read_only;
+        export.block.preferred = henge_backend::ALIGN as u32;
+        export
+    }
+}

@@ -1,0 +1,111 @@
+//! Pools and their gates.
+
+use super::{Errand, Plane};
+use crate::config::{NodeConfig, PoolConfig};
+use crate::operate::term;
+use crate::storage;
+use henge_backend::Store;
+use henge_core::{Gate, ParamError, Pending, Pipeline};
+use henge_vdisk::{Array, GateId, Target};
+use std::sync::Arc;
+
+/// A gate with its storage.
+pub(crate) struct GateState {
+    pub name: String,
+    pub pipeline: Pipeline<Box<dyn Store>>,
+    pub(super) errands: Pending<Errand>,
+    pub(super) submitted: u64,
+    /// On the list of gates to be polled.
+    pub(super) listed: bool,
+}
+
+/// What disks are made of: one gate, or one for each spindle of an emulated array.
+pub(crate) struct Pool {
+    pub config: PoolConfig,
+    pub gates: std::ops::Range<usize>,
+    pub(super) target: Target,
+    /// Whole array, where its spindles have gates of their own.
+    pub(super) members: u64,
+}
+
+/// What a part is to its gate: the disk has room for so many commands that no gate refuses one of its parts.
+const PENDING_MAX: u32 = 1 << 16;
+
+impl Plane {
+    pub(super) fn add_pool(&mut self, pool: &PoolConfig, config: &NodeConfig) -> Result<(), ParamError> {
+        let stores = storage::open(pool, config)?;
+        let members = stores.members.len() as u64;
+        let first = self.gates.len();
+        for (i, store) in stores.members.into_iter().enumerate() {
+            let assembly = henge_sched::build(&pool.scheduler.name, pool.scheduler.knobs.clone())?;
+            let mut gate = Gate::new(assembly);
+            gate.set_pending_max(PENDING_MAX);
+            gate.leave_pending();
+            let name = if stores.unit.is_some() { format!("{}/{i}", pool.name) } else { pool.name.clone() };
+            self.gates.push(GateState {
+                name,
+                pipeline: Pipeline::new(gate, store),
+                errands: Pending::new(),
+                submitted: 0,
+                listed: false,
+            });
+        }
+        let gates = first..self.gates.len();
+        let target = match stores.unit {
+            Some(unit) => {
+                let spindles = gates.clone().map(|g| GateId(g as u32)).collect();
+                Target::Array(Arc::new(Array { unit, spindles }))
+            }
+            None => Target::Gate(GateId(first as u32)),
+        };
+        self.pools.push(Pool { config: pool.clone(), gates, target, members });
+        Ok(())
+    }
+
+    /// What is here, line by line.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for pool in &self.pools {
+            let (config, state) = (&pool.config, &self.gates[pool.gates.start]);
+            let gates = match pool.gates.len() {
+                1 => String::new(),
+                n => format!(", {n} gates (one per spindle)"),
+            };
+            let store = state.pipeline.backend();
+            let gate = state.pipeline.gate();
+            lines.push(format!(
+                "pool     {}: {} in {}; {} at depth {}, charging {}{gates}",
+                config.name,
+                henge_core::format_size(store.capacity() * pool.members),
+                store.describe(),
+                config.scheduler.name,
+                gate.depth(),
+                gate.cost_unit(),
+            ));
+        }
+        for (_, disk) in self.served() {
+            let on = disk.config.pools.iter().map(|p| self.pools[*p].config.name.clone());
+            let places = disk.config.places.iter().map(ToString::to_string);
+            let on: Vec<String> = if disk.spread.is_some() { places.collect() } else { on.collect() };
+            let terms = disk.config.terms.iter().map(|(key, value)| format!("{key} = {}", term(value)));
+            let terms: Vec<String> = terms.collect();
+            let contract = if terms.is_empty() { "best effort".into() } else { terms.join(", ") };
+            lines.push(format!(
+                "disk     {}: {} on {}; accepted: {contract}",
+                disk.config.name,
+                henge_core::format_size(disk.vdisk.capacity()),
+                on.join(" + "),
+            ));
+        }
+        lines
+    }
+}
+
+/// What each gate of a pool holds of a part of `len` bytes: whole stripe units of the array.
+pub(super) fn member_len(len: u64, pool: &Pool) -> u64 {
+    let page = henge_backend::ALIGN as u64;
+    match &pool.target {
+        Target::Gate(_) => len.next_multiple_of(page),
+        Target::Array(array) => len.div_ceil(array.unit * pool.members) * array.unit,
+    }
+}

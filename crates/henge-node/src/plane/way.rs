@@ -1,0 +1,170 @@
+//! The way of a command: cut into parts, which meet their gates and come back, and then answered.
+
+#![allow(unsafe_code)] // lends parts of a command's buffer to stores
+
+use super::{Answer, Errand, Flight, GateState, Owner, Plane};
+use crate::spread::INNER;
+use henge_backend::Buffer;
+use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
+use henge_vdisk::{Command, Data, Failure, GateId, Gates, Part};
+
+struct Rooms<'a>(&'a [GateState]);
+
+impl Gates for Rooms<'_> {
+    fn has_room(&mut self, gate: GateId, flow: FlowId) -> bool {
+        self.0[gate.index()].pipeline.gate().has_room(flow)
+    }
+}
+
+impl Plane {
+    /// Takes a command in; `has_room` was asked before. Its name at the disk.
+    pub(crate) fn submit(
+        &mut self,
+        number: usize,
+        command: Command,
+        frame: Buffer,
+        owner: Owner,
+        now: Instant,
+    ) {
+        let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        let id = disk.vdisk.submit(command).expect("room was asked for before");
+        let slot = id.index();
+        if disk.flights.len() <= slot {
+            disk.flights.resize_with(slot + 1, || None);
+        }
+        disk.flights[slot] = Some(Flight { id, frame, owner, cost: Cost::ZERO });
+        self.hand_out(number, now);
+        self.collect(number, now);
+    }
+
+    /// Hands the disk's parts to their gates, as long as there is room.
+    fn hand_out(&mut self, number: usize, now: Instant) {
+        let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        if disk.spread.is_some() {
+            return self.hand_out_places(number, now);
+        }
+        while let Some(part) = disk.vdisk.next_part(&mut Rooms(&self.gates)) {
+            let Part { id: part_id, gate, mut request, data, .. } = part;
+            let g = gate.index();
+            let state = &mut self.gates[g];
+            let (payload, scratch) = match data {
+                Data::None => (Buffer::empty(), None),
+                Data::Frame { at } => {
+                    let flight = disk.flights[part_id.command.index()].as_mut();
+                    let frame = &mut flight.expect("a pending command has its buffer here").frame;
+                    // SAFETY: the frame stays in `flights` until the command is finished, which is when all its
+                    // parts are done and their loans returned; parts of one command do not overlap; nobody reads
+                    // the frame meanwhile. A node that cannot wait for its stores leaks the frames (`abandon`).
+                    (unsafe { frame.lend(at as usize, request.len as usize) }, None)
+                }
+                Data::Scratch(patch) => (Buffer::zeroed(request.len as usize), Some(patch)),
+                Data::Compare { .. } | Data::Discard => (Buffer::zeroed(request.len as usize), None),
+            };
+            if request.op == Op::Flush {
+                let base = disk.bases.iter().find(|(on, _)| *on == gate);
+                request.offset = base.expect("a disk knows its gates").1;
+            }
+            state.submitted += 1;
+            let parts = (f64::from(Request::WHOLE) / f64::from(request.commands)).round().max(1.0) as u32;
+            let errand = Errand { disk: number as u32, part: part_id, scratch, parts, seq: state.submitted };
+            request.id = state.errands.insert(errand);
+            let taken = state.pipeline.submit(request, payload, now);
+            assert!(taken.is_ok(), "the gate said that it had room");
+            if !state.listed {
+                state.listed = true;
+                self.listed.push(g);
+            }
+        }
+    }
+
+    /// Moves what the disk has finished to the answers.
+    pub(crate) fn collect(&mut self, number: usize, now: Instant) {
+        let mut disk = self.disks[number].as_mut().expect("a disk in use is there");
+        while let Some(finished) = disk.vdisk.next_finished() {
+            let flight = disk.flights[finished.id.index()].take().expect("a command is finished once");
+            let Flight { frame, owner, cost, .. } = flight;
+            if owner.connection == INNER {
+                self.inner_done(&owner, &finished, frame, cost);
+                disk = self.disks[number].as_mut().expect("a disk in use is there");
+                continue;
+            }
+            disk.meters.finished(&finished, &disk.config.contract, now);
+            if let Some(tap) = &mut self.tap
+                && !tap.note(number, &finished, now)
+            {
+                self.tap = None;
+            }
+            let lead = finished.command.offset % disk.vdisk.settings().align;
+            self.answers.push(Answer { disk: number, owner, outcome: finished.outcome, frame, lead, cost });
+        }
+    }
+
+    pub(super) fn done(
+        &mut self,
+        errand: &Errand,
+        outcome: Result<(), Fault>,
+        payload: &Buffer,
+        cost: Cost,
+        now: Instant,
+    ) {
+        let number = errand.disk as usize;
+        let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        if disk.home_of.is_some() {
+            let flight = disk.flights[errand.part.command.index()].as_mut();
+            flight.expect("a pending command has its buffer here").cost += cost;
+        }
+        let mut outcome = outcome.map_err(Failure::from);
+        if let (Some(patch), Ok(())) = (&errand.scratch, outcome) {
+            let flight = disk.flights[errand.part.command.index()].as_mut();
+            let frame = &mut flight.expect("a pending command has its buffer here").frame;
+            outcome = patch.apply(payload, frame);
+        }
+        disk.vdisk.part_done(errand.part, outcome);
+        self.hand_out(number, now);
+        self.collect(number, now);
+    }
+
+    /// Gives up what a connection has pending at a disk, or one command of it: what waits is cancelled, what is
+    /// in flight is over when the storage says so. Each is answered as all commands are.
+    pub(crate) fn abort(
+        &mut self,
+        number: usize,
+        connection: RequestId,
+        command: Option<RequestId>,
+        now: Instant,
+    ) {
+        let Some(disk) = self.disks[number].as_mut() else { return };
+        let theirs = |owner: &Owner| {
+            owner.connection == connection && command.is_none_or(|command| command == owner.command)
+        };
+        let flights = disk.flights.iter().flatten();
+        let theirs: Vec<RequestId> = flights.filter(|f| theirs(&f.owner)).map(|f| f.id).collect();
+        if theirs.is_empty() {
+            return;
+        }
+        for id in &theirs {
+            disk.vdisk.abort(*id);
+        }
+        if disk.spread.is_some() {
+            self.abort_parts(number, &theirs, now);
+            return self.collect(number, now);
+        }
+        for (gate, _) in disk.bases.clone() {
+            let g = gate.index();
+            let errands = self.gates[g].errands.iter();
+            let waiting: Vec<RequestId> = errands
+                .filter(|(_, e)| e.disk as usize == number && theirs.contains(&e.part.command))
+                .map(|(id, _)| id)
+                .collect();
+            for id in waiting {
+                // What is in flight stays so, and is over when the storage says it.
+                let Some((_, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
+                let errand = self.gates[g].errands.remove(id).expect("what waits was submitted");
+                self.list(g);
+                self.done(&errand, Err(Fault::Cancelled), &payload, Cost::ZERO, now);
+            }
+        }
+        self.hand_out(number, now);
+        self.collect(number, now);
+    }
+}
