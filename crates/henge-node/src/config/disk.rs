@@ -1,0 +1,170 @@
+//! `[[disk]]`: how much it holds, where, and what it is promised.
+
+use super::PoolConfig;
+use super::text::check_name;
+use crate::link_config::{self, Nodes, PlaceConfig};
+use henge_core::{Contract, ParamError, Params, Value, format_size};
+use henge_vdisk::Settings;
+use std::ops::Range;
+
+/// `[[disk]]`
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// Its name, and its export's.
+    pub name: String,
+    /// On which pools of this node, as indices; striped over all of them.
+    pub pools: Vec<usize>,
+    /// Where it lies on pools of the cluster: all of them, in the order of the stripes. Empty for a disk that is this
+    /// node's alone.
+    pub places: Vec<PlaceConfig>,
+    /// Bytes.
+    pub capacity: u64,
+    /// Stripe unit.
+    pub stripe: u64,
+    /// How much of the fair part of its rate each gate owes it, in millionths.
+    pub leeway: u64,
+    /// The contract's keys as they are written.
+    pub terms: Vec<(String, Value)>,
+    /// What they mean.
+    pub contract: Contract,
+    /// How commands are cut and counted.
+    pub settings: Settings,
+    /// Nobody may write.
+    pub read_only: bool,
+    /// Who may use it by iSCSI.
+    pub access: henge_iscsi::chap::Access,
+    /// Its place in the file.
+    pub span: Range<usize>,
+    /// The contract's place.
+    pub contract_span: Range<usize>,
+    /// The capacity's place.
+    pub capacity_span: Range<usize>,
+}
+
+/// Reads one `[[disk]]`.
+pub(crate) fn disk(
+    mut p: Params,
+    pools: &[PoolConfig],
+    others: &[DiskConfig],
+    nodes: Nodes<'_>,
+) -> Result<DiskConfig, ParamError> {
+    let span = p.span();
+    let name = p.text("name")?;
+    let name = p.required("name", name)?;
+    check_name(&p, &name)?;
+    if others.iter().any(|other| other.name == name) {
+        return Err(p.error("name", format!("there is a disk \"{name}\" already")));
+    }
+    let (on, places) = pools_of(&mut p, pools, nodes)?;
+    let capacity_span = p.error("capacity", String::new()).span;
+    let capacity = p.size("capacity")?;
+    let capacity = p.required("capacity", capacity)?;
+    if capacity == 0 {
+        return Err(p.error("capacity", "a disk of 0 bytes holds nothing".into()));
+    }
+    // Whole pages: at least what is written, and a multiple of every device's block.
+    let page = henge_backend::ALIGN as u64;
+    let capacity = capacity
+        .checked_next_multiple_of(page)
+        .ok_or_else(|| p.error("capacity", "more than 64 bits can count".into()))?;
+    let stripe = p.size("stripe")?.unwrap_or(64 << 10);
+    if stripe == 0 || !stripe.is_multiple_of(page) {
+        return Err(p.error("stripe", format!("a stripe is a multiple of {}", format_size(page))));
+    }
+    let leeway = p.number("leeway")?.unwrap_or(1.0);
+    if !(1.0..=100.0).contains(&leeway) {
+        return Err(p.error("leeway", format!("leeway = {leeway} is out of range; it is from 1 to 100")));
+    }
+    let contract_span = p.error("contract", String::new()).span;
+    let (terms, contract) = match p.table("contract")? {
+        None => (Vec::new(), Contract::best_effort()),
+        Some(mut table) => {
+            let terms = terms_of(&table);
+            let contract = Contract::from_params(&mut table)?;
+            table.finish()?;
+            (terms, contract)
+        }
+    };
+    let settings = match p.table("commands")? {
+        None => Settings::default(),
+        Some(mut table) => {
+            let settings = Settings::take(&mut table)?;
+            table.finish()?;
+            settings
+        }
+    };
+    let read_only = p.bool("read_only")?.unwrap_or(false);
+    let access = crate::access::access(&mut p)?;
+    p.finish()?;
+    Ok(DiskConfig {
+        name,
+        pools: on,
+        places,
+        capacity,
+        stripe,
+        leeway: (leeway * 1e6).round() as u64,
+        terms,
+        contract,
+        settings,
+        read_only,
+        access,
+        span,
+        contract_span,
+        capacity_span,
+    })
+}
+
+/// The keys and values of a contract as written, to be changed one by one later.
+fn terms_of(table: &Params) -> Vec<(String, Value)> {
+    let mut copy = table.clone();
+    table.keys().into_iter().filter_map(|key| copy.take(&key).map(|value| (key, value))).collect()
+}
+
+/// `pool = "ssd"`, `pools = ["a", "b"]`, or `pools = ["n1/a", "n2/b"]`: this node's pools, and the cluster's.
+fn pools_of(
+    p: &mut Params,
+    pools: &[PoolConfig],
+    nodes: Nodes<'_>,
+) -> Result<(Vec<usize>, Vec<PlaceConfig>), ParamError> {
+    let span = p.error("pool", String::new()).span;
+    let names = match (p.take("pool"), p.take("pools")) {
+        (Some(one), None) => vec![(one, span)],
+        (None, Some(Value::List(items))) if !items.is_empty() => items,
+        (None, Some(_)) => {
+            return Err(p.error("pools", "pools is a list of names, like [\"a\", \"b\"]".into()));
+        }
+        (Some(_), Some(_)) => return Err(p.error("pools", "a disk has pool or pools, not both".into())),
+        (None, None) if pools.len() == 1 => return Ok((vec![0], Vec::new())),
+        (None, None) => return Err(p.error_here(format!("{} needs a pool", p.name()))),
+    };
+    let (mut on, mut places) = (Vec::new(), Vec::new());
+    let count = names.len();
+    for (value, span) in names {
+        let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
+        let Value::Text(text) = &value else { return Err(wrong("a pool is named by a text".into())) };
+        let place = link_config::place(text, &span, nodes)?;
+        if let Some(place) = &place {
+            if places.contains(place) {
+                return Err(wrong("a disk is on a pool once".into()));
+            }
+            places.push(place.clone());
+        }
+        if place.as_ref().is_some_and(|place| Some(place.node.as_str()) != nodes.here) {
+            continue;
+        }
+        let name = place.as_ref().map_or(text, |place| &place.pool);
+        let Some(found) = pools.iter().position(|pool| pool.name == *name) else {
+            let known: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
+            return Err(wrong(format!("there is no such pool; there are: {}", known.join(", "))));
+        };
+        if on.contains(&found) {
+            return Err(wrong("a disk is on a pool once".into()));
+        }
+        on.push(found);
+    }
+    if !places.is_empty() && places.len() < count {
+        let message = "either all pools are written with their node, like \"n1/ssd\", or none is";
+        return Err(p.error_here(message.into()));
+    }
+    Ok((on, places))
+}

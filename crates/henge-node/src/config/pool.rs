@@ -1,0 +1,204 @@
+//! `[[pool]]`: what keeps its data, and who goes next there.
+
+use super::text::{check_name, table_text, toml};
+use henge_backend::{EngineChoice, Faults};
+use henge_core::{Contract, ParamError, Params, Value};
+use henge_device::DeviceSpec;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// What keeps a pool's data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// A directory of sparse files.
+    Path(PathBuf),
+    /// A block device, or one big file.
+    Device(PathBuf),
+    /// Memory.
+    Memory,
+}
+
+/// A scheduler by name with its knobs.
+#[derive(Clone, Debug)]
+pub struct SchedulerConfig {
+    /// By which the registry knows it.
+    pub name: String,
+    /// Its parameters.
+    pub knobs: Params,
+    /// One gate for each spindle of an emulated array.
+    pub per_spindle: bool,
+}
+
+impl SchedulerConfig {
+    /// Where no cost is stated, the gate charges what its contracts count.
+    pub(crate) fn charge_as<'a>(&mut self, contracts: impl Iterator<Item = &'a Contract>) {
+        henge_sched::charge_as(&mut self.knobs, contracts);
+    }
+
+    /// As the configuration writes it.
+    pub(crate) fn text(&self) -> String {
+        let mut knobs = self.knobs.clone();
+        if self.per_spindle {
+            knobs.set("per", Value::Text("spindle".into()), 0..0);
+        }
+        format!("{{ {} = {} }}", self.name, table_text(&knobs))
+    }
+}
+
+/// `[[pool]]`
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Its name.
+    pub name: String,
+    /// What keeps its data.
+    pub medium: Medium,
+    /// Bytes; 0 takes all of a device.
+    pub capacity: u64,
+    /// Its gate, or gates.
+    pub scheduler: SchedulerConfig,
+    /// The device it pretends to be …
+    pub emulated: Option<DeviceSpec>,
+    /// … as it is written.
+    pub emulated_text: Option<String>,
+    /// Past the page cache.
+    pub direct: bool,
+    /// What moves bytes.
+    pub engine: EngineChoice,
+    /// What goes wrong on purpose.
+    pub faults: Option<Faults>,
+    /// Seed of a volatile write cache.
+    pub volatile: Option<u64>,
+    /// Where a line per request is written.
+    pub trace: Option<PathBuf>,
+    /// Copies that its storage keeps.
+    pub copies: u32,
+    /// What it was measured to do.
+    pub profile: Option<crate::manager::wire::Profile>,
+    /// Its place in the file.
+    pub span: Range<usize>,
+    /// The place of the medium.
+    pub medium_span: Range<usize>,
+}
+
+pub(super) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
+    let span = p.span();
+    let name = p.text("name")?;
+    let name = p.required("name", name)?;
+    check_name(&p, &name)?;
+    let (medium, medium_span) = medium(&mut p)?;
+    let capacity = p.size("capacity")?;
+    let emulated_text = p.get_mut("emulated").map(|written| toml(written));
+    let emulated = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
+    let scheduler = scheduler(&mut p)?;
+    let capacity = match (capacity, &medium, &emulated) {
+        (Some(0), ..) => return Err(p.error("capacity", "a pool of 0 bytes holds nothing".into())),
+        (Some(capacity), ..) => capacity,
+        (None, Medium::Device(_), _) => 0,
+        (None, _, Some(spec)) => spec.build().capacity(),
+        (None, ..) => {
+            return Err(p.error_here(format!("pool \"{name}\" needs a capacity, like capacity = \"200GB\"")));
+        }
+    };
+    let engine = match p.text("engine")?.as_deref() {
+        None | Some("auto") => EngineChoice::Auto,
+        Some("io_uring") => EngineChoice::Uring,
+        Some("threads") => EngineChoice::Threads,
+        Some(other) => {
+            return Err(p.error(
+                "engine",
+                format!("engine is \"auto\", \"io_uring\" or \"threads\", not \"{other}\""),
+            ));
+        }
+    };
+    let faults = match p.table("faults")? {
+        None => None,
+        Some(mut table) => {
+            let faults = Faults::from_params(&mut table)?;
+            table.finish()?;
+            Some(faults)
+        }
+    };
+    let volatile = match p.table("volatile")? {
+        None => None,
+        Some(mut table) => {
+            let seed = table.integer("seed", 0, i64::MAX as u64)?.unwrap_or(1);
+            table.finish()?;
+            Some(seed)
+        }
+    };
+    let pool = PoolConfig {
+        name,
+        medium,
+        capacity,
+        scheduler,
+        emulated,
+        emulated_text,
+        direct: p.bool("direct")?.unwrap_or(true),
+        engine,
+        faults,
+        volatile,
+        trace: p.text("trace")?.map(PathBuf::from),
+        copies: p.integer("copies", 1, 16)?.unwrap_or(1) as u32,
+        profile: crate::manager::profile(&mut p)?,
+        span,
+        medium_span,
+    };
+    if pool.scheduler.per_spindle && pool.emulated.is_none() {
+        return Err(p.error(
+            "scheduler",
+            "per = \"spindle\" needs an emulated array; add emulated = { raid0 = 4, … }".into(),
+        ));
+    }
+    if pool.scheduler.per_spindle && matches!(pool.medium, Medium::Device(_)) {
+        return Err(p.error("device", "per = \"spindle\" needs a directory or memory, not a device".into()));
+    }
+    p.finish()?;
+    Ok(pool)
+}
+
+fn medium(p: &mut Params) -> Result<(Medium, Range<usize>), ParamError> {
+    let path = p.text("path")?;
+    let device = p.text("device")?;
+    let memory = p.bool("memory")?.unwrap_or(false);
+    let place = |key: &str| p.error(key, String::new()).span;
+    match (path, device, memory) {
+        (Some(path), None, false) => Ok((Medium::Path(path.into()), place("path"))),
+        (None, Some(device), false) => Ok((Medium::Device(device.into()), place("device"))),
+        (None, None, true) => Ok((Medium::Memory, place("memory"))),
+        (None, None, false) => Err(p.error_here(format!(
+            "a {} needs path = \"/srv/henge\", device = \"/dev/sdb\" or memory = true",
+            p.name()
+        ))),
+        _ => Err(p.error_here(format!("a {} has one of path, device and memory", p.name()))),
+    }
+}
+
+/// Reads `scheduler = …` and the pool's `cost = …` beside it.
+pub(crate) fn scheduler(p: &mut Params) -> Result<SchedulerConfig, ParamError> {
+    let (name, mut knobs) =
+        p.choice("scheduler")?.unwrap_or_else(|| ("sfq".into(), Params::at("sfq", p.span())));
+    if name == "sfq" && knobs.get_mut("depth").is_none() {
+        knobs = knobs.with("depth", Value::Integer(32));
+    }
+    let span = p.error("cost", String::new()).span;
+    if let Some(cost) = p.take("cost") {
+        if knobs.get_mut("cost").is_some() {
+            return Err(p.error("cost", "the scheduler has a cost already; leave one of them out".into()));
+        }
+        knobs.set("cost", cost, span);
+    }
+    let per_spindle = match knobs.text("per")?.as_deref() {
+        None | Some("array" | "device") => false,
+        Some("spindle") => true,
+        Some(other) => {
+            return Err(knobs.error("per", format!("per is \"spindle\" or \"array\", not \"{other}\"")));
+        }
+    };
+    // So that a wrong scheduler is found where it is written, and before anything is opened.
+    henge_sched::build(&name, knobs.clone())?;
+    Ok(SchedulerConfig { name, knobs, per_spindle })
+}
+
+fn model_file(name: &str) -> Result<String, String> {
+    std::fs::read_to_string(name).map_err(|e| e.to_string())
+}
