@@ -4,8 +4,8 @@
 //! sent; let the gates dispatch and the stores finish; reply. Sockets are registered once, edge-triggered, so that
 //! a request costs a read, a write, and its part of a wait.
 
-use crate::client::{Client, Link, Surroundings};
-use crate::connection::{CHUNK, Catalog, Connection, Stop};
+use crate::client::Client;
+use crate::connection::{CHUNK, Catalog};
 use crate::control::{Reply, Request};
 use crate::initiator::Initiator;
 use crate::listen::{Address, Listener};
@@ -13,7 +13,6 @@ use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
 use crate::tap::{Taken, Tapped};
 use crate::watch::Slice;
-use henge_backend::Buffer;
 use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -25,7 +24,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
+mod clients;
 pub(crate) mod links;
+mod orders;
+mod traffic;
 
 /// How long a node that was told to stop waits for its storage.
 const STOPPING: Duration = Duration::from_secs(10);
@@ -257,91 +259,6 @@ impl Server {
         }
     }
 
-    fn accept(&mut self, n: usize) {
-        // Level-triggered and bounded: those that are left come in the next turn.
-        for _ in 0..16 {
-            let Some(listener) = self.listeners.get(n) else { return };
-            let fd = match listener.accept() {
-                Ok(Some(fd)) => fd,
-                // Out of descriptors, or the client is gone already: nothing to be done for it.
-                Ok(None) | Err(_) => return,
-            };
-            if self.connections.len() >= self.connections_max {
-                continue; // closed at once; who is connected goes on
-            }
-            if let Address::Link(_) = listener.address {
-                self.accept_link(fd);
-                continue;
-            }
-            let iscsi = matches!(listener.address, Address::Iscsi(_));
-            let mut client = if iscsi {
-                let Some(initiator) = self.initiator(Link::new(fd)) else { continue };
-                Client::Iscsi(Box::new(initiator))
-            } else {
-                Client::Nbd(Box::new(Connection::new(Link::new(fd), self.limits, self.now)))
-            };
-            let id = self.connections.next_id();
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            if self.watch(client.link().fd.as_fd(), Source::Connection(id), flags).is_err() {
-                continue;
-            }
-            match &client {
-                Client::Nbd(connection) => {
-                    let deadline = connection.session.wake_at();
-                    self.handshakes.extend(deadline.map(|deadline| (deadline, id)));
-                }
-                Client::Iscsi(initiator) => {
-                    self.portal.connections.insert(initiator.session.nexus(), id);
-                    self.look.get_or_insert(self.now + LOOK);
-                }
-                Client::Peer(_) => {}
-            }
-            let id = self.connections.insert(client);
-            self.unwritten.push(id);
-        }
-    }
-
-    /// A new initiator; none when the system gives no randomness.
-    fn initiator(&mut self, link: Link) -> Option<Initiator> {
-        let mut entropy = [0; 33];
-        let got = rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty());
-        if got != Ok(entropy.len()) {
-            return None;
-        }
-        let limits = henge_iscsi::Limits::default();
-        let session = henge_iscsi::Session::new(&mut self.portal.targets, limits, entropy, self.now);
-        Some(Initiator::new(link, session))
-    }
-
-    /// Asks silent initiators whether they live, and ends logins that take too long.
-    fn look(&mut self) {
-        if self.look.is_none_or(|at| self.now < at) {
-            return;
-        }
-        let ids: Vec<RequestId> = self.portal.connections.values().copied().collect();
-        self.look = (!ids.is_empty()).then_some(self.now + LOOK);
-        for id in ids {
-            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
-                initiator.session.tick(&mut self.portal.targets, self.now);
-                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
-                self.mark(id);
-            }
-        }
-    }
-
-    /// Delivers what sessions have for each other, and begins what units do for themselves.
-    fn poke(&mut self) {
-        while let Some(nexus) = self.portal.targets.next_poked() {
-            let Some(&id) = self.portal.connections.get(&nexus) else { continue };
-            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
-                initiator.session.poke(&mut self.portal.targets);
-                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
-                self.mark(id);
-            }
-        }
-        self.portal.work(&mut self.plane, self.now);
-    }
-
     /// There may be something to write.
     fn mark(&mut self, id: RequestId) {
         let Some(client) = self.connections.get_mut(id) else { return };
@@ -387,273 +304,6 @@ impl Server {
                 left -= usize::from(self.retry(id));
             }
         }
-    }
-
-    fn read(&mut self, id: RequestId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.link().listed = false;
-        let before = connection.disk();
-        let around = Surroundings {
-            plane: &mut self.plane,
-            catalog: &self.catalog,
-            portal: &mut self.portal,
-            chunk: &mut self.chunk,
-            now: self.now,
-        };
-        let stop = connection.read(id, around);
-        let speaks = connection.has_output() || connection.is_over();
-        if speaks && !std::mem::replace(&mut connection.link().unwritten, true) {
-            self.unwritten.push(id);
-        }
-        if let (None, Some(disk)) = (before, connection.disk()) {
-            self.plane.disk(disk).connections += 1;
-        }
-        match stop {
-            Stop::Waiting => {}
-            Stop::Turn => list(&mut self.readable, connection, id),
-            Stop::Stalled => {
-                let disk = connection.disk().expect("a command belongs to a disk");
-                if self.plane.has_room(disk) {
-                    self.memory_waiters.push_back(id);
-                } else {
-                    if self.room_waiters.len() <= disk {
-                        self.room_waiters.resize_with(disk + 1, VecDeque::new);
-                    }
-                    self.room_waiters[disk].push_back(id);
-                }
-            }
-            Stop::Gone => {
-                // What it was told before still goes out, as far as the socket takes it.
-                connection.write(id, &mut self.plane, &mut self.portal, self.now);
-                self.drop_connection(id);
-            }
-        }
-    }
-
-    /// Reads on from a connection that waited for something.
-    fn retry(&mut self, id: RequestId) -> bool {
-        let Some(connection) = self.connections.get_mut(id) else { return false };
-        let waited = connection.is_stalled();
-        list(&mut self.readable, connection, id);
-        waited
-    }
-
-    fn answer(&mut self) {
-        let mut answers = std::mem::take(&mut self.plane.answers);
-        for answer in answers.drain(..) {
-            let disk = answer.disk;
-            let id = answer.owner.connection;
-            let (plane, portal, now) = (&mut self.plane, &mut self.portal, self.now);
-            if Portal::owns(&answer.owner) {
-                portal.answer(answer, plane, now);
-            } else if let Some(client) = self.connections.get_mut(id) {
-                client.answer(id, answer, plane, portal, now);
-                self.mark(id);
-            } else if let Some(initiator) = self.leaving.get_mut(&id) {
-                initiator.answer(id, answer, plane, portal, now);
-                if initiator.is_quiet() {
-                    self.leaving.remove(&id);
-                }
-            } else {
-                plane.put_buffer(disk, answer.frame);
-            }
-            // One command less: one that waits for room may come.
-            while let Some(waiter) = self.room_waiters.get_mut(disk).and_then(VecDeque::pop_front) {
-                if self.retry(waiter) {
-                    break;
-                }
-            }
-        }
-        // Its memory is kept; what answering has led to comes after it.
-        answers.append(&mut self.plane.answers);
-        self.plane.answers = answers;
-    }
-
-    fn write(&mut self) {
-        let mut unwritten = std::mem::take(&mut self.unwritten);
-        for id in unwritten.drain(..) {
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.link().unwritten = false;
-            let whole = connection.write(id, &mut self.plane, &mut self.portal, self.now);
-            if !whole || connection.is_over() {
-                self.drop_connection(id);
-            } else if !connection.is_stalled() && connection.has_input() {
-                // The session may have been full, and is not any more.
-                list(&mut self.readable, connection, id);
-            }
-        }
-        // A connection that broke may have let others' commands finish: theirs are written in the next turn.
-        unwritten.append(&mut self.unwritten);
-        self.unwritten = unwritten;
-    }
-
-    fn drop_connection(&mut self, id: RequestId) {
-        let Some(mut client) = self.connections.remove(id) else { return };
-        let number = client.disk();
-        match &mut client {
-            Client::Nbd(connection) => connection.release(&mut self.plane),
-            Client::Iscsi(initiator) => initiator.end(id, &mut self.plane, &mut self.portal, self.now),
-            Client::Peer(link) => self.end_link(id, link),
-        }
-        if let Some(disk) = number.and_then(|number| self.plane.disks[number].as_mut()) {
-            disk.connections -= 1;
-        }
-        if let Client::Iscsi(initiator) = client
-            && !initiator.is_quiet()
-        {
-            // Nothing more is said on its socket; what it has at the disk is still counted.
-            let _ = rustix::net::shutdown(&initiator.link.fd, rustix::net::Shutdown::Both);
-            self.leaving.insert(id, initiator);
-        }
-        if let Some(number) = number {
-            self.plane.abort(number, id, None, self.now);
-            self.answer();
-        }
-    }
-
-    fn control(&mut self) {
-        let mut counter = [0; 8];
-        // Nothing to empty is an error that means nothing.
-        let _ = rustix::io::read(&self.wake, &mut counter);
-        while let Ok(message) = self.messages.try_recv() {
-            match message {
-                Message::Stop => self.begin_stopping(),
-                Message::Tap { buffer, reply } => {
-                    let _ = reply.send(self.plane.tap(buffer, self.now));
-                }
-                Message::Sample { from, reply } => {
-                    let _ = reply.send(self.plane.slice(from, self.connections.len(), self.now));
-                }
-                Message::Ask(request, reply) => {
-                    let answer = self.perform(request);
-                    // Whoever asked may have gone.
-                    let _ = reply.send(answer);
-                }
-            }
-        }
-    }
-
-    fn perform(&mut self, request: Request) -> Reply {
-        let now = self.now;
-        let done = |outcome: Result<(), String>| match outcome {
-            Ok(()) => Reply::done(),
-            Err(e) => Reply::failed(e),
-        };
-        match request {
-            Request::Status => {
-                let total = self.connections.len();
-                Reply { status: Some(self.plane.status(total, now)), ..Reply::done() }
-            }
-            Request::Set { name, contract } => match self.plane.set(&name, contract, now) {
-                Err(e) => Reply::failed(e),
-                Ok(disk) => {
-                    // A higher bound on pending commands lets those in that wait for it.
-                    let waiters = self.room_waiters.get_mut(disk).map(std::mem::take);
-                    for id in waiters.into_iter().flatten() {
-                        self.retry(id);
-                    }
-                    Reply::done()
-                }
-            },
-            Request::Preview { name, contract } => match self.plane.preview(&name, contract, now) {
-                Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
-                Err(e) => Reply::failed(e),
-            },
-            Request::Scheduler { pool, scheduler } => done(self.plane.exchange(&pool, &scheduler, now)),
-            Request::Add { disk } => {
-                let added = self.plane.add(&disk, now);
-                self.publish();
-                done(added.map(drop))
-            }
-            Request::Grow { name, capacity } => {
-                let grown = self.plane.grow(&name, &capacity);
-                self.publish();
-                done(grown)
-            }
-            Request::Remove { name } => done(self.remove(&name)),
-            Request::Peer { name, address, at } => done(self.plane.add_peer(&name, &address, at)),
-            Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
-            Request::Reset => {
-                self.plane.reset_meters(now);
-                Reply::done()
-            }
-            Request::Untap => {
-                self.plane.untap();
-                Reply::done()
-            }
-            Request::Meters | Request::Events { .. } | Request::Tap => {
-                Reply::failed("the node's handle answers this")
-            }
-        }
-    }
-
-    fn remove(&mut self, name: &str) -> Result<(), String> {
-        let number = self.plane.find(name)?;
-        let theirs: Vec<RequestId> =
-            self.connections.iter().filter(|(_, c)| c.disk() == Some(number)).map(|(id, _)| id).collect();
-        for id in theirs {
-            self.drop_connection(id);
-        }
-        // What other coordinators have here is answered as given up.
-        for home in self.plane.homes(number) {
-            for link in self.plane.links.connections.clone() {
-                self.plane.abort(home, link, None, self.now);
-            }
-        }
-        self.answer();
-        let all = self.plane.homes(number).into_iter().chain([number]).collect::<Vec<_>>();
-        if all.iter().any(|n| self.plane.disk(*n).vdisk.pending() > 0) {
-            return Err(format!("requests of \"{name}\" are still under way; try again"));
-        }
-        let removed = self.plane.remove_disk(number, self.now).map_err(|e| e.to_string());
-        self.publish();
-        removed
-    }
-
-    /// Brings the list of exports up to date.
-    fn publish(&mut self) {
-        let served = self.plane.served();
-        self.catalog = Catalog::new(served.map(|(number, disk)| (number, disk.export())));
-        self.portal.publish(&mut self.plane);
-        self.reconsider_links();
-    }
-
-    fn begin_stopping(&mut self) {
-        self.listeners.clear();
-        let ids: Vec<RequestId> = self.connections.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            if let Some(client) = self.connections.get_mut(id) {
-                client.shut_down(&mut self.portal);
-                self.mark(id);
-            }
-        }
-        let deadline = self.now + STOPPING;
-        self.stopping.get_or_insert(Stopping { deadline, flushing: false });
-    }
-
-    /// Once stopping and nothing is under way: flush every disk; with that done, the end.
-    fn finished(&mut self) -> Option<usize> {
-        let stopping = self.stopping?;
-        if stopping.deadline <= self.now {
-            return Some(self.plane.served().map(|(_, d)| d.vdisk.pending()).sum());
-        }
-        if !self.plane.is_idle() {
-            return None;
-        }
-        if stopping.flushing {
-            return Some(0);
-        }
-        self.stopping = Some(Stopping { flushing: true, ..stopping });
-        for number in 0..self.plane.disks.len() {
-            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room()) {
-                let flush = henge_vdisk::Command::new(henge_vdisk::Kind::Flush, 0, 0, self.now, 0);
-                self.plane.submit(number, flush, Buffer::empty(), NOBODY, self.now);
-            }
-        }
-        // In this very turn, as everything that was submitted in it; the next one, which comes at once, sees to the rest.
-        self.plane.poll(self.now);
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        None
     }
 }
 

@@ -1,0 +1,124 @@
+//! Clients come, are looked at, and go.
+
+use super::{LOOK, Server, Source};
+use crate::client::{Client, Link};
+use crate::connection::Connection;
+use crate::initiator::Initiator;
+use crate::listen::Address;
+use henge_core::RequestId;
+use rustix::event::epoll::EventFlags;
+use std::os::fd::AsFd;
+
+/// Clients let in in one turn by one listener.
+const ARRIVALS: usize = 16;
+
+impl Server {
+    pub(super) fn accept(&mut self, n: usize) {
+        // Level-triggered and bounded: those that are left come in the next turn.
+        for _ in 0..ARRIVALS {
+            let Some(listener) = self.listeners.get(n) else { return };
+            let fd = match listener.accept() {
+                Ok(Some(fd)) => fd,
+                // Out of descriptors, or the client is gone already: nothing to be done for it.
+                Ok(None) | Err(_) => return,
+            };
+            if self.connections.len() >= self.connections_max {
+                continue; // closed at once; who is connected goes on
+            }
+            if let Address::Link(_) = listener.address {
+                self.accept_link(fd);
+                continue;
+            }
+            let iscsi = matches!(listener.address, Address::Iscsi(_));
+            let mut client = if iscsi {
+                let Some(initiator) = self.initiator(Link::new(fd)) else { continue };
+                Client::Iscsi(Box::new(initiator))
+            } else {
+                Client::Nbd(Box::new(Connection::new(Link::new(fd), self.limits, self.now)))
+            };
+            let id = self.connections.next_id();
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+            if self.watch(client.link().fd.as_fd(), Source::Connection(id), flags).is_err() {
+                continue;
+            }
+            match &client {
+                Client::Nbd(connection) => {
+                    let deadline = connection.session.wake_at();
+                    self.handshakes.extend(deadline.map(|deadline| (deadline, id)));
+                }
+                Client::Iscsi(initiator) => {
+                    self.portal.connections.insert(initiator.session.nexus(), id);
+                    self.look.get_or_insert(self.now + LOOK);
+                }
+                Client::Peer(_) => {}
+            }
+            let id = self.connections.insert(client);
+            self.unwritten.push(id);
+        }
+    }
+
+    /// A new initiator; none when the system gives no randomness.
+    fn initiator(&mut self, link: Link) -> Option<Initiator> {
+        let mut entropy = [0; 33];
+        let got = rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty());
+        if got != Ok(entropy.len()) {
+            return None;
+        }
+        let limits = henge_iscsi::Limits::default();
+        let session = henge_iscsi::Session::new(&mut self.portal.targets, limits, entropy, self.now);
+        Some(Initiator::new(link, session))
+    }
+
+    /// Asks silent initiators whether they live, and ends logins that take too long.
+    pub(super) fn look(&mut self) {
+        if self.look.is_none_or(|at| self.now < at) {
+            return;
+        }
+        let ids: Vec<RequestId> = self.portal.connections.values().copied().collect();
+        self.look = (!ids.is_empty()).then_some(self.now + LOOK);
+        for id in ids {
+            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+                initiator.session.tick(&mut self.portal.targets, self.now);
+                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
+                self.mark(id);
+            }
+        }
+    }
+
+    /// Delivers what sessions have for each other, and begins what units do for themselves.
+    pub(super) fn poke(&mut self) {
+        while let Some(nexus) = self.portal.targets.next_poked() {
+            let Some(&id) = self.portal.connections.get(&nexus) else { continue };
+            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+                initiator.session.poke(&mut self.portal.targets);
+                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
+                self.mark(id);
+            }
+        }
+        self.portal.work(&mut self.plane, self.now);
+    }
+
+    pub(super) fn drop_connection(&mut self, id: RequestId) {
+        let Some(mut client) = self.connections.remove(id) else { return };
+        let number = client.disk();
+        match &mut client {
+            Client::Nbd(connection) => connection.release(&mut self.plane),
+            Client::Iscsi(initiator) => initiator.end(id, &mut self.plane, &mut self.portal, self.now),
+            Client::Peer(link) => self.end_link(id, link),
+        }
+        if let Some(disk) = number.and_then(|number| self.plane.disks[number].as_mut()) {
+            disk.connections -= 1;
+        }
+        if let Client::Iscsi(initiator) = client
+            && !initiator.is_quiet()
+        {
+            // Nothing more is said on its socket; what it has at the disk is still counted.
+            let _ = rustix::net::shutdown(&initiator.link.fd, rustix::net::Shutdown::Both);
+            self.leaving.insert(id, initiator);
+        }
+        if let Some(number) = number {
+            self.plane.abort(number, id, None, self.now);
+            self.answer();
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What is asked by way of the node's handle: carried out between two turns. And the end.
+
+use super::{Message, NOBODY, STOPPING, Server, Stopping};
+use crate::connection::Catalog;
+use crate::control::{Reply, Request};
+use henge_backend::Buffer;
+use henge_core::RequestId;
+
+impl Server {
+    pub(super) fn control(&mut self) {
+        let mut counter = [0; 8];
+        // Nothing to empty is an error that means nothing.
+        let _ = rustix::io::read(&self.wake, &mut counter);
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                Message::Stop => self.begin_stopping(),
+                Message::Tap { buffer, reply } => {
+                    let _ = reply.send(self.plane.tap(buffer, self.now));
+                }
+                Message::Sample { from, reply } => {
+                    let _ = reply.send(self.plane.slice(from, self.connections.len(), self.now));
+                }
+                Message::Ask(request, reply) => {
+                    let answer = self.perform(request);
+                    // Whoever asked may have gone.
+                    let _ = reply.send(answer);
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, request: Request) -> Reply {
+        let now = self.now;
+        let done = |outcome: Result<(), String>| match outcome {
+            Ok(()) => Reply::done(),
+            Err(e) => Reply::failed(e),
+        };
+        match request {
+            Request::Status => {
+                let total = self.connections.len();
+                Reply { status: Some(self.plane.status(total, now)), ..Reply::done() }
+            }
+            Request::Set { name, contract } => match self.plane.set(&name, contract, now) {
+                Err(e) => Reply::failed(e),
+                Ok(disk) => {
+                    // A higher bound on pending commands lets those in that wait for it.
+                    let waiters = self.room_waiters.get_mut(disk).map(std::mem::take);
+                    for id in waiters.into_iter().flatten() {
+                        self.retry(id);
+                    }
+                    Reply::done()
+                }
+            },
+            Request::Preview { name, contract } => match self.plane.preview(&name, contract, now) {
+                Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
+                Err(e) => Reply::failed(e),
+            },
+            Request::Scheduler { pool, scheduler } => done(self.plane.exchange(&pool, &scheduler, now)),
+            Request::Add { disk } => {
+                let added = self.plane.add(&disk, now);
+                self.publish();
+                done(added.map(drop))
+            }
+            Request::Grow { name, capacity } => {
+                let grown = self.plane.grow(&name, &capacity);
+                self.publish();
+                done(grown)
+            }
+            Request::Remove { name } => done(self.remove(&name)),
+            Request::Peer { name, address, at } => done(self.plane.add_peer(&name, &address, at)),
+            Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
+            Request::Reset => {
+                self.plane.reset_meters(now);
+                Reply::done()
+            }
+            Request::Untap => {
+                self.plane.untap();
+                Reply::done()
+            }
+            Request::Meters | Request::Events { .. } | Request::Tap => {
+                Reply::failed("the node's handle answers this")
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), String> {
+        let number = self.plane.find(name)?;
+        let theirs: Vec<RequestId> =
+            self.connections.iter().filter(|(_, c)| c.disk() == Some(number)).map(|(id, _)| id).collect();
+        for id in theirs {
+            self.drop_connection(id);
+        }
+        // What other coordinators have here is answered as given up.
+        for home in self.plane.homes(number) {
+            for link in self.plane.links.connections.clone() {
+                self.plane.abort(home, link, None, self.now);
+            }
+        }
+        self.answer();
+        let all = self.plane.homes(number).into_iter().chain([number]).collect::<Vec<_>>();
+        if all.iter().any(|n| self.plane.disk(*n).vdisk.pending() > 0) {
+            return Err(format!("requests of \"{name}\" are still under way; try again"));
+        }
+        let removed = self.plane.remove_disk(number, self.now).map_err(|e| e.to_string());
+        self.publish();
+        removed
+    }
+
+    /// Brings the list of exports up to date.
+    pub(super) fn publish(&mut self) {
+        let served = self.plane.served();
+        self.catalog = Catalog::new(served.map(|(number, disk)| (number, disk.export())));
+        self.portal.publish(&mut self.plane);
+        self.reconsider_links();
+    }
+
+    fn begin_stopping(&mut self) {
+        self.listeners.clear();
+        let ids: Vec<RequestId> = self.connections.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(client) = self.connections.get_mut(id) {
+                client.shut_down(&mut self.portal);
+                self.mark(id);
+            }
+        }
+        let deadline = self.now + STOPPING;
+        self.stopping.get_or_insert(Stopping { deadline, flushing: false });
+    }
+
+    /// Once stopping and nothing is under way: flush every disk; with that done, the end.
+    pub(super) fn finished(&mut self) -> Option<usize> {
+        let stopping = self.stopping?;
+        if stopping.deadline <= self.now {
+            return Some(self.plane.served().map(|(_, d)| d.vdisk.pending()).sum());
+        }
+        if !self.plane.is_idle() {
+            return None;
+        }
+        if stopping.flushing {
+            return Some(0);
+        }
+        self.stopping = Some(Stopping { flushing: true, ..stopping });
+        for number in 0..self.plane.disks.len() {
+            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room()) {
+                let flush = henge_vdisk::Command::new(henge_vdisk::Kind::Flush, 0, 0, self.now, 0);
+                self.plane.submit(number, flush, Buffer::empty(), NOBODY, self.now);
+            }
+        }
+        // In this very turn, as everything that was submitted in it; the next one, which comes at once, sees to the rest.
+        self.plane.poll(self.now);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        None
+    }
+}
