@@ -49,6 +49,9 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Targets {
     targets: BTreeMap<TargetId, Target>,
+    by_name: BTreeMap<String, TargetId>,
+    /// Those with units that may have work of their own.
+    working: BTreeSet<TargetId>,
     next_target: u32,
     sessions: BTreeMap<Nexus, Entry>,
     next_session: u32,
@@ -88,13 +91,17 @@ impl Targets {
         let id = TargetId(self.next_target);
         self.next_target += 1;
         let name = name.to_owned();
+        self.by_name.insert(name.clone(), id);
         self.targets.insert(id, Target { name, access, units: BTreeMap::new() });
         Some(id)
     }
 
     /// The target is gone; its sessions end.
     pub fn remove_target(&mut self, id: TargetId) {
-        self.targets.remove(&id);
+        if let Some(gone) = self.targets.remove(&id) {
+            self.by_name.remove(&gone.name);
+        }
+        self.working.remove(&id);
         self.notify(id, None, Notice::Close);
     }
 
@@ -128,15 +135,25 @@ impl Targets {
 
     /// Work that belongs to units, not to sessions. Answer each by [`Targets::background_done`].
     pub fn background(&mut self) -> Option<(TargetId, u16, Action)> {
-        self.targets.iter_mut().find_map(|(&id, target)| {
+        self.working.iter().find_map(|&id| {
+            let target = self.targets.get_mut(&id)?;
             target.units.iter_mut().find_map(|(&number, unit)| Some((id, number, unit.background()?)))
         })
+    }
+
+    /// A unit of this target may have work of its own from now on.
+    pub(crate) fn note_work(&mut self, id: TargetId) {
+        self.working.insert(id);
     }
 
     /// The outcome of what [`Targets::background`] gave.
     pub fn background_done(&mut self, id: TargetId, number: u16, outcome: &Outcome<'_>) {
         let ended = self.unit(id, number).is_some_and(|unit| unit.background_done(outcome));
         if ended {
+            let works = |target: &Target| target.units.values().any(|unit| unit.sanitize.active());
+            if !self.targets.get(&id).is_some_and(works) {
+                self.working.remove(&id);
+            }
             self.notify(id, None, Notice::Background(number));
         }
     }
@@ -147,7 +164,7 @@ impl Targets {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<TargetId> {
-        self.targets.iter().find(|(_, target)| target.name == name).map(|(&id, _)| id)
+        self.by_name.get(name).copied()
     }
     pub(crate) fn get(&self, id: TargetId) -> Option<&Target> {
         self.targets.get(&id)

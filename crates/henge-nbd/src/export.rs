@@ -85,12 +85,14 @@ impl Export {
     }
 }
 
-/// The exports of a server, numbered.
+/// The exports of a server, numbered. An export keeps its number as long as it is there, whatever others come and go.
 pub trait Exports {
     /// How many LIST shows.
     fn count(&self) -> usize;
-    /// Export `index`.
-    fn get(&self, index: usize) -> &Export;
+    /// All of them, in the order in which LIST shows them.
+    fn list(&self) -> impl Iterator<Item = &Export>;
+    /// Export `index`, if there is one.
+    fn get(&self, index: usize) -> Option<&Export>;
     /// Which one a client means; `""` is the default export, if there is one.
     fn find(&self, name: &str) -> Option<usize>;
 }
@@ -100,8 +102,11 @@ impl Exports for [Export] {
     fn count(&self) -> usize {
         self.len()
     }
-    fn get(&self, index: usize) -> &Export {
-        &self[index]
+    fn list(&self) -> impl Iterator<Item = &Export> {
+        self.iter()
+    }
+    fn get(&self, index: usize) -> Option<&Export> {
+        <[Export]>::get(self, index)
     }
     fn find(&self, name: &str) -> Option<usize> {
         let sole = (name.is_empty() && self.len() == 1).then_some(0);

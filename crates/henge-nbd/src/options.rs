@@ -85,8 +85,8 @@ impl Handshake {
     ) -> Step {
         // It cannot be refused but by closing.
         let index = std::str::from_utf8(data).ok().filter(|_| !shutdown).and_then(|n| exports.find(n));
-        let Some(index) = index else { return Step::Close(Closed::UnknownExport) };
-        let export = exports.get(index);
+        let found = index.and_then(|index| Some((index, exports.get(index)?)));
+        let Some((index, export)) = found else { return Step::Close(Closed::UnknownExport) };
         out.bytes(|b| {
             b.u64(export.size);
             b.u16(export.flags(self.structured));
@@ -112,8 +112,8 @@ impl Handshake {
             return Err(SHAPE);
         }
         let wants = |kind: u16| f.0.chunks_exact(2).any(|w| w == kind.to_be_bytes());
-        let index = exports.find(name).ok_or((rep::ERR_UNKNOWN, "there is no such export"))?;
-        let export = exports.get(index);
+        let found = exports.find(name).and_then(|index| Some((index, exports.get(index)?)));
+        let (index, export) = found.ok_or((rep::ERR_UNKNOWN, "there is no such export"))?;
         let Export { size, block, .. } = *export;
         reply(out, option, rep::INFO, |b| {
             b.u16(info::EXPORT);
@@ -167,7 +167,7 @@ fn list<E: Exports + ?Sized>(data: &[u8], exports: &E, out: &mut Output) -> Resu
     if exports.count() > LIST_MAX {
         return Err((rep::ERR_TOO_BIG, "too many exports to list"));
     }
-    for export in (0..exports.count()).map(|i| exports.get(i)) {
+    for export in exports.list() {
         reply(out, opt::LIST, rep::SERVER, |b| {
             b.u32(export.name.len() as u32);
             b.raw(export.name.as_bytes());

@@ -194,7 +194,8 @@ impl Session {
     }
 
     fn enter<E: Exports + ?Sized>(&mut self, index: usize, exports: &E) -> Event {
-        self.export = Some(exports.get(index).clone());
+        let Some(export) = exports.get(index) else { return self.close(Closed::UnknownExport) };
+        self.export = Some(export.clone());
         self.allocation = self.handshake.structured && self.handshake.allocation == Some(index);
         self.state = State::Requests;
         self.deadline = None;

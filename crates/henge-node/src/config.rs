@@ -37,6 +37,7 @@ use crate::manager::ManagerConfig;
 use henge_config::{ConfigError, Source};
 use henge_core::{ParamError, Params, format_size};
 use henge_nbd::Limits;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 mod disk;
@@ -151,9 +152,11 @@ impl NodeConfig {
             return Err(p.error_here(message.to_owned()));
         }
         let mut disks: Vec<DiskConfig> = Vec::new();
+        let mut names = BTreeSet::new();
         for table in p.tables("disk")? {
             let nodes = Nodes { here: link.as_ref().map(|link| link.name.as_str()), peers: &peers };
-            let disk = disk(table, &pools, &disks, nodes)?;
+            let disk = disk(table, &pools, &|name| names.contains(name), nodes)?;
+            names.insert(disk.name.clone());
             disks.push(disk);
         }
         p.finish()?;

@@ -64,20 +64,26 @@ pub(crate) struct Connection {
     held: Vec<Option<Held>>,
 }
 
-/// Exports and their disks' numbers, as a session asks for them.
+/// The exports, as a session asks for them, by the numbers of their disks. One comes or goes without a look at the others.
 #[derive(Default)]
 pub(crate) struct Catalog {
-    exports: Vec<henge_nbd::Export>,
-    disks: Vec<usize>,
+    exports: BTreeMap<usize, henge_nbd::Export>,
     by_name: BTreeMap<String, usize>,
 }
 
 impl Catalog {
-    /// Exports, and their disks' numbers.
-    pub(crate) fn new(served: impl Iterator<Item = (usize, henge_nbd::Export)>) -> Catalog {
-        let (disks, exports): (Vec<usize>, Vec<henge_nbd::Export>) = served.unzip();
-        let by_name = exports.iter().enumerate().map(|(i, e)| (e.name.clone(), i)).collect();
-        Catalog { exports, disks, by_name }
+    /// A disk is there, or is another than before.
+    pub(crate) fn add(&mut self, number: usize, export: henge_nbd::Export) {
+        self.remove(number);
+        self.by_name.insert(export.name.clone(), number);
+        self.exports.insert(number, export);
+    }
+
+    /// A disk is gone.
+    pub(crate) fn remove(&mut self, number: usize) {
+        if let Some(gone) = self.exports.remove(&number) {
+            self.by_name.remove(&gone.name);
+        }
     }
 }
 
@@ -85,12 +91,16 @@ impl Exports for Catalog {
     fn count(&self) -> usize {
         self.exports.len()
     }
-    fn get(&self, index: usize) -> &henge_nbd::Export {
-        &self.exports[index]
+    fn list(&self) -> impl Iterator<Item = &henge_nbd::Export> {
+        self.exports.values()
+    }
+    fn get(&self, index: usize) -> Option<&henge_nbd::Export> {
+        self.exports.get(&index)
     }
     fn find(&self, name: &str) -> Option<usize> {
-        let sole = (name.is_empty() && self.exports.len() == 1).then_some(0);
-        self.by_name.get(name).copied().or(sole)
+        let sole =
+            || self.exports.keys().next().copied().filter(|_| name.is_empty() && self.exports.len() == 1);
+        self.by_name.get(name).copied().or_else(sole)
     }
 }
 
@@ -214,7 +224,7 @@ impl Connection {
                 }
                 _ => {
                     let (consumed, event) = self.session.receive(input, catalog, now);
-                    (consumed, self.act(event, consumed, id, plane, catalog, now))
+                    (consumed, self.act(event, consumed, id, plane, now))
                 }
             };
             input = &input[consumed..];
@@ -232,13 +242,12 @@ impl Connection {
         consumed: usize,
         id: RequestId,
         plane: &mut Plane,
-        catalog: &Catalog,
         now: Instant,
     ) -> Option<Stop> {
         match event {
             Event::Nothing => (consumed == 0).then_some(Stop::Waiting),
             Event::Entered { export } => {
-                self.disk = Some(catalog.disks[export]);
+                self.disk = Some(export);
                 None
             }
             Event::Command(command) => self.start(command, id, plane, now),

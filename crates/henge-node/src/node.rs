@@ -236,6 +236,10 @@ impl Control {
                 let status = self.latest.get().ok_or(ControlError::Ended)?;
                 return Ok(Reply { status: Some(Status::clone(&status)), ..Reply::done() });
             }
+            Request::Status => {
+                let status = watch::look(&self.messages, &self.wake, false).ok_or(ControlError::Ended)?;
+                return Ok(Reply { status: Some(status), ..Reply::done() });
+            }
             Request::Events { name, after, most } => {
                 let events = self.events.after(name.as_deref(), *after, *most);
                 return Ok(Reply { events: Some(events), ..Reply::done() });

@@ -14,15 +14,20 @@ use std::collections::BTreeMap;
 /// Where errors of texts that came by the control socket point.
 const ORIGIN: &str = "the request";
 
+/// Disks that an error names at most.
+const NAMED: usize = 100;
+
 /// What went wrong, for people.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
 
 impl Plane {
     /// The number of a disk by its name.
     pub(crate) fn find(&self, name: &str) -> Outcome<usize> {
-        let found = self.served().find(|(_, d)| d.config.name == name).map(|(number, _)| number);
-        found.ok_or_else(|| {
-            let known: Vec<&str> = self.served().map(|(_, d)| d.config.name.as_str()).collect();
+        self.number(name).ok_or_else(|| {
+            let mut known: Vec<&str> =
+                self.served().take(NAMED).map(|(_, d)| d.config.name.as_str()).collect();
+            let all = self.served().nth(NAMED).is_none();
+            known.extend((!all).then_some("…"));
             format!("there is no disk \"{name}\"; there are: {}", known.join(", "))
         })
     }
@@ -149,10 +154,11 @@ impl Plane {
         let source = Source::new(ORIGIN, text);
         let params = source.parse("the disk").map_err(|e| e.to_string())?;
         let pools: Vec<PoolConfig> = self.pools.iter().map(|p| p.config.clone()).collect();
-        let others: Vec<DiskConfig> = self.disks.iter().flatten().map(|d| d.config.clone()).collect();
         let peers = self.links.configs();
         let nodes = Nodes { here: self.links.here(), peers: &peers };
-        let added = config::disk(params, &pools, &others, nodes).and_then(|disk| self.add_disk(disk, now));
+        let is_taken = |name: &str| self.number(name).is_some();
+        let disk = config::disk(params, &pools, &is_taken, nodes);
+        let added = disk.and_then(|disk| self.add_disk(disk, now));
         added.map_err(|e| source.point(e).to_string())
     }
 
@@ -195,17 +201,12 @@ impl Plane {
         }
     }
 
-    pub(crate) fn status(&mut self, connections: usize, now: Instant) -> Status {
-        let disks = self.served().map(|(number, disk)| self.disk_status(number, disk, false, now)).collect();
-        Status { disks, ..self.head(connections, now) }
-    }
-
     /// A part of everything, so that a turn of the loop tells of a bounded number of disks.
-    pub(crate) fn slice(&mut self, from: usize, connections: usize, now: Instant) -> Slice {
+    pub(crate) fn slice(&mut self, from: usize, whole: bool, connections: usize, now: Instant) -> Slice {
         let to = (from + SLICE).min(self.disks.len());
         let disks = (from..to).filter_map(|n| self.disks[n].as_ref().map(|disk| (n, disk)));
         let disks = disks.filter(|(_, disk)| disk.home_of.is_none());
-        let disks = disks.map(|(number, disk)| self.disk_status(number, disk, true, now)).collect();
+        let disks = disks.map(|(number, disk)| self.disk_status(number, disk, whole, now)).collect();
         let head = (from == 0).then(|| self.head(connections, now));
         Slice { head, disks, next: (to < self.disks.len()).then_some(to) }
     }
@@ -231,16 +232,9 @@ impl Plane {
                 emulated: pool.config.emulated_text.clone(),
                 unit,
                 capacity,
-                promised: 0,
+                promised: pool.promised,
                 gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
             });
-        }
-        for disk in self.disks.iter().flatten().filter(|disk| disk.spread.is_none()) {
-            for (i, &p) in disk.config.pools.iter().enumerate() {
-                let on = disk.config.pools.len() as u64;
-                let part = henge_vdisk::striped_below(disk.config.capacity, i as u64, on, disk.config.stripe);
-                status.pools[p].promised += part;
-            }
         }
         status.node = self.links.here().map(str::to_owned);
         status.peers = self.links.peers.iter().flatten().map(peer).collect();

@@ -11,6 +11,7 @@ use crate::tap::{Taken, Tap, Tapped};
 use henge_backend::{Buffer, BufferPool, Store};
 use henge_core::{Cost, Instant, ParamError, Pending, RequestId};
 use henge_vdisk::{Failure, PartId, Patch};
+use std::collections::{BTreeMap, BTreeSet};
 
 mod disk;
 mod disks;
@@ -49,7 +50,13 @@ struct Errand {
     scratch: Option<Patch>,
     parts: u32,
     seq: u64,
+    /// Those of the same disk before and after this one.
+    older: Option<At>,
+    newer: Option<At>,
 }
+
+/// Where an errand is: its gate, and its name there.
+type At = (u32, RequestId);
 
 /// Everything between sessions and storage.
 pub(crate) struct Plane {
@@ -57,6 +64,10 @@ pub(crate) struct Plane {
     pub gates: Vec<GateState>,
     /// Removed disks leave a gap, so that flows keep their numbers.
     pub disks: Vec<Option<Disk>>,
+    /// Those gaps.
+    gaps: BTreeSet<usize>,
+    /// The disks that clients may use, by name.
+    by_name: BTreeMap<String, usize>,
     pub buffers: BufferPool,
     pub answers: Vec<Answer>,
     /// The other nodes.
@@ -80,6 +91,8 @@ impl Plane {
             pools: Vec::new(),
             gates: Vec::new(),
             disks: Vec::new(),
+            gaps: BTreeSet::new(),
+            by_name: BTreeMap::new(),
             buffers: BufferPool::new(config.buffers),
             answers: Vec::new(),
             links: Links::new(config.link.clone(), epoch),
@@ -105,6 +118,11 @@ impl Plane {
     pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &Disk)> {
         let disks = self.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
         disks.filter(|(_, disk)| disk.home_of.is_none())
+    }
+
+    /// The number of a disk by its name.
+    pub(crate) fn number(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
     }
 
     /// The disk of that number.
@@ -180,6 +198,7 @@ impl Plane {
             while let Some(finished) = self.gates[g].pipeline.poll(now) {
                 let errand = self.gates[g].errands.remove(finished.served.request.id);
                 let errand = errand.expect("what is finished was submitted");
+                self.unchain(&errand);
                 if let Some(recorder) = &mut self.recorder {
                     let disk = self.disks[errand.disk as usize].as_ref().expect("a disk in use is there");
                     recorder.row(&disk.config.name, &finished.served, g as u32, errand.seq, errand.parts);

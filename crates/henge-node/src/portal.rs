@@ -30,6 +30,7 @@ struct Chore {
 pub(crate) struct Portal {
     pub targets: Targets,
     disks: BTreeMap<TargetId, (usize, String)>,
+    by_disk: BTreeMap<usize, TargetId>,
     /// Which connection a session is on.
     pub connections: BTreeMap<Nexus, RequestId>,
     chores: BTreeMap<u32, Chore>,
@@ -46,6 +47,7 @@ impl Portal {
         Portal {
             targets,
             disks: BTreeMap::new(),
+            by_disk: BTreeMap::new(),
             connections: BTreeMap::new(),
             chores: BTreeMap::new(),
             next_chore: 0,
@@ -54,44 +56,31 @@ impl Portal {
         }
     }
 
-    /// Brings the targets up to date with the disks.
-    pub(crate) fn publish(&mut self, plane: &mut Plane) {
+    /// A disk is there: a target for it. Of one that was there before, initiators are told how long it is now.
+    pub(crate) fn add(&mut self, number: usize, disk: &crate::plane::Disk) {
         if !self.enabled {
             return;
         }
-        let gone: Vec<TargetId> = self
-            .disks
-            .iter()
-            .filter(|(_, (number, name))| {
-                plane.disks.get(*number).and_then(Option::as_ref).is_none_or(|d| d.config.name != *name)
-            })
-            .map(|(&id, _)| id)
-            .collect();
-        for id in gone {
-            self.disks.remove(&id);
-            self.targets.remove_target(id);
+        if let Some(&id) = self.by_disk.get(&number) {
+            if let Some(unit) = self.targets.unit(id, 0) {
+                unit.resize(disk.vdisk.capacity());
+            }
+            return;
         }
-        for number in 0..plane.disks.len() {
-            let Some(disk) = plane.disks[number].as_ref().filter(|d| d.home_of.is_none()) else { continue };
-            let align = disk.vdisk.settings().align;
-            let (config, capacity) = (disk.config.clone(), disk.vdisk.capacity());
-            let Some(id) =
-                self.targets.add_target(&format!("{PREFIX}{}", config.name), config.access.clone())
-            else {
-                self.resize(number, capacity); // it is there
-                continue;
-            };
-            let kept = self.kept(&config.name);
-            self.targets.add_unit(id, 0, lun(&config, capacity, align), kept);
-            self.disks.insert(id, (number, config.name));
-        }
+        let config = &disk.config;
+        let name = format!("{PREFIX}{}", config.name);
+        let Some(id) = self.targets.add_target(&name, config.access.clone()) else { return };
+        let kept = self.kept(&config.name);
+        self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity(), disk.vdisk.settings().align), kept);
+        self.disks.insert(id, (number, config.name.clone()));
+        self.by_disk.insert(number, id);
     }
 
-    /// Tells the initiators of a disk that has grown.
-    fn resize(&mut self, number: usize, capacity: u64) {
-        let target = self.disks.iter().find(|(_, (own, _))| *own == number).map(|(id, _)| *id);
-        if let Some(unit) = target.and_then(|id| self.targets.unit(id, 0)) {
-            unit.resize(capacity);
+    /// A disk is gone, and its target.
+    pub(crate) fn remove(&mut self, number: usize) {
+        if let Some(id) = self.by_disk.remove(&number) {
+            self.disks.remove(&id);
+            self.targets.remove_target(id);
         }
     }
 

@@ -17,7 +17,7 @@ use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::Timespec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -79,6 +79,8 @@ pub(crate) enum Message {
     /// The meters, from this disk on.
     Sample {
         from: usize,
+        /// With histograms, and what each gate knows.
+        whole: bool,
         reply: Sender<Slice>,
     },
     /// Finish what is under way, flush, and end.
@@ -108,6 +110,8 @@ pub(crate) struct Server {
     connections_max: usize,
     portal: Portal,
     connections: Pending<Client>,
+    /// Which connections use which disk.
+    users: BTreeSet<(usize, RequestId)>,
     /// Initiators that are gone while commands of theirs are at a disk.
     leaving: BTreeMap<RequestId, Box<Initiator>>,
     /// When initiators are looked at for silence.
@@ -160,6 +164,7 @@ impl Server {
             connections_max: connections_max.min(0xff_ffff),
             portal,
             connections: Pending::new(),
+            users: BTreeSet::new(),
             leaving: BTreeMap::new(),
             look: None,
             readable: VecDeque::new(),
@@ -197,7 +202,9 @@ impl Server {
     pub(crate) fn run(mut self) -> io::Result<usize> {
         // The kernel may wake us this much too late; the default, 50 us, is for those who save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        self.publish();
+        let served: Vec<usize> = self.plane.served().map(|(number, _)| number).collect();
+        served.into_iter().for_each(|number| self.publish(number));
+        self.reconsider_links();
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             self.now = self.clock();

@@ -63,20 +63,21 @@ impl Latest {
 pub(crate) fn watch(messages: &Sender<Message>, wake: &Arc<OwnedFd>, latest: &Latest, events: &Events) {
     let mut judge = Judge::default();
     loop {
-        let Some(mut status) = look(messages, wake) else { return };
+        let Some(mut status) = look(messages, wake, true) else { return };
+        status.wall = wall();
         judge.see(&mut status, events);
         latest.put(Arc::new(status));
         std::thread::sleep(PERIOD);
     }
 }
 
-/// Everything, part by part; `None` once the loop has ended.
-fn look(messages: &Sender<Message>, wake: &Arc<OwnedFd>) -> Option<Status> {
+/// Everything, part by part; `whole`: with histograms, and what each gate knows. `None` once the loop has ended.
+pub(crate) fn look(messages: &Sender<Message>, wake: &Arc<OwnedFd>, whole: bool) -> Option<Status> {
     let mut status: Option<Status> = None;
     let mut from = 0;
     loop {
         let (reply, answer) = mpsc::channel();
-        messages.send(Message::Sample { from, reply }).ok()?;
+        messages.send(Message::Sample { from, whole, reply }).ok()?;
         let _ = write(wake, &1u64.to_ne_bytes());
         // Making a disk may hold the loop for long; when it ends, the sender goes with it.
         let slice = loop {
@@ -86,12 +87,12 @@ fn look(messages: &Sender<Message>, wake: &Arc<OwnedFd>) -> Option<Status> {
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         };
-        let whole = match (&mut status, slice.head) {
-            (_, Some(head)) => status.insert(Status { wall: wall(), ..head }),
+        let all = match (&mut status, slice.head) {
+            (_, Some(head)) => status.insert(head),
             (Some(status), None) => status,
             (None, None) => return None,
         };
-        whole.disks.extend(slice.disks);
+        all.disks.extend(slice.disks);
         match slice.next {
             Some(next) => from = next,
             None => return status,

@@ -140,7 +140,13 @@ impl Session {
         }
         let caller = Caller { nexus: self.nexus, target: &holder.name, port: PORT };
         match holder.units.get_mut(&task.unit) {
-            Some(unit) => unit.start(&caller, &task.cdb),
+            Some(unit) => {
+                let plan = unit.start(&caller, &task.cdb);
+                if unit.sanitize.active() {
+                    targets.note_work(target);
+                }
+                plan
+            }
             // Nothing is there: INQUIRY and REQUEST SENSE say so (SPC-4 6.4.1, 6.39)
             None if task.cdb[0] == 0x12 && task.cdb[1] & 1 == 0 => {
                 Plan::data(standard(0x7f), usize::from(u16::from_be_bytes([task.cdb[3], task.cdb[4]])))
@@ -273,7 +279,10 @@ impl Session {
             return self.answer(targets, id, Status::Check(Sense::NO_UNIT), &[]);
         };
         let (plan, effects) = unit.parameters(&caller, &task.cdb, &list);
-        let block = unit.disk().block_size();
+        let (block, works) = (unit.disk().block_size(), unit.sanitize.active());
+        if works {
+            targets.note_work(target);
+        }
         let out = task.transfer;
         task.adopt(plan, block);
         // Residuals count against the parameter list, whatever the storage does with it.

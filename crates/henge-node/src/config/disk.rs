@@ -45,14 +45,14 @@ pub struct DiskConfig {
 pub(crate) fn disk(
     mut p: Params,
     pools: &[PoolConfig],
-    others: &[DiskConfig],
+    is_taken: &dyn Fn(&str) -> bool,
     nodes: Nodes<'_>,
 ) -> Result<DiskConfig, ParamError> {
     let span = p.span();
     let name = p.text("name")?;
     let name = p.required("name", name)?;
     check_name(&p, &name)?;
-    if others.iter().any(|other| other.name == name) {
+    if is_taken(&name) {
         return Err(p.error("name", format!("there is a disk \"{name}\" already")));
     }
     let (on, places) = pools_of(&mut p, pools, nodes)?;

@@ -1,6 +1,6 @@
 //! A virtual disk's place in the node, and what each of its pending commands holds there.
 
-use super::Owner;
+use super::{At, Owner};
 use crate::config::DiskConfig;
 use crate::meters::DiskMeters;
 use crate::spread::Spread;
@@ -22,6 +22,8 @@ pub(crate) struct Disk {
     pub vdisk: VirtualDisk,
     /// By the slot of the command.
     pub flights: Vec<Option<Flight>>,
+    /// The newest of its requests at gates; each knows the one before.
+    pub(super) newest: Option<At>,
     /// Where its part begins on each gate; a FLUSH is sent there.
     pub(super) bases: Vec<(GateId, u64)>,
     /// Bytes of buffers it holds.
@@ -53,6 +55,7 @@ impl Disk {
             config,
             vdisk,
             flights: Vec::new(),
+            newest: None,
             bases,
             held: 0,
             connections: 0,
@@ -63,6 +66,15 @@ impl Disk {
             spread: None,
             home_of: None,
         }
+    }
+
+    /// Bytes that it is promised, by pool; a disk that lies on several nodes is by its homes.
+    pub(super) fn promised(&self) -> impl Iterator<Item = (usize, u64)> {
+        let config = &self.config;
+        let pools = if self.spread.is_some() { &[][..] } else { &config.pools };
+        let on = pools.len() as u64;
+        let part = move |i: usize| henge_vdisk::striped_below(config.capacity, i as u64, on, config.stripe);
+        pools.iter().enumerate().map(move |(i, pool)| (*pool, part(i)))
     }
 
     /// As NBD clients see it.

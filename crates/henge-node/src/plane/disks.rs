@@ -9,10 +9,18 @@ use henge_vdisk::{GateId, Layout, Place, VirtualDisk};
 impl Plane {
     /// Makes a disk, or finds its parts as they were left. Its number.
     pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, ParamError> {
-        match config.places.is_empty() {
-            true => self.add_parts(config, 0, 1, now),
-            false => self.add_spread(config, now),
-        }
+        let name = config.name.clone();
+        let number = match config.places.is_empty() {
+            true => self.add_parts(config, 0, 1, now)?,
+            false => self.add_spread(config, now)?,
+        };
+        self.by_name.insert(name, number);
+        Ok(number)
+    }
+
+    /// The number that the next disk gets.
+    pub(crate) fn free_number(&self) -> usize {
+        self.gaps.first().copied().unwrap_or(self.disks.len())
     }
 
     /// The home of one place of a disk that is spread over nodes.
@@ -38,7 +46,7 @@ impl Plane {
         among: u64,
         now: Instant,
     ) -> Result<usize, ParamError> {
-        let number = self.disks.iter().position(Option::is_none).unwrap_or(self.disks.len());
+        let number = self.free_number();
         let wrong =
             |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
         let part = format!("{}.part", config.name);
@@ -87,6 +95,9 @@ impl Plane {
         }
         let mut disk = Disk::new(config, vdisk, bases, part);
         (disk.first, disk.among) = (first, among);
+        for (pool, bytes) in disk.promised() {
+            self.pools[pool].promised += bytes;
+        }
         self.put_disk(number, disk);
         Ok(number)
     }
@@ -117,16 +128,36 @@ impl Plane {
         }
         let disk = self.disk(number);
         disk.vdisk.resize(layout).map_err(|e| e.to_string())?;
+        let before: Vec<(usize, u64)> = disk.promised().collect();
         disk.config.capacity = capacity;
+        let after: Vec<(usize, u64)> = disk.promised().collect();
+        for ((pool, before), (_, after)) in before.into_iter().zip(after) {
+            let promised = &mut self.pools[pool].promised;
+            *promised = *promised - before + after;
+        }
         Ok(())
     }
 
     pub(crate) fn put_disk(&mut self, number: usize, disk: Disk) {
+        self.gaps.remove(&number);
         if number == self.disks.len() {
             self.disks.push(Some(disk));
         } else {
             self.disks[number] = Some(disk);
         }
+    }
+
+    /// Takes a disk from its number, and what it was promised from its pools.
+    pub(crate) fn take_disk(&mut self, number: usize) -> Option<Disk> {
+        let disk = self.disks[number].take()?;
+        self.gaps.insert(number);
+        for (pool, bytes) in disk.promised() {
+            self.pools[pool].promised -= bytes;
+        }
+        if self.by_name.get(&disk.config.name) == Some(&number) {
+            self.by_name.remove(&disk.config.name);
+        }
+        Some(disk)
     }
 
     /// Tells each gate its part of the contract. A refusal leaves all of them as they were.
@@ -188,7 +219,7 @@ impl Plane {
         if self.disk(number).spread.is_some() {
             return self.remove_spread(number, now);
         }
-        let disk = self.disks[number].take().expect("a disk that was found");
+        let disk = self.take_disk(number).expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
         let mut result = Ok(());
         for (i, &p) in disk.config.pools.iter().enumerate() {

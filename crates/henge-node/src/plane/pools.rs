@@ -26,6 +26,8 @@ pub(crate) struct Pool {
     pub(super) target: Target,
     /// Whole array, where its spindles have gates of their own.
     pub(super) members: u64,
+    /// Bytes promised to disks.
+    pub promised: u64,
 }
 
 /// What a part is to its gate: the disk has room for so many commands that no gate refuses one of its parts.
@@ -58,7 +60,7 @@ impl Plane {
             }
             None => Target::Gate(GateId(first as u32)),
         };
-        self.pools.push(Pool { config: pool.clone(), gates, target, members });
+        self.pools.push(Pool { config: pool.clone(), gates, target, members, promised: 0 });
         Ok(())
     }
 

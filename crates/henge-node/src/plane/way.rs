@@ -2,11 +2,12 @@
 
 #![allow(unsafe_code)] // lends parts of a command's buffer to stores
 
-use super::{Answer, Errand, Flight, GateState, Owner, Plane};
+use super::{Answer, At, Errand, Flight, GateState, Owner, Plane};
 use crate::spread::INNER;
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::{Command, Data, Failure, GateId, Gates, Part};
+use std::collections::BTreeSet;
 
 struct Rooms<'a>(&'a [GateState]);
 
@@ -66,13 +67,20 @@ impl Plane {
             }
             state.submitted += 1;
             let parts = (f64::from(Request::WHOLE) / f64::from(request.commands)).round().max(1.0) as u32;
-            let errand = Errand { disk: number as u32, part: part_id, scratch, parts, seq: state.submitted };
+            let (seq, older) = (state.submitted, disk.newest);
+            let errand =
+                Errand { disk: number as u32, part: part_id, scratch, parts, seq, older, newer: None };
             request.id = state.errands.insert(errand);
+            disk.newest = Some((gate.0, request.id));
             let taken = state.pipeline.submit(request, payload, now);
             assert!(taken.is_ok(), "the gate said that it had room");
             if !state.listed {
                 state.listed = true;
                 self.listed.push(g);
+            }
+            if let Some((g, id)) = older {
+                let before = self.gates[g as usize].errands.get_mut(id);
+                before.expect("a chain's errands are at gates").newer = disk.newest;
             }
         }
     }
@@ -149,22 +157,43 @@ impl Plane {
             self.abort_parts(number, &theirs, now);
             return self.collect(number, now);
         }
-        for (gate, _) in disk.bases.clone() {
-            let g = gate.index();
-            let errands = self.gates[g].errands.iter();
-            let waiting: Vec<RequestId> = errands
-                .filter(|(_, e)| e.disk as usize == number && theirs.contains(&e.part.command))
-                .map(|(id, _)| id)
-                .collect();
-            for id in waiting {
-                // What is in flight stays so, and is over when the storage says it.
-                let Some((_, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
-                let errand = self.gates[g].errands.remove(id).expect("what waits was submitted");
-                self.list(g);
-                self.done(&errand, Err(Fault::Cancelled), &payload, Cost::ZERO, now);
-            }
+        for (g, id) in self.errands_of(number, &theirs) {
+            // What is in flight stays so, and is over when the storage says it.
+            let g = g as usize;
+            let Some((_, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
+            let errand = self.gates[g].errands.remove(id).expect("what waits was submitted");
+            self.unchain(&errand);
+            self.list(g);
+            self.done(&errand, Err(Fault::Cancelled), &payload, Cost::ZERO, now);
         }
         self.hand_out(number, now);
         self.collect(number, now);
+    }
+
+    /// A disk's requests at gates that belong to these commands, looking at no other disk's.
+    fn errands_of(&self, number: usize, commands: &[RequestId]) -> Vec<At> {
+        let commands: BTreeSet<RequestId> = commands.iter().copied().collect();
+        let mut found = Vec::new();
+        let mut next = self.disks[number].as_ref().and_then(|disk| disk.newest);
+        while let Some((g, id)) = next {
+            let errand = self.gates[g as usize].errands.get(id).expect("a chain's errands are at gates");
+            if commands.contains(&errand.part.command) {
+                found.push((g, id));
+            }
+            next = errand.older;
+        }
+        found
+    }
+
+    /// Takes an errand that is over out of its disk's chain.
+    pub(super) fn unchain(&mut self, errand: &Errand) {
+        const THERE: &str = "a chain's errands are at gates";
+        match errand.newer {
+            Some((g, id)) => self.gates[g as usize].errands.get_mut(id).expect(THERE).older = errand.older,
+            None => self.disk(errand.disk as usize).newest = errand.older,
+        }
+        if let Some((g, id)) = errand.older {
+            self.gates[g as usize].errands.get_mut(id).expect(THERE).newer = errand.newer;
+        }
     }
 }

@@ -106,8 +106,10 @@ impl Server {
             Client::Iscsi(initiator) => initiator.end(id, &mut self.plane, &mut self.portal, self.now),
             Client::Peer(link) => self.end_link(id, link),
         }
-        if let Some(disk) = number.and_then(|number| self.plane.disks[number].as_mut()) {
-            disk.connections -= 1;
+        if let Some(number) = number
+            && self.users.remove(&(number, id))
+        {
+            self.plane.disk(number).connections -= 1;
         }
         if let Client::Iscsi(initiator) = client
             && !initiator.is_quiet()

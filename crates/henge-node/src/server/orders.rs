@@ -1,10 +1,13 @@
 //! What is asked by way of the node's handle: carried out between two turns. And the end.
 
 use super::{Message, NOBODY, STOPPING, Server, Stopping};
-use crate::connection::Catalog;
 use crate::control::{Reply, Request};
 use henge_backend::Buffer;
 use henge_core::RequestId;
+
+/// Of all connections' names, the least and the greatest.
+const FIRST: RequestId = RequestId { slot: 0, generation: 0 };
+const LAST: RequestId = RequestId { slot: u32::MAX, generation: u32::MAX };
 
 impl Server {
     pub(super) fn control(&mut self) {
@@ -17,8 +20,8 @@ impl Server {
                 Message::Tap { buffer, reply } => {
                     let _ = reply.send(self.plane.tap(buffer, self.now));
                 }
-                Message::Sample { from, reply } => {
-                    let _ = reply.send(self.plane.slice(from, self.connections.len(), self.now));
+                Message::Sample { from, whole, reply } => {
+                    let _ = reply.send(self.plane.slice(from, whole, self.connections.len(), self.now));
                 }
                 Message::Ask(request, reply) => {
                     let answer = self.perform(request);
@@ -36,10 +39,6 @@ impl Server {
             Err(e) => Reply::failed(e),
         };
         match request {
-            Request::Status => {
-                let total = self.connections.len();
-                Reply { status: Some(self.plane.status(total, now)), ..Reply::done() }
-            }
             Request::Set { name, contract } => match self.plane.set(&name, contract, now) {
                 Err(e) => Reply::failed(e),
                 Ok(disk) => {
@@ -58,12 +57,18 @@ impl Server {
             Request::Scheduler { pool, scheduler } => done(self.plane.exchange(&pool, &scheduler, now)),
             Request::Add { disk } => {
                 let added = self.plane.add(&disk, now);
-                self.publish();
+                if let Ok(number) = added {
+                    self.publish(number);
+                    self.reconsider_links();
+                }
                 done(added.map(drop))
             }
             Request::Grow { name, capacity } => {
                 let grown = self.plane.grow(&name, &capacity);
-                self.publish();
+                if let Some(number) = self.plane.number(&name) {
+                    self.publish(number);
+                    self.reconsider_links();
+                }
                 done(grown)
             }
             Request::Remove { name } => done(self.remove(&name)),
@@ -77,7 +82,7 @@ impl Server {
                 self.plane.untap();
                 Reply::done()
             }
-            Request::Meters | Request::Events { .. } | Request::Tap => {
+            Request::Status | Request::Meters | Request::Events { .. } | Request::Tap => {
                 Reply::failed("the node's handle answers this")
             }
         }
@@ -85,8 +90,8 @@ impl Server {
 
     fn remove(&mut self, name: &str) -> Result<(), String> {
         let number = self.plane.find(name)?;
-        let theirs: Vec<RequestId> =
-            self.connections.iter().filter(|(_, c)| c.disk() == Some(number)).map(|(id, _)| id).collect();
+        let theirs = self.users.range((number, FIRST)..=(number, LAST)).map(|(_, id)| *id);
+        let theirs: Vec<RequestId> = theirs.collect();
         for id in theirs {
             self.drop_connection(id);
         }
@@ -102,16 +107,17 @@ impl Server {
             return Err(format!("requests of \"{name}\" are still under way; try again"));
         }
         let removed = self.plane.remove_disk(number, self.now).map_err(|e| e.to_string());
-        self.publish();
+        self.catalog.remove(number);
+        self.portal.remove(number);
+        self.reconsider_links();
         removed
     }
 
-    /// Brings the list of exports up to date.
-    pub(super) fn publish(&mut self) {
-        let served = self.plane.served();
-        self.catalog = Catalog::new(served.map(|(number, disk)| (number, disk.export())));
-        self.portal.publish(&mut self.plane);
-        self.reconsider_links();
+    /// A disk is there: clients may come to it.
+    pub(super) fn publish(&mut self, number: usize) {
+        let Some(disk) = &self.plane.disks[number] else { return };
+        self.catalog.add(number, disk.export());
+        self.portal.add(number, disk);
     }
 
     fn begin_stopping(&mut self) {

@@ -26,6 +26,7 @@ impl Server {
         }
         if let (None, Some(disk)) = (before, connection.disk()) {
             self.plane.disk(disk).connections += 1;
+            self.users.insert((disk, id));
         }
         match stop {
             Stop::Waiting => {}

@@ -49,7 +49,7 @@ impl Plane {
                 }
             }
         }
-        let number = self.disks.iter().position(Option::is_none).unwrap_or(self.disks.len());
+        let number = self.free_number();
         let mut spread = self.spread(&config, count as u32);
         for (i, place) in config.places.iter().enumerate() {
             let here = homes.iter().find(|(at, _)| *at == i).map(|(_, home)| *home);
@@ -143,7 +143,7 @@ impl Plane {
     /// Removes a spread disk that has nothing pending, and its parts here.
     pub(crate) fn remove_spread(&mut self, number: usize, now: Instant) -> std::io::Result<()> {
         let homes = self.homes(number);
-        let disk = self.disks[number].take().expect("a disk that was found");
+        let disk = self.take_disk(number).expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
         for at in &disk.spread.expect("a spread disk").places {
             if let At::There(peer, toward) = at {
@@ -159,7 +159,7 @@ impl Plane {
 
     /// Takes back a home that was just made. Its part stays where it is: it may be an old one, with data.
     pub(super) fn drop_home(&mut self, home: usize, now: Instant) {
-        let Some(disk) = self.disks[home].take() else { return };
+        let Some(disk) = self.take_disk(home) else { return };
         for gate in disk.vdisk.layout().gates() {
             let gate = self.gates[gate.index()].pipeline.gate_mut();
             gate.remove_flow(disk.vdisk.flow(), now, &mut Vec::new());
