@@ -14,6 +14,10 @@ use std::ptr::NonNull;
 
 /// Longest stretch of zeroes written at once where the file cannot make zeroes by itself.
 const ZEROES_MAX: u64 = 1 << 20;
+/// Longest write through the page cache at once. The kernel keeps what is written at once together in one folio, and ext4 looks
+/// at every block of the folio at each later write into it: a random write of 4 KiB costs 54 us of CPU where the disk was filled
+/// by writes of 1 MiB, and 17 us where it was by these.
+const CACHED_MAX: u64 = 128 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -140,13 +144,19 @@ impl Files {
 
     /// Hands the present step, or what is left of it, to the engine.
     fn issue(&mut self, token: u32) {
-        let zeroes = self.zeroes.address();
+        let (zeroes, cached) = (self.zeroes.address(), self.block == 1);
         let r = self.get(token);
         let (offset, rest) = (r.from + r.moved, r.len - r.moved);
         let durable = r.fua;
         let (kind, offset, len, memory) = match r.step {
             Step::Move => {
                 let kind = if r.op == Op::Read { Kind::Read } else { Kind::Write { durable } };
+                // What is to be durable at once is written back at once, and each piece would wait for the medium.
+                let rest = if cached && kind == (Kind::Write { durable: false }) {
+                    rest.min(CACHED_MAX)
+                } else {
+                    rest
+                };
                 // SAFETY: the payload is `r.len` bytes long (asserted in `submit`), and `moved` is less.
                 let memory = unsafe { r.payload.address().add(r.moved as usize) };
                 (kind, offset, rest, memory)
@@ -322,6 +332,48 @@ mod tests {
         stale.fill(7);
         let done = one(&mut files, Op::Read, 18_000, stale, 4_096, fd);
         assert!(done.outcome.is_ok() && done.payload.iter().all(|b| *b == 0));
+    }
+
+    /// Notes how much it is asked to move at once, and does nothing.
+    struct Noting(VecDeque<(u32, i32)>, std::rc::Rc<std::cell::RefCell<Vec<u64>>>);
+
+    impl Engine for Noting {
+        unsafe fn submit(&mut self, io: Io) {
+            self.1.borrow_mut().push(io.len);
+            self.0.push_back((io.token, io.len as i32));
+        }
+        fn reap(&mut self) -> Option<(u32, i32)> {
+            self.0.pop_front()
+        }
+        fn idle(&self) -> bool {
+            self.0.is_empty()
+        }
+        fn event_fd(&self) -> RawFd {
+            -1
+        }
+        fn name(&self) -> &'static str {
+            "noting"
+        }
+    }
+
+    #[test]
+    fn long_writes_through_the_page_cache_are_cut() {
+        let (cut, whole) = (vec![CACHED_MAX, CACHED_MAX, 5], vec![2 * CACHED_MAX + 5]);
+        let direct = 2 * CACHED_MAX + 4096;
+        for (op, block, fua, len, want) in [
+            (Op::Write, 1, false, whole[0], cut),
+            (Op::Write, 1, true, whole[0], whole.clone()),
+            (Op::Read, 1, false, whole[0], whole),
+            (Op::Write, 4096, false, direct, vec![direct]),
+        ] {
+            let asked = std::rc::Rc::default();
+            let mut files = Files::new(Box::new(Noting(VecDeque::new(), std::rc::Rc::clone(&asked))), block);
+            let mut request = Request::new(RequestId::default(), FlowId(0), op, 0, len, Instant::ZERO);
+            request.fua = fua;
+            files.submit(&request, Buffer::zeroed(len as usize), -1, 0);
+            assert_eq!(files.reap().map(|done| done.outcome), Some(Ok(())));
+            assert_eq!(*asked.borrow(), want, "{op:?} of {len} bytes, blocks of {block}, FUA {fua}");
+        }
     }
 
     #[test]
