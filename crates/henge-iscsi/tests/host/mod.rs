@@ -5,7 +5,7 @@ use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::chap::Access;
 use henge_iscsi::scsi::{Action, Disk, Outcome, Reservations};
 use henge_iscsi::wire::{Header, padding, request};
-use henge_iscsi::{Command, Limits, Segment, Session, Step, Targets, Want};
+use henge_iscsi::{Command, Limits, Segment, Session, Step, TargetId, Targets, Want};
 use std::collections::BTreeMap;
 
 pub const TARGET: &str = "iqn.2026-11.example:disk";
@@ -14,6 +14,11 @@ pub const BYTES: usize = 1 << 20;
 
 /// A target with one thin disk of 1 MiB.
 pub fn targets(access: Access) -> Targets {
+    target(access).0
+}
+
+/// The same, with its name.
+pub fn target(access: Access) -> (Targets, TargetId) {
     let disk = Disk {
         bytes: BYTES as u64,
         block_shift: 9,
@@ -27,7 +32,7 @@ pub fn targets(access: Access) -> Targets {
     targets.add_portal("192.0.2.1:3260");
     let target = targets.add_target(TARGET, access).expect("the first");
     assert!(targets.add_unit(target, 0, disk, Reservations::default()));
-    targets
+    (targets, target)
 }
 
 /// The driver's side of one session.
