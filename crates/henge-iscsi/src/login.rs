@@ -9,7 +9,7 @@
 
 use crate::chap::{self, Access, Algorithm};
 use crate::params::{Answer, Negotiated, Offer, negotiate};
-use crate::target::{PORT, TargetId, Targets};
+use crate::target::{TargetId, Targets};
 use crate::text::{self, TEXT_MAX};
 use crate::wire::{Header, response};
 
@@ -219,7 +219,7 @@ impl Login {
             return Err(Failure::Authentication);
         }
         if !self.discovery {
-            text::push(out, "TargetPortalGroupTag", &PORT.to_string());
+            text::push(out, "TargetPortalGroupTag", &targets.port.to_string());
         }
         self.named = true;
         Ok(())

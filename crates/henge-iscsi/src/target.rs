@@ -20,6 +20,8 @@ pub struct Target {
     /// Who may use it.
     pub(crate) access: Access,
     pub(crate) units: BTreeMap<u16, Unit>,
+    /// Portals of other nodes that lead to the same disk: their addresses, and their groups.
+    pub(crate) elsewhere: Vec<(String, u16)>,
 }
 
 /// What a session is told by others.
@@ -46,8 +48,10 @@ struct Entry {
 }
 
 /// All targets of a node, and all sessions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Targets {
+    /// Relative identifier of the target port, which is the portal group's tag as well.
+    pub(crate) port: u16,
     targets: BTreeMap<TargetId, Target>,
     by_name: BTreeMap<String, TargetId>,
     /// Those with units that may have work of their own.
@@ -62,15 +66,44 @@ pub struct Targets {
     pub(crate) discovery: Access,
 }
 
-/// Relative identifier of the one target port, which is the portal group's tag as well.
+/// The target port of a node that is alone.
 pub const PORT: u16 = 1;
 /// Most notices that wait for one session; more are one: abort all.
 const NOTICES_MAX: usize = 32;
 
+impl Default for Targets {
+    fn default() -> Targets {
+        Targets::new()
+    }
+}
+
 impl Targets {
     /// None yet.
     pub fn new() -> Targets {
-        Targets::default()
+        Targets::at(PORT)
+    }
+
+    /// None yet, on a node whose target port has this identifier: another than that of any node with the same disks.
+    pub fn at(port: u16) -> Targets {
+        Targets {
+            port,
+            targets: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            working: BTreeSet::new(),
+            next_target: 0,
+            sessions: BTreeMap::new(),
+            next_session: 0,
+            poked: BTreeSet::new(),
+            portals: Vec::new(),
+            discovery: Access::default(),
+        }
+    }
+
+    /// Portals of other nodes that lead to the same disk, with the identifiers of their ports; discovery names them, too.
+    pub fn set_elsewhere(&mut self, id: TargetId, portals: Vec<(String, u16)>) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.elsewhere = portals;
+        }
     }
 
     /// A portal that discovery names: `192.0.2.1:3260` or `[2001:db8::1]:3260`.
@@ -92,7 +125,7 @@ impl Targets {
         self.next_target += 1;
         let name = name.to_owned();
         self.by_name.insert(name.clone(), id);
-        self.targets.insert(id, Target { name, access, units: BTreeMap::new() });
+        self.targets.insert(id, Target { name, access, units: BTreeMap::new(), elsewhere: Vec::new() });
         Some(id)
     }
 

@@ -9,6 +9,7 @@
 //! [[peer]]
 //! name = "n2"
 //! address = "10.0.0.2:10810"
+//! iscsi = "10.0.0.2:3260"             # where initiators find the disks that it serves together with this node; may be left out
 //!
 //! [[disk]]
 //! name = "web"
@@ -32,6 +33,8 @@ use std::ops::Range;
 
 /// Where peers come, where no port is written.
 const PORT: u16 = 10_810;
+/// Where initiators come, where no port is written.
+const ISCSI_PORT: u16 = 3260;
 /// Shorter secrets can be found by trying.
 const SECRET_MIN: usize = 16;
 
@@ -69,6 +72,8 @@ pub struct PeerConfig {
     pub name: String,
     /// `HOST:PORT`
     pub address: String,
+    /// Where initiators come: `HOST:PORT`, if that is known.
+    pub iscsi: Option<String>,
 }
 
 /// A pool of the cluster: where a piece of a disk is.
@@ -177,16 +182,24 @@ pub(crate) fn peer(mut p: Params) -> Result<PeerConfig, ParamError> {
     check_name(&p, &name)?;
     let text = p.text("address")?;
     let address = address(&p, "address", p.required("address", text)?)?;
+    let iscsi = match p.text("iscsi")? {
+        None => None,
+        Some(text) => Some(at_port(&p, "iscsi", text, ISCSI_PORT)?),
+    };
     p.finish()?;
-    Ok(PeerConfig { name, address })
+    Ok(PeerConfig { name, address, iscsi })
 }
 
 fn address(p: &Params, key: &str, text: String) -> Result<String, ParamError> {
+    at_port(p, key, text, PORT)
+}
+
+fn at_port(p: &Params, key: &str, text: String, port: u16) -> Result<String, ParamError> {
     let (_, tail) = text.rsplit_once(']').unwrap_or(("", &text));
-    let text = if tail.contains(':') { text } else { format!("{text}:{PORT}") };
+    let text = if tail.contains(':') { text } else { format!("{text}:{port}") };
     match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text),
-        _ => Err(p.error(key, format!("\"{text}\" is no HOST:PORT, like \"10.0.0.2:{PORT}\""))),
+        _ => Err(p.error(key, format!("\"{text}\" is no HOST:PORT, like \"10.0.0.2:{port}\""))),
     }
 }
 

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+mod ways;
+
 /// What the names of all targets begin with.
 pub(crate) const PREFIX: &str = "iqn.2026-11.local.henge:";
 
@@ -37,12 +39,14 @@ pub(crate) struct Portal {
     next_chore: u32,
     state_dir: PathBuf,
     enabled: bool,
+    /// Which other nodes were linked at the last look.
+    linked: Vec<bool>,
 }
 
 impl Portal {
-    /// `addresses`: where initiators come; without any, nothing is offered.
-    pub(crate) fn new(state_dir: PathBuf, addresses: &[String]) -> Portal {
-        let mut targets = Targets::new();
+    /// `addresses`: where initiators come; without any, nothing is offered. `node`: its name in its cluster.
+    pub(crate) fn new(state_dir: PathBuf, addresses: &[String], node: Option<&str>) -> Portal {
+        let mut targets = node.map_or_else(Targets::new, |node| Targets::at(ways::port(node)));
         addresses.iter().for_each(|address| targets.add_portal(address));
         Portal {
             targets,
@@ -53,11 +57,12 @@ impl Portal {
             next_chore: 0,
             state_dir,
             enabled: !addresses.is_empty(),
+            linked: Vec::new(),
         }
     }
 
     /// A disk is there: a target for it. Of one that was there before, initiators are told how long it is now.
-    pub(crate) fn add(&mut self, number: usize, disk: &crate::plane::Disk) {
+    pub(crate) fn add(&mut self, number: usize, disk: &crate::plane::Disk, links: &crate::links::Links) {
         if !self.enabled {
             return;
         }
@@ -70,10 +75,12 @@ impl Portal {
         let config = &disk.config;
         let name = format!("{PREFIX}{}", config.name);
         let Some(id) = self.targets.add_target(&name, config.access.clone()) else { return };
-        let kept = self.kept(&config.name);
+        // A disk with several ways to it has no reservations: see `henge_iscsi::scsi`.
+        let kept = if disk.spread.is_some() { Reservations::default() } else { self.kept(&config.name) };
         self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity(), disk.vdisk.settings().align), kept);
         self.disks.insert(id, (number, config.name.clone()));
         self.by_disk.insert(number, id);
+        self.tell_ways(number, disk, links);
     }
 
     /// A disk is gone, and its target.

@@ -153,7 +153,7 @@ impl Server {
             Address::Iscsi(address) => Some(address.to_string()),
             _ => None,
         });
-        let portal = Portal::new(state_dir, &addresses.collect::<Vec<_>>());
+        let portal = Portal::new(state_dir, &addresses.collect::<Vec<_>>(), plane.links.here());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,

@@ -23,7 +23,9 @@ pub fn inquiry(unit: &Unit, cdb: &[u8; 16], target: &str, port: u16) -> Plan {
         if cdb[2] != 0 {
             return Sense::field(2).into();
         }
-        return Plan::data(standard(0), allocated);
+        let mut data = standard(0);
+        data[5] = if unit.is_shared() { 0x10 } else { 0 }; // TPGS: access states that change by themselves
+        return Plan::data(data, allocated);
     }
     let disk = &unit.disk;
     let body = match cdb[2] {

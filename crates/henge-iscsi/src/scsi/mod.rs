@@ -15,12 +15,14 @@ mod inquiry;
 mod mode;
 mod opcodes;
 mod plan;
+mod ports;
 mod reserve;
 mod sanitize;
 mod sense;
 
 pub use inquiry::TRANSFER_MAX;
 pub use plan::{Action, Extent, Outcome, Plan, Transfer};
+pub use ports::{Access, Group};
 pub use reserve::{Effects, Reservations};
 pub use sense::{Detail, Key, Sense, Status, attention};
 
@@ -95,6 +97,8 @@ pub struct Caller<'a> {
 pub struct Unit {
     pub(crate) disk: Disk,
     modes: mode::Modes,
+    /// The ways to it, where there are several.
+    groups: Vec<Group>,
     nexuses: BTreeMap<Nexus, Attached>,
     reservations: Reservations,
     /// Who has RESERVE(6).
@@ -113,6 +117,7 @@ impl Unit {
         Unit {
             disk,
             modes: mode::Modes::default(),
+            groups: Vec::new(),
             nexuses: BTreeMap::new(),
             reservations,
             reserved: None,
@@ -218,7 +223,9 @@ impl Unit {
             return attention.into();
         }
         let command = match found {
-            Ok(command) if self.disk.thin || !command.thin => command,
+            Ok(command) if self.offers(command) => command,
+            // Of reservations there is nothing at all where there are several ways to the disk.
+            Ok(command) if command.class == Class::Reservation => return Sense::OPCODE.into(),
             Ok(command) if command.action.is_some() => return Sense::field(1).into(),
             Err(Unknown::Action) => return Sense::field(1).into(),
             _ => return Sense::OPCODE.into(),
@@ -233,6 +240,15 @@ impl Unit {
             return sense.into();
         }
         self.dispatch(caller, command.kind, cdb)
+    }
+
+    /// Whether it has a command: some are a thin disk's alone, or of one with several ways to it, or of one without.
+    fn offers(&self, command: &opcodes::Command) -> bool {
+        match (command.kind, command.class) {
+            (Kind::ReportGroups, _) => self.is_shared(),
+            (_, Class::Reservation) => !self.is_shared(),
+            _ => self.disk.thin || !command.thin,
+        }
     }
 
     fn is_reserved(&self, nexus: Nexus, kind: Kind, class: Class) -> bool {
@@ -303,6 +319,7 @@ impl Unit {
             // Nothing here can be taken out, so there is nothing to prevent.
             Kind::PreventAllow => Plan::GOOD,
             Kind::Sanitize => self.start_sanitize(cdb),
+            Kind::ReportGroups => self.report_groups(cdb),
             Kind::ReportOpcodes => self.report_opcodes(cdb),
             // ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, TARGET RESET
             Kind::ReportFunctions => Plan::data(vec![0xda, 0, 0, 0], be32(cdb, 6) as usize),
@@ -379,7 +396,7 @@ impl Unit {
         let timeouts = cdb[2] & 0x80 != 0;
         let allocated = be32(cdb, 6) as usize;
         let action = cdb::be16(cdb, 4);
-        let ours = |command: &&opcodes::Command| self.disk.thin || !command.thin;
+        let ours = |command: &&opcodes::Command| self.offers(command);
         let mut out = Vec::new();
         if cdb[2] & 7 == 0 {
             out.extend_from_slice(&[0; 4]);

@@ -56,6 +56,8 @@ pub enum Kind {
     DefectData,
     /// SANITIZE.
     Sanitize,
+    /// REPORT TARGET PORT GROUPS.
+    ReportGroups,
     /// REPORT SUPPORTED OPERATION CODES.
     ReportOpcodes,
     /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
@@ -180,6 +182,7 @@ pub static COMMANDS: &[Command] = &[
         &[0x9e, 0x1f, 255, 255, 255, 255, 255, 255, 255, 255, 0xff, 0xff, 0xff, 0xff, 0, 0],
     ),
     row(0xa0, Kind::ReportLuns, Report, &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    service(0xa3, 0x0a, Kind::ReportGroups, Free, &[0xa3, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     service(
         0xa3,
         0x0c,

@@ -3,7 +3,7 @@
 use super::receive::{Incoming, Sink};
 use super::{Command, Payload, Session, Step};
 use crate::scsi::{Action, Caller, Outcome, Plan, Sense, Status, Transfer, be32, standard};
-use crate::target::{Notice, PORT, Targets};
+use crate::target::{Notice, Targets};
 use crate::wire::{Header, Reason, before, unit_address, unit_number};
 use henge_core::RequestId;
 
@@ -134,11 +134,12 @@ impl Session {
     }
 
     fn plan(&self, targets: &mut Targets, target: crate::target::TargetId, task: &Task) -> Plan {
+        let port = targets.port;
         let Some(holder) = targets.get_mut(target) else { return Sense::NO_UNIT.into() };
         if task.cdb[0] == 0xa0 {
             return report_luns(holder.units.keys().copied(), &task.cdb);
         }
-        let caller = Caller { nexus: self.nexus, target: &holder.name, port: PORT };
+        let caller = Caller { nexus: self.nexus, target: &holder.name, port };
         match holder.units.get_mut(&task.unit) {
             Some(unit) => {
                 let plan = unit.start(&caller, &task.cdb);
@@ -271,10 +272,11 @@ impl Session {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let Work::Parameters(list) = std::mem::replace(&mut task.work, Work::Background) else { return };
         let Some(target) = self.target else { return };
+        let port = targets.port;
         let Some(holder) = targets.get_mut(target) else {
             return self.answer(targets, id, Status::Check(Sense::NO_UNIT), &[]);
         };
-        let caller = Caller { nexus: self.nexus, target: &holder.name, port: PORT };
+        let caller = Caller { nexus: self.nexus, target: &holder.name, port };
         let Some(unit) = holder.units.get_mut(&task.unit) else {
             return self.answer(targets, id, Status::Check(Sense::NO_UNIT), &[]);
         };

@@ -4,7 +4,7 @@ use super::command::{Task, Work};
 use super::{Session, Stage, Step};
 use crate::params::{Answer, Offer, negotiate};
 use crate::scsi::{Action, Status, attention};
-use crate::target::{Notice, PORT, Targets};
+use crate::target::{Notice, Targets};
 use crate::text::{self, TEXT_MAX};
 use crate::wire::{Header, NO_TAG, Reason, response, unit_number};
 use henge_core::RequestId;
@@ -290,7 +290,10 @@ impl Session {
             }
             text::push(out, "TargetName", &target.name);
             for portal in &targets.portals {
-                text::push(out, "TargetAddress", &format!("{portal},{PORT}"));
+                text::push(out, "TargetAddress", &format!("{portal},{}", targets.port));
+            }
+            for (portal, port) in &target.elsewhere {
+                text::push(out, "TargetAddress", &format!("{portal},{port}"));
             }
         }
     }

@@ -74,6 +74,7 @@ impl Server {
         if self.look.is_none_or(|at| self.now < at) {
             return;
         }
+        self.portal.look(&self.plane);
         let ids: Vec<RequestId> = self.portal.connections.values().copied().collect();
         self.look = (!ids.is_empty()).then_some(self.now + LOOK);
         for id in ids {

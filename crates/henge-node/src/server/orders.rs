@@ -117,7 +117,7 @@ impl Server {
     pub(super) fn publish(&mut self, number: usize) {
         let Some(disk) = &self.plane.disks[number] else { return };
         self.catalog.add(number, disk.export());
-        self.portal.add(number, disk);
+        self.portal.add(number, disk, &self.plane.links);
     }
 
     fn begin_stopping(&mut self) {

@@ -1,0 +1,107 @@
+//! The ways to a disk that several nodes serve: this node and those with its places are groups of portals to one target.
+//!
+//! Every node tells the same: the target's name, the disk's serial number and world-wide name come from the disk's name, a
+//! group's number from its node's name. Which of them can be reached is looked at once a second while initiators are there.
+
+use super::Portal;
+use crate::links::Links;
+use crate::plane::{Disk, Plane};
+use henge_iscsi::scsi::{Access, Group};
+
+/// A node's target port: from its name, so that every node says the same. Zero is none.
+pub(super) fn port(node: &str) -> u16 {
+    let hash = super::fnv(node.as_bytes());
+    let folded = hash ^ hash >> 32;
+    ((folded ^ folded >> 16) as u16).max(1)
+}
+
+/// The names of the nodes that certainly serve a disk: this one, and those with a place of it.
+fn nodes<'a>(disk: &'a Disk, here: &'a str) -> Vec<&'a str> {
+    let mut nodes: Vec<&str> = disk.config.places.iter().map(|place| place.node.as_str()).collect();
+    nodes.push(here);
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+fn is_linked(links: &Links, peer: usize) -> bool {
+    links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some())
+}
+
+/// The groups, each under its own number. Two names that give the same number would be one way to an initiator: then only
+/// this node is told of.
+fn groups(disk: &Disk, links: &Links) -> Vec<Group> {
+    let Some(here) = links.here().filter(|_| disk.spread.is_some()) else { return Vec::new() };
+    let has_place = |node: &str| disk.config.places.iter().any(|place| place.node == node);
+    let group = |node: &str| {
+        let linked = node == here || links.find(node).is_some_and(|peer| is_linked(links, peer));
+        let access = match (linked, has_place(node)) {
+            (false, _) => Access::Unavailable,
+            (true, true) => Access::Optimized,
+            (true, false) => Access::Detour,
+        };
+        Group { port: port(node), access }
+    };
+    let mut groups: Vec<Group> = nodes(disk, here).into_iter().map(group).collect();
+    groups.sort_unstable_by_key(|group| group.port);
+    let apart = groups.windows(2).all(|pair| pair[0].port != pair[1].port);
+    if !apart {
+        groups.retain(|group| group.port == port(here));
+        groups.dedup_by_key(|group| group.port);
+    }
+    groups
+}
+
+impl Portal {
+    /// Says of one target which ways there are to it.
+    pub(super) fn tell_ways(&mut self, number: usize, disk: &Disk, links: &Links) {
+        let Some(&id) = self.by_disk.get(&number) else { return };
+        let groups = groups(disk, links);
+        let mut elsewhere = Vec::new();
+        if groups.len() > 1 {
+            for peer in disk.config.places.iter().filter_map(|place| links.find(&place.node)) {
+                let config = links.peers[peer].as_ref().map(|peer| &peer.config);
+                if let Some((name, Some(at))) = config.map(|config| (&config.name, &config.iscsi)) {
+                    elsewhere.push((at.clone(), port(name)));
+                }
+            }
+        }
+        elsewhere.dedup();
+        self.targets.set_elsewhere(id, elsewhere);
+        if let Some(unit) = self.targets.unit(id, 0) {
+            unit.set_groups(groups);
+        }
+    }
+
+    /// Links have come or gone since the last look, perhaps.
+    pub(crate) fn look(&mut self, plane: &Plane) {
+        let linked: Vec<bool> =
+            (0..plane.links.peers.len()).map(|peer| is_linked(&plane.links, peer)).collect();
+        if linked == self.linked {
+            return;
+        }
+        self.linked = linked;
+        for number in self.by_disk.keys().copied().collect::<Vec<_>>() {
+            if let Some(disk) = plane.disks[number].as_ref().filter(|disk| disk.spread.is_some()) {
+                self.tell_ways(number, disk, &plane.links);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::port;
+
+    #[test]
+    fn a_node_has_the_same_port_on_every_node() {
+        // FNV-1a of the names, folded to 16 bits: numbers that must not change with a new version.
+        let ports: Vec<u16> = (1..=64).map(|n| port(&format!("n{n}"))).collect();
+        let mut apart = ports.clone();
+        apart.sort_unstable();
+        apart.dedup();
+        assert_eq!(apart.len(), ports.len(), "{ports:?}");
+        assert!(ports.iter().all(|port| *port != 0));
+        assert_eq!(&ports[..2], &[port("n1"), port("n2")]);
+    }
+}
