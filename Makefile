@@ -76,6 +76,10 @@ bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdki
 bench-link: build ## CPU per request of a disk at another node, beside one of the node's own
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-link $(ARGS)
 
+.PHONY: bench-iscsi
+bench-iscsi: build ## Requests a second and server CPU over iSCSI, beside tgt (ARGS=--json; DIRECT=true: past the page cache)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-iscsi $(ARGS)
+
 .PHONY: bench-live
 bench-live: build ## A node at work: limits, shares, clients without manners, 1000 disks (ARGS="--json limits shares attacks scale")
 	@HENGE=$${CARGO_TARGET_DIR:-$$PWD/target}/release/henge $(CARGO) bench -p henge-node --bench live -- $(ARGS)
@@ -91,8 +95,8 @@ soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and a
 	@HENGE_SOAK=$(SOAK) $(CARGO) test --quiet -p henge-node --lib soak -- --nocapture --test-threads 1
 
 .PHONY: bench-meters
-bench-meters: ## What metering costs a request
-	$(CARGO) bench -p henge-core --bench meters
+bench-meters: ## What metering costs a request (ARGS=--json)
+	$(CARGO) bench -p henge-core --bench meters -- $(ARGS)
 
 .PHONY: mutants
 mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by the test it names

@@ -1,6 +1,6 @@
 //! What metering costs a request: everything that a gate counts at a completion, and the histogram of the disk's commands beside it.
 //!
-//! `cargo bench -p henge-core --bench meters`. CPU time of this thread is not needed: nothing here waits.
+//! `make bench-meters ARGS=--json`. CPU time of this thread is not needed: nothing here waits.
 
 #![allow(clippy::disallowed_methods)] // a benchmark reads the clock
 
@@ -51,6 +51,13 @@ fn main() {
         // The least of several rounds: whatever else runs here only adds.
         let least = |metered| (0..5).map(|_| round(flows, metered)).fold(f64::INFINITY, f64::min);
         let (with, without) = (least(true), least(false));
+        if std::env::args().any(|argument| argument == "--json") {
+            let cost = with - without;
+            println!(
+                "{{\"name\":\"meters/{flows}\",\"value\":{cost:.2},\"unit\":\"ns/request\",\"peer\":null,\"ratio\":null}}"
+            );
+            continue;
+        }
         println!(
             "{flows:5} flows: {:.1} ns a request for its meters ({with:.1} with, {without:.1} without)",
             with - without

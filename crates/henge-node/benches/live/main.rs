@@ -7,6 +7,7 @@ mod attacks;
 mod client;
 mod node;
 mod scale;
+mod trace;
 
 use client::Load;
 use node::Node;
@@ -105,19 +106,31 @@ fn limits(report: &mut Report) {
 /// Two clients at weights 1 and 4 on a device that does one thing at a time; the heavier has the shorter queue.
 fn shares(report: &mut Report) {
     report.say("shares, 10 s each, 1:4 within 2 %: 64 reads at a time against 4, a device of 400 us + 400 MB/s, SFQ(1)");
-    let config = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = { sfq = { depth = 1 } }\n\
+    let dir = tempfile::tempdir().expect("a directory");
+    let record = dir.path().join("requests.csv");
+    let pools = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = { sfq = { depth = 1 } }\n\
         emulated = { constant = { rate = \"400MB/s\", time = \"400us\", capacity = \"1GiB\" } }\n\
         [[disk]]\nname = \"one\"\ncapacity = \"256MiB\"\ncontract = { weight = 1 }\n\
         [[disk]]\nname = \"four\"\ncapacity = \"256MiB\"\ncontract = { weight = 4 }\n";
-    let node = Node::start(config);
     for (a, one) in SIZES {
         for (b, four) in SIZES {
+            let node = Node::start(&format!("requests = {record:?}\n{pools}"));
             let _one = Load::start(&node.socket(), "one", 64, one);
             let _four = Load::start(&node.socket(), "four", 4, four);
             std::thread::sleep(Duration::from_secs(1));
             let rates = node.rates(&["one", "four"], Duration::from_secs(10));
             let ratio = rates[1].1 / rates[0].1;
-            report.held(&format!("weight 1, 64 x {a}; weight 4, 4 x {b}"), ratio, ": 1", 4.0, 0.02);
+            let name = format!("weight 1, 64 x {a}; weight 4, 4 x {b}");
+            report.held(&name, ratio, ": 1", 4.0, 0.02);
+            drop(node);
+            let Some(trace) = trace::read(&record, "one", "four", 4) else { continue };
+            let [p50, p99, longest] = trace.turnaround;
+            report.figure(&format!("{name}: served out of turn"), trace.out_of_turn as f64, "times");
+            report.say(&format!(
+                "    of {} turns of weight 1, {} came while the other had nothing waiting; its client took {p50:.0} us from an \
+                 answer to the next request (median), {p99:.0} (99 %), {longest:.0} (longest)",
+                trace.turns, trace.out_of_turn
+            ));
         }
     }
 }

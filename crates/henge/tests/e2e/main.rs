@@ -5,6 +5,7 @@
 mod clients;
 mod contracts;
 mod filesystem;
+mod late;
 mod managers;
 mod profile;
 mod recorded;
