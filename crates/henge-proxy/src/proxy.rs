@@ -234,6 +234,19 @@ impl Proxy {
             return self.close(id, now);
         }
         let pair = self.pairs.get_mut(id).expect("just found");
+        if event.gone
+            && pair.server.told.is_some()
+            && let Ok(Some(why)) = pair.server.socket.take_error()
+        {
+            let client = pair.client.socket.peer_addr();
+            // One that was connected and broke says so when it is read.
+            if why.kind() != std::io::ErrorKind::ConnectionReset
+                && let Ok(client) = client
+            {
+                self.unreachable(client, &why);
+            }
+            return self.close(id, now);
+        }
         // What the server sent last may still have to wait for a slow client; the poller would report its end over and
         // over meanwhile.
         if event.gone && pair.server.told.take().is_some() {

@@ -41,7 +41,7 @@ impl Proxy {
         }
     }
 
-    fn unreachable(&mut self, client: SocketAddr, why: &io::Error) {
+    pub(super) fn unreachable(&mut self, client: SocketAddr, why: &io::Error) {
         self.counts.unreachable += 1;
         tracing::warn!(%client, server = %self.config.server, %why, "no connection to the server for a client");
     }
@@ -163,8 +163,15 @@ pub(super) fn allow_many_sockets() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// A connection to the server, begun; a server that is slow to answer delays nobody else.
+/// A connection to the server, begun: a server that is slow to answer, or away, delays nobody else. The poller says how it
+/// went, and what a client sends meanwhile waits.
 pub(super) fn connect(server: SocketAddr) -> io::Result<TcpStream> {
-    // Loopback and a local network answer within microseconds; a server that is gone must not stop the loop.
-    TcpStream::connect_timeout(&server, std::time::Duration::from_millis(250))
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &server) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => Ok(socket.into()),
+        Err(error) => Err(error.into()),
+    }
 }
