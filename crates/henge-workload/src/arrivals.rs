@@ -14,6 +14,10 @@
 //! | fitted to a trace (MMPP) | exponential | a few of different time scales, and a base |
 //! | self-similar, H | exponential | many, Pareto periods with α = 3 − 2H (Willinger et al. 1997) |
 //!
+//! One is not: N *processes*, each of which asks, computes for N/r(t), and asks again, as the ranks of a parallel program do. They
+//! begin at random within a span, at the start and whenever the level comes back from zero, and keep the distances that they
+//! have then.
+//!
 //! Example: rate 100/s, one source with on = off = 1 s and no base: m is 2 while on and 0 while off, so 200/s for a
 //! second, nothing for a second, 100/s on average.
 
@@ -22,6 +26,8 @@ use henge_core::{Duration, Instant};
 use rand::RngExt;
 use rand_distr::{Distribution, Exp1, Gamma};
 use rand_pcg::Pcg64;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// The gaps of the underlying renewal process, with mean 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +39,13 @@ pub enum Gaps {
     /// More regular than Poisson (shape above 1) or less (below 1): the squared coefficient of variation is
     /// 1 / shape.
     Gamma(f64),
+    /// Not a renewal process: so many processes, each with gaps of N/r(t), that begin at random within a span.
+    Processes {
+        /// N.
+        count: u32,
+        /// The span.
+        within: Duration,
+    },
 }
 
 /// How long a source stays on, or off.
@@ -132,6 +145,9 @@ pub struct Arrivals {
     states: Vec<(bool, Instant)>,
     at: Instant,
     rng: Pcg64,
+    /// Of processes: how much later than the first each begins, and when each asks next.
+    begins: Vec<Duration>,
+    asks: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
 impl Arrivals {
@@ -146,17 +162,67 @@ impl Arrivals {
                 (on, start + span)
             })
             .collect();
-        Arrivals { mean: process.mean(), process, level, states, at: start, rng }
+        let mut begins = Vec::new();
+        if let Gaps::Processes { count, within } = process.gaps {
+            begins = (0..count).map(|_| within.mul_ratio(rng.random_range(0..1 << 30), 1 << 30)).collect();
+        }
+        let mut arrivals = Arrivals {
+            mean: process.mean(),
+            process,
+            level,
+            states,
+            at: start,
+            rng,
+            begins,
+            asks: BinaryHeap::new(),
+        };
+        arrivals.asks =
+            (0..arrivals.begins.len() as u32).filter_map(|i| arrivals.begin(i, start)).map(Reverse).collect();
+        arrivals
+    }
+
+    /// When a process begins that may do so from `t` on: a while after the level has come back.
+    fn begin(&self, process: u32, mut t: Instant) -> Option<(Instant, u32)> {
+        while self.level.value(t) == 0 {
+            t = self.level.next_change(t)?;
+        }
+        Some((t + self.begins[process as usize], process))
+    }
+
+    /// The next request of whichever process asks first.
+    fn next_of_processes(&mut self) -> Option<Instant> {
+        let Reverse((at, process)) = self.asks.pop()?;
+        self.at = at;
+        let rate = self.level.value(at) as f64 / 1e6;
+        let next = match rate > 0.0 {
+            true => at + Duration::from_secs_f64(self.begins.len() as f64 / rate),
+            false => at,
+        };
+        let next = match self.level.value(next) {
+            0 => self.begin(process, next),
+            _ => Some((next, process)),
+        };
+        self.asks.extend(next.map(Reverse));
+        match rate > 0.0 {
+            true => Some(at),
+            false => self.next_of_processes(),
+        }
     }
 
     /// Changes the rate from the last arrival on.
     pub fn set_level(&mut self, level: Level) {
         self.level = level;
+        // Processes that nothing would have called any more begin anew.
+        if self.asks.is_empty() {
+            let begins = (0..self.begins.len() as u32).filter_map(|i| self.begin(i, self.at));
+            self.asks = begins.map(Reverse).collect();
+        }
     }
 
     /// The next arrival; `None` when there will be none.
     pub fn next_arrival(&mut self) -> Option<Instant> {
         let mut left = match self.process.gaps {
+            Gaps::Processes { .. } => return self.next_of_processes(),
             Gaps::Constant => 1.0,
             Gaps::Exponential => self.rng.sample::<f64, _>(Exp1),
             Gaps::Gamma(shape) => Gamma::new(shape, 1.0 / shape)
@@ -256,6 +322,26 @@ mod tests {
             let expected = if second % 3 < 2 { 99..=101 } else { 0..=1 };
             assert!(expected.contains(n), "{second}: {n}");
         }
+    }
+
+    /// Two processes at 2/s together ask once a second each, at the distance at which they began, also after a pause.
+    #[test]
+    fn processes_keep_their_distances() {
+        let within = Duration::from_millis(300);
+        let process = Process { gaps: Gaps::Processes { count: 2, within }, ..Process::poisson() };
+        let level = Level::OnOff {
+            high: 2_000_000,
+            on: Duration::from_secs(3),
+            off: Duration::from_secs(2),
+            off_first: true,
+        };
+        let mut arrivals = Arrivals::new(process, level, Instant::ZERO, Pcg64::new(7, 1));
+        let at: Vec<u64> = (0..12).map(|_| arrivals.next_arrival().unwrap().as_nanos() / 1_000_000).collect();
+        let (first, second) = (at[0], at[1]);
+        assert!((2000..2300).contains(&first) && (first..2300).contains(&second) && first != second, "{at:?}");
+        let turn = |k: u64| [first + k * 1000, second + k * 1000];
+        let wanted: Vec<u64> = [0, 1, 2, 5, 6, 7].into_iter().flat_map(turn).collect();
+        assert_eq!(at, wanted);
     }
 
     #[test]

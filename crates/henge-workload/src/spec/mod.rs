@@ -14,7 +14,7 @@
 //! | what | `size` (a size, `{ from, to }`, or a list of `{ size, share }`), `read`, `locality`, `recent`, `align`, `streams` |
 //! | where | `offset`, `span`: the area on the virtual disk; all of it if unsaid |
 //! | when | `outstanding` alone: closed loop of that many threads, with `think` (a time or `{ exponential = time }`); `rate` alone: open, with `arrivals`; both: open arrivals through a window of `outstanding` (a trace calls it `window`) |
-//! | arrivals | `poisson`, `constant`, `{ on-off = { on, off, random } }`, `{ self-similar = { hurst, sources, period } }`, `{ gamma = { shape } }`; `rate` may be a ramp, see [`Level`] |
+//! | arrivals | `poisson`, `constant`, `{ on-off = { on, off, random } }`, `{ self-similar = { hurst, sources, period } }`, `{ gamma = { shape } }`, `{ processes = { count, within } }`; `rate` may be a ramp, see [`Level`] |
 //! | how long | `start`, `stop` (times of the run), `requests` |
 //!
 //! `rate`, `outstanding` and `locality` may change over time, see [`Level`].

@@ -89,7 +89,7 @@ fn arrivals(p: &mut Params) -> Result<Option<Process>, ParamError> {
             Some("self-similar") => Process::self_similar(0.8, 32, Duration::from_secs(1)),
             Some(other) => {
                 let message = format!(
-                    "there are no arrivals \"{other}\"; there are poisson, constant, self-similar, on-off and gamma"
+                    "there are no arrivals \"{other}\"; there are poisson, constant, self-similar, on-off, gamma and processes"
                 );
                 return Err(p.error("arrivals", message));
             }
@@ -114,12 +114,18 @@ fn arrivals(p: &mut Params) -> Result<Option<Process>, ParamError> {
             }
             Process::self_similar(hurst, sources as usize, period)
         }
+        "processes" => {
+            let count = q.integer("count", 1, 1 << 16)?;
+            let count = q.required("count", count)? as u32;
+            let within = q.duration("within")?.unwrap_or(Duration::ZERO);
+            Process { gaps: Gaps::Processes { count, within }, ..Process::poisson() }
+        }
         "gamma" => {
             Process { gaps: Gaps::Gamma(number(&mut q, "shape", 1.0, 0.01, 1000.0)?), ..Process::poisson() }
         }
         other => {
             let message = format!(
-                "there are no arrivals \"{other}\"; there are poisson, constant, self-similar, on-off and gamma"
+                "there are no arrivals \"{other}\"; there are poisson, constant, self-similar, on-off, gamma and processes"
             );
             return Err(p.error("arrivals", message));
         }
