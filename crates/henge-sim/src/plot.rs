@@ -21,6 +21,10 @@ pub struct Plot {
     pub line: Option<f64>,
     /// Only these runs: axis and value.
     pub only: Vec<(String, String)>,
+    /// Only these values of the series axis; all where nothing is said.
+    pub among: Vec<String>,
+    /// Where the scale ends; at the highest value where nothing is said.
+    pub y_max: Option<f64>,
 }
 
 /// What a figure shows.
@@ -104,8 +108,10 @@ impl Plot {
                 .map(|k| Ok((k.clone(), t.text(&k)?.unwrap_or_default())))
                 .collect::<Result<_, ParamError>>()?,
         };
+        let among = names(&mut p, "among")?;
+        let y_max = p.number("y_max")?;
         p.finish()?;
-        Ok(Plot { name, title, y_label, x_label, kind, line, only })
+        Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max })
     }
 }
 

@@ -64,8 +64,11 @@ impl Figure {
     }
 
     fn scene(&self, look: Look) -> kuva::render::render::Scene {
-        let plots: Vec<Plot> = self.series.iter().enumerate().map(|(i, s)| Plot::Line(line(s, i))).collect();
         let highest = self.y_max.unwrap_or_else(|| self.highest());
+        // What is beyond the scale runs along its upper edge.
+        let top = if highest > 0.0 { highest * 1.05 } else { f64::INFINITY };
+        let lines = self.series.iter().enumerate().map(|(i, s)| Plot::Line(line(s, i, top)));
+        let plots: Vec<Plot> = lines.collect();
         let xs = || self.series.iter().flat_map(|s| &s.points).map(|p| p.0).filter(|x| x.is_finite());
         let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
         let theme = match look {
@@ -135,7 +138,7 @@ impl Figure {
     }
 }
 
-fn line(series: &Series, i: usize) -> LinePlot {
+fn line(series: &Series, i: usize, top: f64) -> LinePlot {
     let style = match i / COLORS.len() {
         0 => LineStyle::Solid,
         1 => LineStyle::Dashed,
@@ -143,7 +146,7 @@ fn line(series: &Series, i: usize) -> LinePlot {
     };
     let points = series.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
     let plot = LinePlot::new()
-        .with_data(points.collect::<Vec<_>>())
+        .with_data(points.map(|(x, y)| (x, y.min(top))).collect::<Vec<_>>())
         .with_color(COLORS[i % COLORS.len()])
         .with_stroke_width(1.8)
         .with_line_style(style)

@@ -32,12 +32,16 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
         y_label: plot.y_label.clone(),
         series: Vec::new(),
         line: plot.line,
-        y_max: None,
+        y_max: plot.y_max,
     };
     // One value of a series axis each; a plot without such an axis has one series without a name.
     let series_of = |series: &Option<String>| -> Result<Vec<(String, Bindings)>, String> {
         let Some(axis) = series else { return Ok(vec![(String::new(), base.clone())]) };
-        let names = values(experiment, plot, axis)?;
+        let mut names = values(experiment, plot, axis)?;
+        if let Some(unknown) = plot.among.iter().find(|v| !names.contains(v)) {
+            return Err(format!("{axis} has no value \"{unknown}\"; it has {}", names.join(", ")));
+        }
+        names.retain(|v| plot.among.is_empty() || plot.among.contains(v));
         Ok(names.into_iter().map(|v| (v.clone(), with(&base, axis, &v))).collect())
     };
     match &plot.kind {
@@ -79,7 +83,7 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
             // Side by side they are compared: one scale for all.
             let highest = figures.iter().flat_map(|f| &f.series).flat_map(|s| &s.points).map(|p| p.1);
             let highest = highest.chain(plot.line).filter(|y| y.is_finite()).fold(0.0, f64::max);
-            figures.iter_mut().for_each(|f| f.y_max = (highest > 0.0).then_some(highest));
+            figures.iter_mut().for_each(|f| f.y_max = f.y_max.or((highest > 0.0).then_some(highest)));
             Ok(figures)
         }
         PlotKind::Cdf { flows, series, until } => {
