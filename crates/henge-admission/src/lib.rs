@@ -20,8 +20,8 @@ mod standing;
 
 pub use convert::{Fixed, Sized, TooTight};
 pub use decide::{
-    Admission, Disk, Measured, Rejection, Reservation, Rules, deterministic, measured, miss_ratio, oracle,
-    replay,
+    Admission, Disk, Measured, Rejection, Reservation, Rules, deterministic, measured, miss_ratio, needed,
+    needed_worst, oracle, replay,
 };
 pub use samples::Samples;
 pub use spec::{BadSpecification, Part, Specification};

@@ -26,6 +26,10 @@ impl Samples {
         let rank = (q * self.sorted.len() as f64).ceil() as usize;
         self.sorted.get(rank.clamp(1, self.sorted.len().max(1)) - 1).copied()
     }
+    /// All of them, ascending.
+    pub fn values(&self) -> &[f64] {
+        &self.sorted
+    }
     /// The largest.
     pub fn max(&self) -> Option<f64> {
         self.sorted.last().copied()
