@@ -184,10 +184,11 @@ impl World {
         }
         let flow = FlowId(self.flows.len() as u32);
         let coordinators = p.integer("coordinators", 1, 1 << 16)?.unwrap_or(1);
+        let own_stream = p.integer("stream", 0, u64::from(u32::MAX))?.unwrap_or(number as u64);
         let mut gates = Vec::new();
         for (i, client) in clients.into_iter().enumerate() {
-            // Every client draws from a stream of its own.
-            let stream = (number as u64) << 32 | i as u64;
+            // Every client draws from a stream of its own; flows of one stream with equal loads ask in lockstep.
+            let stream = own_stream << 32 | i as u64;
             let client = self.client(client, self.flows.len(), stream, stripe, outside, spaces)?;
             gates.extend(client.layout.gates().iter().map(|g| g.0));
             self.clients.push(client);

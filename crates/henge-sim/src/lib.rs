@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod build;
 mod calendar;
 pub mod edit;

@@ -17,6 +17,8 @@ const OF_FLOWS: &str = "rate, throughput, latency(q), mean, p50, p95, p99, max, 
      behind, offered, answered, left, wait, service, disk_share, busy_share, promised, faults, windows_within(bound), \
      waited(reason number); of total also messages, message_bytes, \
      message_share, unfairness, unfairness_bound, unfairness_of_bound, imbalance";
+const OF_ADMISSION: &str = "deterministic, paper, measured, replay (disks that each rule admits), the same with _violation, oracle, \
+     iops_max, ratio(n), reserved(n), reserved_worst(n)";
 const OF_NODES: &str =
     "utilization, depth, rate, service(q), service_mean; in a period depth, limit, limit_max";
 
@@ -87,6 +89,12 @@ impl Quantities for Measured {
         period: Option<(f64, f64)>,
     ) -> Result<f64, String> {
         let outcome = self.run(run)?;
+        if of == "admission" {
+            let admitted = outcome.admission.as_ref().ok_or("this scenario admits nobody: it has no table admission")?;
+            return admitted.quantity(what, arguments).ok_or_else(|| {
+                format!("admission.{what} is not measured; of admission there are {OF_ADMISSION}")
+            });
+        }
         if of == "total"
             && let Some(value) = of_run(outcome, what)
         {

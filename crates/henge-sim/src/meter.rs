@@ -102,6 +102,8 @@ pub struct FlowOutcome {
     pub judged: u64,
     /// Of them not served as promised.
     pub missed: u64,
+    /// Arrival to answer of the commands that a latency bound covers; of nothing without `pending`.
+    pub conforming: Histogram,
     /// Answered after their tag at the contract's rate.
     pub behind: u64,
     /// Time its oldest request waited, by reason; all zero unless the run explains.
@@ -191,6 +193,9 @@ impl Meter {
             if outcome.contract.pending.is_none_or(|most| asked.pending <= most) {
                 outcome.judged += 1;
                 outcome.missed += u64::from(late);
+                if outcome.contract.pending.is_some() {
+                    outcome.conforming.record(now.since(asked.arrival));
+                }
             }
         }
         if let Some(tag) = asked.tag {

@@ -1,5 +1,6 @@
 //! What a run measured.
 
+use crate::admission::Admitted;
 use crate::{Fairness, FlowOutcome, Timing, Traffic};
 use henge_core::{Duration, Histogram};
 
@@ -45,6 +46,8 @@ pub struct Outcome {
     pub traffic: Traffic,
     /// The largest unfairness, and its bound.
     pub fairness: Fairness,
+    /// Where the scenario is a sequence of disks that ask to be admitted: how that went. The rest is then of its last run.
+    pub admission: Option<Admitted>,
 }
 
 impl Outcome {

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, anyhow};
 use henge_config::Source;
 use henge_core::{Instant, ParamError, RequestRow, Value};
+use henge_sim::admission::{Fault, Sequence};
 use henge_sim::rule::Bindings;
 use henge_sim::{Experiment, Measured, Observer, Outcome, Outside, World, edit};
 use henge_workload::TraceSpec;
@@ -107,20 +108,42 @@ impl Study {
     }
 
     fn build(&self, mut params: henge_core::Params, seed: Option<u64>) -> Result<World> {
-        if let Some(seed) = seed {
-            let seed = i64::try_from(seed).context("a seed has at most 63 bits")?;
-            edit::set(&mut params, "seed", Value::Integer(seed)).map_err(|e| self.point(e))?;
-        }
+        self.seed(&mut params, seed)?;
+        self.with_outside(|outside| World::build(params, outside)).map_err(|e| self.point(e))
+    }
+
+    fn seed(&self, params: &mut henge_core::Params, seed: Option<u64>) -> Result<()> {
+        let Some(seed) = seed else { return Ok(()) };
+        let seed = i64::try_from(seed).context("a seed has at most 63 bits")?;
+        edit::set(params, "seed", Value::Integer(seed)).map_err(|e| self.point(e))
+    }
+
+    fn with_outside<T>(&self, work: impl FnOnce(&Outside<'_>) -> T) -> T {
         let files = |name: &str| {
             let path = self.dir.join(name);
             std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))
         };
         let traces = |spec: &TraceSpec| crate::data::open(&self.dir, spec);
-        let outside = Outside { devices: &files, traces: &traces };
-        World::build(params, &outside).map_err(|e| self.point(e))
+        work(&Outside { devices: &files, traces: &traces })
     }
 
-    fn one(&self, params: henge_core::Params, options: &Options, bar: &Bar) -> Result<Outcome> {
+    /// Disks that ask one after another, and what each rule of admission answers.
+    pub fn sequence(&self, mut params: henge_core::Params, seed: Option<u64>) -> Result<Outcome> {
+        self.seed(&mut params, seed)?;
+        let sequence = Sequence::read(params).map_err(|e| self.point(e))?;
+        let (admitted, outcome) = self.with_outside(|outside| sequence.run(outside)).map_err(|e| match e {
+            Fault::Params(e) => self.point(e),
+            Fault::Run(e) => anyhow!("{e}"),
+        })?;
+        Ok(Outcome { admission: Some(admitted), ..outcome })
+    }
+
+    fn one(&self, mut params: henge_core::Params, options: &Options, bar: &Bar) -> Result<Outcome> {
+        if Sequence::is_meant(&mut params) {
+            let outcome = self.sequence(params, options.seed)?;
+            bar.add(1000);
+            return Ok(outcome);
+        }
         let mut world = self.build(params, options.seed)?;
         if options.explain {
             world.explain();
@@ -144,7 +167,7 @@ impl Study {
 }
 
 /// Calls `work` for every item, on as many threads as there are cores; results in the items' order.
-fn on_all_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+pub fn on_all_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(items.len().max(1));
     let items: Vec<Mutex<Option<T>>> = items.into_iter().map(|i| Mutex::new(Some(i))).collect();
     let results: Mutex<BTreeMap<usize, R>> = Mutex::new(BTreeMap::new());

@@ -126,6 +126,7 @@ impl World {
             requests: self.requests,
             traffic: self.net.traffic,
             fairness,
+            admission: None,
         }
     }
 }

@@ -36,12 +36,24 @@ The file names nodes and disks:
 #[command(after_help = EXAMPLE)]
 pub struct Args {
     /// Nodes and disks, a TOML file
-    #[arg(required_unless_present = "evaluate")]
+    #[arg(required_unless_present_any = ["evaluate", "sequences"])]
     file: Option<PathBuf>,
 
     /// Instead: how far each way of placing stays behind the optimum, over N random small instances
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     evaluate: Option<u64>,
+
+    /// Instead: how many disks each rule of admission takes, beside an oracle, over N simulated random sequences of every family
+    #[arg(long, value_name = "N", conflicts_with = "evaluate", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    sequences: Option<u64>,
+
+    /// With --sequences: one family of them
+    #[arg(long, value_name = "NAME", requires = "sequences")]
+    family: Option<String>,
+
+    /// With --sequences: how long disks are measured, and judged
+    #[arg(long, value_name = "TIME", default_value = "200s")]
+    window: String,
 
     /// Place the disks in the order of the file, as they would come one by one; else the best set is sought
     #[arg(long)]
@@ -84,6 +96,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         evaluate(instances, args.seed);
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(sequences) = args.sequences {
+        super::admit_sequences::run(sequences, args.family.as_deref(), &args.window, args.seed, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let source = Source::read(&args.file.unwrap_or_default())?;
     let params = source.parse("the plan")?;
     let plan = read(params).map_err(|e| source.point(e))?;
@@ -110,10 +126,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn evaluate(instances: u64, seed: u64) {
+/// An empty table with these columns.
+pub(super) fn table_of(columns: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["placement", "against the", "mean loss", "largest", "nothing lost in"]);
+    table.set_header(columns.iter().copied());
+    table
+}
+
+fn evaluate(instances: u64, seed: u64) {
+    let mut table = table_of(&["placement", "against the", "mean loss", "largest", "nothing lost in"]);
     for loss in place::evaluate(instances, seed) {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         table.add_row([

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod admit;
+mod admit_sequences;
 mod api;
 pub mod cluster;
 pub mod demo;
