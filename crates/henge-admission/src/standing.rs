@@ -17,8 +17,7 @@
 
 use crate::convert::{Fixed, TooTight};
 use crate::decide::{
-    Disk, Rejection, Reservation, Rules, combined_periods, existing_within_bounds, reserve_measured,
-    reserve_worst,
+    Disk, Edge, Rejection, Reservation, Rules, combined_periods, reserve_measured, reserve_worst,
 };
 use crate::samples::Samples;
 use crate::spec::Part;
@@ -44,6 +43,7 @@ struct MeasuredPart {
     declared: f64,
     combined: Samples,
     strictest: f64,
+    edge: Edge,
 }
 
 /// How a newcomer would be admitted.
@@ -104,6 +104,9 @@ impl Standing {
             Ok(here) => here,
             Err(rejection) => return Err(rejection.clone()),
         };
+        if rules.existing_first {
+            here.edge.check(Some(part))?;
+        }
         let newcomer = Disk { part: *part, measured: None };
         let own =
             reserve_measured(&self.fixed, &newcomer, &self.disks, rules).map_err(Rejection::TooTight)?;
@@ -156,8 +159,9 @@ impl MeasuredPart {
 }
 
 fn measure(fixed: &Fixed, disks: &[Disk], rules: &Rules) -> Result<MeasuredPart, Rejection> {
+    let edge = Edge::of(disks, rules);
     if rules.existing_first {
-        existing_within_bounds(disks)?;
+        edge.check(None)?;
     }
     let reservations = disks
         .iter()
@@ -171,6 +175,7 @@ fn measure(fixed: &Fixed, disks: &[Disk], rules: &Rules) -> Result<MeasuredPart,
         combined: Samples::new(periods),
         declared,
         reservations,
+        edge,
     })
 }
 

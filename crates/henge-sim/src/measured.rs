@@ -90,7 +90,8 @@ impl Quantities for Measured {
     ) -> Result<f64, String> {
         let outcome = self.run(run)?;
         if of == "admission" {
-            let admitted = outcome.admission.as_ref().ok_or("this scenario admits nobody: it has no table admission")?;
+            let admitted =
+                outcome.admission.as_ref().ok_or("this scenario admits nobody: it has no table admission")?;
             return admitted.quantity(what, arguments).ok_or_else(|| {
                 format!("admission.{what} is not measured; of admission there are {OF_ADMISSION}")
             });

@@ -338,7 +338,10 @@ mod tests {
         let mut arrivals = Arrivals::new(process, level, Instant::ZERO, Pcg64::new(7, 1));
         let at: Vec<u64> = (0..12).map(|_| arrivals.next_arrival().unwrap().as_nanos() / 1_000_000).collect();
         let (first, second) = (at[0], at[1]);
-        assert!((2000..2300).contains(&first) && (first..2300).contains(&second) && first != second, "{at:?}");
+        assert!(
+            (2000..2300).contains(&first) && (first..2300).contains(&second) && first != second,
+            "{at:?}"
+        );
         let turn = |k: u64| [first + k * 1000, second + k * 1000];
         let wanted: Vec<u64> = [0, 1, 2, 5, 6, 7].into_iter().flat_map(turn).collect();
         assert_eq!(at, wanted);

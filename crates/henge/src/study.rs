@@ -131,10 +131,11 @@ impl Study {
     pub fn sequence(&self, mut params: henge_core::Params, seed: Option<u64>) -> Result<Outcome> {
         self.seed(&mut params, seed)?;
         let sequence = Sequence::read(params).map_err(|e| self.point(e))?;
-        let (admitted, outcome) = self.with_outside(|outside| sequence.run(outside)).map_err(|e| match e {
-            Fault::Params(e) => self.point(e),
-            Fault::Run(e) => anyhow!("{e}"),
-        })?;
+        let (admitted, outcome) =
+            self.with_outside(|outside| sequence.run(outside)).map_err(|e| match e {
+                Fault::Params(e) => self.point(e),
+                Fault::Run(e) => anyhow!("{e}"),
+            })?;
         Ok(Outcome { admission: Some(admitted), ..outcome })
     }
 

@@ -288,7 +288,8 @@ impl Going {
             && let Some(reserved) = self.reserved.get(i).filter(|r| **r > 0.0)
         {
             let worst = node.paper.worst_case(*reserved, disk.part.pending);
-            measured.delay_ratios = Samples::new(measured.delays.values().iter().map(|d| d / worst).collect());
+            measured.delay_ratios =
+                Samples::new(measured.delays.values().iter().map(|d| d / worst).collect());
         }
         measured
     }
@@ -357,7 +358,7 @@ fn saturated(flow: &mut Params, outstanding: u32) -> Option<Value> {
 fn declared(disk: &Candidate, bursty: bool) -> Value {
     let text = |t: String| Value::Text(t);
     let rate = match (disk.part.rate, disk.part.delay) {
-        (rate, Some(delay)) if rate == 0.0 => f64::from(disk.part.pending + 1) / delay.as_secs_f64(),
+        (0.0, Some(delay)) => f64::from(disk.part.pending + 1) / delay.as_secs_f64(),
         (rate, _) => rate.max(0.001),
     };
     let mut load = Params::new("workload")
@@ -369,7 +370,11 @@ fn declared(disk: &Candidate, bursty: bool) -> Value {
             .with("on", text("2s".into()))
             .with("off", text("2s".into()))
             .with("random", Value::Bool(true));
-        load.set("arrivals", Value::Table(Params::new("arrivals").with("on-off", Value::Table(periods))), 0..0);
+        load.set(
+            "arrivals",
+            Value::Table(Params::new("arrivals").with("on-off", Value::Table(periods))),
+            0..0,
+        );
     }
     Value::Table(load)
 }

@@ -121,7 +121,7 @@ fn scenario(family: &Family, seed: u64, i: u64, window: &str) -> String {
 }
 
 fn decide(family: &Family, seed: u64, i: u64, window: &str) -> Result<Admitted> {
-    let source = Source::new(family.name, &scenario(family, seed, i, window));
+    let source = Source::new(family.name, scenario(family, seed, i, window));
     let study = Study::new(source, Path::new("."))?;
     let outcome = study.sequence(study.experiment.base.clone(), None)?;
     Ok(outcome.admission.expect("a sequence was decided"))
@@ -137,8 +137,11 @@ struct Tally {
 }
 
 fn tally(all: &[Admitted], rule: Rule) -> Tally {
-    let verdicts = || all.iter().flat_map(|a| a.verdicts.iter().filter(|v| v.rule == rule).map(move |v| (a, v)));
-    let mean = |of: fn(&Admitted, &Verdict) -> f64| verdicts().map(|(a, v)| of(a, v)).sum::<f64>() / all.len() as f64;
+    let verdicts =
+        || all.iter().flat_map(|a| a.verdicts.iter().filter(|v| v.rule == rule).map(move |v| (a, v)));
+    let mean = |of: fn(&Admitted, &Verdict) -> f64| {
+        verdicts().map(|(a, v)| of(a, v)).sum::<f64>() / all.len() as f64
+    };
     Tally {
         admitted: mean(|_, v| v.admitted as f64),
         of_oracle: mean(|a, v| v.admitted as f64 / a.oracle.max(1) as f64),
@@ -164,10 +167,12 @@ pub fn run(sequences: u64, only: Option<&str>, window: &str, seed: u64, as_json:
         let known: Vec<&str> = FAMILIES.iter().map(|f| f.name).collect();
         anyhow::bail!("there is no family \"{}\"; there are: {}", only.unwrap_or_default(), known.join(", "));
     }
-    let jobs: Vec<(usize, u64)> = (0..chosen.len()).flat_map(|f| (0..sequences).map(move |i| (f, i))).collect();
+    let jobs: Vec<(usize, u64)> =
+        (0..chosen.len()).flat_map(|f| (0..sequences).map(move |i| (f, i))).collect();
     let decided = on_all_cores(jobs.clone(), |(f, i)| decide(chosen[f], seed, i, window));
     let decided = decided.into_iter().collect::<Result<Vec<Admitted>>>()?;
-    let mut table = table_of(&["family", "rule", "disks", "of the oracle's", "missed in", "largest violation"]);
+    let mut table =
+        table_of(&["family", "rule", "disks", "of the oracle's", "missed in", "largest violation"]);
     let mut list = Vec::new();
     for (f, family) in chosen.iter().enumerate() {
         let here = jobs.iter().zip(&decided).filter(|((of, _), _)| *of == f);
@@ -205,7 +210,7 @@ mod tests {
     #[test]
     fn every_family_is_a_scenario_that_a_sequence_reads() {
         for family in &FAMILIES {
-            let source = Source::new(family.name, &scenario(family, 1, 0, "10s"));
+            let source = Source::new(family.name, scenario(family, 1, 0, "10s"));
             let study = Study::new(source, Path::new(".")).unwrap();
             henge_sim::admission::Sequence::read(study.experiment.base.clone())
                 .unwrap_or_else(|e| panic!("{}: {e}", family.name));
