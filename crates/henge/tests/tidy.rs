@@ -21,7 +21,7 @@ const PURE: &[&str] = &[
 /// What a crate may use of Henge besides henge-core. A protocol never sees a scheduler, nor a scheduler a
 /// protocol, a backend or a file. Drivers (sim, node, manager, the command) join the parts.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("henge-admission", &["henge-sched", "henge-device", "henge-workload", "henge-sim"]),
+    ("henge-admission", &[]),
     ("henge-backend", &["henge-device"]),
     ("henge-config", &[]),
     ("henge-core", &[]),
@@ -33,7 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-proxy", &["henge-config", "henge-link", "henge-pvfs2", "henge-sched"]),
     ("henge-pvfs2", &[]),
     ("henge-sched", &[]),
-    ("henge-sim", &["henge-sched", "henge-device", "henge-workload", "henge-vdisk"]),
+    ("henge-sim", &["henge-admission", "henge-sched", "henge-device", "henge-workload", "henge-vdisk"]),
     ("henge-vdisk", &[]),
     ("henge-web", &["henge-node"]),
     ("henge-workload", &[]),

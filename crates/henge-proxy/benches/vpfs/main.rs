@@ -1,7 +1,8 @@
 //! What a proxy costs: throughput where servers are the limit, CPU a MiB beside a plain splice forwarder, CPU a message
 //! between proxies, memory with a thousand connections.
 //!
-//! `make bench-vpfs` (`ARGS="throughput cpu messages memory"` for some of it). Servers and clients are the double of the tests, in this process; CPU is that of the proxies' threads.
+//! `make bench-vpfs` (`ARGS="throughput cpu messages memory"` for some of it). Servers and clients are the double of
+//! the tests, in this process; CPU is that of the proxies' threads.
 
 #[path = "../../tests/double/mod.rs"]
 mod double;
