@@ -294,6 +294,22 @@ fn a_latency_disk_is_in_bound_where_the_dedicated_one_is() {
     }
 }
 
+/// What is at the device when a bound comes near is served to the end: a turn ends that much earlier.
+#[test]
+fn a_turn_ends_in_time_for_a_bound_though_its_requests_take_long() {
+    let device = |r: &Request| ms(if r.offset < AREA { 8 } else { 60 });
+    let mut t = Trial::new("locality", &[]).device(device).seed(5);
+    t.flow(0, &latency(50, 100));
+    t.flow(1, &rent(50));
+    t.source(0, Pattern::Poisson(ms(200)), random(0), at(102_000));
+    t.source(1, closed(4), sequential(1), at(102_000));
+    t.run(at(102_000));
+    let served = t.served.iter().filter(|s| s.request.flow == FlowId(0) && s.request.arrival > at(2000));
+    let late: Vec<bool> = served.map(|s| s.completed.since(s.request.arrival) > ms(100)).collect();
+    let broken = late.iter().filter(|late| **late).count();
+    assert!(late.len() > 400 && broken * 100 < late.len(), "{broken} of {} broken", late.len());
+}
+
 /// With `work_conserving = false` a lone disk is as slow as the one that was rented.
 #[test]
 fn it_emulates_the_slower_disk_if_asked_to() {
