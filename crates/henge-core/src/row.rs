@@ -6,7 +6,7 @@
 //! exactly, if whoever wrote them took one reading of the clock per turn, submitted all that had come, and then polled
 //! until nothing was left: that is what both drivers do.
 
-use crate::{Duration, Instant, Op};
+use crate::{Duration, Instant, Op, Served};
 use std::fmt::{self, Write};
 
 /// One request at one gate. Times are nanoseconds since the run's epoch.
@@ -55,6 +55,24 @@ impl std::error::Error for RowError {}
 impl<'a> RequestRow<'a> {
     /// The first line of the file.
     pub const HEADER: &'static str = "flow,op,offset,len,arrival,dispatch,completion,gate,seq,parts,foreign";
+
+    /// What a gate served: there its number, what it had seen before, and of how many parts the command had.
+    pub fn new(flow: &'a str, served: &Served, gate: u32, seq: u64, parts: u32) -> Self {
+        let Served { request, dispatched, completed, .. } = served;
+        RequestRow {
+            flow,
+            op: request.op,
+            offset: request.offset,
+            len: request.len,
+            arrival: request.arrival,
+            dispatch: *dispatched,
+            completion: *completed,
+            gate,
+            seq,
+            parts,
+            foreign: request.foreign.get(),
+        }
+    }
 
     /// Arrival to completion.
     pub const fn latency(&self) -> Duration {

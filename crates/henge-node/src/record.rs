@@ -27,21 +27,7 @@ impl Recorder {
     }
 
     pub(crate) fn row(&mut self, flow: &str, served: &Served, gate: u32, seq: u64, parts: u32) {
-        let request = &served.request;
-        let row = RequestRow {
-            flow,
-            op: request.op,
-            offset: request.offset,
-            len: request.len,
-            arrival: request.arrival,
-            dispatch: served.dispatched,
-            completion: served.completed,
-            gate,
-            seq,
-            parts,
-            foreign: request.foreign.get(),
-        };
-        row.write(&mut self.text);
+        RequestRow::new(flow, served, gate, seq, parts).write(&mut self.text);
         if self.text.len() >= CHUNK {
             self.write();
         }

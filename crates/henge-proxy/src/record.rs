@@ -21,21 +21,7 @@ impl Recorder {
     }
 
     pub fn row(&mut self, flow: &str, served: &Served) {
-        let request = &served.request;
-        let row = RequestRow {
-            flow,
-            op: request.op,
-            offset: request.offset,
-            len: request.len,
-            arrival: request.arrival,
-            dispatch: served.dispatched,
-            completion: served.completed,
-            gate: 0,
-            seq: self.requests,
-            parts: 1,
-            foreign: request.foreign.get(),
-        };
-        row.write(&mut self.text);
+        RequestRow::new(flow, served, 0, self.requests, 1).write(&mut self.text);
         self.requests += 1;
         if self.text.len() >= CHUNK {
             self.flush();
