@@ -150,7 +150,7 @@ impl World {
             gate.busy += busy.unwrap_or_default();
         }
         if observer.wants_rows() {
-            observer.row(&RequestRow::new(&flow.name, &served, g, part.seq, part.parts));
+            observer.row(&RequestRow::new(&flow.name, served, g, part.seq, part.parts));
         }
         let wait = served.dispatched.since(request.arrival);
         let command = self.commands.get_mut(part.command).expect("a part's command is pending");
