@@ -85,6 +85,10 @@ impl Duration {
     }
     /// This span times `num / den`, rounded down, without overflow on the way.
     pub fn mul_ratio(self, num: u64, den: u64) -> Duration {
+        // A division of 64 bits takes a fraction of the time of one of 128.
+        if let Some(product) = self.0.checked_mul(num) {
+            return Duration(product / den);
+        }
         Duration(u64::try_from(u128::from(self.0) * u128::from(num) / u128::from(den)).unwrap_or(u64::MAX))
     }
     /// The difference, or zero.

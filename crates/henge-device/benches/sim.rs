@@ -38,14 +38,25 @@ fn line(name: &str, value: f64, unit: &str, ratio: f64) {
 
 fn main() {
     let Some(disks) = common::disks("bench-sim") else { return };
+    let is_part = |part: &str| {
+        let mut named = std::env::args().skip(1).filter(|a| !a.starts_with("--")).peekable();
+        named.peek().is_none() || named.any(|a| a == part)
+    };
+    if is_part("accuracy") {
+        accuracy(&disks);
+    }
+    if is_part("speed") {
+        speed(&disks);
+    }
+}
+
+fn accuracy(disks: &Path) {
     say!("\nRequest lists: mean service time and demerit, this model and DiskSim 4.0\n");
-    lists(&disks);
+    lists(disks);
     if !is_json() {
         println!("\nOther runs: fresh requests of the same kind\n");
-        runs::all(&disks);
+        runs::all(disks);
     }
-    say!("\nSpeed: requests per second of CPU time, one thread; DiskSim's as measured on another machine\n");
-    speed(&disks);
 }
 
 pub fn facts(disks: &Path, model: &str) -> DiskFacts {
@@ -130,6 +141,7 @@ const DISKSIM: &[(&str, &str, u64, bool, f64, bool, f64)] = &[
 ];
 
 fn speed(disks: &Path) {
+    say!("\nSpeed: requests per second of CPU time, one thread; DiskSim's as measured on another machine\n");
     say!("{:9} {:30} {:>10} {:>10} {:>6}", "drive", "workload", "ours/s", "DiskSim/s", "times");
     for (model, what, sectors, sequential, reads, cache, theirs) in DISKSIM {
         let facts = facts(disks, model);
@@ -146,10 +158,13 @@ fn speed(disks: &Path) {
             ours / theirs,
         );
     }
-    for sectors in [64, 256, 1024] {
-        let facts = facts(disks, "SEAGATE_ST34501N");
-        let ours = rate(&facts, sectors, false, 1.0, true);
-        say!("{:9} {:30} {ours:10.0}", "ST34501N", format!("random {} KiB reads", sectors / 2));
+    for (what, reads) in [("reads", 1.0), ("writes", 0.0)] {
+        for kib in [4, 32, 128, 512, 2048, 8192] {
+            let facts = facts(disks, "SEAGATE_ST34501N");
+            let ours = rate(&facts, kib * 2, false, reads, true);
+            say!("{:9} {:30} {ours:10.0}", "ST34501N", format!("random {kib} KiB {what}"));
+            line(&format!("speed/ST34501N/random {kib} KiB {what}"), ours, "requests/s", ours / 132e3);
+        }
     }
     say!("\nbuilt-in models: {}", model_names().collect::<Vec<_>>().join(", "));
 }

@@ -7,6 +7,7 @@
 
 use super::clock::Spindle;
 use super::facts::DiskFacts;
+use super::laps::Laps;
 use super::seek::SeekCurve;
 use super::zones::{Geometry, Place};
 use henge_core::{Duration, Instant};
@@ -42,13 +43,15 @@ pub struct Arm {
     write_settle: Duration,
     write_saves: Duration,
     write_seek_extra: Duration,
+    /// By zone.
+    laps: Vec<Option<Laps>>,
 }
 
 impl Arm {
     /// The mechanism of a drive.
     pub fn new(facts: &DiskFacts) -> Self {
         let m = &facts.mechanics;
-        Arm {
+        let mut arm = Arm {
             geometry: facts.geometry.clone(),
             seek: SeekCurve::new(&m.seek, facts.geometry.cylinders()),
             spindle: Spindle::new(m.rpm),
@@ -56,7 +59,18 @@ impl Arm {
             write_settle: m.write_settle,
             write_saves: m.write_saves,
             write_seek_extra: m.write_seek_extra,
-        }
+            laps: Vec::new(),
+        };
+        arm.laps = (0..arm.geometry.zones().len()).map(|zone| Laps::of(&arm, zone)).collect();
+        arm
+    }
+    /// The same mechanism over other platters.
+    pub(super) fn with_geometry(&self, geometry: Geometry) -> Arm {
+        Arm { geometry, seek: self.seek.clone(), laps: Vec::new(), ..*self }
+    }
+    /// How the tracks of a zone follow each other.
+    pub(super) fn laps(&self, zone: u32) -> Option<&Laps> {
+        self.laps.get(zone as usize)?.as_ref()
     }
     /// Where blocks lie.
     pub fn geometry(&self) -> &Geometry {

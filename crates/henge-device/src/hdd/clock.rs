@@ -71,7 +71,12 @@ impl Spindle {
     }
     /// How long `sectors` of a track of `per_track` take to pass, whole revolutions included.
     pub fn transfer(&self, sectors: u64, per_track: u32) -> Duration {
-        let ns = (u128::from(sectors) * u128::from(self.period) / u128::from(per_track) + (1 << 31)) >> 32;
+        // floor(sectors * period / per_track) without a division of 128 bits.
+        let per_track = u64::from(per_track);
+        let (turns, sectors) = (sectors / per_track, sectors % per_track);
+        let (whole, rest) = (self.period / per_track, self.period % per_track);
+        let part = sectors * whole + sectors * rest / per_track;
+        let ns = (u128::from(turns) * u128::from(self.period) + u128::from(part) + (1 << 31)) >> 32;
         Duration::from_nanos(ns as u64)
     }
     /// How long from `t` until `angle` comes under the head. What passed up to `slack` ago counts as now, so

@@ -110,6 +110,12 @@ impl Controller {
             answered: Instant::ZERO,
         }
     }
+    /// The same drive, every track taken by itself.
+    #[cfg(test)]
+    pub(super) fn without_laps(mut self) -> Self {
+        self.arm = self.arm.with_geometry(self.arm.geometry().clone());
+        self
+    }
     /// The mechanism.
     pub fn arm(&self) -> &Arm {
         &self.arm

@@ -6,6 +6,7 @@ mod clock;
 mod controller;
 mod drive;
 mod facts;
+mod laps;
 mod pass;
 pub(crate) mod reader;
 mod seek;

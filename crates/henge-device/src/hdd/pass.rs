@@ -32,6 +32,23 @@ impl Pass {
         let blocks = u64::from(place.left_on_track).min(blocks) as u32;
         Pass { lbn, blocks, place, on_track, first, span: arm.passing(&place, lbn, blocks), idle: false }
     }
+    /// Over the whole track of `place`, whose first block is `lbn` and starts to go by at `first`.
+    pub fn over(arm: &Arm, place: Place, lbn: u64, first: Instant) -> Pass {
+        let blocks = place.left_on_track;
+        Pass {
+            lbn,
+            blocks,
+            place,
+            on_track: first,
+            first,
+            span: arm.passing(&place, lbn, blocks),
+            idle: false,
+        }
+    }
+    /// Over block `lbn` alone, which lies at `place` and starts to go by at `first`.
+    pub fn over_block(arm: &Arm, place: Place, lbn: u64, first: Instant) -> Pass {
+        Pass { lbn, blocks: 1, place, on_track: first, first, span: arm.passing(&place, lbn, 1), idle: false }
+    }
     /// The blocks from `skip` on, waiting for them until `first`.
     pub fn rest(&self, skip: u32, first: Instant, idle: bool) -> Pass {
         let on_track = self.passed(skip);
@@ -78,6 +95,10 @@ impl Pass {
         let head_part = landed + u32::from(partly);
         if head_part < self.blocks { head_part } else { 0 }
     }
+    /// How long all of them take.
+    pub fn span(&self) -> Duration {
+        self.span
+    }
     /// When all have.
     pub fn end(&self) -> Instant {
         self.first + self.span
@@ -92,8 +113,9 @@ impl Pass {
         if t < self.first {
             return 0;
         }
-        let n = ((u128::from(since) + 1) * u128::from(self.blocks) / u128::from(self.span.as_nanos().max(1)))
-            as u32;
+        let n =
+            Duration::from_nanos(since + 1).mul_ratio(u64::from(self.blocks), self.span.as_nanos().max(1));
+        let n = n.as_nanos() as u32;
         if self.passed(n) <= t { n } else { n - 1 }
     }
     /// When the head can leave, if told to at `t`: a seek under way is finished, and, unless the drive stops within a

@@ -34,7 +34,7 @@ impl Drain {
         if self.lbn < self.end { self.from + self.block * (self.end - self.lbn) } else { self.before }
     }
     /// When there is room for `lbn` in a segment of `size` blocks.
-    fn room_at(&self, lbn: u64, size: u64) -> Instant {
+    pub fn room_at(&self, lbn: u64, size: u64) -> Instant {
         let taken = (lbn + 1).saturating_sub(size).min(self.end);
         if taken <= self.start {
             Instant::ZERO

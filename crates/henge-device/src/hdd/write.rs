@@ -13,6 +13,7 @@
 //! head has missed their place by then, and waits for it.
 
 use super::arm::{Arm, Motion, Position};
+use super::laps;
 use super::pass::Pass;
 use henge_core::{Duration, Instant};
 
@@ -74,9 +75,18 @@ pub(super) fn write(
     while lbn < data.end() {
         let known = supply.line.end() - lbn;
         let pass = Pass::plan(arm, written.position, written.end, lbn, known, Motion::Write);
-        written.end = lay_down(arm, &pass, &mut supply, zero_latency);
+        let (end, waited) = lay_down(arm, &pass, &mut supply, zero_latency);
+        written.end = end;
         written.position = pass.place.position();
         lbn = pass.end_lbn();
+        if waited
+            && !zero_latency
+            && let Some(before) = supply.skip(arm, &pass)
+        {
+            written.end = before.end();
+            written.position = before.place.position();
+            lbn = before.end_lbn();
+        }
     }
     written.arrived = supply.line.done();
     written
@@ -105,6 +115,21 @@ impl Supply {
             Some(blocks) if blocks > 0 => self.line.from + self.line.block * blocks,
             _ => Instant::ZERO,
         }
+    }
+
+    /// The head has laid down `pass` and waited for blocks: leaves out what goes on like this, up to the block returned,
+    /// which is laid down then.
+    fn skip(&mut self, arm: &Arm, pass: &Pass) -> Option<Pass> {
+        if self.until.is_some() {
+            return None;
+        }
+        let (line, room) = (self.line, self.ring.room);
+        // The bus never waits for the head.
+        let came = |lbn: u64| line.from + line.block * (lbn + 1).saturating_sub(line.lbn);
+        let block = laps::skip_waiting(arm, pass, line.block, room, self.end, came)?;
+        self.line.blocks = self.end - line.lbn;
+        self.laid = block.end_lbn();
+        Some(block)
     }
 
     /// The blocks of `run` go onto the medium: does more come?
@@ -137,23 +162,24 @@ impl Supply {
     }
 }
 
-/// When the blocks of one pass are all on the medium.
-fn lay_down(arm: &Arm, pass: &Pass, supply: &mut Supply, zero_latency: bool) -> Instant {
+/// When the blocks of one pass are all on the medium, and whether the head waited for some of them.
+fn lay_down(arm: &Arm, pass: &Pass, supply: &mut Supply, zero_latency: bool) -> (Instant, bool) {
     let revolution = arm.spindle().revolution();
     if zero_latency && supply.arrived_at(pass.end_lbn() - 1) <= pass.on_track {
         let head_part = pass.landed_at(arm);
         if head_part > 0 {
             supply.lay(&pass.rest(pass.blocks, pass.passed(head_part), false));
-            return pass.passed(head_part);
+            return (pass.passed(head_part), false);
         }
     }
     let mut pass = *pass;
+    let mut waited = false;
     loop {
         // The first block that is late; if they come slower than they pass, all before it are in time.
         let on_time = |j: u32| supply.arrived_at(pass.lbn + u64::from(j)) <= pass.passed(j);
         if on_time(0) && on_time(pass.blocks - 1) {
             supply.lay(&pass);
-            return pass.end();
+            return (pass.end(), waited);
         }
         let late = if on_time(0) {
             let (mut good, mut late) = (0, pass.blocks - 1);
@@ -171,5 +197,6 @@ fn lay_down(arm: &Arm, pass: &Pass, supply: &mut Supply, zero_latency: bool) -> 
             supply.lay(&pass.cut(late));
         }
         pass = pass.rest(late, first, true);
+        waited = true;
     }
 }

@@ -37,6 +37,8 @@ pub struct Place {
     pub sector_angle: Angle,
     /// Index of its zone.
     pub zone: u32,
+    /// Which track of the zone it is, in the order of blocks.
+    pub track: u64,
     /// Blocks from this one to the last on the track.
     pub left_on_track: u32,
     /// Blocks on the track before this one.
@@ -216,6 +218,7 @@ impl Geometry {
             per_track: zone.per_track,
             sector_angle: zone.sector_angle,
             zone: index as u32,
+            track,
             origin: zone.origin_of(track, c, at / zone.range_sectors),
             left_on_track: (end - r) as u32,
             before_on_track: (r - first) as u32,
@@ -234,4 +237,45 @@ impl Geometry {
         let r = lbn - zone.blocks.0;
         (zone.sector_of(r + u64::from(blocks) - 1) - zone.sector_of(r) + 1) as u32
     }
+}
+
+impl Geometry {
+    /// Whether a sector was slipped among blocks `from..to` of a zone.
+    pub(super) fn slips_between(&self, zone: u32, from: u64, to: u64) -> bool {
+        let zone = &self.zones[zone as usize];
+        let upto = |lbn: u64| zone.slips.partition_point(|s| *s < lbn - zone.blocks.0 + zone.front);
+        !zone.slips.is_empty() && upto(from) != upto(to + 1)
+    }
+
+    /// A drive of one zone alone, made without fault and without end, and after how many tracks (at most `longest`) its
+    /// tracks repeat; `None` where they do not.
+    pub(super) fn endless(&self, zone: usize, longest: u64) -> Option<(Geometry, u64)> {
+        let zone = &self.zones[zone];
+        let surfaces = u64::from(self.surfaces);
+        let tracks = (u64::from(zone.cylinders.1 - zone.cylinders.0) + 1) * surfaces;
+        let range = zone.range_sectors / u64::from(zone.per_track);
+        let turned_by_slips = zone.slips_turn && !zone.slips.is_empty();
+        if zone.bands.is_some() || turned_by_slips {
+            return None;
+        }
+        // A range that is the whole zone ends where the zone ends.
+        let (lap, whole) = if range < tracks { (lcm(range, surfaces), false) } else { (surfaces, true) };
+        let mut endless = Zone { slips: Vec::new(), front: 0, ..zone.clone() };
+        if whole {
+            endless.range_blocks = u64::MAX >> 20;
+            endless.range_sectors = u64::MAX >> 20;
+        }
+        endless.blocks.1 = u64::MAX >> 20;
+        let zones = vec![endless];
+        (lap <= longest).then(|| (Geometry { zones, ..*self }, lap))
+    }
+}
+
+/// The least number that both divide.
+fn lcm(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x.max(1) * b
 }

@@ -2,6 +2,7 @@
 
 use super::super::arm::Motion;
 use super::super::facts::Prefetch;
+use super::super::laps;
 use super::super::pass::Pass;
 use super::super::stream::{Drain, Stream};
 use super::{Command, Controller};
@@ -145,7 +146,12 @@ impl Controller {
             // What has come is taken by then; what comes next is waited for.
             stream.drain = Drain { lbn: at, before: bus, from: bus, ..stream.drain };
             if at < end {
+                let track = stream.pass.place.track;
                 stream.pass = stream.next_pass(&self.arm, end).expect("what a command needs is read");
+                if !zero_latency && lbn + mark <= at {
+                    bus = laps::skip(&self.arm, stream, end, track);
+                    at = stream.drain.lbn;
+                }
             }
         }
         bus

@@ -303,6 +303,7 @@ pub(super) fn locate(zone: &Zone, index: u32, r: u64) -> Place {
         per_track: track.per_track,
         sector_angle: Angle::fraction(1, per_track),
         zone: index,
+        track: track.number,
         origin: track.skew.plus(turned(&bands(zone).turned, track.number)),
         left_on_track: (end - r) as u32,
         before_on_track: (r - first) as u32,
