@@ -26,7 +26,18 @@ pub(super) struct Pass {
 impl Pass {
     /// From `position` at `t` to `blocks` blocks from `lbn` on, of which those on one track are taken.
     pub fn plan(arm: &Arm, from: Position, t: Instant, lbn: u64, blocks: u64, motion: Motion) -> Pass {
-        let place = arm.geometry().locate(lbn);
+        Pass::to(arm, from, t, arm.geometry().locate(lbn), lbn, blocks, motion)
+    }
+    /// The same where block `lbn` is known to lie at `place`.
+    pub fn to(
+        arm: &Arm,
+        from: Position,
+        t: Instant,
+        place: Place,
+        lbn: u64,
+        blocks: u64,
+        motion: Motion,
+    ) -> Pass {
         let on_track = t + arm.move_time(from, place.position(), motion);
         let first = arm.arrives(on_track, &place);
         let blocks = u64::from(place.left_on_track).min(blocks) as u32;

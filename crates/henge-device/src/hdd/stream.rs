@@ -73,7 +73,9 @@ impl Stream {
         if lbn >= self.limit {
             return None;
         }
-        let pass = Pass::plan(arm, self.position(), self.pass.end(), lbn, self.limit - lbn, Motion::Read);
+        let place = arm.geometry().after(&self.pass.place, self.pass.lbn, self.pass.blocks);
+        let (end, left) = (self.pass.end(), self.limit - lbn);
+        let pass = Pass::to(arm, self.position(), end, place, lbn, left, Motion::Read);
         let from = self.pass.place;
         let stays = match self.mode {
             Prefetch::Track => from.position() == pass.place.position(),
@@ -106,11 +108,20 @@ impl Stream {
         if fits(last) {
             return pass;
         }
-        // Up to there blocks come faster than they are taken, so those that fit come first.
+        // Up to there blocks come faster than they are taken, so those that fit come first. How late the last one is says
+        // about how many before it are late, too.
+        let late = drain.room_at(pass.lbn + u64::from(last), self.size).since(pass.passed(last));
+        let sector = pass.span().as_nanos() / u64::from(pass.blocks);
+        let gain = drain.block.as_nanos().saturating_sub(sector).max(1);
+        let mut guess = last.saturating_sub((late.as_nanos() / gain).min(u64::from(last)) as u32);
         let (mut fit, mut not) = (0, last);
         while fit + 1 < not {
-            let middle = fit + (not - fit) / 2;
-            if fits(middle) { fit = middle } else { not = middle }
+            let at = guess.clamp(fit + 1, not - 1);
+            if fits(at) {
+                (fit, guess) = (at, if at == guess { at + 1 } else { at + (not - at) / 2 });
+            } else {
+                (not, guess) = (at, if at == guess { at - 1 } else { fit + (at - fit) / 2 });
+            }
         }
         pass.cut(not)
     }

@@ -240,6 +240,20 @@ impl Geometry {
 }
 
 impl Geometry {
+    /// Where the block lies that is `blocks` behind block `lbn`, which lies at `place`.
+    pub(super) fn after(&self, place: &Place, lbn: u64, blocks: u32) -> Place {
+        let to = lbn + u64::from(blocks);
+        if blocks >= place.left_on_track || self.slips_between(place.zone, lbn, to) {
+            return self.locate(to);
+        }
+        Place {
+            sector: place.sector + blocks,
+            left_on_track: place.left_on_track - blocks,
+            before_on_track: place.before_on_track + blocks,
+            ..*place
+        }
+    }
+
     /// Whether a sector was slipped among blocks `from..to` of a zone.
     pub(super) fn slips_between(&self, zone: u32, from: u64, to: u64) -> bool {
         let zone = &self.zones[zone as usize];
