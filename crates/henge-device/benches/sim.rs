@@ -7,6 +7,8 @@
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+#[path = "../tests/common/flash.rs"]
+mod flash;
 #[path = "sim_runs.rs"]
 mod runs;
 
@@ -28,10 +30,14 @@ macro_rules! say {
 
 /// A figure beside DiskSim's, where JSON was asked for.
 fn line(name: &str, value: f64, unit: &str, ratio: f64) {
+    line_beside(name, value, unit, "DiskSim", ratio);
+}
+
+fn line_beside(name: &str, value: f64, unit: &str, peer: &str, ratio: f64) {
     if is_json() {
         let name = name.replace(' ', "-").replace(',', "").replace('%', "percent");
         println!(
-            "{{\"name\":\"sim/{name}\",\"value\":{value:.4},\"unit\":\"{unit}\",\"peer\":\"DiskSim\",\"ratio\":{ratio:.4}}}"
+            "{{\"name\":\"sim/{name}\",\"value\":{value:.4},\"unit\":\"{unit}\",\"peer\":\"{peer}\",\"ratio\":{ratio:.4}}}"
         );
     }
 }
@@ -45,6 +51,9 @@ fn main() {
     if is_part("accuracy") {
         accuracy(&disks);
     }
+    if is_part("flash") {
+        flash();
+    }
     if is_part("speed") {
         speed(&disks);
     }
@@ -53,6 +62,7 @@ fn main() {
 fn accuracy(disks: &Path) {
     say!("\nRequest lists: mean service time and demerit, this model and DiskSim 4.0\n");
     lists(disks);
+    rates(disks);
     if !is_json() {
         println!("\nOther runs: fresh requests of the same kind\n");
         runs::all(disks);
@@ -125,6 +135,49 @@ fn lists(disks: &Path) {
     say!("{:9} {:>8} {:>8}", "drive", "ours", "DiskSim");
     for (drive, ours, disksim) in real {
         say!("{drive:9} {ours:7.2}% {disksim:7.2}%");
+    }
+}
+
+/// Requests a second of 10,000 of 512 bytes, and DiskSim's, from the README of the reference data.
+const RATES: &[(&str, &str, bool, Mode, f64)] = &[
+    ("SEAGATE_ST32171W", "sequential, drained", true, Mode::Drain, 3417.0),
+    ("SEAGATE_ST34501N", "sequential, drained", true, Mode::Drain, 4432.0),
+    ("SEAGATE_ST32171W", "random, closed", false, Mode::Closed, 71.0),
+    ("SEAGATE_ST34501N", "random, closed", false, Mode::Closed, 86.0),
+    ("SEAGATE_ST32171W", "random, drained", false, Mode::Drain, 32.0),
+    ("SEAGATE_ST34501N", "random, drained", false, Mode::Drain, 44.0),
+];
+
+fn rates(disks: &Path) {
+    say!("\nReads of 512 bytes a second, over 10,000 of them\n");
+    say!("{:9} {:32} {:>9} {:>9}", "drive", "reads", "ours/s", "DiskSim/s");
+    for (model, what, sequential, mode, theirs) in RATES {
+        let facts = facts(disks, model);
+        let kind = runs::Kind { sectors: 1, locality: 0.0, reads: 1.0 };
+        let mut rows = kind.rows(facts.geometry.capacity(), 10_000, 7);
+        if *sequential {
+            (0..).zip(&mut rows).for_each(|(i, r)| r.lbn = i);
+        }
+        let (_, end) = play(&facts, HddOptions::default(), &rows, *mode);
+        let rate = rows.len() as f64 / end.since(Instant::ZERO).as_secs_f64();
+        let drive = model.trim_start_matches("SEAGATE_");
+        say!("{drive:9} {what:32} {rate:9.1} {theirs:9.0}");
+        line(&format!("rate/{drive}/{what}"), rate, "requests/s", rate / theirs);
+    }
+}
+
+fn flash() {
+    say!("\nFlash: amplification of uniform random writes, greedy collection (spare / exported capacity)\n");
+    say!("{:>7} {:>9} {:>9} {:>7}", "spare", "ours", "theory", "off");
+    for spare in [7, 15, 28] {
+        let (ours, theory) = flash::greedy(spare);
+        say!("{spare:5} % {ours:9.3} {theory:9.3} {:+6.2}%", (ours / theory - 1.0) * 100.0);
+        line_beside(&format!("flash/amplification/{spare}"), ours, "", "theory", ours / theory);
+    }
+    say!("\nFlash: the write cliff at 7 %, and half of the drive given back by TRIM\n");
+    say!("{:14} {:>10} {:>14}", "state", "writes/s", "amplification");
+    for (state, (rate, amplification)) in ["fresh", "steady", "half trimmed"].iter().zip(flash::cliff()) {
+        say!("{state:14} {rate:10.0} {amplification:14.2}");
     }
 }
 

@@ -20,7 +20,7 @@
 //! 0.035 ms, one on the bus 0.106 ms: 11.60 ms on average (DiskSim measured 11.62).
 //!
 //! Guarantee: time only goes forward; one head position at a time; no block leaves before it has gone by.
-//! Price: about 0.2 us a request, whatever its size (each track it crosses costs about 0.05 us).
+//! Price: about 0.2 us a request, one of many tracks at most about five times that, whatever its size (see `laps`).
 
 use super::arm::{Arm, Motion, Position};
 use super::buffer::Buffer;
