@@ -281,7 +281,7 @@ impl Geometry {
         }
         endless.blocks.1 = u64::MAX >> 20;
         let zones = vec![endless];
-        (lap <= longest).then(|| (Geometry { zones, ..*self }, lap))
+        (lap <= longest).then_some((Geometry { zones, ..*self }, lap))
     }
 }
 
