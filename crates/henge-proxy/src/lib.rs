@@ -23,6 +23,7 @@ mod poller;
 mod proxy;
 mod record;
 mod side;
+mod socket;
 
 pub use check::{Finding, check};
 pub use config::{Config, FlowConfig, ListenConfig, PeersConfig, ProxyError, Rule, Who};

@@ -1,7 +1,11 @@
 //! One client connection and its twin to the server.
 //!
-//! Bulk data goes from socket to socket through a pipe and is never copied to this process (`conduit.rs`); headers, requests
+//! Bulk data goes from socket to socket through a pipe and is never copied to this process (`pair/bulk.rs`, `conduit.rs`); headers, requests
 //! and answers are read, looked at, and written (`side.rs`).
+
+mod bulk;
+#[cfg(test)]
+mod tests;
 
 use crate::conduit::Conduit;
 use crate::poller::Interest;
@@ -14,8 +18,8 @@ use std::net::TcpStream;
 
 /// Bulk data of at least so many bytes to come goes through the pipe: two system calls cost as much as copying less.
 const SPLICE_MIN: u64 = 4 << 10;
-/// Bulk data that a pair may move before others have their turn.
-const TURN: usize = 2 << 20;
+/// Read at once where bulk data may come behind what is read.
+const SHORT: usize = 1 << 10;
 
 /// What became of an I/O request that a client sent: the loop queues it.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub struct Pair {
     pub pending: BTreeMap<i64, RequestId>,
     /// Released while another message was half on its way.
     released: VecDeque<Vec<u8>>,
+    /// Bytes of a header that was looked at and is still in the socket: it goes through the pipe before its data.
+    ahead: [usize; 2],
     /// Its flow's queue is full: no further bytes of the client are looked at.
     pub blocked: bool,
     /// When the last byte passed, for those who look.
@@ -53,6 +59,7 @@ impl Pair {
             flow,
             pending: BTreeMap::new(),
             released: VecDeque::new(),
+            ahead: [0; 2],
             blocked: false,
             active: Instant::ZERO,
         }
@@ -63,8 +70,10 @@ impl Pair {
     pub fn move_from_client(&mut self, conduit: &mut Conduit) -> io::Result<Option<Held>> {
         self.server.flush(conduit)?;
         while !self.blocked && !self.is_choked(Towards::Server) {
-            let spliced = self.splice(Towards::Server, conduit)?;
-            if spliced.dry || self.is_choked(Towards::Server) {
+            let dry = self.splice(Towards::Server, conduit, &mut Vec::new())?;
+            // The message that they had to let pass may be over.
+            self.send_released(&[])?;
+            if dry || self.is_choked(Towards::Server) {
                 break;
             }
             let most = self.most(Towards::Server);
@@ -97,22 +106,12 @@ impl Pair {
         }
     }
 
-    /// How many bytes to read at once. Where bulk data is expected, its header comes alone, so that what follows can go
-    /// through the pipe.
-    fn most(&self, towards: Towards) -> usize {
-        let (from, bulk, expected) = match towards {
-            Towards::Server => {
-                let c = &self.connection;
-                (&self.client, c.bulk_from_client(), c.expects_bulk_from_client())
-            }
-            Towards::Client => {
-                let c = &self.connection;
-                (&self.server, c.bulk_from_server(), c.expects_bulk_from_server())
-            }
-        };
-        match from.unread() {
-            0 if expected => (bulk as usize).min(INBOX - HEADER_LEN) + HEADER_LEN,
-            n if expected && n < HEADER_LEN => HEADER_LEN,
+    /// How many bytes to read at once: few where bulk data may stand behind them, so that it can go through the pipe.
+    fn most(&mut self, towards: Towards) -> usize {
+        let (bulk, expected) = (self.bulk(towards), self.expects_bulk(towards));
+        let answers = matches!(towards, Towards::Client) && self.connection.under_way() > 0;
+        match self.from(towards).unread() {
+            n if n < HEADER_LEN && (expected || answers) => (bulk as usize).min(SPLICE_MIN as usize) + SHORT,
             _ => INBOX,
         }
     }
@@ -166,9 +165,7 @@ impl Pair {
     pub fn move_from_server(&mut self, conduit: &mut Conduit, news: &mut Vec<News>) -> io::Result<()> {
         self.client.flush(conduit)?;
         while !self.is_choked(Towards::Client) {
-            let spliced = self.splice(Towards::Client, conduit)?;
-            news.extend(spliced.news);
-            if spliced.dry || self.is_choked(Towards::Client) {
+            if self.splice(Towards::Client, conduit, news)? || self.is_choked(Towards::Client) {
                 break;
             }
             let most = self.most(Towards::Client);
@@ -193,65 +190,38 @@ impl Pair {
         Ok(())
     }
 
-    /// Bulk data of which nothing is in our hands goes from socket to socket through the pipe.
-    fn splice(&mut self, towards: Towards, conduit: &mut Conduit) -> io::Result<Spliced> {
-        let (from, to) = match towards {
-            Towards::Server => (&mut self.client, &mut self.server),
-            Towards::Client => (&mut self.server, &mut self.client),
-        };
-        let bulk = |connection: &Connection| match towards {
-            Towards::Server => connection.bulk_from_client(),
-            Towards::Client => connection.bulk_from_server(),
-        };
-        let (mut spliced, mut turn) = (Spliced::default(), 0);
-        while from.unread() == 0 && to.has_written() && bulk(&self.connection) >= SPLICE_MIN {
-            let left = bulk(&self.connection);
-            let most = (left as usize).min(conduit.capacity());
-            let taken = match conduit.fill_from(&from.socket, most) {
-                Ok(0) => {
-                    from.ended = true;
-                    break;
-                }
-                Ok(n) => n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    spliced.dry = true;
-                    break;
-                }
-                Err(e) => return Err(e),
-            };
-            // The end of a message must not wait for what comes behind it.
-            let more = !self.connection.is_opaque() && left > taken as u64;
-            to.take_from(conduit, taken, more)?;
-            match towards {
-                Towards::Server => self.connection.moved_from_client(taken as u64),
-                Towards::Client => {
-                    let news = self.connection.moved_from_server(taken as u64);
-                    spliced.news = spliced.news.or(news);
-                }
-            }
-            turn += taken;
-            // Less than was asked for was all there is, or all that the pipe takes: the poller will say. Others have
-            // their turn.
-            let expected = match towards {
-                Towards::Server => self.connection.expects_bulk_from_client(),
-                Towards::Client => self.connection.expects_bulk_from_server(),
-            };
-            let stops = taken < most || turn >= TURN || !expected;
-            if stops && from.told.is_some() {
-                spliced.dry = true;
-                break;
-            }
+    fn from(&mut self, towards: Towards) -> &mut Side {
+        match towards {
+            Towards::Server => &mut self.client,
+            Towards::Client => &mut self.server,
         }
-        Ok(spliced)
+    }
+    fn to(&mut self, towards: Towards) -> &mut Side {
+        match towards {
+            Towards::Server => &mut self.server,
+            Towards::Client => &mut self.client,
+        }
+    }
+    fn bulk(&self, towards: Towards) -> u64 {
+        match towards {
+            Towards::Server => self.connection.bulk_from_client(),
+            Towards::Client => self.connection.bulk_from_server(),
+        }
+    }
+    fn expects_bulk(&self, towards: Towards) -> bool {
+        match towards {
+            Towards::Server => self.connection.expects_bulk_from_client(),
+            Towards::Client => self.connection.expects_bulk_from_server(),
+        }
     }
 
     /// Whether so much waits to go one way that nothing more is read; bulk data is, once it can go through the pipe.
     fn is_choked(&self, towards: Towards) -> bool {
-        let (to, bulk) = match towards {
-            Towards::Server => (&self.server, self.connection.bulk_from_client()),
-            Towards::Client => (&self.client, self.connection.bulk_from_server()),
+        let to = match towards {
+            Towards::Server => &self.server,
+            Towards::Client => &self.client,
         };
-        to.is_choked() || (bulk >= SPLICE_MIN && !to.has_written())
+        to.is_choked() || (self.bulk(towards) >= SPLICE_MIN && !to.has_written())
     }
 
     /// The client sends nothing any more: nobody waits for what waits here.
@@ -281,14 +251,6 @@ impl Pair {
     pub fn buffered(&self) -> usize {
         self.client.buffered() + self.server.buffered() + self.released.iter().map(Vec::len).sum::<usize>()
     }
-}
-
-/// What went through the pipe.
-#[derive(Default)]
-struct Spliced {
-    news: Option<News>,
-    /// There is nothing to be read now.
-    dry: bool,
 }
 
 #[derive(Clone, Copy)]

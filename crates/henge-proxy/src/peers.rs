@@ -155,11 +155,12 @@ impl Peers {
             if peer.link.is_some() || peer.retry_at > now || !self.dials(peer) {
                 continue;
             }
-            let dialled = TcpStream::connect_timeout(&peer.address, std::time::Duration::from_millis(100));
+            let address = peer.address;
             let patience = (peer.patience * 2).min(RETRY_MOST);
             let peer = &mut self.peers[i];
             (peer.retry_at, peer.patience) = (now + peer.patience, patience);
-            if let Ok(socket) = dialled
+            // One that does not answer is given up by its link, as any that is silent.
+            if let Ok(socket) = crate::socket::connect(address)
                 && let Some(name) = self.join(socket, poller, now)
             {
                 self.peers[i].link = Some(name);
@@ -178,7 +179,7 @@ impl Peers {
     pub fn accept(&mut self, poller: &Poller, now: Instant) {
         while let Ok((socket, _)) = self.listener.accept() {
             let strangers = self.joined.values().filter(|j| j.peer.is_none()).count();
-            if strangers < STRANGERS_MAX {
+            if strangers < STRANGERS_MAX && crate::socket::prepare(&socket).is_ok() {
                 self.join(socket, poller, now);
             }
         }
@@ -190,7 +191,6 @@ impl Peers {
         if drawn != Ok(nonce.len()) {
             return None;
         }
-        socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).ok()?;
         let name = self.next_name;
         self.next_name += 1;
         let told = Interest { read: true, write: true };

@@ -147,6 +147,18 @@ impl Side {
         }
     }
 
+    /// Looks at the first bytes that have come, and leaves them where they are: how many there are, none at the end;
+    /// `None` when nothing has come.
+    pub fn peek(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.socket.peek(into) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                other => return other.map(Some),
+            }
+        }
+    }
+
     /// Keeps what was read and not understood.
     pub fn keep(&mut self, rest: &[u8]) {
         if rest.is_empty() {

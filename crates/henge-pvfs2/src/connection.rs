@@ -205,6 +205,25 @@ impl Connection {
     pub fn expects_bulk_from_server(&self) -> bool {
         self.expects(Direction::Read)
     }
+    /// Whether a header from the client, not passed yet, begins bulk data: then nothing of its message need be seen
+    /// beyond these bytes.
+    pub fn begins_bulk_from_client(&self, header: &[u8; HEADER_LEN]) -> bool {
+        let between = !self.opaque && self.from_client.left == 0;
+        let header = Header::parse(header).filter(|_| between);
+        header.is_some_and(|h| h.mode != Mode::Unexpected && h.size >= BULK_MIN)
+    }
+    /// The same, from the server: the data of a read that was answered.
+    pub fn begins_bulk_from_server(&self, header: &[u8; HEADER_LEN]) -> bool {
+        let between = !self.opaque && self.from_server.left == 0;
+        let header = Header::parse(header).filter(|_| between);
+        header.is_some_and(|h| h.size >= BULK_MIN && self.is_read_data(&h))
+    }
+    fn is_read_data(&self, header: &Header) -> bool {
+        matches!(
+            self.ios.get(&header.tag),
+            Some(Io { request, state: IoState::Moving { .. } }) if request.direction == Direction::Read
+        )
+    }
     fn expects(&self, direction: Direction) -> bool {
         self.ios.values().any(|io| {
             let IoState::Moving { moved, expected } = io.state else { return false };
@@ -318,10 +337,7 @@ impl Connection {
         if input.len() < needed {
             return (Step { len: 0, what: Event::NeedMore(needed) }, None);
         }
-        let moving = matches!(
-            self.ios.get(&header.tag),
-            Some(Io { request, state: IoState::Moving { .. } }) if request.direction == Direction::Read
-        );
+        let moving = self.is_read_data(&header);
         let mut news = None;
         if !moving {
             news = self.answer(&header, &input[HEADER_LEN..needed]);
@@ -337,11 +353,7 @@ impl Connection {
     /// How many bytes of a message from the server must be seen.
     fn look_at(&self, header: &Header) -> u64 {
         let most = match (self.ios.get(&header.tag), self.asked.get(&header.tag)) {
-            (Some(Io { request, state: IoState::Moving { .. } }), _)
-                if request.direction == Direction::Read =>
-            {
-                0
-            }
+            (Some(_), _) if self.is_read_data(header) => 0,
             (Some(_), _) => Response::HEAD_MAX as u64,
             (None, Some(Asked::GetAttr(_))) => GETATTR_HEAD,
             (None, Some(Asked::GetConfig)) if header.size <= GETCONFIG_MAX => header.size,

@@ -28,7 +28,7 @@ impl Proxy {
             let by_address =
                 || self.config.rules.iter().find(|r| r.who.is_address(peer.ip())).map(|r| r.flow);
             let flow = self.config.listen[listener].flow.or_else(by_address);
-            match connect(self.config.server) {
+            match crate::socket::connect(self.config.server) {
                 Ok(server) => match self.add_pair(client, server, flow) {
                     Ok(()) => {
                         let application = flow.map_or("by user", |f| self.config.flows[f].name.as_str());
@@ -52,10 +52,7 @@ impl Proxy {
         server: TcpStream,
         flow: Option<usize>,
     ) -> io::Result<()> {
-        for socket in [&client, &server] {
-            socket.set_nonblocking(true)?;
-            socket.set_nodelay(true)?;
-        }
+        crate::socket::prepare(&client)?;
         let name = u64::from(self.pairs.next_id().slot) << 1;
         let pair = Pair::new(client, server, flow);
         self.poller.add(&pair.client.socket, name, Interest::READ)?;
@@ -161,17 +158,4 @@ pub(super) fn allow_many_sockets() {
     let limit = getrlimit(Resource::Nofile);
     // Refused, the old limit stands, and those who come beyond it are turned away.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// A connection to the server, begun: a server that is slow to answer, or away, delays nobody else. The poller says how it
-/// went, and what a client sends meanwhile waits.
-pub(super) fn connect(server: SocketAddr) -> io::Result<TcpStream> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType};
-    let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    match rustix::net::connect(&socket, &server) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => Ok(socket.into()),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -1,0 +1,44 @@
+//! TCP sockets as the proxy wants them.
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+
+/// A connection, begun: whoever is slow to answer, or away, delays nobody else. The poller says how it went.
+pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let socket = TcpStream::from(socket);
+    prepare(&socket)?;
+    Ok(socket)
+}
+
+/// Never waits, and sends small messages at once.
+pub fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn whoever_does_not_answer_delays_nobody() {
+        // A listener that is not accepted from: its queue is full, and who comes next is not answered.
+        let listener = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        rustix::net::bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+        rustix::net::listen(&listener, 0).expect("it listens");
+        let listener = TcpListener::from(listener);
+        let address = listener.local_addr().expect("its address");
+        let begun = std::time::Instant::now();
+        let _waiting: Vec<TcpStream> = (0..4).map(|_| connect(address).expect("begun")).collect();
+        assert!(begun.elapsed() < std::time::Duration::from_millis(500), "{:?}", begun.elapsed());
+    }
+}
