@@ -89,6 +89,10 @@ DURABLE ?= 10000
 test-durability: ## Kill the node and cut the power until DURABLE acknowledged flush/FUA writes are checked (10000)
 	@HENGE_DURABLE=$(DURABLE) $(CARGO) test -p henge --test durability -- --nocapture
 
+.PHONY: test-shown
+test-shown: ## The latency that a node shows beside the simulator's of the same arrivals (on a machine at rest)
+	$(CARGO) test --workspace --test e2e -- --ignored --nocapture shown_latency
+
 .PHONY: soak
 SOAK ?= 1000000
 soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind

@@ -23,6 +23,12 @@ pub struct DiskMeters {
 }
 
 impl DiskMeters {
+    /// Begins anew if what it counted is older than `since`.
+    pub(crate) fn not_before(&mut self, since: Instant) {
+        if self.since < since {
+            self.reset(since);
+        }
+    }
     pub(crate) fn finished(&mut self, finished: &Finished, contract: &Contract, now: Instant) {
         let command = &finished.command;
         let latency: Duration = now.since(command.arrival);
@@ -36,7 +42,7 @@ impl DiskMeters {
         self.latency.record(latency);
     }
 
-    pub(crate) fn reset(&mut self, now: Instant) {
+    fn reset(&mut self, now: Instant) {
         let mut latency = std::mem::take(&mut self.latency);
         latency.clear();
         *self = DiskMeters { latency, since: now, ..DiskMeters::default() };

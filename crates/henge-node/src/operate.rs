@@ -196,14 +196,17 @@ impl Plane {
     }
 
     pub(crate) fn reset_meters(&mut self, now: Instant) {
-        for disk in self.disks.iter_mut().flatten() {
-            disk.meters.reset(now);
-        }
+        // Each disk's are set back when they are next looked at: no turn of the loop goes through all of them.
+        self.metered_since = now;
     }
 
     /// A part of everything, so that a turn of the loop tells of a bounded number of disks.
     pub(crate) fn slice(&mut self, from: usize, whole: bool, connections: usize, now: Instant) -> Slice {
         let to = (from + SLICE).min(self.disks.len());
+        self.disks[from.min(to)..to]
+            .iter_mut()
+            .flatten()
+            .for_each(|d| d.meters.not_before(self.metered_since));
         let disks = (from..to).filter_map(|n| self.disks[n].as_ref().map(|disk| (n, disk)));
         let disks = disks.filter(|(_, disk)| disk.home_of.is_none());
         let disks = disks.map(|(number, disk)| self.disk_status(number, disk, whole, now)).collect();

@@ -76,6 +76,8 @@ pub(crate) struct Plane {
     pub inner: Pending<Inner>,
     listed: Vec<usize>,
     freed: bool,
+    /// Meters of disks count from then on, or from a disk's beginning.
+    pub metered_since: Instant,
     recorder: Option<Recorder>,
     tap: Option<Tap>,
 }
@@ -99,6 +101,7 @@ impl Plane {
             inner: Pending::new(),
             listed: Vec::new(),
             freed: false,
+            metered_since: Instant::ZERO,
             recorder,
             tap: None,
         };

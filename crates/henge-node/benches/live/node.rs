@@ -40,6 +40,13 @@ impl Node {
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("nbd.sock")
     }
+    /// How long the node takes to answer, in ms.
+    pub fn order(&self, request: &Request) -> f64 {
+        let asked = Instant::now();
+        let reply = ask(&self.dir.path().join("control.sock"), request).expect("the node answers");
+        assert!(reply.error.is_none(), "{:?}", reply.error);
+        asked.elapsed().as_secs_f64() * 1e3
+    }
     pub fn status(&self) -> Status {
         let reply = ask(&self.dir.path().join("control.sock"), &Request::Status).expect("the node answers");
         reply.status.expect("with its status")

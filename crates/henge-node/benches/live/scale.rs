@@ -3,6 +3,7 @@
 use crate::Report;
 use crate::client::{Client, READ};
 use crate::node::Node;
+use henge_node::Request;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -63,15 +64,20 @@ fn grow(report: &mut Report, disks: usize, active: usize) {
     let asked = Instant::now();
     node.status();
     let status = asked.elapsed().as_secs_f64() * 1e3;
+    let reset = node.order(&Request::Reset);
+    let scheduler = "{ sfq = { depth = 32 } }".to_owned();
+    let exchange = node.order(&Request::Scheduler { pool: "p".to_owned(), scheduler });
     let name = format!("{disks} disks, {active} at work");
     if report.is_json() {
         report.figure(&format!("scale/{disks}/{active}/cpu"), each, "us/request");
         report.figure(&format!("scale/{disks}/{active}/memory"), node.memory("VmRSS"), "MiB");
+        report.figure(&format!("scale/{disks}/{active}/reset"), reset, "ms");
+        report.figure(&format!("scale/{disks}/{active}/exchange"), exchange, "ms");
         return;
     }
     println!(
         "  {name:<26}{each:>7.2} us CPU/request {rate:>9.0} requests/s; memory {empty:>6.1} MiB, {connections:>6.1} connected, {:>6.1} worked; \
-         start {started:>5.0} ms, connect {connected:>4.0} us each, status {status:>5.1} ms",
+         start {started:>5.0} ms, connect {connected:>4.0} us each, status {status:>5.1} ms, reset {reset:>5.2} ms, exchange {exchange:>5.2} ms",
         node.memory("VmRSS")
     );
 }

@@ -96,6 +96,7 @@ impl Plane {
                 disk = self.disks[number].as_mut().expect("a disk in use is there");
                 continue;
             }
+            disk.meters.not_before(self.metered_since);
             disk.meters.finished(&finished, &disk.config.contract, now);
             if let Some(tap) = &mut self.tap
                 && !tap.note(number, &finished, now)

@@ -128,3 +128,79 @@ fn recorded_arrivals_and_completions_give_the_same_dispatches() {
         ["rate = \"40/s\"", "rate = \"90/s\""],
     );
 }
+
+/// The percentiles that a node shows of its disks are those of its clients' requests.
+#[test]
+fn shown_latency_is_the_recorded() {
+    compare_shown("shown_latency_is_the_recorded", 2, |rows, _| rows, 0.01);
+}
+
+/// They are what the simulator says of the same arrivals, within 2 %.
+///
+/// The device holds two requests, so that a late wake-up of this process delays an answer but not the requests behind.
+#[test]
+#[ignore = "depends on how soon this machine wakes who waits: make test-shown"]
+fn shown_latency_is_the_simulators() {
+    compare_shown("shown_latency_is_the_simulators", 12, |_, again| again, 0.02);
+}
+
+/// Lets two clients ask for three quarters of what a device can do, at random times, and holds the percentiles shown
+/// against those of a list: the node's own record, or the simulator's of the same arrivals.
+fn compare_shown(test: &str, seconds: u32, choose: fn(String, String) -> String, most: f64) {
+    if !has_nbd_engine(test) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [record, again, scenario] =
+        ["live.csv", "sim.csv", "scenario.toml"].map(|name| dir.path().join(name));
+    let (device, scheduler) = ("{ constant = { rate = \"2MB/s\" } }", "{ sfq = { depth = 2 } }");
+    let disks = [("one", "weight = 1", 50), ("two", "weight = 2", 40)];
+    let mut config = format!(
+        "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nemulated = {device}\nscheduler = {scheduler}\n"
+    );
+    let mut plan = format!("duration = \"60s\"\n[node]\ndevice = {device}\nscheduler = {scheduler}\n");
+    for (name, contract, _) in disks {
+        config +=
+            &format!("[[disk]]\nname = \"{name}\"\ncapacity = \"64MiB\"\ncontract = {{ {contract} }}\n");
+        plan += &format!(
+            "[[flow]]\nname = \"{name}\"\ncapacity = \"64MiB\"\ncontract = {{ {contract} }}\n\
+             workload = {{ pattern = \"random\", size = \"16KiB\", outstanding = 1 }}\n"
+        );
+    }
+    std::fs::write(&scenario, plan).unwrap();
+    let node = Node::start_in(dir, &config, &["--requests", record.to_str().unwrap()]);
+    let clients = disks.map(|(disk, _, rate)| {
+        let rate = format!("--rate_iops={rate}");
+        let poisson = ["--bs=16k", "--size=64m", "--rate_process=poisson", "--randrepeat=0", &rate];
+        fio(&node, disk, 256, seconds).args(poisson).spawn().unwrap()
+    });
+    clients.into_iter().for_each(|mut c| assert!(c.wait().unwrap().success()));
+    let status = node.status();
+    let _dir = node.stop();
+
+    let mut sim = std::process::Command::new(env!("CARGO_BIN_EXE_henge"));
+    let sim = sim.arg("sim").arg(&scenario).arg("--replay").arg(&record).arg("--requests").arg(&again);
+    let sim = sim.output().unwrap();
+    assert!(sim.status.success(), "{}", String::from_utf8_lossy(&sim.stderr));
+    let [record, again] = [record, again].map(|file| std::fs::read_to_string(file).unwrap());
+    let text = choose(record, again);
+    let lines = text.lines().skip(1).filter(|line| !line.starts_with('#'));
+    let rows: Vec<_> = lines.map(|line| RequestRow::parse(line).unwrap()).collect();
+    for (name, ..) in disks {
+        let of = rows.iter().filter(|r| r.flow == name && r.op == henge_core::Op::Read);
+        let mut listed: Vec<_> = of.map(|r| r.completion.since(r.arrival).as_millis_f64()).collect();
+        listed.sort_by(f64::total_cmp);
+        let shown = status["disks"].as_array().unwrap().iter().find(|d| d["name"] == name).unwrap();
+        for (quantile, key) in [(0.5, "p50"), (0.95, "p95"), (0.99, "p99")] {
+            let rank = (listed.len() as f64 * quantile).ceil() as usize - 1;
+            let shown = shown["latency"][key].as_f64().unwrap() / 1e6;
+            let off = shown / listed[rank] - 1.0;
+            println!(
+                "{name}: {key} {shown:.3} ms shown, {:.3} ms listed, {:+.2} %",
+                listed[rank],
+                off * 100.0
+            );
+            assert!(off.abs() < most, "{name}: {key} {shown} ms shown, {} ms listed", listed[rank]);
+        }
+    }
+}
