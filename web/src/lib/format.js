@@ -9,7 +9,7 @@ export function short(x) {
   if (a === 0) return '0';
   if (a >= 1e9) return `${digits(x / 1e9)} G`;
   if (a >= 1e6) return `${digits(x / 1e6)} M`;
-  if (a >= 1e5) return `${digits(x / 1e3)} k`;
+  if (a >= 1e4) return `${digits(x / 1e3)} k`;
   return digits(x);
 }
 
