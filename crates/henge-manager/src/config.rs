@@ -25,10 +25,18 @@
 //! endpoints = ["http://10.0.0.1:2379", "http://10.0.0.2:2379", "http://10.0.0.3:2379"]
 //! prefix = "henge/"                    # what all keys begin with
 //! lease = "5s"                         # another manager takes over after so long without a sign of life
+//! user = "henge"                       # as whom, where etcd's users are enabled
+//! password_file = "/etc/henge/etcd-password"
+//! ca_file = "/etc/henge/etcd-ca.pem"   # https: who signs for etcd; public authorities where nothing is stated
+//! cert_file = "/etc/henge/etcd.pem"    # https: our certificate and its key, where etcd asks for one
+//! key_file = "/etc/henge/etcd-key.pem"
 //! ```
+//!
+//! The user's role needs readwrite on the prefix. A certificate is leave to connect, not a user's name: where etcd's users are enabled
+//! its gateway takes only certificates without a CommonName.
 
 use crate::machine::Settings;
-use crate::store::EtcdConfig;
+use crate::store::{EtcdConfig, Login, Tls, certificates, private_key};
 use henge_admission::Rules;
 use henge_config::{ConfigError, Source};
 use henge_core::{ParamError, Params};
@@ -150,13 +158,14 @@ fn advertise_or(p: &Params, stated: Option<String>, listen: &str) -> Result<Stri
 fn etcd(mut p: Params, advertise: String) -> Result<EtcdConfig, ParamError> {
     let endpoints = henge_node::manager::texts(&mut p, "endpoints")?;
     let endpoints = p.required("endpoints", endpoints)?;
-    if let Some(strange) = endpoints.iter().find(|e| !e.starts_with("http://")) {
-        let message = match strange.starts_with("https://") {
-            true => {
-                "https is not spoken here; let a proxy on this machine carry it (etcd gateway start)".into()
-            }
-            false => format!("an endpoint is like \"http://10.0.0.1:2379\", not \"{strange}\""),
-        };
+    let is_secure = |endpoint: &String| endpoint.starts_with("https://");
+    if let Some(strange) = endpoints.iter().find(|e| !e.starts_with("http://") && !is_secure(e)) {
+        let message = format!("an endpoint is like \"http://10.0.0.1:2379\", not \"{strange}\"");
+        return Err(p.error("endpoints", message));
+    }
+    let secure = endpoints.iter().any(is_secure);
+    if secure && !endpoints.iter().all(is_secure) {
+        let message = "all endpoints are https, or none: else what is secret goes where nobody looks".into();
         return Err(p.error("endpoints", message));
     }
     let prefix = p.text("prefix")?.unwrap_or_else(|| "henge/".into());
@@ -167,9 +176,63 @@ fn etcd(mut p: Params, advertise: String) -> Result<EtcdConfig, ParamError> {
     if !(2..=60).contains(&lease) {
         return Err(p.error("lease", "a lease is from 2s to 60s".into()));
     }
+    let (login, tls) = (login(&mut p)?, tls(&mut p, secure)?);
     p.finish()?;
     let endpoints = endpoints.iter().map(|e| e.trim_end_matches('/').to_owned()).collect();
-    Ok(EtcdConfig { endpoints, prefix, lease, advertise })
+    Ok(EtcdConfig { endpoints, prefix, lease, advertise, login, tls })
+}
+
+fn login(p: &mut Params) -> Result<Option<Login>, ParamError> {
+    let (user, stated) = (p.text("user")?, p.text("password")?);
+    let password = match (stated, file(p, "password_file")?) {
+        (Some(_), Some(_)) => {
+            return Err(p.error("password", "password or password_file, not both".into()));
+        }
+        (Some(password), None) => Some(password),
+        (None, Some(bytes)) => {
+            let text =
+                String::from_utf8(bytes).map_err(|_| p.error("password_file", "it is no text".into()))?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        (None, None) => None,
+    };
+    match (user, password) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) => Ok(Some(Login { user, password })),
+        (Some(user), None) => Err(p.error("user", format!("user \"{user}\" needs a password_file"))),
+        (None, Some(_)) => {
+            Err(p.error("password", "a password is of a user; say whose: user = \"henge\"".into()))
+        }
+    }
+}
+
+/// Certificates; read here, so that what is wrong with them is said where they are named.
+fn tls(p: &mut Params, secure: bool) -> Result<Option<Tls>, ParamError> {
+    let authority = file(p, "ca_file")?;
+    if let Some(Err(why)) = authority.as_deref().map(certificates) {
+        return Err(p.error("ca_file", why));
+    }
+    let own = match (file(p, "cert_file")?, file(p, "key_file")?) {
+        (None, None) => None,
+        (Some(chain), Some(key)) => {
+            certificates(&chain).map_err(|why| p.error("cert_file", why))?;
+            private_key(&key).map_err(|why| p.error("key_file", why))?;
+            Some((chain, key))
+        }
+        (Some(_), None) => return Err(p.error("cert_file", "a certificate needs its key_file".into())),
+        (None, Some(_)) => return Err(p.error("key_file", "a key needs its cert_file".into())),
+    };
+    if !secure && (authority.is_some() || own.is_some()) {
+        let key = if authority.is_some() { "ca_file" } else { "cert_file" };
+        return Err(p.error(key, "certificates are of use with endpoints that begin with https://".into()));
+    }
+    Ok(secure.then_some(Tls { authority, own }))
+}
+
+/// The bytes of a file that a key names.
+fn file(p: &mut Params, key: &str) -> Result<Option<Vec<u8>>, ParamError> {
+    let Some(name) = p.text(key)? else { return Ok(None) };
+    std::fs::read(&name).map(Some).map_err(|e| p.error(key, format!("{name}: {e}")))
 }
 
 #[cfg(test)]
@@ -193,7 +256,27 @@ mod tests {
             ("secret = \"0123456789abcdef\"\nperoid = \"5s\"", "did you mean"),
             ("secret = \"0123456789abcdef\"\n[etcd]", "endpoints"),
             ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"10.0.0.1\"", "http://10.0.0.1:2379"),
-            ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = [\"https://a\"]", "https is not spoken"),
+            ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = [\"https://a\", \"http://b\"]", "or none"),
+            (
+                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"http://a\"\nuser = \"u\"",
+                "password_file",
+            ),
+            (
+                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"http://a\"\npassword = \"p\"",
+                "say whose",
+            ),
+            (
+                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nca_file = \"/dev/null\"",
+                "CERTIFICATE",
+            ),
+            (
+                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nkey_file = \"/dev/null\"",
+                "cert_file",
+            ),
+            (
+                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nca_file = \"/nowhere\"",
+                "/nowhere",
+            ),
             ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"http://a\"\nlease = \"1s\"", "2s to 60s"),
             (
                 "listen = \"0.0.0.0:1\"\nsecret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"http://a\"",

@@ -13,7 +13,8 @@ mod redb;
 #[cfg(test)]
 pub(crate) mod suite;
 
-pub use self::etcd::{EtcdConfig, EtcdStore};
+pub use self::etcd::{EtcdConfig, EtcdStore, Login, Tls};
+pub(crate) use self::etcd::{certificates, private_key};
 pub use self::memory::{Faulty, MemoryStore};
 pub use self::redb::RedbStore;
 

@@ -1,9 +1,10 @@
 //! What every store must do: one suite over memory, redb, and etcd (where Debian's etcd-server is installed).
 
-use super::etcd::{EtcdConfig, EtcdStore};
+use super::etcd::{EtcdConfig, EtcdStore, Login, Tls};
 use super::{Batch, Leadership, MemoryStore, RedbStore, Store};
 use std::io::Write;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,35 +15,67 @@ pub(crate) type Open = Box<dyn FnMut() -> Box<dyn Store>>;
 pub(crate) struct Server {
     child: Child,
     pub url: String,
+    pub login: Option<Login>,
+    pub tls: Option<Tls>,
     _dir: tempfile::TempDir,
 }
 
 impl Server {
     /// None, and says so, where there is no etcd.
     pub(crate) fn start(test: &str) -> Option<Server> {
+        Self::begin(test, tempfile::tempdir().unwrap(), None)
+    }
+
+    /// One that asks for a certificate signed by its authority, and for a user and a password.
+    pub(crate) fn start_secured(test: &str) -> Option<Server> {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(tls) = certificates_in(dir.path()) else {
+            let _ = writeln!(std::io::stderr(), "skipped: {test} needs openssl");
+            return None;
+        };
+        let mut server = Self::begin(test, dir, Some(tls))?;
+        let login = |user: &str| Login { user: user.into(), password: format!("{user}'s password") };
+        let root = EtcdStore::open(server.config("root")).unwrap();
+        root.allow(&login("root"), "root", None);
+        // As `etcdctl role grant-permission henge readwrite test/henge/ --prefix` has it.
+        root.allow(&login("henge"), "henge", Some(("test/henge/", "test/henge0")));
+        root.enable_auth();
+        server.login = Some(login("henge"));
+        Some(server)
+    }
+
+    fn begin(test: &str, dir: tempfile::TempDir, tls: Option<Tls>) -> Option<Server> {
         // Two ports that nobody has now; etcd takes no port 0.
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (client, peer) = (format!("http://{}", free()), format!("http://{}", free()));
-        let dir = tempfile::tempdir().unwrap();
-        let child = Command::new("etcd")
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let (client, peer) = (format!("{scheme}://{}", free()), format!("http://{}", free()));
+        let mut command = Command::new("etcd");
+        command
             .arg("--data-dir")
-            .arg(dir.path())
+            .arg(dir.path().join("etcd"))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("default={peer}")])
             .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(child) = child else {
+            .stderr(Stdio::null());
+        if tls.is_some() {
+            command.arg("--client-cert-auth");
+            for (option, file) in
+                [("cert-file", "own.pem"), ("key-file", "own.key"), ("trusted-ca-file", "ca.pem")]
+            {
+                command.arg(format!("--{option}")).arg(dir.path().join(file));
+            }
+        }
+        let Ok(child) = command.spawn() else {
             // Past the harness, which shows only what failing tests print.
             let _ = writeln!(std::io::stderr(), "skipped: {test} needs etcd (Debian's etcd-server)");
             return None;
         };
-        let server = Server { child, url: client, _dir: dir };
+        let server = Server { child, url: client, login: None, tls, _dir: dir };
         let began = Instant::now();
-        while EtcdStore::open(server.config("somebody")).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(60), "etcd does not begin to serve");
+        while let Err(e) = EtcdStore::open(server.config("somebody")) {
+            assert!(began.elapsed() < Duration::from_secs(60), "etcd does not begin to serve: {e}");
             std::thread::sleep(Duration::from_millis(50));
         }
         Some(server)
@@ -55,6 +88,8 @@ impl Server {
             // Long: no test waits for it, however slow the machine.
             lease: 60,
             advertise: format!("http://{who}"),
+            login: self.login.clone(),
+            tls: self.tls.clone(),
         }
     }
 
@@ -73,6 +108,25 @@ impl Drop for Server {
     }
 }
 
+/// An authority of its own, and a certificate for this machine that it signed: for etcd, and for us. Without a CommonName:
+/// etcd's gateway takes none where users are enabled.
+fn certificates_in(dir: &Path) -> Option<Tls> {
+    let openssl = |arguments: &str| {
+        let mut command = Command::new("openssl");
+        command.args(arguments.split(' ')).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let new = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    std::fs::write(dir.join("for"), "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n").unwrap();
+    let made = openssl(&format!("req -x509 {new} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"))
+        && openssl(&format!("req {new} -keyout own.key -out own.csr -subj /O=etcd"))
+        && openssl(
+            "x509 -req -in own.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile for -out own.pem",
+        );
+    let read = |file: &str| std::fs::read(dir.join(file)).unwrap();
+    made.then(|| Tls { authority: Some(read("ca.pem")), own: Some((read("own.pem"), read("own.key"))) })
+}
+
 /// Every kind of store, by name; what is to live as long as it does, besides.
 pub(crate) fn stores(test: &str) -> Vec<(&'static str, Open, Box<dyn std::any::Any>)> {
     let memory = MemoryStore::default();
@@ -82,10 +136,12 @@ pub(crate) fn stores(test: &str) -> Vec<(&'static str, Open, Box<dyn std::any::A
         ("memory", Box::new(move || Box::new(memory.clone())), Box::new(())),
         ("redb", Box::new(move || Box::new(RedbStore::open(&file).unwrap())), Box::new(dir)),
     ];
-    if let Some(server) = Server::start(test) {
-        let server = std::sync::Arc::new(server);
+    let servers =
+        [("etcd", Server::start(test)), ("etcd by https, with a user", Server::start_secured(test))];
+    for (name, server) in servers {
+        let Some(server) = server.map(std::sync::Arc::new) else { continue };
         let own = std::sync::Arc::clone(&server);
-        all.push(("etcd", Box::new(move || Box::new(own.leader("a"))), Box::new(server)));
+        all.push((name, Box::new(move || Box::new(own.leader("a"))), Box::new(server)));
     }
     all
 }

@@ -28,6 +28,11 @@ lease, another one takes over, and nodes go there. Each has its own listen and n
     endpoints = [\"http://10.0.0.1:2379\", \"http://10.0.0.2:2379\", \"http://10.0.0.3:2379\"]
     prefix = \"henge/\"                    # what all keys begin with
     lease = \"5s\"
+    user = \"henge\"                      # where etcd has users; its role needs readwrite on the prefix
+    password_file = \"/etc/henge/etcd-password\"
+    ca_file = \"/etc/henge/etcd-ca.pem\"  # for endpoints that begin with https://
+    cert_file = \"/etc/henge/etcd.pem\"   # where etcd asks for a certificate, without a CommonName if it has users
+    key_file = \"/etc/henge/etcd-key.pem\"
 
 Start etcd with --auto-compaction-retention=1h, else it keeps every change. The first administrator's token lies in
 the state_dir of the manager that led first; HENGE_MANAGER may name several: http://10.0.0.1:7100,http://10.0.0.2:7100
@@ -109,8 +114,9 @@ fn check(config: &ManagerConfig) {
     match &config.etcd {
         None => println!("state     {}", config.state_dir.join("state.redb").display()),
         Some(etcd) => println!(
-            "state     in etcd at {}, below {}; a lease of {} s; others find the API at {}",
+            "state     in etcd at {}{}, below {}; a lease of {} s; others find the API at {}",
             etcd.endpoints.join(", "),
+            etcd.login.as_ref().map_or_else(String::new, |login| format!(" as {}", login.user)),
             etcd.prefix,
             etcd.lease,
             etcd.advertise

@@ -1,7 +1,11 @@
-//! What of etcd's v3 interface is used, by its JSON gateway: ranges, transactions, leases. Keys and values travel in base64, whole
-//! numbers as texts.
+//! What of etcd's v3 interface is used, by its JSON gateway: ranges, transactions, leases, logging in. Keys and values travel in
+//! base64, whole numbers as texts.
+//!
+//! A user's token is asked for before the first call, goes with every one, and is asked for anew when etcd does not know it
+//! any more (after five minutes without a call, by its default, or when users or roles were changed).
 
 use super::StoreError;
+use super::access::{Login, Tls};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
@@ -17,6 +21,8 @@ pub(super) enum Trouble {
     Away(String),
     /// It said no.
     No(String),
+    /// It does not know our token (any more).
+    Unknown(String),
 }
 
 impl From<Trouble> for StoreError {
@@ -26,7 +32,13 @@ impl From<Trouble> for StoreError {
             Trouble::No(why) if why.contains("space exceeded") => StoreError(format!(
                 "etcd: {why}; start it with --auto-compaction-retention=1h, compact, defragment and disarm it"
             )),
-            Trouble::No(why) => StoreError(format!("etcd: {why}")),
+            Trouble::No(why) if why.contains("permission denied") => StoreError(format!(
+                "etcd: {why}; its user's role needs readwrite on the prefix (etcdctl role grant-permission ROLE readwrite PREFIX --prefix)"
+            )),
+            Trouble::No(why) if why.contains("user name is empty") => {
+                StoreError(format!("etcd: {why}; it asks who we are: state user and password_file in [etcd]"))
+            }
+            Trouble::No(why) | Trouble::Unknown(why) => StoreError(format!("etcd: {why}")),
         }
     }
 }
@@ -75,6 +87,9 @@ pub(super) struct Gateway {
     /// The member that answered last.
     at: usize,
     agent: ureq::Agent,
+    login: Option<Login>,
+    /// What etcd gave us for it.
+    pub(super) token: Option<String>,
 }
 
 fn text(bytes: &[u8]) -> Value {
@@ -104,14 +119,51 @@ fn end_of(prefix: &str) -> Vec<u8> {
 }
 
 impl Gateway {
-    pub(super) fn new(members: Vec<String>, patience: Duration) -> Gateway {
-        let config =
-            ureq::Agent::config_builder().timeout_global(Some(patience)).http_status_as_error(false).build();
-        Gateway { members, at: 0, agent: config.into() }
+    pub(super) fn new(
+        members: Vec<String>,
+        tls: Option<&Tls>,
+        login: Option<Login>,
+        patience: Duration,
+    ) -> Result<Gateway, StoreError> {
+        let mut config =
+            ureq::Agent::config_builder().timeout_global(Some(patience)).http_status_as_error(false);
+        if let Some(tls) = tls {
+            config = config.tls_config(tls.config().map_err(StoreError)?);
+        }
+        Ok(Gateway { members, at: 0, agent: config.build().into(), login, token: None })
+    }
+
+    /// Asks, and once more with a new token where the old one has run out.
+    pub(super) fn call(&mut self, path: &str, body: &Value) -> Result<Value, Trouble> {
+        if self.token.is_none() {
+            self.log_in()?;
+        }
+        match self.call_any(path, body) {
+            Err(Trouble::Unknown(_)) if self.login.is_some() => {
+                self.log_in()?;
+                self.call_any(path, body)
+            }
+            answered => answered,
+        }
+    }
+
+    fn log_in(&mut self) -> Result<(), Trouble> {
+        let Some(Login { user, password }) = self.login.clone() else { return Ok(()) };
+        self.token = None;
+        let answer = self.call_any("auth/authenticate", &json!({ "name": user, "password": password }));
+        let answer = answer.map_err(|trouble| match trouble {
+            Trouble::No(why) if why.contains("not enabled") => Trouble::No(format!(
+                "{why}; say `etcdctl auth enable`, or leave user and password out of [etcd]"
+            )),
+            Trouble::No(why) => Trouble::No(format!("user \"{user}\": {why}")),
+            other => other,
+        })?;
+        self.token = answer["token"].as_str().map(str::to_owned);
+        self.token.is_some().then_some(()).ok_or_else(|| Trouble::No("a login without a token".into()))
     }
 
     /// Asks the member that answered last, then the others.
-    fn call(&mut self, path: &str, body: &Value) -> Result<Value, Trouble> {
+    fn call_any(&mut self, path: &str, body: &Value) -> Result<Value, Trouble> {
         let mut last = Trouble::Away("no member is named".into());
         for _ in 0..self.members.len() {
             match self.call_at(&self.members[self.at], path, body) {
@@ -127,10 +179,20 @@ impl Gateway {
 
     fn call_at(&self, member: &str, path: &str, body: &Value) -> Result<Value, Trouble> {
         let away = |e: ureq::Error| Trouble::Away(e.to_string());
-        let mut response = self.agent.post(format!("{member}/v3/{path}")).send_json(body).map_err(away)?;
+        let mut request = self.agent.post(format!("{member}/v3/{path}"));
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", token);
+        }
+        let mut response = request.send_json(body).map_err(away)?;
         let status = response.status().as_u16();
         let text = response.body_mut().with_config().limit(ANSWER_MAX).read_to_string().map_err(away)?;
-        let strange = |_| Trouble::No(format!("{status}, and no JSON; is this etcd 3.4 or newer?"));
+        let strange = |_| {
+            let text: String = text.trim().chars().take(200).collect();
+            Trouble::No(match text.contains("CommonName") {
+                true => "it takes no certificate with a CommonName where users are enabled; have one made without (-subj /O=henge)".into(),
+                false => format!("{status}, and no JSON (\"{text}\"); is this etcd 3.4 or newer?"),
+            })
+        };
         let answer: Value = serde_json::from_str(&text).map_err(strange)?;
         // A stream's error stands in its one message.
         let error = answer.get("error").filter(|e| !e.is_null());
@@ -139,10 +201,13 @@ impl Gateway {
         }
         let why = ["message", "error"].iter().find_map(|key| answer[*key].as_str());
         let why = why.map_or_else(|| answer.to_string(), str::to_owned);
-        // 4, 14: gRPC's deadline exceeded, unavailable. Another member may do, or the same one soon.
-        match status >= 500 || matches!(answer["code"].as_u64(), Some(4 | 14)) {
-            true => Err(Trouble::Away(why)),
-            false => Err(Trouble::No(why)),
+        // gRPC's numbers: 16 unauthenticated; 4 deadline exceeded and 14 unavailable: another member may do, or the same one soon.
+        match answer["code"].as_u64() {
+            Some(16) => Err(Trouble::Unknown(why)),
+            _ if why.contains("revision of auth store is old") => Err(Trouble::Unknown(why)),
+            Some(4 | 14) => Err(Trouble::Away(why)),
+            _ if status >= 500 => Err(Trouble::Away(why)),
+            _ => Err(Trouble::No(why)),
         }
     }
 

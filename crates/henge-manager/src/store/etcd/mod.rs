@@ -26,10 +26,13 @@
 //! # Price
 //! A round trip to etcd for each commit (of all who wait at that moment), and one each third of the lease.
 
+mod access;
 mod gateway;
 #[cfg(test)]
 mod tests;
 
+pub use self::access::{Login, Tls};
+pub(crate) use self::access::{certificates, private_key};
 use super::{Batch, Leadership, Store, StoreError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -57,6 +60,10 @@ pub struct EtcdConfig {
     pub lease: u64,
     /// Where this manager's API is, for those who ask another one.
     pub advertise: String,
+    /// As whom, where etcd asks.
+    pub login: Option<Login>,
+    /// Certificates, where it is reached by https.
+    pub tls: Option<Tls>,
 }
 
 /// A leader's term.
@@ -93,7 +100,9 @@ impl EtcdStore {
     /// Finds etcd; does not wait to lead.
     pub fn open(config: EtcdConfig) -> Result<EtcdStore, StoreError> {
         let lease = Duration::from_secs(config.lease);
-        let mut gateway = Gateway::new(config.endpoints.clone(), (lease / 2).min(Duration::from_secs(5)));
+        let patience = (lease / 2).min(Duration::from_secs(5));
+        let (tls, login) = (config.tls.as_ref(), config.login.clone());
+        let mut gateway = Gateway::new(config.endpoints.clone(), tls, login, patience)?;
         gateway.get(&format!("{}leader", config.prefix))?;
         Ok(EtcdStore {
             gateway,
@@ -187,7 +196,7 @@ impl EtcdStore {
                     self.depose();
                     return Err(StoreError("another manager has taken over".into()));
                 }
-                Err(trouble @ Trouble::No(_)) => return Err(trouble.into()),
+                Err(trouble @ (Trouble::No(_) | Trouble::Unknown(_))) => return Err(trouble.into()),
                 Err(away) => {
                     std::thread::sleep(PAUSE);
                     self.keep_alive();

@@ -2,6 +2,31 @@
 
 use super::super::suite::Server;
 use super::*;
+use serde_json::json;
+
+impl EtcdStore {
+    /// Adds a user with a role: over keys from one to another, or etcd's own `root`.
+    pub(crate) fn allow(&self, login: &Login, role: &str, range: Option<(&str, &str)>) {
+        let mut gateway = self.fresh();
+        let mut call = |path: &str, body| gateway.call(path, &body).unwrap();
+        call("auth/user/add", json!({ "name": login.user, "password": login.password }));
+        call("auth/role/add", json!({ "name": role }));
+        if let Some((from, to)) = range {
+            let perm = json!({ "permType": "READWRITE", "key": BASE64.encode(from), "range_end": BASE64.encode(to) });
+            call("auth/role/grant", json!({ "name": role, "perm": perm }));
+        }
+        call("auth/user/grant", json!({ "user": login.user, "role": role }));
+    }
+
+    pub(crate) fn enable_auth(&self) {
+        self.fresh().call("auth/enable", &json!({})).unwrap();
+    }
+
+    fn fresh(&self) -> Gateway {
+        let EtcdConfig { endpoints, tls, login, .. } = self.config.clone();
+        Gateway::new(endpoints, tls.as_ref(), login, Duration::from_secs(5)).unwrap()
+    }
+}
 
 fn put(key: &str, value: &str) -> Batch {
     Batch { changes: vec![(key.to_owned(), Some(value.as_bytes().to_vec()))] }
@@ -107,7 +132,49 @@ fn without_etcd_it_says_so() {
         prefix: "henge/".into(),
         lease: 2,
         advertise: "http://a".into(),
+        login: None,
+        tls: None,
     };
     let error = EtcdStore::open(config).unwrap_err();
     assert!(error.0.contains("etcd does not answer") && error.0.contains("http://127.0.0.1:2"), "{error}");
+}
+
+#[test]
+fn who_is_not_known_there_changes_nothing_and_is_told_why() {
+    let Some(server) = Server::start_secured("etcd::who_is_not_known") else { return };
+    let as_whom = |change: &dyn Fn(&mut EtcdConfig)| {
+        let mut config = server.config("a");
+        change(&mut config);
+        EtcdStore::open(config).map(drop).map_err(|e| e.0)
+    };
+    assert_eq!(as_whom(&|_| {}), Ok(()));
+    let says = |what: &str, change: &dyn Fn(&mut EtcdConfig)| {
+        let why = as_whom(change).unwrap_err();
+        assert!(why.contains(what), "{what}: {why}");
+    };
+    says("state user and password_file", &|c| c.login = None);
+    says("user \"henge\"", &|c| c.login.as_mut().unwrap().password.push('!'));
+    says("permission denied", &|c| c.prefix = "others/".into());
+    // Another authority than etcd's, and no certificate of our own.
+    says("certificate", &|c| c.tls = Some(Tls { authority: None, own: c.tls.clone().unwrap().own }));
+    says("does not answer", &|c| c.tls.as_mut().unwrap().own = None);
+}
+
+#[test]
+fn a_token_that_ran_out_is_replaced_by_another() {
+    let Some(server) = Server::start_secured("etcd::a_token_that_ran_out") else { return };
+    let mut a = server.leader("a");
+    a.commit(&put("x", "1")).unwrap();
+    a.gateway.token = Some("nobody.1".into());
+    a.commit(&put("x", "2")).unwrap();
+    assert_ne!(a.gateway.token.as_deref(), Some("nobody.1"));
+    assert_eq!(a.load().unwrap(), [("x".to_owned(), b"2".to_vec())]);
+}
+
+#[test]
+fn a_password_where_nobody_asks_for_one_is_an_error() {
+    let Some(server) = Server::start("etcd::a_password_where") else { return };
+    let login = Some(Login { user: "henge".into(), password: "x".into() });
+    let error = EtcdStore::open(EtcdConfig { login, ..server.config("a") }).unwrap_err();
+    assert!(error.0.contains("auth enable"), "{error}");
 }
