@@ -13,6 +13,7 @@
 
 mod convert;
 mod decide;
+mod edge;
 pub mod place;
 mod samples;
 mod spec;

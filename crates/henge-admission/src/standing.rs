@@ -16,9 +16,8 @@
 //! O(disks) a decision for the newcomer's delay, no allocation; O(disks · periods) when something changes.
 
 use crate::convert::{Fixed, TooTight};
-use crate::decide::{
-    Disk, Edge, Rejection, Reservation, Rules, combined_periods, reserve_measured, reserve_worst,
-};
+use crate::decide::{Disk, Rejection, Reservation, Rules, combined_periods, reserve_measured, reserve_worst};
+use crate::edge::Edge;
 use crate::samples::Samples;
 use crate::spec::Part;
 use henge_core::Duration;
@@ -159,7 +158,7 @@ impl MeasuredPart {
 }
 
 fn measure(fixed: &Fixed, disks: &[Disk], rules: &Rules) -> Result<MeasuredPart, Rejection> {
-    let edge = Edge::of(disks, rules);
+    let edge = Edge::of(fixed, disks, rules);
     if rules.existing_first {
         edge.check(None)?;
     }
