@@ -218,6 +218,13 @@ pub struct DiskRecord {
     pub created: u64,
     /// By which rule it was admitted.
     pub admitted_by: String,
+    /// Bytes that it is shown with while its places grow, where it lies on several nodes and has yet to become as large as
+    /// promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growing_from: Option<u64>,
+    /// Bytes for which its places may be long enough already: growing was refused by one node after others had done it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<u64>,
     /// What a node had differently when it came back; until somebody changes the contract.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<String, Difference>,
@@ -230,7 +237,10 @@ impl DiskRecord {
         if self.phase == Phase::Removing {
             return None;
         }
-        let mut keys = Terms::from([("capacity".to_owned(), format!("{}B", self.spec.bytes()))]);
+        let bytes = |n: u64| format!("{n}B");
+        let shown = self.growing_from.unwrap_or(self.spec.bytes());
+        let room = self.growing_from.map(|_| bytes(self.spec.bytes()));
+        let mut keys = Terms::from([("capacity".to_owned(), bytes(shown))]);
         let mut peers = Terms::new();
         if let [_] = self.parts.as_slice() {
             keys.insert("pool".into(), part.pool.clone());
@@ -242,7 +252,7 @@ impl DiskRecord {
             let others = self.parts.iter().filter(|p| p.node != node);
             peers.extend(others.filter_map(|p| Some((p.node.clone(), link(&p.node)?))));
         }
-        Some(Want { keys, contract: self.spec.terms(self.whole_micro()), peers })
+        Some(Want { keys, contract: self.spec.terms(self.whole_micro()), peers, room })
     }
 
     /// What the whole disk reserves, in millionths of a request a second: nodes make f·B/N of it for each part.

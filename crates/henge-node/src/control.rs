@@ -52,6 +52,14 @@ pub enum Request {
         /// Its capacity from now on, as the configuration writes it: `"96GB"`.
         capacity: String,
     },
+    /// Makes the places here of a disk over several nodes as long as they will be once it has this capacity. The disk itself stays
+    /// as it is: it grows once there is room at all its places, so that no client sees what is not there yet.
+    Room {
+        /// Which disk.
+        name: String,
+        /// Its capacity to be.
+        capacity: String,
+    },
     /// Removes a disk and its data. Its clients lose their connections.
     Remove {
         /// Which.

@@ -364,7 +364,7 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
         Request::Scheduler { pool, scheduler } => {
             Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
         }
-        Request::Status | Request::Reset | Request::Meters => None,
+        Request::Status | Request::Reset | Request::Meters | Request::Room { .. } => None,
         Request::Preview { .. } | Request::Events { .. } | Request::Tap | Request::Untap => None,
         Request::Peer { .. } | Request::Unpeer { .. } => None,
     }

@@ -162,23 +162,39 @@ impl Plane {
         added.map_err(|e| source.point(e).to_string())
     }
 
-    /// Makes a disk longer, where its parts stand.
+    /// Makes a disk longer, where its parts stand. Of a disk over several nodes: its places here, and as much as its clients see.
     pub(crate) fn grow(&mut self, name: &str, text: &str) -> Outcome {
+        let (number, new) = self.larger(name, text)?;
+        let disk = self.disk(number);
+        let (old, spread) = (disk.vdisk.capacity(), disk.spread.is_some());
+        let grown = match spread {
+            _ if new == old => Ok(()),
+            true => self.lengthen_places(number, new).and_then(|()| self.lengthen_spread(number, new)),
+            false => self.lengthen(number, new),
+        };
+        grown.map_err(|e| format!("disk \"{name}\": {e}"))
+    }
+
+    /// Makes the places here of a disk over several nodes longer; its clients do not see it yet.
+    pub(crate) fn make_room(&mut self, name: &str, text: &str) -> Outcome {
+        let (number, new) = self.larger(name, text)?;
+        if self.disk(number).spread.is_none() {
+            return Err(format!("disk \"{name}\" is this node's alone; let it grow"));
+        }
+        self.lengthen_places(number, new).map_err(|e| format!("disk \"{name}\": {e}"))
+    }
+
+    /// A disk, and a capacity that it could have: none below what it has.
+    fn larger(&self, name: &str, text: &str) -> Result<(usize, u64), String> {
         let new = henge_core::parse_size(text).map_err(|e| format!("capacity: {}", e.0))?;
         let number = self.find(name)?;
-        let disk = self.disk(number);
+        let disk = self.disks[number].as_ref().expect("a disk that was found");
         let (old, align) = (disk.vdisk.capacity(), disk.vdisk.settings().align);
         let size = henge_core::format_size;
         if new < old {
             return Err(format!(
                 "disk \"{name}\" does not shrink: what lies beyond {} would be lost; it has {}. Make a smaller one and copy",
                 size(new),
-                size(old)
-            ));
-        }
-        if disk.spread.is_some() && new > old {
-            return Err(format!(
-                "disk \"{name}\" lies on several nodes and keeps its size ({}); make a larger one and copy",
                 size(old)
             ));
         }
@@ -189,10 +205,7 @@ impl Plane {
                 lower + align
             ));
         }
-        if new == old {
-            return Ok(());
-        }
-        self.lengthen(number, new).map_err(|e| format!("disk \"{name}\": {e}"))
+        Ok((number, new))
     }
 
     pub(crate) fn reset_meters(&mut self, now: Instant) {

@@ -92,10 +92,11 @@ impl Spread {
     }
 }
 
-/// A digest of what two nodes must know alike to serve a disk together: FNV-1a, 64 bits.
+/// A digest of what two nodes must know alike to serve a disk together: FNV-1a, 64 bits. Not its size: an address is at the same
+/// place whatever the size is, and a disk grows at one node after the other.
 pub(crate) fn shape(config: &DiskConfig) -> u64 {
     let places: Vec<String> = config.places.iter().map(PlaceConfig::to_string).collect();
-    let text = format!("{} {} {}", config.capacity, config.stripe, places.join(" "));
+    let text = format!("{} {}", config.stripe, places.join(" "));
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 

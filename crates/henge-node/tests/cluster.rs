@@ -123,6 +123,40 @@ fn what_is_written_through_one_node_is_read_through_another() {
     nodes.into_iter().for_each(|node| node.stop().unwrap());
 }
 
+#[test]
+fn a_disk_over_several_nodes_grows_while_it_is_served() {
+    use henge_node::Request::{Grow, Room};
+    let nodes = cluster(&["n1", "n2", "n3"], "");
+    let mut old = Client::connect(&nodes[0], "web");
+    let long = pattern(1_000_003, 7);
+    let end = |capacity: u64| capacity - long.len() as u64;
+    assert_eq!(old.write(end(24 << 20), &long), 0);
+    let (name, capacity) = (|| "web".to_owned(), |text: &str| text.to_owned());
+    let refused = |node: &Node, request| node.control().ask(request).unwrap_err().to_string();
+    let why = refused(&nodes[0], Grow { name: name(), capacity: capacity("12MiB") });
+    assert!(why.contains("does not shrink"), "{why}");
+    // 64 MiB in each pool: room for 192 MiB in all, and no more.
+    let why = refused(&nodes[1], Room { name: name(), capacity: capacity("256MiB") });
+    assert!(why.contains("disk \"web\""), "{why}");
+    let shown = |node: &Node| node.control().status().unwrap().disks[0].capacity;
+    nodes.iter().for_each(|node| ask(node, Room { name: name(), capacity: capacity("96MiB") }));
+    assert!(nodes.iter().all(|node| shown(node) == 24 << 20), "room alone is not seen");
+    for (i, node) in nodes.iter().enumerate() {
+        ask(node, Grow { name: name(), capacity: capacity("96MiB") });
+        // One node after the other: those that have grown have all of it, those that have not what they had.
+        let mut client = Client::connect(node, "web");
+        assert_eq!(client.write(end(96 << 20), &pattern(long.len(), i as u64)), 0);
+        assert!(client.read(end(24 << 20), long.len() as u32).unwrap() == long);
+        assert!(old.read(end(24 << 20), long.len() as u32).unwrap() == long);
+    }
+    assert!(nodes.iter().all(|node| shown(node) == 96 << 20 && linked(node)));
+    for node in &nodes {
+        let mut client = Client::connect(node, "web");
+        assert!(client.read(end(96 << 20), long.len() as u32).unwrap() == pattern(long.len(), 2));
+        assert_eq!(client.read(96 << 20, 1), Err(22), "beyond the end");
+    }
+}
+
 /// Two coordinators write the halves of the same blocks at the same time: neither loses what the other wrote.
 #[test]
 fn unaligned_writes_of_two_coordinators_to_one_block_are_both_there() {
@@ -230,7 +264,7 @@ fn strangers_are_told_why() {
     ask(&nodes[1], henge_node::Request::Add { disk: other });
     until("the difference is named", || {
         let status = nodes[0].control().status().unwrap();
-        status.disks[0].trouble.iter().any(|t| t.contains("another capacity, stripe or pools"))
+        status.disks[0].trouble.iter().any(|t| t.contains("another stripe or other pools"))
     });
 }
 

@@ -221,6 +221,8 @@ impl Machine {
             revision: 0,
             created: self.now,
             admitted_by: rule(chosen).to_owned(),
+            growing_from: None,
+            room: None,
             differences: Default::default(),
         };
         self.failures.retain(|(failed, ..)| failed != name);
@@ -320,8 +322,14 @@ impl Machine {
             return Ok(());
         }
         let chosen = self.admit_again(&disk, &specification)?;
+        let grows = spec.bytes() > disk.spec.bytes() && disk.parts.len() > 1;
         let mut changed = DiskRecord {
             spec: spec.clone(),
+            // Nobody sees more of it before there is room at all its places; a disk that no node has made yet is made so large.
+            growing_from: match grows && disk.phase != Phase::Creating {
+                true => disk.growing_from.or(Some(disk.spec.bytes())),
+                false => disk.growing_from,
+            },
             admitted_by: rule(&chosen).to_owned(),
             differences: Default::default(),
             phase: if disk.phase == Phase::Creating { Phase::Creating } else { Phase::Changing },
@@ -512,14 +520,6 @@ fn may_become(disk: &DiskRecord, spec: &DiskSpec) -> Result<(), Failure> {
             spec.capacity, disk.spec.capacity
         );
         return Err(Failure::Conflict(why));
-    }
-    if new > old && disk.parts.len() > 1 {
-        let why = format!(
-            "disk \"{name}\" lies on {} nodes and stays as large as it is ({}); make a larger one and copy",
-            disk.parts.len(),
-            disk.spec.capacity
-        );
-        return Err(Failure::Bad(why));
     }
     Ok(())
 }

@@ -407,7 +407,10 @@ fn effective(disk: &DiskRecord, part: &PartRecord) -> Part {
         let specification = spec.read().expect("only specifications that were read are stored");
         specification.part(disk.parts.len() as u32)
     };
-    let wanted = read(&disk.spec);
+    let mut wanted = read(&disk.spec);
+    if let Some(room) = disk.room {
+        wanted.capacity = wanted.capacity.max(room.div_ceil(disk.parts.len() as u64));
+    }
     let Some(held) = &part.held else { return wanted };
     let held = read(&held.spec);
     Part {

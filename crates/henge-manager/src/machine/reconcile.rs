@@ -9,11 +9,14 @@
 //! A contract that was changed at the node while the manager was away is not undone: of every term the stricter one wins, and
 //! the larger size; the node is sent the union, and the difference stands at the disk until somebody changes its contract.
 //!
+//! A disk over several nodes grows in two rounds: first every node makes room at its places, which nobody sees; when all have
+//! confirmed, all show a disk that is larger. A client that sees the new size finds all of it there.
+//!
 //! A disk that a node made by the manager's order and the manager does not know (its state is older than the node's) is taken
 //! into the inventory again rather than removed: it may hold somebody's data.
 
 use super::{FAILURES_MAX, Machine, NodeState};
-use crate::model::{Difference, DiskRecord, DiskSpec, NodeRecord, PartRecord, Phase};
+use crate::model::{Difference, DiskRecord, DiskSpec, HeldRecord, NodeRecord, PartRecord, Phase};
 use henge_core::{parse_duration, parse_rate};
 use henge_node::Status;
 use henge_node::manager::wire::{Held, Order, Register, Seen};
@@ -131,6 +134,9 @@ impl Machine {
             let difference =
                 Difference { manager: Some(disk.spec.capacity.clone()), node: Some(bytes.clone()) };
             merged.differences.insert("capacity".into(), difference);
+            if merged.parts.len() > 1 {
+                merged.growing_from = merged.growing_from.or(Some(disk.spec.bytes()));
+            }
             merged.spec.capacity = bytes;
         }
         if merged.spec.read().is_err() {
@@ -197,6 +203,8 @@ impl Machine {
             revision: 0,
             created: self.now,
             admitted_by: "found at its node".into(),
+            growing_from: None,
+            room: None,
             differences: [("disk".to_owned(), difference)].into(),
         };
         // The node's orders must not be ahead of ours.
@@ -254,6 +262,13 @@ impl Machine {
             return;
         };
         self.fail(&disk.name, format!("node \"{node}\" refused it: {why}"));
+        if old.spec == disk.spec {
+            return; // it has the room that it made; it will be reminded
+        }
+        if disk.growing_from.take().is_some() {
+            // Other places may have grown. Their room stays promised: to this disk.
+            disk.room = disk.room.max(Some(disk.spec.bytes()));
+        }
         disk.spec = old.spec;
         for part in disk.parts.iter_mut() {
             if let Some(held) = &part.held {
@@ -288,6 +303,9 @@ impl Machine {
         }
         let settled = disk.parts.iter().all(|p| p.held.is_none() && p.confirmed > 0);
         let was = disk.phase;
+        if settled && disk.growing_from.take().is_some() {
+            return self.show_larger(disk);
+        }
         if settled {
             disk.phase = Phase::Ready;
         }
@@ -299,6 +317,16 @@ impl Machine {
         if settled && was == Phase::Creating {
             self.put_event("created", Some(&disk), Some(node), "served".into());
         }
+    }
+
+    /// There is room at all places: now its nodes show clients a larger disk.
+    fn show_larger(&mut self, mut disk: DiskRecord) {
+        for part in &mut disk.parts {
+            part.held = Some(HeldRecord { spec: disk.spec.clone(), reserved_micro: part.reserved_micro });
+        }
+        let name = disk.name.clone();
+        self.put_disk(&name, Some(disk));
+        self.order(&name);
     }
 
     /// Remembers a disk without a new revision: nothing that its nodes should do has changed.

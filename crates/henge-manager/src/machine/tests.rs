@@ -16,6 +16,8 @@ const GB: u64 = 1_000_000_000;
 #[derive(Clone, Debug, Default)]
 struct FakeNode {
     disks: BTreeMap<String, Held>,
+    /// For how many bytes places are long enough, of disks over several nodes.
+    rooms: BTreeMap<String, u64>,
 }
 
 impl FakeNode {
@@ -36,9 +38,12 @@ impl FakeNode {
             None => drop(self.disks.remove(&order.name)),
             Some(want) => {
                 let capacity = henge_core::parse_size(&want.keys["capacity"]).unwrap();
+                let room = want.room.as_ref().map_or(capacity, |room| henge_core::parse_size(room).unwrap());
+                let had = self.rooms.entry(order.name.clone()).or_default();
+                *had = room.max(*had);
                 let held = Held {
                     name: order.name.clone(),
-                    pools: vec![want.keys["pool"].clone()],
+                    pools: vec![want.keys.get("pool").unwrap_or_else(|| &want.keys["pools"]).clone()],
                     capacity,
                     contract: want.contract.clone(),
                     revision: Some(order.revision),
@@ -284,11 +289,65 @@ fn a_disk_grows_as_far_as_its_pool_goes_and_does_not_shrink() {
     assert_eq!(machine.disk("d").unwrap().spec.capacity, "250GB");
     assert!(machine.failure("d").unwrap().contains("neighbour"));
     assert_eq!(machine.pool(&on, "p").unwrap().used, 250 * GB);
-    // Over several nodes: it stays.
-    let striped = DiskSpec { parts: Some(2), ..spec(20, None, None) };
-    machine.create(&ADMIN, "s", &striped, None, None).unwrap();
-    let larger = DiskSpec { capacity: "30GB".into(), ..striped };
-    assert!(matches!(machine.change(&ADMIN, "s", &larger, None), Err(Failure::Bad(_))));
+    machine.check().unwrap();
+}
+
+fn striped(capacity: u64) -> DiskSpec {
+    DiskSpec { parts: Some(2), ..spec(capacity, None, None) }
+}
+
+#[test]
+fn a_disk_over_several_nodes_is_shown_larger_once_there_is_room_at_all_of_them() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "s", &striped(20), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on: Vec<String> = machine.disk("s").unwrap().parts.iter().map(|p| p.node.clone()).collect();
+    let shrunk = machine.change(&ADMIN, "s", &striped(19), None).unwrap_err();
+    assert!(matches!(&shrunk, Failure::Conflict(why) if why.contains("leave it at 20GB")), "{shrunk}");
+    machine.change(&ADMIN, "s", &striped(100), None).unwrap();
+    assert_eq!(machine.pool(&on[0], "p").unwrap().used, 50 * GB);
+    // The first node has room, the second is away: nobody sees more.
+    let orders = machine.take_orders();
+    assert_eq!(orders.len(), 2);
+    for (node, order) in orders.into_iter().filter(|(node, _)| *node == on[0]) {
+        nodes.get_mut(&node).unwrap().obey(&order);
+        machine.done(&node, &order.name, order.revision, None);
+    }
+    assert_eq!(nodes[&on[0]].rooms["s"], 100 * GB);
+    assert_eq!(nodes[&on[0]].disks["s"].capacity, 20 * GB);
+    assert_eq!(machine.disk("s").unwrap().phase, Phase::Changing);
+    machine.register(9, nodes[&on[1]].register(&on[1]));
+    let (node, order) = machine.take_orders().pop().unwrap();
+    assert!(node == on[1] && order.want.as_ref().unwrap().room.is_some());
+    nodes.get_mut(&node).unwrap().obey(&order);
+    machine.done(&node, "s", order.revision, None);
+    settle(&mut machine, &mut nodes);
+    assert_eq!(machine.disk("s").unwrap().phase, Phase::Ready);
+    assert!(on.iter().all(|n| nodes[n].disks["s"].capacity == 100 * GB));
+    machine.check().unwrap();
+}
+
+#[test]
+fn what_one_node_made_room_for_in_vain_stays_promised_to_that_disk() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "s", &striped(20), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    machine.change(&ADMIN, "s", &striped(100), None).unwrap();
+    let orders = machine.take_orders();
+    let on: Vec<String> = orders.iter().map(|(node, _)| node.clone()).collect();
+    nodes.get_mut(&on[0]).unwrap().obey(&orders[0].1);
+    machine.done(&on[0], "s", orders[0].1.revision, None);
+    machine.done(&on[1], "s", orders[1].1.revision, Some("its neighbour is in the way".into()));
+    settle(&mut machine, &mut nodes);
+    let disk = machine.disk("s").unwrap();
+    assert_eq!((disk.phase, disk.spec.capacity.as_str()), (Phase::Ready, "20GB"));
+    assert!(machine.failure("s").unwrap().contains("neighbour"));
+    assert!(on.iter().all(|n| machine.pool(n, "p").unwrap().used == 50 * GB));
+    // The next attempt finds the room there.
+    machine.change(&ADMIN, "s", &striped(100), None).unwrap();
+    settle(&mut machine, &mut nodes);
+    assert!(on.iter().all(|n| nodes[n].disks["s"].capacity == 100 * GB));
+    assert!(on.iter().all(|n| machine.pool(n, "p").unwrap().used == 50 * GB));
     machine.check().unwrap();
 }
 

@@ -337,6 +337,9 @@ impl Conversation<'_> {
                 ask(Request::Add { disk: table(&order.name, want) })
             }
             (Some(want), Some(here)) => {
+                if let Some(room) = &want.room {
+                    ask(Request::Room { name: order.name.clone(), capacity: room.clone() })?;
+                }
                 let capacity = want.keys.get("capacity");
                 if let Some(capacity) = capacity.filter(|c| parse_size(c).is_ok_and(|c| c > here.capacity)) {
                     ask(Request::Grow { name: order.name.clone(), capacity: capacity.clone() })?;

@@ -71,6 +71,9 @@ pub struct Want {
     /// Where the other nodes that have parts of it are, by name.
     #[serde(default, skip_serializing_if = "Terms::is_empty")]
     pub peers: Terms,
+    /// The capacity that it will have, where it lies on several nodes and there is not room for it at all of them yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<String>,
 }
 
 /// What a node says.

@@ -71,6 +71,7 @@ impl Server {
                 }
                 done(grown)
             }
+            Request::Room { name, capacity } => done(self.plane.make_room(&name, &capacity)),
             Request::Remove { name } => done(self.remove(&name)),
             Request::Peer { name, address, at } => done(self.plane.add_peer(&name, &address, at)),
             Request::Unpeer { name } => done(self.plane.remove_peer(&name)),

@@ -8,6 +8,30 @@ use henge_link::WireUnit;
 use henge_sched::foreign::{Coordinator, Outbox};
 use henge_vdisk::{GateId, Layout, Place, Target, VirtualDisk};
 
+/// What places end at a multiple of.
+fn align_of(config: &DiskConfig) -> u64 {
+    (henge_backend::ALIGN as u64).max(config.settings.align)
+}
+
+/// What a disk is striped by over its places.
+fn unit_of_stripes(config: &DiskConfig) -> u64 {
+    if config.places.len() == 1 { u64::MAX } else { config.stripe }
+}
+
+/// How long each place of a disk of so many bytes is.
+fn place_lens(config: &DiskConfig, capacity: u64) -> Vec<u64> {
+    let (count, unit) = (config.places.len() as u64, unit_of_stripes(config));
+    let len = |i| henge_vdisk::striped_below(capacity, i, count, unit).next_multiple_of(align_of(config));
+    (0..count).map(len).collect()
+}
+
+/// Which address of a disk of so many bytes is where. Of two sizes the larger one only has more: what both have is at the same place.
+fn layout(config: &DiskConfig, capacity: u64) -> Result<Layout, henge_vdisk::LayoutError> {
+    let place = |(i, len)| Place { target: Target::Gate(GateId(i as u32)), base: 0, len };
+    let places = place_lens(config, capacity).into_iter().enumerate().map(place);
+    Layout::new(capacity, unit_of_stripes(config), places.collect())
+}
+
 impl Plane {
     /// Makes a disk over several nodes' pools: the homes of its places here, and the disk itself.
     pub(crate) fn add_spread(&mut self, config: DiskConfig, now: Instant) -> Result<usize, ParamError> {
@@ -16,21 +40,11 @@ impl Plane {
             help: None,
             span: config.capacity_span.clone(),
         };
-        let page = henge_backend::ALIGN as u64;
         let count = config.places.len() as u64;
-        let unit = if count == 1 { u64::MAX } else { config.stripe };
-        let align = page.max(config.settings.align);
+        let align = align_of(&config);
         let settings = henge_vdisk::Settings { homes: true, align, ..config.settings };
-        let lens: Vec<u64> = (0..count)
-            .map(|i| henge_vdisk::striped_below(config.capacity, i, count, unit).next_multiple_of(align))
-            .collect();
-        let places = lens.iter().enumerate().map(|(i, len)| Place {
-            target: Target::Gate(GateId(i as u32)),
-            base: 0,
-            len: *len,
-        });
-        let layout =
-            Layout::new(config.capacity, unit, places.collect()).map_err(|e| wrong(e.to_string()))?;
+        let lens = place_lens(&config, config.capacity);
+        let layout = layout(&config, config.capacity).map_err(|e| wrong(e.to_string()))?;
         // Any number will do: no gate ever sees this flow.
         let vdisk = VirtualDisk::new(FLOW, layout, settings).map_err(|e| wrong(e.to_string()))?;
         let shape = shape(&config);
@@ -71,6 +85,31 @@ impl Plane {
         Ok(number)
     }
 
+    /// Makes the homes here as long as a disk of so many bytes takes. One that cannot be leaves those before it longer, which
+    /// nobody sees.
+    pub(crate) fn lengthen_places(&mut self, number: usize, capacity: u64) -> Result<(), String> {
+        let disk = self.disk(number);
+        let lens = place_lens(&disk.config, capacity);
+        let places = disk.spread.as_ref().map_or_else(Vec::new, |s| s.places.clone());
+        for (at, len) in places.into_iter().zip(lens) {
+            if let At::Here(home) = at
+                && len > self.disk(home).vdisk.capacity()
+            {
+                self.lengthen(home, len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows clients a larger disk; what is beyond the end of a place that is not as long yet is out of range there.
+    pub(crate) fn lengthen_spread(&mut self, number: usize, capacity: u64) -> Result<(), String> {
+        let disk = self.disk(number);
+        let larger = layout(&disk.config, capacity).map_err(|e| e.to_string())?;
+        disk.vdisk.resize(larger).map_err(|e| e.to_string())?;
+        disk.config.capacity = capacity;
+        Ok(())
+    }
+
     pub(super) fn spread(&self, config: &DiskConfig, count: u32) -> Spread {
         // A gate here says what costs count; else the scheduler's default, bytes.
         let gate = config.pools.first().map(|p| self.pools[*p].gates.start);
@@ -98,9 +137,7 @@ impl Plane {
             return Err(format!("on node {here} the disk \"{name}\" is its own, not the cluster's"));
         };
         if shape(&disk.config) != digest {
-            return Err(format!(
-                "node {here} knows the disk \"{name}\" with another capacity, stripe or pools"
-            ));
+            return Err(format!("node {here} knows the disk \"{name}\" with another stripe or other pools"));
         }
         match spread.places.get(index as usize) {
             Some(At::Here(home)) => Ok(*home),
