@@ -359,6 +359,18 @@ impl Gate {
         }
     }
 
+    /// A finish time for a waiting request was made elsewhere, `lead` after its arrival. `false` if it came too late, or if this
+    /// gate's scheduler has no use for it.
+    pub fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
+        let waits =
+            matches!(self.places.get(id.index()), Some(Place::Waiting { id: waiting }) if *waiting == id);
+        let taken = waits && self.parts.scheduler.retag(id, lead, now);
+        if taken {
+            self.ask_again = Some(now);
+        }
+        taken
+    }
+
     /// When [`next`](Self::next) is worth asking without a submission or a completion in between.
     pub fn wake_at(&self) -> Option<Instant> {
         [self.ask_again, self.parts.scheduler.wake_at(), self.parts.depth.wake_at()]

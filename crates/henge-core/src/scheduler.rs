@@ -162,6 +162,12 @@ pub trait Scheduler: Send {
     /// `flow` received `service` at other nodes, as they announced (not piggybacked on a request).
     fn foreign(&mut self, _flow: FlowId, _service: Cost, _now: Instant) {}
 
+    /// A finish time for a queued request was made elsewhere, `lead` after its arrival; it takes the place of the own one. `false`
+    /// where there is no such request any more, or where the scheduler has no finish times.
+    fn retag(&mut self, _id: RequestId, _lead: Duration, _now: Instant) -> bool {
+        false
+    }
+
     /// Foreign service that was never charged, since it became too old.
     fn forgiven(&self) -> Cost {
         Cost::ZERO

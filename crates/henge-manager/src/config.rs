@@ -10,6 +10,7 @@
 //! | key | means | default |
 //! |---|---|---|
 //! | `admission` | `"measured"`: by what was seen, where that is more; `"worst-case"`: by arithmetic alone | `"measured"` |
+//! | `tags` | `"central"`: finish times for the parts of disks over several nodes are made here, by the disk's whole rate; `"local"`: every node makes its own, by its part of the rate | `"local"` |
 //! | `page` | an address for the web page and Prometheus' metrics, like `"127.0.0.1:7180"` | none |
 //! | `period` | between two distributions of a node | `"60s"` |
 //! | `window` | what a measurement covers | `"24h"` |
@@ -57,6 +58,8 @@ pub struct ManagerConfig {
     pub etcd: Option<EtcdConfig>,
     /// What nodes know.
     pub secret: String,
+    /// It makes finish times for the parts of disks over several nodes.
+    pub central_tags: bool,
     /// Knobs of the machine.
     pub settings: Settings,
 }
@@ -109,6 +112,16 @@ impl ManagerConfig {
                 return Err(p.error("admission", message));
             }
         };
+        let central_tags = match p.text("tags")?.as_deref() {
+            None | Some("local") => false,
+            Some("central") => true,
+            Some(other) => {
+                let message = format!(
+                    "tags are \"local\" (every node's own) or \"central\" (this manager's), not \"{other}\""
+                );
+                return Err(p.error("tags", message));
+            }
+        };
         let mut span = |key: &str, default: u64| -> Result<u64, ParamError> {
             match p.duration(key)? {
                 None => Ok(default),
@@ -130,7 +143,7 @@ impl ManagerConfig {
         };
         p.finish()?;
         let settings = Settings { rules, period_ms, window_ms, settle_ms, events_max };
-        Ok(ManagerConfig { listen, nodes, page, state_dir, etcd, secret, settings })
+        Ok(ManagerConfig { listen, nodes, page, state_dir, etcd, secret, central_tags, settings })
     }
 }
 
@@ -252,6 +265,7 @@ mod tests {
             ("secret = \"short\"", "16 characters"),
             ("secret = \"0123456789abcdef\"\nadmission = \"lax\"", "worst-case"),
             ("secret = \"0123456789abcdef\"\nperiod = \"5\"", "5"),
+            ("secret = \"0123456789abcdef\"\ntags = \"remote\"", "central"),
             ("secret = \"0123456789abcdef\"\nwindow = \"2s\"", "period"),
             ("secret = \"0123456789abcdef\"\nperoid = \"5s\"", "did you mean"),
             ("secret = \"0123456789abcdef\"\n[etcd]", "endpoints"),

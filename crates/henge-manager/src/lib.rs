@@ -23,6 +23,7 @@ mod page;
 mod rest;
 mod serve;
 pub mod store;
+mod tags;
 mod tokens;
 
 pub use config::{ManagerConfig, ManagerConfigError};

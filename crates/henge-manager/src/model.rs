@@ -1,7 +1,7 @@
 //! What is remembered and what the API speaks of: disks, nodes, events, tokens.
 
 use henge_admission::Specification;
-use henge_core::{Duration, Params, Value, format_size, parse_rate, parse_size};
+use henge_core::{Contract, Duration, Params, Rate, Value, format_size, parse_rate, parse_size};
 use henge_node::manager::wire::{Held, Pool, Want};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -253,6 +253,12 @@ impl DiskRecord {
             peers.extend(others.filter_map(|p| Some((p.node.clone(), link(&p.node)?))));
         }
         Some(Want { keys, contract: self.spec.terms(self.whole_micro()), peers, room })
+    }
+
+    /// What the whole disk is promised: the rate, and how many may be pending.
+    pub(crate) fn whole_contract(&self) -> Contract {
+        let rate = Some(Rate::requests_micro(self.whole_micro())).filter(|rate| rate.per_second > 0);
+        Contract { rate, pending: self.spec.pending, ..Contract::default() }
     }
 
     /// What the whole disk reserves, in millionths of a request a second: nodes make f·B/N of it for each part.

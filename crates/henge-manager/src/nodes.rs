@@ -2,6 +2,7 @@
 
 use crate::core::{Core, OUTBOX, Unavailable};
 use crate::store::Leadership;
+use crate::tags::Clocks;
 use henge_node::manager::wire::{self, FromManager, FromNode, LINE_MAX, Register, Side, VERSION};
 use std::io;
 use std::sync::Arc;
@@ -27,13 +28,16 @@ pub(crate) struct Shared {
     pub core: Core,
     pub secret: String,
     pub period_ms: u64,
+    /// Where finish times are made here: the clocks.
+    pub clocks: Option<Clocks>,
     sessions: AtomicU64,
     open: AtomicUsize,
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, secret: String, period_ms: u64) -> Self {
-        Shared { core, secret, period_ms, sessions: AtomicU64::new(1), open: AtomicUsize::new(0) }
+    pub(crate) fn new(core: Core, secret: String, period_ms: u64, central_tags: bool) -> Self {
+        let clocks = central_tags.then(Clocks::default);
+        Shared { core, secret, period_ms, clocks, sessions: AtomicU64::new(1), open: AtomicUsize::new(0) }
     }
 }
 
@@ -83,12 +87,13 @@ async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let name = register.name.clone();
     let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
     let (outbox, inbox) = mpsc::channel(OUTBOX);
+    let leads = outbox.downgrade();
     shared.core.connect(&name, session, outbox);
     let registered = shared.core.call(move |machine| machine.register(session, *register)).await;
     let outcome = match registered {
         Err(e) => say(&mut writer, &FromManager::Refused { why: e.to_string() }).await,
         Ok(()) => tokio::select! {
-            outcome = listen(&mut reader, shared, &name, session) => outcome,
+            outcome = listen(&mut reader, shared, &name, session, &leads) => outcome,
             outcome = speak(&mut writer, inbox) => outcome,
             () = deposed(shared) => Ok(()),
         },
@@ -127,14 +132,29 @@ async fn handshake(
         return Err(io::Error::other(why));
     }
     let proof = wire::prove(&shared.secret, Side::Manager, &register.nonce, &register.name);
-    say(writer, &FromManager::Welcome { proof, period_ms: shared.period_ms }).await?;
+    say(writer, &FromManager::Welcome { proof, period_ms: shared.period_ms, tags: shared.clocks.is_some() })
+        .await?;
     Ok(register)
 }
 
-async fn listen(reader: &mut Reader, shared: &Shared, name: &str, session: u64) -> io::Result<()> {
+async fn listen(
+    reader: &mut Reader,
+    shared: &Shared,
+    name: &str,
+    session: u64,
+    outbox: &mpsc::WeakSender<FromManager>,
+) -> io::Result<()> {
     loop {
         let line = tokio::time::timeout(SILENCE, read_line(reader, LINE_MAX as u64));
-        let said = line.await.map_err(io::Error::other)??;
+        let mut said = line.await.map_err(io::Error::other)??;
+        if let FromNode::Asks { asks } = &mut said {
+            if let (Some(clocks), Some(outbox)) = (&shared.clocks, outbox.upgrade()) {
+                let leads = clocks.answer(&shared.core, std::mem::take(asks)).await;
+                // A node that takes nothing goes by its own.
+                let _ = outbox.try_send(FromManager::Leads { leads });
+            }
+            continue;
+        }
         let node = name.to_owned();
         let heard = shared.core.call(move |machine| {
             if !machine.is_current(&node, session) {
@@ -146,6 +166,7 @@ async fn listen(reader: &mut Reader, shared: &Shared, name: &str, session: u64) 
                 FromNode::Stats { status } => machine.stats(&node, *status),
                 FromNode::Period { seconds, disks } => machine.period(&node, seconds, &disks),
                 FromNode::Changed { held } => machine.changed_there(&node, &held),
+                FromNode::Asks { .. } => {} // answered already
             }
             true
         });

@@ -56,7 +56,12 @@ impl Manager {
         let core = Core::start(config.settings.clone(), store)?;
         let api = TcpListener::bind(&config.listen).await.map_err(named(&config.listen))?;
         let nodes = TcpListener::bind(&config.nodes).await.map_err(named(&config.nodes))?;
-        let shared = Arc::new(Shared::new(core.clone(), config.secret, config.settings.period_ms));
+        let shared = Arc::new(Shared::new(
+            core.clone(),
+            config.secret,
+            config.settings.period_ms,
+            config.central_tags,
+        ));
         let page = match config.page {
             Some(address) => Some(crate::page::serve(address, core.clone()).map_err(named("the web page"))?),
             None => None,

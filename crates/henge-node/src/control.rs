@@ -7,6 +7,7 @@
 //! ```
 
 use crate::events::Event;
+use crate::tags::TagCounts;
 use crate::tap::Taken;
 use henge_core::Histogram;
 use serde::{Deserialize, Serialize};
@@ -162,6 +163,9 @@ pub struct Status {
     /// The other nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
+    /// Finish times that the manager made, where it makes any.
+    #[serde(default, skip_serializing_if = "TagCounts::is_none")]
+    pub tags: TagCounts,
 }
 
 impl Status {

@@ -41,6 +41,7 @@ mod socket;
 mod spread;
 mod state;
 mod storage;
+mod tags;
 mod tap;
 mod watch;
 
@@ -56,4 +57,5 @@ pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};
 pub use signals::Signals;
 pub use socket::{answer_line, ask};
+pub use tags::{Ask, Lead, TagCounts};
 pub use tap::{Taken, Tapped};

@@ -10,6 +10,7 @@ use crate::plane::Plane;
 use crate::server::{Message, Server, Setup};
 use crate::socket;
 use crate::state::{Memory, Origin, Terms, unremembered};
+use crate::tags::{Lead, Queued};
 use crate::watch::{self, Latest};
 use henge_config::{ConfigError, Source};
 use henge_core::Instant;
@@ -17,7 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -214,6 +215,16 @@ impl Control {
         let own = self.clone();
         let watcher = move || watch::watch(&own.messages, &own.wake, &own.latest, &own.events);
         std::thread::Builder::new().name("henge-watch".into()).spawn(watcher).map(drop)
+    }
+
+    /// Parts of disks over several nodes are told there from now on, or to nobody.
+    pub(crate) fn relay(&self, to: Option<SyncSender<Queued>>) {
+        self.send(Message::Relay(to));
+    }
+
+    /// Finish times that the manager made.
+    pub(crate) fn leads(&self, leads: Vec<Lead>) {
+        self.send(Message::Leads(leads));
     }
 
     fn send(&self, message: Message) -> bool {

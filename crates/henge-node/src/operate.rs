@@ -253,6 +253,7 @@ impl Plane {
             });
         }
         status.node = self.links.here().map(str::to_owned);
+        status.tags = self.tags.counts;
         status.peers = self.links.peers.iter().flatten().map(peer).collect();
         status
     }

@@ -7,6 +7,7 @@ use crate::config::{NodeConfig, at};
 use crate::links::Links;
 use crate::record::Recorder;
 use crate::spread::Inner;
+use crate::tags::Tags;
 use crate::tap::{Taken, Tap, Tapped};
 use henge_backend::{Buffer, BufferPool, Store};
 use henge_core::{Cost, Instant, ParamError, Pending, RequestId};
@@ -80,6 +81,8 @@ pub(crate) struct Plane {
     pub metered_since: Instant,
     recorder: Option<Recorder>,
     tap: Option<Tap>,
+    /// Finish times that the manager makes.
+    pub tags: Tags,
 }
 
 impl Plane {
@@ -104,6 +107,7 @@ impl Plane {
             metered_since: Instant::ZERO,
             recorder,
             tap: None,
+            tags: Tags::default(),
         };
         for pool in &config.pools {
             plane.add_pool(pool, config)?;

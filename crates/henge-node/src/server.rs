@@ -11,6 +11,7 @@ use crate::initiator::Initiator;
 use crate::listen::{Address, Listener};
 use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
+use crate::tags::{Lead, Queued};
 use crate::tap::{Taken, Tapped};
 use crate::watch::Slice;
 use henge_core::{Duration, Instant, Pending, RequestId};
@@ -22,7 +23,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 mod clients;
 pub(crate) mod links;
@@ -83,6 +84,10 @@ pub(crate) enum Message {
         whole: bool,
         reply: Sender<Slice>,
     },
+    /// Tell of parts there from now on, or nobody.
+    Relay(Option<SyncSender<Queued>>),
+    /// Finish times that the manager made.
+    Leads(Vec<Lead>),
     /// Finish what is under way, flush, and end.
     Stop,
 }

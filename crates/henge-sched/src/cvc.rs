@@ -191,12 +191,18 @@ impl Cvc {
 
     /// Tags a request, and puts it into the deadline orders.
     fn tag(&mut self, request: &Request, seq: u64, now: Instant) -> (u64, u64) {
-        let flow = &self.flows[request.flow];
-        self.clocks.bound_lead(request.flow, flow.unfinished, now);
+        let unfinished = self.flows[request.flow].unfinished;
+        self.clocks.bound_lead(request.flow, unfinished, now);
         let finish = self.clocks.finish(request);
+        self.enter(request, seq, finish)
+    }
+
+    /// Puts a request into the deadline orders by its finish time.
+    fn enter(&mut self, request: &Request, seq: u64, finish: VTime) -> (u64, u64) {
         if finish == NEVER {
             return (u64::MAX, u64::MAX);
         }
+        let flow = &self.flows[request.flow];
         self.clocks.tagged(request.flow, finish);
         let finish = instant(finish).as_nanos();
         let bound = flow.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
@@ -399,6 +405,15 @@ impl Scheduler for Cvc {
         if let Some(flow) = self.flows.get_mut(request.flow) {
             flow.unfinished += cost;
         }
+    }
+    fn retag(&mut self, id: RequestId, lead: Duration, _: Instant) -> bool {
+        let Some(queued) = self.backlog.get(id).copied() else { return false };
+        let finish = self.clocks.led(&queued.request, lead);
+        self.untag(queued.extra, queued.sequence);
+        let (finish, soft) = self.enter(&queued.request, queued.sequence, finish);
+        let places = &mut self.backlog.get_mut(id).expect("it was just seen").extra;
+        (places.finish, places.soft) = (finish, soft);
+        true
     }
     fn queued(&self) -> usize {
         self.backlog.queued()

@@ -206,6 +206,14 @@ impl FinishClocks {
         (fine(request.arrival) + self.shift).max(clock.finish) + pace.span(self.charge(request))
     }
 
+    /// FT of a request that is to be over so long after its arrival, as somebody else says.
+    pub fn led(&self, request: &Request, lead: Duration) -> VTime {
+        if self.flows.get(request.flow).is_none_or(|clock| self.pace(clock).is_none()) {
+            return NEVER;
+        }
+        fine(request.arrival + lead) + self.shift
+    }
+
     /// Bounds the lead of all flows alike, where `smallest` is the smallest finish time of all that waits: nobody is
     /// less than H ahead, so that much can be taken back from everybody. Spare capacity stays in proportion.
     pub fn bound_leads(&mut self, smallest: VTime, now: Instant) {

@@ -13,6 +13,7 @@
 //! | `bucket.rs` | a limit in cost per second |
 //! | `rank_tree.rs` | an ordered set that knows ranks, and the slack of the whole queue |
 //! | `finish_clock.rs` | finish times from reservations |
+//! | `central.rs` | finish times made in one place, for a disk on several gates |
 //! | `service_times.rs` | how long the device takes for a request |
 //! | `booking.rs` | what is promised in all, against the capacity |
 //! | `terms.rs` | which terms of a contract a scheduler keeps, and how it refuses the others |
@@ -22,6 +23,7 @@
 mod backlog;
 mod booking;
 mod bucket;
+mod central;
 pub mod cost;
 mod cscan;
 mod cvc;
@@ -50,6 +52,7 @@ mod weight;
 
 pub use backlog::{Backlog, Queued};
 pub use bucket::Bucket;
+pub use central::CentralClock;
 pub use flows::Flows;
 pub use heap::IndexedHeap;
 pub use rank_tree::{RankTree, Ranked};

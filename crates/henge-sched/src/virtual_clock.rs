@@ -39,8 +39,8 @@ use crate::registry::{DefaultDepth, Entry, Order, one_of};
 use crate::sfq::Key;
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request, RequestId,
-    Scheduler, Slots, WaitReason,
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused, Request,
+    RequestId, Scheduler, Slots, WaitReason,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -68,6 +68,9 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
     }))
 }
 
+/// No tag was made elsewhere.
+const OWN: u64 = u64::MAX;
+
 struct VirtualClock {
     terms: Terms,
     /// Service elsewhere counts.
@@ -75,7 +78,8 @@ struct VirtualClock {
     clocks: FinishClocks,
     /// Of the flows that have a limit.
     buckets: Flows<Bucket>,
-    backlog: Backlog<()>,
+    /// With the lead in ns that a tag made elsewhere gives; `OWN`: there is none.
+    backlog: Backlog<u64>,
     /// Flows whose first request may go, by its finish time, then arrival.
     ready: IndexedHeap<Key>,
     /// Flows whose first request is beyond their limit, by when it may go.
@@ -96,7 +100,10 @@ impl VirtualClock {
                 self.held.set(flow.0, at);
             }
             None => {
-                let finish = self.clocks.finish(&first.request);
+                let finish = match first.extra {
+                    OWN => self.clocks.finish(&first.request),
+                    lead => self.clocks.led(&first.request, Duration::from_nanos(lead)),
+                };
                 if !self.held.is_empty() {
                     self.held.remove(flow.0);
                 }
@@ -156,7 +163,7 @@ impl Scheduler for VirtualClock {
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let (flow, foreign) = (request.flow, request.foreign);
-        if self.backlog.push(request, ()) {
+        if self.backlog.push(request, OWN) {
             self.place(flow, now);
         }
         self.foreign(flow, foreign, now);
@@ -208,6 +215,15 @@ impl Scheduler for VirtualClock {
             self.clocks.foreign(flow, service, smallest, now);
             self.place(flow, now);
         }
+    }
+    fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
+        let Some(queued) = self.backlog.get_mut(id) else { return false };
+        queued.extra = lead.as_nanos().min(OWN - 1);
+        let flow = queued.request.flow;
+        if self.backlog.is_front(id) {
+            self.place(flow, now);
+        }
+        true
     }
     fn queued(&self) -> usize {
         self.backlog.queued()

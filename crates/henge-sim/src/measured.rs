@@ -130,6 +130,8 @@ fn of_run(outcome: &Outcome, what: &str) -> Option<f64> {
         "messages" => outcome.traffic.messages as f64,
         "message_bytes" => outcome.traffic.bytes as f64,
         "message_share" => outcome.message_share(),
+        "tags" => outcome.traffic.tags as f64,
+        "tags_late" => outcome.traffic.tags_late as f64,
         "unfairness" => outcome.fairness.worst,
         "unfairness_bound" => outcome.fairness.bound,
         "unfairness_of_bound" => outcome.fairness.of_bound,

@@ -4,9 +4,10 @@
 //! The state machines are the ones that nodes use (`henge_sched::foreign`); here are the wires between them.
 
 use henge_core::{
-    Cost, CostUnit, Duration, FlowId, Instant, News, NodeId, ParamError, Params, Pending, Request, RequestId,
-    Sender, Striping, Sync, Value,
+    Contract, Cost, CostUnit, Duration, FlowId, Instant, News, NodeId, ParamError, Params, Pending, Request,
+    RequestId, Sender, Striping, Sync, Value,
 };
+use henge_sched::CentralClock;
 use henge_sched::foreign::{Coordinator, Extent, Outbox, Served, Synchronizer, synchronizer};
 
 /// A total as links between nodes send it, in its frame, with the headers of Ethernet, IP and TCP.
@@ -25,6 +26,18 @@ pub struct Traffic {
     pub bytes: u64,
     /// What nodes spent on sending and receiving them.
     pub time: Duration,
+    /// Finish times that were made centrally.
+    pub tags: u64,
+    /// Of them those that came when their request had gone already: it went by its gate's own.
+    pub tags_late: u64,
+}
+
+/// A finish time on its way from the manager to a gate.
+#[derive(Clone, Copy)]
+pub(crate) struct Tag {
+    pub gate: u32,
+    pub id: RequestId,
+    pub lead: Duration,
 }
 
 /// The network of a scenario.
@@ -44,6 +57,9 @@ pub(crate) struct Net {
     due: Option<Instant>,
     outbox: Outbox,
     wires: Pending<(NodeId, Sync)>,
+    /// Where finish times are made centrally: by flow, the clock of its whole contract.
+    central: Option<Vec<Option<CentralClock>>>,
+    tags: Pending<Tag>,
     pub traffic: Traffic,
 }
 
@@ -57,11 +73,12 @@ pub(crate) struct NetParams {
     every: Option<Cost>,
     /// Between nodes; `None` leaves it to coordinators.
     sync: Option<Params>,
+    central: bool,
 }
 
 impl NetParams {
     /// Reads `[network]`: `latency`, `bandwidth`, `message` (what one takes of a node's time, at each end),
-    /// `sync = "piggyback"` (or with `every`), `"predict"`, `"threshold"`, `"layout"`.
+    /// `sync = "piggyback"` (or with `every`), `"predict"`, `"threshold"`, `"layout"`; `tags = "local"` or `"central"`.
     pub(crate) fn read(mut p: Params) -> Result<Self, ParamError> {
         let latency = p.duration("latency")?.unwrap_or_default();
         let bandwidth = match p.rate("bandwidth")? {
@@ -70,7 +87,17 @@ impl NetParams {
             Some(_) => return Err(p.error("bandwidth", "a bandwidth is in bytes, like \"125MB/s\"".into())),
         };
         let message = p.duration("message")?.unwrap_or_default();
-        let mut all = NetParams { latency, bandwidth, message, ..NetParams::default() };
+        let central = match p.text("tags")?.as_deref() {
+            None | Some("local") => false,
+            Some("central") => true,
+            Some(other) => {
+                let message = format!(
+                    "tags are \"local\" (every gate's own) or \"central\" (the manager's), not \"{other}\""
+                );
+                return Err(p.error("tags", message));
+            }
+        };
+        let mut all = NetParams { latency, bandwidth, message, central, ..NetParams::default() };
         let named = match p.get_mut("sync") {
             Some(Value::Text(name)) => Some(name.clone()),
             Some(Value::Table(table)) => table.keys().first().cloned(),
@@ -101,6 +128,7 @@ impl NetParams {
         net.latency = self.latency;
         net.bandwidth = self.bandwidth;
         net.message = self.message;
+        net.central = self.central.then(Vec::new);
         net.sending = vec![Instant::ZERO; gates];
         if let Some(sync) = &self.sync {
             for gate in 0..gates {
@@ -147,6 +175,8 @@ impl Net {
             due: None,
             outbox: Outbox::new(),
             wires: Pending::new(),
+            central: None,
+            tags: Pending::new(),
             traffic: Traffic::default(),
         }
     }
@@ -167,6 +197,44 @@ impl Net {
 
     pub(crate) fn remove_flow(&mut self, flow: FlowId) {
         self.synchronizers.iter_mut().for_each(|s| s.remove_flow(flow));
+    }
+
+    /// The whole contract of a flow, for the clock that makes its finish times.
+    pub(crate) fn promise(&mut self, flow: FlowId, contract: &Contract) {
+        let Some(central) = &mut self.central else { return };
+        central.resize(central.len().max(flow.index() + 1), None);
+        let clock = &mut central[flow.index()];
+        if !clock.as_mut().is_some_and(|clock| clock.change(contract)) {
+            *clock = CentralClock::new(contract);
+        }
+    }
+
+    /// A gate relays a request to the manager: the finish time that it is given, and when the gate has it. Messages take as long
+    /// one as the other, so the manager sees requests in the order in which they came.
+    pub(crate) fn relay(
+        &mut self,
+        gate: u32,
+        request: &Request,
+        unit: CostUnit,
+        now: Instant,
+    ) -> Option<(Instant, Tag)> {
+        let clock = self.central.as_mut()?.get_mut(request.flow.index())?.as_mut()?;
+        if clock.rate().unit != unit {
+            return None;
+        }
+        let lead = clock.tag(cost_of(request, unit), now);
+        self.traffic.tags += 1;
+        Some((now + self.latency * 2, Tag { gate, id: request.id, lead }))
+    }
+
+    /// A finish time is on its way.
+    pub(crate) fn send_tag(&mut self, tag: Tag) -> RequestId {
+        self.tags.insert(tag)
+    }
+
+    /// It is there.
+    pub(crate) fn receive_tag(&mut self, id: RequestId) -> Tag {
+        self.tags.remove(id).expect("a tag arrives once")
     }
 
     /// Whether nodes tell each other anything.

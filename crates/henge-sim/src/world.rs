@@ -50,6 +50,8 @@ enum Event {
     Change(u32),
     /// A message between nodes arrives.
     Message(RequestId),
+    /// A finish time that was made centrally arrives.
+    Tag(RequestId),
     /// A synchronizer wants to be called.
     Tick,
 }
@@ -216,6 +218,11 @@ impl World {
                     self.watch.told(g, flow.0, foreign);
                 }
                 self.touch(g);
+                Ok(())
+            }
+            Event::Tag(id) => {
+                let tag = self.net.receive_tag(id);
+                self.retag(tag, now);
                 Ok(())
             }
             Event::Tick => {

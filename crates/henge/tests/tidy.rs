@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-core", &[]),
     ("henge-device", &[]),
     ("henge-iscsi", &[]),
-    ("henge-manager", &["henge-admission", "henge-config", "henge-node", "henge-web"]),
+    ("henge-manager", &["henge-admission", "henge-config", "henge-node", "henge-sched", "henge-web"]),
     ("henge-link", &[]),
     ("henge-nbd", &[]),
     ("henge-proxy", &["henge-config", "henge-link", "henge-pvfs2", "henge-sched"]),

@@ -104,7 +104,8 @@ impl Machine {
         if held.changed && held.revision.unwrap_or(0) >= confirmed {
             return self.differ(node, &disk, held);
         }
-        if held.revision == Some(disk.revision) {
+        // Room for a disk that grows is made, and not remembered: a node that began anew makes it again.
+        if held.revision == Some(disk.revision) && disk.growing_from.is_none() {
             self.done(node, &held.name, disk.revision, None);
         } else {
             self.order_to(node, &held.name);

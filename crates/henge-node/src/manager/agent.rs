@@ -7,13 +7,14 @@ use super::wire::{
 use crate::control::{Request, Status};
 use crate::node::Control;
 use crate::state::{Origin, Terms};
+use crate::tags;
 use henge_core::{Histogram, parse_size};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two reports of meters.
@@ -88,10 +89,13 @@ fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicB
     }
 }
 
+/// Lines go there from two threads.
+type Out = Arc<Mutex<BufWriter<TcpStream>>>;
+
 struct Conversation<'a> {
     name: &'a str,
     control: &'a Control,
-    out: BufWriter<TcpStream>,
+    out: Out,
     /// Latencies as counted when the last period ended.
     counted: BTreeMap<String, Histogram>,
     /// Commands at the last second, and most in one second of this period.
@@ -117,30 +121,66 @@ fn converse(
     let mut this = Conversation {
         name: &config.name,
         control,
-        out: BufWriter::new(stream.try_clone()?),
+        out: Arc::new(Mutex::new(BufWriter::new(stream.try_clone()?))),
         counted: BTreeMap::new(),
         seconds: BTreeMap::new(),
         told: BTreeMap::new(),
     };
-    let period = this.handshake(&mut reader, config, facts)?;
+    let (period, tags) = this.handshake(&mut reader, config, facts)?;
     *welcomed = true;
     eprintln!("henge: registered at the manager {address} as \"{}\"", config.name);
     stream.set_read_timeout(Some(SILENCE))?;
     let (orders, inbox) = mpsc::channel();
+    let loop_ = control.clone();
     let listener = std::thread::Builder::new().name("henge-orders".into()).spawn(move || {
         loop {
-            let said = read_line(&mut reader);
+            let said = match read_line(&mut reader) {
+                // At once: who waits for it does not wait long.
+                Ok(FromManager::Leads { leads }) => {
+                    loop_.leads(leads);
+                    continue;
+                }
+                said => said,
+            };
             let over = said.is_err();
             if orders.send(said).is_err() || over {
                 return;
             }
         }
     })?;
+    let teller = if tags { Some(tell_of_parts(control, &this.out)?) } else { None };
     let outcome = this.run(&inbox, period, stop);
     let _ = stream.shutdown(std::net::Shutdown::Both);
     drop(inbox);
     let _ = listener.join();
+    if let Some(teller) = teller {
+        control.relay(None);
+        let _ = teller.join();
+    }
     outcome
+}
+
+/// A thread that tells the manager of parts until the loop tells no more, or nobody listens.
+fn tell_of_parts(control: &Control, out: &Out) -> io::Result<std::thread::JoinHandle<()>> {
+    let (relay, queued) = tags::channel();
+    let out = Arc::clone(out);
+    let teller = move || {
+        while let Some(asks) = tags::collect(&queued) {
+            if say(&out, &FromNode::Asks { asks }).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("henge-tags".into()).spawn(teller)?;
+    control.relay(Some(relay));
+    Ok(thread)
+}
+
+fn say(out: &Out, what: &FromNode) -> io::Result<()> {
+    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+    serde_json::to_writer(&mut *out, what).map_err(io::Error::other)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 fn connect(address: &str) -> io::Result<TcpStream> {
@@ -167,18 +207,16 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<FromManager> {
 
 impl Conversation<'_> {
     fn say(&mut self, what: &FromNode) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, what).map_err(io::Error::other)?;
-        self.out.write_all(b"\n")?;
-        self.out.flush()
+        say(&self.out, what)
     }
 
-    /// The period between two distributions.
+    /// The period between two distributions, and whether the manager makes finish times.
     fn handshake(
         &mut self,
         reader: &mut impl BufRead,
         config: &ManagerConfig,
         facts: &Facts,
-    ) -> io::Result<Duration> {
+    ) -> io::Result<(Duration, bool)> {
         let other = |why: String| io::Error::other(why);
         let FromManager::Challenge { version, nonce } = read_line(reader)? else {
             return Err(other("it does not begin as managers do".into()));
@@ -202,11 +240,11 @@ impl Conversation<'_> {
         };
         self.say(&FromNode::Register(Box::new(register)))?;
         match read_line(reader)? {
-            FromManager::Welcome { proof, period_ms } => {
+            FromManager::Welcome { proof, period_ms, tags } => {
                 if !wire::holds(&proof, &config.secret, Side::Manager, &mine, &config.name) {
                     return Err(other("it does not know this cluster's secret".into()));
                 }
-                Ok(Duration::from_millis(period_ms.clamp(100, 86_400_000)))
+                Ok((Duration::from_millis(period_ms.clamp(100, 86_400_000)), tags))
             }
             FromManager::Refused { why } => Err(other(why)),
             _ => Err(other("it does not answer as managers do".into())),

@@ -8,12 +8,15 @@
 //!   Order{disk as it should be} ────────────▶
 //!            ◀──────────── Done{revision, or why not}
 //!            ◀──────────── Stats every second, Period every period
+//!            ◀──────────── Asks{parts}, where the manager makes finish times
+//!   Leads{finish times} ────────────────────▶
 //! ```
 //!
 //! Both ends prove that they know the cluster's secret by a MAC over the other's nonce; the secret itself never travels.
 
 use crate::control::Status;
 use crate::state::Terms;
+use crate::tags::{Ask, Lead};
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -40,6 +43,14 @@ pub enum FromManager {
         proof: String,
         /// Milliseconds between two [`FromNode::Period`].
         period_ms: u64,
+        /// It makes finish times for the parts of disks over several nodes.
+        #[serde(default)]
+        tags: bool,
+    },
+    /// Finish times, as they were asked for.
+    Leads {
+        /// By part.
+        leads: Vec<Lead>,
     },
     /// The node is not let in.
     Refused {
@@ -103,6 +114,11 @@ pub enum FromNode {
         seconds: f64,
         /// By disk.
         disks: Vec<Seen>,
+    },
+    /// Parts that wait for a finish time.
+    Asks {
+        /// In the order in which they came.
+        asks: Vec<Ask>,
     },
     /// A disk was changed by somebody at the node.
     Changed {

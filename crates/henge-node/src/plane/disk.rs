@@ -7,6 +7,7 @@ use crate::spread::Spread;
 use henge_backend::Buffer;
 use henge_core::{Cost, RequestId};
 use henge_vdisk::{GateId, VirtualDisk};
+use std::sync::Arc;
 
 /// A pending command's memory, and who waits for it.
 pub(crate) struct Flight {
@@ -42,6 +43,8 @@ pub(crate) struct Disk {
     pub spread: Option<Box<Spread>>,
     /// The disk of which this is a place. Nobody but that disk's coordinators may use it.
     pub home_of: Option<usize>,
+    /// As the manager is told of its parts.
+    pub(super) told_as: Arc<str>,
 }
 
 impl Disk {
@@ -52,6 +55,7 @@ impl Disk {
         part: String,
     ) -> Disk {
         Disk {
+            told_as: config.name.as_str().into(),
             config,
             vdisk,
             flights: Vec::new(),

@@ -74,6 +74,10 @@ impl Plane {
             disk.newest = Some((gate.0, request.id));
             let taken = state.pipeline.submit(request, payload, now);
             assert!(taken.is_ok(), "the gate said that it had room");
+            if disk.home_of.is_some() && disk.config.contract.rate.is_some() {
+                let unit = state.pipeline.gate().cost_unit();
+                self.tags.tell(&disk.told_as, g, &request, unit);
+            }
             if !state.listed {
                 state.listed = true;
                 self.listed.push(g);

@@ -17,6 +17,8 @@ impl Server {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 Message::Stop => self.begin_stopping(),
+                Message::Relay(to) => self.plane.tags.relay(to),
+                Message::Leads(leads) => self.plane.retag(&leads, self.now),
                 Message::Tap { buffer, reply } => {
                     let _ = reply.send(self.plane.tap(buffer, self.now));
                 }

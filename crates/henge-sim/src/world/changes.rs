@@ -50,6 +50,7 @@ impl World {
         let flow = &mut self.flows[f];
         let part = contract.part(flow.leeway, flow.gates.len() as u64);
         flow.meter.set_contract(contract);
+        self.net.promise(FlowId(f as u32), contract);
         for g in flow.gates.clone() {
             let gate = self.gates[g as usize].pipeline.gate_mut();
             gate.set_flow(FlowId(f as u32), &part, now)

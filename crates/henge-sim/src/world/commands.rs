@@ -4,6 +4,7 @@ use super::state::PartOf;
 use super::{Command, Event, Observer, World, waiting};
 use crate::SimError;
 use crate::meter::{Answered, Asked};
+use crate::net::Tag;
 use henge_core::{Cost, Duration, Finished, FlowId, Instant, Op, Request, RequestId, RequestRow};
 use henge_sched::foreign;
 use henge_vdisk::{Extent, Layout};
@@ -108,10 +109,25 @@ impl World {
         if gate.pipeline.submit(request, (), now).is_err() {
             gate.parts.remove(request.id);
             self.lose(command);
+        } else if let Some((at, tag)) = self.net.relay(g, &request, unit, now) {
+            match at > now {
+                true => self.calendar.enter(at, Event::Tag(self.net.send_tag(tag))),
+                false => self.retag(tag, now),
+            }
         }
         let waiting = waiting(self.gates[g as usize].pipeline.gate(), request.flow.0);
         self.watch.asked(request.flow.0, waiting, batch);
         self.touch(g);
+    }
+
+    /// A gate hears of a finish time that was made centrally.
+    pub(super) fn retag(&mut self, tag: Tag, now: Instant) {
+        let gate = self.gates[tag.gate as usize].pipeline.gate_mut();
+        if gate.retag(tag.id, tag.lead, now) {
+            self.touch(tag.gate);
+        } else {
+            self.net.traffic.tags_late += 1;
+        }
     }
 
     /// A part will never be served.

@@ -15,6 +15,7 @@ A manager's configuration:
 
     page = \"127.0.0.1:7180\"             # the web page, and /metrics for Prometheus
     admission = \"measured\"               # or \"worst-case\"
+    tags = \"local\"                      # or \"central\": finish times of disks over several nodes, made here by the whole rate
     period = \"60s\"                       # nodes tell what they saw so often
     window = \"24h\"                       # what a measurement covers
     settle = \"1h\"                        # after an admission, until measurements are believed again

@@ -55,6 +55,8 @@ fn outcome_of(outcome: &Outcome) -> Value {
         "messages": outcome.traffic.messages,
         "message_bytes": outcome.traffic.bytes,
         "message_share_of_time": number(outcome.message_share()),
+        "tags": outcome.traffic.tags,
+        "tags_late": outcome.traffic.tags_late,
         "unfairness": fairness(outcome),
         "flows": outcome.flows.iter().map(|f| flow(f, outcome)).collect::<Vec<_>>(),
         "gates": outcome.gates.iter().map(|g| gate(g, outcome)).collect::<Vec<_>>(),

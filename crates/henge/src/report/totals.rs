@@ -31,6 +31,10 @@ pub fn sentence(outcome: &Outcome) -> String {
             outcome.message_share() * 100.0
         );
     }
+    if traffic.tags > 0 {
+        let late = traffic.tags_late as f64 / traffic.tags as f64 * 100.0;
+        text += &format!(" Central tags: {}, {late:.1} % of them when their request had gone.", traffic.tags);
+    }
     text.trim_start().to_owned()
 }
 
@@ -59,7 +63,7 @@ fn amount(value: f64, fairness: &Fairness) -> String {
 
 /// All runs of an experiment; `None` where none has anything to say.
 pub fn rows(experiment: &Experiment, measured: &Measured) -> Option<Rows> {
-    let said = |o: &Outcome| o.fairness.who.is_some() || o.traffic.messages > 0;
+    let said = |o: &Outcome| o.fairness.who.is_some() || o.traffic.messages > 0 || o.traffic.tags > 0;
     let mut rows = Vec::new();
     for (values, outcome) in measured.runs().filter(|(_, o)| said(o)) {
         let f = &outcome.fairness;

@@ -89,11 +89,16 @@ impl Manager {
 
 /// A node with a directory of its own as its pool.
 fn node(dir: &Path, managers: &[&Manager]) -> Process {
+    named_node(dir, "n1", managers, "")
+}
+
+/// `more`: tables in front of its pool's.
+fn named_node(dir: &Path, name: &str, managers: &[&Manager], more: &str) -> Process {
     let config = dir.join("node.toml");
     let addresses: Vec<String> = managers.iter().map(|m| format!("\"{}\"", m.nodes)).collect();
     let text = format!(
         "listen = \"nbd+unix://D/nbd.sock\"\ncontrol = \"D/node.sock\"\nstate_dir = \"D/node\"\n\
-         [manager]\naddress = [{}]\nname = \"n1\"\nsecret = \"0123456789abcdef\"\n\
+         [manager]\naddress = [{}]\nname = \"{name}\"\nsecret = \"0123456789abcdef\"\n{more}\
          [[pool]]\nname = \"p\"\npath = \"D/pool\"\ncapacity = \"1GB\"\nscheduler = \"cvc\"\n\
          profile = {{ iops = \"5000/s\", service = \"2ms\" }}\n",
         addresses.join(", ")
@@ -245,4 +250,68 @@ fn a_disk_of_a_manager_grows_while_it_is_served_and_stays_so() {
     assert_eq!(size(), 192 << 20);
     run("qemu-io", ["-f", "raw", "-c", "read -P 9 127M 1M", "-c", "read -P 0 128M 64M", &uri]);
     drop(process);
+}
+
+/// Two nodes, each in a directory of its own, that have a link to each other.
+fn two_nodes(dir: &Path, manager: &Manager) -> Vec<Process> {
+    let start = |name: &str| {
+        let own = dir.join(name);
+        std::fs::create_dir(&own).expect("a directory");
+        let link =
+            format!("[link]\nname = \"{name}\"\nlisten = \"{}\"\nsecret = \"0123456789abcdef\"\n", free());
+        named_node(&own, name, &[manager], &link)
+    };
+    vec![start("n1"), start("n2")]
+}
+
+#[test]
+fn a_disk_over_two_nodes_grows_by_its_managers_hand_and_has_its_tags_from_there() {
+    if !have("a_disk_over_two_nodes_grows", &["nbdinfo", "qemu-io"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut manager = Manager::new(dir.path(), "m", "tags = \"central\"\n");
+    manager.start();
+    let token_file = dir.path().join("m/admin.token");
+    until("the manager", || manager.leads());
+    let _nodes = two_nodes(dir.path(), &manager);
+    let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
+    let create = || vd(&["create", "web", "capacity=64MiB", "parts=2", "rate=500/s"]);
+    until("the nodes", || create().status.success().then_some(()));
+    let uri =
+        |node: &str| format!("nbd+unix:///web?socket={}", dir.path().join(node).join("nbd.sock").display());
+    let io = |node: &str, commands: &[&str]| {
+        let each = commands.iter().flat_map(|command| ["-c", command]);
+        let all: Vec<&str> = ["-f", "raw"].into_iter().chain(each).collect();
+        let uri = uri(node);
+        Command::new("qemu-io").args(all).arg(&uri).output().is_ok_and(|output| output.status.success())
+    };
+    until("the places", || io("n1", &["write -P 7 63M 1M"]).then_some(()));
+    let output = vd(&["set", "web", "capacity=32MiB"]);
+    assert!(said(&output).contains("does not shrink"), "{}", said(&output));
+    let output = vd(&["set", "web", "capacity=128MiB"]);
+    assert!(output.status.success(), "{}", said(&output));
+    for node in ["n1", "n2"] {
+        until("the larger size", || {
+            (run("nbdinfo", ["--size", &uri(node)]).trim() == "134217728").then_some(())
+        });
+        assert!(io(node, &["read -P 7 63M 1M", "write -P 9 127M 1M", "read -P 9 127M 1M"]), "{node}");
+    }
+    // Each part was told to the manager; what it answered in time was taken, what came late is counted.
+    let status = |node: &str| -> Value {
+        let mut socket =
+            std::os::unix::net::UnixStream::connect(dir.path().join(node).join("node.sock")).unwrap();
+        socket.write_all(b"{\"op\":\"status\"}\n").unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(socket), &mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()["status"]["tags"].clone()
+    };
+    for node in ["n1", "n2"] {
+        let tags = until("the answers", || {
+            let tags = status(node);
+            let count = |key: &str| tags[key].as_u64().unwrap_or(0);
+            (count("asked") > 0 && count("taken") + count("late") == count("asked")).then_some(tags)
+        });
+        assert_eq!(tags["untold"], 0, "{tags}");
+    }
 }

@@ -1,0 +1,87 @@
+//! Finish times for the parts of disks over several nodes, made here (`tags = "central"`).
+//!
+//! Each disk has one clock for its whole rate (`henge_sched::CentralClock` says why and how). Nodes tell of parts in the order in
+//! which they came, and hear by how much each one's finish time is after its arrival: this machine's clock and theirs need not
+//! agree. Nothing of it is remembered, and it does not pass through the core: no part waits for what is being stored.
+//!
+//! Clocks follow contracts within a second.
+
+use crate::core::Core;
+use henge_core::{Contract, Cost, Instant};
+use henge_node::{Ask, Lead};
+use henge_sched::CentralClock;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// For so long a contract is taken to be as it was.
+const FRESH: Duration = Duration::from_secs(1);
+
+struct Entry {
+    /// None: nothing is promised, or there is no such disk.
+    clock: Option<CentralClock>,
+    looked: std::time::Instant,
+}
+
+/// The clocks of all disks.
+pub(crate) struct Clocks {
+    began: std::time::Instant,
+    disks: Mutex<BTreeMap<String, Entry>>,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Clocks { began: std::time::Instant::now(), disks: Mutex::default() }
+    }
+}
+
+impl Clocks {
+    /// Finish times for parts that a node has queued.
+    pub(crate) async fn answer(&self, core: &Core, asks: Vec<Ask>) -> Vec<Lead> {
+        self.refresh(core, &asks).await;
+        let now = Instant::from_nanos(self.began.elapsed().as_nanos() as u64);
+        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        let lead = |ask: Ask| {
+            let clock = disks.get_mut(&ask.disk)?.clock.as_mut()?;
+            Some(Lead { at: ask.at, ns: clock.tag(Cost::new(ask.cost), now).as_nanos() })
+        };
+        asks.into_iter().filter_map(lead).collect()
+    }
+
+    /// Looks at the contracts that were not looked at lately.
+    async fn refresh(&self, core: &Core, asks: &[Ask]) {
+        let stale: Vec<String> = {
+            let disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+            let fresh = |name: &str| disks.get(name).is_some_and(|entry| entry.looked.elapsed() < FRESH);
+            asks.iter().map(|ask| &ask.disk).filter(|name| !fresh(name)).cloned().collect()
+        };
+        if stale.is_empty() {
+            return;
+        }
+        let contracts = core.call(move |machine| {
+            let contract = |name: String| {
+                let contract = machine.disk(&name).map(|disk| disk.whole_contract());
+                (name, contract)
+            };
+            stale.into_iter().map(contract).collect::<BTreeMap<_, _>>()
+        });
+        // A manager that does not lead any more makes no finish times; its nodes are about to leave.
+        let Ok(contracts) = contracts.await else { return };
+        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        disks.retain(|_, entry| entry.looked.elapsed() < FRESH * 60);
+        for (name, contract) in contracts {
+            let contract = contract.unwrap_or_default();
+            let entry = disks.entry(name).or_insert_with(|| Entry { clock: None, looked: self.began });
+            entry.looked = std::time::Instant::now();
+            entry.follow(&contract);
+        }
+    }
+}
+
+impl Entry {
+    fn follow(&mut self, contract: &Contract) {
+        if !self.clock.as_mut().is_some_and(|clock| clock.change(contract)) {
+            self.clock = CentralClock::new(contract);
+        }
+    }
+}
