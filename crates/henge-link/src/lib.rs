@@ -15,10 +15,13 @@
 //! each part names it, says what its flow got elsewhere, and is answered with its outcome, its bytes, and its cost. How many
 //! parts of a place may be under way is the other end's to say, so that one flow's backlog never fills the link for others.
 //!
+//! What one node decides and others act by, such as who may use a disk, is told as [`copies`] with a lease.
+//!
 //! A node of another version, of another cluster, or with the wrong secret is refused with the reason, in words.
 
 #![forbid(unsafe_code)]
 
+pub mod copies;
 mod handshake;
 mod link;
 mod message;
@@ -26,8 +29,8 @@ mod message;
 pub use handshake::{Hello, Identity, Refusal};
 pub use link::{Event, Link, Received};
 pub use message::{
-    BODY_MAX, DATA_MAX, FRAME_HEADER, Message, PartKind, PartOutcome, WireNews, WirePart, WireUnit,
+    BODY_MAX, DATA_MAX, FRAME_HEADER, Message, PartKind, PartOutcome, WireNews, WirePart, WireSense, WireUnit,
 };
 
 /// The link protocol's version; both ends must have the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;

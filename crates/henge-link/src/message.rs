@@ -84,8 +84,80 @@ pub enum Message {
         /// The sender's name for it.
         id: u64,
     },
+    /// The sender acts by copies of what the other end keeps ([`crate::copies`]), and asks to go on.
+    Beat {
+        /// The sender's name for it.
+        beat: u64,
+    },
+    /// It may, for a while.
+    Beaten {
+        /// The other end's name for it.
+        beat: u64,
+        /// Copies of this term alone.
+        term: u64,
+    },
+    /// The sender wants a copy of a thing, and to be told of its changes.
+    Watch {
+        /// Its name.
+        thing: String,
+    },
+    /// A thing as it is now, or a piece of that.
+    Copy {
+        /// Its name.
+        thing: String,
+        /// Good while beats are answered in this term.
+        term: u64,
+        /// Grows with each change.
+        version: u64,
+        /// From 0 on.
+        piece: u32,
+        /// Whether it is the last piece.
+        last: bool,
+        /// What it says.
+        text: String,
+    },
+    /// The sender acts by this version from now on.
+    Seen {
+        /// The thing.
+        thing: String,
+        /// Which.
+        version: u64,
+    },
+    /// A PERSISTENT RESERVE OUT of one of the sender's initiators, for the node that keeps the disk's reservations.
+    Reserve {
+        /// The sender's name for it.
+        id: u64,
+        /// The disk.
+        disk: String,
+        /// Who asks.
+        port: String,
+        /// The command.
+        cdb: [u8; 16],
+        /// Its parameter list.
+        list: Vec<u8>,
+    },
+    /// It is decided, and in force at every node.
+    Reserved {
+        /// The other end's name for it.
+        id: u64,
+        /// SCSI's status …
+        status: u8,
+        /// … and, with CHECK CONDITION, why.
+        why: Option<WireSense>,
+    },
     /// Nothing else to say.
     Ping,
+}
+
+/// SCSI's sense data on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WireSense {
+    /// Sense key.
+    pub key: u8,
+    /// Additional sense code and qualifier.
+    pub code: u16,
+    /// The byte of the parameter list at fault (true), or of the CDB.
+    pub at: Option<(bool, u16)>,
 }
 
 /// What is asked of a part's home.
