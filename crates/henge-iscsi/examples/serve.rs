@@ -12,7 +12,7 @@
 
 use henge_core::{Duration, Fault, Instant, RequestId};
 use henge_iscsi::chap::{Access, Secret};
-use henge_iscsi::scsi::{Action, Disk, Extent, Outcome, Reservations};
+use henge_iscsi::scsi::{Action, Disk, Extent, Outcome, Reservations, Status};
 use henge_iscsi::{Limits, Segment, Session, Step, Targets, Want};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
@@ -26,7 +26,6 @@ const PAGE: usize = 4096;
 struct Memory {
     bytes: Vec<u8>,
     allocated: Vec<bool>,
-    kept: String,
 }
 
 impl Memory {
@@ -65,7 +64,7 @@ impl Memory {
                 self.allocated[pages].fill(false);
             }
             Action::Extents { offset, len } => return Answer::Extents(self.extents(span(offset, len))),
-            Action::Keep(ref text) => text.clone_into(&mut self.kept),
+            Action::Reserve(_) => unreachable!("reservations are the targets'"),
         }
         Answer::Done
     }
@@ -95,6 +94,7 @@ enum Answer {
     Done,
     Unequal(u64),
     Extents(Vec<Extent>),
+    Decided(Status),
 }
 
 impl Answer {
@@ -103,6 +103,7 @@ impl Answer {
             Answer::Done => Outcome::Done,
             Answer::Unequal(at) => Outcome::Unequal(*at),
             Answer::Extents(extents) => Outcome::Extents(extents),
+            Answer::Decided(status) => Outcome::Decided(*status),
         }
     }
 }
@@ -186,7 +187,12 @@ impl Peer {
                 Step::Execute(command) => {
                     let buffer = self.buffers.entry(command.task).or_default();
                     buffer.resize(command.buffer, 0);
-                    let answer = memory.run(&command.action, buffer);
+                    let answer = match &command.action {
+                        Action::Reserve(change) => {
+                            Answer::Decided(targets.reserve(command.target, command.unit, change))
+                        }
+                        action => memory.run(action, buffer),
+                    };
                     let buffer = &self.buffers[&command.task];
                     self.session.complete(targets, command.task, answer.outcome(), buffer);
                     if command.buffer == 0 {
@@ -279,8 +285,7 @@ fn entropy(started: std::time::Instant) -> [u8; 33] {
 fn main() {
     let options = options();
     let bytes = options.disk.bytes as usize;
-    let mut memory =
-        Memory { bytes: vec![0; bytes], allocated: vec![false; bytes.div_ceil(PAGE)], kept: String::new() };
+    let mut memory = Memory { bytes: vec![0; bytes], allocated: vec![false; bytes.div_ceil(PAGE)] };
     let mut targets = Targets::new();
     for listener in &options.listeners {
         listener.set_nonblocking(true).expect("a listener can be non-blocking");

@@ -5,7 +5,7 @@
 //! initiator port. Such news wait as notices; [`Targets::next_poked`] says whose to deliver.
 
 use crate::chap::Access;
-use crate::scsi::{Action, Disk, Nexus, Outcome, Reservations, Unit, attention};
+use crate::scsi::{Action, Change, Disk, Effects, Nexus, Outcome, Reservations, Status, Unit, attention};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names a target among [`Targets`].
@@ -29,6 +29,8 @@ pub struct Target {
 pub(crate) enum Notice {
     /// Its commands for this unit are aborted (for all units when `None`).
     Abort(Option<u16>),
+    /// Its commands for this unit that have not begun are given up, and answered: the unit cannot be used here now.
+    Withdraw(u16),
     /// The work that a unit does in the background has ended.
     Background(u16),
     /// Something that a task management function may wait for is over.
@@ -37,11 +39,13 @@ pub(crate) enum Notice {
     Close,
 }
 
+/// An initiator port: the initiator's name, and its ISID.
+type Port = (String, [u8; 6]);
+
 #[derive(Debug)]
 struct Entry {
     target: Option<TargetId>,
-    /// The initiator's name, and its ISID.
-    port: (String, [u8; 6]),
+    port: Port,
     /// The target's part of the session's name.
     tsih: u16,
     notices: Vec<Notice>,
@@ -58,6 +62,10 @@ pub struct Targets {
     working: BTreeSet<TargetId>,
     next_target: u32,
     sessions: BTreeMap<Nexus, Entry>,
+    /// The same by the target's part of their names, by target, and by target and port: a login looks at no other session.
+    by_tsih: BTreeMap<u16, Nexus>,
+    members: BTreeSet<(TargetId, Nexus)>,
+    by_port: BTreeMap<(TargetId, Port), Nexus>,
     next_session: u32,
     poked: BTreeSet<Nexus>,
     /// `address:port` of each portal.
@@ -92,6 +100,9 @@ impl Targets {
             working: BTreeSet::new(),
             next_target: 0,
             sessions: BTreeMap::new(),
+            by_tsih: BTreeMap::new(),
+            members: BTreeSet::new(),
+            by_port: BTreeMap::new(),
             next_session: 0,
             poked: BTreeSet::new(),
             portals: Vec::new(),
@@ -145,8 +156,9 @@ impl Targets {
             return false;
         }
         let mut unit = Unit::new(disk, kept);
-        for (&nexus, entry) in self.sessions.iter().filter(|(_, entry)| entry.target == Some(id)) {
-            unit.attach(nexus, &port_name(&entry.port));
+        for &(_, nexus) in self.members.range((id, Nexus(0))..=(id, Nexus(u32::MAX))) {
+            let Some(entry) = self.sessions.get(&nexus) else { continue };
+            unit.attach(nexus, &port_name(&entry.port), self.port);
         }
         target.units.insert(number, unit);
         target.units.values_mut().for_each(|unit| unit.alert(attention::LUNS, |_, _| true));
@@ -205,8 +217,11 @@ impl Targets {
     pub(crate) fn get_mut(&mut self, id: TargetId) -> Option<&mut Target> {
         self.targets.get_mut(&id)
     }
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> {
-        self.targets.values()
+    /// The target of that name, or all.
+    pub(crate) fn named(&self, name: Option<&str>) -> impl Iterator<Item = &Target> {
+        let one = name.and_then(|name| self.targets.get(&self.find(name)?));
+        let all = self.targets.values().take(if name.is_none() { usize::MAX } else { 0 });
+        one.into_iter().chain(all)
     }
 
     /// A name for a new connection.
@@ -217,9 +232,8 @@ impl Targets {
 
     /// Whether `tsih` names a session of this initiator port.
     pub(crate) fn has_session(&self, initiator: &str, isid: [u8; 6], tsih: u16) -> bool {
-        self.sessions
-            .values()
-            .any(|entry| entry.tsih == tsih && entry.port.0 == initiator && entry.port.1 == isid)
+        let entry = self.by_tsih.get(&tsih).and_then(|nexus| self.sessions.get(nexus));
+        entry.is_some_and(|entry| entry.port.0 == initiator && entry.port.1 == isid)
     }
 
     /// A login has succeeded. An older session of the same initiator port with the target ends
@@ -232,21 +246,28 @@ impl Targets {
         to: Option<TargetId>,
     ) -> Option<u16> {
         let port = (initiator.to_owned(), isid);
-        if to.is_some() {
-            let old = self.sessions.iter().filter(|(_, e)| e.target == to && e.port == port);
-            let old: Vec<Nexus> = old.map(|(&nexus, _)| nexus).collect();
-            for nexus in old {
-                self.detach(nexus);
-                self.tell(nexus, Notice::Close);
-            }
+        if let Some(id) = to
+            && let Some(&old) = self.by_port.get(&(id, port.clone()))
+        {
+            self.detach(old);
+            self.tell(old, Notice::Close);
         }
-        let used: BTreeSet<u16> = self.sessions.values().map(|entry| entry.tsih).collect();
+        if self.by_tsih.len() >= usize::from(u16::MAX) {
+            return None;
+        }
+        // Sessions are counted, so the first one is free unless there were 65535 since.
         let first = (nexus.0 as u16).max(1);
-        let tsih = (first..=u16::MAX).chain(1..first).find(|tsih| !used.contains(tsih))?;
+        let tsih = (first..=u16::MAX).chain(1..first).find(|tsih| !self.by_tsih.contains_key(tsih))?;
         let name = port_name(&port);
         if let Some(target) = to.and_then(|id| self.targets.get_mut(&id)) {
-            target.units.values_mut().for_each(|unit| unit.attach(nexus, &name));
+            let port = self.port;
+            target.units.values_mut().for_each(|unit| unit.attach(nexus, &name, port));
         }
+        if let Some(id) = to {
+            self.members.insert((id, nexus));
+            self.by_port.insert((id, port.clone()), nexus);
+        }
+        self.by_tsih.insert(tsih, nexus);
         self.sessions.insert(nexus, Entry { target: to, port, tsih, notices: Vec::new() });
         Some(tsih)
     }
@@ -256,15 +277,20 @@ impl Targets {
         if let Some(target) = target.and_then(|id| self.targets.get_mut(&id)) {
             target.units.values_mut().for_each(|unit| unit.detach(nexus));
         }
-        if let Some(entry) = self.sessions.get_mut(&nexus) {
-            entry.target = None;
+        if let Some(entry) = self.sessions.get_mut(&nexus)
+            && let Some(id) = entry.target.take()
+        {
+            self.members.remove(&(id, nexus));
+            self.by_port.remove(&(id, entry.port.clone()));
         }
     }
 
     /// The session is over.
     pub(crate) fn leave(&mut self, nexus: Nexus) {
         self.detach(nexus);
-        self.sessions.remove(&nexus);
+        if let Some(entry) = self.sessions.remove(&nexus) {
+            self.by_tsih.remove(&entry.tsih);
+        }
         self.poked.remove(&nexus);
     }
 
@@ -284,20 +310,44 @@ impl Targets {
 
     /// Tells all sessions of a target but one.
     pub(crate) fn notify(&mut self, id: TargetId, but: Option<Nexus>, notice: Notice) {
-        let to =
-            self.sessions.iter().filter(|&(&nexus, entry)| entry.target == Some(id) && Some(nexus) != but);
-        let to: Vec<Nexus> = to.map(|(&nexus, _)| nexus).collect();
+        let to = self.members.range((id, Nexus(0))..=(id, Nexus(u32::MAX))).map(|&(_, nexus)| nexus);
+        let to: Vec<Nexus> = to.filter(|&nexus| Some(nexus) != but).collect();
         to.into_iter().for_each(|nexus| self.tell(nexus, notice));
     }
 
-    /// Tells the sessions of these initiator ports with a target.
-    pub(crate) fn notify_ports(&mut self, id: TargetId, ports: &[String], notice: Notice) {
-        let to = self
-            .sessions
-            .iter()
-            .filter(|(_, entry)| entry.target == Some(id) && ports.contains(&port_name(&entry.port)));
-        let to: Vec<Nexus> = to.map(|(&nexus, _)| nexus).collect();
-        to.into_iter().for_each(|nexus| self.tell(nexus, notice));
+    /// A unit's reservations are these from now on, by whomever that was decided: who is concerned is told, and commands of
+    /// preempted sessions are aborted. They have left the storage once the unit is [`Unit::quiet_before`] the number returned.
+    pub fn adopt(&mut self, id: TargetId, number: u16, next: Reservations, effects: &Effects) -> u32 {
+        let Some(unit) = self.unit(id, number) else { return 0 };
+        let hit = unit.adopt(next, effects);
+        let epoch = if effects.abort.is_empty() { 0 } else { unit.epoch() };
+        hit.into_iter().for_each(|nexus| self.tell(nexus, Notice::Abort(Some(number))));
+        epoch
+    }
+
+    /// Decides about a unit's reservations here and now, for a driver that keeps them nowhere else.
+    pub fn reserve(&mut self, id: TargetId, number: u16, change: &Change) -> Status {
+        let Some(unit) = self.unit(id, number) else { return Status::Check(crate::scsi::Sense::NO_UNIT) };
+        let mut next = unit.reservations().clone();
+        match next.apply(change) {
+            Ok(effects) => {
+                self.adopt(id, number, next, &effects);
+                Status::Good
+            }
+            Err(status) => status,
+        }
+    }
+
+    /// Whether a unit can be used here: not while what is known of its reservations may be old.
+    pub fn set_available(&mut self, id: TargetId, number: u16, available: bool) {
+        let Some(unit) = self.unit(id, number) else { return };
+        if unit.is_available() == available {
+            return;
+        }
+        unit.set_available(available);
+        if !available {
+            self.notify(id, None, Notice::Withdraw(number));
+        }
     }
 
     pub(crate) fn take_notices(&mut self, nexus: Nexus) -> Vec<Notice> {
@@ -306,7 +356,7 @@ impl Targets {
 }
 
 /// An initiator port's name (RFC 7143 4.4.3): the initiator's, and the ISID.
-pub(crate) fn port_name(port: &(String, [u8; 6])) -> String {
+pub(crate) fn port_name(port: &Port) -> String {
     let (initiator, i) = port;
     format!("{initiator},i,0x{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}", i[0], i[1], i[2], i[3], i[4], i[5])
 }

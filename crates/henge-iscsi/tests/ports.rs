@@ -1,9 +1,10 @@
-//! A disk that several nodes serve: what an initiator is told of the ways to it, and that reservations are not pretended.
+//! A disk that several nodes serve: what an initiator is told of the ways to it, and what becomes of it when another decides who may use the disk.
 
 mod host;
 
+use henge_core::Fault;
 use henge_iscsi::chap::Access;
-use henge_iscsi::scsi::{self, Group, Reservations};
+use henge_iscsi::scsi::{self, Change, Group, Outcome, Reservations};
 use henge_iscsi::wire::Header;
 use henge_iscsi::{Limits, Targets};
 use host::*;
@@ -82,35 +83,150 @@ fn a_state_that_changes_is_told_once() {
     assert_eq!(told[4 + 12], 3, "unavailable");
 }
 
+/// PERSISTENT RESERVE OUT with a 24-byte list, as a whole command.
+fn reserve_out(
+    host: &mut Host,
+    targets: &mut Targets,
+    number: u32,
+    action: u8,
+    keys: [u8; 2],
+    flags: u8,
+) -> u8 {
+    let mut list = [0; 24];
+    (list[7], list[15], list[20]) = (keys[0], keys[1], flags);
+    let cdb = [0x5f, action, 5, 0, 0, 0, 0, 0, 24, 0]; // write exclusive, registrants only
+    let cdb = if action == 0 { [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0] } else { cdb };
+    host.feed(targets, &scsi(0xa0, number, number, 24, &cdb, &list));
+    host.replies().last().expect("an answer").0.0[3]
+}
+
 #[test]
-fn reservations_are_refused_where_they_would_not_hold() {
+fn a_registration_belongs_to_a_port_by_the_way_it_came() {
     let (mut targets, mut host) = shared();
     let targets = &mut targets;
-    let commands: [&[u8]; 5] = [
-        &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], // PERSISTENT RESERVE OUT, REGISTER
-        &[0x5f, 1, 1, 0, 0, 0, 0, 0, 24, 0], // and RESERVE
-        &[0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0],
-        &[0x16, 0, 0, 0, 0, 0],
-        &[0x17, 0, 0, 0, 0, 0],
-    ];
-    for (n, cdb) in commands.iter().enumerate() {
-        let (status, sense) = ask(&mut host, targets, 2 + n as u32, 0xc0, cdb);
-        // ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE: there is no such command on this disk
+    assert_eq!(
+        reserve_out(&mut host, targets, 2, 0, [0, 9], 0x04),
+        2,
+        "ALL_TG_PT: each is registered by itself"
+    );
+    assert_eq!(reserve_out(&mut host, targets, 3, 0, [0, 9], 0), 0);
+    let full_status = [0x5e, 3, 0, 0, 0, 0, 0, 0, 255, 0];
+    let (status, told) = ask(&mut host, targets, 4, 0xc0, &full_status);
+    assert_eq!((status, &told[..8]), (0, &[0, 0, 0, 1, 0, 0, 0, 24 + 44 + 4][..]));
+    assert_eq!(told[8..16], [0, 0, 0, 0, 0, 0, 0, 9]);
+    assert_eq!(told[26..28], [0, 7], "the target port by which it came");
+    assert!(told[36..].starts_with(b"iqn.2026-11.example:host,i,0x800000000001\0"), "{:?}", &told[36..]);
+    let capabilities = [0x5e, 2, 0, 0, 0, 0, 0, 0, 8, 0];
+    assert_eq!(ask(&mut host, targets, 5, 0xc0, &capabilities).1[2], 1, "PTPL_C without ATP_C");
+    // What belongs to one session of one node alone is not there.
+    for (n, cdb) in [[0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]].iter().enumerate() {
+        let (status, sense) = ask(&mut host, targets, 6 + n as u32, 0xc0, cdb);
         assert_eq!((status, sense[4] & 0xf, &sense[14..16]), (2, 5, &[0x20, 0][..]), "{cdb:x?}");
     }
-    // And the list of commands says so; on a disk of one node alone it has them, and no groups.
     let list = [0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0x0f, 0xff, 0, 0];
     let opcodes = |data: &[u8]| data[4..].chunks_exact(8).map(|c| (c[0], c[3])).collect::<Vec<_>>();
-    let told = opcodes(&ask(&mut host, targets, 7, 0xc0, &list).1);
-    assert!(
-        told.contains(&(0xa3, 0x0a)) && !told.iter().any(|(op, _)| [0x5e, 0x5f, 0x16, 0x17].contains(op))
-    );
+    let told = opcodes(&ask(&mut host, targets, 8, 0xc0, &list).1);
+    assert!(told.contains(&(0xa3, 0x0a)) && told.contains(&(0x5f, 0)));
+    assert!(!told.iter().any(|(op, _)| [0x16, 0x17].contains(op)));
     let (mut alone, _) = target(Access::default());
     let mut host = ready(&mut alone, Limits::default(), &[]);
     let told = opcodes(&ask(&mut host, &mut alone, 2, 0xc0, &list).1);
-    assert!(told.contains(&(0x5f, 0)) && !told.contains(&(0xa3, 0x0a)));
+    assert!(told.contains(&(0x16, 0)) && !told.contains(&(0xa3, 0x0a)));
     assert_eq!(ask(&mut host, &mut alone, 3, 0xc0, &REPORT_GROUPS).0, 2);
     assert_eq!(ask(&mut host, &mut alone, 4, 0xc0, &INQUIRY).1[5], 0, "TPGS: none");
+}
+
+#[test]
+fn what_another_node_decided_is_told_and_holds() {
+    let (mut targets, mut host) = shared();
+    let id = host.session.target().expect("it is logged in");
+    let targets = &mut targets;
+    assert_eq!(reserve_out(&mut host, targets, 2, 0, [0, 9], 0), 0);
+    let mine = targets.unit(id, 0).expect("the disk").reservations().clone();
+    // By way of another node, another initiator registers, and preempts this one with PREEMPT AND ABORT.
+    let mut theirs = mine.clone();
+    let change = |action: u8, key: u8, new: u8| {
+        let (mut cdb, mut list) = ([0; 16], vec![0; 24]);
+        (cdb[0], cdb[1], cdb[2], cdb[8]) = (0x5f, action, if action == 0 { 0 } else { 5 }, 24);
+        (list[7], list[15]) = (key, new);
+        Change { cdb, list, port: "iqn.2026-11.example:other,i,0x800000000002,t,0x1234".into() }
+    };
+    theirs.apply(&change(0, 0, 3)).expect("it registers");
+    theirs.apply(&change(1, 3, 0)).expect("it reserves");
+    host.hold = true;
+    host.feed(targets, &scsi(0xa0, 3, 3, 512, &cdb10(0x2a, 0, 1), &[1; 512]));
+    let effects = theirs.apply(&change(5, 3, 9)).expect("it preempts");
+    // What travels is text.
+    let (told, effects) = Reservations::told(&theirs.tell(&effects)).expect("its own words");
+    assert_eq!(told, theirs);
+    let epoch = targets.adopt(id, 0, told, &effects);
+    assert!(!targets.unit(id, 0).expect("the disk").quiet_before(epoch), "its write is at the storage");
+    assert_eq!(targets.next_poked(), Some(host.session.nexus()));
+    host.session.poke(targets);
+    host.work(targets);
+    assert_eq!(host.cancelled.len(), 1);
+    host.hold = false;
+    host.finish(targets, Outcome::Failed(Fault::Cancelled));
+    assert!(host.replies().is_empty(), "an aborted command is not answered");
+    assert!(targets.unit(id, 0).expect("the disk").quiet_before(epoch));
+    let (status, sense) = ask(&mut host, targets, 4, 0x80, &[0; 6]);
+    assert_eq!((status, sense[4] & 0xf, &sense[14..16]), (2, 6, &[0x2a, 5][..]), "REGISTRATIONS PREEMPTED");
+    host.feed(targets, &scsi(0xa0, 5, 5, 512, &cdb10(0x2a, 0, 1), &[1; 512]));
+    assert_eq!(host.replies().last().expect("an answer").0.0[3], 0x18, "RESERVATION CONFLICT");
+    assert_eq!(reserve_out(&mut host, targets, 6, 1, [9, 0], 0), 0x18);
+    // Who was away meanwhile finds out from what is left.
+    let missed = mine.missed(&theirs);
+    assert_eq!(missed.abort, ["iqn.2026-11.example:host,i,0x800000000001,t,0x0007"]);
+    assert_eq!(missed.attentions, [(missed.abort[0].clone(), scsi::attention::REGISTRATIONS_PREEMPTED)]);
+}
+
+#[test]
+fn a_node_that_may_be_out_of_date_says_so_and_does_nothing() {
+    let (mut targets, mut host) = shared();
+    let id = host.session.target().expect("it is logged in");
+    let targets = &mut targets;
+    host.hold = true;
+    // One write at the storage, one whose data are still to come.
+    host.feed(targets, &scsi(0xa0, 2, 2, 512, &cdb10(0x2a, 0, 1), &[1; 512]));
+    host.feed(targets, &scsi(0xa0, 3, 3, 1024, &cdb10(0x2a, 8, 2), &[1; 512]));
+    let asked = host.replies().pop().expect("R2T").0;
+    targets.set_available(id, 0, false);
+    assert_eq!(targets.next_poked(), Some(host.session.nexus()));
+    host.session.poke(targets);
+    host.work(targets);
+    assert_eq!(host.cancelled.len(), 1);
+    host.finish(targets, Outcome::Failed(Fault::Cancelled));
+    host.feed(targets, &data_out(true, 3, asked.ttt(), 0, 512, &[1; 512]));
+    // NOT READY, TARGET PORT IN UNAVAILABLE STATE
+    let answers = host.replies();
+    assert_eq!(answers.len(), 2);
+    for (_, sense) in &answers {
+        assert_eq!((sense[4] & 0xf, &sense[14..16]), (2, &[4, 0x0c][..]));
+    }
+    assert!(host.pending.is_empty() && host.disk.iter().all(|byte| *byte == 0));
+    for (n, cdb) in [&[0; 6][..], &[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0], &cdb10(0x28, 0, 1)].iter().enumerate() {
+        let (status, sense) = ask(&mut host, targets, 4 + n as u32, 0xc0, cdb);
+        assert_eq!((status, sense[4] & 0xf, &sense[14..16]), (2, 2, &[4, 0x0c][..]), "{cdb:x?}");
+    }
+    assert_eq!(reserve_out(&mut host, targets, 7, 0, [0, 9], 0), 2);
+    assert_eq!(ask(&mut host, targets, 8, 0xc0, &INQUIRY).0, 0);
+    assert_eq!(ask(&mut host, targets, 9, 0xc0, &REPORT_GROUPS).0, 0);
+    targets.set_available(id, 0, true);
+    host.hold = false;
+    assert_eq!(ask(&mut host, targets, 10, 0xc0, &cdb10(0x28, 0, 1)).0, 0);
+}
+
+#[test]
+fn a_list_that_no_memory_should_hold_is_refused() {
+    let (mut targets, mut host) = shared();
+    let cdb = [0x5f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0];
+    host.feed(&mut targets, &scsi(0xa0, 2, 2, u32::MAX, &cdb, &[0; 512]));
+    let (header, sense) = host.replies().pop().expect("an answer");
+    assert_eq!(
+        (header.0[3], sense[4] & 0xf, &sense[14..16]),
+        (2, 5, &[0x1a, 0][..]),
+        "PARAMETER LIST LENGTH ERROR"
+    );
 }
 
 #[test]

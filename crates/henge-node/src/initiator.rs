@@ -7,13 +7,13 @@ use crate::client::{Link, Surroundings};
 use crate::connection::{CHUNK, Stop};
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Owner, Plane};
-use crate::portal::Portal;
+use crate::portal::{Asker, Portal};
 use henge_core::{Instant, RequestId};
-use henge_iscsi::scsi::{Action, Extent, Outcome};
+use henge_iscsi::scsi::{Action, Extent, Outcome, Status};
 use henge_iscsi::{Command, HEADER_MAX, Payload, Segment, Session, Step, Want};
 use henge_vdisk::Kind;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
 
 /// Bytes that a connection may read in one turn of the loop, so that others have theirs.
@@ -32,6 +32,8 @@ pub(crate) struct Initiator {
     rest: Vec<u8>,
     held: BTreeMap<RequestId, Held>,
     jobs: BTreeMap<RequestId, Job>,
+    /// Changes of reservations that are not decided.
+    reserving: BTreeSet<RequestId>,
     /// Those that wait for room or memory.
     waiting: VecDeque<RequestId>,
     /// A payload waits for memory.
@@ -48,6 +50,7 @@ impl Initiator {
             rest: Vec::new(),
             held: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            reserving: BTreeSet::new(),
             waiting: VecDeque::new(),
             no_memory: false,
             gone: false,
@@ -66,7 +69,7 @@ impl Initiator {
     }
     /// Nothing of it is at the disk any more.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.jobs.is_empty()
+        self.jobs.is_empty() && self.reserving.is_empty()
     }
 
     /// Reads and acts until something stops it.
@@ -231,21 +234,27 @@ impl Initiator {
         now: Instant,
     ) {
         let task = command.task;
-        let now_done = match &command.action {
-            Action::Keep(text) => Some(portal.keep(command.target, text)),
+        match command.action {
+            Action::Reserve(change) => {
+                let asker = Asker::Here(id, task);
+                match portal.reserve(command.target, *change, asker, &mut plane.links) {
+                    Some(status) => {
+                        self.session.complete(&mut portal.targets, task, Outcome::Decided(status), &[]);
+                    }
+                    None => drop(self.reserving.insert(task)),
+                }
+                return;
+            }
             Action::Extents { offset, len } => {
                 let mut extents =
-                    self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, *offset, *len, EXTENTS));
+                    self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, offset, len, EXTENTS));
                 if extents.is_empty() {
-                    extents.push(Extent { len: *len, allocated: true });
+                    extents.push(Extent { len, allocated: true });
                 }
                 self.session.complete(&mut portal.targets, task, Outcome::Extents(&extents), &[]);
                 return;
             }
-            _ => None,
-        };
-        if let Some(verdict) = now_done {
-            return self.complete(task, verdict, portal);
+            _ => {}
         }
         self.jobs.insert(task, Job::new(command.action));
         // In order: what waits goes first.
@@ -292,6 +301,22 @@ impl Initiator {
         self.session.complete(&mut portal.targets, task, verdict.outcome(), data);
     }
 
+    /// A change of reservations is decided.
+    pub(crate) fn decided(
+        &mut self,
+        id: RequestId,
+        task: RequestId,
+        status: Status,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) {
+        if self.reserving.remove(&task) {
+            self.session.complete(&mut portal.targets, task, Outcome::Decided(status), &[]);
+            self.pump(id, plane, portal, now);
+        }
+    }
+
     /// A command is to be given up, if it has not begun.
     fn cancel(
         &mut self,
@@ -308,8 +333,9 @@ impl Initiator {
             return self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), portal);
         }
         if let Some(disk) = self.disk
-            && self.jobs.contains_key(&task)
+            && let Some(job) = self.jobs.get_mut(&task)
         {
+            job.give_up();
             // Its answer comes as all answers do.
             plane.abort(disk, id, Some(task), now);
         }

@@ -1,7 +1,8 @@
 //! What an iSCSI unit wants done, as commands of a virtual disk.
 //!
 //! Most actions are one command. Some are several: a pattern is written piece by piece; VERIFY reads and compares;
-//! ORWRITE reads, and writes only if nobody has written in between, or begins again.
+//! ORWRITE reads, and writes only if nobody has written in between, or begins again. Of a disk over nodes it does so
+//! place by place, as nobody holds the locks of two: no block is ever half one's and half another's.
 
 use crate::plane::{Answer, Owner, Plane};
 use henge_backend::Buffer;
@@ -27,8 +28,12 @@ const FILL: u64 = 1 << 20;
 /// An action on its way through a disk.
 pub(crate) struct Job {
     action: Action,
-    /// Bytes of a pattern that are written.
+    /// Bytes of a pattern, or of ORWRITE, that are written.
     done: u64,
+    /// Bytes of ORWRITE that are under way.
+    piece: u64,
+    /// It does not go on once the disk has answered.
+    given_up: bool,
     /// What ORWRITE has read, when the write is to come.
     old: Option<Held>,
 }
@@ -63,7 +68,12 @@ impl Verdict {
 
 impl Job {
     pub(crate) fn new(action: Action) -> Job {
-        Job { action, done: 0, old: None }
+        Job { action, done: 0, piece: 0, given_up: false, old: None }
+    }
+
+    /// Does no more than what is at the disk.
+    pub(crate) fn give_up(&mut self) {
+        self.given_up = true;
     }
 
     /// Sends the next command to the disk. `data`: the buffer of the SCSI command.
@@ -77,6 +87,14 @@ impl Job {
     ) -> Step {
         if !plane.has_room(disk) {
             return Step::Later;
+        }
+        if let Action::Or { offset, len, .. } = self.action
+            && self.old.is_none()
+        {
+            let vdisk = &plane.disk(disk).vdisk;
+            let run =
+                if vdisk.settings().homes { vdisk.layout().locate(offset + self.done).run } else { len };
+            self.piece = run.min(len - self.done);
         }
         let (kind, offset, len, fua) = self.next();
         if kind == Kind::Write && !matches!(self.action, Action::Fill { .. }) {
@@ -110,7 +128,7 @@ impl Job {
             (Action::Or { .. }, Some(verify), Some(old), Some(data)) => {
                 let old = &old.data()[..n];
                 buffer[verify as usize..verify as usize + n].copy_from_slice(old);
-                let new = old.iter().zip(data.data()).map(|(a, b)| a | b);
+                let new = old.iter().zip(&data.data()[self.done as usize..]).map(|(a, b)| a | b);
                 buffer[lead..lead + n].iter_mut().zip(new).for_each(|(to, byte)| *to = byte);
             }
             _ => {}
@@ -127,9 +145,9 @@ impl Job {
             | Action::Compare { offset, len } => (Kind::Read, offset, len, false),
             Action::Write { offset, len, fua } => (Kind::Write, offset, len, fua),
             Action::CompareWrite { offset, len, fua } => (Kind::CompareAndWrite, offset, len, fua),
-            Action::Or { offset, len, fua } => {
+            Action::Or { offset, fua, .. } => {
                 let kind = if self.old.is_some() { Kind::CompareAndWrite } else { Kind::Read };
-                (kind, offset, len, fua)
+                (kind, offset + self.done, self.piece, fua)
             }
             Action::Fill { offset, len, .. } => {
                 (Kind::Write, offset + self.done, (len - self.done).min(FILL), false)
@@ -138,7 +156,7 @@ impl Job {
             Action::Zero { offset, len } | Action::Trim { offset, len } => {
                 (Kind::WriteZeroes { no_hole: false }, offset, len, false)
             }
-            Action::Flush | Action::Extents { .. } | Action::Keep(_) => (Kind::Flush, 0, 0, false),
+            Action::Flush | Action::Extents { .. } | Action::Reserve(_) => (Kind::Flush, 0, 0, false),
         }
     }
 
@@ -171,6 +189,11 @@ impl Job {
                 *data = Some(held);
                 return Some(verdict);
             }
+            Action::Or { .. } if self.given_up && (self.old.is_none() || !done) => {
+                plane.put_buffer(disk, held.frame);
+                self.release(disk, plane);
+                return Some(Verdict::Failed(Fault::Cancelled));
+            }
             Action::Or { .. } if done && self.old.is_none() => {
                 self.old = Some(held);
                 return None;
@@ -179,6 +202,12 @@ impl Job {
                 plane.put_buffer(disk, held.frame);
                 self.release(disk, plane);
                 return None; // somebody else wrote; once more from what there is now
+            }
+            Action::Or { len, .. } if done && self.done + self.piece < *len => {
+                plane.put_buffer(disk, held.frame);
+                self.release(disk, plane);
+                self.done += self.piece;
+                return self.given_up.then_some(Verdict::Failed(Fault::Cancelled));
             }
             Action::Compare { len, .. } if done => {
                 let wanted = data.as_ref().map_or(&[][..], Held::data).iter().take(*len as usize);
@@ -192,7 +221,10 @@ impl Job {
             && done
         {
             self.done += (len - self.done).min(FILL);
-            return (self.done == len).then_some(verdict);
+            if self.done < len {
+                return self.given_up.then_some(Verdict::Failed(Fault::Cancelled));
+            }
+            return Some(verdict);
         }
         self.release(disk, plane);
         Some(verdict)

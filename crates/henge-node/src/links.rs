@@ -152,6 +152,17 @@ pub(crate) struct Peer {
     later: Option<Instant>,
 }
 
+/// What others than the parts' coordinators want to know of links.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A peer is linked, perhaps anew.
+    Up(usize),
+    /// Its link is lost.
+    Down(usize),
+    /// It has said something about reservations.
+    Said(usize, Message),
+}
+
 /// All of them.
 #[derive(Default)]
 pub(crate) struct Links {
@@ -167,6 +178,7 @@ pub(crate) struct Links {
     /// Links that were established just now.
     pub joined: Vec<(usize, RequestId)>,
     pub returns: VecDeque<Return>,
+    pub news: VecDeque<News>,
     /// Foreign service that came with parts, and by messages of its own.
     pub carried: Totals,
     pub announced: Totals,
@@ -261,6 +273,15 @@ impl Links {
     /// The place is not used any more; it has nothing pending.
     pub(crate) fn detach(&mut self, p: usize, toward: u32) {
         self.peer(p).toward[toward as usize] = None;
+    }
+
+    /// Sends a short message, if the peer is linked.
+    pub(crate) fn tell(&mut self, p: usize, message: Message) -> bool {
+        let peer = self.peers.get_mut(p).and_then(Option::as_mut).filter(|peer| peer.link.is_some());
+        let Some(peer) = peer else { return false };
+        peer.messages.push_back(message);
+        self.touch(p);
+        true
     }
 
     /// There is something to write to a peer.

@@ -10,7 +10,7 @@ mod output;
 mod served;
 
 use crate::client::Link;
-use crate::links::name;
+use crate::links::{News, name};
 use crate::plane::Plane;
 use henge_backend::Buffer;
 use henge_core::{Cost, Instant, Pending, RequestId};
@@ -202,6 +202,13 @@ impl PeerLink {
             Message::Sync { epoch, sequence, flow, news, .. } => {
                 self.heard(flow, (epoch, sequence), &news, plane, now);
             }
+            Message::Beat { .. }
+            | Message::Beaten { .. }
+            | Message::Watch { .. }
+            | Message::Copy { .. }
+            | Message::Seen { .. }
+            | Message::Reserve { .. }
+            | Message::Reserved { .. } => plane.links.news.push_back(News::Said(peer, message)),
             // Between proxies only.
             Message::Flow { .. } | Message::Identity { .. } | Message::Ping => {}
         }

@@ -1,18 +1,24 @@
 //! The iSCSI targets of a node: one for each virtual disk, which is its LUN 0.
 //!
-//! Persistent reservations are kept in `state_dir`, one small file for each disk that has some.
+//! Persistent reservations are kept in `state_dir`, one small file for each disk that has some; those of a disk over nodes by the
+//! first place's node, for all of them.
 
 use crate::config::DiskConfig;
-use crate::job::{Job, Step, Verdict};
+use crate::job::{Job, Step};
+use crate::links::Links;
 use crate::plane::{Answer, Owner, Plane};
 use henge_core::{Instant, RequestId};
-use henge_iscsi::scsi::{Disk, Nexus, Outcome, Reservations};
+use henge_iscsi::scsi::{Change, Disk, Nexus, Outcome, Reservations, Sense, Status};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+mod reserve;
 mod ways;
+
+pub(crate) use reserve::Asker;
+use reserve::Desk;
 
 /// What the names of all targets begin with.
 pub(crate) const PREFIX: &str = "iqn.2026-11.local.henge:";
@@ -38,14 +44,17 @@ pub(crate) struct Portal {
     chores: BTreeMap<u32, Chore>,
     next_chore: u32,
     state_dir: PathBuf,
+    /// Whether initiators come here at all.
     enabled: bool,
+    desk: Desk,
     /// Which other nodes were linked at the last look.
     linked: Vec<bool>,
 }
 
 impl Portal {
     /// `addresses`: where initiators come; without any, nothing is offered. `node`: its name in its cluster.
-    pub(crate) fn new(state_dir: PathBuf, addresses: &[String], node: Option<&str>) -> Portal {
+    /// `epoch` grows when the node starts anew.
+    pub(crate) fn new(state_dir: PathBuf, addresses: &[String], node: Option<&str>, epoch: u64) -> Portal {
         let mut targets = node.map_or_else(Targets::new, |node| Targets::at(ways::port(node)));
         addresses.iter().for_each(|address| targets.add_portal(address));
         Portal {
@@ -57,14 +66,17 @@ impl Portal {
             next_chore: 0,
             state_dir,
             enabled: !addresses.is_empty(),
+            desk: Desk::new(epoch),
             linked: Vec::new(),
         }
     }
 
     /// A disk is there: a target for it. Of one that was there before, initiators are told how long it is now.
-    pub(crate) fn add(&mut self, number: usize, disk: &crate::plane::Disk, links: &crate::links::Links) {
-        if !self.enabled {
-            return;
+    pub(crate) fn add(&mut self, number: usize, disk: &crate::plane::Disk, links: &Links, now: Instant) {
+        let keeper = disk.config.places.first().filter(|_| disk.spread.is_some());
+        let here = keeper.is_some_and(|place| Some(place.node.as_str()) == links.here());
+        if !self.enabled && !here {
+            return; // nobody asks for it; for others, reservations may be kept
         }
         if let Some(&id) = self.by_disk.get(&number) {
             if let Some(unit) = self.targets.unit(id, 0) {
@@ -75,18 +87,31 @@ impl Portal {
         let config = &disk.config;
         let name = format!("{PREFIX}{}", config.name);
         let Some(id) = self.targets.add_target(&name, config.access.clone()) else { return };
-        // A disk with several ways to it has no reservations: see `henge_iscsi::scsi`.
-        let kept = if disk.spread.is_some() { Reservations::default() } else { self.kept(&config.name) };
+        let there = keeper.filter(|_| !here).and_then(|place| links.find(&place.node));
+        let file = self.file(&config.name);
+        let kept = if there.is_some() { Reservations::default() } else { kept(&file) };
+        let place = (id, number, file.clone());
+        match there {
+            Some(peer) => {
+                let linked = links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some());
+                self.desk.hold(&config.name, place, (peer, linked), now);
+            }
+            None if here => self.desk.keep(&config.name, place, &kept, now),
+            None => self.desk.add(&config.name, id, number, file),
+        }
         self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity(), disk.vdisk.settings().align), kept);
         self.disks.insert(id, (number, config.name.clone()));
         self.by_disk.insert(number, id);
+        self.targets.set_available(id, 0, self.desk.is_good(&config.name));
         self.tell_ways(number, disk, links);
     }
 
     /// A disk is gone, and its target.
-    pub(crate) fn remove(&mut self, number: usize) {
+    pub(crate) fn remove(&mut self, number: usize, links: &mut Links) {
         if let Some(id) = self.by_disk.remove(&number) {
-            self.disks.remove(&id);
+            if let Some((_, name)) = self.disks.remove(&id) {
+                self.desk.remove(&name, links);
+            }
             self.targets.remove_target(id);
         }
     }
@@ -100,19 +125,42 @@ impl Portal {
         self.state_dir.join(format!("{name}.reservations"))
     }
 
-    /// A file that cannot be read keeps nobody from the disk: reservations are advice among initiators.
-    fn kept(&self, name: &str) -> Reservations {
-        let text = std::fs::read_to_string(self.file(name)).unwrap_or_default();
-        Reservations::restore(&text).unwrap_or_default()
+    /// A session wants to change who may use a disk. Its answer, where there is one at once.
+    pub(crate) fn reserve(
+        &mut self,
+        target: TargetId,
+        change: Change,
+        asker: Asker,
+        links: &mut Links,
+    ) -> Option<Status> {
+        match self.disks.get(&target) {
+            Some((_, name)) => self.desk.change(name, change, asker, links),
+            None => Some(Status::Check(Sense::NO_UNIT)),
+        }
     }
 
-    /// Keeps a unit's reservations, before the initiator is told that they are kept.
-    pub(crate) fn keep(&self, target: TargetId, text: &str) -> Verdict {
-        let Some((_, name)) = self.disks.get(&target) else { return Verdict::Failed(henge_core::Fault::Io) };
-        match replace(&self.state_dir, &self.file(name), text) {
-            Ok(()) => Verdict::Done,
-            Err(_) => Verdict::Failed(henge_core::Fault::Io),
+    /// Whether reservations need to be looked at.
+    pub(crate) fn is_due(&self, links: &Links, now: Instant) -> bool {
+        self.desk.is_due(links, now)
+    }
+
+    /// When time alone makes it necessary.
+    pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        self.desk.wake_at(now)
+    }
+
+    /// Goes on with whatever concerns reservations.
+    pub(crate) fn settle(&mut self, plane: &mut Plane, now: Instant) {
+        for number in self.desk.settle(&mut self.targets, &mut plane.links, now) {
+            if let Some(disk) = &plane.disks[number] {
+                self.tell_ways(number, disk, &plane.links);
+            }
         }
+    }
+
+    /// The next session whose change is decided: its connection, its command, how it ends.
+    pub(crate) fn next_decided(&mut self) -> Option<(RequestId, RequestId, Status)> {
+        self.desk.next_decided()
     }
 
     /// Begins what units have to do for themselves, and goes on with what had to wait.
@@ -172,6 +220,12 @@ impl Portal {
             }
         }
     }
+}
+
+/// A file that cannot be read keeps nobody from the disk: reservations are advice among initiators.
+fn kept(file: &Path) -> Reservations {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    Reservations::restore(&text).unwrap_or_default()
 }
 
 /// The disk as a unit. Its number comes from its name, so that every node says the same.

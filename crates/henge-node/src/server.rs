@@ -158,7 +158,8 @@ impl Server {
             Address::Iscsi(address) => Some(address.to_string()),
             _ => None,
         });
-        let portal = Portal::new(state_dir, &addresses.collect::<Vec<_>>(), plane.links.here());
+        let portal =
+            Portal::new(state_dir, &addresses.collect::<Vec<_>>(), plane.links.here(), plane.links.epoch);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,
@@ -237,13 +238,15 @@ impl Server {
 
     /// How long nothing will happen by itself; `None` for ever.
     fn timeout(&self) -> Option<Timespec> {
-        if !self.readable.is_empty() || !self.unwritten.is_empty() || self.plane.is_listed() {
+        let joined = !self.plane.links.joined.is_empty();
+        if !self.readable.is_empty() || !self.unwritten.is_empty() || self.plane.is_listed() || joined {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let handshake = self.handshakes.front().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| s.deadline);
         let links = self.plane.links.wake_at();
-        let at = [self.plane.wake_at(), handshake, stopping, self.look, links].into_iter().flatten().min()?;
+        let at = [self.plane.wake_at(), handshake, stopping, self.look, links, self.portal.wake_at(self.now)];
+        let at = at.into_iter().flatten().min()?;
         let left = at.since(self.now).as_nanos();
         Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
     }
@@ -290,6 +293,8 @@ impl Server {
         }
         self.look();
         self.tick_links();
+        // Before anything is begun: what may be done now depends on it.
+        self.settle_reservations();
         for _ in 0..self.readable.len() {
             let id = self.readable.pop_front().expect("as many as were there");
             self.read(id);
@@ -298,11 +303,12 @@ impl Server {
         self.poke();
         loop {
             self.plane.poll(self.now);
-            if self.plane.answers.is_empty() {
+            if !self.plane.answers.is_empty() {
+                self.answer();
+                self.poke();
+            } else if !self.settle_reservations() {
                 break;
             }
-            self.answer();
-            self.poke();
         }
         self.mark_links();
         self.write();

@@ -215,7 +215,10 @@ impl Unit {
             Fault::NoSpace => Sense::NO_SPACE,
             Fault::Unreachable => Sense::UNREACHABLE,
             Fault::OutOfRange => Sense::RANGE,
+            Fault::Cancelled if !self.is_available() => Sense::UNAVAILABLE,
             Fault::Cancelled => Sense { key: super::Key::Aborted, ..Sense::NONE },
+            // More than the storage compares at once: it lies on several nodes.
+            Fault::Unsupported if matches!(action, Action::CompareWrite { .. }) => Sense::field(13),
             Fault::Unsupported => Sense::INTERNAL,
             Fault::Io if reads => Sense::READ,
             Fault::Io => Sense::WRITE,

@@ -23,7 +23,7 @@ mod sense;
 pub use inquiry::TRANSFER_MAX;
 pub use plan::{Action, Extent, Outcome, Plan, Transfer};
 pub use ports::{Access, Group};
-pub use reserve::{Effects, Reservations};
+pub use reserve::{Change, Effects, Reservations};
 pub use sense::{Detail, Key, Sense, Status, attention};
 
 pub(crate) use cdb::be32;
@@ -101,6 +101,8 @@ pub struct Unit {
     groups: Vec<Group>,
     nexuses: BTreeMap<Nexus, Attached>,
     reservations: Reservations,
+    /// Whether what is known of reservations is what holds everywhere.
+    available: bool,
     /// Who has RESERVE(6).
     reserved: Option<Nexus>,
     stopped: bool,
@@ -120,6 +122,7 @@ impl Unit {
             groups: Vec::new(),
             nexuses: BTreeMap::new(),
             reservations,
+            available: true,
             reserved: None,
             stopped: false,
             sanitize: Sanitize::default(),
@@ -133,10 +136,11 @@ impl Unit {
         &self.disk
     }
 
-    /// A session begins.
-    pub fn attach(&mut self, nexus: Nexus, port: &str) {
+    /// A session of an initiator port with a target port begins.
+    pub fn attach(&mut self, nexus: Nexus, port: &str, to: u16) {
         let attentions = vec![attention::POWER_ON];
-        self.nexuses.insert(nexus, Attached { port: port.to_owned(), attentions });
+        let port = if self.is_shared() { reserve::by_way_of(port, to) } else { port.to_owned() };
+        self.nexuses.insert(nexus, Attached { port, attentions });
     }
 
     /// A session has ended: what belonged to it alone is gone, what belongs to its port stays.
@@ -153,6 +157,34 @@ impl Unit {
             self.disk.bytes = bytes;
             self.alert(attention::CAPACITY, |_, _| true);
         }
+    }
+
+    /// Who may use it.
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
+    }
+
+    /// Others may use it from now on; whom that concerns is told. Which sessions' commands are to be aborted.
+    pub(crate) fn adopt(&mut self, next: Reservations, effects: &Effects) -> Vec<Nexus> {
+        self.reservations = next;
+        for (to, code) in &effects.attentions {
+            self.alert(*code, |_, port| port == to);
+        }
+        if effects.abort.is_empty() {
+            return Vec::new();
+        }
+        // What began before is told from what begins now.
+        self.epoch += 1;
+        let hit = self.nexuses.iter().filter(|(_, attached)| effects.abort.contains(&attached.port));
+        hit.map(|(nexus, _)| *nexus).collect()
+    }
+
+    /// Whether it can be used here. While what is known of its reservations may be old, it cannot.
+    pub(crate) fn set_available(&mut self, available: bool) {
+        self.available = available;
+    }
+    pub(crate) fn is_available(&self) -> bool {
+        self.available
     }
 
     /// Queues a unit attention for those nexuses that `who` says.
@@ -188,11 +220,11 @@ impl Unit {
         }
     }
     /// The current epoch.
-    pub(crate) fn epoch(&self) -> u32 {
+    pub fn epoch(&self) -> u32 {
         self.epoch
     }
     /// Whether nothing that began before `epoch` is still at the storage.
-    pub(crate) fn quiet_before(&self, epoch: u32) -> bool {
+    pub fn quiet_before(&self, epoch: u32) -> bool {
         self.at_storage.range(..epoch).next().is_none()
     }
     pub(crate) fn quiet(&self) -> bool {
@@ -224,14 +256,16 @@ impl Unit {
         }
         let command = match found {
             Ok(command) if self.offers(command) => command,
-            // Of reservations there is nothing at all where there are several ways to the disk.
-            Ok(command) if command.class == Class::Reservation => return Sense::OPCODE.into(),
             Ok(command) if command.action.is_some() => return Sense::field(1).into(),
             Err(Unknown::Action) => return Sense::field(1).into(),
             _ => return Sense::OPCODE.into(),
         };
         if let Some(byte) = command.stray_bit(cdb) {
             return Sense::field(byte).into();
+        }
+        // SPC-4 5.15.2.4.5: what a port in this state still answers.
+        if !self.available && class != Class::Report && command.kind != Kind::ReportGroups {
+            return Sense::UNAVAILABLE.into();
         }
         if self.is_reserved(caller.nexus, command.kind, class) {
             return Plan::Done(Status::ReservationConflict);
@@ -246,7 +280,8 @@ impl Unit {
     fn offers(&self, command: &opcodes::Command) -> bool {
         match (command.kind, command.class) {
             (Kind::ReportGroups, _) => self.is_shared(),
-            (_, Class::Reservation) => !self.is_shared(),
+            // These belong to one session with one node: nobody else would hear of them.
+            (Kind::Reserve | Kind::Release, _) => !self.is_shared(),
             _ => self.disk.thin || !command.thin,
         }
     }
@@ -312,8 +347,9 @@ impl Unit {
                 }
                 Plan::GOOD
             }
-            Kind::ReserveIn => self.reservations.report(cdb, caller.port),
+            Kind::ReserveIn => self.reservations.report(cdb, caller.port, self.is_shared()),
             Kind::ReserveOut if self.reserved.is_some() => Plan::Done(Status::ReservationConflict),
+            Kind::ReserveOut if be32(cdb, 5) > reserve::LIST_MAX => Sense::LIST_LENGTH.into(),
             Kind::ReserveOut => Plan::Parameters(be32(cdb, 5) as usize),
             Kind::StartStop => self.start_stop(cdb),
             // Nothing here can be taken out, so there is nothing to prevent.
@@ -328,8 +364,7 @@ impl Unit {
     }
 
     /// Goes on with a command whose parameter list has come.
-    pub fn parameters(&mut self, caller: &Caller<'_>, cdb: &[u8; 16], list: &[u8]) -> (Plan, Effects) {
-        let nothing = Effects::default();
+    pub fn parameters(&mut self, caller: &Caller<'_>, cdb: &[u8; 16], list: &[u8]) -> Plan {
         match opcodes::find(cdb[0], cdb[1] & 0x1f).map(|command| command.kind) {
             Ok(Kind::ModeSelect) => match mode::parse(self, cdb, list) {
                 Ok(modes) => {
@@ -337,33 +372,19 @@ impl Unit {
                         self.modes = modes;
                         self.alert(attention::MODE_CHANGED, |nexus, _| nexus != caller.nexus);
                     }
-                    (Plan::GOOD, nothing)
-                }
-                Err(sense) => (sense.into(), nothing),
-            },
-            Ok(Kind::ReserveOut) => self.change_reservations(caller.nexus, cdb, list),
-            Ok(Kind::Sanitize) => (self.sanitize_overwrite(cdb, list), nothing),
-            Ok(Kind::Unmap) => (self.unmap(list), nothing),
-            Ok(Kind::WriteSame) => (self.write_same(cdb, list), nothing),
-            _ => (Sense::INTERNAL.into(), nothing),
-        }
-    }
-
-    fn change_reservations(&mut self, nexus: Nexus, cdb: &[u8; 16], list: &[u8]) -> (Plan, Effects) {
-        let port = self.port(nexus).to_owned();
-        match self.reservations.change(cdb, list, &port) {
-            Err(status) => (Plan::Done(status), Effects::default()),
-            Ok(effects) => {
-                for (to, code) in &effects.attentions {
-                    self.alert(*code, |_, port| port == to);
-                }
-                let plan = if effects.keep {
-                    Plan::Storage(Transfer::None, vec![Action::Keep(self.reservations.save())])
-                } else {
                     Plan::GOOD
-                };
-                (plan, effects)
+                }
+                Err(sense) => sense.into(),
+            },
+            Ok(Kind::ReserveOut) => {
+                let change =
+                    Change { cdb: *cdb, list: list.to_vec(), port: self.port(caller.nexus).to_owned() };
+                Plan::Storage(Transfer::None, vec![Action::Reserve(Box::new(change))])
             }
+            Ok(Kind::Sanitize) => self.sanitize_overwrite(cdb, list),
+            Ok(Kind::Unmap) => self.unmap(list),
+            Ok(Kind::WriteSame) => self.write_same(cdb, list),
+            _ => Sense::INTERNAL.into(),
         }
     }
 

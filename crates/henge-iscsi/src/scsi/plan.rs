@@ -1,5 +1,6 @@
 //! What a command comes to: an answer, or work for the storage.
 
+use super::reserve::Change;
 use super::sense::{Sense, Status};
 
 /// One thing for the storage to do. Offsets and lengths are bytes, whole blocks, and within the disk.
@@ -86,8 +87,9 @@ pub enum Action {
         /// Bytes.
         len: u64,
     },
-    /// Keep this text (the unit's reservations) so that it survives a restart.
-    Keep(String),
+    /// Decide about the unit's reservations, keep them where they survive a restart, and see to it that they are in force
+    /// wherever the unit is served. To be answered by [`Outcome::Decided`].
+    Reserve(Box<Change>),
 }
 
 /// A piece of the disk in one state.
@@ -108,6 +110,8 @@ pub enum Outcome<'a> {
     Unequal(u64),
     /// Answer to [`Action::Extents`]: from its offset on, without a gap.
     Extents(&'a [Extent]),
+    /// Answer to [`Action::Reserve`].
+    Decided(Status),
     /// The storage failed.
     Failed(henge_core::Fault),
     /// The flow's queue is full.

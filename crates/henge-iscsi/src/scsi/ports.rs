@@ -2,8 +2,8 @@
 //!
 //! Each node is a group of one port: all its portals lead to the same coordinator. A node that keeps a part of the disk is
 //! *optimized*, one that passes everything on is *not*, and one that cannot be reached is *unavailable*. States change by
-//! themselves (implicit ALUA); an initiator does not set them. Reservations are known to one node alone, and would keep nobody
-//! away who comes by another: a disk that other nodes may serve therefore has no command for them.
+//! themselves (implicit ALUA); an initiator does not set them. Persistent reservations hold by whichever way an initiator comes;
+//! a node that may not know the latest of them is unavailable, and says so ([`crate::Targets::set_available`]).
 
 use super::cdb::be32;
 use super::{Plan, Sense, Unit, attention};

@@ -9,14 +9,19 @@
 //!   others may write   no     no     yes                     yes                     no
 //! ```
 //!
-//! Registrations belong to initiator ports by name (`iqn…,i,0xISID`), not to sessions, and with APTPL
-//! they survive a restart: [`Reservations::save`] is the text to keep.
+//! Registrations belong to initiator ports by name (`iqn…,i,0xISID`), not to sessions; where several nodes serve the disk, to
+//! an initiator port and the target port by which it comes (`iqn…,i,0xISID,t,0xPORT`), each pair having its own.
+//!
+//! With APTPL they survive a restart: [`Reservations::save`] is the text to keep. The power of a disk over nodes does not
+//! fail with one of them: there [`Reservations::text`] is kept, whatever APTPL says.
 
 use super::cdb::{be16, be32, be64};
 use super::opcodes::Class;
 use super::sense::attention;
 use super::{Plan, Sense, Status};
 
+/// Longest parameter list that is taken; the longest that has a meaning, of REGISTER AND MOVE, has about 300 bytes.
+pub(super) const LIST_MAX: u32 = 4096;
 /// Most registrations of a unit.
 const REGISTRATIONS_MAX: usize = 256;
 
@@ -52,6 +57,29 @@ struct Holder {
     /// Who reserved; with an all-registrants type, each registration holds it.
     port: String,
     kind: Kind,
+}
+
+/// A PERSISTENT RESERVE OUT, complete: what is asked, and by whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The command.
+    pub cdb: [u8; 16],
+    /// Its parameter list.
+    pub list: Vec<u8>,
+    /// The port that asks, as registrations name it.
+    pub port: String,
+}
+
+/// An initiator port by way of a target port.
+pub(super) fn by_way_of(port: &str, to: u16) -> String {
+    format!("{port}{WAY}{to:04x}")
+}
+const WAY: &str = ",t,0x";
+
+/// Takes such a name apart; a port of a disk with one way to it has no target port in its name.
+fn apart(name: &str) -> (&str, Option<u16>) {
+    let parts = name.rsplit_once(WAY).and_then(|(port, to)| Some((port, u16::from_str_radix(to, 16).ok()?)));
+    parts.map_or((name, None), |(port, to)| (port, Some(to)))
 }
 
 /// What a unit knows of registrations and its reservation.
@@ -110,7 +138,7 @@ impl Reservations {
     }
 
     /// PERSISTENT RESERVE IN.
-    pub fn report(&self, cdb: &[u8; 16], port_number: u16) -> Plan {
+    pub fn report(&self, cdb: &[u8; 16], port_number: u16, shared: bool) -> Plan {
         let mut out = self.generation.to_be_bytes().to_vec();
         out.extend_from_slice(&[0; 4]);
         match cdb[1] & 0x1f {
@@ -123,8 +151,19 @@ impl Reservations {
                     out.extend_from_slice(&[0, 0, 0, 0, 0, holder.kind.0, 0, 0]);
                 }
             }
-            // ATP_C and PTPL_C; TMV, PTPL_A; the six types
-            2 => out = vec![0, 8, 0x05, 0x80 | u8::from(self.through_power_loss), 0xea, 0x01, 0, 0],
+            // ATP_C, where there is one target port, and PTPL_C; TMV, PTPL_A; the six types
+            2 => {
+                out = vec![
+                    0,
+                    8,
+                    if shared { 0x01 } else { 0x05 },
+                    0x80 | u8::from(self.through_power_loss),
+                    0xea,
+                    0x01,
+                    0,
+                    0,
+                ]
+            }
             _ => self.registrations.iter().for_each(|r| self.full_status(r, port_number, &mut out)),
         }
         if cdb[1] & 0x1f != 2 {
@@ -139,8 +178,9 @@ impl Reservations {
         let kind = self.holder.as_ref().filter(|_| holds).map_or(0, |h| h.kind.0);
         out.extend_from_slice(&registration.key.to_be_bytes());
         out.extend_from_slice(&[0, 0, 0, 0, u8::from(holds), kind, 0, 0, 0, 0]);
-        out.extend_from_slice(&port_number.to_be_bytes());
-        let name = registration.port.as_bytes();
+        let (name, by) = apart(&registration.port);
+        out.extend_from_slice(&by.unwrap_or(port_number).to_be_bytes());
+        let name = name.as_bytes();
         let padded = (name.len() + 1).next_multiple_of(4).max(20);
         out.extend_from_slice(&(padded as u32 + 4).to_be_bytes());
         // TransportID of iSCSI, with the ISID (SPC-4 7.6.4.6)
@@ -150,14 +190,22 @@ impl Reservations {
         out.resize(out.len() + padded - name.len(), 0);
     }
 
-    /// PERSISTENT RESERVE OUT, with its parameter list.
-    pub fn change(&mut self, cdb: &[u8; 16], list: &[u8], port: &str) -> Result<Effects, Status> {
+    /// PERSISTENT RESERVE OUT. The same change of the same reservations always comes to the same.
+    pub fn apply(&mut self, change: &Change) -> Result<Effects, Status> {
+        self.change(&change.cdb, &change.list, &change.port)
+    }
+
+    fn change(&mut self, cdb: &[u8; 16], list: &[u8], port: &str) -> Result<Effects, Status> {
         let action = cdb[1] & 0x1f;
         if list.len() < 24 || action != 7 && list.len() != 24 {
             return Err(Status::Check(Sense::LIST_LENGTH));
         }
         if action != 7 && list[20] & 0x08 != 0 {
             return Err(Status::Check(Sense::parameter(20))); // SPEC_I_PT
+        }
+        // ALL_TG_PT: of several, each is registered by itself
+        if matches!(action, 0 | 6) && list[20] & 0x04 != 0 && apart(port).1.is_some() {
+            return Err(Status::Check(Sense::parameter(20)));
         }
         let flags = if action == 7 { list[17] } else { list[20] };
         let given =
@@ -318,6 +366,7 @@ impl Reservations {
         let len = be32(list, 20) as usize;
         let id = list.get(24..24 + len.min(list.len())).ok_or(Status::Check(Sense::LIST_LENGTH))?;
         let to = transport_id(id).ok_or(bad(24))?;
+        let to = if apart(port).1.is_some() { by_way_of(&to, be16(list, 18)) } else { to };
         if to == port {
             return Err(bad(24));
         }
@@ -336,54 +385,6 @@ impl Reservations {
         self.generation = self.generation.wrapping_add(1);
         Ok(Effects::default())
     }
-
-    /// The text from which [`Reservations::restore`] makes them again. Empty when nothing is to survive.
-    ///
-    /// ```text
-    /// generation 7
-    /// register 00000000000000aa iqn.2026-11.example:host,i,0x800000000001
-    /// reserve 5 iqn.2026-11.example:host,i,0x800000000001
-    /// ```
-    pub fn save(&self) -> String {
-        use std::fmt::Write;
-        let mut out = String::new();
-        if !self.through_power_loss {
-            return out;
-        }
-        let written = "a String takes all that is written";
-        writeln!(out, "generation {}", self.generation).expect(written);
-        for r in &self.registrations {
-            writeln!(out, "register {:016x} {}", r.key, r.port).expect(written);
-        }
-        if let Some(holder) = &self.holder {
-            writeln!(out, "reserve {} {}", holder.kind.0, holder.port).expect(written);
-        }
-        out
-    }
-
-    /// What was saved. An error names the line.
-    pub fn restore(text: &str) -> Result<Reservations, String> {
-        let mut found = Reservations { through_power_loss: !text.is_empty(), ..Default::default() };
-        for line in text.lines() {
-            let mut words = line.splitn(3, ' ');
-            let mut next = || words.next().ok_or_else(|| format!("cannot read {line:?}"));
-            let wrong = |_| format!("cannot read {line:?}");
-            match next()? {
-                "generation" => found.generation = next()?.parse().map_err(wrong)?,
-                "register" => {
-                    let key = u64::from_str_radix(next()?, 16).map_err(wrong)?;
-                    found.registrations.push(Registration { key, port: next()?.to_owned() });
-                }
-                "reserve" => {
-                    let code = next()?.parse().map_err(wrong)?;
-                    let kind = Kind::new(code).ok_or_else(|| format!("no such type in {line:?}"))?;
-                    found.holder = Some(Holder { port: next()?.to_owned(), kind });
-                }
-                _ => return Err(format!("cannot read {line:?}")),
-            }
-        }
-        Ok(found)
-    }
 }
 
 /// The port that an iSCSI TransportID with an ISID names.
@@ -397,6 +398,9 @@ fn transport_id(id: &[u8]) -> Option<String> {
     let plain = name.len() <= 255 && !name.chars().any(|c| c.is_control());
     (fine && plain).then(|| format!("{node},i,0x{}", isid.to_ascii_lowercase()))
 }
+
+#[path = "reserve_text.rs"]
+mod text;
 
 #[cfg(test)]
 #[path = "reserve_tests.rs"]

@@ -133,8 +133,8 @@ fn keys_and_reservation_are_reported() {
     let mut cdb = [0; 16];
     (cdb[0], cdb[8]) = (0x5e, 255);
     let keys = vec![0, 0, 0, 2, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2];
-    assert_eq!(r.report(&cdb, 1), Plan::Data(keys));
+    assert_eq!(r.report(&cdb, 1, false), Plan::Data(keys));
     cdb[1] = 1;
     let held = vec![0, 0, 0, 2, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 3, 0, 0];
-    assert_eq!(r.report(&cdb, 1), Plan::Data(held));
+    assert_eq!(r.report(&cdb, 1, false), Plan::Data(held));
 }

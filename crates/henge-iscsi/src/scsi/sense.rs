@@ -9,6 +9,8 @@ pub enum Status {
     ConditionMet,
     /// Failed, with the reason.
     Check(Sense),
+    /// Not now; it may be sent again.
+    Busy,
     /// Another initiator holds a reservation.
     ReservationConflict,
     /// No room for the command now; it may be sent again when another has ended.
@@ -22,6 +24,7 @@ impl Status {
             Status::Good => 0x00,
             Status::Check(_) => 0x02,
             Status::ConditionMet => 0x04,
+            Status::Busy => 0x08,
             Status::ReservationConflict => 0x18,
             Status::TaskSetFull => 0x28,
         }
@@ -119,6 +122,10 @@ impl Sense {
     pub const WRITE: Sense = sense(Key::Medium, 0x0c00);
     /// LOGICAL UNIT COMMUNICATION FAILURE.
     pub const UNREACHABLE: Sense = sense(Key::NotReady, 0x0800);
+    /// LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE.
+    pub const UNAVAILABLE: Sense = sense(Key::NotReady, 0x040c);
+    /// LOGICAL UNIT COMMUNICATION TIME-OUT: what became of a command is not known.
+    pub const UNANSWERED: Sense = sense(Key::Aborted, 0x0801);
     /// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED.
     pub const STOPPED: Sense = sense(Key::NotReady, 0x0402);
     /// SANITIZE COMMAND FAILED.

@@ -3,9 +3,12 @@
 use super::receive::{Incoming, Sink};
 use super::{Command, Payload, Session, Step};
 use crate::scsi::{Action, Caller, Outcome, Plan, Sense, Status, Transfer, be32, standard};
-use crate::target::{Notice, Targets};
+use crate::target::Targets;
 use crate::wire::{Header, Reason, before, unit_address, unit_number};
 use henge_core::RequestId;
+
+/// No reset's epoch: of a command that is about reservations, for whose end none waits that itself waits for quiet.
+const ASIDE: u32 = u32::MAX;
 
 /// What a command is waiting for.
 #[derive(Debug)]
@@ -50,6 +53,11 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// Whether it changes reservations: begun, that is not given up half-way.
+    pub fn reserves(&self) -> bool {
+        matches!(&self.work, Work::Storage(actions) if matches!(actions.last(), Some(Action::Reserve(_))))
+    }
+
     /// Bytes of the buffer.
     pub fn buffer(&self) -> usize {
         match self.transfer {
@@ -280,7 +288,7 @@ impl Session {
         let Some(unit) = holder.units.get_mut(&task.unit) else {
             return self.answer(targets, id, Status::Check(Sense::NO_UNIT), &[]);
         };
-        let (plan, effects) = unit.parameters(&caller, &task.cdb, &list);
+        let plan = unit.parameters(&caller, &task.cdb, &list);
         let (block, works) = (unit.disk().block_size(), unit.sanitize.active());
         if works {
             targets.note_work(target);
@@ -289,9 +297,6 @@ impl Session {
         task.adopt(plan, block);
         // Residuals count against the parameter list, whatever the storage does with it.
         (task.transfer, task.takes, task.received) = (out, 0, 0);
-        if !effects.abort.is_empty() {
-            targets.notify_ports(target, &effects.abort, Notice::Abort(Some(task.unit)));
-        }
         self.advance_task(targets, id);
     }
 
@@ -307,7 +312,11 @@ impl Session {
         let Some(there) = targets.unit(target, unit) else {
             return self.answer(targets, id, Status::Check(Sense::NO_UNIT), &[]);
         };
-        task.at_storage = Some(there.begin());
+        let reserves = matches!(action, Action::Reserve(_));
+        if !there.is_available() && !reserves {
+            return self.answer(targets, id, Status::Check(Sense::UNAVAILABLE), &[]);
+        }
+        task.at_storage = Some(if reserves { ASIDE } else { there.begin() });
         let buffer = task.buffer();
         self.steps.push_back(Step::Execute(Command { task: id, target, unit, buffer, action }));
     }
@@ -341,6 +350,7 @@ impl Session {
             Outcome::Unequal(at) => unit.miscompare(&action, at),
             Outcome::Failed(fault) => unit.failure(&action, fault),
             Outcome::Full => Status::TaskSetFull,
+            Outcome::Decided(status) => status,
             Outcome::Extents(extents) => {
                 let data = unit.extents(&task.cdb, extents);
                 task.transfer = Transfer::In(data.len() as u64);

@@ -3,7 +3,7 @@
 use super::command::{Task, Work};
 use super::{Session, Stage, Step};
 use crate::params::{Answer, Offer, negotiate};
-use crate::scsi::{Action, Status, attention};
+use crate::scsi::{Status, attention};
 use crate::target::{Notice, Targets};
 use crate::text::{self, TEXT_MAX};
 use crate::wire::{Header, NO_TAG, Reason, response, unit_number};
@@ -104,7 +104,7 @@ impl Session {
             let Some(task) = self.tasks.get_mut(id) else { continue };
             task.aborted = true;
             // What is kept for good is not taken back half-way.
-            let keeps = matches!(&task.work, Work::Storage(a) if matches!(a.last(), Some(Action::Keep(_))));
+            let keeps = task.reserves();
             if task.at_storage.is_none() {
                 self.forget(id);
                 continue;
@@ -171,11 +171,19 @@ impl Session {
                     self.abort_tasks(targets, |task| number.is_none_or(|n| n == task.unit));
                     self.quieted(targets);
                 }
+                Notice::Withdraw(number) => self.withdraw(number),
                 Notice::Quiet => {}
                 Notice::Background(number) => self.background_ended(targets, number),
             }
         }
         self.settle(targets);
+    }
+
+    /// Gives up what has not begun, if it can be; each is answered as all commands are.
+    fn withdraw(&mut self, number: u16) {
+        let gone = |task: &Task| task.unit == number && task.at_storage.is_some() && !task.aborted;
+        let chosen = self.tasks.iter().filter(|(_, task)| gone(task) && !task.reserves());
+        self.steps.extend(chosen.map(|(id, _)| Step::Cancel(id)));
     }
 
     fn background_ended(&mut self, targets: &mut Targets, number: u16) {
@@ -279,13 +287,10 @@ impl Session {
             ("", Some(own)) => Some(own),
             (name, _) => Some(name),
         };
-        for target in targets.iter() {
+        for target in targets.named(wanted) {
             let visible =
                 target.access.initiators.is_empty() || target.access.initiators.contains(&self.names.0);
-            if !visible
-                || wanted.is_some_and(|name| name != target.name)
-                || own.is_some_and(|n| n != target.name)
-            {
+            if !visible || own.is_some_and(|own| own != target.name) {
                 continue;
             }
             text::push(out, "TargetName", &target.name);

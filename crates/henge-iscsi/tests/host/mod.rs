@@ -128,7 +128,10 @@ impl Host {
                 self.disk[to..to + len as usize].copy_from_slice(&buffer[..len as usize]);
                 Outcome::Done
             }
-            Action::Flush | Action::Keep(_) => Outcome::Done,
+            Action::Flush => Outcome::Done,
+            Action::Reserve(ref change) => {
+                Outcome::Decided(targets.reserve(command.target, command.unit, change))
+            }
             _ => Outcome::Failed(Fault::Unsupported),
         };
         self.session.complete(targets, command.task, outcome, buffer);

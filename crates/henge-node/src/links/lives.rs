@@ -1,6 +1,6 @@
 //! Links that are made, lost, and dialled again.
 
-use super::{LOOK, Links, RETRY_LEAST, RETRY_MOST, Stage, State};
+use super::{LOOK, Links, News, RETRY_LEAST, RETRY_MOST, Stage, State};
 use henge_core::{Cost, Fault, Instant, RequestId};
 use henge_vdisk::Failure;
 
@@ -17,6 +17,7 @@ impl Links {
         let name = peer.config.name.clone();
         self.said.clear();
         self.say(format!("linked to {name}"));
+        self.news.push_back(News::Up(p));
         self.touch(p);
     }
 
@@ -38,6 +39,7 @@ impl Links {
                 self.returns.push_back(back);
             }
         }
+        self.news.push_back(News::Down(p));
         peer.error.get_or_insert_with(|| why.to_owned());
         let name = peer.config.name.clone();
         self.failed(p, why, now);

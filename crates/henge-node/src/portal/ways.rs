@@ -15,10 +15,13 @@ pub(super) fn port(node: &str) -> u16 {
     ((folded ^ folded >> 16) as u16).max(1)
 }
 
-/// The names of the nodes that certainly serve a disk: this one, and those with a place of it.
-fn nodes<'a>(disk: &'a Disk, here: &'a str) -> Vec<&'a str> {
+/// The names of the nodes that certainly serve a disk: this one, those with a place of it, and those that act by reservations
+/// kept here.
+fn nodes<'a>(disk: &'a Disk, links: &'a Links, known: &[usize]) -> Vec<&'a str> {
     let mut nodes: Vec<&str> = disk.config.places.iter().map(|place| place.node.as_str()).collect();
-    nodes.push(here);
+    nodes.extend(links.here());
+    let known = known.iter().filter_map(|peer| links.peers.get(*peer)?.as_ref());
+    nodes.extend(known.map(|peer| peer.config.name.as_str()));
     nodes.sort_unstable();
     nodes.dedup();
     nodes
@@ -30,11 +33,12 @@ fn is_linked(links: &Links, peer: usize) -> bool {
 
 /// The groups, each under its own number. Two names that give the same number would be one way to an initiator: then only
 /// this node is told of.
-fn groups(disk: &Disk, links: &Links) -> Vec<Group> {
+fn groups(disk: &Disk, links: &Links, known: &[usize], good: bool) -> Vec<Group> {
     let Some(here) = links.here().filter(|_| disk.spread.is_some()) else { return Vec::new() };
     let has_place = |node: &str| disk.config.places.iter().any(|place| place.node == node);
     let group = |node: &str| {
-        let linked = node == here || links.find(node).is_some_and(|peer| is_linked(links, peer));
+        let linked =
+            if node == here { good } else { links.find(node).is_some_and(|peer| is_linked(links, peer)) };
         let access = match (linked, has_place(node)) {
             (false, _) => Access::Unavailable,
             (true, true) => Access::Optimized,
@@ -42,7 +46,7 @@ fn groups(disk: &Disk, links: &Links) -> Vec<Group> {
         };
         Group { port: port(node), access }
     };
-    let mut groups: Vec<Group> = nodes(disk, here).into_iter().map(group).collect();
+    let mut groups: Vec<Group> = nodes(disk, links, known).into_iter().map(group).collect();
     groups.sort_unstable_by_key(|group| group.port);
     let apart = groups.windows(2).all(|pair| pair[0].port != pair[1].port);
     if !apart {
@@ -56,10 +60,11 @@ impl Portal {
     /// Says of one target which ways there are to it.
     pub(super) fn tell_ways(&mut self, number: usize, disk: &Disk, links: &Links) {
         let Some(&id) = self.by_disk.get(&number) else { return };
-        let groups = groups(disk, links);
+        let known: Vec<usize> = self.desk.known(&disk.config.name).collect();
+        let groups = groups(disk, links, &known, self.desk.is_good(&disk.config.name));
         let mut elsewhere = Vec::new();
         if groups.len() > 1 {
-            for peer in disk.config.places.iter().filter_map(|place| links.find(&place.node)) {
+            for peer in nodes(disk, links, &known).into_iter().filter_map(|node| links.find(node)) {
                 let config = links.peers[peer].as_ref().map(|peer| &peer.config);
                 if let Some((name, Some(at))) = config.map(|config| (&config.name, &config.iscsi)) {
                     elsewhere.push((at.clone(), port(name)));

@@ -86,9 +86,11 @@ impl Server {
         }
     }
 
-    /// Delivers what sessions have for each other, and begins what units do for themselves.
-    pub(super) fn poke(&mut self) {
+    /// Delivers what sessions have for each other, and begins what units do for themselves. Whether there was something to deliver.
+    pub(super) fn poke(&mut self) -> bool {
+        let mut any = false;
         while let Some(nexus) = self.portal.targets.next_poked() {
+            any = true;
             let Some(&id) = self.portal.connections.get(&nexus) else { continue };
             if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
                 initiator.session.poke(&mut self.portal.targets);
@@ -97,6 +99,31 @@ impl Server {
             }
         }
         self.portal.work(&mut self.plane, self.now);
+        any
+    }
+
+    /// Goes on with changes of reservations, and answers those that are decided. Whether anything came of it.
+    pub(super) fn settle_reservations(&mut self) -> bool {
+        if !self.portal.is_due(&self.plane.links, self.now) {
+            return false;
+        }
+        self.portal.settle(&mut self.plane, self.now);
+        let mut any = false;
+        while let Some((id, command, status)) = self.portal.next_decided() {
+            any = true;
+            let (plane, portal, now) = (&mut self.plane, &mut self.portal, self.now);
+            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+                initiator.decided(id, command, status, plane, portal, now);
+                self.mark(id);
+            } else if let Some(initiator) = self.leaving.get_mut(&id) {
+                initiator.decided(id, command, status, plane, portal, now);
+                if initiator.is_quiet() {
+                    self.leaving.remove(&id);
+                }
+            }
+        }
+        any |= self.poke();
+        any
     }
 
     pub(super) fn drop_connection(&mut self, id: RequestId) {

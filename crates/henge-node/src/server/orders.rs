@@ -111,7 +111,7 @@ impl Server {
         }
         let removed = self.plane.remove_disk(number, self.now).map_err(|e| e.to_string());
         self.catalog.remove(number);
-        self.portal.remove(number);
+        self.portal.remove(number, &mut self.plane.links);
         self.reconsider_links();
         removed
     }
@@ -120,7 +120,7 @@ impl Server {
     pub(super) fn publish(&mut self, number: usize) {
         let Some(disk) = &self.plane.disks[number] else { return };
         self.catalog.add(number, disk.export());
-        self.portal.add(number, disk, &self.plane.links);
+        self.portal.add(number, disk, &self.plane.links, self.now);
     }
 
     fn begin_stopping(&mut self) {
