@@ -52,6 +52,7 @@ class Node:
         fixed = namespace is not None
         self.nbd = 10809 if fixed else free_port()
         self.link = 10810 if fixed else free_port()
+        self.iscsi = None
         self.control = f"{directory}/{name}.sock"
         self.process = None
         self.extra = []
@@ -60,12 +61,14 @@ class Node:
         return f"{self.address}:{self.link}"
 
     def write(self, peers, body, secret=SECRET, link=""):
-        """Its configuration; `peers` are pairs of a name and an address."""
-        text = f'listen = "nbd://{self.address}:{self.nbd}"\ncontrol = "{self.control}"\n'
+        """Its configuration; `peers` are pairs of a name and an address, and perhaps where initiators go there."""
+        initiators = f', "iscsi://{self.address}:{self.iscsi}"' if self.iscsi else ""
+        text = f'listen = ["nbd://{self.address}:{self.nbd}"{initiators}]\ncontrol = "{self.control}"\n'
         text += f'state_dir = "{self.dir}/{self.name}.state"\n'
         text += f'[link]\nname = "{self.name}"\nlisten = "{self.link_address()}"\nsecret = "{secret}"\n{link}\n'
-        for name, address in peers:
+        for name, address, *iscsi in peers:
             text += f'[[peer]]\nname = "{name}"\naddress = "{address}"\n'
+            text += f'iscsi = "{iscsi[0]}"\n' if iscsi else ""
         with open(f"{self.dir}/{self.name}.toml", "w") as f:
             f.write(text + body)
 
