@@ -5,7 +5,7 @@
 
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::chap::{Access, Secret};
-use henge_iscsi::scsi::{Action, Disk, Extent, Outcome, Reservations};
+use henge_iscsi::scsi::{self, Action, Change, Disk, Extent, Group, Outcome, Reservations};
 use henge_iscsi::wire::Header;
 use henge_iscsi::{Limits, Offer, Segment, Session, Step, Targets, Want};
 use libfuzzer_sys::fuzz_target;
@@ -24,8 +24,17 @@ fuzz_target!(|data: &[u8]| {
         host.feed(&mut targets, &login());
     }
     let step = usize::from(how & 0x0f) * 16 + 1;
-    for piece in data.chunks(step) {
+    for (n, piece) in data.chunks(step).enumerate() {
         host.feed(&mut targets, piece);
+        // Now and then another node is not heard of, or has decided for another initiator.
+        if let Some(target) = host.session.target().filter(|_| how & 0x0f == 0x0f) {
+            targets.set_available(target, 1, n % 3 != 1);
+            let mut cdb = [0; 16];
+            (cdb[0], cdb[1], cdb[2], cdb[8]) = (0x5f, [6, 1, 5, 3][n % 4], if n % 4 == 0 { 0 } else { 5 }, 24);
+            let mut list = vec![0; 24];
+            (list[7], list[15]) = (1, 1);
+            targets.reserve(target, 1, &Change { cdb, list, port: "other,i,0x000000000002,t,0x0002".into() });
+        }
     }
     host.session.close(&mut targets);
     host.work(&mut targets);
@@ -53,6 +62,9 @@ fn targets(secret: bool) -> Targets {
         };
         targets.add_unit(target, unit, disk, Reservations::default());
     }
+    // The second one has two ways to it.
+    let group = |port| Group { port, access: scsi::Access::Optimized };
+    targets.unit(target, 1).expect("just added").set_groups(vec![group(1), group(2)]);
     targets
 }
 
@@ -153,7 +165,15 @@ impl Host {
                 | Action::Zero { offset, len }
                 | Action::Trim { offset, len }
                 | Action::Extents { offset, len } => (offset, len),
-                Action::Flush | Action::Keep(_) => (0, 512),
+                Action::Flush => (0, 512),
+                Action::Reserve(ref change) => {
+                    assert!(change.list.len() <= 4096 && command.buffer == 0);
+                    let status = targets.reserve(command.target, command.unit, change);
+                    self.buffers.remove(&command.task);
+                    self.session.complete(targets, command.task, Outcome::Decided(status), &[]);
+                    self.work(targets);
+                    continue;
+                }
             };
             assert!(offset + len <= 1 << 20 && offset % 512 == 0 && len % 512 == 0 && len > 0);
             let outcome = match (&command.action, self.how & 0x20) {
