@@ -11,8 +11,9 @@ use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Change, Disk, Nexus, Outcome, Reservations, Sense, Status};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 mod reserve;
 mod ways;
@@ -53,11 +54,16 @@ pub(crate) struct Portal {
 
 impl Portal {
     /// `addresses`: where initiators come; without any, nothing is offered. `node`: its name in its cluster.
-    /// `epoch` grows when the node starts anew.
-    pub(crate) fn new(state_dir: PathBuf, addresses: &[String], node: Option<&str>, epoch: u64) -> Portal {
+    /// `epoch` grows when the node starts anew; `wake` wakes the loop.
+    pub(crate) fn new(
+        state_dir: PathBuf,
+        addresses: &[String],
+        (node, epoch): (Option<&str>, u64),
+        wake: Arc<OwnedFd>,
+    ) -> std::io::Result<Portal> {
         let mut targets = node.map_or_else(Targets::new, |node| Targets::at(ways::port(node)));
         addresses.iter().for_each(|address| targets.add_portal(address));
-        Portal {
+        Ok(Portal {
             targets,
             disks: BTreeMap::new(),
             by_disk: BTreeMap::new(),
@@ -66,9 +72,9 @@ impl Portal {
             next_chore: 0,
             state_dir,
             enabled: !addresses.is_empty(),
-            desk: Desk::new(epoch),
+            desk: Desk::new(epoch, wake)?,
             linked: Vec::new(),
-        }
+        })
     }
 
     /// A disk is there: a target for it. Of one that was there before, initiators are told how long it is now.
@@ -245,15 +251,4 @@ fn lun(config: &DiskConfig, capacity: u64, align: u64) -> Disk {
 /// FNV-1a, 64 bits.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
-}
-
-/// Replaces a file by another that is whole on the medium before it takes the name.
-fn replace(directory: &Path, path: &Path, text: &str) -> std::io::Result<()> {
-    std::fs::create_dir_all(directory)?;
-    let fresh = path.with_extension("reservations.new");
-    let mut file = std::fs::File::create(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path)?;
-    std::fs::File::open(directory)?.sync_all()
 }

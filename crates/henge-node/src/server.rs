@@ -158,8 +158,8 @@ impl Server {
             Address::Iscsi(address) => Some(address.to_string()),
             _ => None,
         });
-        let portal =
-            Portal::new(state_dir, &addresses.collect::<Vec<_>>(), plane.links.here(), plane.links.epoch);
+        let node = (plane.links.here(), plane.links.epoch);
+        let portal = Portal::new(state_dir, &addresses.collect::<Vec<_>>(), node, wake.clone())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,

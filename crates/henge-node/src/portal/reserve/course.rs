@@ -1,0 +1,198 @@
+//! What becomes of a change: decided, written, in force here, in force everywhere, answered.
+
+use super::scribe::Done;
+use super::wire::{unwire, wire};
+use super::{Asker, Desk, Kept};
+use crate::links::{Links, News};
+use henge_core::Instant;
+use henge_iscsi::Targets;
+use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status};
+use henge_link::Message;
+use henge_link::copies::Arrived;
+
+/// Longest name of a port: an initiator's has 223 bytes.
+const PORT_MAX: usize = 512;
+/// Longest parameter list; longer ones are refused before they come here.
+const LIST_MAX: usize = 4096;
+
+impl Desk {
+    pub(super) fn answer(&mut self, asker: Asker, status: Status, links: &mut Links) {
+        match asker {
+            Asker::Here(connection, command) => self.decided.push_back((connection, command, status)),
+            Asker::There(peer, id) => {
+                let why = if let Status::Check(sense) = status { Some(wire(&sense)) } else { None };
+                links.tell(peer, Message::Reserved { id, status: status.code(), why });
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self, news: News, targets: &mut Targets, links: &mut Links, now: Instant) {
+        match news {
+            News::Up(peer) => self.holder.linked(peer as u32, now),
+            News::Down(peer) => {
+                self.holder.unlinked(peer as u32);
+                let lost: Vec<u64> =
+                    self.asked.iter().filter(|(_, (of, _))| *of == peer).map(|(id, _)| *id).collect();
+                for id in lost {
+                    let Some((_, asker)) = self.asked.remove(&id) else { continue };
+                    self.answer(asker, Status::Check(Sense::UNANSWERED), links);
+                }
+            }
+            News::Said(peer, Message::Reserve { id, disk, port, cdb, list }) => {
+                let asker = Asker::There(peer, id);
+                let sane =
+                    list.len() <= LIST_MAX && port.len() <= PORT_MAX && !port.chars().any(char::is_control);
+                let kept_here = self.tables.get(&disk).is_some_and(|table| table.kept == Kept::Here);
+                let status = match (sane, kept_here) {
+                    (false, _) => Some(Status::Check(Sense::LIST_LENGTH)),
+                    (_, false) => Some(Status::Check(Sense::UNAVAILABLE)),
+                    _ => self.change(&disk, Change { cdb, list, port }, asker, links),
+                };
+                if let Some(status) = status {
+                    self.answer(asker, status, links);
+                }
+            }
+            News::Said(peer, Message::Reserved { id, status, why }) => {
+                if let Some((_, asker)) = self.asked.remove(&id).filter(|(of, _)| *of == peer) {
+                    self.answer(asker, unwire(status, why), links);
+                }
+            }
+            News::Said(peer, message) => {
+                if let Message::Watch { thing } = &message
+                    && let Some(table) = self.tables.get(thing).filter(|table| table.kept == Kept::Here)
+                    && self.keeper.known(thing).all(|known| known != peer as u32)
+                {
+                    self.ways.push(table.number);
+                }
+                self.keeper.heard(peer as u32, &message, now);
+                if let Some(copy) = self.holder.heard(peer as u32, &message) {
+                    self.arrived(&copy, targets);
+                }
+            }
+        }
+    }
+
+    /// A peer's disk has reservations that are these.
+    fn arrived(&mut self, copy: &Arrived, targets: &mut Targets) {
+        let Some(table) = self.tables.get_mut(&copy.thing) else { return };
+        if table.version == Some(copy.version) {
+            if table.draining.is_none() {
+                self.holder.seen(&copy.thing, copy.version);
+            }
+            return;
+        }
+        let Ok((next, mut effects)) = Reservations::told(&copy.text) else {
+            // Of a node that speaks otherwise: nothing is known of the disk.
+            table.version = None;
+            return;
+        };
+        let before = targets.unit(table.target, 0).map(|unit| unit.reservations().clone());
+        match (table.version.and(before), copy.follows) {
+            (_, true) => {}
+            (None, false) => effects = Effects::default(),
+            (Some(before), false) => {
+                let missed = before.missed(&next);
+                effects.attentions.extend(missed.attentions);
+                effects.abort.extend(missed.abort);
+            }
+        }
+        let epoch = targets.adopt(table.target, 0, next, &effects);
+        table.version = Some(copy.version);
+        table.draining = Some((copy.version, epoch));
+        self.busy.insert(copy.thing.clone());
+    }
+
+    /// Goes on with a disk's changes as far as that is possible now.
+    pub(super) fn advance(&mut self, name: &str, targets: &mut Targets, links: &mut Links, now: Instant) {
+        loop {
+            let Some(table) = self.tables.get_mut(name) else { return };
+            let Some(unit) = targets.unit(table.target, 0) else { return };
+            if let Some((version, epoch)) = table.draining {
+                if unit.quiet_before(epoch) {
+                    table.draining = None;
+                    self.holder.seen(name, version);
+                    self.busy.remove(name);
+                }
+                return;
+            }
+            let alone = table.kept == Kept::Alone;
+            let settled = alone || self.keeper.is_settled(name, now);
+            if table.writing.is_some() {
+                return;
+            }
+            if let Some((asker, epoch)) = table.current {
+                if !settled || !unit.quiet_before(epoch) {
+                    return;
+                }
+                table.current = None;
+                self.answer(asker, Status::Good, links);
+                continue;
+            }
+            if table.queue.is_empty() {
+                self.busy.remove(name);
+                return;
+            }
+            if !settled {
+                return;
+            }
+            let Some((asker, change)) = table.queue.pop_front() else { return };
+            let mut next = unit.reservations().clone();
+            let effects = match next.apply(&change) {
+                Ok(effects) => effects,
+                Err(status) => {
+                    self.answer(asker, status, links);
+                    continue;
+                }
+            };
+            // What is to survive is on the medium before it is in force anywhere.
+            let text = match alone {
+                true => effects.keep.then(|| next.save()),
+                false => Some(next.text()),
+            };
+            let Some(text) = text else {
+                let epoch = targets.adopt(table.target, 0, next, &effects);
+                table.current = Some((asker, epoch));
+                continue;
+            };
+            let number = self.scribe.write(name, table.file.clone(), text);
+            table.writing = Some((number, asker, next, effects));
+            return;
+        }
+    }
+
+    /// What was decided is in its file, or could not be written there.
+    pub(super) fn written(&mut self, done: Done, targets: &mut Targets, links: &mut Links) {
+        let Some(table) = self.tables.get_mut(&done.name) else { return };
+        if table.writing.as_ref().is_none_or(|(number, ..)| *number != done.number) {
+            return; // of a disk of that name before this one
+        }
+        let Some((_, asker, next, effects)) = table.writing.take() else { return };
+        if !done.well {
+            return self.answer(asker, Status::Check(Sense::WRITE), links);
+        }
+        if table.kept == Kept::Here {
+            self.keeper.change(&done.name, next.tell(&effects));
+        }
+        let epoch = targets.adopt(table.target, 0, next, &effects);
+        table.current = Some((asker, epoch));
+    }
+
+    /// Which copies are good now: their disks can be used here, others cannot.
+    pub(super) fn judge(&mut self, targets: &mut Targets, now: Instant) -> Vec<usize> {
+        let mut changed = std::mem::take(&mut self.ways);
+        self.expires = None;
+        for (name, table) in &mut self.tables {
+            if !matches!(table.kept, Kept::There(_)) {
+                continue;
+            }
+            let until = self.holder.good_until(name).filter(|until| table.version.is_some() && now < *until);
+            self.expires = self.expires.into_iter().chain(until).min();
+            if until.is_some() != table.good {
+                table.good = until.is_some();
+                changed.push(table.number);
+            }
+            targets.set_available(table.target, 0, table.good);
+        }
+        changed
+    }
+}

@@ -1,0 +1,132 @@
+//! Writes what must be on the medium before it is answered: a file's sync may take seconds where others write much, and the loop
+//! has other clients.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// What is to be done with a file: written anew, or taken away.
+struct Errand {
+    name: String,
+    number: u64,
+    file: PathBuf,
+    text: Option<String>,
+}
+
+/// A file is written.
+pub(super) struct Done {
+    /// Whose.
+    pub name: String,
+    /// Which writing.
+    pub number: u64,
+    /// Whether it went well.
+    pub well: bool,
+}
+
+/// The thread that writes, in the order in which it is told to.
+pub(super) struct Scribe {
+    errands: Option<Sender<Errand>>,
+    done: Receiver<Done>,
+    number: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scribe {
+    /// `wake` is written to when something is done.
+    pub(super) fn new(wake: Arc<OwnedFd>) -> std::io::Result<Scribe> {
+        let (errands, todo) = channel();
+        let (tell, done) = channel();
+        let thread = std::thread::Builder::new().name("reservations".into());
+        let thread = thread.spawn(move || work(&todo, &tell, &wake))?;
+        Ok(Scribe { errands: Some(errands), done, number: 0, thread: Some(thread) })
+    }
+
+    /// Replaces a file; the number of that.
+    pub(super) fn write(&mut self, name: &str, file: PathBuf, text: String) -> u64 {
+        self.send(name, file, Some(text))
+    }
+
+    /// Takes a file away, if there is one.
+    pub(super) fn remove(&mut self, name: &str, file: PathBuf) {
+        self.send(name, file, None);
+    }
+
+    fn send(&mut self, name: &str, file: PathBuf, text: Option<String>) -> u64 {
+        self.number += 1;
+        let errand = Errand { name: name.to_owned(), number: self.number, file, text };
+        if let Some(errands) = &self.errands {
+            // The thread lives as long as this end of the channel.
+            let _ = errands.send(errand);
+        }
+        self.number
+    }
+
+    pub(super) fn next_done(&mut self) -> Option<Done> {
+        self.done.try_recv().ok()
+    }
+}
+
+impl Drop for Scribe {
+    /// What was to be written is.
+    fn drop(&mut self) {
+        self.errands = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(todo: &Receiver<Errand>, tell: &Sender<Done>, wake: &OwnedFd) {
+    for Errand { name, number, file, text } in todo {
+        let well = match text {
+            Some(text) => replace(&file, &text).is_ok(),
+            None => std::fs::remove_file(&file).is_ok(),
+        };
+        if tell.send(Done { name, number, well }).is_ok() {
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Replaces a file by another that is whole on the medium before it takes the name.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory)?;
+    let fresh = path.with_extension("reservations.new");
+    let mut file = std::fs::File::create(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&fresh, path)?;
+    std::fs::File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scribe;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_is_written_is_told_and_what_cannot_be_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let wake = Arc::new(wake);
+        let mut scribe = Scribe::new(wake.clone()).unwrap();
+        let file = dir.path().join("state/web.reservations");
+        let first = scribe.write("web", file.clone(), "generation 1\n".into());
+        let second = scribe.write("db", file.join("x"), String::new());
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            // Each one wakes whoever waits.
+            rustix::io::read(&*wake, &mut [0; 8]).unwrap();
+            done.extend(std::iter::from_fn(|| scribe.next_done()).map(|d| (d.name, d.number, d.well)));
+        }
+        assert_eq!(done, [("web".into(), first, true), ("db".into(), second, false)]);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "generation 1\n");
+        scribe.remove("web", file.clone());
+        drop(scribe);
+        assert!(!file.exists(), "what it was told last is done, too");
+    }
+}
