@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 /// Version of the conversation.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 1;
 /// Longest line.
 pub const LINE_MAX: usize = 16 << 20;
 
