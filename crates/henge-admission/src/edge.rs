@@ -93,7 +93,12 @@ impl Edge {
             }
         }
         if rules.queueing {
-            (edge.all_rates, edge.awake_rates) = (Samples::new(all), Samples::new(awake));
+            edge.all_rates = Samples::new(all);
+            // Mostly nobody sleeps, and sorting is what this costs.
+            edge.awake_rates = match edge.awake < edge.declared {
+                true => Samples::new(awake),
+                false => edge.all_rates.clone(),
+            };
         }
         edge
     }
