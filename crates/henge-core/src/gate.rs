@@ -83,6 +83,26 @@ pub struct Gate {
     meters: GateMeters,
     /// Flows with a new oldest request: why it waits is asked once no more can go.
     fresh: Vec<FlowId>,
+    /// Flows that began or ceased to have something waiting, as [`Stirred`] says.
+    stirred: Stirred,
+}
+
+/// Some flows, those of which began or ceased to have something waiting among them: one bit for each, and all whose numbers
+/// are the same modulo 64 share it. Whoever watches a few flows of many gates need not look at all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stirred(u64);
+
+impl Stirred {
+    /// Whether `flow` may be among them.
+    pub fn may_have(self, flow: FlowId) -> bool {
+        self.0 & Self::bit(flow) > 0
+    }
+    fn note(&mut self, flow: FlowId) {
+        self.0 |= Self::bit(flow);
+    }
+    fn bit(flow: FlowId) -> u64 {
+        1 << (flow.0 % 64)
+    }
 }
 
 struct View<'a>(&'a dyn Scheduler);
@@ -114,7 +134,13 @@ impl Gate {
             last_completion: Instant::ZERO,
             meters: GateMeters::default(),
             fresh: Vec::new(),
+            stirred: Stirred::default(),
         }
+    }
+
+    /// The flows that began or ceased to have something waiting since this was last asked, and perhaps others.
+    pub fn take_stirred(&mut self) -> Stirred {
+        std::mem::take(&mut self.stirred)
     }
 
     /// Adds a flow or changes its contract; from now on it governs queued and new requests. A refused
@@ -140,6 +166,7 @@ impl Gate {
         for request in &orphans[first..] {
             self.places[request.id.index()] = Place::Free;
         }
+        self.stirred.note(flow);
         let Some(slot) = self.flows.get_mut(flow.index()) else { return };
         let Some(state) = slot else { return };
         state.meters.pending -= (orphans.len() - first) as u32;
@@ -183,6 +210,7 @@ impl Gate {
             return Err(Full { request, pending });
         }
         if !state.meters.waits() {
+            self.stirred.note(request.flow);
             state.oldest_since = now;
             if !std::mem::replace(&mut state.is_fresh, true) {
                 self.fresh.push(request.flow);
@@ -213,6 +241,7 @@ impl Gate {
         let state = self.flow_mut(request.flow);
         state.meters.pending -= 1;
         state.meters.cancelled += 1;
+        self.stirred.note(request.flow);
         self.ask_again = Some(now);
         self.forget_if_removed(request.flow);
         Some(request)
@@ -278,6 +307,8 @@ impl Gate {
             if !std::mem::replace(&mut state.is_fresh, true) {
                 self.fresh.push(flow);
             }
+        } else {
+            self.stirred.note(flow);
         }
     }
 

@@ -29,7 +29,7 @@ pub use backend::{Backend, Done, Fault, Model};
 pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate};
 pub use cost::CostModel;
 pub use depth::{DepthController, QueueView};
-pub use gate::{Assembly, Full, Gate, Served};
+pub use gate::{Assembly, Full, Gate, Served, Stirred};
 pub use histogram::Histogram;
 pub use meters::{FlowMeters, GateMeters, Metered};
 pub use params::{ParamError, Params, Value};

@@ -185,3 +185,26 @@ fn completing_twice_is_the_callers_error() {
     gate.complete(id, false, ms(1));
     gate.complete(id, false, ms(1));
 }
+
+#[test]
+fn whoever_begins_or_ceases_to_wait_has_stirred() {
+    let (mut gate, mut ids) = (gate(1, &Contract::best_effort()), Pending::new());
+    let stirs = |gate: &mut Gate| gate.take_stirred().may_have(FLOW);
+    assert!(!stirs(&mut gate));
+    let first = submit(&mut gate, &mut ids, ms(0)).unwrap();
+    assert!(stirs(&mut gate), "it began to wait");
+    assert!(!stirs(&mut gate), "that was said");
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)));
+    assert!(stirs(&mut gate), "it ceased");
+    submit(&mut gate, &mut ids, ms(1)).unwrap();
+    assert!(stirs(&mut gate));
+    let third = submit(&mut gate, &mut ids, ms(1)).unwrap();
+    assert!(!stirs(&mut gate), "it waited before");
+    gate.complete(first, false, ms(2));
+    assert!(!stirs(&mut gate), "what is over did not wait");
+    assert!(matches!(gate.next(ms(2)), Dispatch::Ready(_)));
+    assert!(!stirs(&mut gate), "another one of its waits");
+    assert!(gate.cancel(third, ms(3)).is_some());
+    assert!(stirs(&mut gate));
+    assert!(!gate.take_stirred().may_have(FlowId(1)));
+}

@@ -17,7 +17,7 @@
 //!
 //! The theorem does not cover every setting; [`Caveat`] says where it does not, and then the figure stands alone.
 
-use henge_core::{Cost, CostUnit};
+use henge_core::{Cost, CostUnit, FlowId, Stirred};
 
 /// Pairs at nodes that a flow may have before only a sample is watched.
 const PAIRS_MAX: usize = 1024;
@@ -80,6 +80,8 @@ struct Pair {
     flows: [u32; 2],
     /// Least and most of the difference while both wait.
     range: Option<(f64, f64)>,
+    /// Whether both wait was not looked at yet, or has to be anew.
+    unknown: bool,
     worst: f64,
 }
 
@@ -161,7 +163,7 @@ impl Watch {
 
     fn add(&mut self, gate: u32, flows: [u32; 2]) {
         let number = self.pairs.len() as u32;
-        self.pairs.push(Pair { gate, flows, range: None, worst: 0.0 });
+        self.pairs.push(Pair { gate, flows, range: None, unknown: true, worst: 0.0 });
         self.by_gate[gate as usize].push(number);
         flows.iter().for_each(|f| self.flows[*f as usize].pairs.push(number));
     }
@@ -201,11 +203,17 @@ impl Watch {
         state.error_max = state.error_max.max(error);
     }
 
-    /// A turn is over at a gate: who waits there goes on being compared.
-    pub(crate) fn look(&mut self, gate: u32, waits: impl Fn(u32) -> bool) {
+    /// A turn is over at a gate: who waits there goes on being compared. Nothing has changed for those that have not
+    /// `stirred`; what is known of them is not in any cache.
+    pub(crate) fn look(&mut self, gate: u32, stirred: Stirred, waits: impl Fn(u32) -> bool) {
         let Watch { by_gate, pairs, flows, .. } = self;
         for number in &by_gate[gate as usize] {
             let pair = &mut pairs[*number as usize];
+            if !pair.unknown && !pair.flows.iter().any(|f| stirred.may_have(FlowId(*f))) {
+                debug_assert_eq!(pair.range.is_some(), waits(pair.flows[0]) && waits(pair.flows[1]));
+                continue;
+            }
+            pair.unknown = false;
             let both = waits(pair.flows[0]) && waits(pair.flows[1]);
             match (both, pair.range) {
                 (false, _) => pair.range = None,
@@ -238,7 +246,8 @@ impl Watch {
         self.flows[flow as usize].weight = f64::from(weight);
         self.caveat.get_or_insert(Caveat::OtherTerms);
         for number in self.flows[flow as usize].pairs.clone() {
-            self.pairs[number as usize].range = None;
+            let pair = &mut self.pairs[number as usize];
+            (pair.range, pair.unknown) = (None, true);
         }
     }
 

@@ -268,8 +268,9 @@ impl World {
                     self.part_done(g, &finished, now, observer)?;
                 }
                 self.schedule_gate(g, now);
-                let gate = self.gates[g as usize].pipeline.gate();
-                self.watch.look(g, |flow| waiting(gate, flow) > 0);
+                let gate = self.gates[g as usize].pipeline.gate_mut();
+                let stirred = gate.take_stirred();
+                self.watch.look(g, stirred, |flow| waiting(gate, flow) > 0);
             }
             touched.clear();
             if self.touched.is_empty() {
