@@ -141,7 +141,8 @@ fn skip_awaited(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pa
     // Half a revolution before it is due, its first block comes by next when it is due.
     let half = Duration::from_nanos(arm.spindle().revolution().as_nanos() / 2);
     let early = pass.first + laps.between(from.track, place.track).saturating_sub(half);
-    let pass = Pass::over(arm, place, until - 1 - u64::from(before), arm.arrives(early, &place));
+    let lbn = until - 1 - u64::from(before);
+    let pass = Pass::over(arm, place, lbn, place.left_on_track, arm.arrives(early, &place));
     Some((pass, Drain { lbn: pass.lbn, ..drain }))
 }
 
@@ -157,7 +158,7 @@ fn skip_full(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pass,
     let first = arm.arrives(drain.room_at(lbn - 1, stream.size), &place);
     let taken = drain.from + drain.block * (lbn - drain.lbn);
     let drain = Drain { lbn, before: taken, from: taken, ..drain };
-    let one = Pass::over_block(arm, place, lbn - 1, first);
+    let one = Pass::over(arm, place, lbn - 1, 1, first);
     let pass = Stream { pass: one, drain, ..*stream }.next_pass(arm, end)?;
     Some((pass, drain))
 }
@@ -178,7 +179,7 @@ pub(super) fn skip_waiting(
         return None;
     }
     let (lbn, place) = resume_at(arm, &gaps, pass, block, end)?;
-    Some(Pass::over_block(arm, place, lbn - 1, arm.arrives(came(lbn - 1), &place)))
+    Some(Pass::over(arm, place, lbn - 1, 1, arm.arrives(came(lbn - 1), &place)))
 }
 
 impl Gaps {

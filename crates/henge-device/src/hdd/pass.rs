@@ -43,9 +43,8 @@ impl Pass {
         let blocks = u64::from(place.left_on_track).min(blocks) as u32;
         Pass { lbn, blocks, place, on_track, first, span: arm.passing(&place, lbn, blocks), idle: false }
     }
-    /// Over the whole track of `place`, whose first block is `lbn` and starts to go by at `first`.
-    pub fn over(arm: &Arm, place: Place, lbn: u64, first: Instant) -> Pass {
-        let blocks = place.left_on_track;
+    /// Over `blocks` blocks from `lbn` on, which lies at `place` and starts to go by at `first`.
+    pub fn over(arm: &Arm, place: Place, lbn: u64, blocks: u32, first: Instant) -> Pass {
         Pass {
             lbn,
             blocks,
@@ -55,10 +54,6 @@ impl Pass {
             span: arm.passing(&place, lbn, blocks),
             idle: false,
         }
-    }
-    /// Over block `lbn` alone, which lies at `place` and starts to go by at `first`.
-    pub fn over_block(arm: &Arm, place: Place, lbn: u64, first: Instant) -> Pass {
-        Pass { lbn, blocks: 1, place, on_track: first, first, span: arm.passing(&place, lbn, 1), idle: false }
     }
     /// The blocks from `skip` on, waiting for them until `first`.
     pub fn rest(&self, skip: u32, first: Instant, idle: bool) -> Pass {
