@@ -4,7 +4,7 @@
 
 #![allow(clippy::disallowed_methods)] // a benchmark reads the clock
 
-use henge_core::{Contract, Cost, Duration, FlowMeters, Histogram, Latency, Metered, Op};
+use henge_core::{Cost, Duration, FlowMeters, Histogram, Metered, Op};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -12,10 +12,7 @@ const REQUESTS: u64 = 4_000_000;
 
 /// Of one round: nanoseconds a request over so many flows, round robin, latencies spread over three decades.
 fn round(flows: usize, metered: bool) -> f64 {
-    let contract = Contract {
-        latency: Some(Latency { bound: Duration::from_millis(20), percentile: 950_000 }),
-        ..Contract::default()
-    };
+    let bound = Some(Duration::from_millis(20));
     let mut meters: Vec<(FlowMeters, Histogram)> = vec![Default::default(); flows];
     let mut x = 1u64;
     let begun = Instant::now();
@@ -37,7 +34,7 @@ fn round(flows: usize, metered: bool) -> f64 {
             let (flow, disk) = &mut meters[i as usize % flows];
             flow.pending += 1;
             flow.in_flight += 1;
-            flow.completed(&completion, &contract);
+            flow.completed(&completion, bound);
             disk.record(completion.wait + completion.service);
         }
     }

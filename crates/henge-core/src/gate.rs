@@ -54,17 +54,22 @@ enum Place {
     InFlight { request: Request, dispatched: Instant, epoch: u32 },
 }
 
+/// What a request does not touch lies last.
 #[derive(Default)]
+#[repr(C)]
 struct Flow {
-    contract: Contract,
     meters: FlowMeters,
-    removed: bool,
     /// Since when its oldest waiting request is the oldest …
     oldest_since: Instant,
     /// … and why it did not go at once.
     why: Option<WaitReason>,
     /// On the list of flows whose reason is not known yet.
     is_fresh: bool,
+    removed: bool,
+    /// The contract's, where it has one.
+    pending_max: Option<u32>,
+    bound: Option<Duration>,
+    contract: Contract,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
@@ -153,6 +158,8 @@ impl Gate {
         }
         let state = self.flows[flow.index()].get_or_insert_default();
         state.contract = contract.clone();
+        state.pending_max = contract.pending;
+        state.bound = contract.latency.map(|latency| latency.bound);
         state.removed = false;
         self.ask_again = Some(now);
         Ok(())
@@ -204,7 +211,7 @@ impl Gate {
     pub fn submit(&mut self, mut request: Request, now: Instant) -> Result<(), Full> {
         let state =
             self.flows.get_mut(request.flow.index()).and_then(|s| s.as_mut()).expect("a flow that was set");
-        let pending = state.contract.pending.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
+        let pending = state.pending_max.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
         if state.meters.pending >= pending {
             state.meters.full += 1;
             return Err(Full { request, pending });
@@ -376,8 +383,7 @@ impl Gate {
             disk_time,
             failed,
         };
-        let Flow { contract, meters, .. } = state;
-        meters.completed(&metered, contract);
+        state.meters.completed(&metered, state.bound);
         self.ask_again = Some(now);
         self.forget_if_removed(request.flow);
         Served { request, dispatched, completed: now, disk_time }
@@ -440,7 +446,7 @@ impl Gate {
     /// Whether a submission of `flow` would be taken in now.
     pub fn has_room(&self, flow: FlowId) -> bool {
         self.flows.get(flow.index()).and_then(|s| s.as_deref()).is_some_and(|s| {
-            let most = s.contract.pending.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
+            let most = s.pending_max.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
             !s.removed && s.meters.pending < most
         })
     }

@@ -295,7 +295,7 @@ impl Plane {
             let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
             status.waiting = status.waiting.or(waiting);
             let Some(meters) = gate.flow_meters(flow) else { continue };
-            status.wait += meters.wait_time.as_nanos();
+            status.wait += meters.wait_time().as_nanos();
             status.service += meters.service_time.as_nanos();
             status.disk_time += meters.disk_time.as_nanos();
             let mut waited = henge_core::Duration::ZERO;
