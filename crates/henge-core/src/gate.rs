@@ -54,22 +54,11 @@ enum Place {
     InFlight { request: Request, dispatched: Instant, epoch: u32 },
 }
 
-/// What a request does not touch lies last.
 #[derive(Default)]
-#[repr(C)]
 struct Flow {
     meters: FlowMeters,
-    /// Since when its oldest waiting request is the oldest …
-    oldest_since: Instant,
-    /// … and why it did not go at once.
-    why: Option<WaitReason>,
-    /// On the list of flows whose reason is not known yet.
-    is_fresh: bool,
-    removed: bool,
-    /// The contract's, where it has one.
-    pending_max: Option<u32>,
-    bound: Option<Duration>,
     contract: Contract,
+    removed: bool,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
@@ -158,8 +147,7 @@ impl Gate {
         }
         let state = self.flows[flow.index()].get_or_insert_default();
         state.contract = contract.clone();
-        state.pending_max = contract.pending;
-        state.bound = contract.latency.map(|latency| latency.bound);
+        state.meters.govern(contract);
         state.removed = false;
         self.ask_again = Some(now);
         Ok(())
@@ -211,19 +199,20 @@ impl Gate {
     pub fn submit(&mut self, mut request: Request, now: Instant) -> Result<(), Full> {
         let state =
             self.flows.get_mut(request.flow.index()).and_then(|s| s.as_mut()).expect("a flow that was set");
-        let pending = state.pending_max.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
-        if state.meters.pending >= pending {
-            state.meters.full += 1;
+        let meters = &mut state.meters;
+        let pending = Self::most_pending(meters, self.leaves_pending, self.pending_max);
+        if meters.pending >= pending {
+            meters.full += 1;
             return Err(Full { request, pending });
         }
-        if !state.meters.waits() {
+        if !meters.waits() {
             self.stirred.note(request.flow);
-            state.oldest_since = now;
-            if !std::mem::replace(&mut state.is_fresh, true) {
+            meters.oldest_since = now;
+            if !std::mem::replace(&mut meters.is_fresh, true) {
                 self.fresh.push(request.flow);
             }
         }
-        state.meters.pending += 1;
+        meters.pending += 1;
         let slot = request.id.index();
         if self.places.len() <= slot {
             self.places.resize(slot + 1, Place::Free);
@@ -304,14 +293,14 @@ impl Gate {
 
     /// A request of `flow` was dispatched: what the oldest one waited goes to its reason, and the next is the oldest.
     fn left(&mut self, flow: FlowId, now: Instant) {
-        let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
-        if let Some(reason) = state.why.take() {
-            state.meters.waits[reason as usize] += now.since(state.oldest_since);
+        let meters = &mut self.flow_mut(flow).meters;
+        if let Some(reason) = meters.why.take() {
+            meters.waits[reason as usize] += now.since(meters.oldest_since);
         }
-        state.meters.in_flight += 1;
-        if state.meters.waits() {
-            state.oldest_since = now;
-            if !std::mem::replace(&mut state.is_fresh, true) {
+        meters.in_flight += 1;
+        if meters.waits() {
+            meters.oldest_since = now;
+            if !std::mem::replace(&mut meters.is_fresh, true) {
                 self.fresh.push(flow);
             }
         } else {
@@ -324,9 +313,9 @@ impl Gate {
     fn note_reasons(&mut self, reason: WaitReason, now: Instant) {
         while let Some(flow) = self.fresh.pop() {
             let why = self.parts.scheduler.waiting(flow, now).unwrap_or(reason);
-            if let Some(state) = &mut self.flows[flow.index()] {
-                state.is_fresh = false;
-                state.why = state.meters.waits().then_some(why);
+            if let Some(Flow { meters, .. }) = self.flows[flow.index()].as_deref_mut() {
+                meters.is_fresh = false;
+                meters.why = meters.waits().then_some(why);
             }
         }
     }
@@ -383,7 +372,7 @@ impl Gate {
             disk_time,
             failed,
         };
-        state.meters.completed(&metered, state.bound);
+        state.meters.completed(&metered);
         self.ask_again = Some(now);
         self.forget_if_removed(request.flow);
         Served { request, dispatched, completed: now, disk_time }
@@ -426,9 +415,13 @@ impl Gate {
         self.flows[flow.index()].as_mut().expect("a pending request's flow is kept")
     }
 
+    fn most_pending(meters: &FlowMeters, leaves_pending: bool, most: u32) -> u32 {
+        meters.pending_max.filter(|_| !leaves_pending).map_or(most, u32::from)
+    }
+
     fn forget_if_removed(&mut self, flow: FlowId) {
         let slot = &mut self.flows[flow.index()];
-        if slot.as_ref().is_some_and(|s| s.removed && s.meters.pending == 0) {
+        if slot.as_ref().is_some_and(|s| s.meters.pending == 0 && s.removed) {
             *slot = None;
         }
     }
@@ -446,7 +439,7 @@ impl Gate {
     /// Whether a submission of `flow` would be taken in now.
     pub fn has_room(&self, flow: FlowId) -> bool {
         self.flows.get(flow.index()).and_then(|s| s.as_deref()).is_some_and(|s| {
-            let most = s.pending_max.filter(|_| !self.leaves_pending).unwrap_or(self.pending_max);
+            let most = Self::most_pending(&s.meters, self.leaves_pending, self.pending_max);
             !s.removed && s.meters.pending < most
         })
     }
@@ -497,9 +490,9 @@ impl Gate {
         let Some(state) = self.flows.get(flow.index()).and_then(|s| s.as_deref()) else {
             return Duration::ZERO;
         };
-        let open = state.why == Some(reason) && state.meters.waits();
-        state.meters.waits[reason as usize]
-            + if open { now.since(state.oldest_since) } else { Duration::ZERO }
+        let meters = &state.meters;
+        let open = meters.why == Some(reason) && meters.waits();
+        meters.waits[reason as usize] + if open { now.since(meters.oldest_since) } else { Duration::ZERO }
     }
     /// In which unit it charges.
     pub fn cost_unit(&self) -> crate::CostUnit {

@@ -1,22 +1,34 @@
 //! What is measured, always: the same counters feed reports, `henge top`, the web page and Prometheus.
 
-use crate::{Cost, Duration, Histogram, Instant, Op, WaitReason};
+use crate::{Contract, Cost, Duration, Histogram, Instant, Op, WaitReason};
+use std::num::NonZeroU32;
 
 /// One flow at one gate, since it was added.
 ///
-/// Many gates with many flows have more of these than a cache holds, and then what metering costs is waiting for memory. So
-/// what every request writes lies in two cache lines, and a third holds what few do.
-#[derive(Clone, Debug, Default)]
+/// Many gates with many flows have more of these than a cache holds, and then what a request costs is waiting for memory. So
+/// what its coming and its going touch lies in one cache line, and what its completion writes in two more.
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct FlowMeters {
-    /// Arrival to completion.
-    pub latency: Histogram,
-    /// Completed later than the contract's latency bound.
-    pub late: u64,
     /// Requests now pending (waiting or in flight).
     pub pending: u32,
     /// Of them in flight.
     pub in_flight: u32,
+    /// Most that may be pending, where the contract says.
+    pub(crate) pending_max: Option<NonZeroU32>,
+    /// Why the oldest request that waits did not go at once …
+    pub(crate) why: Option<WaitReason>,
+    /// … or that this is still to be asked …
+    pub(crate) is_fresh: bool,
+    /// … and since when it is the oldest.
+    pub(crate) oldest_since: Instant,
+    /// Time during which its oldest request waited, by reason, as [`WaitReason::ALL`] orders them. The reason is the
+    /// one there was when that request became the oldest and could not go at once.
+    pub waits: [Duration; WaitReason::ALL.len()],
+    /// What takes longer is late: the contract's latency bound.
+    pub late_after: Duration,
+    /// Arrival to completion.
+    pub latency: Histogram,
 
     /// Requests completed.
     pub completed: u64,
@@ -35,9 +47,8 @@ pub struct FlowMeters {
     /// Disk time charged.
     pub disk_time: Duration,
 
-    /// Time during which its oldest request waited, by reason, as [`WaitReason::ALL`] orders them. The reason is the
-    /// one there was when that request became the oldest and could not go at once.
-    pub waits: [Duration; WaitReason::ALL.len()],
+    /// Completed late.
+    pub late: u64,
     /// Completed with a fault.
     pub faults: u64,
     /// Cancelled before they were dispatched.
@@ -67,9 +78,50 @@ pub struct Metered {
     pub failed: bool,
 }
 
+const _: () =
+    assert!(std::mem::offset_of!(FlowMeters, waits) < 64, "what comes and goes is in the first line");
+const _: () =
+    assert!(std::mem::offset_of!(FlowMeters, late) == 192, "three lines hold what is always written");
+
+impl Default for FlowMeters {
+    /// Nothing yet, and nothing is late.
+    fn default() -> Self {
+        let none = Duration::ZERO;
+        FlowMeters {
+            pending: 0,
+            in_flight: 0,
+            pending_max: None,
+            why: None,
+            is_fresh: false,
+            oldest_since: Instant::ZERO,
+            waits: [none; WaitReason::ALL.len()],
+            late_after: Duration::MAX,
+            latency: Histogram::default(),
+            completed: 0,
+            reads: 0,
+            commands: 0,
+            bytes: 0,
+            service: Cost::ZERO,
+            cost_max: Cost::ZERO,
+            service_time: none,
+            disk_time: none,
+            late: 0,
+            faults: 0,
+            cancelled: 0,
+            full: 0,
+        }
+    }
+}
+
 impl FlowMeters {
-    /// Counts a completion; later than `bound` is late.
-    pub fn completed(&mut self, m: &Metered, bound: Option<Duration>) {
+    /// From now on a contract is in force.
+    pub fn govern(&mut self, contract: &Contract) {
+        self.pending_max = contract.pending.and_then(NonZeroU32::new);
+        self.late_after = contract.latency.map_or(Duration::MAX, |latency| latency.bound);
+    }
+
+    /// Counts a completion.
+    pub fn completed(&mut self, m: &Metered) {
         let latency = m.wait + m.service;
         self.completed += 1;
         self.reads += u64::from(m.op == Op::Read);
@@ -77,13 +129,17 @@ impl FlowMeters {
         if matches!(m.op, Op::Read | Op::Write) {
             self.bytes += m.len;
         }
-        self.faults += u64::from(m.failed);
+        if m.failed {
+            self.faults += 1;
+        }
         self.service += m.cost;
         self.cost_max = self.cost_max.max(m.cost);
         self.service_time += m.service;
         self.disk_time += m.disk_time;
         self.latency.record(latency);
-        self.late += u64::from(bound.is_some_and(|bound| latency > bound));
+        if latency > self.late_after {
+            self.late += 1;
+        }
         self.pending -= 1;
         self.in_flight -= 1;
     }
