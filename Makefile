@@ -62,7 +62,7 @@ bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a p
 .PHONY: bench-sim
 bench-sim: ## Disk models against DiskSim and real drives (HENGE_DATA: the reference data), and the simulator's speed
 	$(CARGO) bench -p henge-device --bench sim -- $(ARGS)
-	$(CARGO) bench -p henge-sim --bench sim -- $(ARGS)
+	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(CARGO) bench -p henge-sim --bench sim -- $(ARGS)
 
 .PHONY: bench-traces
 bench-traces: ## How fast the text formats of traces are read (HENGE_DATA: the traces)
