@@ -380,8 +380,8 @@ impl Connection {
                     if !nothing {
                         return Some(News::Accepted { tag, bytes: expected });
                     }
-                    // Nothing comes, or nobody can tell how much: this response is the last that is sure.
-                    News::Over { tag, result: Ok(0) }
+                    // Nothing comes; or nobody can tell how much: this response is the last that is sure.
+                    News::Over { tag, result: Ok(expected.unwrap_or(io.request.estimate())) }
                 }
                 Ok(Response::Other { .. }) | Err(_) => return None,
             };

@@ -10,32 +10,21 @@
 //! consecutive elements `ereq`; then the entry `sreq` at the same base. The access is the data bytes
 //! `[file_req_offset, file_req_offset + aggregate_size)` of the type, which tiles with its extent.
 //!
-//! `simple_stripe` cuts at strip borders: strip k belongs to server `k mod ct`, at local offset
-//! `(k div ct)·strip + o mod strip`. The bytes of `[0, o)` at server s are
-//!
-//! ```text
-//!   local(o) = (o div (ct·strip))·strip + clamp(o mod (ct·strip) − s·strip, 0, strip)
-//! ```
-//!
-//! so a contiguous range `[a, b)` has `local(b) − local(a)` bytes there, in constant time. A read gets only what
-//! lies below the data file's present size.
-//!
-//! # Worked example
-//! 200 000 bytes from 0, strips of 65 536, two servers: server 0 holds strips 0 and 2, 131 072 bytes; server 1
-//! holds strip 1 and the rest, 68 928.
+//! Of a contiguous range `[a, b)` of the file, `local(b) − local(a)` bytes lie at one server (`distribution.rs`). A read
+//! gets only what lies below the data file's present size.
 //!
 //! # Price
 //! Contiguous accesses: a few divisions. Strided ones: one step per block, at most [`STEPS_MAX`]; beyond it the answer
 //! is unknown, and callers charge `aggregate_size / server_ct`.
 //!
-//! Source: `src/io/description/pint-request-encode.h`, `src/io/description/dist-simple-stripe.c`.
+//! Source: `src/io/description/pint-request-encode.h`.
 
 use crate::wire::{Malformed, Reader, Writer};
 
 /// Most nested entries of a file request (the protocol's own limit).
 const NESTED_MAX: i32 = 100;
 /// Most contiguous pieces that are followed; a hostile request would otherwise cost time without bound.
-const STEPS_MAX: u32 = 65_536;
+pub(crate) const STEPS_MAX: u32 = 65_536;
 /// Deepest nesting that is followed.
 const DEPTH_MAX: u32 = 32;
 
@@ -254,84 +243,5 @@ impl Entry {
             .i64(self.lb);
         w.i64(self.aggregate_size).i32(self.num_contig_chunks).i32(self.depth).i32(self.num_nested);
         w.i32(0).i32(1).pad(4).i32(self.ereq).i32(self.sreq);
-    }
-}
-
-/// Strips of equal size, dealt out in turn (`simple_stripe`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SimpleStripe {
-    /// Bytes of a strip.
-    pub strip_size: u64,
-    /// Which server of the file this is.
-    pub server_nr: u32,
-    /// How many servers hold the file.
-    pub server_ct: u32,
-}
-
-impl SimpleStripe {
-    /// How many of the bytes `[0, o)` of the file live here.
-    pub fn local(&self, o: u64) -> u64 {
-        let row = u128::from(self.strip_size) * u128::from(self.server_ct);
-        let (rows, rest) = (u128::from(o) / row, u128::from(o) % row);
-        let before = u128::from(self.server_nr) * u128::from(self.strip_size);
-        let partial = rest.saturating_sub(before).min(u128::from(self.strip_size));
-        (rows * u128::from(self.strip_size) + partial) as u64
-    }
-}
-
-/// How a file is spread over its servers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Distribution {
-    /// Strips dealt out in turn; the default everywhere.
-    SimpleStripe {
-        /// Bytes of a strip.
-        strip_size: u64,
-    },
-    /// The whole file on its first server.
-    Basic,
-    /// One that is not evaluated; callers estimate.
-    Other(Vec<u8>),
-}
-
-impl Distribution {
-    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let name = r.string("distribution")?;
-        Ok(match name {
-            b"simple_stripe" => {
-                let strip = r.i64("strip_size")?;
-                let strip_size =
-                    u64::try_from(strip).ok().filter(|s| *s > 0).ok_or(r.malformed("strip_size"))?;
-                r.align8()?;
-                Distribution::SimpleStripe { strip_size }
-            }
-            b"basic_dist" => {
-                r.u32("basic_dist parameter")?;
-                r.align8()?;
-                Distribution::Basic
-            }
-            b"varstrip_dist" => {
-                r.string("varstrip_dist parameter")?;
-                r.align8()?;
-                Distribution::Other(name.to_vec())
-            }
-            b"twod_stripe" => {
-                r.u32("twod_stripe groups")?;
-                r.i64("twod_stripe strip_size")?;
-                r.u32("twod_stripe factor")?;
-                r.align8()?;
-                Distribution::Other(name.to_vec())
-            }
-            _ => return Err(r.malformed("distribution name")),
-        })
-    }
-
-    pub(crate) fn write(&self, w: &mut Writer) {
-        match self {
-            Distribution::SimpleStripe { strip_size } => {
-                w.string(b"simple_stripe").i64(*strip_size as i64).align8()
-            }
-            Distribution::Basic => w.string(b"basic_dist").u32(0).align8(),
-            Distribution::Other(_) => unreachable!("only distributions that are evaluated are ever written"),
-        };
     }
 }

@@ -21,6 +21,7 @@
 
 mod capability;
 mod connection;
+mod distribution;
 mod encode;
 mod file_request;
 mod frame;
@@ -29,11 +30,12 @@ mod wire;
 
 pub use capability::{Capability, Credential, Hints};
 pub use connection::{Connection, ConnectionStats, Event, IoState, News, Step};
+pub use distribution::{Distribution, SimpleStripe, Strip};
 pub use encode::{
     encode_config, encode_get_config, encode_io, encode_io_response, encode_small_io,
     encode_small_io_response, encode_write_completion,
 };
-pub use file_request::{Distribution, FileRequest, SimpleStripe};
+pub use file_request::FileRequest;
 pub use frame::{HEADER_LEN, Header, MAGIC, Mode, PAYLOAD_MAX, UNEXPECTED_MAX};
 pub use message::{
     Direction, IoRequest, Op, Request, RequestBody, Response, ServerLimits, Version, read_config,

@@ -4,7 +4,8 @@
 //! `struct PVFS_servreq_io` and `struct PVFS_servreq_small_io`.
 
 use crate::capability::{Capability, Credential, Hints};
-use crate::file_request::{Distribution, FileRequest, SimpleStripe};
+use crate::distribution::Distribution;
+use crate::file_request::{FileRequest, STEPS_MAX};
 use crate::wire::{Malformed, Reader};
 use henge_core::Duration;
 
@@ -121,21 +122,18 @@ impl IoRequest {
     /// How many bytes move at this server; for a read, `size` is the data file's present size there (from the
     /// response), for a write `u64::MAX`. `None` if the distribution is not evaluated or the request too intricate.
     pub fn bytes_here(&self, size: u64) -> Option<u64> {
-        let stripe = match self.distribution {
-            Distribution::SimpleStripe { strip_size } => {
-                SimpleStripe { strip_size, server_nr: self.server_nr, server_ct: self.server_ct }
-            }
-            Distribution::Basic => {
-                SimpleStripe { strip_size: u64::MAX, server_nr: self.server_nr, server_ct: 1 }
-            }
-            Distribution::Other(_) => return None,
-        };
-        let mut total = 0u64;
+        let local = |o| self.distribution.local(self.server_nr, self.server_ct, o);
+        local(0)?;
+        let (mut total, mut steps) = (0u64, 0);
         self.file_request.pieces(self.file_req_offset, self.aggregate_size, |offset, len| {
-            let (from, to) = (stripe.local(offset), stripe.local(offset.saturating_add(len)));
-            total = total.saturating_add(to.min(size).saturating_sub(from.min(size)));
+            steps += self.distribution.steps();
+            if steps <= STEPS_MAX
+                && let (Some(from), Some(to)) = (local(offset), local(offset.saturating_add(len)))
+            {
+                total = total.saturating_add(to.min(size).saturating_sub(from.min(size)));
+            }
         })?;
-        Some(total)
+        (steps <= STEPS_MAX).then_some(total)
     }
 
     /// What to charge before the answer is known: the exact bytes of a write, and what a read would

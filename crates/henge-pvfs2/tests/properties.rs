@@ -209,3 +209,40 @@ fn limits_are_read_from_the_configuration() {
     assert_eq!(limits.client_message, henge_core::Duration::from_secs(120));
     assert_eq!(limits.client_flow, henge_core::Duration::from_secs(300));
 }
+
+/// Every distribution survives the wire, with the file request behind it.
+#[test]
+fn distributions_are_read_as_they_were_written() {
+    let strips = vec![Strip { server_nr: 1, size: 70_000 }, Strip { server_nr: 0, size: 3 }];
+    for (distribution, here) in [
+        (Distribution::Basic, 300_000),
+        (Distribution::VarStrip { strips }, 12),
+        (Distribution::TwoD { groups: 2, strip_size: 65_536, factor: 2 }, 131_072 + 37_856),
+    ] {
+        let body = IoRequest {
+            distribution,
+            ..io(FileRequest::contiguous(), (1, 0, 2), 0, 300_000, Direction::Write)
+        };
+        assert_eq!(body.estimate(), here, "{body:?}");
+        let wanted = request(body);
+        let message = encode_io(1, &wanted);
+        let Event::Hold { request: read, .. } = Connection::new().from_client(&message).what else {
+            panic!("{wanted:?} is not held");
+        };
+        assert_eq!(*read, wanted);
+    }
+}
+
+/// A read of which nobody can tell how much it moves here is not free.
+#[test]
+fn a_read_too_intricate_to_follow_costs_an_equal_part() {
+    let tree = FileRequest::vector(100_000, 1, 3);
+    let wanted = request(io(tree, (65_536, 0, 2), 0, 100_000, Direction::Read));
+    let mut connection = Connection::new();
+    let Event::Hold { tag, .. } = connection.from_client(&encode_io(1, &wanted)).what else {
+        panic!("it is held");
+    };
+    connection.release(tag);
+    let (_, news) = connection.from_server(&encode_io_response(1, Version::V7000, Ok(1 << 30)));
+    assert_eq!(news, Some(News::Over { tag, result: Ok(50_000) }));
+}

@@ -131,7 +131,7 @@ impl Proxy {
             Distribution::SimpleStripe { strip_size } => {
                 peers.striping(strip_size, io.server_nr, io.server_ct)
             }
-            Distribution::Basic | Distribution::Other(_) => None,
+            _ => None,
         };
         (extent, striping)
     }
