@@ -4,12 +4,20 @@
 //! again after 100 ms, then twice as long each time, up to 2 s. Flows are matched by name. While a link is down the
 //! synchronizer hears nothing, and what it last heard keeps its place: totals are cumulative, so the first message after
 //! healing makes up for all that was missed.
+//!
+//! Links have a poller of their own. What they bring matters when the gate chooses next, and to nobody before: while
+//! clients and servers keep the loop going, no message wakes it. It looks at the links when a request is over, and at
+//! least each 5 ms ([`is_due`](Peers::is_due)).
+
+mod messages;
+#[cfg(test)]
+mod tests;
 
 use crate::config::{Config, PeersConfig, ProxyError};
-use crate::poller::{Interest, Poller};
-use henge_core::{Cost, Duration, FlowId, Instant, News, NodeId, Sender, Striping, Sync};
-use henge_link::{Event, Identity, Link, Message, WireNews};
-use henge_pvfs2::{Capability, Reader, Writer};
+use crate::poller::{Happened, Interest, Poller};
+use henge_core::{Cost, Duration, FlowId, Instant, NodeId, Striping};
+use henge_link::{Event, Identity, Link, Message};
+use henge_pvfs2::{Capability, Writer};
 use henge_sched::foreign::{Outbox, Served, Synchronizer};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -19,6 +27,10 @@ const RETRY_LEAST: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(2);
 /// Links that have not said who they are yet, or are no peers of ours.
 const STRANGERS_MAX: usize = 64;
+/// Links are looked at no later than this, however busy the loop is.
+pub const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Read from a link at once.
+const PIECE: usize = 16 << 10;
 /// Unsent bytes to one peer; one that does not read is given up.
 const OUTPUT_MAX: usize = 1 << 20;
 
@@ -72,6 +84,18 @@ pub struct Peers {
     synchronizer: Box<dyn Synchronizer>,
     outbox: Outbox,
     counts: PeerCounts,
+    /// Of the listener and the links.
+    poller: Poller,
+    happened: Vec<Happened>,
+    /// What is read from a link.
+    piece: Box<[u8]>,
+    /// A request was over since the links were looked at.
+    news_matter: bool,
+    looked: Instant,
+    /// Links and dials need nothing before.
+    due: Instant,
+    /// Something may wait to be written.
+    unsent: bool,
 }
 
 /// Names of links and of their listener, for the poller.
@@ -80,15 +104,11 @@ pub const LINK_LISTEN: u64 = 1 << 44;
 
 impl Peers {
     /// Opens the listener; links are dialled by [`tick`](Self::tick).
-    pub fn new(
-        config: &Config,
-        peers: &PeersConfig,
-        epoch: u64,
-        poller: &Poller,
-    ) -> Result<Self, ProxyError> {
+    pub fn new(config: &Config, peers: &PeersConfig, epoch: u64) -> Result<Self, ProxyError> {
         let what = || format!("listening for peers on {}", peers.listen);
         let listener = TcpListener::bind(peers.listen).map_err(|e| ProxyError::io(what(), e))?;
         listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
+        let poller = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
         poller.add(&listener, LINK_LISTEN, Interest::READ).map_err(|e| ProxyError::io(what(), e))?;
         let identity = Identity {
             cluster: peers.cluster.clone(),
@@ -120,7 +140,39 @@ impl Peers {
             synchronizer,
             outbox: Outbox::new(),
             counts: PeerCounts::default(),
+            poller,
+            happened: Vec::new(),
+            piece: vec![0; PIECE].into(),
+            news_matter: false,
+            looked: Instant::ZERO,
+            due: Instant::ZERO,
+            unsent: false,
         })
+    }
+
+    /// Tells when something happened on a link.
+    pub fn poller(&self) -> &Poller {
+        &self.poller
+    }
+
+    /// Whether the links should be [looked at](Self::look) before the gate chooses.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.news_matter || now.since(self.looked) >= LOOK_EVERY
+    }
+
+    /// Takes in what has come; what it says is appended to `told`.
+    pub fn look(&mut self, now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
+        (self.looked, self.news_matter) = (now, false);
+        let mut happened = std::mem::take(&mut self.happened);
+        self.poller.wait(Some(Duration::ZERO), &mut happened)?;
+        for event in happened.drain(..) {
+            match event.name {
+                LINK_LISTEN => self.accept(now),
+                name => self.moved(name, now, told),
+            }
+        }
+        self.happened = happened;
+        Ok(())
     }
 
     /// Where peers come in (a port of 0 is chosen by the kernel).
@@ -138,18 +190,40 @@ impl Peers {
     }
 
     /// When [`tick`](Self::tick) is due.
-    pub fn wake_at(&self) -> Option<Instant> {
+    pub fn wake_at(&self) -> Instant {
+        self.synchronizer.wake_at().map_or(self.due, |at| at.min(self.due))
+    }
+
+    fn links_wake_at(&self) -> Option<Instant> {
         let retries = self.peers.iter().filter(|p| p.link.is_none() && self.dials(p)).map(|p| p.retry_at);
         let links = self.joined.values().map(|j| j.link.wake_at());
-        retries.chain(links).chain(self.synchronizer.wake_at()).min()
+        retries.chain(links).min()
     }
 
     fn dials(&self, peer: &Peer) -> bool {
         self.identity.name < peer.name
     }
 
-    /// Dials who is missing, pings, and gives up who is silent.
-    pub fn tick(&mut self, poller: &Poller, now: Instant) {
+    /// Dials who is missing, pings, gives up who is silent, and writes what there is to say.
+    pub fn tick(&mut self, now: Instant) {
+        if self.due <= now {
+            self.dial(now);
+            let silent: Vec<u64> =
+                self.joined.iter_mut().filter_map(|(name, j)| (!j.link.tick(now)).then_some(*name)).collect();
+            silent.into_iter().for_each(|name| self.part(name, now));
+            self.unsent = true;
+            // What is said or heard until then only puts it off.
+            self.due = self.links_wake_at().unwrap_or(now + RETRY_MOST);
+        }
+        if self.synchronizer.wake_at().is_some_and(|t| t <= now) {
+            self.synchronizer.tick(now, &mut self.outbox);
+        }
+        if self.unsent || !self.outbox.is_empty() {
+            self.send(now);
+        }
+    }
+
+    fn dial(&mut self, now: Instant) {
         for i in 0..self.peers.len() {
             let peer = &self.peers[i];
             if peer.link.is_some() || peer.retry_at > now || !self.dials(peer) {
@@ -161,31 +235,25 @@ impl Peers {
             (peer.retry_at, peer.patience) = (now + peer.patience, patience);
             // One that does not answer is given up by its link, as any that is silent.
             if let Ok(socket) = crate::socket::connect(address)
-                && let Some(name) = self.join(socket, poller, now)
+                && let Some(name) = self.join(socket, now)
             {
                 self.peers[i].link = Some(name);
                 self.joined.get_mut(&name).expect("just joined").peer = Some(i);
             }
         }
-        if self.synchronizer.wake_at().is_some_and(|t| t <= now) {
-            self.synchronizer.tick(now, &mut self.outbox);
-        }
-        let silent: Vec<u64> =
-            self.joined.iter_mut().filter_map(|(name, j)| (!j.link.tick(now)).then_some(*name)).collect();
-        silent.into_iter().for_each(|name| self.part(name, now));
-        self.send(poller, now);
     }
 
-    pub fn accept(&mut self, poller: &Poller, now: Instant) {
+    fn accept(&mut self, now: Instant) {
         while let Ok((socket, _)) = self.listener.accept() {
             let strangers = self.joined.values().filter(|j| j.peer.is_none()).count();
             if strangers < STRANGERS_MAX && crate::socket::prepare(&socket).is_ok() {
-                self.join(socket, poller, now);
+                self.join(socket, now);
             }
         }
     }
 
-    fn join(&mut self, socket: TcpStream, poller: &Poller, now: Instant) -> Option<u64> {
+    fn join(&mut self, socket: TcpStream, now: Instant) -> Option<u64> {
+        crate::socket::unpace_within_machine(&socket);
         let mut nonce = [0; 16];
         let drawn = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
         if drawn != Ok(nonce.len()) {
@@ -194,10 +262,11 @@ impl Peers {
         let name = self.next_name;
         self.next_name += 1;
         let told = Interest { read: true, write: true };
-        poller.add(&socket, name, told).ok()?;
+        self.poller.add(&socket, name, told).ok()?;
         let link = Link::new(self.identity.clone(), nonce, now);
         let joined = Joined { socket, link, unread: Vec::new(), told, peer: None, flows: BTreeMap::new() };
         self.joined.insert(name, joined);
+        self.due = now;
         Some(name)
     }
 
@@ -209,22 +278,24 @@ impl Peers {
             }
             peer.link = None;
             peer.retry_at = peer.retry_at.max(now + RETRY_LEAST);
+            self.due = now;
         }
     }
 
     /// Bytes can move on a link.
-    pub fn moved(&mut self, name: u64, poller: &Poller, now: Instant, told: &mut Vec<Told>) {
-        if self.hear(name, now, told).is_err() {
-            return self.part(name, now);
+    fn moved(&mut self, name: u64, now: Instant, told: &mut Vec<Told>) {
+        self.unsent = true;
+        let mut piece = std::mem::take(&mut self.piece);
+        if self.hear(name, &mut piece, now, told).is_err() {
+            self.part(name, now);
         }
-        self.send(poller, now);
+        self.piece = piece;
     }
 
-    fn hear(&mut self, name: u64, now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
+    fn hear(&mut self, name: u64, piece: &mut [u8], now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
         loop {
             let Some(joined) = self.joined.get_mut(&name) else { return Ok(()) };
-            let mut piece = [0; 16 << 10];
-            match joined.socket.read(&mut piece) {
+            match joined.socket.read(piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     joined.unread.extend_from_slice(&piece[..n]);
@@ -286,72 +357,6 @@ impl Peers {
         Ok(())
     }
 
-    fn message(&mut self, name: u64, message: Message, now: Instant, told: &mut Vec<Told>) {
-        let joined = self.joined.get_mut(&name).expect("it just spoke");
-        let peer = NodeId(joined.peer.expect("an established link has a peer") as u32 + 1);
-        match message {
-            Message::Flow { id, name } => {
-                if let Some(ours) = self.flows.iter().position(|f| *f == name) {
-                    joined.flows.insert(id, FlowId(ours as u32));
-                }
-            }
-            Message::Sync { coordinator, epoch, sequence, flow, news } => {
-                let Some(flow) = joined.flows.get(&flow).copied() else { return };
-                let Some(news) = self.news(news) else { return };
-                let sender = if coordinator { Sender::Coordinator(peer) } else { Sender::Node(peer) };
-                let foreign = self.synchronizer.receive(&Sync { sender, epoch, sequence, flow, news }, now);
-                told.push(Told::Foreign(flow, foreign));
-            }
-            Message::Identity { capability, uid } => {
-                if let Ok(capability) = Capability::read(&mut Reader::new(&capability)) {
-                    told.push(Told::Identity(capability, uid));
-                }
-            }
-            // Parts of commands travel between nodes only.
-            _ => {}
-        }
-    }
-
-    fn news(&self, news: WireNews) -> Option<News> {
-        Some(match news {
-            WireNews::Total { total, before } => {
-                News::Total { total: Cost::new(total), before: Cost::new(before) }
-            }
-            WireNews::Departed => News::Departed,
-            WireNews::Layout { stripe, nodes } => {
-                let nodes = nodes.iter().map(|n| self.node_of(n)).collect::<Option<Vec<_>>>()?;
-                News::Layout(Striping { stripe, nodes })
-            }
-        })
-    }
-
-    fn node_of(&self, name: &str) -> Option<NodeId> {
-        if name == self.identity.name {
-            return Some(HERE);
-        }
-        self.peers.iter().position(|p| p.name == name).map(|i| NodeId(i as u32 + 1))
-    }
-
-    fn name_of(&self, node: NodeId) -> String {
-        match node {
-            HERE => self.identity.name.clone(),
-            NodeId(n) => self.peers.get(n as usize - 1).map_or_else(String::new, |p| p.name.clone()),
-        }
-    }
-
-    fn wire(&self, sync: &Sync) -> Message {
-        let news = match &sync.news {
-            News::Total { total, before } => WireNews::Total { total: total.get(), before: before.get() },
-            News::Departed => WireNews::Departed,
-            News::Layout(s) => WireNews::Layout {
-                stripe: s.stripe,
-                nodes: s.nodes.iter().map(|n| self.name_of(*n)).collect(),
-            },
-        };
-        let coordinator = matches!(sync.sender, Sender::Coordinator(_));
-        Message::Sync { coordinator, epoch: sync.epoch, sequence: sync.sequence, flow: sync.flow.0, news }
-    }
-
     /// A request of `flow` came; `striping` says where here is in the file's layout.
     pub fn arrived(&mut self, flow: FlowId, cost: Cost, striping: Option<&Striping>, now: Instant) {
         if let Some(striping) = striping {
@@ -365,6 +370,7 @@ impl Peers {
         if let Some(striping) = striping {
             self.synchronizer.set_striping(served.flow, striping);
         }
+        self.news_matter = true;
         self.synchronizer.served(served, now, &mut self.outbox)
     }
 
@@ -388,12 +394,15 @@ impl Peers {
         for joined in self.joined.values_mut().filter(|j| j.link.peer().is_some()) {
             joined.link.send(&message, 0, now);
             self.counts.sent += 1;
+            self.unsent = true;
         }
     }
 
     /// Writes what there is to say.
-    pub fn send(&mut self, poller: &Poller, now: Instant) {
-        for (node, sync) in std::mem::take(&mut self.outbox) {
+    fn send(&mut self, now: Instant) {
+        self.unsent = false;
+        let mut outbox = std::mem::take(&mut self.outbox);
+        for (node, sync) in outbox.drain(..) {
             let link = (node.0 as usize).checked_sub(1).and_then(|i| self.peers.get(i)).and_then(|p| p.link);
             let message = self.wire(&sync);
             let joined = link.and_then(|name| self.joined.get_mut(&name)).filter(|j| j.link.peer().is_some());
@@ -402,6 +411,7 @@ impl Peers {
                 self.counts.sent += 1;
             }
         }
+        self.outbox = outbox;
         let mut failed = Vec::new();
         for (name, joined) in &mut self.joined {
             match joined.write() {
@@ -411,7 +421,7 @@ impl Peers {
             let wanted = Interest { read: true, write: !joined.link.output().is_empty() };
             if joined.told != wanted {
                 joined.told = wanted;
-                if poller.change(&joined.socket, *name, wanted).is_err() {
+                if self.poller.change(&joined.socket, *name, wanted).is_err() {
                     failed.push(*name);
                 }
             }

@@ -3,7 +3,7 @@
 use henge_core::Duration;
 use rustix::event::epoll;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Events taken from the kernel at once.
 const AT_ONCE: usize = 128;
@@ -45,6 +45,13 @@ impl Interest {
 /// Waits for many sockets at once.
 pub struct Poller {
     epoll: OwnedFd,
+}
+
+impl AsFd for Poller {
+    /// Readable when something happened: one poller can wait for another.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
 }
 
 impl Poller {

@@ -9,7 +9,7 @@ use crate::conduit::Conduit;
 use crate::config::{Config, ProxyError};
 use crate::identity::Owners;
 use crate::pair::Pair;
-use crate::peers::{LINK, LINK_LISTEN, Peers, Told};
+use crate::peers::{LOOK_EVERY, Peers, Told};
 use crate::poller::{Happened, Interest, Poller};
 use crate::record::Recorder;
 use connections::allow_many_sockets;
@@ -70,6 +70,12 @@ pub struct Proxy {
     news: Vec<News>,
     peers: Option<Peers>,
     told: Vec<Told>,
+    /// Waits for clients, servers and peers; only where there are peers, and nothing else to do.
+    idle: Poller,
+    /// Something happened at the last turn.
+    busy: bool,
+    /// The gate may have something to release.
+    stirred: bool,
     recorder: Option<Recorder>,
 }
 
@@ -124,7 +130,12 @@ impl Proxy {
         let epoch = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(1, |d| d.as_nanos() as u64);
-        let peers = config.peers.as_ref().map(|p| Peers::new(&config, p, epoch, &poller)).transpose()?;
+        let peers = config.peers.as_ref().map(|p| Peers::new(&config, p, epoch)).transpose()?;
+        let idle = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
+        let watched = [Some(&poller), peers.as_ref().map(Peers::poller)];
+        for (name, poller) in watched.into_iter().flatten().enumerate() {
+            idle.add(poller, name as u64, Interest::READ).map_err(|e| ProxyError::io("epoll", e))?;
+        }
         let record = |path: &std::path::PathBuf| {
             Recorder::create(path).map_err(|e| ProxyError::io(path.display().to_string(), e))
         };
@@ -154,6 +165,9 @@ impl Proxy {
             news: Vec::new(),
             peers,
             told: Vec::new(),
+            idle,
+            busy: false,
+            stirred: false,
             recorder,
             config,
         })
@@ -185,19 +199,24 @@ impl Proxy {
         let mut happened = Vec::new();
         while !self.stop.is_stopped() {
             let now = self.now();
-            let wakes =
-                [self.gate.wake_at(), self.peers.as_ref().and_then(Peers::wake_at), Some(now + LOOK_AROUND)];
+            let gate_wakes = self.gate.wake_at();
+            let wakes = [gate_wakes, self.peers.as_ref().map(Peers::wake_at), Some(now + LOOK_AROUND)];
             let wake = wakes.into_iter().flatten().min().map_or(LOOK_AROUND, |t| t.since(now));
             happened.clear();
-            self.poller.wait(Some(wake), &mut happened).map_err(|e| ProxyError::io("epoll", e))?;
+            self.wait(wake, &mut happened).map_err(|e| ProxyError::io("epoll", e))?;
             let now = self.now();
             for event in &happened {
                 self.happened(*event, now);
             }
             self.expire(now);
-            self.dispatch(now);
+            self.hear_peers(now).map_err(|e| ProxyError::io("epoll", e))?;
+            // Asked when nothing happened, too: whatever should have stirred it waits 100 ms at most.
+            if self.stirred || !self.busy || gate_wakes.is_some_and(|t| t <= now) {
+                self.stirred = false;
+                self.dispatch(now);
+            }
             if let Some(peers) = &mut self.peers {
-                peers.tick(&self.poller, now);
+                peers.tick(now);
             }
         }
         tracing::info!(accepted = self.counts.accepted, unreachable = self.counts.unreachable, "ends");
@@ -207,15 +226,24 @@ impl Proxy {
         Ok(())
     }
 
+    /// Waits until something happens. Peers wake a loop that has nothing to do, and no other.
+    fn wait(&mut self, most: Duration, happened: &mut Vec<Happened>) -> io::Result<()> {
+        match &self.peers {
+            Some(_) if self.busy => self.poller.wait(Some(most.min(LOOK_EVERY)), happened)?,
+            Some(_) => {
+                self.idle.wait(Some(most), happened)?;
+                happened.clear(); // who it was, is asked of each
+                self.poller.wait(Some(Duration::ZERO), happened)?;
+            }
+            None => self.poller.wait(Some(most), happened)?,
+        }
+        self.busy = !happened.is_empty();
+        Ok(())
+    }
+
     fn happened(&mut self, event: Happened, now: Instant) {
         match event.name {
             CONTROL => self.accept_control(),
-            LINK_LISTEN => {
-                if let Some(peers) = &mut self.peers {
-                    peers.accept(&self.poller, now);
-                }
-            }
-            name if name & LINK != 0 => self.heard_from_peer(name, now),
             name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize),
             name if name & ASKER != 0 => self.asked(name, now),
             _ => self.moved(event, now),

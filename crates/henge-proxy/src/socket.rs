@@ -24,10 +24,29 @@ pub fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)
 }
 
+/// A connection that stays on this machine is not paced: congestion control that paces (BBR) sets a timer for each small
+/// message, where nothing can be congested.
+pub fn unpace_within_machine(socket: &TcpStream) {
+    let ends = (socket.local_addr(), socket.peer_addr());
+    let within = matches!(ends, (Ok(here), Ok(there)) if here.ip() == there.ip() || there.ip().is_loopback());
+    if within {
+        // Reno is always there; where it is refused, things go on as the system would have it.
+        let _ = rustix::net::sockopt::set_tcp_congestion(socket, "reno");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn connections_within_this_machine_are_not_paced() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let socket = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
+        unpace_within_machine(&socket);
+        assert_eq!(rustix::net::sockopt::tcp_congestion(&socket).expect("Linux says"), "reno");
+    }
 
     #[test]
     fn whoever_does_not_answer_delays_nobody() {

@@ -8,6 +8,7 @@ use crate::peers::Told;
 use henge_core::{Cost, Dispatch, FlowId, Instant, Op, Request, RequestId, Striping};
 use henge_pvfs2::{Direction, Distribution, IoRequest, News, RequestBody, ServerLimits};
 use henge_sched::foreign::{Extent, Served};
+use std::io;
 
 /// An I/O request from the moment it came until it is over.
 pub(super) struct Io {
@@ -52,6 +53,7 @@ impl Proxy {
     /// Queues a request; where its flow is full, the connection that brought it is read no further.
     pub(super) fn take_in(&mut self, came: Refused, now: Instant) {
         let RequestBody::Io(io) = &came.held.request.body else { unreachable!("only I/O is held") };
+        self.stirred = true;
         let flow = FlowId(came.flow as u32);
         let request = gate_request(self.ios.next_id(), flow, io, now);
         if self.gate.submit(request, now).is_err() {
@@ -75,6 +77,7 @@ impl Proxy {
     }
 
     pub(super) fn heard(&mut self, slot: usize, news: News, now: Instant) {
+        self.stirred = true;
         match news {
             News::Accepted { tag, bytes: Some(bytes) } => {
                 let id = self.pair_mut(slot).and_then(|p| p.pending.get(&tag).copied());
@@ -106,6 +109,7 @@ impl Proxy {
     }
 
     pub(super) fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
+        self.stirred = true;
         let io = self.ios.remove(id).expect("a pending request is known");
         let served = self.gate.complete(id, failed, now);
         let request = &served.request;
@@ -136,18 +140,26 @@ impl Proxy {
         (extent, striping)
     }
 
-    pub(super) fn heard_from_peer(&mut self, link: u64, now: Instant) {
-        let Some(peers) = &mut self.peers else { return };
+    /// Takes in what peers told, where the gate is about to choose or a while has passed.
+    pub(super) fn hear_peers(&mut self, now: Instant) -> io::Result<()> {
+        let Some(peers) = &mut self.peers else { return Ok(()) };
+        if self.busy && !peers.is_due(now) {
+            return Ok(());
+        }
         let mut told = std::mem::take(&mut self.told);
-        peers.moved(link, &self.poller, now, &mut told);
+        let looked = peers.look(now, &mut told);
         for news in told.drain(..) {
             match news {
-                Told::Foreign(flow, service) if service > Cost::ZERO => self.gate.foreign(flow, service, now),
+                Told::Foreign(flow, service) if service > Cost::ZERO => {
+                    self.gate.foreign(flow, service, now);
+                    self.stirred = true;
+                }
                 Told::Foreign(..) => {}
                 Told::Identity(capability, uid) => self.owners.learn(capability, uid),
             }
         }
         self.told = told;
+        looked
     }
 
     /// Flows that were full may have room again.

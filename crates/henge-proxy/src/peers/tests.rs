@@ -1,0 +1,51 @@
+use super::*;
+use henge_config::Source;
+
+const FLOW: FlowId = FlowId(0);
+const MS: Duration = Duration::from_millis(1);
+
+fn peers(names: [&str; 2], ports: [u16; 2], epoch: u64) -> Peers {
+    let text = format!(
+        "server = \"127.0.0.1:1\"\nsync = {{ threshold = {{ every = \"64KiB\" }} }}
+        [cluster]\nnode = \"{}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+        [[peer]]\nname = \"{}\"\naddress = \"127.0.0.1:{}\"
+        [[flow]]\nname = \"app\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
+        names[0], ports[0], names[1], ports[1]
+    );
+    let config = Config::parse(Source::new("proxy.toml", text)).expect("a sound configuration");
+    Peers::new(&config, config.peers.as_ref().expect("stated"), epoch).expect("free ports")
+}
+
+/// Messages come when they matter: before the gate chooses again, or after a while; not one by one.
+#[test]
+fn links_are_looked_at_when_a_request_is_over_or_after_a_while() {
+    let listeners = [0, 0].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a port"));
+    let [a, b] = listeners.each_ref().map(|l| l.local_addr().expect("its address").port());
+    drop(listeners);
+    let (mut here, mut there) = (peers(["a", "b"], [a, b], 1), peers(["b", "a"], [b, a], 1));
+    let (mut now, mut told) = (Instant::ZERO, Vec::new());
+    let begun = std::time::Instant::now();
+    while here.linked().0 + there.linked().0 < 2 || now < Instant::ZERO + MS * 50 {
+        assert!(begun.elapsed().as_secs() < 20, "they do not find each other");
+        now += MS;
+        for one in [&mut here, &mut there] {
+            one.look(now, &mut told).expect("it looks");
+            one.tick(now);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let served = Served { flow: FLOW, cost: Cost::new(100_000), extent: None };
+    there.served(&served, None, now);
+    there.tick(now);
+    assert!(!here.is_due(now + MS), "nobody asks for it yet");
+    assert!(here.is_due(now + LOOK_EVERY), "it is never left longer");
+    here.served(&served, None, now);
+    assert!(here.is_due(now), "the gate chooses next");
+    told.clear();
+    while told.is_empty() {
+        assert!(begun.elapsed().as_secs() < 20, "nothing is heard");
+        here.look(now, &mut told).expect("it looks");
+    }
+    let [Told::Foreign(_, foreign)] = told[..] else { panic!("one message") };
+    assert_eq!((foreign, here.is_due(now)), (Cost::new(100_000), false));
+}
