@@ -5,7 +5,7 @@
 
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::chap::{Access, Secret};
-use henge_iscsi::scsi::{self, Action, Change, Disk, Extent, Group, Outcome, Reservations};
+use henge_iscsi::scsi::{self, Action, Change, Disk, Extent, Group, Outcome, Reservations, Status};
 use henge_iscsi::wire::Header;
 use henge_iscsi::{Limits, Offer, Segment, Session, Step, Targets, Want};
 use libfuzzer_sys::fuzz_target;
@@ -169,6 +169,14 @@ impl Host {
                 Action::Reserve(ref change) => {
                     assert!(change.list.len() <= 4096 && command.buffer == 0);
                     let status = targets.reserve(command.target, command.unit, change);
+                    self.buffers.remove(&command.task);
+                    self.session.complete(targets, command.task, Outcome::Decided(status), &[]);
+                    self.work(targets);
+                    continue;
+                }
+                Action::Sweep(_) => {
+                    assert!(command.unit == 1 && command.buffer == 0, "only that one is served elsewhere");
+                    let status = if self.how & 0x40 == 0 { Status::Good } else { Status::Busy };
                     self.buffers.remove(&command.task);
                     self.session.complete(targets, command.task, Outcome::Decided(status), &[]);
                     self.work(targets);

@@ -8,6 +8,8 @@ from libiscsi import BUSY, CHECK, CONFLICT, GOOD, PREFIX, UNAVAILABLE, Session
 REGISTER, RESERVE, RELEASE, PREEMPT, PREEMPT_ABORT = 0, 1, 2, 4, 5
 EXCLUSIVE, REGISTRANTS = 1, 5  # write exclusive; the same, registrants only
 PREEMPTED, ACCESS_CHANGED, CAPACITY_CHANGED = 0x2A05, 0x2A06, 0x2A09
+CLEAR_TASKS, UNIT_RESET, WARM_RESET, COLD_RESET = 4, 5, 6, 7
+CLEARED, RESET = 0x2F00, 0x2903
 MIB = 1 << 20
 
 
@@ -42,6 +44,7 @@ def run():
             one_disk(n1, n2)
             one_table(n1, n2)
             aborts(n1, n2)
+            resets(n1, n2)
             stands_still(n1, n2)
             node_dies(n1, n2)
             keeper_dies(n1, n2)
@@ -116,7 +119,10 @@ def one_disk(n1, n2):
         serial = [subprocess.run(["timeout", "20", "iscsi-inq", "-e", "1", "-c", "128", u], capture_output=True, text=True).stdout
                   for u in (url, url.replace(f":{n2.iscsi}/", f":{n1.iscsi}/"))]
         check("iscsi-inq shows one serial number", serial[0] == serial[1] and "Serial" in serial[0], serial[0].split()[-1])
-    a.close(), b.close()
+    alone = Session(n1, "lone", 1, "a")
+    check("one physical block by both nodes, and of a disk of one node", a.physical_block() == b.physical_block() == alone.physical_block() == 4096)
+    for session in (a, b, alone):
+        session.close()
 
 
 def one_table(n1, n2):
@@ -175,6 +181,84 @@ def aborts(n1, n2):
     check("nothing of it comes later", a.read(0, 128) == (GOOD, bytes(65536)))
     a.reserve(REGISTER, key=1)
     a.close()
+
+
+def resets(n1, n2):
+    """Task management by way of one node takes away what waits at the other."""
+    for here, there, function, what, code in ((n1, n2, UNIT_RESET, "LOGICAL UNIT RESET", RESET),
+                                              (n2, n1, UNIT_RESET, "LOGICAL UNIT RESET", RESET),
+                                              (n1, n2, WARM_RESET, "TARGET WARM RESET", RESET),
+                                              (n2, n1, CLEAR_TASKS, "CLEAR TASK SET", CLEARED)):
+        what = f"{what} by {here.name}"
+        a, b = Session(here, "slow", 1, "a"), Session(there, "slow", 2, "b", timeout=8)
+        settle(a), settle(b)
+        marker = bytes([function]) * 65536
+        ended = []
+
+        def write():
+            try:
+                ended.append(b.write(0, marker))
+            except ConnectionError as why:
+                ended.append(str(why))
+
+        # What is beyond the limit is waited for by the next one.
+        check(f"{what}: a long write before it", b.write(4096, bytes(MIB // 2)) == GOOD)
+        writer = threading.Thread(target=write)
+        writer.start()
+        time.sleep(1.0)
+        begun = time.monotonic()
+        done = a.manage(function)
+        check(f"{what} while a write by {there.name} waits", done and not ended, f"{time.monotonic() - begun:.2f} s")
+        check("its own initiator is told" if code == RESET else "its own initiator is not told",
+              a.attention(code) == (code == RESET))
+        writer.join()
+        check("the write never ended for its initiator", ended and ended[0] != GOOD, ended)
+        b.close()
+        b = Session(there, "slow", 2, "b")
+        time.sleep(2.0)
+        check("nothing of it comes later", marker not in a.read(0, 128)[1])
+        a.close(), b.close()
+    a, b, c = Session(n1, "one", 1, "a"), Session(n2, "one", 2, "b"), Session(n2, "one", 3, "c")
+    check("registered", patient(b, REGISTER, new=2) == GOOD and b.reserve(RESERVE, EXCLUSIVE, key=2) == GOOD)
+    settle(a), settle(c)
+    check("LOGICAL UNIT RESET by n1", a.manage(UNIT_RESET))
+    check("each session by n2 is told, once", all(s.attention(RESET) and s.ready() == GOOD for s in (b, c)))
+    settle(a)
+    check("reservations stay", a.keys() == [2] and a.write(0, bytes(512)) == CONFLICT)
+    check("CLEAR TASK SET by n2", c.manage(CLEAR_TASKS))
+    check("the others are told, by both nodes", a.attention(CLEARED) and b.attention(CLEARED) and c.ready() == GOOD)
+    check("released", b.reserve(REGISTER, key=2) == GOOD)
+    check("RESERVE(6) is refused in words, for it would bind one node", a.command([0x16] + 5 * [0])[0] == (CHECK, 5, 0x2000))
+    check("SANITIZE as well", a.command([0x48, 0x82] + 8 * [0])[0] == (CHECK, 5, 0x2400))
+    check("STOP as well", a.command([0x1B, 0, 0, 0, 0, 0])[0] == (CHECK, 5, 0x2400))
+    check("TARGET COLD RESET by n2 ends its session", not ready_after(c, COLD_RESET))
+    check("and those by n1", not alive(a))
+    check("new ones are welcome", usable(n1, "one") and usable(n2, "one"))
+    for session in (a, b, c):
+        session.close()
+    n2.process.send_signal(signal.SIGSTOP)
+    a = Session(n1, "one", 1, "a")
+    settle(a)
+    begun = time.monotonic()
+    done = a.manage(UNIT_RESET)
+    took = time.monotonic() - begun
+    n2.process.send_signal(signal.SIGCONT)
+    check("a reset by n1 while n2 stands still waits until n2 must have stopped", done and 2.0 < took < 8.0, f"{took:.1f} s")
+    a.close()
+    until("n2 is itself again", lambda: usable(n2, "one"))
+
+
+def alive(session):
+    try:
+        session.ready()
+        return True
+    except ConnectionError:
+        return False
+
+
+def ready_after(session, function):
+    session.manage(function)
+    return alive(session)
 
 
 def stands_still(n1, n2):

@@ -81,6 +81,11 @@ class Session:
     def write(self, lba, data):
         return self.command(struct.pack(">BBIBHB", 0x2A, 0, lba, 0, len(data) // 512, 0), write=data)[0]
 
+    def manage(self, function):
+        """A task management function; whether it is complete. 4: CLEAR TASK SET, 5: LOGICAL UNIT RESET, 6: TARGET WARM RESET, 7: COLD."""
+        status = self.lib.iscsi_task_mgmt_sync(self.context, 0, function, ctypes.c_uint32(0xFFFFFFFF), ctypes.c_uint32(0))
+        return status == 0
+
     def orwrite(self, lba, data):
         return self.command(struct.pack(">BBQIBB", 0x8B, 0, lba, len(data) // 512, 0, 0), write=data)[0]
 
@@ -94,6 +99,11 @@ class Session:
         """Bytes, by READ CAPACITY(16)."""
         status, data = self.command([0x9E, 0x10] + 8 * [0] + [0, 0, 0, 32, 0, 0], read=32)
         return (struct.unpack(">QI", data[:12])[0] + 1) * 512 if status == GOOD else status
+
+    def physical_block(self):
+        """Bytes that are best written whole."""
+        status, data = self.command([0x9E, 0x10] + 8 * [0] + [0, 0, 0, 32, 0, 0], read=32)
+        return 512 << (data[13] & 0xF) if status == GOOD else status
 
     def page(self, number):
         return self.command([0x12, 1, number, 1, 0, 0], read=256)[1]

@@ -65,6 +65,7 @@ impl Memory {
             }
             Action::Extents { offset, len } => return Answer::Extents(self.extents(span(offset, len))),
             Action::Reserve(_) => unreachable!("reservations are the targets'"),
+            Action::Sweep(_) => unreachable!("nobody else serves the disk"),
         }
         Answer::Done
     }

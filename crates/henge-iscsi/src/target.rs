@@ -5,7 +5,9 @@
 //! initiator port. Such news wait as notices; [`Targets::next_poked`] says whose to deliver.
 
 use crate::chap::Access;
-use crate::scsi::{Action, Change, Disk, Effects, Nexus, Outcome, Reservations, Status, Unit, attention};
+use crate::scsi::{
+    Action, Change, Disk, Effects, Nexus, Outcome, Reservations, Status, Sweep, Unit, attention,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names a target among [`Targets`].
@@ -316,12 +318,29 @@ impl Targets {
     }
 
     /// A unit's reservations are these from now on, by whomever that was decided: who is concerned is told, and commands of
-    /// preempted sessions are aborted. They have left the storage once the unit is [`Unit::quiet_before`] the number returned.
+    /// preempted sessions, or all of them in a sweep, are aborted. They have left the storage once the unit is
+    /// [`Unit::quiet_before`] the number returned.
     pub fn adopt(&mut self, id: TargetId, number: u16, next: Reservations, effects: &Effects) -> u32 {
         let Some(unit) = self.unit(id, number) else { return 0 };
         let hit = unit.adopt(next, effects);
         let epoch = if effects.abort.is_empty() { 0 } else { unit.epoch() };
         hit.into_iter().for_each(|nexus| self.tell(nexus, Notice::Abort(Some(number))));
+        match effects.sweep {
+            Some((what, _)) => self.sweep(id, number, what, None),
+            None => epoch,
+        }
+    }
+
+    /// Sweeps a unit here: all commands but those of the session `by`, which sees to its own, are aborted. They have left the
+    /// storage once the unit is [`Unit::quiet_before`] the number returned.
+    pub(crate) fn sweep(&mut self, id: TargetId, number: u16, what: Sweep, by: Option<Nexus>) -> u32 {
+        let Some(unit) = self.unit(id, number) else { return 0 };
+        unit.sweep(what, by);
+        let epoch = unit.epoch();
+        self.notify(id, by, Notice::Abort(Some(number)));
+        if what == Sweep::Sessions {
+            self.notify(id, by, Notice::Close);
+        }
         epoch
     }
 

@@ -118,22 +118,29 @@ fn a_registration_belongs_to_a_port_by_the_way_it_came() {
     assert!(told[36..].starts_with(b"iqn.2026-11.example:host,i,0x800000000001\0"), "{:?}", &told[36..]);
     let capabilities = [0x5e, 2, 0, 0, 0, 0, 0, 0, 8, 0];
     assert_eq!(ask(&mut host, targets, 5, 0xc0, &capabilities).1[2], 1, "PTPL_C without ATP_C");
-    // What belongs to one session of one node alone is not there.
-    for (n, cdb) in [[0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]].iter().enumerate() {
-        let (status, sense) = ask(&mut host, targets, 6 + n as u32, 0xc0, cdb);
-        assert_eq!((status, sense[4] & 0xf, &sense[14..16]), (2, 5, &[0x20, 0][..]), "{cdb:x?}");
+    // What belongs to one session of one node alone, or would be done by one node alone, is not there.
+    for (n, opcode) in [0x16, 0x17, 0x48].into_iter().enumerate() {
+        let (status, sense) =
+            ask(&mut host, targets, 6 + n as u32, 0xc0, &[opcode, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let code = if opcode == 0x48 { 0x24 } else { 0x20 };
+        assert_eq!((status, sense[4] & 0xf, &sense[14..16]), (2, 5, &[code, 0][..]), "{opcode:x}");
     }
+    assert_eq!(ask(&mut host, targets, 9, 0x80, &[0x1b, 0, 0, 0, 0, 0]).0, 2, "STOP");
+    assert_eq!(ask(&mut host, targets, 10, 0x80, &[0x1b, 0, 0, 0, 1, 0]).0, 0, "START");
+    let policy = ask(&mut host, targets, 11, 0xc0, &[0x12, 1, 0x87, 0, 255, 0]).1;
+    assert_eq!(policy, [0, 0x87, 0, 4, 0x3f, 0xff, 1, 0], "mode pages: per target port");
     let list = [0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0x0f, 0xff, 0, 0];
     let opcodes = |data: &[u8]| data[4..].chunks_exact(8).map(|c| (c[0], c[3])).collect::<Vec<_>>();
-    let told = opcodes(&ask(&mut host, targets, 8, 0xc0, &list).1);
+    let told = opcodes(&ask(&mut host, targets, 12, 0xc0, &list).1);
     assert!(told.contains(&(0xa3, 0x0a)) && told.contains(&(0x5f, 0)));
-    assert!(!told.iter().any(|(op, _)| [0x16, 0x17].contains(op)));
+    assert!(!told.iter().any(|(op, _)| [0x16, 0x17, 0x48].contains(op)));
     let (mut alone, _) = target(Access::default());
     let mut host = ready(&mut alone, Limits::default(), &[]);
     let told = opcodes(&ask(&mut host, &mut alone, 2, 0xc0, &list).1);
-    assert!(told.contains(&(0x16, 0)) && !told.contains(&(0xa3, 0x0a)));
+    assert!(told.contains(&(0x16, 0)) && told.contains(&(0x48, 2)) && !told.contains(&(0xa3, 0x0a)));
     assert_eq!(ask(&mut host, &mut alone, 3, 0xc0, &REPORT_GROUPS).0, 2);
     assert_eq!(ask(&mut host, &mut alone, 4, 0xc0, &INQUIRY).1[5], 0, "TPGS: none");
+    assert_eq!(ask(&mut host, &mut alone, 5, 0xc0, &[0x12, 1, 0x87, 0, 255, 0]).0, 2, "one policy for all");
 }
 
 #[test]
@@ -245,4 +252,85 @@ fn discovery_names_the_portals_of_all_nodes() {
     let want =
         format!("TargetName={TARGET}\0TargetAddress=192.0.2.1:3260,7\0TargetAddress=192.0.2.2:3260,4660\0");
     assert_eq!(text, want);
+}
+
+/// LOGICAL UNIT RESET and its like by a session here: what it is answered once the other nodes have answered so.
+fn sweeps(function: u8, elsewhere: scsi::Status) -> (scsi::Sweep, u8, bool) {
+    let (mut targets, mut host) = shared();
+    let targets = &mut targets;
+    host.hold = true;
+    host.feed(targets, &scsi(0xa0, 2, 2, 512, &cdb10(0x2a, 0, 1), &[1; 512]));
+    host.feed(targets, &manage(function, 9, 3, u32::MAX));
+    assert_eq!(host.cancelled.len(), 1, "its own write is given up at once");
+    let at = host.pending.iter().position(|command| matches!(command.action, scsi::Action::Sweep(_)));
+    let told = host.pending.remove(at.expect("the other nodes are told"));
+    host.finish(targets, Outcome::Failed(Fault::Cancelled));
+    assert!(host.replies().is_empty(), "the other nodes may still write");
+    host.session.complete(targets, told.task, Outcome::Decided(elsewhere), &[]);
+    host.hold = false;
+    host.work(targets);
+    let answers = host.replies();
+    let [(header, _)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((header.opcode(), header.itt()), (0x22, 9));
+    let scsi::Action::Sweep(what) = told.action else { unreachable!() };
+    (what, header.0[2], host.session.is_logged_in())
+}
+
+#[test]
+fn a_reset_is_complete_when_it_is_at_every_node() {
+    use scsi::{Sense, Status, Sweep};
+    assert_eq!(sweeps(4, Status::Good), (Sweep::Commands, 0, true));
+    assert_eq!(sweeps(5, Status::Good), (Sweep::Unit, 0, true));
+    assert_eq!(sweeps(6, Status::Good), (Sweep::Unit, 0, true));
+    assert_eq!(sweeps(7, Status::Good), (Sweep::Sessions, 0, false));
+    // Not every node could be told: function rejected (RFC 7143 11.6.1).
+    assert_eq!(sweeps(5, Status::Busy), (Sweep::Unit, 255, true));
+    assert_eq!(sweeps(4, Status::Check(Sense::UNAVAILABLE)), (Sweep::Commands, 255, true));
+}
+
+/// A sweep by way of another node comes here while a write is at the storage: what the next command is told.
+fn swept(what: scsi::Sweep, missed: bool) -> [u8; 2] {
+    let (mut targets, mut host) = shared();
+    let id = host.session.target().expect("it is logged in");
+    let targets = &mut targets;
+    host.hold = true;
+    host.feed(targets, &scsi(0xa0, 2, 2, 512, &cdb10(0x2a, 0, 1), &[1; 512]));
+    let before = targets.unit(id, 0).expect("the disk").reservations().clone();
+    let mut theirs = before.clone();
+    let effects = theirs.sweep(what, "n2");
+    let (told, mut effects) = Reservations::told(&theirs.tell(&effects)).expect("its own words");
+    assert_eq!((&told, effects.sweep.as_ref()), (&theirs, Some(&(what, "n2".to_owned()))));
+    if missed {
+        // Of a node that was away: two sweeps, of which the worse counts.
+        theirs.sweep(scsi::Sweep::Commands, "n3");
+        effects = before.missed(&Reservations::told(&theirs.text()).expect("its own words").0);
+    }
+    let epoch = targets.adopt(id, 0, told, &effects);
+    assert!(!targets.unit(id, 0).expect("the disk").quiet_before(epoch), "a write is at the storage");
+    while targets.next_poked().is_some() {
+        host.session.poke(targets);
+    }
+    host.work(targets);
+    assert_eq!(host.cancelled.len(), 1);
+    host.hold = false;
+    host.finish(targets, Outcome::Failed(Fault::Cancelled));
+    assert!(host.replies().is_empty(), "an aborted command is not answered");
+    assert!(targets.unit(id, 0).expect("the disk").quiet_before(epoch));
+    if !host.session.is_logged_in() {
+        return [0; 2];
+    }
+    let (status, sense) = ask(&mut host, targets, 3, 0x80, &[0; 6]);
+    assert_eq!((status, sense[4] & 0xf), (2, 6));
+    assert_eq!(ask(&mut host, targets, 4, 0x80, &[0; 6]).0, 0, "once");
+    [sense[14], sense[15]]
+}
+
+#[test]
+fn a_reset_by_way_of_another_node_is_one_here() {
+    use scsi::Sweep;
+    for missed in [false, true] {
+        assert_eq!(swept(Sweep::Commands, missed), [0x2f, 0], "COMMANDS CLEARED BY ANOTHER INITIATOR");
+        assert_eq!(swept(Sweep::Unit, missed), [0x29, 3], "BUS DEVICE RESET FUNCTION OCCURRED");
+        assert_eq!(swept(Sweep::Sessions, missed), [0; 2], "the session has ended");
+    }
 }

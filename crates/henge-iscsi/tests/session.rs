@@ -218,6 +218,22 @@ fn data_out_of_order_fail_the_command_and_not_the_session() {
 }
 
 #[test]
+fn data_beyond_what_was_asked_for_fail_the_command_and_are_dropped() {
+    let mut targets = targets(Access::default());
+    let mut host = ready(&mut targets, Limits::default(), &["ImmediateData=No", "MaxBurstLength=1024"]);
+    host.feed(&mut targets, &scsi(0xa0, 10, 2, 2048, &cdb10(0x2a, 0, 4), &[]));
+    let (ask, _) = host.replies().remove(0);
+    assert_eq!(ask.u32_at(44), 1024, "the first burst");
+    host.feed(&mut targets, &data_out(false, 10, ask.ttt(), 0, 0, &[1; 512]));
+    host.feed(&mut targets, &data_out(true, 10, ask.ttt(), 1, 512, &[1; 1024]));
+    let (header, sense) = host.replies().remove(0);
+    assert_eq!((header.0[3], sense[4] & 0xf, &sense[14..16]), (2, 0x0b, &[0x0c, 0x0d][..]));
+    assert!(host.disk.iter().all(|byte| *byte == 0) && host.buffers.is_empty());
+    host.feed(&mut targets, &scsi(0x80, 11, 3, 0, &[0; 6], &[]));
+    assert_eq!(host.replies()[0].0.0[3], 0, "the session goes on");
+}
+
+#[test]
 fn residuals_tell_what_was_missing() {
     let mut targets = targets(Access::default());
     let mut host = ready(&mut targets, Limits::default(), &[]);

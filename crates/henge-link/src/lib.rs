@@ -29,8 +29,9 @@ mod message;
 pub use handshake::{Hello, Identity, Refusal};
 pub use link::{Event, Link, Received};
 pub use message::{
-    BODY_MAX, DATA_MAX, FRAME_HEADER, Message, PartKind, PartOutcome, WireNews, WirePart, WireSense, WireUnit,
+    BODY_MAX, DATA_MAX, FRAME_HEADER, Message, PartKind, PartOutcome, WireNews, WirePart, WireSense,
+    WireSweep, WireUnit,
 };
 
 /// The link protocol's version; both ends must have the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;

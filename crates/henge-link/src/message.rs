@@ -147,6 +147,27 @@ pub enum Message {
     },
     /// Nothing else to say.
     Ping,
+    /// A task management function of one of the sender's initiators takes away everybody's commands, as it has done at the sender;
+    /// for the node that keeps the disk's reservations. Answered by [`Message::Reserved`] when it is done at every node.
+    Sweep {
+        /// The sender's name for it.
+        id: u64,
+        /// The disk.
+        disk: String,
+        /// What goes.
+        what: WireSweep,
+    },
+}
+
+/// What is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum WireSweep {
+    /// Commands.
+    Commands,
+    /// The unit's state as well.
+    Unit,
+    /// Sessions as well.
+    Sessions,
 }
 
 /// SCSI's sense data on the wire.

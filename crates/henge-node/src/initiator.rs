@@ -7,10 +7,10 @@ use crate::client::{Link, Surroundings};
 use crate::connection::{CHUNK, Stop};
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Owner, Plane};
-use crate::portal::{Asker, Portal};
+use crate::portal::{Asked, Asker, Portal};
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Action, Extent, Outcome, Status};
-use henge_iscsi::{Command, HEADER_MAX, Payload, Segment, Session, Step, Want};
+use henge_iscsi::{Command, HEADER_MAX, Payload, Segment, Session, Step, TargetId, Want};
 use henge_vdisk::Kind;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +32,7 @@ pub(crate) struct Initiator {
     rest: Vec<u8>,
     held: BTreeMap<RequestId, Held>,
     jobs: BTreeMap<RequestId, Job>,
-    /// Changes of reservations that are not decided.
+    /// Changes of reservations, and sweeps, that are not decided.
     reserving: BTreeSet<RequestId>,
     /// Those that wait for room or memory.
     waiting: VecDeque<RequestId>,
@@ -236,14 +236,10 @@ impl Initiator {
         let task = command.task;
         match command.action {
             Action::Reserve(change) => {
-                let asker = Asker::Here(id, task);
-                match portal.reserve(command.target, *change, asker, &mut plane.links) {
-                    Some(status) => {
-                        self.session.complete(&mut portal.targets, task, Outcome::Decided(status), &[]);
-                    }
-                    None => drop(self.reserving.insert(task)),
-                }
-                return;
+                return self.ask(Asked::Change(*change), command.target, id, task, plane, portal);
+            }
+            Action::Sweep(what) => {
+                return self.ask(Asked::Sweep(what), command.target, id, task, plane, portal);
             }
             Action::Extents { offset, len } => {
                 let mut extents =
@@ -262,6 +258,24 @@ impl Initiator {
             self.step(task, id, plane, portal, now);
         } else {
             self.waiting.push_back(task);
+        }
+    }
+
+    /// Asks for what is decided for all nodes of the disk.
+    fn ask(
+        &mut self,
+        what: Asked,
+        target: TargetId,
+        id: RequestId,
+        task: RequestId,
+        plane: &mut Plane,
+        portal: &mut Portal,
+    ) {
+        match portal.ask(target, what, Asker::Here(id, task), &mut plane.links) {
+            Some(status) => {
+                self.session.complete(&mut portal.targets, task, Outcome::Decided(status), &[]);
+            }
+            None => drop(self.reserving.insert(task)),
         }
     }
 
@@ -301,7 +315,7 @@ impl Initiator {
         self.session.complete(&mut portal.targets, task, verdict.outcome(), data);
     }
 
-    /// A change of reservations is decided.
+    /// A change of reservations is decided, or a sweep done.
     pub(crate) fn decided(
         &mut self,
         id: RequestId,

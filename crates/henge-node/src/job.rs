@@ -156,7 +156,9 @@ impl Job {
             Action::Zero { offset, len } | Action::Trim { offset, len } => {
                 (Kind::WriteZeroes { no_hole: false }, offset, len, false)
             }
-            Action::Flush | Action::Extents { .. } | Action::Reserve(_) => (Kind::Flush, 0, 0, false),
+            Action::Flush | Action::Extents { .. } | Action::Reserve(_) | Action::Sweep(_) => {
+                (Kind::Flush, 0, 0, false)
+            }
         }
     }
 

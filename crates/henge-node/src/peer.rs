@@ -208,6 +208,7 @@ impl PeerLink {
             | Message::Copy { .. }
             | Message::Seen { .. }
             | Message::Reserve { .. }
+            | Message::Sweep { .. }
             | Message::Reserved { .. } => plane.links.news.push_back(News::Said(peer, message)),
             // Between proxies only.
             Message::Flow { .. } | Message::Identity { .. } | Message::Ping => {}

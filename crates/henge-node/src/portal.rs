@@ -8,7 +8,7 @@ use crate::job::{Job, Step};
 use crate::links::Links;
 use crate::plane::{Answer, Owner, Plane};
 use henge_core::{Instant, RequestId};
-use henge_iscsi::scsi::{Change, Disk, Nexus, Outcome, Reservations, Sense, Status};
+use henge_iscsi::scsi::{Disk, Nexus, Outcome, Reservations, Sense, Status};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 mod reserve;
 mod ways;
 
-pub(crate) use reserve::Asker;
 use reserve::Desk;
+pub(crate) use reserve::{Asked, Asker};
 
 /// What the names of all targets begin with.
 pub(crate) const PREFIX: &str = "iqn.2026-11.local.henge:";
@@ -131,16 +131,16 @@ impl Portal {
         self.state_dir.join(format!("{name}.reservations"))
     }
 
-    /// A session wants to change who may use a disk. Its answer, where there is one at once.
-    pub(crate) fn reserve(
+    /// A session wants to change who may use a disk, or to sweep it. Its answer, where there is one at once.
+    pub(crate) fn ask(
         &mut self,
         target: TargetId,
-        change: Change,
+        what: Asked,
         asker: Asker,
         links: &mut Links,
     ) -> Option<Status> {
         match self.disks.get(&target) {
-            Some((_, name)) => self.desk.change(name, change, asker, links),
+            Some((_, name)) => self.desk.ask(name, what, asker, links),
             None => Some(Status::Check(Sense::NO_UNIT)),
         }
     }
@@ -234,13 +234,14 @@ fn kept(file: &Path) -> Reservations {
     Reservations::restore(&text).unwrap_or_default()
 }
 
-/// The disk as a unit. Its number comes from its name, so that every node says the same.
+/// The disk as a unit. Its number comes from its name, and the block that is best written whole is the one that NBD clients are told,
+/// whatever storage is behind it: every node says the same of a disk, and the disk of itself wherever it lies.
 fn lun(config: &DiskConfig, capacity: u64, align: u64) -> Disk {
     let id = fnv(config.name.as_bytes());
     Disk {
         bytes: capacity,
         block_shift: 9,
-        physical_shift: align.max(512).ilog2(),
+        physical_shift: align.max(henge_backend::ALIGN as u64).ilog2(),
         thin: true,
         read_only: config.read_only,
         serial: format!("{id:016x}"),

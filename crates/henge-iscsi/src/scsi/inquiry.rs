@@ -14,7 +14,10 @@ pub const UNMAP_MAX: u64 = 64 << 20;
 /// Most descriptors of one UNMAP.
 pub const UNMAP_DESCRIPTORS: u32 = 256;
 
-const PAGES: [u8; 6] = [0x00, 0x80, 0x83, 0xb0, 0xb1, 0xb2];
+const PAGES: [u8; 7] = [0x00, 0x80, 0x83, 0x87, 0xb0, 0xb1, 0xb2];
+
+/// Mode page policy (SPC-4 7.8.10): all pages and subpages, each target port has its own: what one node is told to, others are not.
+const MODE_PAGE_POLICY: [u8; 4] = [0x3f, 0xff, 0x01, 0];
 
 /// INQUIRY. `target` is the iSCSI name of the target, `port` its port's relative identifier.
 pub fn inquiry(unit: &Unit, cdb: &[u8; 16], target: &str, port: u16) -> Plan {
@@ -29,10 +32,14 @@ pub fn inquiry(unit: &Unit, cdb: &[u8; 16], target: &str, port: u16) -> Plan {
     }
     let disk = &unit.disk;
     let body = match cdb[2] {
-        // Provisioning is a page of thin disks only.
-        0x00 => PAGES.iter().copied().filter(|&page| disk.thin || page != 0xb2).collect(),
+        // Provisioning is a page of thin disks only, and the policy one of disks with several target ports.
+        0x00 => {
+            let has = |page: u8| (disk.thin || page != 0xb2) && (unit.is_shared() || page != 0x87);
+            PAGES.iter().copied().filter(|&page| has(page)).collect()
+        }
         0x80 => disk.serial.as_bytes().to_vec(),
         0x83 => identification(disk, target, port),
+        0x87 if unit.is_shared() => MODE_PAGE_POLICY.to_vec(),
         0xb0 => block_limits(disk),
         0xb1 => characteristics(disk),
         0xb2 if disk.thin => provisioning(),

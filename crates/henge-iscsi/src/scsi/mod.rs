@@ -19,12 +19,14 @@ mod ports;
 mod reserve;
 mod sanitize;
 mod sense;
+mod sweep;
 
 pub use inquiry::TRANSFER_MAX;
 pub use plan::{Action, Extent, Outcome, Plan, Transfer};
 pub use ports::{Access, Group};
 pub use reserve::{Change, Effects, Reservations};
 pub use sense::{Detail, Key, Sense, Status, attention};
+pub use sweep::Sweep;
 
 pub(crate) use cdb::be32;
 pub(crate) use inquiry::standard;
@@ -197,15 +199,6 @@ impl Unit {
         }
     }
 
-    /// LOGICAL UNIT RESET (SAM-5 6.3.3): back to the defaults; persistent reservations stay.
-    pub(crate) fn reset(&mut self) {
-        self.epoch += 1;
-        self.modes = mode::Modes::default();
-        self.reserved = None;
-        self.stopped = false;
-        self.alert(attention::RESET, |_, _| true);
-    }
-
     /// A command goes to the storage; [`Unit::end`] with the same number when it is back.
     pub(crate) fn begin(&mut self) -> u32 {
         *self.at_storage.entry(self.epoch).or_default() += 1;
@@ -280,8 +273,8 @@ impl Unit {
     fn offers(&self, command: &opcodes::Command) -> bool {
         match (command.kind, command.class) {
             (Kind::ReportGroups, _) => self.is_shared(),
-            // These belong to one session with one node: nobody else would hear of them.
-            (Kind::Reserve | Kind::Release, _) => !self.is_shared(),
+            // Other nodes would not hear of these: a session's own reservation, and work of this node's own on all of the disk.
+            (Kind::Reserve | Kind::Release | Kind::Sanitize, _) => !self.is_shared(),
             _ => self.disk.thin || !command.thin,
         }
     }
@@ -407,6 +400,9 @@ impl Unit {
         }
         if eject {
             return Sense::field(4).into(); // LOEJ: not removable
+        }
+        if !start && self.is_shared() {
+            return Sense::field(4).into(); // it would go on by way of other nodes
         }
         self.stopped = !start;
         Plan::GOOD

@@ -2,6 +2,7 @@
 
 use super::reserve::Change;
 use super::sense::{Sense, Status};
+use super::sweep::Sweep;
 
 /// One thing for the storage to do. Offsets and lengths are bytes, whole blocks, and within the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,6 +91,9 @@ pub enum Action {
     /// Decide about the unit's reservations, keep them where they survive a restart, and see to it that they are in force
     /// wherever the unit is served. To be answered by [`Outcome::Decided`].
     Reserve(Box<Change>),
+    /// Sweep the unit at every other node that serves it; it is done here. To be answered by [`Outcome::Decided`] once nothing
+    /// that began before is at the storage there.
+    Sweep(Sweep),
 }
 
 /// A piece of the disk in one state.
@@ -110,7 +114,7 @@ pub enum Outcome<'a> {
     Unequal(u64),
     /// Answer to [`Action::Extents`]: from its offset on, without a gap.
     Extents(&'a [Extent]),
-    /// Answer to [`Action::Reserve`].
+    /// Answer to [`Action::Reserve`] and [`Action::Sweep`].
     Decided(Status),
     /// The storage failed.
     Failed(henge_core::Fault),

@@ -44,7 +44,7 @@ impl Unit {
     }
 
     /// Whether other nodes may serve it, too.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         !self.groups.is_empty()
     }
 

@@ -18,7 +18,7 @@
 use super::cdb::{be16, be32, be64};
 use super::opcodes::Class;
 use super::sense::attention;
-use super::{Plan, Sense, Status};
+use super::{Plan, Sense, Status, Sweep};
 
 /// Longest parameter list that is taken; the longest that has a meaning, of REGISTER AND MOVE, has about 300 bytes.
 pub(super) const LIST_MAX: u32 = 4096;
@@ -89,9 +89,11 @@ pub struct Reservations {
     registrations: Vec<Registration>,
     holder: Option<Holder>,
     through_power_loss: bool,
+    /// How often each [`Sweep`] was done, of a unit that several nodes serve.
+    pub(super) sweeps: [u32; 3],
 }
 
-/// What others notice of a PERSISTENT RESERVE OUT.
+/// What others notice of a PERSISTENT RESERVE OUT, or of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// Unit attentions for these ports.
@@ -100,6 +102,8 @@ pub struct Effects {
     pub abort: Vec<String>,
     /// The text to keep has changed.
     pub keep: bool,
+    /// What is swept, and the node that has done its part before.
+    pub sweep: Option<(Sweep, String)>,
 }
 
 /// Parameters of PERSISTENT RESERVE OUT.

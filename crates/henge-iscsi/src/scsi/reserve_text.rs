@@ -7,7 +7,7 @@
 //! ```
 
 use super::{Effects, Holder, Kind, REGISTRATIONS_MAX, Registration, Reservations};
-use crate::scsi::attention;
+use crate::scsi::{Sweep, attention};
 use std::fmt::Write;
 
 const WRITTEN: &str = "a String takes all that is written";
@@ -31,6 +31,10 @@ impl Reservations {
         if let Some(holder) = &self.holder {
             writeln!(out, "reserve {} {}", holder.kind.0, holder.port).expect(WRITTEN);
         }
+        if self.sweeps != [0; 3] {
+            let [commands, unit, sessions] = self.sweeps;
+            writeln!(out, "swept {commands} {unit} {sessions}").expect(WRITTEN);
+        }
         out
     }
 
@@ -47,6 +51,9 @@ impl Reservations {
         }
         for port in &effects.abort {
             writeln!(out, "abort {port}").expect(WRITTEN);
+        }
+        if let Some((what, by)) = &effects.sweep {
+            writeln!(out, "sweep {} {by}", *what as usize).expect(WRITTEN);
         }
         out
     }
@@ -82,6 +89,15 @@ impl Reservations {
                     effects.attentions.push((port.to_owned(), code));
                 }
                 "abort" => effects.abort.push(rest.to_owned()),
+                "swept" => {
+                    let counts: Result<Vec<u32>, _> = rest.split(' ').map(str::parse).collect();
+                    found.sweeps = counts.ok().and_then(|c| c.try_into().ok()).ok_or_else(wrong)?;
+                }
+                "sweep" => {
+                    let (what, by) = pair()?;
+                    let what = what.parse().ok().and_then(|what: usize| Sweep::ALL.get(what));
+                    effects.sweep = Some((*what.ok_or_else(wrong)?, by.to_owned()));
+                }
                 _ => return Err(wrong()),
             }
         }
@@ -89,11 +105,12 @@ impl Reservations {
     }
 
     /// What has become of these on the way to `next`, when that way is not known: whoever is registered no more was
-    /// preempted, and nothing that it has begun goes on.
+    /// preempted, and nothing that it has begun goes on; what was swept meanwhile is swept here, too.
     pub fn missed(&self, next: &Reservations) -> Effects {
         let gone = self.registrations.iter().filter(|r| next.key_of(&r.port).is_none());
         let abort: Vec<String> = gone.map(|r| r.port.clone()).collect();
         let attentions = abort.iter().map(|port| (port.clone(), attention::REGISTRATIONS_PREEMPTED));
-        Effects { attentions: attentions.collect(), abort, keep: false }
+        let sweep = self.swept(next).map(|what| (what, String::new()));
+        Effects { attentions: attentions.collect(), abort, keep: false, sweep }
     }
 }

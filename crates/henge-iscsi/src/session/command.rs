@@ -324,7 +324,12 @@ impl Session {
     /// The storage has done what [`Step::Execute`] asked for, or has not. `buffer` is the command's, as far as
     /// it has one.
     pub fn complete(&mut self, targets: &mut Targets, id: RequestId, outcome: Outcome<'_>, buffer: &[u8]) {
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else {
+            if let Outcome::Decided(status) = outcome {
+                self.swept(targets, id, status == Status::Good);
+            }
+            return;
+        };
         let unit = self.target.and_then(|target| targets.unit(target, task.unit));
         let epoch = task.at_storage.take();
         let Some(unit) = unit else {

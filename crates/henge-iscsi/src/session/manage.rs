@@ -1,9 +1,9 @@
 //! Everything beside SCSI commands: task management, NOP, text, logout, and news from other sessions.
 
 use super::command::{Task, Work};
-use super::{Session, Stage, Step};
+use super::{Command, Session, Stage, Step};
 use crate::params::{Answer, Offer, negotiate};
-use crate::scsi::{Status, attention};
+use crate::scsi::{Action, Status, Sweep};
 use crate::target::{Notice, Targets};
 use crate::text::{self, TEXT_MAX};
 use crate::wire::{Header, NO_TAG, Reason, response, unit_number};
@@ -11,13 +11,17 @@ use henge_core::RequestId;
 
 /// A task management function that waits until what it has aborted has left the storage: a write that was
 /// given up must not come after the answer says so.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Function {
     itt: u32,
     /// Our own tasks.
     tasks: Vec<RequestId>,
     /// Units, and the reset epoch before which nothing may be at the storage.
     units: Vec<(u16, u32)>,
+    /// Units that other nodes are still to sweep, by the names of these actions.
+    elsewhere: Vec<RequestId>,
+    /// Not every node could be told.
+    failed: bool,
     /// The session ends after the answer.
     then_close: bool,
 }
@@ -28,6 +32,10 @@ const NO_TASK: u8 = 1;
 const NO_UNIT: u8 = 2;
 const NO_REASSIGN: u8 = 4;
 const NOT_SUPPORTED: u8 = 5;
+const REJECTED: u8 = 255;
+
+/// Names of actions that belong to no task begin here.
+const NO_TASK_SLOT: u32 = u32::MAX;
 
 impl Session {
     /// Task management (RFC 7143 11.5).
@@ -44,7 +52,7 @@ impl Session {
         let number = unit_number(header.lun()).unwrap_or(u16::MAX);
         let function = header.0[1] & 0x7f;
         let itt = header.itt();
-        let mut pending = Function { itt, tasks: Vec::new(), units: Vec::new(), then_close: false };
+        let mut pending = Function { itt, ..Function::default() };
         let known = targets.unit(target, number).is_some();
         match function {
             1 => match self.by_tag.get(&header.ttt()).copied() {
@@ -55,20 +63,11 @@ impl Session {
             },
             2 | 4 | 5 if !known => return self.answer_function(itt, NO_UNIT),
             2 => pending.tasks = self.abort_tasks(targets, |task| task.unit == number),
-            4 => {
-                // CLEAR TASK SET: everybody's commands; the others are told.
-                pending.tasks = self.abort_tasks(targets, |task| task.unit == number);
-                let own = self.nexus;
-                if let Some(unit) = targets.unit(target, number) {
-                    unit.alert(attention::CLEARED, |nexus, _| nexus != own);
-                }
-                targets.notify(target, Some(own), Notice::Abort(Some(number)));
-            }
-            5 => self.reset(targets, Some(number), &mut pending),
-            6 => self.reset(targets, None, &mut pending),
+            4 => self.sweep(targets, Some(number), Sweep::Commands, &mut pending),
+            5 => self.sweep(targets, Some(number), Sweep::Unit, &mut pending),
+            6 => self.sweep(targets, None, Sweep::Unit, &mut pending),
             7 => {
-                self.reset(targets, None, &mut pending);
-                targets.notify(target, Some(self.nexus), Notice::Close);
+                self.sweep(targets, None, Sweep::Sessions, &mut pending);
                 pending.then_close = true;
             }
             8 => return self.answer_function(itt, NO_REASSIGN),
@@ -78,17 +77,33 @@ impl Session {
         self.settle(targets);
     }
 
-    /// LOGICAL UNIT RESET of one unit, or of all.
-    fn reset(&mut self, targets: &mut Targets, number: Option<u16>, pending: &mut Function) {
+    /// Takes away everybody's commands for one unit, or for all: here at once, elsewhere by the driver.
+    fn sweep(&mut self, targets: &mut Targets, number: Option<u16>, what: Sweep, pending: &mut Function) {
         let Some(target) = self.target else { return };
         pending.tasks = self.abort_tasks(targets, |task| number.is_none_or(|n| n == task.unit));
-        if let Some(holder) = targets.get_mut(target) {
-            for (&n, unit) in holder.units.iter_mut().filter(|(n, _)| number.is_none_or(|k| k == **n)) {
-                unit.reset();
-                pending.units.push((n, unit.epoch()));
+        let units = targets.get(target).into_iter().flat_map(|holder| &holder.units);
+        let units = units.filter(|(n, _)| number.is_none_or(|number| number == **n));
+        let units: Vec<(u16, bool)> = units.map(|(n, unit)| (*n, unit.is_shared())).collect();
+        for (unit, shared) in units {
+            let epoch = targets.sweep(target, unit, what, Some(self.nexus));
+            pending.units.push((unit, epoch));
+            if shared {
+                let name = RequestId { slot: NO_TASK_SLOT, generation: self.new_tag() };
+                pending.elsewhere.push(name);
+                let action = Action::Sweep(what);
+                self.steps.push_back(Step::Execute(Command { task: name, target, unit, buffer: 0, action }));
             }
         }
-        targets.notify(target, Some(self.nexus), Notice::Abort(number));
+    }
+
+    /// The other nodes have swept a unit, or could not be told to.
+    pub(super) fn swept(&mut self, targets: &mut Targets, name: RequestId, well: bool) {
+        for function in &mut self.functions {
+            let before = function.elsewhere.len();
+            function.elsewhere.retain(|other| *other != name);
+            function.failed |= !well && function.elsewhere.len() < before;
+        }
+        self.settle(targets);
     }
 
     /// Aborts tasks. Those at the storage stay until it gives them back; returns these.
@@ -136,12 +151,12 @@ impl Session {
                 let unit = target.and_then(|target| targets.unit(target, number));
                 unit.is_none_or(|unit| unit.quiet_before(epoch))
             });
-            if !function.tasks.is_empty() || !quiet {
+            if !function.tasks.is_empty() || !function.elsewhere.is_empty() || !quiet {
                 at += 1;
                 continue;
             }
             let done = self.functions.remove(at);
-            self.answer_function(done.itt, COMPLETE);
+            self.answer_function(done.itt, if done.failed { REJECTED } else { COMPLETE });
             if done.then_close {
                 return self.close(targets);
             }

@@ -3,7 +3,7 @@
 
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::chap::Access;
-use henge_iscsi::scsi::{Action, Disk, Outcome, Reservations};
+use henge_iscsi::scsi::{Action, Disk, Outcome, Reservations, Status};
 use henge_iscsi::wire::{Header, padding, request};
 use henge_iscsi::{Command, Limits, Segment, Session, Step, TargetId, Targets, Want};
 use std::collections::BTreeMap;
@@ -132,6 +132,7 @@ impl Host {
             Action::Reserve(ref change) => {
                 Outcome::Decided(targets.reserve(command.target, command.unit, change))
             }
+            Action::Sweep(_) => Outcome::Decided(Status::Good),
             _ => Outcome::Failed(Fault::Unsupported),
         };
         self.session.complete(targets, command.task, outcome, buffer);

@@ -2,9 +2,10 @@
 //!
 //! # The rule
 //! The first place's node keeps the reservations of a disk over nodes; a disk of one node alone, that node. Another node passes a
-//! PERSISTENT RESERVE OUT on to it. The keeper decides one at a time: what is decided is in its file, then in force here,
+//! PERSISTENT RESERVE OUT on to it, and so task management that takes away everybody's commands (LOGICAL UNIT RESET and the like),
+//! once it has done its own part. The keeper decides one at a time: what is decided is in its file, then in force here,
 //! then told to every node with initiators' portals ([`henge_link::copies`]), and answered once each of them acts by it (or has been
-//! silent for so long that it must have stopped), and once what PREEMPT AND ABORT aborts has left the storage, there and here.
+//! silent for so long that it must have stopped), and once what is aborted has left the storage, there and here.
 //!
 //! ```text
 //! initiator ─ PR OUT ─▶ n2 ─ Reserve ─▶ n1, the keeper: file ─▶ in force ─┬─ Copy ─▶ n2 ─ Seen ─▶ ┐
@@ -17,7 +18,8 @@
 //!
 //! # What it does not do
 //! What such a node had handed to a third one before may still be written there. RESERVE(6) belongs to one node's session, and is
-//! refused on disks over nodes. NBD knows no reservations; they bind initiators alone.
+//! refused on disks over nodes. NBD knows no reservations; they bind initiators alone. The keeper does not move while its node has the
+//! first place, which is as long as the disk is there.
 
 mod course;
 mod scribe;
@@ -25,7 +27,7 @@ mod wire;
 
 use crate::links::Links;
 use henge_core::{Instant, RequestId};
-use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status};
+use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status, Sweep};
 use henge_iscsi::{TargetId, Targets};
 use henge_link::Message;
 use henge_link::copies::{Holder, Keeper};
@@ -40,7 +42,16 @@ const QUEUE_MAX: usize = 256;
 /// Most changes of ours that peers have not answered.
 const ASKED_MAX: usize = 4096;
 
-/// Whose change it is.
+/// What is decided for all nodes of a disk, one thing after another.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    /// A PERSISTENT RESERVE OUT.
+    Change(Change),
+    /// Task management that takes away everybody's commands.
+    Sweep(Sweep),
+}
+
+/// Whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asker {
     /// A session's of this node: its connection, its command.
@@ -65,7 +76,7 @@ struct Table {
     number: usize,
     kept: Kept,
     file: PathBuf,
-    queue: VecDeque<(Asker, Change)>,
+    queue: VecDeque<(Asker, Asked)>,
     /// Decided, and not yet in its file: by the number of the writing.
     writing: Option<(u64, Asker, Reservations, Effects)>,
     /// In force here, and not yet everywhere; what began before this epoch of the unit is still to end.
@@ -185,20 +196,14 @@ impl Desk {
         self.keeper.known(name).map(|peer| peer as usize)
     }
 
-    /// A session's change. Its answer, where there is one at once.
-    pub(super) fn change(
-        &mut self,
-        name: &str,
-        change: Change,
-        asker: Asker,
-        links: &mut Links,
-    ) -> Option<Status> {
+    /// What a session asks. Its answer, where there is one at once.
+    pub(super) fn ask(&mut self, name: &str, what: Asked, asker: Asker, links: &mut Links) -> Option<Status> {
         let Some(table) = self.tables.get_mut(name) else { return Some(Status::Check(Sense::NO_UNIT)) };
         let Kept::There(peer) = table.kept else {
             if table.queue.len() >= QUEUE_MAX {
                 return Some(Status::Busy);
             }
-            table.queue.push_back((asker, change));
+            table.queue.push_back((asker, what));
             self.busy.insert(name.to_owned());
             return None;
         };
@@ -209,8 +214,12 @@ impl Desk {
             return Some(Status::Busy);
         }
         let id = self.last_asked + 1;
-        let Change { cdb, list, port } = change;
-        if !links.tell(peer, Message::Reserve { id, disk: name.to_owned(), port, cdb, list }) {
+        let disk = name.to_owned();
+        let message = match what {
+            Asked::Change(Change { cdb, list, port }) => Message::Reserve { id, disk, port, cdb, list },
+            Asked::Sweep(what) => Message::Sweep { id, disk, what: wire::sweep(what) },
+        };
+        if !links.tell(peer, message) {
             return Some(Status::Busy); // not linked just now
         }
         self.last_asked = id;

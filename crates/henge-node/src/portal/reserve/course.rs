@@ -1,8 +1,8 @@
 //! What becomes of a change: decided, written, in force here, in force everywhere, answered.
 
 use super::scribe::Done;
-use super::wire::{unwire, wire};
-use super::{Asker, Desk, Kept};
+use super::wire::{unsweep, unwire, wire};
+use super::{Asked, Asker, Desk, Kept};
 use crate::links::{Links, News};
 use henge_core::Instant;
 use henge_iscsi::Targets;
@@ -39,18 +39,17 @@ impl Desk {
                 }
             }
             News::Said(peer, Message::Reserve { id, disk, port, cdb, list }) => {
-                let asker = Asker::There(peer, id);
                 let sane =
                     list.len() <= LIST_MAX && port.len() <= PORT_MAX && !port.chars().any(char::is_control);
-                let kept_here = self.tables.get(&disk).is_some_and(|table| table.kept == Kept::Here);
-                let status = match (sane, kept_here) {
-                    (false, _) => Some(Status::Check(Sense::LIST_LENGTH)),
-                    (_, false) => Some(Status::Check(Sense::UNAVAILABLE)),
-                    _ => self.change(&disk, Change { cdb, list, port }, asker, links),
-                };
-                if let Some(status) = status {
-                    self.answer(asker, status, links);
+                let asker = Asker::There(peer, id);
+                if sane {
+                    self.asked_by(asker, &disk, Asked::Change(Change { cdb, list, port }), links);
+                } else {
+                    self.answer(asker, Status::Check(Sense::LIST_LENGTH), links);
                 }
+            }
+            News::Said(peer, Message::Sweep { id, disk, what }) => {
+                self.asked_by(Asker::There(peer, id), &disk, Asked::Sweep(unsweep(what)), links);
             }
             News::Said(peer, Message::Reserved { id, status, why }) => {
                 if let Some((_, asker)) = self.asked.remove(&id).filter(|(of, _)| *of == peer) {
@@ -66,14 +65,26 @@ impl Desk {
                 }
                 self.keeper.heard(peer as u32, &message, now);
                 if let Some(copy) = self.holder.heard(peer as u32, &message) {
-                    self.arrived(&copy, targets);
+                    self.arrived(&copy, links.here(), targets);
                 }
             }
         }
     }
 
+    /// A peer asks for what only the keeper decides.
+    fn asked_by(&mut self, asker: Asker, disk: &str, what: Asked, links: &mut Links) {
+        let kept_here = self.tables.get(disk).is_some_and(|table| table.kept == Kept::Here);
+        let status = match kept_here {
+            true => self.ask(disk, what, asker, links),
+            false => Some(Status::Check(Sense::UNAVAILABLE)),
+        };
+        if let Some(status) = status {
+            self.answer(asker, status, links);
+        }
+    }
+
     /// A peer's disk has reservations that are these.
-    fn arrived(&mut self, copy: &Arrived, targets: &mut Targets) {
+    fn arrived(&mut self, copy: &Arrived, here: Option<&str>, targets: &mut Targets) {
         let Some(table) = self.tables.get_mut(&copy.thing) else { return };
         if table.version == Some(copy.version) {
             if table.draining.is_none() {
@@ -94,8 +105,11 @@ impl Desk {
                 let missed = before.missed(&next);
                 effects.attentions.extend(missed.attentions);
                 effects.abort.extend(missed.abort);
+                effects.sweep = missed.sweep;
             }
         }
+        // What came from here was done here before it was asked for.
+        effects.sweep = effects.sweep.filter(|(_, by)| Some(by.as_str()) != here);
         let epoch = targets.adopt(table.target, 0, next, &effects);
         table.version = Some(copy.version);
         table.draining = Some((copy.version, epoch));
@@ -135,9 +149,13 @@ impl Desk {
             if !settled {
                 return;
             }
-            let Some((asker, change)) = table.queue.pop_front() else { return };
+            let Some((asker, what)) = table.queue.pop_front() else { return };
             let mut next = unit.reservations().clone();
-            let effects = match next.apply(&change) {
+            let decided = match what {
+                Asked::Change(change) => next.apply(&change),
+                Asked::Sweep(what) => Ok(next.sweep(what, by(asker, links))),
+            };
+            let effects = match decided {
                 Ok(effects) => effects,
                 Err(status) => {
                     self.answer(asker, status, links);
@@ -166,13 +184,14 @@ impl Desk {
         if table.writing.as_ref().is_none_or(|(number, ..)| *number != done.number) {
             return; // of a disk of that name before this one
         }
-        let Some((_, asker, next, effects)) = table.writing.take() else { return };
+        let Some((_, asker, next, mut effects)) = table.writing.take() else { return };
         if !done.well {
             return self.answer(asker, Status::Check(Sense::WRITE), links);
         }
         if table.kept == Kept::Here {
             self.keeper.change(&done.name, next.tell(&effects));
         }
+        effects.sweep = effects.sweep.filter(|_| matches!(asker, Asker::There(..)));
         let epoch = targets.adopt(table.target, 0, next, &effects);
         table.current = Some((asker, epoch));
     }
@@ -195,4 +214,14 @@ impl Desk {
         }
         changed
     }
+}
+
+/// The node by which somebody asks.
+fn by(asker: Asker, links: &Links) -> &str {
+    let peer = match asker {
+        Asker::Here(..) => return links.here().unwrap_or_default(),
+        Asker::There(peer, _) => peer,
+    };
+    let peer = links.peers.get(peer).and_then(Option::as_ref);
+    peer.map_or("", |peer| &peer.config.name)
 }

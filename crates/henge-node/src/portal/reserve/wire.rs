@@ -1,7 +1,23 @@
-//! How a change ends, as it travels between nodes.
+//! What is asked, and how it ends, as that travels between nodes.
 
-use henge_iscsi::scsi::{Detail, Key, Sense, Status};
-use henge_link::WireSense;
+use henge_iscsi::scsi::{Detail, Key, Sense, Status, Sweep};
+use henge_link::{WireSense, WireSweep};
+
+pub(super) fn sweep(what: Sweep) -> WireSweep {
+    match what {
+        Sweep::Commands => WireSweep::Commands,
+        Sweep::Unit => WireSweep::Unit,
+        Sweep::Sessions => WireSweep::Sessions,
+    }
+}
+
+pub(super) fn unsweep(what: WireSweep) -> Sweep {
+    match what {
+        WireSweep::Commands => Sweep::Commands,
+        WireSweep::Unit => Sweep::Unit,
+        WireSweep::Sessions => Sweep::Sessions,
+    }
+}
 
 pub(super) fn wire(sense: &Sense) -> WireSense {
     let at = match sense.detail {

@@ -1,5 +1,7 @@
 //! iSCSI and NBD at once: one virtual disk, one contract, two kinds of client.
 
+mod bad;
+
 use henge_config::Source;
 use henge_iscsi::wire::{Header, padding, request, response};
 use henge_node::{Address, Node, NodeConfig};
@@ -47,16 +49,21 @@ struct Initiator {
 
 impl Initiator {
     fn connect(node: &Node, isid: u8) -> Initiator {
+        let mut initiator = Initiator::log_in(node, isid, "InitialR2T=No\0");
+        assert_eq!(initiator.scsi(&[0; 6], 0, &[]).0, 2, "the unit attention of a new session");
+        initiator
+    }
+    /// The same, before its first command.
+    fn log_in(node: &Node, isid: u8, keys: &str) -> Initiator {
         let stream = connect(addresses(node).1);
         let mut initiator = Initiator { stream, number: 1 };
         let text =
-            "InitiatorName=iqn.2026-11.example:host\0TargetName=iqn.2026-11.local.henge:web\0InitialR2T=No\0";
+            format!("InitiatorName=iqn.2026-11.example:host\0TargetName=iqn.2026-11.local.henge:web\0{keys}");
         let mut login = Header::reply(0x40 | request::LOGIN);
         login.put(1, 0x87).put(8, 0x80).put(13, isid).put_u32(24, 1);
         initiator.send(login, text.as_bytes());
         let (reply, _) = initiator.receive();
         assert_eq!((reply.opcode(), reply.u16_at(36)), (response::LOGIN, 0));
-        assert_eq!(initiator.scsi(&[0; 6], 0, &[]).0, 2, "the unit attention of a new session");
         initiator
     }
     fn send(&mut self, mut header: Header, data: &[u8]) {
@@ -179,6 +186,16 @@ fn what_one_kind_of_client_writes_the_other_reads() {
     let status = node.control().status().unwrap();
     assert_eq!(status.disk("web").unwrap().connections, 2);
     drop((initiator, nbd));
+    node.stop().unwrap();
+}
+
+#[test]
+fn one_block_is_best_written_whole_wherever_a_disk_lies() {
+    let (node, _state) = start("");
+    let mut initiator = Initiator::connect(&node, 1);
+    // READ CAPACITY(16): 2^3 logical blocks of 512 bytes in a physical one, though memory takes any byte.
+    let (status, data) = initiator.scsi(&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], 32, &[]);
+    assert_eq!((status, &data[8..12], data[13] & 0xf), (0, &[0, 0, 2, 0][..], 3));
     node.stop().unwrap();
 }
 
