@@ -171,6 +171,41 @@ fn directory_by_whatever_is_best_here() {
 }
 
 #[test]
+fn what_is_over_at_once_wakes_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(EngineChoice::Uring, false);
+    let Ok(store) = Directory::open(dir.path(), 64 << 20, options) else {
+        return eprintln!("skipped: io_uring is forbidden here");
+    };
+    let mut d = Driver::new(store);
+    let base = d.store.open_part("cached", PART).unwrap();
+    d.write(base, BLOCK, 7).unwrap();
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    // SAFETY: the store keeps its descriptor open for as long as it lives.
+    let fd = unsafe { BorrowedFd::borrow_raw(d.store.event_fd().unwrap()) };
+    let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, fd, epoll::EventData::new_u64(0), edge).unwrap();
+    let wakes = |ms: i64| {
+        let mut events = Vec::with_capacity(1);
+        let patience = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
+        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&patience)).unwrap()
+    };
+    wakes(0); // what the write left behind
+    for _ in 0..10 {
+        d.submit(Op::Read, false, base, BLOCK, Buffer::zeroed(BLOCK as usize));
+        // What was just written is in the page cache: the kernel reads it while it takes the request.
+        let done = d.store.reap(d.now).expect("it is over at once");
+        d.ids.remove(done.id).unwrap();
+        assert!(done.payload.iter().all(|b| *b == 7) && d.store.reap(d.now).is_none());
+        assert_eq!(wakes(0), 0, "a wake-up for what was reaped already");
+    }
+    // What takes its time still wakes.
+    d.submit(Op::Flush, false, 0, 0, Buffer::empty());
+    let done = d.store.reap(d.now);
+    assert!(done.is_some() || wakes(900) == 1, "nobody hears that the flush is over");
+}
+
+#[test]
 fn device() {
     let dir = tempfile::tempdir().unwrap();
     let path = device_file(dir.path(), 16 << 20);

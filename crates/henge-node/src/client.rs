@@ -6,6 +6,7 @@ use crate::peer::PeerLink;
 use crate::plane::{Answer, Plane};
 use crate::portal::Portal;
 use henge_core::{Instant, RequestId};
+use rustix::event::epoll::EventFlags;
 use std::os::fd::OwnedFd;
 
 /// A socket and what is known of it.
@@ -15,6 +16,8 @@ pub(crate) struct Link {
     pub readable: bool,
     /// The socket takes more.
     pub writable: bool,
+    /// It is watched for when it takes more again.
+    pub awaited: bool,
     /// The client has closed its side, or the connection is broken.
     pub ending: bool,
     /// On the list of those to be read.
@@ -25,7 +28,15 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(fd: OwnedFd) -> Link {
-        Link { fd, readable: true, writable: true, ending: false, listed: false, unwritten: false }
+        let (readable, writable) = (true, true);
+        Link { fd, readable, writable, awaited: false, ending: false, listed: false, unwritten: false }
+    }
+
+    /// What the loop is to be woken for. Room in the socket only while there is none: a Unix socket tells of it whenever the
+    /// client has read a reply, which would be a wake-up a request.
+    pub(crate) fn interest(&self) -> EventFlags {
+        let room = if self.awaited { EventFlags::OUT } else { EventFlags::empty() };
+        EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room
     }
 }
 
@@ -137,5 +148,19 @@ impl Client {
             // Needed until every disk is flushed.
             Client::Peer(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_in_the_socket_is_watched_for_only_while_there_is_none() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut link = Link::new(ours.into());
+        assert!(!link.interest().contains(EventFlags::OUT) && link.interest().contains(EventFlags::IN));
+        link.awaited = true;
+        assert!(link.interest().contains(EventFlags::OUT | EventFlags::IN));
     }
 }

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
 
 /// One ring.
 pub struct Uring {
@@ -64,12 +65,18 @@ impl Uring {
         Ok(())
     }
 
-    /// Tells the kernel what is new, and lets it finish what is ready.
+    /// Tells the kernel what is new, and lets it finish what is ready. What that finishes at once (a read of what is in the page
+    /// cache) is reaped next, so nobody is to be woken for it: a signal would cost whoever waits for it one more turn.
     fn enter(&mut self) {
+        self.ring.completion().disable_eventfd();
         // EBUSY and EAGAIN mean "reap first", EINTR "again"; the entries stay in the ring until next time.
         if let Ok(taken) = self.ring.submit() {
             self.unsubmitted -= taken.min(self.unsubmitted);
         }
+        self.ring.completion().enable_eventfd();
+        // What was finished elsewhere in between gave no signal: it is there, or noted as deferred work, which `reap` looks at
+        // after this. The kernel notes first and looks for the flag then; we the other way round, and nothing may overtake.
+        fence(Ordering::SeqCst);
         while let Some(io) = self.overflow.pop_front() {
             if let Err(io) = self.push(io) {
                 self.overflow.push_front(io);
@@ -101,9 +108,13 @@ impl Engine for Uring {
         if let Some(done) = self.completed() {
             return Some(done);
         }
-        if self.unsubmitted > 0 || !self.overflow.is_empty() || self.ring.submission().taskrun() {
+        let mut new = self.unsubmitted > 0 || !self.overflow.is_empty();
+        while new || self.ring.submission().taskrun() {
+            new = false;
             self.enter();
-            return self.completed();
+            if let Some(done) = self.completed() {
+                return Some(done);
+            }
         }
         None
     }

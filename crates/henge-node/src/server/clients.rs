@@ -6,7 +6,6 @@ use crate::connection::Connection;
 use crate::initiator::Initiator;
 use crate::listen::Address;
 use henge_core::RequestId;
-use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 
 /// Clients let in in one turn by one listener.
@@ -37,8 +36,8 @@ impl Server {
                 Client::Nbd(Box::new(Connection::new(Link::new(fd), self.limits, self.now)))
             };
             let id = self.connections.next_id();
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            if self.watch(client.link().fd.as_fd(), Source::Connection(id), flags).is_err() {
+            let link = client.link();
+            if self.watch(link.fd.as_fd(), Source::Connection(id), link.interest()).is_err() {
                 continue;
             }
             match &client {

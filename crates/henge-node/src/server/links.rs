@@ -5,7 +5,6 @@ use crate::client::{Client, Link};
 use crate::peer::PeerLink;
 use henge_core::RequestId;
 use henge_link::Identity;
-use rustix::event::epoll::EventFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,13 +30,12 @@ impl Server {
         };
         let mut link = Link::new(fd);
         if dialled.is_some() {
-            (link.readable, link.writable) = (false, false); // until it is connected
+            (link.readable, link.writable, link.awaited) = (false, false, true); // until it is connected
         }
         let client = Client::Peer(Box::new(PeerLink::new(link, identity, nonce, dialled, self.now)));
         let id = self.connections.next_id();
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let Client::Peer(peer) = &client else { return None };
-        self.watch(peer.link.fd.as_fd(), Source::Connection(id), flags).ok()?;
+        self.watch(peer.link.fd.as_fd(), Source::Connection(id), peer.link.interest()).ok()?;
         let id = self.connections.insert(client);
         self.plane.links.connections.push(id);
         self.plane.links.wake_now();

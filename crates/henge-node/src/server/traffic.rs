@@ -1,11 +1,13 @@
 //! What clients send is taken in, and they are answered.
 
-use super::{Server, list};
+use super::{Server, Source, list};
 use crate::client::Surroundings;
 use crate::connection::Stop;
 use crate::portal::Portal;
 use henge_core::RequestId;
+use rustix::event::epoll;
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 
 impl Server {
     pub(super) fn read(&mut self, id: RequestId) {
@@ -94,7 +96,13 @@ impl Server {
         for id in unwritten.drain(..) {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.link().unwritten = false;
-            let whole = connection.write(id, &mut self.plane, &mut self.portal, self.now);
+            let mut whole = connection.write(id, &mut self.plane, &mut self.portal, self.now);
+            let link = connection.link();
+            if link.awaited == link.writable {
+                link.awaited = !link.writable;
+                let source = Source::Connection(id).pack();
+                whole &= epoll::modify(&self.epoll, link.fd.as_fd(), source, link.interest()).is_ok();
+            }
             if !whole || connection.is_over() {
                 self.drop_connection(id);
             } else if !connection.is_stalled() && connection.has_input() {
