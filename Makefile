@@ -59,6 +59,10 @@ fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME se
 bench-sched: ## CPU time and memory of every scheduler (HENGE_DMCLOCK_BENCH: a peer, see benches/README.md)
 	$(CARGO) bench -p henge-sched --bench sched -- $(ARGS)
 
+.PHONY: bench-exchange
+bench-exchange: ## How long a gate with many flows pauses while its scheduler is exchanged
+	$(CARGO) bench -p henge-sched --bench exchange
+
 .PHONY: bench-sim
 bench-sim: ## Disk models against DiskSim and real drives (HENGE_DATA: the reference data), and the simulator's speed
 	$(CARGO) bench -p henge-device --bench sim -- $(ARGS)

@@ -9,11 +9,14 @@
 //! A gate decides *when*; it does no I/O. One thread owns it, so nothing inside is locked, and once
 //! warm it allocates nothing per request.
 
+mod exchange;
+
 use crate::meters::Metered;
 use crate::{
     Completion, Contract, Cost, CostModel, DepthController, Dispatch, Duration, FlowId, FlowMeters,
     GateMeters, Instant, QueueView, Refused, Request, RequestId, Scheduler, Slots, WaitReason,
 };
+use exchange::{AMID, Change};
 
 /// The three parts that a gate is made of.
 pub struct Assembly {
@@ -59,15 +62,19 @@ struct Flow {
     meters: FlowMeters,
     contract: Contract,
     removed: bool,
+    /// Since which exchange its requests wait in the scheduler in which they do.
+    epoch: u32,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
 pub struct Gate {
     parts: Assembly,
+    /// Those before, and those to come, while the scheduler is exchanged.
+    change: Change,
     flows: Vec<Option<Box<Flow>>>,
     places: Vec<Place>,
     in_flight: u32,
-    /// Counts exchanges of the scheduler, so that none hears of requests it did not dispatch.
+    /// Grows by two with each exchange of the scheduler, so that none hears of requests it did not dispatch.
     epoch: u32,
     pending_max: u32,
     /// Who submits bounds what is pending, by contracts, before commands are cut.
@@ -99,14 +106,15 @@ impl Stirred {
     }
 }
 
-struct View<'a>(&'a dyn Scheduler);
+/// What waits, for the depth controller: with what the scheduler still has that is being replaced.
+struct View<'a>(&'a dyn Scheduler, Option<&'a dyn Scheduler>);
 
 impl QueueView for View<'_> {
     fn queued(&self) -> usize {
-        self.0.queued()
+        self.0.queued() + self.1.map_or(0, |old| old.queued())
     }
     fn due(&self, until: Instant) -> usize {
-        self.0.due(until)
+        self.0.due(until) + self.1.map_or(0, |old| old.due(until))
     }
 }
 
@@ -118,6 +126,7 @@ impl Gate {
     pub fn new(parts: Assembly) -> Self {
         Gate {
             parts,
+            change: Change::default(),
             flows: Vec::new(),
             places: Vec::new(),
             in_flight: 0,
@@ -140,8 +149,10 @@ impl Gate {
     /// Adds a flow or changes its contract; from now on it governs queued and new requests. A refused
     /// contract leaves everything as it was.
     pub fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        self.move_flow(flow, now);
         self.parts.scheduler.set_flow(flow, contract, now)?;
         self.parts.depth.set_flow(flow, Some(contract));
+        self.change.set_flow(flow, contract, now);
         if self.flows.len() <= flow.index() {
             self.flows.resize_with(flow.index() + 1, || None);
         }
@@ -149,6 +160,7 @@ impl Gate {
         state.contract = contract.clone();
         state.meters.govern(contract);
         state.removed = false;
+        state.epoch = self.epoch;
         self.ask_again = Some(now);
         Ok(())
     }
@@ -156,6 +168,7 @@ impl Gate {
     /// Removes a flow; what it had waiting comes back in `orphans`, what is in flight completes as usual.
     pub fn remove_flow(&mut self, flow: FlowId, now: Instant, orphans: &mut Vec<Request>) {
         let first = orphans.len();
+        self.change.remove_flow(flow, now, orphans);
         self.parts.scheduler.remove_flow(flow, now, orphans);
         self.parts.depth.set_flow(flow, None);
         for request in &orphans[first..] {
@@ -169,27 +182,6 @@ impl Gate {
         if state.meters.pending == 0 {
             *slot = None;
         }
-    }
-
-    /// Replaces scheduler, depth and cost model while running. Everything that waits moves over in the order
-    /// it came. If the new scheduler refuses a flow's contract, the old one stays and goes on.
-    pub fn exchange(&mut self, mut parts: Assembly, now: Instant) -> Result<(), (FlowId, Refused)> {
-        for (i, state) in self.flows.iter().enumerate() {
-            let Some(state) = state.as_ref().filter(|s| !s.removed) else { continue };
-            let flow = FlowId(i as u32);
-            parts.scheduler.set_flow(flow, &state.contract, now).map_err(|refused| (flow, refused))?;
-            parts.depth.set_flow(flow, Some(&state.contract));
-        }
-        let mut waiting = Vec::new();
-        self.parts.scheduler.drain(&mut waiting);
-        self.parts = parts;
-        self.epoch += 1;
-        for mut request in waiting {
-            request.cost = self.parts.cost.estimate(&request);
-            self.parts.scheduler.enqueue(request, now);
-        }
-        self.ask_again = Some(now);
-        Ok(())
     }
 
     /// Takes a request in, or gives it back when the flow's queue is full.
@@ -219,9 +211,10 @@ impl Gate {
         }
         assert!(matches!(self.places[slot], Place::Free), "request {:?} is already pending", request.id);
         self.places[slot] = Place::Waiting { id: request.id };
-        request.cost = self.parts.cost.estimate(&request);
+        let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
+        request.cost = parts.cost.estimate(&request);
         assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
-        self.parts.scheduler.enqueue(request, now);
+        parts.scheduler.enqueue(request, now);
         self.ask_again = Some(now);
         Ok(())
     }
@@ -232,7 +225,9 @@ impl Gate {
             Place::Waiting { id: waiting } if *waiting == id => {}
             _ => return None,
         }
-        let request = self.parts.scheduler.cancel(id, now).expect("a waiting request is in the scheduler");
+        let here = self.parts.scheduler.cancel(id, now);
+        let request = here.or_else(|| self.change.old_mut()?.scheduler.cancel(id, now));
+        let request = request.expect("a waiting request is in the scheduler");
         self.places[id.index()] = Place::Free;
         let state = self.flow_mut(request.flow);
         state.meters.pending -= 1;
@@ -246,10 +241,11 @@ impl Gate {
     /// The next request that may go to the device.
     pub fn next(&mut self, now: Instant) -> Dispatch {
         self.tick(now);
+        self.move_on(now);
         let depth = self.parts.depth.depth();
         if self.in_flight >= depth {
-            self.ask_again = None;
-            if self.parts.scheduler.queued() == 0 {
+            self.ask_again = self.change.is_moving().then_some(now);
+            if self.queued() == 0 {
                 return Dispatch::Idle;
             }
             let reason = self.why_full();
@@ -257,25 +253,25 @@ impl Gate {
             return Dispatch::Wait { until: None, reason };
         }
         let slots = Slots { in_flight: self.in_flight, depth, spare: self.parts.depth.spare(self.in_flight) };
-        let answer = self.parts.scheduler.dispatch(now, slots);
-        self.ask_again = None;
+        let (answer, epoch) = self.ask(now, slots);
+        self.ask_again = self.change.is_moving().then_some(now);
         match answer {
-            Dispatch::Ready(request) => self.dispatched(request, now),
+            Dispatch::Ready(request) => self.dispatched(request, epoch, now),
             Dispatch::Wait { until: Some(until), reason } => {
                 assert!(until > now, "{} waits for the past", self.parts.scheduler.name());
-                self.ask_again = Some(until);
+                self.ask_again.get_or_insert(until);
                 self.note_reasons(reason, now);
             }
             Dispatch::Wait { until: None, reason } => {
                 assert!(self.in_flight > 0, "{} waits for nothing", self.parts.scheduler.name());
                 self.note_reasons(reason, now);
             }
-            Dispatch::Idle => debug_assert_eq!(self.parts.scheduler.queued(), 0, "idle with a backlog"),
+            Dispatch::Idle => debug_assert_eq!(self.queued(), 0, "idle with a backlog"),
         }
         answer
     }
 
-    fn dispatched(&mut self, request: Request, now: Instant) {
+    fn dispatched(&mut self, request: Request, epoch: u32, now: Instant) {
         let place = &mut self.places[request.id.index()];
         assert!(
             matches!(place, Place::Waiting { id } if *id == request.id),
@@ -283,11 +279,13 @@ impl Gate {
             self.parts.scheduler.name(),
             request.id
         );
-        *place = Place::InFlight { request, dispatched: now, epoch: self.epoch };
+        *place = Place::InFlight { request, dispatched: now, epoch };
         self.meters.advance(self.in_flight, now);
         self.in_flight += 1;
         self.left(request.flow, now);
-        let wait = now.since(self.parts.scheduler.waits_from(&request));
+        let parts =
+            self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
+        let wait = now.since(parts.scheduler.waits_from(&request));
         self.parts.depth.dispatched(request.flow, wait, self.in_flight, now);
     }
 
@@ -312,8 +310,9 @@ impl Gate {
     /// request that has become its flow's oldest, so that the cost does not grow with the flows that wait.
     fn note_reasons(&mut self, reason: WaitReason, now: Instant) {
         while let Some(flow) = self.fresh.pop() {
-            let why = self.parts.scheduler.waiting(flow, now).unwrap_or(reason);
-            if let Some(Flow { meters, .. }) = self.flows[flow.index()].as_deref_mut() {
+            if let Some(Flow { meters, epoch, .. }) = self.flows[flow.index()].as_deref_mut() {
+                let parts = self.change.holder(epoch, self.epoch, &mut self.parts);
+                let why = parts.scheduler.waiting(flow, now).unwrap_or(reason);
                 meters.is_fresh = false;
                 meters.why = meters.waits().then_some(why);
             }
@@ -328,12 +327,11 @@ impl Gate {
     /// The true cost of a pending request became known (a read's answer says how much there was).
     pub fn adjust(&mut self, id: RequestId, cost: Cost, now: Instant) {
         assert!(cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
-        let epoch = self.epoch;
-        if let Some(Place::InFlight { request, epoch: dispatched_in, .. }) = self.places.get_mut(id.index())
+        if let Some(Place::InFlight { request, epoch, .. }) = self.places.get_mut(id.index())
             && request.id == id
         {
-            if *dispatched_in == epoch {
-                self.parts.scheduler.adjust(request, cost, now);
+            if let Some(parts) = self.change.dispatcher(*epoch, self.epoch, &mut self.parts) {
+                parts.scheduler.adjust(request, cost, now);
             }
             request.cost = cost;
         }
@@ -354,12 +352,14 @@ impl Gate {
         let service = now.since(dispatched);
         let disk_time = now.since(dispatched.max(self.last_completion));
         self.last_completion = now;
-        if epoch == self.epoch {
-            let actual = self.parts.cost.actual(&request, disk_time);
+        if let Some(parts) = self.change.dispatcher(epoch, self.epoch, &mut self.parts) {
+            let actual = parts.cost.actual(&request, disk_time);
             let completion = Completion { request, actual, dispatched, service, in_flight: self.in_flight };
-            self.parts.scheduler.complete(&completion, now);
-            self.parts.depth.completed(request.flow, service, self.in_flight, now);
+            parts.scheduler.complete(&completion, now);
             request.cost = actual;
+        }
+        if self.epoch.wrapping_sub(epoch) <= AMID {
+            self.parts.depth.completed(request.flow, service, self.in_flight, now);
         }
         let state = self.flow_mut(request.flow);
         let metered = Metered {
@@ -380,8 +380,9 @@ impl Gate {
 
     /// `flow` received `service` at other nodes.
     pub fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
-        if self.contract(flow).is_some() {
-            self.parts.scheduler.foreign(flow, service, now);
+        if let Some(state) = self.flows.get(flow.index()).and_then(|s| s.as_deref()).filter(|s| !s.removed) {
+            let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
+            parts.scheduler.foreign(flow, service, now);
         }
     }
 
@@ -390,7 +391,8 @@ impl Gate {
     pub fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
         let waits =
             matches!(self.places.get(id.index()), Some(Place::Waiting { id: waiting }) if *waiting == id);
-        let taken = waits && self.parts.scheduler.retag(id, lead, now);
+        let retag = |parts: &mut Assembly| parts.scheduler.retag(id, lead, now);
+        let taken = waits && (retag(&mut self.parts) || self.change.old_mut().is_some_and(retag));
         if taken {
             self.ask_again = Some(now);
         }
@@ -399,7 +401,8 @@ impl Gate {
 
     /// When [`next`](Self::next) is worth asking without a submission or a completion in between.
     pub fn wake_at(&self) -> Option<Instant> {
-        [self.ask_again, self.parts.scheduler.wake_at(), self.parts.depth.wake_at()]
+        let old = self.change.old().and_then(|parts| parts.scheduler.wake_at());
+        [self.ask_again, self.parts.scheduler.wake_at(), old, self.parts.depth.wake_at()]
             .into_iter()
             .flatten()
             .min()
@@ -407,7 +410,8 @@ impl Gate {
 
     fn tick(&mut self, now: Instant) {
         if self.parts.depth.wake_at().is_some_and(|t| t <= now) {
-            self.parts.depth.tick(&View(&*self.parts.scheduler), now);
+            let old = self.change.old().map(|parts| &*parts.scheduler);
+            self.parts.depth.tick(&View(&*self.parts.scheduler, old), now);
         }
     }
 
@@ -470,7 +474,7 @@ impl Gate {
     }
     /// Requests waiting.
     pub fn queued(&self) -> usize {
-        self.parts.scheduler.queued()
+        self.parts.scheduler.queued() + self.change.old().map_or(0, |parts| parts.scheduler.queued())
     }
     /// Most requests in flight now.
     pub fn depth(&self) -> u32 {
@@ -478,12 +482,13 @@ impl Gate {
     }
     /// Why `flow` waits now.
     pub fn waiting(&self, flow: FlowId, now: Instant) -> Option<WaitReason> {
-        let meters = self.flow_meters(flow)?;
-        if meters.pending == meters.in_flight {
+        let state = self.flows.get(flow.index())?.as_deref()?;
+        if !state.meters.waits() {
             return None;
         }
         let busy = self.in_flight >= self.parts.depth.depth();
-        self.parts.scheduler.waiting(flow, now).or(busy.then(|| self.why_full()))
+        let old = self.change.old().filter(|_| state.epoch != self.epoch);
+        old.unwrap_or(&self.parts).scheduler.waiting(flow, now).or(busy.then(|| self.why_full()))
     }
     /// Time during which the oldest request of `flow` waited for `reason`, the one that waits now included.
     pub fn waited(&self, flow: FlowId, reason: WaitReason, now: Instant) -> Duration {

@@ -20,6 +20,7 @@ pub mod config;
 mod connection;
 mod control;
 mod events;
+mod exchange;
 mod initiator;
 mod job;
 mod link_config;

@@ -118,38 +118,6 @@ impl Plane {
         Some(format!("promised on {}: {before} before, {after} after", self.pools[pool].config.name))
     }
 
-    /// Exchanges the scheduler of a pool; a refusal leaves the old one.
-    pub(crate) fn exchange(&mut self, pool: &str, text: &str, now: Instant) -> Outcome {
-        let number = self.pools.iter().position(|p| p.config.name == pool);
-        let number = number.ok_or_else(|| {
-            let known: Vec<&str> = self.pools.iter().map(|p| p.config.name.as_str()).collect();
-            format!("there is no pool \"{pool}\"; there are: {}", known.join(", "))
-        })?;
-        let old = self.pools[number].config.scheduler.clone();
-        let mut new = scheduler(text, old.per_spindle)?;
-        let here = self.disks.iter().flatten().filter(|d| d.config.pools.contains(&number));
-        new.charge_as(here.map(|d| &d.config.contract));
-        if new.per_spindle != old.per_spindle {
-            return Err("gates per spindle are made when the node starts; say it in its file".into());
-        }
-        let gates = self.pools[number].gates.clone();
-        for g in gates.clone() {
-            let assembly = build(&new)?;
-            let Err((flow, refused)) = self.gates[g].pipeline.gate_mut().exchange(assembly, now) else {
-                self.list(g);
-                continue;
-            };
-            for back in gates.start..g {
-                let kept = self.gates[back].pipeline.gate_mut().exchange(build(&old)?, now);
-                debug_assert!(kept.is_ok(), "what was promised before can be promised again");
-            }
-            let name = self.disks[flow.index()].as_ref().map_or("", |d| d.config.name.as_str());
-            return Err(format!("disk \"{name}\": {refused}"));
-        }
-        self.pools[number].config.scheduler = new;
-        Ok(())
-    }
-
     pub(crate) fn add(&mut self, text: &str, now: Instant) -> Outcome<usize> {
         let source = Source::new(ORIGIN, text);
         let params = source.parse("the disk").map_err(|e| e.to_string())?;
@@ -382,12 +350,12 @@ fn gate(state: &mut crate::plane::GateState, now: Instant) -> GateStatus {
     }
 }
 
-fn build(scheduler: &SchedulerConfig) -> Outcome<henge_core::Assembly> {
+pub(crate) fn build(scheduler: &SchedulerConfig) -> Outcome<henge_core::Assembly> {
     henge_sched::build(&scheduler.name, scheduler.knobs.clone()).map_err(|e| e.to_string())
 }
 
 /// A scheduler as the configuration writes it, or its bare name.
-fn scheduler(text: &str, per_spindle: bool) -> Outcome<SchedulerConfig> {
+pub(crate) fn scheduler(text: &str, per_spindle: bool) -> Outcome<SchedulerConfig> {
     let text = text.trim();
     let bare = !text.starts_with(['{', '"', '\'']);
     let line = if bare { format!("scheduler = \"{text}\"") } else { format!("scheduler = {text}") };

@@ -4,6 +4,7 @@
 //! takes the answers. Everything is indexed by small numbers; once warm, nothing is allocated per request.
 
 use crate::config::{NodeConfig, at};
+use crate::exchange::Exchange;
 use crate::links::Links;
 use crate::record::Recorder;
 use crate::spread::Inner;
@@ -83,6 +84,8 @@ pub(crate) struct Plane {
     tap: Option<Tap>,
     /// Finish times that the manager makes.
     pub tags: Tags,
+    /// A scheduler that is being exchanged.
+    pub exchange: Option<Exchange>,
 }
 
 impl Plane {
@@ -108,6 +111,7 @@ impl Plane {
             recorder,
             tap: None,
             tags: Tags::default(),
+            exchange: None,
         };
         for pool in &config.pools {
             plane.add_pool(pool, config)?;

@@ -133,6 +133,8 @@ pub(crate) struct Server {
     handshakes: VecDeque<(Instant, RequestId)>,
     messages: Receiver<Message>,
     wake: Arc<OwnedFd>,
+    /// Who asked for a scheduler that is being exchanged.
+    exchange_reply: Option<Sender<Reply>>,
     started: std::time::Instant,
     now: Instant,
     stopping: Option<Stopping>,
@@ -180,6 +182,7 @@ impl Server {
             handshakes: VecDeque::new(),
             messages,
             wake,
+            exchange_reply: None,
             started,
             now: Instant::ZERO,
             stopping: None,
@@ -239,7 +242,8 @@ impl Server {
     /// How long nothing will happen by itself; `None` for ever.
     fn timeout(&self) -> Option<Timespec> {
         let joined = !self.plane.links.joined.is_empty();
-        if !self.readable.is_empty() || !self.unwritten.is_empty() || self.plane.is_listed() || joined {
+        let more = joined || self.plane.exchange.is_some() || self.plane.is_listed();
+        if !self.readable.is_empty() || !self.unwritten.is_empty() || more {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let handshake = self.handshakes.front().map(|(at, _)| *at);
@@ -299,6 +303,7 @@ impl Server {
             let id = self.readable.pop_front().expect("as many as were there");
             self.read(id);
         }
+        self.exchange();
         self.plane.list_due(self.now);
         self.poke();
         loop {

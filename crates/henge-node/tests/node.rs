@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 fn start(pool: &str, disks: &str) -> Node {
     let text = format!(
-        "listen = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"256MiB\"\n{pool}\n{disks}"
+        "listen = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n{pool}\n{disks}"
     );
     let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
@@ -138,6 +138,49 @@ fn a_client_that_reads_nothing_holds_a_bounded_amount_and_nobody_else() {
     assert!(status.buffers_out <= status.buffers, "{} of {}", status.buffers_out, status.buffers);
     drop(hogs);
     until("their memory is back", || node.control().status().unwrap().buffers_out == 0);
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_client_that_reads_late_gets_it_all() {
+    let node = start("", "[[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n");
+    let mut late = Client::connect(&node, "web");
+    // Far more than the socket's buffers hold, twice: the loop has to hear of room in the socket, and to hear of it again.
+    for _ in 0..2 {
+        (0..4).for_each(|_| late.send(0, 0, 0, 8 << 20, &[]));
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..4 {
+            assert_eq!(late.reply(), 0);
+            late.stream.read_exact(&mut vec![0; 8 << 20]).unwrap();
+        }
+    }
+    node.stop().unwrap();
+}
+
+#[test]
+fn schedulers_are_exchanged_under_load_and_nothing_is_lost() {
+    let disks = (0..600).map(|i| format!("[[disk]]\nname = \"d{i}\"\ncapacity = \"64KiB\"\n"));
+    let node = start("", &disks.collect::<String>());
+    let mut clients: Vec<Client> =
+        (0..600).step_by(20).map(|i| Client::connect(&node, &format!("d{i}"))).collect();
+    for name in ["vc", "fifo", "edf", "sfq"] {
+        clients.iter_mut().for_each(|c| (0..4).for_each(|i| c.send(0, 0, i * 4096, 4096, &[])));
+        node.control().exchange("p", name).unwrap();
+        for client in &mut clients {
+            for _ in 0..4 {
+                assert_eq!(client.reply(), 0, "{name}");
+                client.stream.read_exact(&mut [0; 4096]).unwrap();
+            }
+        }
+        assert_eq!(node.control().status().unwrap().pools[0].scheduler, name);
+    }
+    // A refusal leaves the one that is there: sfq, which promises no latency.
+    node.control().exchange("p", "{ edf = { cost = \"requests\" } }").unwrap();
+    node.control().set("d599", &[("latency", "20ms"), ("rate", "10/s")]).unwrap();
+    let refused = node.control().exchange("p", "sfq").unwrap_err();
+    assert!(matches!(&refused, ControlError::Refused(why) if why.contains("d599")), "{refused}");
+    assert_eq!(node.control().status().unwrap().pools[0].scheduler, "edf");
+    assert_eq!(clients[0].read(0, 4096).unwrap(), [0; 4096]);
     node.stop().unwrap();
 }
 

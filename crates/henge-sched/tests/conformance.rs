@@ -156,6 +156,8 @@ struct Run<'a> {
     waiting: Vec<Request>,
     in_flight: Vec<RequestId>,
     set: [bool; FLOWS as usize],
+    /// Another scheduler of the kind is being prepared, a flow at a time.
+    preparing: bool,
     events: Vec<Event>,
 }
 
@@ -170,6 +172,7 @@ impl<'a> Run<'a> {
             waiting: Vec::new(),
             in_flight: Vec::new(),
             set: [false; FLOWS as usize],
+            preparing: false,
             events: Vec::new(),
         };
         for flow in 0..FLOWS - 1 {
@@ -226,14 +229,29 @@ impl<'a> Run<'a> {
             Call::Foreign { flow, cost } if self.set[flow as usize] => {
                 self.gate.foreign(FlowId(flow), Cost::new(cost), self.now);
             }
-            Call::Exchange => {
-                self.gate.exchange(self.subject.parts(), self.now).map_err(|(flow, refused)| {
-                    TestCaseError::fail(format!("an equal scheduler refused {flow:?}: {refused}"))
-                })?;
+            Call::Exchange if !self.preparing => {
+                self.gate.prepare(self.subject.parts(), 1);
+                self.preparing = true;
             }
             _ => {}
         }
+        self.go_on()?;
         self.dispatch()
+    }
+
+    /// A step of an exchange that is being prepared.
+    fn go_on(&mut self) -> Result<(), TestCaseError> {
+        if !self.preparing {
+            return Ok(());
+        }
+        let ready = self.gate.prepare_step(self.now).map_err(|(flow, refused)| {
+            TestCaseError::fail(format!("an equal scheduler refused {flow:?}: {refused}"))
+        })?;
+        if ready {
+            self.gate.take_over(self.now);
+            self.preparing = false;
+        }
+        Ok(())
     }
 
     fn over(&mut self, id: RequestId) {
@@ -307,7 +325,9 @@ impl<'a> Run<'a> {
             self.dispatch()?;
             if self.in_flight.is_empty() && !self.waiting.is_empty() {
                 let until = self.gate.wake_at();
-                let Some(until) = until.filter(|&t| t > self.now) else {
+                // While flows move, the gate wants to be asked again at once.
+                let moves = self.gate.is_exchanging();
+                let Some(until) = until.filter(|&t| t > self.now || moves) else {
                     return Err(TestCaseError::fail(format!(
                         "{} waits for {until:?}",
                         self.subject.entry.name

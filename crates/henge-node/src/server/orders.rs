@@ -25,12 +25,31 @@ impl Server {
                 Message::Sample { from, whole, reply } => {
                     let _ = reply.send(self.plane.slice(from, whole, self.connections.len(), self.now));
                 }
+                Message::Ask(Request::Scheduler { pool, scheduler }, reply) => {
+                    match self.plane.exchange(&pool, &scheduler) {
+                        Ok(()) => self.exchange_reply = Some(reply),
+                        Err(e) => drop(reply.send(Reply::failed(e))),
+                    }
+                }
                 Message::Ask(request, reply) => {
                     let answer = self.perform(request);
                     // Whoever asked may have gone.
                     let _ = reply.send(answer);
                 }
             }
+        }
+    }
+
+    /// A step of an exchange; whoever asked is answered when the new scheduler decides.
+    pub(super) fn exchange(&mut self) {
+        let Some(outcome) = self.plane.exchange_step(self.now) else { return };
+        let answer = match outcome {
+            Ok(()) => Reply::done(),
+            Err(e) => Reply::failed(e),
+        };
+        if let Some(reply) = self.exchange_reply.take() {
+            // Whoever asked may have gone.
+            let _ = reply.send(answer);
         }
     }
 
@@ -56,7 +75,6 @@ impl Server {
                 Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
                 Err(e) => Reply::failed(e),
             },
-            Request::Scheduler { pool, scheduler } => done(self.plane.exchange(&pool, &scheduler, now)),
             Request::Add { disk } => {
                 let added = self.plane.add(&disk, now);
                 if let Ok(number) = added {
@@ -85,6 +103,7 @@ impl Server {
                 self.plane.untap();
                 Reply::done()
             }
+            Request::Scheduler { .. } => Reply::failed("the loop answers this when it is done"),
             Request::Status | Request::Meters | Request::Events { .. } | Request::Tap => {
                 Reply::failed("the node's handle answers this")
             }
