@@ -89,8 +89,8 @@ impl Export {
 pub trait Exports {
     /// How many LIST shows.
     fn count(&self) -> usize;
-    /// All of them, in the order in which LIST shows them.
-    fn list(&self) -> impl Iterator<Item = &Export>;
+    /// Those from number `from` on, with their numbers, in order: as LIST shows them.
+    fn list(&self, from: usize) -> impl Iterator<Item = (usize, &Export)>;
     /// Export `index`, if there is one.
     fn get(&self, index: usize) -> Option<&Export>;
     /// Which one a client means; `""` is the default export, if there is one.
@@ -102,8 +102,8 @@ impl Exports for [Export] {
     fn count(&self) -> usize {
         self.len()
     }
-    fn list(&self) -> impl Iterator<Item = &Export> {
-        self.iter()
+    fn list(&self, from: usize) -> impl Iterator<Item = (usize, &Export)> {
+        self.iter().enumerate().skip(from)
     }
     fn get(&self, index: usize) -> Option<&Export> {
         <[Export]>::get(self, index)

@@ -5,6 +5,8 @@ use crate::{Closed, Export, Exports, Output};
 
 /// Most exports that LIST shows; more are too big a reply.
 const LIST_MAX: usize = 16_384;
+/// Exports that are named at once; then it is looked whether the client has read enough of those before.
+const LIST_PIECE: usize = 16;
 
 /// What is settled so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +23,8 @@ pub(crate) struct Handshake {
 /// What becomes of the handshake.
 pub(crate) enum Step {
     Next,
+    /// LIST is answered piece by piece.
+    List,
     Enter(usize),
     Close(Closed),
 }
@@ -50,7 +54,10 @@ impl Handshake {
         }
         let answer = match option {
             _ if shutdown => Err((rep::ERR_SHUTDOWN, "the server is shutting down")),
-            opt::LIST => list(data, exports, out),
+            opt::LIST => match may_list(data, exports) {
+                Ok(()) => return Step::List,
+                refused => refused,
+            },
             opt::INFO | opt::GO => match self.info(option, data, exports, out) {
                 Ok(index) if option == opt::GO => {
                     reply(out, option, rep::ACK, |_| {});
@@ -160,21 +167,32 @@ impl Handshake {
     }
 }
 
-fn list<E: Exports + ?Sized>(data: &[u8], exports: &E, out: &mut Output) -> Result<(), Refusal> {
+fn may_list<E: Exports + ?Sized>(data: &[u8], exports: &E) -> Result<(), Refusal> {
     if !data.is_empty() {
         return Err((rep::ERR_INVALID, "this option has no data"));
     }
     if exports.count() > LIST_MAX {
         return Err((rep::ERR_TOO_BIG, "too many exports to list"));
     }
-    for export in exports.list() {
+    Ok(())
+}
+
+/// A piece of the answer to LIST, from the export of number `from` on: the number with which the next piece begins. `None` when
+/// that was all, and is acknowledged.
+pub(crate) fn list<E: Exports + ?Sized>(from: usize, exports: &E, out: &mut Output) -> Option<usize> {
+    let mut last = None;
+    for (number, export) in exports.list(from).take(LIST_PIECE) {
         reply(out, opt::LIST, rep::SERVER, |b| {
             b.u32(export.name.len() as u32);
             b.raw(export.name.as_bytes());
             b.raw(export.description.as_bytes());
         });
+        last = Some(number);
     }
-    Ok(())
+    if last.is_none() {
+        reply(out, opt::LIST, rep::ACK, |_| {});
+    }
+    last.map(|number| number + 1)
 }
 
 /// Answers LIST_META_CONTEXT or SET_META_CONTEXT; the export for which base:allocation is meant, if it is.

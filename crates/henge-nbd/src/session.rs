@@ -9,7 +9,7 @@
 //! wants nothing, so that the connection's own back-pressure holds the client.
 
 use crate::command::{HEADER, Header, Terms, Wrong, check};
-use crate::options::{Handshake, Step, refuse};
+use crate::options::{Handshake, Step, list, refuse};
 use crate::proto::{Error, Fields, IHAVEOPT, INIT_PASSWD, Put, cmd, gather, handshake, rep};
 use crate::{Closed, Command, CommandKind, Event, Export, Exports, Limits, Output, Wants};
 use henge_core::{Instant, Pending, RequestId};
@@ -18,11 +18,28 @@ use henge_core::{Instant, Pending, RequestId};
 enum State {
     ClientFlags,
     Option,
-    OptionData { option: u32, len: u32 },
-    OptionSkip { option: u32, left: u32 },
+    OptionData {
+        option: u32,
+        len: u32,
+    },
+    OptionSkip {
+        option: u32,
+        left: u32,
+    },
+    /// The names of the exports from this number on, as the client reads them.
+    List {
+        from: usize,
+    },
     Requests,
-    Payload { id: RequestId, left: u32 },
-    Skip { cookie: u64, wrong: Wrong, left: u32 },
+    Payload {
+        id: RequestId,
+        left: u32,
+    },
+    Skip {
+        cookie: u64,
+        wrong: Wrong,
+        left: u32,
+    },
     Closed,
 }
 
@@ -137,9 +154,18 @@ impl Session {
                         self.state = State::Option;
                         None
                     }
+                    Step::List => {
+                        self.state = State::List { from: 0 };
+                        None
+                    }
                     Step::Enter(index) => Some(self.enter(index, exports)),
                     Step::Close(why) => Some(self.close(why)),
                 }
+            }
+            State::List { from } => {
+                let next = list(from, exports, &mut self.out);
+                self.state = next.map_or(State::Option, |from| State::List { from });
+                None
             }
             State::OptionSkip { option, left } => {
                 let left = skip(left, input, consumed);
@@ -280,6 +306,12 @@ impl Session {
             _ if self.is_full() => Wants::Nothing,
             _ => Wants::Bytes,
         }
+    }
+
+    /// It has more to say without hearing anything: [`receive`](Self::receive) goes on once output was written, with no input as
+    /// well.
+    pub fn goes_on(&self) -> bool {
+        matches!(self.state, State::List { .. })
     }
 
     fn is_full(&self) -> bool {

@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::{NOW, Server, h};
+use common::{NOW, Server, drain, h};
 use henge_core::Duration;
-use henge_nbd::{BlockSize, Closed, Event, Export, Limits, Wants};
+use henge_nbd::{BlockSize, Closed, Event, Export, Limits, Segment, Session, Wants};
+use std::collections::BTreeMap;
 
 /// 0x0000000000100000 bytes, everything on: flags 1 + 4 + 8 + 0x20 + 0x40 + 0x100 + 0x400 + 0x800 = 0x0d6d.
 fn disk() -> Export {
@@ -275,4 +276,45 @@ fn slow_and_unwelcome_clients() {
     assert!(s.session.output().held() < Limits::default().output + 100);
     s.take();
     assert_eq!(s.session.wants(), Wants::Bytes);
+}
+
+/// Ten thousand names are half a megabyte; what is held of them is what a session may hold, however slowly the client reads.
+#[test]
+fn list_is_produced_as_the_client_reads_it() {
+    let exports: Vec<Export> = (0..10_000).map(|i| Export::new(&format!("disk-{i:05}"), 4096)).collect();
+    let limits = Limits { output: 4096, ..Limits::default() };
+    let mut session = Session::new(limits, NOW);
+    let mut said = Vec::new();
+    // Client flags, LIST, and ABORT right behind it.
+    let input = h("00000003 'IHAVEOPT' 00000003 00000000 'IHAVEOPT' 00000002 00000000");
+    let mut input = &input[..];
+    loop {
+        let (consumed, _) = session.receive(input, &exports[..], NOW);
+        input = &input[consumed..];
+        let held: usize = session
+            .output()
+            .segments()
+            .map(|s| match s {
+                Segment::Bytes(bytes) => bytes.len(),
+                Segment::Payload { len, .. } => len,
+            })
+            .sum();
+        assert!(held <= 4096 + 16 * (20 + 4 + 10), "{held} bytes are held");
+        // The client reads a thousand bytes, wherever they end.
+        let some = drain(session.output(), &BTreeMap::new());
+        let n = some.len().min(1000);
+        said.extend_from_slice(&some[..n]);
+        session.written(n, |_| {});
+        if n == 0 && input.is_empty() && !session.goes_on() {
+            break;
+        }
+    }
+    let mut want = h("'NBDMAGIC' 'IHAVEOPT' 0003");
+    for export in &exports {
+        want.extend(h("0003e889045565a9 00000003 00000002 0000000e 0000000a"));
+        want.extend(export.name.as_bytes());
+    }
+    want.extend(h("0003e889045565a9 00000003 00000001 00000000"));
+    want.extend(h("0003e889045565a9 00000002 00000001 00000000"));
+    assert!(said == want, "{} bytes instead of {}", said.len(), want.len());
 }

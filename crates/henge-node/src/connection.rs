@@ -91,8 +91,8 @@ impl Exports for Catalog {
     fn count(&self) -> usize {
         self.exports.len()
     }
-    fn list(&self) -> impl Iterator<Item = &henge_nbd::Export> {
-        self.exports.values()
+    fn list(&self, from: usize) -> impl Iterator<Item = (usize, &henge_nbd::Export)> {
+        self.exports.range(from..).map(|(number, export)| (*number, export))
     }
     fn get(&self, index: usize) -> Option<&henge_nbd::Export> {
         self.exports.get(&index)
@@ -118,7 +118,7 @@ impl Connection {
 
     /// Whether reading would get anywhere as soon as nothing holds it back.
     pub(crate) fn has_input(&self) -> bool {
-        let something = self.link.readable || !self.rest.is_empty();
+        let something = self.link.readable || !self.rest.is_empty() || self.session.goes_on();
         // A full session takes nothing, however often it is asked: a client that reads no replies keeps it so.
         self.stalled.is_some() || something && self.session.wants() != Wants::Nothing
     }
@@ -135,6 +135,9 @@ impl Connection {
         let mut taken = 0;
         if let Some(stop) = self.resume(id, plane, now) {
             return stop;
+        }
+        if self.session.goes_on() {
+            self.session.receive(&[], catalog, now);
         }
         if !self.rest.is_empty() {
             let rest = std::mem::take(&mut self.rest);

@@ -150,15 +150,13 @@ impl Plane {
 
     /// Opens the tap, or empties it.
     pub(crate) fn tap(&mut self, buffer: Vec<Tapped>, now: Instant) -> Taken {
-        let (commands, lost) = match &mut self.tap {
+        match &mut self.tap {
             Some(tap) => tap.empty(buffer, now),
             None => {
                 self.tap = Some(Tap::open(buffer, now));
-                (Vec::new(), 0)
+                Taken { now: now.as_nanos(), ..Taken::default() }
             }
-        };
-        let name = |disk: &Option<Disk>| disk.as_ref().map_or_else(String::new, |d| d.config.name.clone());
-        Taken { now: now.as_nanos(), lost, disks: self.disks.iter().map(name).collect(), commands }
+        }
     }
 
     /// Closes the tap.

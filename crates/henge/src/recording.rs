@@ -16,6 +16,7 @@ use henge_core::{Duration, Instant, Op, Value};
 use henge_node::{DiskStatus, PoolStatus, Reply, Request, Status, Tapped};
 use henge_sim::{Axis, Setting};
 use henge_workload::{Format, Record, Trace, TraceOptions, TraceWriter};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
@@ -71,14 +72,14 @@ pub fn record(
     let began = taken(ask(Request::Tap)?)?.now;
     let end = began.saturating_add(time.as_nanos());
     let mut commands: Vec<Tapped> = Vec::new();
-    let (mut lost, mut names, mut now) = (0, Vec::new(), began);
+    let (mut lost, mut names, mut now) = (0, Names::default(), began);
     while now < end {
         std::thread::sleep(EVERY.min(std::time::Duration::from_nanos(end - now)));
         let part = taken(ask(Request::Tap)?)?;
         now = part.now;
         lost += part.lost;
-        names = part.disks;
-        commands.extend(part.commands);
+        names.learn(part.disks);
+        commands.extend(part.commands.into_iter().map(|c| Tapped(names.id(c.0), c.1, c.2, c.3, c.4, c.5)));
         if commands.len() > COMMANDS_MAX
             || !tick((now - began) as f64 / time.as_nanos() as f64, commands.len())
         {
@@ -98,7 +99,7 @@ pub fn record(
         if !disk.pools.iter().all(|p| recording.pools.iter().any(|pool| pool.name == *p)) {
             continue;
         }
-        let number = names.iter().position(|n| *n == disk.name).map(|n| n as u32);
+        let number = names.ids.get(&disk.name).copied();
         let theirs = commands.iter().filter(|c| Some(c.0) == number && c.4 >= began && c.4 < end);
         let load = Load::of(disk, theirs.copied().collect(), began, time);
         recording.commands += load.records.len();
@@ -111,6 +112,26 @@ pub fn record(
         );
     }
     Ok(recording)
+}
+
+/// Which disk a command was for, whatever other disk had its number before or after.
+#[derive(Default)]
+struct Names {
+    ids: BTreeMap<String, u32>,
+    /// By the node's number: the id of the disk that has it now.
+    now: BTreeMap<u32, u32>,
+}
+
+impl Names {
+    fn learn(&mut self, told: Vec<(u32, String)>) {
+        for (number, name) in told {
+            let next = self.ids.len() as u32;
+            self.now.insert(number, *self.ids.entry(name).or_insert(next));
+        }
+    }
+    fn id(&self, number: u32) -> u32 {
+        self.now.get(&number).copied().unwrap_or(u32::MAX)
+    }
 }
 
 /// The pools that are simulated together: all of a scenario's nodes are alike.

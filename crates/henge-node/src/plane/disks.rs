@@ -140,6 +140,9 @@ impl Plane {
 
     pub(crate) fn put_disk(&mut self, number: usize, disk: Disk) {
         self.gaps.remove(&number);
+        if let Some(tap) = &mut self.tap {
+            tap.rename(number);
+        }
         if number == self.disks.len() {
             self.disks.push(Some(disk));
         } else {

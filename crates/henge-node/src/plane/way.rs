@@ -103,7 +103,7 @@ impl Plane {
             disk.meters.not_before(self.metered_since);
             disk.meters.finished(&finished, &disk.config.contract, now);
             if let Some(tap) = &mut self.tap
-                && !tap.note(number, &finished, now)
+                && !tap.note(number, &disk.config.name, &finished, now)
             {
                 self.tap = None;
             }

@@ -170,3 +170,15 @@ fn what_was_recorded_is_compared_under_schedulers_and_wrong_ones_are_named() {
     let error = wrong.error.unwrap();
     assert!(error.contains("fivo") && !error.contains("scenario.toml"), "{error}");
 }
+
+#[test]
+fn a_number_that_another_disk_has_now_is_not_taken_for_the_one_before() {
+    let mut names = Names::default();
+    names.learn(vec![(0, "a".into()), (7, "b".into())]);
+    assert_eq!((names.id(0), names.id(7)), (names.ids["a"], names.ids["b"]));
+    let b = names.id(7);
+    names.learn(vec![(7, "c".into()), (0, "b".into())]);
+    assert_eq!(names.id(0), b, "b came back with another number");
+    assert!(names.id(7) == names.ids["c"] && names.id(7) != b);
+    assert_eq!(names.id(3), u32::MAX, "nobody");
+}
