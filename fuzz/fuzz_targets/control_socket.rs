@@ -1,7 +1,9 @@
 //! Any lines on the control socket of a node that runs: each is answered, and the node goes on.
 //!
 //! What is asked is done: disks are made and removed, contracts changed, schedulers exchanged. A node with many disks
-//! makes room for a new one, so that inputs stay quick.
+//! makes room for a new one, so that inputs stay quick. Each question is two switches between threads, and each of those waits
+//! for its turn where the machine has other work of a higher priority: on two cores busy with compilers, 450 inputs a second at
+//! priority 5 were 18 at 19. So nothing is asked that the input does not ask for, but the number of disks where one was made.
 #![no_main]
 
 use henge_config::Source;
@@ -47,14 +49,16 @@ fn start() -> Node {
 fuzz_target!(|data: &[u8]| {
     RUNNING.with_borrow_mut(|running| {
         let node = running.get_or_insert_with(start);
+        let mut added = false;
         for line in data.split(|&b| b == b'\n').take(8) {
             let reply = answer_line(line, node.control());
             assert!(reply.ok != reply.error.is_some(), "an error says what it is");
+            assert_ne!(reply.error.as_deref(), Some("the node is ending"), "the node goes on");
+            added |= reply.ok && line.windows(5).any(|word| word == b"\"add\"");
             let text = serde_json::to_string(&reply).expect("answers can be written");
             assert!(!text.contains('\n'), "an answer is one line");
         }
-        let disks = node.control().status().expect("the node goes on").disks.len();
-        if disks > DISKS_MAX {
+        if added && node.control().status().expect("the node goes on").disks.len() > DISKS_MAX {
             *running = None;
         }
     });
