@@ -94,6 +94,20 @@ fn a_write_larger_than_its_segment_refills_what_is_laid_down() {
 }
 
 #[test]
+fn writes_larger_than_a_segment_join_the_one_before() {
+    // The bus is slower than the medium, so a stream of writes is as fast as the bus: the overhead of a write hit after a
+    // write, and 0.106 ms a block.
+    for blocks in [256u64, 320, 400, 512, 1024] {
+        let facts = changed(&[("/cache/segment_sectors", json!(200))]);
+        let rows: Vec<Row> = (0..300).map(|i| row(true, i * blocks, blocks)).collect();
+        for service in &services(facts, &rows)[1..] {
+            let ms = service.as_millis_f64();
+            assert!((ms - (0.095 + 0.106 * blocks as f64)).abs() < 1e-3, "{blocks}: {ms}");
+        }
+    }
+}
+
+#[test]
 fn a_read_waits_for_its_water_mark() {
     let with = |mark: f64| {
         let facts = changed(&[

@@ -15,7 +15,7 @@ impl Controller {
         let busy = self.behind.filter(|b| b.ends > t);
         let block = self.bus;
         let incoming = |from| Incoming { lbn, blocks, from, block };
-        if let Some(behind) = busy.filter(|b| blocks <= self.buffer.size() && self.may_append(b, lbn, t)) {
+        if let Some(behind) = busy.filter(|b| self.may_append(b, lbn, t)) {
             self.buffer.append(behind.segment, end);
             let start = self.catch_up(behind.ends, &incoming(ready)).max(ready);
             let (arrived, on_medium) = self.put_behind(incoming(ready), behind.segment, start);
