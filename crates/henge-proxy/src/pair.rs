@@ -247,6 +247,16 @@ impl Pair {
         (client, server)
     }
 
+    /// Whether no message is half on its way or waits to be sent on, and no answer is awaited but for I/O.
+    pub fn is_between_messages(&self) -> bool {
+        let sides = [&self.client, &self.server];
+        let idle = sides.iter().all(|s| s.has_written() && s.unread() == 0) && self.released.is_empty();
+        idle && self.ahead == [0; 2]
+            && self.connection.unanswered() == 0
+            && (self.connection.is_opaque()
+                || self.connection.bulk_from_client() == 0 && self.connection.bulk_from_server() == 0)
+    }
+
     /// Bytes that wait here, for bounds and reports.
     pub fn buffered(&self) -> usize {
         self.client.buffered() + self.server.buffered() + self.released.iter().map(Vec::len).sum::<usize>()

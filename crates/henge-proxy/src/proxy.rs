@@ -1,6 +1,7 @@
 //! The loop: one thread owns the gate, and all pairs.
 
 mod connections;
+mod leaving;
 mod patience;
 mod requests;
 mod status;
@@ -32,16 +33,24 @@ const ASKER: u64 = 1 << 42;
 
 /// Ends a running proxy from elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<[AtomicBool; 2]>);
 
 impl Stop {
-    /// At the next look around.
+    /// At the next look around, whatever is under way.
     pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0[0].store(true, Ordering::Relaxed);
     }
-    /// Whether it was called.
+    /// When what is under way is over, and nobody new is taken meanwhile; within 10 s.
+    pub fn leave(&self) {
+        self.0[1].store(true, Ordering::Relaxed);
+    }
+    /// Whether it is to stop.
     pub fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0[0].load(Ordering::Relaxed)
+    }
+    /// Whether it is to leave.
+    pub fn is_asked_to_leave(&self) -> bool {
+        self.0[1].load(Ordering::Relaxed)
     }
 }
 
@@ -67,6 +76,7 @@ pub struct Proxy {
     counts: Counts,
     began: std::time::Instant,
     stop: Stop,
+    leaving: Option<leaving::Leaving>,
     news: Vec<News>,
     peers: Option<Peers>,
     told: Vec<Told>,
@@ -162,6 +172,7 @@ impl Proxy {
             counts: Counts::default(),
             began: std::time::Instant::now(),
             stop: Stop::default(),
+            leaving: None,
             news: Vec::new(),
             peers,
             told: Vec::new(),
@@ -200,7 +211,8 @@ impl Proxy {
         while !self.stop.is_stopped() {
             let now = self.now();
             let gate_wakes = self.gate.wake_at();
-            let wakes = [gate_wakes, self.peers.as_ref().map(Peers::wake_at), Some(now + LOOK_AROUND)];
+            let look = if self.leaving.is_some() { leaving::LOOK } else { LOOK_AROUND };
+            let wakes = [gate_wakes, self.peers.as_ref().map(Peers::wake_at), Some(now + look)];
             let wake = wakes.into_iter().flatten().min().map_or(LOOK_AROUND, |t| t.since(now));
             happened.clear();
             self.wait(wake, &mut happened).map_err(|e| ProxyError::io("epoll", e))?;
@@ -217,6 +229,9 @@ impl Proxy {
             }
             if let Some(peers) = &mut self.peers {
                 peers.tick(now);
+            }
+            if self.leave(now) {
+                break;
             }
         }
         tracing::info!(accepted = self.counts.accepted, unreachable = self.counts.unreachable, "ends");

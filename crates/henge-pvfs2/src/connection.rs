@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 /// I/O requests a connection may have under way before further ones pass unscheduled.
 const IO_MAX: usize = 4096;
-/// GETATTR and GETCONFIG requests that are remembered until their response.
+/// Requests but for I/O that are remembered until their response.
 const ASKED_MAX: usize = 1024;
 /// Of a GETATTR response, so much is looked at; a capability of a thousand handles fits.
 const GETATTR_HEAD: u64 = 16 << 10;
@@ -134,6 +134,8 @@ struct Io {
 enum Asked {
     GetAttr(Credential),
     GetConfig,
+    /// Of which only that it is answered matters.
+    Other,
 }
 
 /// One client connection.
@@ -168,6 +170,11 @@ impl Connection {
     /// I/O requests that are not over.
     pub fn under_way(&self) -> usize {
         self.ios.len()
+    }
+
+    /// Requests but for I/O that the server has not answered.
+    pub fn unanswered(&self) -> usize {
+        self.asked.len()
     }
 
     /// A held request goes to the server now.
@@ -308,9 +315,8 @@ impl Connection {
                 Event::Pass
             }
             RequestBody::Other => {
-                if request.op == Op::GetConfig {
-                    self.ask(tag, Asked::GetConfig);
-                }
+                let config = request.op == Op::GetConfig;
+                self.ask(tag, if config { Asked::GetConfig } else { Asked::Other });
                 Event::Pass
             }
         }
@@ -393,6 +399,7 @@ impl Connection {
                 let payload = head.get(..header.size as usize)?;
                 ServerLimits::from_response(payload).map(News::Limits)
             }
+            Asked::Other => None,
             Asked::GetAttr(credential) => {
                 let Ok(Response::Other { op: Op::GetAttr }) = Response::parse(head) else { return None };
                 let mut r = Reader::new(head);

@@ -246,3 +246,18 @@ fn a_read_too_intricate_to_follow_costs_an_equal_part() {
     let (_, news) = connection.from_server(&encode_io_response(1, Version::V7000, Ok(1 << 30)));
     assert_eq!(news, Some(News::Over { tag, result: Ok(50_000) }));
 }
+
+/// Whoever must not cut a connection needs to know whether an answer is to come.
+#[test]
+fn metadata_requests_are_awaited_until_they_are_answered() {
+    let mut connection = Connection::new();
+    let mut message = encode_get_config(3);
+    let op = HEADER_LEN + 8;
+    message[op..op + 4].copy_from_slice(&7i32.to_le_bytes()); // some other request
+    let step = connection.from_client(&message);
+    assert_eq!((step.what, connection.unanswered()), (Event::Pass, 1));
+    connection.from_server(&encode_config(4, ""));
+    assert_eq!(connection.unanswered(), 1, "the answer to another one");
+    connection.from_server(&encode_config(3, ""));
+    assert_eq!(connection.unanswered(), 0);
+}

@@ -81,6 +81,10 @@ impl Proxy {
         if pair.is_over() {
             return self.close(id, now);
         }
+        if self.leaving.is_some() && self.pairs.get(id).is_some_and(|pair| self.may_close(pair, now)) {
+            return self.close(id, now);
+        }
+        let pair = self.pairs.get_mut(id).expect("just seen");
         let (client, server) = pair.interests();
         let name = u64::from(id.slot) << 1;
         let mut told = Ok(());

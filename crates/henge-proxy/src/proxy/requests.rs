@@ -182,6 +182,9 @@ impl Proxy {
 
     /// Releases what may go.
     pub(super) fn dispatch(&mut self, now: Instant) {
+        if !self.goes_on(now) {
+            return;
+        }
         while let Dispatch::Ready(request) = self.gate.next(now) {
             let io = self.ios.get_mut(request.id).expect("a queued request is known");
             let (slot, tag) = (io.pair, io.tag);

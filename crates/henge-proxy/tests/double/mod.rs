@@ -58,6 +58,8 @@ pub struct Store {
     pub files: BTreeMap<u64, Vec<u8>>,
     /// Data file and direction of each request, in the order in which they came.
     pub seen: Vec<(u64, Direction)>,
+    /// Requests whose connection ended before they were over.
+    pub cut: u64,
     /// Bytes that were written and acknowledged, or read, by data file.
     pub moved: BTreeMap<u64, u64>,
 }
@@ -101,7 +103,9 @@ fn serve(mut stream: TcpStream, store: &Mutex<Store>, disk: &Disk, config: &str)
         match (&request.body, request.op) {
             (RequestBody::Io(io), _) if io.handle / 100 == MUTE => {}
             (RequestBody::Io(io), _) => {
-                serve_io(&mut stream, header.tag, &request, io, &payload, store, disk)?
+                let served = serve_io(&mut stream, header.tag, &request, io, &payload, store, disk);
+                store.lock().expect("no panic while held").cut += u64::from(served.is_err());
+                served?;
             }
             (_, Op::GetConfig) => stream.write_all(&encode_config(header.tag, config))?,
             _ => return Err(io::ErrorKind::Unsupported.into()),
@@ -342,6 +346,19 @@ impl Running {
         let (addresses, stop) = (proxy.addresses(), proxy.stopper());
         let thread = Some(std::thread::spawn(move || proxy.run().expect("the proxy runs")));
         Running { addresses, stop, thread }
+    }
+}
+
+impl Running {
+    /// Asks it to leave, and waits until it has.
+    pub fn leave(self) {
+        self.stop.leave();
+        let thread = self.thread.as_ref().expect("it runs");
+        let begun = Instant::now();
+        while !thread.is_finished() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it stays");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

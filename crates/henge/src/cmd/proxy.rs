@@ -2,9 +2,13 @@
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
+use henge_node::Signals;
 use henge_proxy::{Config, Proxy, Status, check};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+
+const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Arguments of `henge proxy`.
 #[derive(clap::Args)]
@@ -40,10 +44,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     args.log.start();
     let server = config.server;
+    let signals = Signals::block();
     let mut proxy = Proxy::new(config)?;
     for address in proxy.addresses() {
         println!("henge proxy: {address} in front of {server}");
     }
+    let stop = proxy.stopper();
+    // It ends with the process: the loop may also end by itself.
+    std::thread::spawn(move || {
+        while !signals.wait(FOREVER) {}
+        stop.leave();
+        while !signals.wait(FOREVER) {}
+        stop.stop();
+    });
     proxy.run()?;
     Ok(ExitCode::SUCCESS)
 }
