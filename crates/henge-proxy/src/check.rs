@@ -1,9 +1,9 @@
 //! `henge proxy --check`: would it work here?
 
-use crate::config::Config;
+use crate::config::{Config, ListenConfig};
 use henge_pvfs2::{HEADER_LEN, Header, ServerLimits, encode_get_config, read_config};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// OrangeFS clients end a zone's name one byte beyond its block, which only these lengths show (`BMI_tcp_method_addr_lookup`
@@ -26,11 +26,27 @@ fn finding(good: bool, text: String) -> Finding {
 /// Looks at ports, server, and the server's own configuration.
 pub fn check(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for listen in &config.listen {
-        match TcpListener::bind(listen.address) {
-            Ok(_) => findings.push(finding(true, format!("{} is free to listen on", listen.address))),
-            Err(e) => findings.push(finding(false, format!("cannot listen on {}: {e}", listen.address))),
+    // Kept, so that an address that is stated twice is found to be taken.
+    let mut taken = Vec::new();
+    let links = config.peers.as_ref().map(|peers| peers.listen);
+    for address in config.listen.iter().map(|l| l.address).chain(links) {
+        match TcpListener::bind(address) {
+            Ok(listener) => {
+                taken.push(listener);
+                findings.push(finding(true, format!("{address} is free to listen on")));
+            }
+            Err(e) => findings.push(finding(false, format!("cannot listen on {address}: {e}"))),
         }
+    }
+    for (name, address) in config.peers.iter().flat_map(|peers| &peers.peers) {
+        let text = match TcpStream::connect_timeout(address, Duration::from_secs(1)) {
+            Ok(_) => format!("peer {name} answers at {address}"),
+            // Others may be started later.
+            Err(e) => format!(
+                "peer {name} does not answer at {address} yet ({e}); until it does, its service is not counted"
+            ),
+        };
+        findings.push(finding(true, text));
     }
     match fetch(config) {
         Err(error) => findings.push(finding(
@@ -91,7 +107,7 @@ fn judge(config: &Config, text: &str, findings: &mut Vec<Finding>) {
         ));
     }
     let aliases: Vec<&str> = text.lines().map(str::trim).filter(|l| l.starts_with("Alias ")).collect();
-    for zone in aliases.iter().flat_map(|alias| zones(alias)) {
+    for zone in aliases.iter().flat_map(|alias| addresses(alias).filter_map(|a| a.zone)) {
         if ZONE_LENGTHS_THAT_CRASH.contains(&zone.len()) && !findings.iter().any(|f| f.text.contains(zone)) {
             findings.push(finding(
                 false,
@@ -103,29 +119,73 @@ fn judge(config: &Config, text: &str, findings: &mut Vec<Finding>) {
             ));
         }
     }
+    let aliases: Vec<Vec<Address>> = aliases.iter().map(|alias| addresses(alias).collect()).collect();
     for listen in &config.listen {
-        let port = format!(":{}", listen.address.port());
-        let named =
-            aliases.iter().any(|alias| alias.split([' ', ',']).any(|address| address.ends_with(&port)));
-        let text = match named {
-            true => format!(
-                "the server's aliases name port {}: clients of that zone come here",
-                listen.address.port()
-            ),
-            false => format!(
-                "no alias of the server names port {}: add an address of a zone to its Alias line, like tcp-app://HOST{port}, \
-                 or redirect clients otherwise",
-                listen.address.port()
-            ),
-        };
-        findings.push(finding(named, text));
+        findings.push(judge_port(config, listen, &aliases));
     }
 }
 
-/// The zones of an alias line: `tcp-ZONE://HOST:PORT`.
-fn zones(alias: &str) -> impl Iterator<Item = &str> {
-    let transports = alias.split([' ', '\t', ',']).filter_map(|address| address.split_once("://"));
-    transports.filter_map(|(transport, _)| transport.split_once('-').map(|(_, zone)| zone))
+/// Whether clients come to this port, and whether it is the port of the server behind it.
+fn judge_port(config: &Config, listen: &ListenConfig, aliases: &[Vec<Address>]) -> Finding {
+    let at = listen.address;
+    let named = aliases.iter().find_map(|alias| Some((alias, alias.iter().find(|a| a.may_be(at))?)));
+    let Some((alias, address)) = named else {
+        return finding(
+            false,
+            format!(
+                "no alias of the server names {at}: add an address of a zone to its Alias line, like tcp-app://HOST:{}, or redirect \
+                 clients otherwise",
+                at.port()
+            ),
+        );
+    };
+    if !alias.iter().any(|a| a.may_be(config.server)) {
+        let others: Vec<String> = alias.iter().map(|a| format!("{}:{}", a.host, a.port)).collect();
+        let others = others.join(", ");
+        return finding(
+            false,
+            format!(
+                "clients come to {at} for the server with the addresses {others}, which {} is not: requests would reach another \
+                 server than they are for",
+                config.server
+            ),
+        );
+    }
+    let flow = listen.flow.map(|flow| config.flows[flow].name.as_str());
+    let zone = address.zone.filter(|zone| config.flows.iter().any(|f| f.name == *zone));
+    match (flow, zone) {
+        (Some(flow), Some(zone)) if flow != zone => finding(
+            false,
+            format!("clients of zone {zone} come to {at}, whose flow is {flow}; there is a flow {zone}, too"),
+        ),
+        _ => finding(true, format!("the server's aliases name {at}: clients of that zone come here")),
+    }
+}
+
+/// One address of an alias line.
+struct Address<'a> {
+    zone: Option<&'a str>,
+    host: &'a str,
+    port: u16,
+}
+
+impl Address<'_> {
+    /// Whether it can be this one: hosts that go by name may be any.
+    fn may_be(&self, address: SocketAddr) -> bool {
+        let host = self.host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let another = host.is_ok_and(|host| host != address.ip());
+        self.port == address.port() && (address.ip().is_unspecified() || !another)
+    }
+}
+
+/// The addresses of an alias line: `tcp-ZONE://HOST:PORT`, several with commas between.
+fn addresses(alias: &str) -> impl Iterator<Item = Address<'_>> {
+    alias.split([' ', '\t', ',']).filter_map(|address| {
+        let (transport, rest) = address.split_once("://")?;
+        let (host, port) = rest.rsplit_once(':')?;
+        let port = port.split('/').next()?.parse().ok()?;
+        Some(Address { zone: transport.split_once('-').map(|(_, zone)| zone), host, port })
+    })
 }
 
 #[cfg(test)]
@@ -135,7 +195,8 @@ mod tests {
     fn said(aliases: &str) -> Vec<Finding> {
         let source = henge_config::Source::new(
             "proxy.toml",
-            "server = \"127.0.0.1:3334\"\n[[listen]]\naddress = \"127.0.0.1:4001\"\n",
+            "server = \"127.0.0.1:3334\"\n[[flow]]\nname = \"sun\"\n[[flow]]\nname = \"rain\"\n
+            [[listen]]\naddress = \"127.0.0.1:4001\"\nflow = \"sun\"\n",
         );
         let config = Config::parse(source).expect("a sound configuration");
         let mut findings = Vec::new();
@@ -144,12 +205,27 @@ mod tests {
     }
 
     #[test]
-    fn zone_names_that_crash_clients_are_found() {
-        let alias = |zone| format!("Alias io1 tcp-srv://10.0.0.1:3334,tcp-{zone}://10.0.0.1:4001\n");
+    fn what_is_wrong_with_the_servers_aliases_is_found() {
+        let alias = |zone| format!("Alias io1 tcp-srv://127.0.0.1:3334,tcp-{zone}://127.0.0.1:4001\n");
         assert!(said(&alias("weather")).iter().all(|f| f.good));
         let findings = said(&alias("genome"));
         assert_eq!(findings.iter().filter(|f| !f.good).count(), 1, "{findings:?}");
         assert!(findings.iter().any(|f| f.text.starts_with("clients of zone genome may crash")));
+        let text =
+            |bad: &[Finding]| bad.iter().filter(|f| !f.good).map(|f| f.text.clone()).collect::<String>();
+        // Another server's port; another host's; a zone that is another flow's.
+        let other = "Alias io1 tcp-srv://127.0.0.1:3335,tcp-weather://127.0.0.1:4001\n";
+        assert!(text(&said(other)).contains("requests would reach another server"), "{:?}", said(other));
+        let host = "Alias io1 tcp-srv://127.0.0.1:3334,tcp-weather://127.0.0.9:4001\n";
+        assert!(
+            text(&said(host)).starts_with("no alias of the server names 127.0.0.1:4001"),
+            "{:?}",
+            said(host)
+        );
+        let zone = "Alias io1 tcp-srv://127.0.0.1:3334,tcp-rain://127.0.0.1:4001\n";
+        assert!(text(&said(zone)).starts_with("clients of zone rain come to"), "{:?}", said(zone));
+        let named = "Alias io1 tcp://io1:3334,tcp-weather://proxy1:4001\n";
+        assert_eq!(text(&said(named)), "", "names may be any host");
         // A security section that only lets capabilities live on is no site with keys.
         assert!(!said("<Security>\nTurnOffTimeouts yes\n").iter().any(|f| f.text.contains("keys")));
     }
