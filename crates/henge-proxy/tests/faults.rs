@@ -189,3 +189,36 @@ fn a_proxy_that_leaves_cuts_no_request_off() {
     assert!((1..=6).contains(&retried), "once for each client at most: {retried}");
     assert_eq!(cut, 0, "what was at the server went on to its end");
 }
+
+/// Its successor listens where it listened, while an answer is still awaited there.
+#[test]
+fn a_successor_starts_while_a_proxy_leaves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(100e3, LIMITS); // 64 KiB take 0.65 s
+    let [port, link, away] = free_ports();
+    let control = folder.path().join("proxy.sock");
+    let text = format!(
+        "server = \"{}\"\ncontrol = \"{}\"\n[cluster]\nnode = \"a\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{link}\"
+        [[peer]]\nname = \"b\"\naddress = \"127.0.0.1:{away}\"\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n",
+        server.address,
+        control.display()
+    );
+    let first = Running::start(&text);
+    let address = first.addresses[0];
+    let writer = std::thread::spawn(move || Client::connect(&[address], 1).write(0, &pattern(1, 0, 65_536)));
+    while server.store.lock().expect("a store").seen.is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let leaving = std::thread::spawn(|| first.leave());
+    let begun = Instant::now();
+    while TcpStream::connect(address).is_ok() {
+        assert!(begun.elapsed() < Duration::from_millis(500), "it listens still");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _second = Running::start(&text);
+    assert!(!writer.is_finished(), "the first is still at work");
+    Client::connect(&[address], 2).write(0, &pattern(2, 0, 1000)).expect("served by the second");
+    assert_eq!(wait_for(&control, "accepted", |_| true), 1);
+    writer.join().expect("a client").expect("served by the first");
+    leaving.join().expect("it left");
+}

@@ -2,7 +2,7 @@
 //!
 //! A connection that is cut in the midst of a request leaves its client with half of it done: OrangeFS clients have been
 //! seen to take a write for complete whose last data never arrived, and a read whose data never came. So a proxy that is
-//! asked to leave listens no more, goes on for those who are there, and closes each connection at a moment when nothing of it
+//! asked to leave listens no more (another may take its place at once), goes on for those who are there, and closes each connection at a moment when nothing of it
 //! is under way: its client connects anew for what it asks next. Who has found no such moment after 5 s waits for nothing
 //! more: requests that wait here are given up with the connection, once nothing of it is at the server. After 10 s
 //! whoever is left is cut off.
@@ -32,14 +32,16 @@ impl Proxy {
         }
         if self.leaving.is_none() {
             tracing::info!(connections = self.pairs.len(), "leaves when what is under way is over");
+            // Its successor may start at once: nothing that it needs is kept.
             self.listeners.clear();
+            (self.control, self.peers) = (None, None);
             self.leaving = Some(Leaving { since: now, look_at: now });
         }
         let leaving = self.leaving.as_mut().expect("just begun");
         if leaving.look_at <= now {
             leaving.look_at = now + LOOK;
-            let done = |(id, pair): (RequestId, &Box<Pair>)| self.may_close(pair, now).then_some(id);
-            let done: Vec<RequestId> = self.pairs.iter().filter_map(done).collect();
+            let done = |id: &RequestId| self.pairs.get(*id).is_some_and(|pair| self.may_close(pair, now));
+            let done: Vec<RequestId> = self.pairs.iter().map(|(id, _)| id).filter(done).collect();
             done.into_iter().for_each(|id| self.close(id, now));
         }
         let over = self.leaving.as_ref().is_some_and(|l| now.since(l.since) >= LEAVE_MOST);
