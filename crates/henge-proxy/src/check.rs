@@ -128,13 +128,29 @@ fn judge(config: &Config, text: &str, findings: &mut Vec<Finding>) {
 /// Whether clients come to this port, and whether it is the port of the server behind it.
 fn judge_port(config: &Config, listen: &ListenConfig, aliases: &[Vec<Address>]) -> Finding {
     let at = listen.address;
+    if listen.redirected {
+        let known = aliases.iter().flatten().any(|a| a.may_be(config.server));
+        return finding(
+            known,
+            match known {
+                true => format!(
+                    "clients of {} are to be redirected to {at}; whether they are, shows when they come",
+                    config.server
+                ),
+                false => format!(
+                    "no alias of the server names {}: clients go elsewhere, and are not redirected",
+                    config.server
+                ),
+            },
+        );
+    }
     let named = aliases.iter().find_map(|alias| Some((alias, alias.iter().find(|a| a.may_be(at))?)));
     let Some((alias, address)) = named else {
         return finding(
             false,
             format!(
-                "no alias of the server names {at}: add an address of a zone to its Alias line, like tcp-app://HOST:{}, or redirect \
-                 clients otherwise",
+                "no alias of the server names {at}: add an address of a zone to its Alias line, like tcp-app://HOST:{}; where \
+                 packets are redirected to it, say so: redirected = true",
                 at.port()
             ),
         );
@@ -193,11 +209,15 @@ mod tests {
     use super::*;
 
     fn said(aliases: &str) -> Vec<Finding> {
-        let source = henge_config::Source::new(
-            "proxy.toml",
+        said_of("flow = \"sun\"", aliases)
+    }
+
+    fn said_of(listen: &str, aliases: &str) -> Vec<Finding> {
+        let text = format!(
             "server = \"127.0.0.1:3334\"\n[[flow]]\nname = \"sun\"\n[[flow]]\nname = \"rain\"\n
-            [[listen]]\naddress = \"127.0.0.1:4001\"\nflow = \"sun\"\n",
+            [[listen]]\naddress = \"127.0.0.1:4001\"\n{listen}\n"
         );
+        let source = henge_config::Source::new("proxy.toml", text);
         let config = Config::parse(source).expect("a sound configuration");
         let mut findings = Vec::new();
         judge(&config, aliases, &mut findings);
@@ -226,6 +246,10 @@ mod tests {
         assert!(text(&said(zone)).starts_with("clients of zone rain come to"), "{:?}", said(zone));
         let named = "Alias io1 tcp://io1:3334,tcp-weather://proxy1:4001\n";
         assert_eq!(text(&said(named)), "", "names may be any host");
+        // Packets that are redirected need no alias here, but one of the server.
+        let redirected = |alias| said_of("redirected = true", alias);
+        assert_eq!(text(&redirected("Alias io1 tcp://127.0.0.1:3334\n")), "");
+        assert!(text(&redirected("Alias io1 tcp://127.0.0.9:3334\n")).contains("clients go elsewhere"));
         // A security section that only lets capabilities live on is no site with keys.
         assert!(!said("<Security>\nTurnOffTimeouts yes\n").iter().any(|f| f.text.contains("keys")));
     }

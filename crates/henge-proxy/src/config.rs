@@ -88,6 +88,8 @@ pub struct ListenConfig {
     pub address: SocketAddr,
     /// Whose everything is that comes in there; `None` leaves it to the rules.
     pub flow: Option<usize>,
+    /// Clients' packets are redirected here, so that no alias of the server names it.
+    pub redirected: bool,
 }
 
 /// By what a rule tells clients apart.
@@ -201,7 +203,8 @@ impl Config {
         let mut listen = Vec::new();
         for mut table in p.tables("listen")? {
             let flow = flow_of(&mut table, &flows)?;
-            listen.push(ListenConfig { address: address(&mut table, "address")?, flow });
+            let redirected = table.bool("redirected")?.unwrap_or(false);
+            listen.push(ListenConfig { address: address(&mut table, "address")?, flow, redirected });
             table.finish()?;
         }
         if listen.is_empty() {

@@ -6,6 +6,7 @@ use henge_pvfs2::*;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -372,11 +373,19 @@ impl Drop for Running {
     }
 }
 
-/// Ports that are free now, each another one.
+/// Ports that are free now, each another one. None of those that the kernel gives to connections, or one of these may take it
+/// before its listener does.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners: [TcpListener; N] =
-        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
-    listeners.each_ref().map(|l| l.local_addr().expect("its address").port())
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    std::array::from_fn(|_| {
+        loop {
+            let nth = std::process::id().wrapping_mul(64).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+            let port = 10_000 + (nth % 20_000) as u16;
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                return port;
+            }
+        }
+    })
 }
 
 /// Lets threads wait for each other's progress.
