@@ -56,7 +56,7 @@ pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use listen::Address;
 pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};
-pub use signals::Signals;
+pub use signals::{Asked, Signals};
 pub use socket::{answer_line, ask};
 pub use tags::{Ask, Lead, TagCounts};
 pub use tap::{Taken, Tapped};

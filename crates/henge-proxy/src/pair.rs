@@ -46,6 +46,8 @@ pub struct Pair {
     ahead: [usize; 2],
     /// Its flow's queue is full: no further bytes of the client are looked at.
     pub blocked: bool,
+    /// Handed over as it is: nothing of it moves any more.
+    pub frozen: bool,
     /// When the last byte passed, for those who look.
     pub active: Instant,
 }
@@ -61,6 +63,7 @@ impl Pair {
             released: VecDeque::new(),
             ahead: [0; 2],
             blocked: false,
+            frozen: false,
             active: Instant::ZERO,
         }
     }
@@ -237,11 +240,11 @@ impl Pair {
     /// What the poller should watch on the client's side and on the server's.
     pub fn interests(&self) -> (Interest, Interest) {
         let client = Interest {
-            read: !self.client.ended && !self.blocked && !self.is_choked(Towards::Server),
+            read: !self.client.ended && !self.blocked && !self.frozen && !self.is_choked(Towards::Server),
             write: !self.client.has_written(),
         };
         let server = Interest {
-            read: !self.server.ended && !self.is_choked(Towards::Client),
+            read: !self.server.ended && !self.frozen && !self.is_choked(Towards::Client),
             write: !self.server.has_written(),
         };
         (client, server)
@@ -249,10 +252,15 @@ impl Pair {
 
     /// Whether no message is half on its way or waits to be sent on, and no answer is awaited but for I/O.
     pub fn is_between_messages(&self) -> bool {
+        self.is_still() && self.client.unread() == 0 && self.connection.unanswered() == 0
+    }
+
+    /// Whether no message is half passed on.
+    pub fn is_still(&self) -> bool {
         let sides = [&self.client, &self.server];
-        let idle = sides.iter().all(|s| s.has_written() && s.unread() == 0) && self.released.is_empty();
-        idle && self.ahead == [0; 2]
-            && self.connection.unanswered() == 0
+        let idle = sides.iter().all(|s| s.has_written()) && self.server.unread() == 0;
+        idle && self.released.is_empty()
+            && self.ahead == [0; 2]
             && (self.connection.is_opaque()
                 || self.connection.bulk_from_client() == 0 && self.connection.bulk_from_server() == 0)
     }

@@ -1,6 +1,7 @@
 //! The loop: one thread owns the gate, and all pairs.
 
 mod connections;
+mod handing;
 mod leaving;
 mod patience;
 mod requests;
@@ -8,6 +9,7 @@ mod status;
 
 use crate::conduit::Conduit;
 use crate::config::{Config, ProxyError};
+use crate::handover::{HandedPair, Handover};
 use crate::identity::Owners;
 use crate::pair::Pair;
 use crate::peers::{LOOK_EVERY, Peers, Told};
@@ -21,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +36,7 @@ const ASKER: u64 = 1 << 42;
 
 /// Ends a running proxy from elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<[AtomicBool; 2]>);
+pub struct Stop(Arc<[AtomicBool; 3]>);
 
 impl Stop {
     /// At the next look around, whatever is under way.
@@ -44,6 +47,17 @@ impl Stop {
     pub fn leave(&self) {
         self.0[1].store(true, Ordering::Relaxed);
     }
+    /// When nothing is at the server, with all connections as they are ([`Proxy::handover`]); within 10 s.
+    pub fn hand_over(&self) {
+        self.0[2].store(true, Ordering::Relaxed);
+    }
+    /// The same, where a proxy of this configuration would run; else the log says why not.
+    pub fn begin_anew(&self, file: &Path) {
+        match Config::read(file).and_then(|config| gate(&config)) {
+            Ok(_) => self.hand_over(),
+            Err(why) => tracing::error!(%why, "not begun anew: the configuration is not sound"),
+        }
+    }
     /// Whether it is to stop.
     pub fn is_stopped(&self) -> bool {
         self.0[0].load(Ordering::Relaxed)
@@ -51,6 +65,10 @@ impl Stop {
     /// Whether it is to leave.
     pub fn is_asked_to_leave(&self) -> bool {
         self.0[1].load(Ordering::Relaxed)
+    }
+    /// Whether it is to hand over.
+    pub fn is_asked_to_hand_over(&self) -> bool {
+        self.0[2].load(Ordering::Relaxed)
     }
 }
 
@@ -77,6 +95,10 @@ pub struct Proxy {
     began: std::time::Instant,
     stop: Stop,
     leaving: Option<leaving::Leaving>,
+    /// Connections of the proxy before, until they are taken in.
+    adopted: Vec<HandedPair>,
+    /// So long the requests that are taken in now have waited there.
+    waited: Duration,
     news: Vec<News>,
     peers: Option<Peers>,
     told: Vec<Told>,
@@ -106,25 +128,25 @@ struct Counts {
 impl Proxy {
     /// Opens its sockets.
     pub fn new(config: Config) -> Result<Self, ProxyError> {
+        Self::adopt(config, Handover::default())
+    }
+
+    /// Takes over what another proxy left.
+    pub fn adopt(config: Config, left: Handover) -> Result<Self, ProxyError> {
         allow_many_sockets();
-        let assembly = henge_sched::build(&config.scheduler, config.knobs.clone())
-            .map_err(|e| config.source.point(e))?;
-        let mut gate = Gate::new(assembly);
-        for (i, flow) in config.flows.iter().enumerate() {
-            gate.set_flow(FlowId(i as u32), &flow.contract, Instant::ZERO).map_err(|refused| {
-                let error = henge_core::ParamError {
-                    message: format!("flow \"{}\": {}", flow.name, refused.why),
-                    help: Some(refused.instead),
-                    span: 0..0,
-                };
-                config.source.point(error)
-            })?;
-        }
+        let gate = gate(&config)?;
         let poller = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
+        let Handover { listeners: mut inherited, pairs: mut adopted, patience } = left;
+        // The latest to expire last, as requests come.
+        adopted.sort_by_key(|pair| std::cmp::Reverse(pair.waited));
         let mut listeners = Vec::new();
         for (i, listen) in config.listen.iter().enumerate() {
             let what = || format!("listening on {}", listen.address);
-            let listener = TcpListener::bind(listen.address).map_err(|e| ProxyError::io(what(), e))?;
+            let at = inherited.iter().position(|l| l.local_addr().is_ok_and(|a| a == listen.address));
+            let listener = match at {
+                Some(at) => inherited.swap_remove(at),
+                None => TcpListener::bind(listen.address).map_err(|e| ProxyError::io(what(), e))?,
+            };
             listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
             poller
                 .add(&listener, LISTEN | i as u64, Interest::READ)
@@ -150,10 +172,12 @@ impl Proxy {
             Recorder::create(path).map_err(|e| ProxyError::io(path.display().to_string(), e))
         };
         let recorder = config.record.as_ref().map(record).transpose()?;
-        let limits = ServerLimits {
-            client_message: config.client_timeout.unwrap_or(ServerLimits::default().client_message),
-            ..ServerLimits::default()
-        };
+        let mut limits = ServerLimits::default();
+        if !adopted.is_empty() {
+            let [message, flow] = patience.map(|d| Duration::from_nanos(d.as_nanos() as u64));
+            limits = ServerLimits { client_message: message, client_flow: flow, ..limits };
+        }
+        limits.client_message = config.client_timeout.unwrap_or(limits.client_message);
         Ok(Proxy {
             poller,
             listeners,
@@ -173,6 +197,8 @@ impl Proxy {
             began: std::time::Instant::now(),
             stop: Stop::default(),
             leaving: None,
+            adopted,
+            waited: Duration::ZERO,
             news: Vec::new(),
             peers,
             told: Vec::new(),
@@ -208,6 +234,7 @@ impl Proxy {
         let applications = self.config.flows.len() - 1;
         tracing::info!(server = %self.config.server, applications, "in front of the server");
         let mut happened = Vec::new();
+        self.take_adopted();
         while !self.stop.is_stopped() {
             let now = self.now();
             let gate_wakes = self.gate.wake_at();
@@ -277,6 +304,13 @@ impl Proxy {
             return self.close(id, now);
         }
         let pair = self.pairs.get_mut(id).expect("just found");
+        if pair.frozen {
+            // Whoever takes it over finds its end.
+            if event.gone && pair.server.told.take().is_some() {
+                let _ = self.poller.remove(&pair.server.socket);
+            }
+            return;
+        }
         if event.gone
             && pair.server.told.is_some()
             && let Ok(Some(why)) = pair.server.socket.take_error()
@@ -338,4 +372,22 @@ impl Proxy {
         self.news = news;
         result
     }
+}
+
+/// A gate with the flows of a configuration.
+fn gate(config: &Config) -> Result<Gate, ProxyError> {
+    let assembly =
+        henge_sched::build(&config.scheduler, config.knobs.clone()).map_err(|e| config.source.point(e))?;
+    let mut gate = Gate::new(assembly);
+    for (i, flow) in config.flows.iter().enumerate() {
+        gate.set_flow(FlowId(i as u32), &flow.contract, Instant::ZERO).map_err(|refused| {
+            let error = henge_core::ParamError {
+                message: format!("flow \"{}\": {}", flow.name, refused.why),
+                help: Some(refused.instead),
+                span: 0..0,
+            };
+            config.source.point(error)
+        })?;
+    }
+    Ok(gate)
 }

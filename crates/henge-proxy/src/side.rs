@@ -159,6 +159,11 @@ impl Side {
         }
     }
 
+    /// Gives up what was read and not understood.
+    pub fn take_unread(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inbox)
+    }
+
     /// Keeps what was read and not understood.
     pub fn keep(&mut self, rest: &[u8]) {
         if rest.is_empty() {

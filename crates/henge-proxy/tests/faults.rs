@@ -124,7 +124,7 @@ fn clients_see_what_they_would_see_without_a_proxy() {
 
 /// Ended while many write, and started again: who retries what was not acknowledged finds it all. How often a client had
 /// to, and how many requests the server saw cut off.
-fn restarted_while_many_write(end: fn(Running)) -> (u64, u64) {
+fn restarted_while_many_write(again: fn(Running, &str) -> Running) -> (u64, u64) {
     const CALLS: u64 = 12;
     let server = Server::start(50e6, LIMITS);
     let [port] = free_ports();
@@ -132,7 +132,7 @@ fn restarted_while_many_write(end: fn(Running)) -> (u64, u64) {
         "server = \"{}\"\nscheduler = {{ sfq = {{ depth = 2 }} }}\n[[flow]]\nname = \"app\"\n[[listen]]\naddress = \"127.0.0.1:{port}\"\nflow = \"app\"\n",
         server.address
     );
-    let mut proxy = Some(Running::start(&text));
+    let proxy = Running::start(&text);
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let workers: Vec<_> = (1..=6u64)
         .map(|file| {
@@ -166,8 +166,7 @@ fn restarted_while_many_write(end: fn(Running)) -> (u64, u64) {
         assert!(Instant::now() < deadline, "nothing moves");
         std::thread::sleep(Duration::from_millis(5));
     }
-    end(proxy.take().expect("it runs"));
-    proxy.replace(Running::start(&text));
+    let proxy = again(proxy, &text);
     let retried: u64 = workers.into_iter().map(|w| w.join().expect("data as it was written")).sum();
     drop(proxy);
     let cut = server.store.lock().expect("a store").cut;
@@ -176,7 +175,10 @@ fn restarted_while_many_write(end: fn(Running)) -> (u64, u64) {
 
 #[test]
 fn after_a_proxy_is_restarted_no_data_is_wrong() {
-    let (retried, cut) = restarted_while_many_write(drop);
+    let (retried, cut) = restarted_while_many_write(|proxy, text| {
+        drop(proxy);
+        Running::start(text)
+    });
     println!("stopped at once: {cut} requests were cut off");
     assert!(retried > 0, "the restart was in the midst of it");
 }
@@ -185,9 +187,25 @@ fn after_a_proxy_is_restarted_no_data_is_wrong() {
 /// requests; those of the double then ask once more.
 #[test]
 fn a_proxy_that_leaves_cuts_no_request_off() {
-    let (retried, cut) = restarted_while_many_write(Running::leave);
+    let (retried, cut) = restarted_while_many_write(|proxy, text| {
+        proxy.leave();
+        Running::start(text)
+    });
     assert!((1..=6).contains(&retried), "once for each client at most: {retried}");
     assert_eq!(cut, 0, "what was at the server went on to its end");
+}
+
+/// Clients of OrangeFS do not bear even that: the sockets are kept.
+#[test]
+fn nobody_notices_a_proxy_that_hands_over() {
+    let (retried, cut) = restarted_while_many_write(|mut proxy, text| {
+        for _ in 0..5 {
+            proxy = proxy.hand_over(text);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        proxy
+    });
+    assert_eq!((retried, cut), (0, 0));
 }
 
 /// Its successor listens where it listened, while an answer is still awaited there.

@@ -155,6 +155,11 @@ impl Connection {
         Self::default()
     }
 
+    /// One on which everything passes.
+    pub fn opaque() -> Self {
+        Connection { opaque: true, ..Self::default() }
+    }
+
     /// What passed without being understood.
     pub fn stats(&self) -> ConnectionStats {
         self.stats

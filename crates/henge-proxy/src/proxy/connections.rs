@@ -25,9 +25,7 @@ impl Proxy {
                 tracing::warn!(client = %peer, most, "turned away: as many connections as may be are open");
                 continue; // dropping it closes it
             }
-            let by_address =
-                || self.config.rules.iter().find(|r| r.who.is_address(peer.ip())).map(|r| r.flow);
-            let flow = self.config.listen[listener].flow.or_else(by_address);
+            let flow = self.flow_at(Some(listener), peer);
             match crate::socket::connect(self.config.server) {
                 Ok(server) => match self.add_pair(client, server, flow) {
                     Ok(()) => {
@@ -39,6 +37,12 @@ impl Proxy {
                 Err(e) => self.unreachable(peer, &e),
             }
         }
+    }
+
+    /// Whose a connection is by its port or its client's address; `None` leaves it to users.
+    pub(super) fn flow_at(&self, listener: Option<usize>, client: SocketAddr) -> Option<usize> {
+        let by_address = || self.config.rules.iter().find(|r| r.who.is_address(client.ip())).map(|r| r.flow);
+        listener.and_then(|l| self.config.listen[l].flow).or_else(by_address)
     }
 
     pub(super) fn unreachable(&mut self, client: SocketAddr, why: &io::Error) {
@@ -81,6 +85,7 @@ impl Proxy {
         if pair.is_over() {
             return self.close(id, now);
         }
+        self.freeze(id);
         if self.leaving.is_some() && self.pairs.get(id).is_some_and(|pair| self.may_close(pair, now)) {
             return self.close(id, now);
         }

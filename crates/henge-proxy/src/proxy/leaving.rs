@@ -22,20 +22,28 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct Leaving {
     since: Instant,
     look_at: Instant,
+    /// Connections are kept for the next proxy in this process ([`handing`](super::handing)).
+    pub(super) hands_over: bool,
 }
 
 impl Proxy {
     /// Begins to leave once that is asked for, and closes who is done. Whether all are gone, or the time is over.
     pub(super) fn leave(&mut self, now: Instant) -> bool {
-        if !self.stop.is_asked_to_leave() {
+        let hands_over = self.stop.is_asked_to_hand_over();
+        if !hands_over && !self.stop.is_asked_to_leave() {
             return false;
         }
         if self.leaving.is_none() {
             tracing::info!(connections = self.pairs.len(), "leaves when what is under way is over");
-            // Its successor may start at once: nothing that it needs is kept.
-            self.listeners.clear();
+            // Its successor may start at once: nothing that it needs is kept. One in this process finds who came meanwhile.
+            for listener in &self.listeners {
+                let _ = self.poller.remove(listener);
+            }
+            if !hands_over {
+                self.listeners.clear();
+            }
             (self.control, self.peers) = (None, None);
-            self.leaving = Some(Leaving { since: now, look_at: now });
+            self.leaving = Some(Leaving { since: now, look_at: now, hands_over });
         }
         let leaving = self.leaving.as_mut().expect("just begun");
         if leaving.look_at <= now {
@@ -43,6 +51,11 @@ impl Proxy {
             let done = |id: &RequestId| self.pairs.get(*id).is_some_and(|pair| self.may_close(pair, now));
             let done: Vec<RequestId> = self.pairs.iter().map(|(id, _)| id).filter(done).collect();
             done.into_iter().for_each(|id| self.close(id, now));
+            let all: Vec<usize> = self.pairs.iter().map(|(id, _)| id.index()).collect();
+            all.into_iter().for_each(|slot| self.settle(slot, Ok(()), now));
+        }
+        if self.hands_over() && self.pairs.iter().all(|(_, pair)| pair.frozen) {
+            return true;
         }
         let over = self.leaving.as_ref().is_some_and(|l| now.since(l.since) >= LEAVE_MOST);
         if over && !self.pairs.is_empty() {
@@ -53,7 +66,7 @@ impl Proxy {
 
     /// Whether requests are still let go.
     pub(super) fn goes_on(&self, now: Instant) -> bool {
-        self.leaving.as_ref().is_none_or(|l| now.since(l.since) < GO_ON)
+        self.leaving.as_ref().is_none_or(|l| !l.hands_over && now.since(l.since) < GO_ON)
     }
 
     /// Whether this is the moment to close a connection.
@@ -63,6 +76,8 @@ impl Proxy {
             true => pair.pending.is_empty() && matches!(pair.client.peek(&mut [0]), Ok(None)),
             false => pair.pending.values().all(waits),
         };
-        self.leaving.is_some() && nothing_under_way && pair.is_between_messages()
+        self.leaving.as_ref().is_some_and(|l| !l.hands_over)
+            && nothing_under_way
+            && pair.is_between_messages()
     }
 }

@@ -70,7 +70,7 @@ impl Proxy {
         let io =
             Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message), extent, striping };
         let id = self.ios.insert(io);
-        self.expiries.push_back((now + self.patience_waiting(), id));
+        self.expiries.push_back((now + self.patience_waiting().saturating_sub(self.waited), id));
         if let Some(pair) = self.pair_mut(came.pair) {
             pair.pending.insert(came.held.tag, id);
         }

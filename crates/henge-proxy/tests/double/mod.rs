@@ -1,7 +1,7 @@
 //! A test double of a PVFS2 server and of its clients: enough to move data by IO and SMALL_IO over real sockets.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use henge_proxy::{Config, Proxy, Stop};
+use henge_proxy::{Config, Handover, Proxy, Stop};
 use henge_pvfs2::*;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -336,17 +336,31 @@ fn expect((header, payload): (Header, Vec<u8>), tag: i64, op: Op) -> io::Result<
 pub struct Running {
     pub addresses: Vec<SocketAddr>,
     stop: Stop,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<std::thread::JoinHandle<Option<Handover>>>,
 }
 
 impl Running {
     pub fn start(config: &str) -> Running {
+        Self::adopt(config, Handover::default())
+    }
+
+    fn adopt(config: &str, left: Handover) -> Running {
         let config =
             Config::parse(henge_config::Source::new("proxy.toml", config)).unwrap_or_else(|e| panic!("{e}"));
-        let mut proxy = Proxy::new(config).unwrap_or_else(|e| panic!("{e}"));
+        let mut proxy = Proxy::adopt(config, left).unwrap_or_else(|e| panic!("{e}"));
         let (addresses, stop) = (proxy.addresses(), proxy.stopper());
-        let thread = Some(std::thread::spawn(move || proxy.run().expect("the proxy runs")));
+        let thread = Some(std::thread::spawn(move || {
+            proxy.run().expect("the proxy runs");
+            proxy.handover()
+        }));
         Running { addresses, stop, thread }
+    }
+
+    /// Has it hand over to another, of this configuration.
+    pub fn hand_over(mut self, config: &str) -> Running {
+        self.stop.hand_over();
+        let left = self.thread.take().expect("it runs").join().expect("the proxy did not panic");
+        Self::adopt(config, left.expect("it was asked to hand over"))
     }
 }
 
@@ -366,7 +380,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.stop();
-        let joined = self.thread.take().expect("dropped once").join();
+        let Some(thread) = self.thread.take() else { return };
+        let joined = thread.join();
         if !std::thread::panicking() {
             joined.expect("the proxy did not panic");
         }

@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
-use henge_node::Signals;
-use henge_proxy::{Config, Proxy, Status, check};
-use std::path::PathBuf;
+use henge_node::{Asked, Signals};
+use henge_proxy::{Config, Handover, Proxy, Status, Stop, check};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const FOREVER: Duration = Duration::from_secs(3600);
@@ -38,27 +39,45 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if let Some(control) = &args.status {
         return status(control, args.json);
     }
-    let config = Config::read(args.config.as_deref().context("a configuration is needed")?)?;
+    let file = args.config.context("a configuration is needed")?;
+    let config = Config::read(&file)?;
     if args.check {
         return Ok(report(&config));
     }
     args.log.start();
     let server = config.server;
-    let signals = Signals::block();
-    let mut proxy = Proxy::new(config)?;
+    let signals = Signals::block().and_hang_up();
+    let mut proxy = Proxy::adopt(config.clone(), Handover::inherited().unwrap_or_default())?;
     for address in proxy.addresses() {
         println!("henge proxy: {address} in front of {server}");
     }
-    let stop = proxy.stopper();
+    let stop = Arc::new(Mutex::new(proxy.stopper()));
+    let asked = stop.clone();
     // It ends with the process: the loop may also end by itself.
     std::thread::spawn(move || {
-        while !signals.wait(FOREVER) {}
-        stop.leave();
-        while !signals.wait(FOREVER) {}
-        stop.stop();
+        loop {
+            obey(&signals, &asked, &file);
+        }
     });
-    proxy.run()?;
-    Ok(ExitCode::SUCCESS)
+    loop {
+        proxy.run()?;
+        let ends = stop.lock().expect("no panic while held").is_asked_to_leave();
+        let Some(handover) = proxy.handover().filter(|_| !ends) else { return Ok(ExitCode::SUCCESS) };
+        handover.exec();
+        proxy = Proxy::adopt(config.clone(), handover)?;
+        *stop.lock().expect("no panic while held") = proxy.stopper();
+    }
+}
+
+/// Does what a signal asks for.
+fn obey(signals: &Signals, stop: &Mutex<Stop>, file: &Path) {
+    let Some(asked) = signals.next(FOREVER) else { return };
+    let stop = stop.lock().expect("no panic while held");
+    match asked {
+        Asked::End if stop.is_asked_to_leave() => stop.stop(),
+        Asked::End => stop.leave(),
+        Asked::Anew => stop.begin_anew(file),
+    }
 }
 
 fn report(config: &Config) -> ExitCode {

@@ -1,0 +1,112 @@
+//! What the next proxy in this process is left, and what it does with it.
+//!
+//! Once a proxy is asked to hand over, no request is let go any more. What is at the server comes to its end, and each
+//! connection of which nothing is there, and no message half passed on, stays as it is from then on. When all do, they are handed over
+//! with the requests that wait; who is not done after 10 s is cut off.
+
+use super::{Proxy, Refused};
+use crate::handover::{HandedPair, Handover};
+use crate::pair::Held;
+use henge_core::{Instant, RequestId};
+use henge_pvfs2::{Connection, Event};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Proxy {
+    pub(super) fn hands_over(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|l| l.hands_over)
+    }
+
+    /// Lets nothing move on a connection any more, where it is to be handed over and nothing of it is at the server.
+    pub(super) fn freeze(&mut self, id: RequestId) {
+        if !self.hands_over() {
+            return;
+        }
+        let Some(pair) = self.pairs.get_mut(id) else { return };
+        let waits = |id: &RequestId| self.ios.get(*id).is_none_or(|io| io.message.is_some());
+        pair.frozen = pair.is_still() && pair.pending.values().all(waits);
+    }
+
+    /// What it leaves, after it was asked to hand over and [`run`](Proxy::run) has returned; `None` where it was not.
+    pub fn handover(mut self) -> Option<Handover> {
+        if !self.hands_over() {
+            return None;
+        }
+        let (now, patience) = (self.now(), self.patience_waiting());
+        let mut held: BTreeMap<usize, (Duration, Vec<Vec<u8>>)> = BTreeMap::new();
+        for (expires, id) in std::mem::take(&mut self.expiries) {
+            let Some(io) = self.ios.get_mut(id) else { continue };
+            let Some(message) = io.message.take() else { continue };
+            let waited = patience.saturating_sub(expires.since(now));
+            let waited = Duration::from_nanos(waited.as_nanos());
+            held.entry(io.pair).or_insert((waited, Vec::new())).1.push(message);
+        }
+        for refused in std::mem::take(&mut self.refused) {
+            held.entry(refused.pair).or_default().1.push(refused.held.message);
+        }
+        let ids: Vec<RequestId> = self.pairs.iter().map(|(id, _)| id).collect();
+        let pairs = ids.into_iter().filter_map(|id| {
+            let pair = self.pairs.remove(id).filter(|p| p.frozen && !p.client.ended && !p.server.ended)?;
+            let mut pair = *pair;
+            let (waited, held) = held.remove(&id.index()).unwrap_or_default();
+            Some(HandedPair {
+                opaque: pair.connection.is_opaque(),
+                unread: pair.client.take_unread(),
+                client: pair.client.socket,
+                server: pair.server.socket,
+                waited,
+                held,
+            })
+        });
+        let patience = [self.limits.client_message, self.limits.client_flow];
+        let patience = patience.map(|d| Duration::from_nanos(d.as_nanos()));
+        Some(Handover { pairs: pairs.collect(), listeners: std::mem::take(&mut self.listeners), patience })
+    }
+
+    /// Goes on with the connections of the proxy before.
+    pub(super) fn take_adopted(&mut self) {
+        let now = self.now();
+        let adopted = std::mem::take(&mut self.adopted);
+        if !adopted.is_empty() {
+            let waiting: usize = adopted.iter().map(|pair| pair.held.len()).sum();
+            tracing::info!(connections = adopted.len(), waiting, "taken over");
+        }
+        for handed in adopted {
+            if let Err(why) = self.take_over(handed, now) {
+                tracing::warn!(%why, "a connection could not be taken over");
+            }
+        }
+    }
+
+    fn take_over(&mut self, handed: HandedPair, now: Instant) -> std::io::Result<()> {
+        let (at, peer) = (handed.client.local_addr()?, handed.client.peer_addr()?);
+        let fits = |l: &crate::config::ListenConfig| {
+            let anywhere = l.address.ip().is_unspecified() && l.address.port() == at.port();
+            l.address == at || anywhere
+        };
+        let flow = self.flow_at(self.config.listen.iter().position(fits), peer);
+        let slot = self.pairs.next_id().index();
+        self.add_pair(handed.client, handed.server, flow)?;
+        if handed.opaque {
+            self.pair_mut(slot).expect("just added").connection = Connection::opaque();
+        }
+        self.waited = henge_core::Duration::from_nanos(handed.waited.as_nanos() as u64);
+        for message in handed.held {
+            let pair = self.pair_mut(slot).expect("just added");
+            match pair.connection.from_client(&message).what {
+                Event::Hold { tag, request } => {
+                    let flow = self.flow_of(slot, &request);
+                    self.take_in(Refused { pair: slot, held: Held { tag, request, message }, flow }, now);
+                }
+                // Another version may not understand what this one held.
+                _ => pair.server.send(&message, false)?,
+            }
+        }
+        self.waited = henge_core::Duration::ZERO;
+        let pair = self.pair_mut(slot).expect("just added");
+        pair.client.keep(&handed.unread);
+        let result = self.move_from_client(slot, now);
+        self.settle(slot, result, now);
+        Ok(())
+    }
+}
