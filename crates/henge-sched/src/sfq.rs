@@ -208,37 +208,43 @@ impl Sfq {
 
     /// Tags the flow's first request and puts the flow where it belongs; with nothing waiting, nowhere.
     fn new_head(&mut self, id: FlowId, now: Instant) {
-        let Some(head) = self.backlog.front(id) else {
+        if !self.backlog.waits(id) {
             self.ready.remove(id.0);
             self.limited.remove(id.0);
             self.stop_paying(id);
             return;
-        };
-        let flow = &mut self.flows[id];
-        if self.rules.tag_at_head {
-            let foreign = flow.charge(head.request.cost, &self.rules, self.total_weight, now);
-            flow.set_head_foreign(foreign);
-            match (foreign, self.rules.memory) {
-                (Cost::ZERO, _) | (_, None) if self.paying.is_empty() => {}
-                (Cost::ZERO, _) | (_, None) => drop(self.paying.remove(id.0)),
-                (_, Some(memory)) => self.paying.set(id.0, now + memory),
-            }
+        }
+        if self.rules.tag_at_head && self.flows[id].elsewhere.is_some() {
+            self.charge_head(id, now);
         }
         self.place(id, now);
+    }
+
+    /// What the flow's first request pays of the flow's service elsewhere.
+    #[inline(never)]
+    fn charge_head(&mut self, id: FlowId, now: Instant) {
+        let cost = self.backlog.front(id).expect("a flow that is charged has a first request").request.cost;
+        let flow = &mut self.flows[id];
+        let foreign = flow.charge(cost, &self.rules, self.total_weight, now);
+        flow.set_head_foreign(foreign);
+        match (foreign, self.rules.memory) {
+            (Cost::ZERO, _) | (_, None) => drop(self.paying.remove(id.0)),
+            (_, Some(memory)) => self.paying.set(id.0, now + memory),
+        }
     }
 
     /// Puts a flow with a tagged first request among those that may go, or sets it aside.
     fn place(&mut self, id: FlowId, now: Instant) {
         let head = self.backlog.front(id).expect("a flow that is placed has a first request");
         let flow = &self.flows[id];
-        // DSFQ, equation (5)
-        let start = match self.rules.tag_at_head {
-            true => {
-                let start = head.extra.max(flow.finish + flow.weight.span(flow.head_foreign()));
-                start.max(self.lag_allowed(flow, now))
+        let mut start = head.extra;
+        if self.rules.tag_at_head {
+            // DSFQ, equation (5)
+            start = start.max(flow.finish + flow.weight.span(flow.head_foreign()));
+            if let Some(line) = &self.line {
+                start = start.max(self.lag_allowed(line, flow, now));
             }
-            false => head.extra,
-        };
+        }
         let (key, request) = (Key::new(start, head.sequence), head.request.id);
         match &flow.bucket {
             Some(bucket) if bucket.ready_at() > now => {
@@ -247,16 +253,35 @@ impl Sfq {
                 self.forgive_lag(request);
             }
             _ => {
-                self.limited.remove(id.0);
+                if !self.limited.is_empty() {
+                    self.limited.remove(id.0);
+                }
                 self.ready.set(id.0, key);
             }
         }
     }
 
-    /// How far a start tag may lie behind the line; zero without one.
-    fn lag_allowed(&self, flow: &Flow, now: Instant) -> VTime {
-        let behind = |line: &Line| line.at(self.total_weight, now) - flow.weight.span(line.burst);
-        self.line.as_ref().filter(|line| line.is_drawn()).map_or(VTime::ZERO, behind)
+    /// The start tag of a request that is tagged as it arrives.
+    #[inline(never)]
+    fn tag_arrival(&mut self, id: FlowId, cost: Cost, now: Instant) -> VTime {
+        let flow = &mut self.flows[id];
+        let foreign = flow.charge(cost, &self.rules, self.total_weight, now);
+        let mut tag = self.v.max(flow.finish + flow.weight.span(foreign));
+        if let Some(line) = &self.line {
+            tag = tag.max(self.lag_allowed(line, &self.flows[id], now));
+        }
+        let flow = &mut self.flows[id];
+        flow.finish = tag + flow.weight.span(cost);
+        self.last = self.last.max(flow.finish);
+        tag
+    }
+
+    /// How far a start tag may lie behind the line; zero until it is drawn.
+    fn lag_allowed(&self, line: &Line, flow: &Flow, now: Instant) -> VTime {
+        match line.is_drawn() {
+            true => line.at(self.total_weight, now) - flow.weight.span(line.burst),
+            false => VTime::ZERO,
+        }
     }
 
     /// What its limit keeps a flow from, it does not bank: its tag does not fall behind.
@@ -308,10 +333,10 @@ impl Sfq {
 
     /// A request's cost turned out different: its flow's finish tag moves, and with it its first request.
     fn correct(&mut self, id: FlowId, charged: Cost, actual: Cost, now: Instant) {
-        let Some(flow) = self.flows.get_mut(id) else { return };
         if charged == actual {
             return;
         }
+        let Some(flow) = self.flows.get_mut(id) else { return };
         flow.finish = flow.finish + flow.weight.span(actual.saturating_sub(charged));
         flow.finish -= flow.weight.span(charged.saturating_sub(actual));
         self.last = self.last.max(flow.finish);
@@ -385,19 +410,11 @@ impl Scheduler for Sfq {
 
     fn enqueue(&mut self, request: Request, now: Instant) {
         let id = request.flow;
-        let mut tag = self.v;
-        let lag_allowed =
-            if self.line.is_some() { self.lag_allowed(&self.flows[id], now) } else { VTime::ZERO };
-        let flow = &mut self.flows[id];
-        if self.rules.policy != Policy::Single {
-            flow.owe(request.foreign, &self.rules, now);
+        if request.foreign > Cost::ZERO && self.rules.policy != Policy::Single {
+            self.flows[id].owe(request.foreign, &self.rules, now);
         }
-        if !self.rules.tag_at_head {
-            let foreign = flow.charge(request.cost, &self.rules, self.total_weight, now);
-            tag = tag.max(flow.finish + flow.weight.span(foreign)).max(lag_allowed);
-            flow.finish = tag + flow.weight.span(request.cost);
-            self.last = self.last.max(flow.finish);
-        }
+        // Its parts, not its address: a request that is passed on is copied once more before it is pushed.
+        let tag = if self.rules.tag_at_head { self.v } else { self.tag_arrival(id, request.cost, now) };
         if self.backlog.push(request, tag) {
             self.new_head(id, now);
         }
