@@ -11,7 +11,7 @@ use crate::control::{DiskStatus, Status, Unfairness};
 use crate::events::{EventKind, Events, wall};
 use crate::server::Message;
 use rustix::io::write;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex};
@@ -130,7 +130,8 @@ impl Judge {
     fn see(&mut self, status: &mut Status, events: &Events) {
         self.unfairness(status);
         self.last = status.uptime;
-        self.disks.retain(|name, _| status.disk(name).is_some());
+        let names: BTreeSet<&str> = status.disks.iter().map(|disk| disk.name.as_str()).collect();
+        self.disks.retain(|name, _| names.contains(name.as_str()));
         for disk in &mut status.disks {
             let seen = self.disks.entry(disk.name.clone()).or_default();
             let broken = seen.look(disk);
