@@ -218,39 +218,19 @@ fn refuse<'a>(
     parts: u32,
     fitting: usize,
 ) -> Refusal {
-    let here = || pools.clone().filter(|p| p.open);
-    let no = |because, why: String| Refusal { because, why, instead: Instead::default() };
+    let here = pools.filter(|p| p.open);
     let nodes = {
-        let mut names: Vec<&str> = here().map(|p| p.node.as_str()).collect();
+        let mut names: Vec<&str> = here.clone().map(|p| p.node.as_str()).collect();
         names.dedup();
         names.len()
     };
-    if nodes == 0 {
-        return no(Because::Nobody, "no node is connected that takes new disks".into());
+    let no = |(because, why)| Refusal { because, why, instead: Instead::default() };
+    if let Some(missing) = missing(here.clone(), nodes, part, parts) {
+        return no(missing);
     }
-    if nodes < parts as usize {
-        return no(
-            Because::Full,
-            format!("{parts} parts need as many nodes; {nodes} are here and take new disks"),
-        );
-    }
-    if parts > 1 && here().filter(|p| p.linked).count() < parts as usize {
-        let why =
-            "a disk over several nodes needs [link] in their configuration, so that they reach each other";
-        return no(Because::Impossible, why.into());
-    }
-    let most_copies = here().map(|p| p.copies).max().unwrap_or(0);
-    if most_copies < part.copies {
-        let why = format!(
-            "it asks for {} copies, and no pool's storage keeps more than {most_copies}; Henge does not replicate data itself",
-            part.copies
-        );
-        return no(Because::Impossible, why);
-    }
-    let suits = || here().filter(|p| p.copies >= part.copies);
-    let instead = instead(suits(), asked, part, parts);
-    let with = |because, why: String| Refusal { because, why, instead: instead.clone() };
-    let largest = suits().map(|p| p.capacity).max().unwrap_or(0);
+    let suits = here.filter(|p| p.copies >= part.copies);
+    let with = |because, why| Refusal { because, why, instead: instead(suits.clone(), asked, part, parts) };
+    let largest = suits.clone().map(|p| p.capacity).max().unwrap_or(0);
     if largest < part.capacity {
         let why = format!(
             "a part of {} is larger than any pool ({}); take more parts",
@@ -260,12 +240,12 @@ fn refuse<'a>(
         return with(Because::Impossible, why);
     }
     if !asked.is_best_effort() {
-        if suits().all(|p| p.standing.is_none()) {
+        if suits.clone().all(|p| p.standing.is_none()) {
             let why = "no pool has a profile, so nothing can be promised; measure with `henge profile` and write it \
                        into the nodes' configuration";
-            return no(Because::Impossible, why.into());
+            return no((Because::Impossible, why.into()));
         }
-        if let Some(refusal) = alone(suits(), part) {
+        if let Some(refusal) = alone(suits.clone(), part) {
             return refusal;
         }
     }
@@ -273,17 +253,50 @@ fn refuse<'a>(
         let why = format!("{parts} parts need as many nodes; {fitting} of {nodes} could take one now");
         return with(Because::Full, why);
     }
-    if suits().all(|p| p.free() < part.capacity) {
-        let most = suits().map(PoolState::free).max().unwrap_or(0);
+    with(Because::Full, full(suits.clone(), part))
+}
+
+/// Nodes, links or copies that it asks for and that are not there, however small it were.
+fn missing<'a>(
+    here: impl Iterator<Item = &'a PoolState> + Clone,
+    nodes: usize,
+    part: &Part,
+    parts: u32,
+) -> Option<(Because, String)> {
+    if nodes == 0 {
+        return Some((Because::Nobody, "no node is connected that takes new disks".into()));
+    }
+    if nodes < parts as usize {
+        let why = format!("{parts} parts need as many nodes; {nodes} are here and take new disks");
+        return Some((Because::Full, why));
+    }
+    if parts > 1 && here.clone().filter(|p| p.linked).count() < parts as usize {
+        let why =
+            "a disk over several nodes needs [link] in their configuration, so that they reach each other";
+        return Some((Because::Impossible, why.into()));
+    }
+    let most_copies = here.map(|p| p.copies).max().unwrap_or(0);
+    (most_copies < part.copies).then(|| {
         let why = format!(
+            "it asks for {} copies, and no pool's storage keeps more than {most_copies}; Henge does not replicate data itself",
+            part.copies
+        );
+        (Because::Impossible, why)
+    })
+}
+
+/// What is short on the pools that could keep it.
+fn full<'a>(suits: impl Iterator<Item = &'a PoolState> + Clone, part: &Part) -> String {
+    if suits.clone().all(|p| p.free() < part.capacity) {
+        let most = suits.map(PoolState::free).max().unwrap_or(0);
+        return format!(
             "{} are not free on any pool; the most that is: {}",
             henge_core::format_size(part.capacity),
             henge_core::format_size(most)
         );
-        return with(Because::Full, why);
     }
     // The pool that comes nearest says why.
-    let nearest = suits().filter(|p| p.free() >= part.capacity).filter_map(|p| {
+    let nearest = suits.filter(|p| p.free() >= part.capacity).filter_map(|p| {
         let standing = p.standing.as_ref()?;
         let rejection = standing.admit(part).err()?;
         let short = match &rejection {
@@ -293,10 +306,8 @@ fn refuse<'a>(
         Some((short, p, rejection))
     });
     match nearest.min_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((_, pool, rejection)) => {
-            with(Because::Full, format!("nearest is {}/{}: {rejection}", pool.node, pool.pool))
-        }
-        None => with(Because::Full, "no pool has both the space and the bandwidth".into()),
+        Some((_, pool, rejection)) => format!("nearest is {}/{}: {rejection}", pool.node, pool.pool),
+        None => "no pool has both the space and the bandwidth".into(),
     }
 }
 
