@@ -74,6 +74,9 @@ pub enum Request {
         name: String,
         /// `HOST:PORT`
         address: String,
+        /// Where initiators come: `HOST:PORT`. Where none is stated, what is known stays.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        iscsi: Option<String>,
         /// The address's meaning, looked up by whoever asks: a name server must not hold up the loop.
         #[serde(skip)]
         at: Option<std::net::SocketAddr>,

@@ -219,7 +219,9 @@ impl Links {
         self.tick_at = Some(Instant::ZERO);
         if let Some(p) = self.find(&config.name) {
             let peer = self.peer(p);
-            (peer.config, peer.address, peer.retry_at) = (config, address, Instant::ZERO);
+            let iscsi = config.iscsi.or(peer.config.iscsi.take());
+            peer.config = PeerConfig { iscsi, ..config };
+            (peer.address, peer.retry_at) = (address, Instant::ZERO);
             return Ok(());
         }
         let peer = Peer::new(config, address);
@@ -307,8 +309,6 @@ impl Links {
         self.returns.is_empty() && self.peers.iter().flatten().all(|p| p.sent.is_empty())
     }
 }
-
-impl Peer {}
 
 /// What an address means; a name server may take seconds to say.
 pub(crate) fn resolve(address: &str) -> Result<SocketAddr, String> {

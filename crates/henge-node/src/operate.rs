@@ -292,9 +292,11 @@ impl Plane {
         &mut self,
         name: &str,
         address: &str,
+        iscsi: Option<&str>,
         at: Option<std::net::SocketAddr>,
     ) -> Outcome {
-        let source = Source::new(ORIGIN, format!("name = {name:?}\naddress = {address:?}\n"));
+        let iscsi = iscsi.map(|iscsi| format!("iscsi = {iscsi:?}\n")).unwrap_or_default();
+        let source = Source::new(ORIGIN, format!("name = {name:?}\naddress = {address:?}\n{iscsi}"));
         let params = source.parse("the peer").map_err(|e| e.to_string())?;
         let config = crate::link_config::peer(params).map_err(|e| source.point(e).to_string())?;
         self.links.add(config, at)

@@ -48,6 +48,9 @@ struct File {
     /// Addresses of nodes that were made known, by name.
     #[serde(default)]
     peers: Terms,
+    /// Where initiators come to them.
+    #[serde(default, skip_serializing_if = "Terms::is_empty")]
+    iscsi: Terms,
     #[serde(default)]
     disks: BTreeMap<String, Kept>,
 }
@@ -66,6 +69,7 @@ pub(crate) enum Origin {
 pub(crate) struct Memory {
     path: Option<PathBuf>,
     peers: Terms,
+    iscsi: Terms,
     pub disks: BTreeMap<String, Kept>,
     /// Terms of the configuration file's disks.
     file: BTreeMap<String, Terms>,
@@ -74,7 +78,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Reads what is remembered. `file` has the terms of the configuration's disks.
     pub(crate) fn open(path: Option<PathBuf>, file: BTreeMap<String, Terms>) -> io::Result<Memory> {
-        let File { peers, mut disks } = match &path {
+        let File { peers, iscsi, mut disks } = match &path {
             None => File::default(),
             Some(path) => match fs::read(path) {
                 Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| {
@@ -99,13 +103,14 @@ impl Memory {
             (None, None, _) => false,
             _ => true,
         });
-        Ok(Memory { path, peers, disks, file })
+        Ok(Memory { path, peers, iscsi, disks, file })
     }
 
     /// The requests that bring a node of the configuration file to where it was.
     pub(crate) fn replay(&self) -> Vec<(String, Request)> {
         let peer = |(name, address): (&String, &String)| {
-            (name.clone(), Request::Peer { name: name.clone(), address: address.clone(), at: None })
+            let iscsi = self.iscsi.get(name).cloned();
+            (name.clone(), Request::Peer { name: name.clone(), address: address.clone(), iscsi, at: None })
         };
         let mut requests: Vec<_> = self.peers.iter().map(peer).collect();
         for (name, kept) in &self.disks {
@@ -152,14 +157,18 @@ impl Memory {
             (Request::Remove { name }, _) => {
                 self.disks.remove(name);
             }
-            (Request::Peer { name, address, .. }, _) => {
-                if self.peers.get(name) == Some(address) {
+            (Request::Peer { name, address, iscsi, .. }, _) => {
+                let before = self.peers.insert(name.clone(), address.clone());
+                let moved = iscsi
+                    .as_ref()
+                    .is_some_and(|at| self.iscsi.insert(name.clone(), at.clone()).as_ref() != Some(at));
+                if before.as_ref() == Some(address) && !moved {
                     return Ok(());
                 }
-                self.peers.insert(name.clone(), address.clone());
             }
             (Request::Unpeer { name }, _) => {
                 self.peers.remove(name);
+                self.iscsi.remove(name);
             }
             _ => return Ok(()),
         }
@@ -181,7 +190,8 @@ impl Memory {
         fs::create_dir_all(parent).map_err(named)?;
         let fresh = path.with_extension("json.new");
         let mut file = fs::File::create(&fresh).map_err(named)?;
-        let whole = File { peers: self.peers.clone(), disks: self.disks.clone() };
+        let (peers, iscsi) = (self.peers.clone(), self.iscsi.clone());
+        let whole = File { peers, iscsi, disks: self.disks.clone() };
         serde_json::to_writer_pretty(&mut file, &whole).map_err(io::Error::other)?;
         file.write_all(b"\n").map_err(named)?;
         file.sync_all().map_err(named)?;

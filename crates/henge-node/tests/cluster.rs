@@ -38,9 +38,8 @@ fn ask(node: &Node, request: henge_node::Request) {
 fn introduce(nodes: &[Node], names: &[&str]) {
     for (a, here) in nodes.iter().zip(names) {
         for (b, there) in nodes.iter().zip(names).filter(|(_, there)| *there != here) {
-            let request =
-                henge_node::Request::Peer { name: (*there).to_owned(), address: link_address(b), at: None };
-            ask(a, request);
+            let (name, address) = ((*there).to_owned(), link_address(b));
+            ask(a, henge_node::Request::Peer { name, address, iscsi: None, at: None });
         }
     }
 }

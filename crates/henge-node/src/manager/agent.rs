@@ -370,7 +370,8 @@ impl Conversation<'_> {
             (None, Some(_)) => ask(Request::Remove { name: order.name.clone() }),
             (Some(want), None) => {
                 for (name, address) in &want.peers {
-                    ask(Request::Peer { name: name.clone(), address: address.clone(), at: None })?;
+                    let (name, address) = (name.clone(), address.clone());
+                    ask(Request::Peer { name, address, iscsi: None, at: None })?;
                 }
                 ask(Request::Add { disk: table(&order.name, want) })
             }

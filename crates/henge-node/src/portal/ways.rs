@@ -86,6 +86,11 @@ impl Portal {
             return;
         }
         self.linked = linked;
+        self.look_again(plane);
+    }
+
+    /// The same, whether or not links have.
+    pub(crate) fn look_again(&mut self, plane: &Plane) {
         for number in self.by_disk.keys().copied().collect::<Vec<_>>() {
             if let Some(disk) = plane.disks[number].as_ref().filter(|disk| disk.spread.is_some()) {
                 self.tell_ways(number, disk, &plane.links);

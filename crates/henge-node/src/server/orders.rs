@@ -93,7 +93,11 @@ impl Server {
             }
             Request::Room { name, capacity } => done(self.plane.make_room(&name, &capacity)),
             Request::Remove { name } => done(self.remove(&name)),
-            Request::Peer { name, address, at } => done(self.plane.add_peer(&name, &address, at)),
+            Request::Peer { name, address, iscsi, at } => {
+                let added = self.plane.add_peer(&name, &address, iscsi.as_deref(), at);
+                self.portal.look_again(&self.plane);
+                done(added)
+            }
             Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
             Request::Reset => {
                 self.plane.reset_meters(now);

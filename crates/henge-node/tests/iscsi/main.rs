@@ -4,7 +4,7 @@ mod bad;
 
 use henge_config::Source;
 use henge_iscsi::wire::{Header, padding, request, response};
-use henge_node::{Address, Node, NodeConfig};
+use henge_node::{Address, Node, NodeConfig, Request};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -326,6 +326,43 @@ fn who_is_not_let_in_is_told_so() {
                 capacity = \"64MiB\"\niscsi = { user = \"alice\", secret = \"short\" }\n";
     let error = NodeConfig::parse(Source::new("node.toml", text.to_owned())).unwrap_err().to_string();
     assert!(error.contains("secret has 12 to 255 bytes"), "{error}");
+}
+
+#[test]
+fn discovery_names_peers_that_were_made_known_while_the_node_runs() {
+    let link = "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n";
+    let (node, state) = start(link);
+    let peer = |node: &Node, iscsi: Option<&str>| {
+        let (name, address) = ("n2".to_owned(), "127.0.0.1:1".to_owned()); // where nobody is
+        let peer = Request::Peer { name, address, iscsi: iscsi.map(str::to_owned), at: None };
+        node.control().ask(peer).map(drop).map_err(|e| e.to_string())
+    };
+    peer(&node, Some("192.0.2.2:3260")).unwrap();
+    assert!(peer(&node, Some("192.0.2.2:none")).unwrap_err().contains("no HOST:PORT"));
+    let disk = "name = \"wide\"\npools = [\"n1/p\", \"n2/p\"]\ncapacity = \"24MiB\"\nstripe = \"64KiB\"\n";
+    node.control().ask(Request::Add { disk: disk.to_owned() }).unwrap_or_else(|e| panic!("{e}"));
+    let others = |node: &Node| {
+        let mut initiator = Initiator { stream: connect(addresses(node).1), number: 1 };
+        let mut login = Header::reply(0x40 | request::LOGIN);
+        login.put(1, 0x87).put(8, 0x80).put_u32(24, 1);
+        initiator.send(login, b"InitiatorName=iqn.2026-11.example:host\0SessionType=Discovery\0");
+        assert_eq!(initiator.receive().0.u16_at(36), 0);
+        let mut ask = Header::reply(request::TEXT);
+        ask.put(1, 0x80).put_u32(16, 2).put_u32(20, u32::MAX).put_u32(24, 1);
+        initiator.send(ask, b"SendTargets=All\0");
+        let text = String::from_utf8(initiator.receive().1).unwrap();
+        let others = text.split('\0').filter_map(|line| line.strip_prefix("TargetAddress=192.0.2."));
+        others.map(|at| at.split_once(',').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(others(&node), ["2:3260"]);
+    peer(&node, None).unwrap();
+    assert_eq!(others(&node), ["2:3260"], "an order that states none takes none away");
+    peer(&node, Some("192.0.2.3")).unwrap();
+    assert_eq!(others(&node), ["3:3260"]);
+    node.stop().unwrap();
+    let node = start_in(state.path(), link);
+    assert_eq!(others(&node), ["3:3260"], "it is remembered");
+    node.stop().unwrap();
 }
 
 #[test]
