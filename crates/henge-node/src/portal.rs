@@ -105,7 +105,7 @@ impl Portal {
             None if here => self.desk.keep(&config.name, place, &kept, now),
             None => self.desk.add(&config.name, id, number, file),
         }
-        self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity(), disk.vdisk.settings().align), kept);
+        self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity()), kept);
         self.disks.insert(id, (number, config.name.clone()));
         self.by_disk.insert(number, id);
         self.targets.set_available(id, 0, self.desk.is_good(&config.name));
@@ -234,14 +234,15 @@ fn kept(file: &Path) -> Reservations {
     Reservations::restore(&text).unwrap_or_default()
 }
 
-/// The disk as a unit. Its number comes from its name, and the block that is best written whole is the one that NBD clients are told,
-/// whatever storage is behind it: every node says the same of a disk, and the disk of itself wherever it lies.
-fn lun(config: &DiskConfig, capacity: u64, align: u64) -> Disk {
+/// The disk as a unit. Its number comes from its name, and a physical block is a logical one whatever storage is behind it: a sector is never
+/// torn, every node says the same of a disk, and the disk of itself wherever it lies. That 4 KiB are best written whole, as NBD
+/// clients are told, the block limits say (optimal transfer length granularity).
+fn lun(config: &DiskConfig, capacity: u64) -> Disk {
     let id = fnv(config.name.as_bytes());
     Disk {
         bytes: capacity,
         block_shift: 9,
-        physical_shift: align.max(henge_backend::ALIGN as u64).ilog2(),
+        physical_shift: 9,
         thin: true,
         read_only: config.read_only,
         serial: format!("{id:016x}"),

@@ -190,12 +190,15 @@ fn what_one_kind_of_client_writes_the_other_reads() {
 }
 
 #[test]
-fn one_block_is_best_written_whole_wherever_a_disk_lies() {
+fn four_kibibytes_are_best_written_whole_and_none_is_torn() {
     let (node, _state) = start("");
     let mut initiator = Initiator::connect(&node, 1);
-    // READ CAPACITY(16): 2^3 logical blocks of 512 bytes in a physical one, though memory takes any byte.
+    // READ CAPACITY(16): 2^0 logical blocks of 512 bytes in a physical one.
     let (status, data) = initiator.scsi(&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], 32, &[]);
-    assert_eq!((status, &data[8..12], data[13] & 0xf), (0, &[0, 0, 2, 0][..], 3));
+    assert_eq!((status, &data[8..12], data[13] & 0xf), (0, &[0, 0, 2, 0][..], 0));
+    // Block limits: granularity of transfers and of UNMAP.
+    let (status, page) = initiator.scsi(&[0x12, 1, 0xb0, 0, 64, 0, 0, 0, 0, 0], 64, &[]);
+    assert_eq!((status, &page[6..8], &page[28..32]), (0, &[0, 8][..], &[0, 0, 0, 8][..]));
     node.stop().unwrap();
 }
 
