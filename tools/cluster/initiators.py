@@ -120,7 +120,7 @@ def one_disk(n1, n2):
                   for u in (url, url.replace(f":{n2.iscsi}/", f":{n1.iscsi}/"))]
         check("iscsi-inq shows one serial number", serial[0] == serial[1] and "Serial" in serial[0], serial[0].split()[-1])
     alone = Session(n1, "lone", 1, "a")
-    check("one physical block by both nodes, and of a disk of one node", a.physical_block() == b.physical_block() == alone.physical_block() == 4096)
+    check("one physical block by both nodes, and of a disk of one node", a.physical_block() == b.physical_block() == alone.physical_block() == 512)
     for session in (a, b, alone):
         session.close()
 
