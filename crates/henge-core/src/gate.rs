@@ -146,6 +146,11 @@ impl Gate {
         std::mem::take(&mut self.stirred)
     }
 
+    /// Whether [`set_flow`](Self::set_flow) would accept this; changes nothing.
+    pub fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        self.parts.scheduler.check(flow, contract)
+    }
+
     /// Adds a flow or changes its contract; from now on it governs queued and new requests. A refused
     /// contract leaves everything as it was.
     pub fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {

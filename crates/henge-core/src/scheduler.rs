@@ -130,6 +130,7 @@ impl std::error::Error for Refused {}
 ///   first lines that it reorders by position;
 /// - a work-conserving scheduler answers `Ready` whenever it holds a request and is asked;
 /// - `Wait { until }` is in the future; asking again then makes progress;
+/// - `check` refuses what `set_flow` refuses, and a refusal changes nothing;
 /// - equal calls give equal answers: no clock, no randomness, no order of a hash map.
 ///
 /// Callers keep these: time never goes back; a flow is set before it is used; a request's id is unique
@@ -137,6 +138,9 @@ impl std::error::Error for Refused {}
 pub trait Scheduler: Send {
     /// By which name the registry knows it.
     fn name(&self) -> &'static str;
+
+    /// Whether [`set_flow`](Self::set_flow) would accept this; changes nothing.
+    fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused>;
 
     /// Adds a flow, or changes its contract from now on; queued requests keep their place where the rule allows.
     fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused>;

@@ -14,11 +14,14 @@ impl Scheduler for Plain {
     fn name(&self) -> &'static str {
         "plain"
     }
-    fn set_flow(&mut self, _: FlowId, contract: &Contract, _: Instant) -> Result<(), Refused> {
+    fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
         if self.refuse && contract.latency.is_some() {
             return Err(Refused::unsupported("plain", "latency", "edf"));
         }
         Ok(())
+    }
+    fn set_flow(&mut self, flow: FlowId, contract: &Contract, _: Instant) -> Result<(), Refused> {
+        self.check(flow, contract)
     }
     fn remove_flow(&mut self, flow: FlowId, _: Instant, orphans: &mut Vec<Request>) {
         orphans.extend(self.queue.iter().filter(|r| r.flow == flow));

@@ -8,7 +8,7 @@ use crate::link_config::Nodes;
 use crate::plane::{Disk, Plane};
 use crate::watch::{SLICE, Slice};
 use henge_config::Source;
-use henge_core::{Contract, Instant, ParamError, Params, Value, WaitReason};
+use henge_core::{Contract, Instant, ParamError, Params, Rate, Value, WaitReason};
 use std::collections::BTreeMap;
 
 /// Where errors of texts that came by the control socket point.
@@ -57,65 +57,41 @@ impl Plane {
         Ok((number, config))
     }
 
-    /// Whether a change of a contract would be accepted: new schedulers of the same kind are told all contracts, so that
-    /// those at work notice nothing. What is promised on each of its pools, before and after.
-    pub(crate) fn preview(
-        &mut self,
-        name: &str,
-        terms: BTreeMap<String, String>,
-        now: Instant,
-    ) -> Outcome<Vec<String>> {
+    /// Whether a change of a contract would be accepted; those at work notice nothing. What is promised on each of its pools,
+    /// before and after.
+    pub(crate) fn preview(&mut self, name: &str, terms: BTreeMap<String, String>) -> Outcome<Vec<String>> {
         let (number, config) = self.changed(name, terms)?;
+        if self.disk(number).spread.is_none() {
+            return self.preview_of(number, &config.contract);
+        }
         let mut lines = Vec::new();
         for home in self.homes(number) {
-            let disk = self.disks[home].as_ref().expect("a home in use is there");
-            let new = DiskConfig { contract: config.contract.clone(), ..disk.config.clone() };
-            lines.extend(self.preview_of(home, &new, now)?);
-        }
-        if self.disk(number).spread.is_none() {
-            lines = self.preview_of(number, &config, now)?;
+            lines.extend(self.preview_of(home, &config.contract)?);
         }
         Ok(lines)
     }
 
-    fn preview_of(&self, number: usize, config: &DiskConfig, now: Instant) -> Outcome<Vec<String>> {
+    fn preview_of(&self, number: usize, contract: &Contract) -> Outcome<Vec<String>> {
         let disk = self.disks[number].as_ref().expect("a disk that was found");
         let gates = disk.vdisk.layout().gates();
-        let part = config.contract.part(config.leeway, gates.len() as u64 * disk.among);
-        let mut lines = Vec::new();
-        for &p in &config.pools {
-            let pool = &self.pools[p];
-            for g in pool.gates.clone() {
-                let mut scheduler = build(&pool.config.scheduler)?.scheduler;
-                let gate = self.gates[g].pipeline.gate();
-                for flow in gate.flows().filter(|flow| *flow != disk.vdisk.flow()) {
-                    let theirs = gate.contract(flow).expect("a flow that is set has a contract");
-                    scheduler.set_flow(flow, theirs, now).map_err(|refused| refused.to_string())?;
-                }
-                scheduler.set_flow(disk.vdisk.flow(), &part, now).map_err(|refused| refused.to_string())?;
-            }
-            lines.extend(self.promised(p, number, config));
+        let part = contract.part(disk.config.leeway, gates.len() as u64 * disk.among);
+        for gate in gates {
+            let gate = self.gates[gate.index()].pipeline.gate();
+            gate.check(disk.vdisk.flow(), &part).map_err(|refused| refused.to_string())?;
         }
-        Ok(lines)
+        Ok(disk.config.pools.iter().filter_map(|pool| self.promised(*pool, disk, contract)).collect())
     }
 
     /// What the disks of a pool are promised with the contract that a disk has, and with another.
-    fn promised(&self, pool: usize, number: usize, new: &DiskConfig) -> Option<String> {
-        let unit = [&new.contract, &self.disks[number].as_ref()?.config.contract];
-        let unit = unit.iter().find_map(|c| c.rate).map(|rate| rate.unit)?;
-        let part = |d: &DiskConfig| {
-            let rate = d.contract.rate.filter(|rate| rate.unit == unit && d.pools.contains(&pool));
-            rate.map_or(0, |rate| rate.per_second / d.pools.len() as u64)
-        };
-        let all = |with: &dyn Fn(usize, &DiskConfig) -> u64| {
-            let disks = self.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
-            let kept = disks.filter(|(_, d)| d.spread.is_none());
-            let per_second = kept.map(|(n, d)| with(n, &d.config) / d.among).sum();
-            henge_core::Rate { per_second, unit }
-        };
-        let before = all(&|_, d| part(d));
-        let after = all(&|n, d| if n == number { part(new) } else { part(d) });
-        Some(format!("promised on {}: {before} before, {after} after", self.pools[pool].config.name))
+    fn promised(&self, pool: usize, disk: &Disk, new: &Contract) -> Option<String> {
+        let (old, new) = (disk.rate_on_each(&disk.config.contract), disk.rate_on_each(new));
+        let unit = new.or(old)?.unit;
+        let of = |rate: Option<Rate>| rate.filter(|r| r.unit == unit).map_or(0, |r| u128::from(r.per_second));
+        let pool = &self.pools[pool];
+        let before = pool.rates[unit as usize];
+        let rate = |sum: u128| Rate { per_second: u64::try_from(sum).unwrap_or(u64::MAX), unit };
+        let (before, after) = (rate(before), rate(before - of(old) + of(new)));
+        Some(format!("promised on {}: {before} before, {after} after", pool.config.name))
     }
 
     pub(crate) fn add(&mut self, text: &str, now: Instant) -> Outcome<usize> {

@@ -206,3 +206,27 @@ fn disks_come_and_go() {
     assert_eq!(client.read(0, 8192).unwrap(), [0; 8192], "another's former data");
     node.stop().unwrap();
 }
+
+#[test]
+fn a_preview_says_what_a_change_would_say_and_changes_nothing() {
+    let disk = |name: &str, rate: &str| {
+        format!("[[disk]]\nname = \"{name}\"\ncapacity = \"1MiB\"\ncontract = {{ rate = \"{rate}/s\" }}\n")
+    };
+    let node =
+        start("scheduler = { mclock = { capacity = \"100/s\" } }", &(disk("a", "40") + &disk("b", "30")));
+    let preview = |rate: &str| {
+        let contract = [("rate".to_owned(), rate.to_owned())].into();
+        node.control().ask(henge_node::Request::Preview { name: "a".into(), contract })
+    };
+    let said = |rate: &str| preview(rate).unwrap().lines.unwrap();
+    assert_eq!(said("70/s"), ["promised on p: 70/s before, 100/s after"]);
+    assert_eq!(said(""), ["promised on p: 70/s before, 30/s after"]);
+    for rate in ["71/s", "1MB/s"] {
+        let told = preview(rate).unwrap_err().to_string();
+        assert_eq!(told, node.control().set("a", &[("rate", rate)]).unwrap_err().to_string(), "{rate}");
+    }
+    node.control().set("a", &[("rate", "60/s")]).unwrap();
+    assert_eq!(said("60/s"), ["promised on p: 90/s before, 90/s after"]);
+    node.control().ask(henge_node::Request::Remove { name: "b".into() }).unwrap();
+    assert_eq!(said("100/s"), ["promised on p: 60/s before, 100/s after"]);
+}

@@ -32,6 +32,12 @@ impl Booking {
 
     /// Promises `new` instead of `old`, or refuses and changes nothing.
     pub fn change(&mut self, old: Option<Rate>, new: Option<Rate>) -> Result<(), Refused> {
+        self.booked = self.with(old, new)?;
+        Ok(())
+    }
+
+    /// What would be promised in all with `new` instead of `old`.
+    pub fn with(&self, old: Option<Rate>, new: Option<Rate>) -> Result<u64, Refused> {
         let others = self.booked - old.map_or(0, |r| r.per_second);
         let total = others.saturating_add(new.map_or(0, |r| r.per_second));
         let of = |per_second| Rate { per_second, unit: self.unit };
@@ -48,10 +54,7 @@ impl Booking {
                     of(capacity.per_second.saturating_sub(others))
                 ),
             }),
-            _ => {
-                self.booked = total;
-                Ok(())
-            }
+            _ => Ok(total),
         }
     }
 

@@ -109,8 +109,11 @@ impl Scheduler for Cscan {
     fn name(&self) -> &'static str {
         ENTRY.name
     }
-    fn set_flow(&mut self, _: FlowId, contract: &Contract, _: Instant) -> Result<(), Refused> {
+    fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
         self.terms.admit(contract).map(drop)
+    }
+    fn set_flow(&mut self, flow: FlowId, contract: &Contract, _: Instant) -> Result<(), Refused> {
+        self.check(flow, contract)
     }
     fn remove_flow(&mut self, flow: FlowId, now: Instant, orphans: &mut Vec<Request>) {
         while let Some(first) = self.backlog.front(flow) {

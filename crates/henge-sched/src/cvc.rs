@@ -328,6 +328,11 @@ impl Scheduler for Cvc {
     fn name(&self) -> &'static str {
         ENTRY.name
     }
+    fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        let contract = self.terms.admit(contract)?;
+        self.check_latency(flow, &contract)?;
+        self.clocks.check(flow, &contract).map(drop)
+    }
     fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.terms.admit(contract)?;
         self.check_latency(flow, &contract)?;

@@ -193,13 +193,9 @@ impl Edf {
         bucket.set_empty(nanos(now));
         bucket
     }
-}
 
-impl Scheduler for Edf {
-    fn name(&self) -> &'static str {
-        self.terms.name
-    }
-    fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+    /// What is kept of a contract, or why it is refused.
+    fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
         let contract = self.terms.admit(contract)?;
         if let (Some(latency), Some(service)) = (contract.latency, self.rules.service) {
             check_bound(latency, service)?;
@@ -211,6 +207,20 @@ impl Scheduler for Edf {
                 instead: "add a rate, or leave the burst out".into(),
             });
         }
+        Ok(contract)
+    }
+}
+
+impl Scheduler for Edf {
+    fn name(&self) -> &'static str {
+        self.terms.name
+    }
+    fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        let contract = self.admit(contract)?;
+        self.rules.booking.with(self.rate(flow), contract.rate).map(drop)
+    }
+    fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        let contract = self.admit(contract)?;
         let old = self.rate(flow);
         self.rules.booking.change(old, contract.rate)?;
         let latency = contract.latency.map_or(self.rules.best_effort, |l| l.bound);

@@ -46,8 +46,11 @@ impl Scheduler for Fifo {
     fn name(&self) -> &'static str {
         ENTRY.name
     }
-    fn set_flow(&mut self, _: FlowId, contract: &Contract, _: Instant) -> Result<(), Refused> {
+    fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
         self.terms.admit(contract).map(drop)
+    }
+    fn set_flow(&mut self, flow: FlowId, contract: &Contract, _: Instant) -> Result<(), Refused> {
+        self.check(flow, contract)
     }
     fn remove_flow(&mut self, flow: FlowId, _: Instant, orphans: &mut Vec<Request>) {
         self.backlog.drain_flow(flow, orphans);

@@ -137,20 +137,21 @@ impl FinishClocks {
         self.flows.get(flow).is_some_and(|c| c.reserved.is_some())
     }
 
-    /// Takes a contract's rate (or one that keeps its latency), or refuses it and changes nothing.
-    pub fn set_flow(&mut self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+    /// The rate that a contract takes (or one that keeps its latency), if it can be promised.
+    pub fn check(&self, flow: FlowId, contract: &Contract) -> Result<Option<Rate>, Refused> {
         if let (Some(latency), Some(service)) = (contract.latency, self.params.service) {
             check_bound(latency, service)?;
         }
         let rate = self.reservation(contract)?;
+        self.params.booking.with(self.flows.get(flow).and_then(Clock::rate), rate)?;
+        Ok(rate)
+    }
+
+    /// Takes a contract's rate (or one that keeps its latency), or refuses it and changes nothing.
+    pub fn set_flow(&mut self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        let rate = self.check(flow, contract)?;
         let old = self.flows.remove(flow);
-        let changed = self.params.booking.change(old.and_then(|c| c.rate()), rate);
-        if changed.is_err() {
-            if let Some(old) = old {
-                self.flows.get_or_insert_with(flow, || old);
-            }
-            return changed;
-        }
+        self.params.booking.change(old.and_then(|c| c.rate()), rate)?;
         // A finish time of a promise says nothing about the time after it, nor the other way round.
         let finish = old.filter(|c| c.reserved.is_some() == rate.is_some()).map_or(VTime::ZERO, |c| c.finish);
         self.flows.get_or_insert_with(flow, || Clock { reserved: rate.map(|r| (r, Pace::new(r))), finish });

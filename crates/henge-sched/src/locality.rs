@@ -399,7 +399,7 @@ impl Locality {
     }
 
     /// Checks a contract; the share in millionths (zero for best effort).
-    fn check(&self, flow: FlowId, contract: &Contract) -> Result<u64, Refused> {
+    fn admit(&self, flow: FlowId, contract: &Contract) -> Result<u64, Refused> {
         let refused = |term, why: String, instead: &str| Err(Refused { term, why, instead: instead.into() });
         let Some(wanted) = contract.disk_time else {
             return match contract.latency {
@@ -450,9 +450,12 @@ impl Scheduler for Locality {
     fn name(&self) -> &'static str {
         ENTRY.name
     }
+    fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        self.admit(flow, &self.terms.admit(contract)?).map(drop)
+    }
     fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.terms.admit(contract)?;
-        let share = self.check(flow, &contract)?;
+        let share = self.admit(flow, &contract)?;
         let s = self.s;
         let disk = self.disks.get_or_insert_with(flow, || Disk::new(0, s));
         if disk.best_effort {

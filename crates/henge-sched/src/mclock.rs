@@ -198,6 +198,11 @@ impl Scheduler for MClock {
         ENTRY.name
     }
 
+    fn check(&self, id: FlowId, contract: &Contract) -> Result<(), Refused> {
+        let contract = self.terms.admit(contract)?;
+        self.booking.with(self.flows.get(id).and_then(|f| f.booked), contract.rate).map(drop)
+    }
+
     fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.terms.admit(contract)?;
         let old = self.flows.get(id).and_then(|f| f.booked);

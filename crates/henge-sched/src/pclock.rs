@@ -37,6 +37,7 @@ use henge_core::{
     Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate,
     Refused, Request, RequestId, Scheduler, Slots, VTime,
 };
+use std::collections::BTreeMap;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "pclock",
@@ -60,6 +61,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
             booking: Booking::from_params(params, terms.unit)?,
             service: params.duration("service")?,
             curves: Flows::new(),
+            within: BTreeMap::new(),
         },
         flows: Flows::new(),
         backlog: Backlog::new(),
@@ -103,49 +105,97 @@ struct Promises {
     service: Option<Duration>,
     /// Of all flows, where there is a capacity to hold them against.
     curves: Flows<Stated>,
+    /// The same by latency: what is due at once, and what comes each second from then on.
+    within: BTreeMap<Duration, Due>,
+}
+
+/// Of all curves of one latency.
+#[derive(Clone, Copy, Default)]
+struct Due {
+    flows: u32,
+    at_once: u128,
+    rate: u128,
+}
+
+impl Due {
+    fn of(curve: &Stated) -> Due {
+        // Beside what the bucket holds, the one that it is paying.
+        let one = if curve.rate.unit == CostUnit::Requests { u64::from(Request::WHOLE) } else { 0 };
+        let at_once = u128::from(curve.burst.get()) + u128::from(one);
+        Due { flows: 1, at_once, rate: curve.rate.per_second.into() }
+    }
+    fn plus(self, other: Due) -> Due {
+        Due {
+            flows: self.flows + other.flows,
+            at_once: self.at_once + other.at_once,
+            rate: self.rate + other.rate,
+        }
+    }
 }
 
 impl Promises {
     /// Promises `new` to `id` instead of what it has, or refuses and changes nothing.
     fn change(&mut self, id: FlowId, contract: &Contract, new: Option<Stated>) -> Result<(), Refused> {
-        if let (Some(latency), Some(service)) = (contract.latency, self.service) {
-            check_bound(latency, service)?;
-        }
-        let old = self.curves.get(id).map(|s| s.rate);
+        self.check(id, contract, new)?;
         if self.booking.capacity.is_none() {
             return Ok(());
+        }
+        self.booking.change(self.curves.get(id).map(|s| s.rate), new.map(|s| s.rate))?;
+        self.forget(id);
+        if let Some(new) = new {
+            self.curves.get_or_insert_with(id, || new);
+            let due = self.within.entry(new.latency).or_default();
+            *due = due.plus(Due::of(&new));
+        }
+        Ok(())
+    }
+    fn check(&self, id: FlowId, contract: &Contract, new: Option<Stated>) -> Result<(), Refused> {
+        if let (Some(latency), Some(service)) = (contract.latency, self.service) {
+            check_bound(latency, service)?;
         }
         if !self.booking.overbook {
             self.feasible(id, new)?;
         }
-        self.booking.change(old, new.map(|s| s.rate))?;
-        self.curves.remove(id);
-        if let Some(new) = new {
-            self.curves.get_or_insert_with(id, || new);
-        }
-        Ok(())
+        self.booking.with(self.curves.get(id).map(|s| s.rate), new.map(|s| s.rate)).map(drop)
     }
     fn release(&mut self, id: FlowId) {
-        let old = self.curves.remove(id);
+        let old = self.forget(id);
         self.booking.release(old.map(|s| s.rate));
+    }
+    fn forget(&mut self, id: FlowId) -> Option<Stated> {
+        let old = self.curves.remove(id)?;
+        let left = self.without(&old);
+        match left.flows {
+            0 => drop(self.within.remove(&old.latency)),
+            _ => drop(self.within.insert(old.latency, left)),
+        }
+        Some(old)
+    }
+    /// What is due within a curve's latency but for the curve itself.
+    fn without(&self, curve: &Stated) -> Due {
+        let (all, own) = (self.within[&curve.latency], Due::of(curve));
+        Due { flows: all.flows - 1, at_once: all.at_once - own.at_once, rate: all.rate - own.rate }
     }
 
     /// Curves are feasible together when at every t what may be due by then, Σ max(0, σ + ρ·(t − δ)), can be done by
     /// then, C·t. The sum bends at the latencies alone, so that is where it is looked at (its slope is the booking's).
     fn feasible(&self, id: FlowId, new: Option<Stated>) -> Result<(), Refused> {
         let Some(capacity) = self.booking.capacity else { return Ok(()) };
-        // Beside what the bucket holds, the one that it is paying.
-        let one = if capacity.unit == CostUnit::Requests { u64::from(Request::WHOLE) } else { 0 };
-        let others = self.curves.iter().filter(|(other, _)| *other != id).map(|(_, s)| *s);
-        let mut curves: Vec<Stated> = others.chain(new).collect();
-        curves.sort_by_key(|s| s.latency);
+        let mut within = self.within.clone();
+        if let Some(old) = self.curves.get(id) {
+            within.insert(old.latency, self.without(old));
+        }
+        if let Some(new) = &new {
+            let due = within.entry(new.latency).or_default();
+            *due = due.plus(Due::of(new));
+        }
         let (mut at_once, mut rate, mut before) = (0f64, 0f64, Duration::ZERO);
-        for curve in curves {
-            at_once += rate * curve.latency.saturating_sub(before).as_secs_f64();
-            at_once += (curve.burst.get() + one) as f64;
-            rate += curve.rate.per_second as f64;
-            before = curve.latency;
-            let can = capacity.per_second as f64 * curve.latency.as_secs_f64();
+        for (latency, due) in within.into_iter().filter(|(_, due)| due.flows > 0) {
+            at_once += rate * latency.saturating_sub(before).as_secs_f64();
+            at_once += due.at_once as f64;
+            rate += due.rate as f64;
+            before = latency;
+            let can = capacity.per_second as f64 * latency.as_secs_f64();
             if at_once > can {
                 let cost = |units: f64| match capacity.unit {
                     CostUnit::Requests => format!("{:.1} requests", units / 1e6),
@@ -157,7 +207,7 @@ impl Promises {
                     why: format!(
                         "with it {} may be due within {}, and a capacity of {capacity} does {} in that time",
                         cost(at_once),
-                        curve.latency,
+                        latency,
                         cost(can)
                     ),
                     instead: "state a smaller burst or a longer latency; overbook = true promises more"
@@ -244,14 +294,9 @@ impl PClock {
         flow.paid = flow.paid + span(more) - span(less);
         self.place(request.flow);
     }
-}
 
-impl Scheduler for PClock {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
-
-    fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+    /// What is kept of a contract, and its curve; or why it is refused.
+    fn admit(&self, contract: &Contract) -> Result<(Contract, Option<Stated>), Refused> {
         let contract = self.terms.admit(contract)?;
         if contract.rate.is_none() && contract.latency.is_some() {
             return Err(Refused {
@@ -348,7 +393,7 @@ impl Scheduler for PClock {
     /// Deadlines on the tags' clock are no later than those on ours.
     fn due(&self, until: Instant) -> usize {
         let until = self.clock(until);
-        self.finishes.iter().filter(|(_, (finish, _))| *finish < until).count()
+        self.finishes.count(|(finish, _)| *finish < until)
     }
 
     fn drain(&mut self, into: &mut Vec<Request>) {

@@ -347,14 +347,9 @@ impl Sfq {
             self.place(id, now);
         }
     }
-}
 
-impl Scheduler for Sfq {
-    fn name(&self) -> &'static str {
-        self.terms.name
-    }
-
-    fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+    /// What is kept of a contract, or why it is refused.
+    fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
         let contract = self.terms.admit(contract)?;
         if contract.min_share.is_some() && !matches!(self.rules.policy, Policy::Hybrid { .. }) {
             return Err(Refused {
@@ -363,6 +358,21 @@ impl Scheduler for Sfq {
                 instead: "set foreign = \"hybrid\" on the scheduler, or leave min_share out".into(),
             });
         }
+        Ok(contract)
+    }
+}
+
+impl Scheduler for Sfq {
+    fn name(&self) -> &'static str {
+        self.terms.name
+    }
+
+    fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
+        self.admit(contract).map(drop)
+    }
+
+    fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        let contract = self.admit(contract)?;
         if let Some(line) = &mut self.line {
             line.advance(self.total_weight, now);
         }

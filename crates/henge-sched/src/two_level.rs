@@ -170,18 +170,9 @@ impl TwoLevel {
         let cost = i64::try_from(request.cost.get()).unwrap_or(i64::MAX);
         self.credit = self.credit.saturating_add(cost).min(self.credit_whole);
     }
-}
 
-/// Shares in proportion to rates: weights go from 1 to 10⁶, 10 kB/s (or 0.01 requests/s, or 10 us/s) each.
-fn weight(rate: Rate) -> u32 {
-    (rate.per_second / 10_000).clamp(1, u64::from(Contract::WEIGHT_MAX)) as u32
-}
-
-impl Scheduler for TwoLevel {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
-    fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+    /// What the level above keeps of a contract, and what the level below.
+    fn levels(&self, contract: &Contract) -> Result<(Contract, Contract), Refused> {
         let contract = self.terms.admit(contract)?;
         if let (Some(latency), None) = (contract.latency, contract.rate) {
             return Err(Refused {
@@ -214,6 +205,24 @@ impl Scheduler for TwoLevel {
             burst: contract.burst.filter(|_| contract.rate.is_some()),
             ..contract
         };
+        Ok((above, below))
+    }
+}
+
+/// Shares in proportion to rates: weights go from 1 to 10⁶, 10 kB/s (or 0.01 requests/s, or 10 us/s) each.
+fn weight(rate: Rate) -> u32 {
+    (rate.per_second / 10_000).clamp(1, u64::from(Contract::WEIGHT_MAX)) as u32
+}
+
+impl Scheduler for TwoLevel {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+    fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        self.lower.check(flow, &self.levels(contract)?.1)
+    }
+    fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        let (above, below) = self.levels(contract)?;
         let old = self.share(flow);
         self.lower.set_flow(flow, &below, now)?;
         self.upper.set_flow(flow, &above, now).expect("a weight and a limit are kept above");

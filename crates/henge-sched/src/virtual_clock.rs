@@ -129,13 +129,9 @@ impl VirtualClock {
             self.place(flow, now);
         }
     }
-}
 
-impl Scheduler for VirtualClock {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
-    fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+    /// What is kept of a contract, or why it is refused.
+    fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
         let contract = self.terms.admit(contract)?;
         if contract.burst.is_some() && contract.limit.is_none() {
             return Err(Refused {
@@ -144,6 +140,19 @@ impl Scheduler for VirtualClock {
                 instead: "add a limit, or leave the burst out".into(),
             });
         }
+        Ok(contract)
+    }
+}
+
+impl Scheduler for VirtualClock {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+    fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+        self.clocks.check(flow, &self.admit(contract)?).map(drop)
+    }
+    fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        let contract = self.admit(contract)?;
         self.clocks.set_flow(flow, &contract)?;
         match (contract.limit, self.buckets.get_mut(flow)) {
             (Some(limit), Some(bucket)) => bucket.change(limit, contract.burst),

@@ -106,6 +106,14 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
     ("locality", &[("turn", "0s"), ("think", "0s")]),
     ("locality", &[("work_conserving", "false"), ("urgency", "false"), ("cost", "bytes")]),
     ("pclock", &[("cost", "bytes")]),
+    // Some of what is asked for is refused.
+    ("vc", &[("capacity", "200/s"), ("cost", "requests")]),
+    ("cvc", &[("capacity", "200/s"), ("cost", "requests"), ("estimate", "30ms")]),
+    ("edf", &[("capacity", "20MB/s"), ("cost", "bytes"), ("service", "30ms")]),
+    ("mclock", &[("capacity", "200/s"), ("cost", "requests")]),
+    ("pclock", &[("capacity", "200/s"), ("cost", "requests")]),
+    ("two-level", &[("capacity", "20MB/s"), ("cost", "bytes")]),
+    ("locality", &[("service", "30ms")]),
 ];
 
 /// A scheduler under test: how it is made, and what it claims.
@@ -183,7 +191,10 @@ impl<'a> Run<'a> {
 
     fn set_flow(&mut self, flow: u32, terms: u8, size: u8) {
         let wanted = contract(self.subject.entry, self.gate.cost_unit(), terms, size, self.limits);
-        let mut taken = self.gate.set_flow(FlowId(flow), &wanted, self.now).is_ok();
+        let (checked, before) = (self.gate.check(FlowId(flow), &wanted), self.gate.queued());
+        let taken = self.gate.set_flow(FlowId(flow), &wanted, self.now);
+        assert_eq!((checked, before), (taken.clone(), self.gate.queued()), "checked and set: {wanted:?}");
+        let mut taken = taken.is_ok();
         if !taken && !self.set[flow as usize] {
             // Refused for its numbers, perhaps; everybody takes best effort.
             self.gate.set_flow(FlowId(flow), &Contract::best_effort(), self.now).expect("best effort");

@@ -5,7 +5,7 @@ use crate::config::DiskConfig;
 use crate::meters::DiskMeters;
 use crate::spread::Spread;
 use henge_backend::Buffer;
-use henge_core::{Cost, RequestId};
+use henge_core::{Contract, Cost, Rate, RequestId};
 use henge_vdisk::{GateId, VirtualDisk};
 use std::sync::Arc;
 
@@ -79,6 +79,13 @@ impl Disk {
         let on = pools.len() as u64;
         let part = move |i: usize| henge_vdisk::striped_below(config.capacity, i as u64, on, config.stripe);
         pools.iter().enumerate().map(move |(i, pool)| (*pool, part(i)))
+    }
+
+    /// What of the rate of a contract of its each of its pools promises.
+    pub(crate) fn rate_on_each(&self, contract: &Contract) -> Option<Rate> {
+        let rate = contract.rate.filter(|_| self.spread.is_none())?;
+        let per_second = rate.per_second / self.config.pools.len() as u64 / self.among;
+        Some(Rate { per_second, ..rate })
     }
 
     /// As NBD clients see it.

@@ -98,6 +98,7 @@ impl Plane {
         for (pool, bytes) in disk.promised() {
             self.pools[pool].promised += bytes;
         }
+        self.count_rates(&disk, &Contract::best_effort(), &disk.config.contract);
         self.put_disk(number, disk);
         Ok(number)
     }
@@ -157,10 +158,25 @@ impl Plane {
         for (pool, bytes) in disk.promised() {
             self.pools[pool].promised -= bytes;
         }
+        self.count_rates(&disk, &disk.config.contract, &Contract::best_effort());
         if self.by_name.get(&disk.config.name) == Some(&number) {
             self.by_name.remove(&disk.config.name);
         }
         Some(disk)
+    }
+
+    /// A disk has another contract: so much more or less is promised on its pools.
+    fn count_rates(&mut self, disk: &Disk, old: &Contract, new: &Contract) {
+        let (old, new) = (disk.rate_on_each(old), disk.rate_on_each(new));
+        for &pool in &disk.config.pools {
+            let rates = &mut self.pools[pool].rates;
+            if let Some(rate) = new {
+                rates[rate.unit as usize] += u128::from(rate.per_second);
+            }
+            if let Some(rate) = old {
+                rates[rate.unit as usize] -= u128::from(rate.per_second);
+            }
+        }
     }
 
     /// Tells each gate its part of the contract. A refusal leaves all of them as they were.
@@ -210,6 +226,9 @@ impl Plane {
             (config.leeway, disk.among),
             now,
         );
+        if result.is_ok() {
+            self.count_rates(&disk, &disk.config.contract, &config.contract);
+        }
         let disk = self.disks[number].insert(disk);
         if result.is_ok() {
             disk.config = config;

@@ -28,6 +28,8 @@ pub(crate) struct Pool {
     pub(super) members: u64,
     /// Bytes promised to disks.
     pub promised: u64,
+    /// Rates promised to disks, by unit.
+    pub rates: [u128; 3],
 }
 
 /// What a part is to its gate: the disk has room for so many commands that no gate refuses one of its parts.
@@ -60,7 +62,7 @@ impl Plane {
             }
             None => Target::Gate(GateId(first as u32)),
         };
-        self.pools.push(Pool { config: pool.clone(), gates, target, members, promised: 0 });
+        self.pools.push(Pool { config: pool.clone(), gates, target, members, promised: 0, rates: [0; 3] });
         Ok(())
     }
 

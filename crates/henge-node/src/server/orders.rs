@@ -71,7 +71,7 @@ impl Server {
                     Reply::done()
                 }
             },
-            Request::Preview { name, contract } => match self.plane.preview(&name, contract, now) {
+            Request::Preview { name, contract } => match self.plane.preview(&name, contract) {
                 Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
                 Err(e) => Reply::failed(e),
             },
