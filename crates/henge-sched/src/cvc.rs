@@ -145,8 +145,11 @@ struct Cvc {
     hard: RankTree,
     /// FT of the flows without one.
     best_effort: RankTree,
-    /// Second deadlines, of all that have a clock; empty while no flow's differ from its finish times.
+    /// Second deadlines, of all that have a clock and were tagged since some flow's differ from its finish times. What was
+    /// tagged before is let go: to look at all that waits as the first such flow comes would take time linear in it.
     soft: RankTree,
+    /// How many wait that were tagged and are not in it.
+    not_soft: usize,
     /// How many flows' do: those with a bound, and best effort, which has no place in the QoS queue.
     soft_flows: usize,
     times: ServiceTimes,
@@ -173,6 +176,7 @@ impl Cvc {
             hard: RankTree::new(),
             best_effort: RankTree::new(),
             soft: RankTree::new(),
+            not_soft: 0,
             soft_flows: 0,
             times: ServiceTimes::default(),
             row: 0,
@@ -206,41 +210,29 @@ impl Cvc {
         self.clocks.tagged(request.flow, finish);
         let finish = instant(finish).as_nanos();
         let bound = flow.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
-        let soft = bound.map_or(finish, |d| finish.min((request.arrival + d).as_nanos()));
+        let by = bound.map_or(finish, |d| finish.min((request.arrival + d).as_nanos()));
+        let soft = if self.soft_flows > 0 { by } else { u64::MAX };
         let slot = request.id.slot;
         let reserved = self.clocks.is_reserved(request.flow);
         let queue = if reserved { &mut self.hard } else { &mut self.best_effort };
         queue.insert(Ranked { key: finish, seq, slot });
-        if self.soft_flows > 0 {
-            self.soft.insert(Ranked { key: soft, seq, slot });
+        match soft {
+            u64::MAX => self.not_soft += 1,
+            _ => self.soft.insert(Ranked { key: soft, seq, slot }),
         }
         (finish, soft)
-    }
-
-    /// Flows with second deadlines came or went: with the first the soft order is filled, with the last it is emptied.
-    fn count_soft(&mut self, flows: usize) {
-        let before = std::mem::replace(&mut self.soft_flows, flows);
-        if flows == 0 {
-            self.soft.clear();
-        } else if before == 0 {
-            for (flow, _) in self.flows.iter() {
-                for queued in self.backlog.iter(flow).filter(|q| q.extra.soft != u64::MAX) {
-                    let slot = queued.request.id.slot;
-                    self.soft.insert(Ranked { key: queued.extra.soft, seq: queued.sequence, slot });
-                }
-            }
-        }
     }
 
     /// Takes a request out of the deadline orders; it is in one where it was tagged, and in the hard one where its flow
     /// had a reservation then.
     fn untag(&mut self, places: Places, seq: u64) {
-        if places.soft != u64::MAX {
+        if places.finish != u64::MAX {
             let tagged =
                 self.hard.remove(places.finish, seq).or_else(|| self.best_effort.remove(places.finish, seq));
             tagged.expect("a tagged request has its finish time in one order");
-            if self.soft_flows > 0 {
-                self.soft.remove(places.soft, seq).expect("a tagged request is in the soft order");
+            match places.soft {
+                u64::MAX => self.not_soft -= 1,
+                soft => drop(self.soft.remove(soft, seq).expect("a soft deadline is in the soft order")),
             }
         }
     }
@@ -344,7 +336,7 @@ impl Scheduler for Cvc {
         let unfinished = old.as_ref().map_or(Cost::ZERO, |f| f.unfinished);
         let differed = old.is_some_and(|f| f.differs);
         self.flows.get_or_insert_with(flow, || Flow { latency: contract.latency, differs, unfinished });
-        self.count_soft(self.soft_flows + usize::from(differs) - usize::from(differed));
+        self.soft_flows = self.soft_flows + usize::from(differs) - usize::from(differed);
         self.retag(flow, from.filter(|_| was == self.clocks.is_reserved(flow)), now);
         Ok(())
     }
@@ -355,7 +347,7 @@ impl Scheduler for Cvc {
         }
         self.clocks.forget(flow);
         let differed = self.flows.remove(flow).is_some_and(|f| f.differs);
-        self.count_soft(self.soft_flows - usize::from(differed));
+        self.soft_flows -= usize::from(differed);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let seq = self.backlog.arrivals();
@@ -424,7 +416,7 @@ impl Scheduler for Cvc {
         self.backlog.queued()
     }
     fn due(&self, until: Instant) -> usize {
-        let order = if self.soft_flows > 0 { &self.soft } else { &self.hard };
+        let order = if self.not_soft == 0 { &self.soft } else { &self.hard };
         order.count_below(until.as_nanos())
     }
     fn drain(&mut self, into: &mut Vec<Request>) {
@@ -433,6 +425,7 @@ impl Scheduler for Cvc {
         self.hard.clear();
         self.best_effort.clear();
         self.soft.clear();
+        self.not_soft = 0;
     }
 }
 

@@ -132,6 +132,9 @@ struct Locality {
     /// Latency-conscious disks with something waiting, by when they become urgent; of all, and of what can be met.
     urgent: IndexedHeap<i64>,
     must: IndexedHeap<i64>,
+    /// Those of `must` that have the right to the device (V ≤ S), by the same; the others, by V.
+    entitled: IndexedHeap<i64>,
+    unentitled: IndexedHeap<Clock>,
     turn: Option<Turn>,
     /// Served last; perhaps its client thinks.
     last: Option<FlowId>,
@@ -161,6 +164,8 @@ impl Locality {
             ready_average: IndexedHeap::new(),
             urgent: IndexedHeap::new(),
             must: IndexedHeap::new(),
+            entitled: IndexedHeap::new(),
+            unentitled: IndexedHeap::new(),
             turn: None,
             last: None,
             still: None,
@@ -179,10 +184,10 @@ impl Locality {
     fn place(&mut self, flow: FlowId) {
         let disk = self.disks.get(flow).filter(|_| self.backlog.waits(flow));
         let Some(disk) = disk else {
-            for heap in [&mut self.ready, &mut self.ready_average] {
+            for heap in [&mut self.ready, &mut self.ready_average, &mut self.unentitled] {
                 heap.remove(flow.0);
             }
-            for heap in [&mut self.urgent, &mut self.must] {
+            for heap in [&mut self.urgent, &mut self.must, &mut self.entitled] {
                 heap.remove(flow.0);
             }
             return;
@@ -192,11 +197,17 @@ impl Locality {
             self.ready_average.set(flow.0, disk.v);
         }
         let (urgent, must) = disk.bound.as_ref().map_or((None, None), |b| b.urgent_at());
-        for (heap, at) in [(&mut self.urgent, urgent), (&mut self.must, must)] {
+        let entitled = must.filter(|_| disk.v <= self.s);
+        for (heap, at) in [(&mut self.urgent, urgent), (&mut self.must, must), (&mut self.entitled, entitled)]
+        {
             match at {
                 Some(at) => heap.set(flow.0, at),
                 None => drop(heap.remove(flow.0)),
             }
+        }
+        match (must, entitled) {
+            (Some(_), None) => self.unentitled.set(flow.0, disk.v),
+            _ => drop(self.unentitled.remove(flow.0)),
         }
     }
 
@@ -218,18 +229,32 @@ impl Locality {
     }
 
     /// An L disk with the right to the device that must have it now to keep its bound.
-    fn must_serve(&self, now: Instant) -> Option<FlowId> {
+    fn must_serve(&mut self, now: Instant) -> Option<FlowId> {
         // Whoever is served now is served to the end, and a turn's request may be the one in a hundred that takes long.
         let longest = self.longest.min(i128::from(self.rules.turn.as_nanos()));
         let due = |at: i64| i128::from(at) <= i128::from(now.as_nanos()) + longest;
-        let (first, at) = self.must.peek().filter(|&(_, at)| self.rules.urgency && due(at))?;
-        let has_right = |flow: u32| self.disks[FlowId(flow)].v <= self.s;
-        if has_right(first) {
-            return Some(FlowId(first));
+        self.must.peek().filter(|&(_, at)| self.rules.urgency && due(at))?;
+        // S moved since they were placed: mostly on; back where an estimate of a disk's time was too high.
+        while let Some((flow, _)) = self.unentitled.peek().filter(|&(_, v)| v <= self.s) {
+            self.place(FlowId(flow));
         }
-        debug_assert!(due(at));
-        let others = self.must.iter().filter(|&(flow, at)| due(at) && has_right(flow));
-        others.map(|(flow, at)| (at, flow)).min().map(|(_, flow)| FlowId(flow))
+        while let Some((flow, _)) = self.entitled.peek().filter(|&(f, _)| self.disks[FlowId(f)].v > self.s) {
+            self.place(FlowId(flow));
+        }
+        let found = self.entitled.peek().filter(|&(_, at)| due(at)).map(|(flow, _)| FlowId(flow));
+        debug_assert_eq!(
+            found,
+            self.must_serve_of_all(due),
+            "the order of those with the right to the device"
+        );
+        found
+    }
+
+    /// The same by looking at all disks.
+    fn must_serve_of_all(&self, due: impl Fn(i64) -> bool) -> Option<FlowId> {
+        let must = |flow: FlowId| self.must.get(flow.0).filter(|&at| due(at));
+        let entitled = self.disks.iter().filter(|(_, disk)| disk.v <= self.s);
+        entitled.filter_map(|(flow, _)| Some((must(flow)?, flow.0))).min().map(|(_, flow)| FlowId(flow))
     }
 
     /// The L disk with an urgent request, the most urgent first.
@@ -602,10 +627,10 @@ impl Scheduler for Locality {
     }
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
-        for heap in [&mut self.ready, &mut self.ready_average] {
+        for heap in [&mut self.ready, &mut self.ready_average, &mut self.unentitled] {
             heap.clear();
         }
-        for heap in [&mut self.urgent, &mut self.must] {
+        for heap in [&mut self.urgent, &mut self.must, &mut self.entitled] {
             heap.clear();
         }
         for (_, disk) in self.disks.iter_mut() {

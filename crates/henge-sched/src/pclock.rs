@@ -310,6 +310,22 @@ impl PClock {
             burst: contract.burst.unwrap_or_default(),
             latency: contract.latency.map_or(LATENCY_DEFAULT, |l| l.bound),
         });
+        Ok((contract, stated))
+    }
+}
+
+impl Scheduler for PClock {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn check(&self, id: FlowId, contract: &Contract) -> Result<(), Refused> {
+        let (contract, stated) = self.admit(contract)?;
+        self.promises.check(id, &contract, stated)
+    }
+
+    fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
+        let (contract, stated) = self.admit(contract)?;
         self.promises.change(id, &contract, stated)?;
         let clock = self.clock(now);
         let flow = self.flows.get_or_insert_with(id, Flow::default);
@@ -405,5 +421,49 @@ impl PClock {
 
     fn virtual_time(&self) -> VTime {
         self.v
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_core::{Latency, Value};
+    use proptest::prelude::*;
+
+    /// Whether curves fit together, by the sum of them all at each latency.
+    fn fits(curves: &[(u64, u64, u64)], capacity: u64) -> bool {
+        let due = |t: u64| -> u64 {
+            let within = curves.iter().filter(|(_, _, ms)| *ms <= t);
+            within.map(|(rate, burst, ms)| (burst + 1) * 1000 + rate * (t - ms)).sum()
+        };
+        let rates: u64 = curves.iter().map(|(rate, _, _)| rate).sum();
+        rates <= capacity && curves.iter().all(|(_, _, ms)| due(*ms) <= capacity * ms)
+    }
+
+    proptest! {
+        #[test]
+        fn curves_are_taken_as_long_as_they_fit(
+            asked in proptest::collection::vec((0u32..5, 1u64..40, 0u64..6, 1u64..8), 1..30),
+        ) {
+            let knobs = Params::new("pclock").with("capacity", Value::Text("100/s".into()));
+            let mut parts = crate::build("pclock", knobs.with("cost", Value::Text("requests".into()))).unwrap();
+            let mut held: BTreeMap<u32, (u64, u64, u64)> = BTreeMap::new();
+            for (flow, rate, burst, latency) in asked {
+                let bound = Duration::from_millis(latency * 25);
+                let contract = Contract {
+                    burst: Some(Cost::new(burst * 1_000_000)),
+                    latency: Some(Latency { bound, percentile: 950_000 }),
+                    ..Contract::reserved(Rate::requests(rate))
+                };
+                let mut with = held.clone();
+                with.insert(flow, (rate, burst, latency * 25));
+                let wanted = fits(&with.values().copied().collect::<Vec<_>>(), 100);
+                let taken = parts.scheduler.set_flow(FlowId(flow), &contract, Instant::ZERO);
+                prop_assert_eq!(taken.is_ok(), wanted, "{:?} with {:?}: {:?}", (rate, burst, latency), held, taken);
+                if wanted {
+                    held = with;
+                }
+            }
+        }
     }
 }

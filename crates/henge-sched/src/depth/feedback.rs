@@ -37,7 +37,8 @@
 //! - `samples` = 20: a percentile of fewer says nothing: such a flow keeps L, as does a window without completions. E is smoothed, `smoothing` =
 //!   0.5 for the new one.
 //!
-//! **Price.** A few ns per request, and one histogram per flow that has a bound.
+//! **Price.** A few ns per request, and one histogram per flow that has a bound. A window's end looks at the flows that had requests
+//! in it, so many at a time: with more of them the decision comes that much later.
 
 use super::DEPTH_MAX;
 use crate::Flows;
@@ -46,6 +47,10 @@ use henge_core::{
     Contract, DepthController, Duration, FlowId, Histogram, Instant, Latency, ParamError, Params, QueueView,
     Value,
 };
+
+/// Flows looked at in a step at the end of a window, and the time between two steps.
+const STEP: usize = 32;
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// The switches.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +106,17 @@ struct Class {
     service: Histogram,
     /// E, smoothed.
     slack: Option<f64>,
+    /// The number of the window that it last had a request in.
+    window: u64,
+}
+
+/// A window that is over, while its flows are looked at.
+struct Closing {
+    window: Window,
+    /// Those still to be looked at, and the least E so far.
+    flows: Vec<FlowId>,
+    least: Option<f64>,
+    next: Instant,
 }
 
 /// What a window saw, and what is known at its end.
@@ -120,6 +136,10 @@ struct Feedback {
     /// Smallest rt_i of the last window that had one.
     in_time: Option<f64>,
     ends: Option<Instant>,
+    /// The window's number, from 1, and the flows that had requests in it.
+    number: u64,
+    active: Vec<FlowId>,
+    closing: Option<Closing>,
     completed: u64,
     dispatched: u64,
     in_flight: u32,
@@ -138,6 +158,9 @@ impl Feedback {
             overloaded: false,
             in_time: None,
             ends: None,
+            number: 1,
+            active: Vec::new(),
+            closing: None,
             completed: 0,
             dispatched: 0,
             in_flight: 0,
@@ -159,8 +182,42 @@ impl Feedback {
         }
     }
 
-    /// The depth for the next window.
-    fn decide(&mut self, w: &Window) -> u32 {
+    /// The flow's, which has a request in this window: what it had in the last one is looked at first.
+    fn class(&mut self, flow: FlowId) -> Option<&mut Class> {
+        let class = self.classes.get_mut(flow)?;
+        if class.window != self.number {
+            if let Some(closing) = self.closing.as_mut().filter(|_| class.window + 1 == self.number) {
+                closing.least = class.least(closing.least, &self.rules);
+            }
+            class.window = self.number;
+            self.active.push(flow);
+        }
+        Some(class)
+    }
+
+    /// Looks at some more flows of a window that is over, and decides after the last.
+    fn close(&mut self, mut closing: Closing, now: Instant) {
+        let left = closing.flows.len().saturating_sub(STEP);
+        for flow in closing.flows.drain(left..) {
+            if let Some(class) = self.classes.get_mut(flow).filter(|class| class.window != self.number) {
+                closing.least = class.least(closing.least, &self.rules);
+            }
+        }
+        if left == 0 {
+            if self.active.capacity() == 0 {
+                self.active = closing.flows;
+            }
+            if closing.window.completed > 0.0 {
+                let depth = self.decide(&closing.window, closing.least);
+                self.depth = depth.clamp(self.rules.floor, self.rules.saturation);
+            }
+        } else {
+            self.closing = Some(Closing { next: now + PAUSE, ..closing });
+        }
+    }
+
+    /// The depth for the next window, from the least E.
+    fn decide(&mut self, w: &Window, least: Option<f64>) -> u32 {
         let rules = self.rules;
         let (low, high) = (w.due * w.depth / w.completed, w.demand * w.depth / w.completed);
         let overloaded = self.overloaded;
@@ -169,8 +226,7 @@ impl Feedback {
             (false, true) => f64::from(self.depth).min(w.in_flight_max),
             (false, false) => f64::from(self.depth),
         };
-        let slacks = self.classes.iter_mut().filter_map(|(_, class)| class.slack(&rules));
-        let in_time = slacks.map(|slack| slack * base).reduce(f64::min);
+        let in_time = least.map(|slack| slack * base);
         self.in_time = in_time.or(self.in_time);
         if overloaded && w.demand > w.completed {
             return u32::MAX;
@@ -202,6 +258,11 @@ fn rounded(depth: f64) -> u32 {
 }
 
 impl Class {
+    /// The least E with this one's.
+    fn least(&mut self, least: Option<f64>, rules: &Rules) -> Option<f64> {
+        self.slack(rules).map(|slack| least.map_or(slack, |least| slack.min(least))).or(least)
+    }
+
     /// E, if there were enough samples; begins the next window.
     fn slack(&mut self, rules: &Rules) -> Option<f64> {
         let enough = self.service.count() >= rules.samples && self.dispatched > 0;
@@ -230,7 +291,7 @@ impl DepthController for Feedback {
         self.dispatched += 1;
         self.in_flight = in_flight;
         self.in_flight_max = self.in_flight_max.max(in_flight);
-        if let Some(class) = self.classes.get_mut(flow) {
+        if let Some(class) = self.class(flow) {
             class.waits += wait;
             class.dispatched += 1;
         }
@@ -238,7 +299,7 @@ impl DepthController for Feedback {
     fn completed(&mut self, flow: FlowId, service: Duration, in_flight: u32, _: Instant) {
         self.completed += 1;
         self.in_flight = in_flight;
-        if let Some(class) = self.classes.get_mut(flow) {
+        if let Some(class) = self.class(flow) {
             class.service.record(service);
         }
     }
@@ -255,13 +316,16 @@ impl DepthController for Feedback {
         }
     }
     fn wake_at(&self) -> Option<Instant> {
-        self.ends
+        self.closing.as_ref().map(|closing| closing.next).or(self.ends)
     }
     fn tick(&mut self, queue: &dyn QueueView, now: Instant) {
-        let window = self.window(queue, now + self.rules.window);
-        if self.completed > 0 {
-            self.depth = self.decide(&window).clamp(self.rules.floor, self.rules.saturation);
+        if let Some(closing) = self.closing.take() {
+            return self.close(closing, now);
         }
+        let window = self.window(queue, now + self.rules.window);
+        let flows = std::mem::take(&mut self.active);
+        self.number += 1;
+        self.close(Closing { window, flows, least: None, next: now }, now);
         let idle = self.dispatched == 0 && self.in_flight == 0 && queue.queued() == 0;
         self.ends = (!idle).then(|| now + self.rules.window);
         (self.completed, self.dispatched) = (0, 0);
@@ -367,6 +431,41 @@ mod tests {
             window(&mut *c, k, 100, 0, 1, 4, Queue(0, 0));
             assert_eq!(c.depth(), 8);
         }
+    }
+
+    /// A window of many flows is looked at in steps, in which those that go on count for it and for the next.
+    #[test]
+    fn many_flows_are_decided_on_in_steps() {
+        let latency = Some(Latency { bound: Duration::from_millis(100), percentile: 950_000 });
+        let mut c = controller(Params::new("feedback").with("saturation", Value::Integer(1000)));
+        for flow in 0..100 {
+            c.set_flow(FlowId(flow), Some(&Contract { latency, ..Contract::default() }));
+        }
+        let request = |c: &mut Box<dyn DepthController>, flow, service, ms| {
+            let depth = c.depth();
+            c.dispatched(FlowId(flow), Duration::ZERO, depth, at(ms));
+            c.completed(FlowId(flow), Duration::from_millis(service), depth - 1, at(ms));
+        };
+        // Flow 0 has E = 100 / 20, all others 100 / 10.
+        for (flow, n) in (0..100).flat_map(|flow| (0..20).map(move |n| (flow, n))) {
+            request(&mut c, flow, if flow == 0 { 20 } else { 10 }, n);
+        }
+        c.tick(&Queue(1_000_000, 0), at(1000));
+        request(&mut c, 0, 10, 1000);
+        request(&mut c, 99, 10, 1000);
+        let mut steps = 1;
+        while let Some(next) = c.wake_at().filter(|next| *next < at(2000)) {
+            assert_eq!(c.depth(), 8, "before all were looked at");
+            c.tick(&Queue(1_000_000, 0), next);
+            steps += 1;
+        }
+        assert_eq!((steps, c.depth()), (4, 40));
+        // What they did meanwhile counts for this window: 20 samples each, with the one of before.
+        for (flow, n) in [0, 99].into_iter().flat_map(|flow| (1..20).map(move |n| (flow, n))) {
+            request(&mut c, flow, 10, 1000 + n);
+        }
+        c.tick(&Queue(1_000_000, 0), at(2000));
+        assert_eq!(c.depth(), 300); // E = 10, of flow 0 smoothed to (5 + 10) / 2
     }
 
     /// A device that stalls for 3 s: five windows later the flow is within its bound again.

@@ -18,7 +18,10 @@
 use super::heard::Totals;
 use super::{Outbox, Served, Synchronizer};
 use henge_core::{Cost, Duration, FlowId, Instant, News, NodeId, Sender, Striping, Sync};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Departures looked at in a step.
+const STEP: usize = 64;
 
 /// Computes totals from layouts.
 #[derive(Clone, Debug)]
@@ -29,8 +32,8 @@ pub struct LayoutDriven {
     sequence: u64,
     flows: BTreeMap<FlowId, Flow>,
     totals: Totals,
-    /// No flow has departed before; so that nobody looks at all of them for every request.
-    next_departure: Option<Instant>,
+    /// When active flows are to be looked at: no later than they depart.
+    departures: BTreeSet<(Instant, FlowId)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -42,6 +45,8 @@ struct Flow {
     /// Nodes announced the flow, and must hear of its departure.
     announced: bool,
     last: Instant,
+    /// Its time among the departures.
+    departs: Option<Instant>,
 }
 
 impl LayoutDriven {
@@ -57,7 +62,16 @@ impl LayoutDriven {
             sequence: 0,
             flows: BTreeMap::new(),
             totals: Totals::default(),
-            next_departure: None,
+            departures: BTreeSet::new(),
+        }
+    }
+
+    /// Looks at the flow again once it may have been quiet for long enough.
+    fn expect_departure(&mut self, flow: FlowId) {
+        if let Some(state) = self.flows.get_mut(&flow).filter(|f| f.active.is_some() && f.departs.is_none()) {
+            let at = state.last + self.quiet;
+            state.departs = Some(at);
+            self.departures.insert((at, flow));
         }
     }
 
@@ -115,7 +129,9 @@ impl Synchronizer for LayoutDriven {
         self.totals.set_flow(flow);
     }
     fn remove_flow(&mut self, flow: FlowId) {
-        self.flows.remove(&flow);
+        if let Some(at) = self.flows.remove(&flow).and_then(|state| state.departs) {
+            self.departures.remove(&(at, flow));
+        }
         self.totals.remove_flow(flow);
     }
     fn set_striping(&mut self, flow: FlowId, striping: &Striping) {
@@ -139,9 +155,9 @@ impl Synchronizer for LayoutDriven {
         }
         let Some(own) = state.own.clone() else { return };
         state.active = Some(own.clone());
-        self.next_departure.get_or_insert(now + self.quiet);
+        state.announced |= own.at == 0;
+        self.expect_departure(flow);
         if own.at == 0 {
-            state.announced = true;
             self.tell(flow, &own.striping, &News::Layout(own.striping.clone()), out);
         }
     }
@@ -164,9 +180,7 @@ impl Synchronizer for LayoutDriven {
                 // What its own requests show, a node knows better.
                 state.active = state.own.clone().or_else(|| placed(striping));
                 state.last = now;
-                if state.active.is_some() {
-                    self.next_departure.get_or_insert(now + self.quiet);
-                }
+                self.expect_departure(sync.flow);
             }
             News::Departed => state.active = None,
             News::Total { .. } => {}
@@ -175,22 +189,25 @@ impl Synchronizer for LayoutDriven {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        self.next_departure
+        self.departures.first().map(|(at, _)| *at)
     }
 
     fn tick(&mut self, now: Instant, out: &mut Outbox) {
-        let quiet = self.quiet;
-        let departed = |f: &Flow| f.active.is_some() && f.last + quiet <= now;
-        let flows: Vec<_> = self.flows.iter().filter(|(_, f)| departed(f)).map(|(id, _)| *id).collect();
-        for id in flows {
-            let state = self.flows.get_mut(&id).expect("it was just seen");
-            let placed = state.active.take().expect("it was active");
-            if std::mem::take(&mut state.announced) {
-                self.tell(id, &placed.striping, &News::Departed, out);
+        for _ in 0..STEP {
+            let Some((at, flow)) = self.departures.first().copied().filter(|(at, _)| *at <= now) else {
+                break;
+            };
+            self.departures.remove(&(at, flow));
+            let state = self.flows.get_mut(&flow).expect("a flow that departs is there");
+            state.departs = None;
+            if state.active.is_some() && state.last + self.quiet > now {
+                self.expect_departure(flow); // it was heard of since
+            } else if let Some(placed) = state.active.take()
+                && std::mem::take(&mut state.announced)
+            {
+                self.tell(flow, &placed.striping, &News::Departed, out);
             }
         }
-        let active = self.flows.values().filter(|f| f.active.is_some());
-        self.next_departure = active.map(|f| f.last + quiet).min();
     }
 }
 
@@ -256,5 +273,32 @@ mod tests {
         let served = Served { flow: FLOW, cost: Cost::new(1000), extent: None };
         assert_eq!(second.served(&served, at, &mut Outbox::new()), Cost::ZERO);
         assert_eq!(first.wake_at(), None);
+    }
+
+    #[test]
+    fn many_flows_depart_in_steps_each_when_it_has_been_quiet() {
+        let mut first = node(5);
+        let (ms, mut out) = (|ms| Instant::ZERO + Duration::from_millis(ms), Outbox::new());
+        let flows = 3 * STEP as u32;
+        for flow in 0..flows {
+            first.set_flow(FlowId(flow), &[]);
+            first.set_striping(FlowId(flow), &striping());
+            first.arrived(FlowId(flow), Cost::new(1), ms(0), &mut out);
+        }
+        // A third is heard of again, and a third is removed.
+        for flow in (0..flows).step_by(3) {
+            first.arrived(FlowId(flow), Cost::new(1), ms(400), &mut out);
+            first.remove_flow(FlowId(flow + 1));
+        }
+        let mut departures = Vec::new();
+        while let Some(at) = first.wake_at() {
+            out.clear();
+            first.tick(at, &mut out);
+            assert!(out.len() <= 3 * STEP, "each is told to three others");
+            departures.extend(out.iter().step_by(3).map(|(_, sync)| (at, sync.flow.0)));
+        }
+        let of = |rest| (0..flows).filter(move |flow| flow % 3 == rest);
+        let expected = of(2).map(|f| (ms(1000), f)).chain(of(0).map(|f| (ms(1400), f)));
+        assert_eq!(departures, expected.collect::<Vec<_>>());
     }
 }
