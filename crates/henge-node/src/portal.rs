@@ -50,6 +50,10 @@ pub(crate) struct Portal {
     desk: Desk,
     /// Which other nodes were linked at the last look.
     linked: Vec<bool>,
+    /// The disk from which on targets are to hear of their ways.
+    untold: Option<usize>,
+    /// The session that was looked at last, while there are more.
+    looked: Option<Nexus>,
 }
 
 impl Portal {
@@ -68,6 +72,8 @@ impl Portal {
             disks: BTreeMap::new(),
             by_disk: BTreeMap::new(),
             connections: BTreeMap::new(),
+            untold: None,
+            looked: None,
             chores: BTreeMap::new(),
             next_chore: 0,
             state_dir,

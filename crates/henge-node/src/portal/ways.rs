@@ -6,7 +6,12 @@
 use super::Portal;
 use crate::links::Links;
 use crate::plane::{Disk, Plane};
-use henge_iscsi::scsi::{Access, Group};
+use henge_core::RequestId;
+use henge_iscsi::scsi::{Access, Group, Nexus};
+use std::ops::Bound;
+
+/// Sessions, and targets, that are looked at in a step.
+const STEP: usize = 64;
 
 /// A node's target port: from its name, so that every node says the same. Zero is none.
 pub(super) fn port(node: &str) -> u16 {
@@ -78,24 +83,37 @@ impl Portal {
         }
     }
 
-    /// Links have come or gone since the last look, perhaps.
-    pub(crate) fn look(&mut self, plane: &Plane) {
-        let linked: Vec<bool> =
-            (0..plane.links.peers.len()).map(|peer| is_linked(&plane.links, peer)).collect();
-        if linked == self.linked {
-            return;
-        }
-        self.linked = linked;
-        self.look_again(plane);
-    }
-
-    /// The same, whether or not links have.
-    pub(crate) fn look_again(&mut self, plane: &Plane) {
-        for number in self.by_disk.keys().copied().collect::<Vec<_>>() {
-            if let Some(disk) = plane.disks[number].as_ref().filter(|disk| disk.spread.is_some()) {
-                self.tell_ways(number, disk, &plane.links);
+    /// A look at everything goes on, or a new one begins: the connections to be looked at in this step, and whether there are
+    /// more. Where links have come or gone, some more targets hear of their ways.
+    pub(crate) fn look(&mut self, plane: &Plane) -> (Vec<RequestId>, bool) {
+        if self.looked.is_none() {
+            let linked: Vec<bool> =
+                (0..plane.links.peers.len()).map(|peer| is_linked(&plane.links, peer)).collect();
+            if linked != self.linked {
+                self.linked = linked;
+                self.look_again();
             }
         }
+        if let Some(from) = self.untold.take() {
+            let numbers: Vec<usize> = self.by_disk.range(from..).map(|(n, _)| *n).take(STEP + 1).collect();
+            self.untold = numbers.get(STEP).copied();
+            for number in numbers.into_iter().take(STEP) {
+                if let Some(disk) = plane.disks[number].as_ref().filter(|disk| disk.spread.is_some()) {
+                    self.tell_ways(number, disk, &plane.links);
+                }
+            }
+        }
+        let after = self.looked.map_or(Bound::Unbounded, Bound::Excluded);
+        let next: Vec<(Nexus, RequestId)> =
+            self.connections.range((after, Bound::Unbounded)).map(|(n, id)| (*n, *id)).take(STEP).collect();
+        self.looked = next.last().filter(|_| next.len() == STEP).map(|(nexus, _)| *nexus);
+        let more = self.looked.is_some() || self.untold.is_some();
+        (next.into_iter().map(|(_, id)| id).collect(), more)
+    }
+
+    /// From the next look on all targets hear of their ways again, whether or not links have come or gone.
+    pub(crate) fn look_again(&mut self) {
+        self.untold = Some(0);
     }
 }
 

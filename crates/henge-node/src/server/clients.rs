@@ -5,7 +5,7 @@ use crate::client::{Client, Link};
 use crate::connection::Connection;
 use crate::initiator::Initiator;
 use crate::listen::Address;
-use henge_core::RequestId;
+use henge_core::{Duration, RequestId};
 use std::os::fd::AsFd;
 
 /// Clients let in in one turn by one listener.
@@ -68,14 +68,14 @@ impl Server {
         Some(Initiator::new(link, session))
     }
 
-    /// Asks silent initiators whether they live, and ends logins that take too long.
+    /// Asks silent initiators whether they live, and ends logins that take too long; so many at a time.
     pub(super) fn look(&mut self) {
         if self.look.is_none_or(|at| self.now < at) {
             return;
         }
-        self.portal.look(&self.plane);
-        let ids: Vec<RequestId> = self.portal.connections.values().copied().collect();
-        self.look = (!ids.is_empty()).then_some(self.now + LOOK);
+        let (ids, more) = self.portal.look(&self.plane);
+        let pause = if more { Duration::ZERO } else { LOOK };
+        self.look = (more || !ids.is_empty()).then_some(self.now + pause);
         for id in ids {
             if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
                 initiator.session.tick(&mut self.portal.targets, self.now);

@@ -95,7 +95,8 @@ impl Server {
             Request::Remove { name } => done(self.remove(&name)),
             Request::Peer { name, address, iscsi, at } => {
                 let added = self.plane.add_peer(&name, &address, iscsi.as_deref(), at);
-                self.portal.look_again(&self.plane);
+                self.portal.look_again();
+                self.look = Some(now);
                 done(added)
             }
             Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
