@@ -18,7 +18,7 @@ use henge_core::{Cost, CostUnit, Duration, Instant, Pending, RequestId};
 use henge_link::{Message, PartKind, WireUnit};
 use henge_sched::foreign::Totals;
 use henge_vdisk::{Failure, PartId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 /// A lost link is dialled again after so long …
@@ -29,6 +29,10 @@ const RETRY_MOST: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_millis(5);
 /// How often parts are looked at for their deadline.
 const LOOK: Duration = Duration::from_millis(250);
+/// Places asked for in a step when a link is made.
+const STEP: u32 = 256;
+/// So many numbers of places rest before the first of them is used again: what a peer says of it is not of its last use.
+const RESTING: usize = 1024;
 /// Parts handed out to one place at once, sent or not.
 pub(crate) const PARTS_MAX: u32 = 16_384;
 
@@ -88,6 +92,9 @@ struct Sent {
     loan: Buffer,
     stage: Stage,
     deadline: Instant,
+    /// Those of the same place before and after this one.
+    older: Option<RequestId>,
+    newer: Option<RequestId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,13 +111,19 @@ struct Toward {
     disk: usize,
     index: u32,
     shape: u64,
+    /// The link's life in which its state and what waits are true.
+    life: u64,
     state: State,
     /// Sent and not answered.
     parts: u32,
     bytes: u64,
     /// Handed out and not over.
     pending: u32,
+    /// Whether it is among those that wait for `later`.
+    put_off: bool,
     waiting: VecDeque<RequestId>,
+    /// Of all its parts the one that came last; each knows the one before.
+    newest: Option<RequestId>,
     /// Foreign service that its parts have told, all in all.
     carried: u64,
 }
@@ -144,7 +157,19 @@ pub(crate) struct Peer {
     pub error: Option<String>,
     pub counts: Counts,
     toward: Vec<Option<Toward>>,
+    /// Numbers of places that were given up, the oldest first.
+    given_up: VecDeque<u32>,
+    /// Disks with places there: how many places.
+    disks: BTreeMap<usize, u32>,
+    /// The places below this number were asked for on this link.
+    asked: u32,
+    /// Grows with each link that is lost.
+    life: u64,
     sent: Pending<Sent>,
+    /// Parts in the order of their deadlines, those that are over among them.
+    deadlines: VecDeque<(Instant, RequestId)>,
+    /// Places whose parts wait for `later`.
+    put_off: Vec<u32>,
     queue: VecDeque<RequestId>,
     /// Short messages to be sent.
     pub messages: VecDeque<Message>,
@@ -254,27 +279,29 @@ impl Links {
     /// A place of a disk at a peer: its number there.
     pub(crate) fn attach(&mut self, p: usize, name: &str, disk: usize, index: u32, shape: u64) -> u32 {
         let peer = self.peer(p);
-        let number = peer.toward.len() as u32;
-        peer.toward.push(Some(Toward {
+        let toward = Toward {
             name: name.to_owned(),
             disk,
             index,
             shape,
+            life: peer.life,
             state: State::Asking,
             parts: 0,
             bytes: 0,
             pending: 0,
+            put_off: false,
             waiting: VecDeque::new(),
+            newest: None,
             carried: 0,
-        }));
-        peer.ask(number);
+        };
+        let number = peer.add(toward);
         self.touch(p);
         number
     }
 
     /// The place is not used any more; it has nothing pending.
     pub(crate) fn detach(&mut self, p: usize, toward: u32) {
-        self.peer(p).toward[toward as usize] = None;
+        self.peer(p).give_up(toward);
     }
 
     /// Sends a short message, if the peer is linked.

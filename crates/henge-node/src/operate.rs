@@ -284,9 +284,9 @@ impl Plane {
             let known: Vec<String> = self.links.configs().into_iter().map(|peer| peer.name).collect();
             return Err(format!("there is no peer \"{name}\"; there are: {}", known.join(", ")));
         };
-        let user = self.served().find(|(_, d)| d.config.places.iter().any(|place| place.node == name));
-        if let Some((_, disk)) = user {
-            return Err(format!("disk \"{}\" lies on node {name}; remove it first", disk.config.name));
+        if let Some(disk) = self.links.peer(found).a_disk() {
+            let disk = &self.disk(disk).config.name;
+            return Err(format!("disk \"{disk}\" lies on node {name}; remove it first"));
         }
         self.links.remove(found);
         Ok(())

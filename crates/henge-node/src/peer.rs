@@ -16,10 +16,19 @@ use henge_backend::Buffer;
 use henge_core::{Cost, Instant, Pending, RequestId};
 use henge_link::{Identity, Message, PartOutcome};
 use henge_vdisk::Command;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Most places of a peer.
 const PLACES_MAX: usize = 1 << 16;
+
+/// Parts of a peer that can be found by their names.
+const SLOTS_MAX: usize = 1 << 20;
+
+/// Where the peer keeps a part that it calls so.
+fn slot(theirs: u64) -> usize {
+    name(theirs).index()
+}
 
 /// What is to be written, in order.
 enum Piece {
@@ -51,6 +60,7 @@ enum To {
 /// A part of theirs.
 struct Incoming {
     theirs: u64,
+    place: u32,
     home: usize,
     command: Command,
     /// While its bytes come; afterwards the disk has it.
@@ -64,7 +74,7 @@ struct Attached {
     home: Option<usize>,
     /// Why there is none, as the peer was told.
     refusal: Option<String>,
-    disk: String,
+    disk: Arc<str>,
     index: u32,
     shape: u64,
 }
@@ -82,7 +92,11 @@ pub(crate) struct PeerLink {
     /// The last payload was a long one.
     long: bool,
     places: BTreeMap<u32, Attached>,
+    /// The places of each disk.
+    by_disk: BTreeSet<(Arc<str>, u32)>,
     incoming: Pending<Incoming>,
+    /// Where parts are, by the slot in the peer's name for them; those of slots beyond `SLOTS_MAX` are not cancelled.
+    by_slot: Vec<RequestId>,
     pieces: VecDeque<Piece>,
     /// Bytes of the wire's output that are in `pieces`, and of those, written.
     texts: usize,
@@ -108,7 +122,9 @@ impl PeerLink {
             inflow: None,
             long: false,
             places: BTreeMap::new(),
+            by_disk: BTreeSet::new(),
             incoming: Pending::new(),
+            by_slot: Vec::new(),
             pieces: VecDeque::new(),
             texts: 0,
             head: 0,
@@ -175,10 +191,15 @@ impl PeerLink {
         }
         match message {
             Message::Attach { place, disk, index, shape } => {
-                if self.places.len() >= PLACES_MAX {
+                if self.places.len() >= PLACES_MAX && !self.places.contains_key(&place) {
                     return Err("it attaches too many places".into());
                 }
-                self.places.insert(place, Attached { home: None, refusal: None, disk, index, shape });
+                let disk: Arc<str> = disk.into();
+                self.by_disk.insert((disk.clone(), place));
+                let attached = Attached { home: None, refusal: None, disk: disk.clone(), index, shape };
+                if let Some(before) = self.places.insert(place, attached).filter(|b| b.disk != disk) {
+                    self.by_disk.remove(&(before.disk, place));
+                }
                 self.answer_attach(place, plane, now);
             }
             Message::Attached { place, parts, bytes, unit } => {
@@ -194,7 +215,9 @@ impl PeerLink {
                 self.done(part, outcome, Cost::new(cost), data, plane, now)?
             }
             Message::Cancel { id: theirs } => {
-                let found = self.incoming.iter().find(|(_, i)| i.theirs == theirs && i.frame.is_empty());
+                let command = self.by_slot.get(slot(theirs)).copied();
+                let found = command.and_then(|command| Some((command, self.incoming.get(command)?)));
+                let found = found.filter(|(_, i)| i.theirs == theirs && i.frame.is_empty());
                 if let Some((command, home)) = found.map(|(command, i)| (command, i.home)) {
                     plane.abort(home, id, Some(command), now);
                 }

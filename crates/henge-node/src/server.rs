@@ -213,7 +213,6 @@ impl Server {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let served: Vec<usize> = self.plane.served().map(|(number, _)| number).collect();
         served.into_iter().for_each(|number| self.publish(number));
-        self.reconsider_links();
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             self.now = self.clock();

@@ -286,15 +286,23 @@ impl Plane {
 
     /// Gives up parts of commands that a client does not wait for any more.
     pub(crate) fn abort_parts(&mut self, number: usize, theirs: &[RequestId], now: Instant) {
-        let inner = self.inner.iter().filter(|(_, i)| i.disk == number && theirs.contains(&i.part.command));
-        let inner: Vec<(RequestId, u32)> = inner.map(|(id, i)| (id, i.place)).collect();
-        for (id, place) in inner {
-            let at = self.disk(number).spread.as_ref().expect("a spread disk").places[place as usize];
-            if let At::Here(home) = at {
+        let places = self.disk(number).spread.as_ref().expect("a spread disk").places.clone();
+        for at in places {
+            let home = match at {
+                At::There(peer, toward) => {
+                    self.links.cancel((peer, toward), theirs);
+                    continue;
+                }
+                At::Here(home) => home,
+            };
+            let ours = |id: &RequestId| self.inner.get(*id).is_some_and(|i| theirs.contains(&i.part.command));
+            let flights = self.disks[home].iter().flat_map(|disk| disk.flights.iter().flatten());
+            let inside = flights.filter(|f| f.owner.connection == INNER).map(|f| f.owner.command);
+            let inside: Vec<RequestId> = inside.filter(ours).collect();
+            for id in inside {
                 self.abort(home, INNER, Some(id), now);
             }
         }
-        self.links.cancel(number, theirs);
         self.settle(now);
     }
 }

@@ -234,11 +234,42 @@ fn a_part_that_is_not_answered_fails_after_the_stated_time() {
     assert!(linked(&nodes[0]), "slow is not gone");
 }
 
+/// Commands that wait at another node are taken back when their client goes; what another client has there stays.
+#[test]
+fn a_client_that_goes_takes_its_parts_along() {
+    let nodes = [node("n1", "timeout = \"60s\"", ""), slow_at("n2", 1)];
+    introduce(&nodes, &["n1", "n2"]);
+    let both = disk(&["n1", "n2"]);
+    nodes.iter().for_each(|node| ask(node, henge_node::Request::Add { disk: both.clone() }));
+    until("all nodes are linked", || nodes.iter().all(linked));
+    let mut goes = Client::connect(&nodes[0], "web");
+    let mut stays = Client::connect(&nodes[0], "web");
+    for i in 0..20 {
+        goes.send(0, 0, 65_536 + i * 512, 512, &[]);
+    }
+    stays.send(0, 0, 65_536, 512, &[]);
+    let there =
+        || nodes[1].control().status().unwrap().pools[0].gates.iter().map(|g| g.queued).sum::<usize>();
+    let pending = || nodes[0].control().status().unwrap().peers[0].pending;
+    until("they wait at the other node", || pending() > 15 && there() > 10);
+    drop(goes);
+    // 21 requests would take 2.6 s.
+    let begun = Instant::now();
+    until("its parts are given up", || pending() <= 2 && there() <= 1);
+    assert!(begun.elapsed() < Duration::from_millis(1000), "{:?}", begun.elapsed());
+    assert_eq!(stays.reply(), 0);
+}
+
 /// A node whose pool serves 4096 bytes a second.
 fn slow(name: &str) -> Node {
+    slow_at(name, 32)
+}
+
+fn slow_at(name: &str, depth: u32) -> Node {
     let text = format!(
         "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
-         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nemulated = {{ constant = {{ rate = \"4096B/s\", capacity = \"64MiB\" }} }}\n"
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nemulated = {{ constant = {{ rate = \"4096B/s\", capacity = \"64MiB\" }} }}\n\
+         scheduler = {{ sfq = {{ depth = {depth} }} }}\n"
     );
     let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
@@ -280,4 +311,67 @@ fn removing_a_disk_ends_what_others_have_there() {
     ask(&nodes[0], henge_node::Request::Remove { name: "web".into() });
     ask(&nodes[0], henge_node::Request::Unpeer { name: "n2".into() });
     assert!(nodes[0].control().status().unwrap().peers.is_empty());
+}
+
+/// More disks than are asked for in a step when a link is made, and more than a number of a place rests for.
+#[test]
+fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
+    let names = ["a", "b"];
+    let large = |name: &str| {
+        let text = format!(
+            "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
+             [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n"
+        );
+        Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap()
+    };
+    let mut nodes: Vec<Node> = names.iter().map(|name| large(name)).collect();
+    introduce(&nodes, &names);
+    let one = |n: usize| {
+        format!("name = \"d{n}\"\npools = [\"a/p\", \"b/p\"]\nstripe = \"4KiB\"\ncapacity = \"16KiB\"\n")
+    };
+    for node in &nodes {
+        for n in 0..600 {
+            ask(node, henge_node::Request::Add { disk: one(n) });
+        }
+    }
+    until("the links are there", || nodes.iter().all(linked));
+    for round in 0..1100 {
+        for node in &nodes {
+            ask(node, henge_node::Request::Add { disk: one(600) });
+        }
+        if round > 1090 {
+            until("both know of both places", || nodes.iter().all(linked));
+            let mut client = Client::connect(&nodes[0], "d600");
+            assert_eq!(client.write(0, &pattern(16 << 10, round)), 0);
+            assert_eq!(
+                Client::connect(&nodes[1], "d600").read(0, 16 << 10).unwrap(),
+                pattern(16 << 10, round)
+            );
+        }
+        for node in &nodes {
+            ask(node, henge_node::Request::Remove { name: "d600".into() });
+        }
+    }
+    let mut client = Client::connect(&nodes[0], "d599");
+    assert_eq!(client.write(0, &pattern(16 << 10, 7)), 0);
+    let refused = nodes[0].control().ask(henge_node::Request::Unpeer { name: "b".into() }).unwrap_err();
+    assert!(refused.to_string().contains("lies on node b; remove it first"), "{refused}");
+    // The other node is another one, with the same name and the same disks, and nothing on them.
+    drop(nodes.pop());
+    until("the link is lost", || !linked(&nodes[0]));
+    nodes.push(large("b"));
+    introduce(&nodes, &names);
+    for n in 0..600 {
+        ask(&nodes[1], henge_node::Request::Add { disk: one(n) });
+    }
+    until("the link is back", || nodes.iter().all(linked));
+    let kept = client.read(0, 4096).unwrap();
+    assert_eq!(kept, pattern(16 << 10, 7)[..4096], "its own part is as it was");
+    assert_eq!(client.read(4096, 4096), Ok(vec![0; 4096]), "the other's part is new");
+    for n in 0..600 {
+        for node in &nodes {
+            ask(node, henge_node::Request::Remove { name: format!("d{n}") });
+        }
+    }
+    ask(&nodes[0], henge_node::Request::Unpeer { name: "b".into() });
 }

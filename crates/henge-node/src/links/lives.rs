@@ -1,6 +1,6 @@
 //! Links that are made, lost, and dialled again.
 
-use super::{LOOK, Links, News, RETRY_LEAST, RETRY_MOST, Stage, State};
+use super::{LOOK, Links, News, RETRY_LEAST, RETRY_MOST, Stage};
 use henge_core::{Cost, Fault, Instant, RequestId};
 use henge_vdisk::Failure;
 
@@ -11,14 +11,16 @@ impl Links {
         (peer.link, peer.error, peer.patience) = (Some(connection), None, RETRY_LEAST);
         peer.dialling = peer.dialling.filter(|id| *id != connection);
         peer.counts.established += 1;
-        for number in 0..peer.toward.len() as u32 {
-            peer.ask(number);
-        }
+        peer.asked = 0;
+        let more = peer.ask_more();
         let name = peer.config.name.clone();
         self.said.clear();
         self.say(format!("linked to {name}"));
         self.news.push_back(News::Up(p));
         self.touch(p);
+        if more {
+            self.wake_now();
+        }
     }
 
     /// A peer's link is lost: what it had is over at once.
@@ -28,11 +30,10 @@ impl Links {
         peer.queue.clear();
         peer.messages.clear();
         peer.later = None;
+        peer.put_off.clear();
+        peer.deadlines.clear();
+        peer.life += 1;
         let ids: Vec<RequestId> = peer.sent.iter().map(|(id, _)| id).collect();
-        for toward in peer.toward.iter_mut().flatten() {
-            toward.waiting.clear();
-            toward.state = State::Asking;
-        }
         for id in ids {
             let unreachable = Err(Failure::Fault(Fault::Unreachable));
             if let Some((_, back)) = peer.over(id, unreachable, Cost::ZERO) {
@@ -63,15 +64,15 @@ impl Links {
         for p in 0..self.peers.len() {
             let Some(peer) = &mut self.peers[p] else { continue };
             if peer.later.is_some_and(|at| at <= now) {
-                peer.later = None;
-                for toward in 0..peer.toward.len() as u32 {
-                    peer.pump(toward);
-                }
+                peer.go_on();
                 self.dirty.extend(peer.link);
             }
-            let late = peer.sent.iter().filter(|(_, s)| s.deadline <= now);
-            let late: Vec<(RequestId, Stage)> = late.map(|(id, s)| (id, s.stage)).collect();
-            let at = [peer.later, (!peer.sent.is_empty()).then_some(now + LOOK)];
+            let more = peer.link.is_some() && peer.ask_more();
+            if more {
+                self.dirty.extend(peer.link);
+            }
+            let late = peer.late(now);
+            let at = [peer.later, more.then_some(now), (!peer.sent.is_empty()).then_some(now + LOOK)];
             let dial = (peer.link.is_none() && peer.dialling.is_none())
                 .then_some(peer.retry_at.max(now + RETRY_LEAST));
             if let Some(at) = at.into_iter().chain([dial]).flatten().min() {

@@ -1,6 +1,6 @@
 //! Parts handed to peers: sent, answered, given up.
 
-use super::{Ask, LATER, LOOK, Links, PARTS_MAX, Return, Sent, Stage, State, name, number};
+use super::{Ask, LATER, LOOK, Links, PARTS_MAX, Return, Sent, Stage, name, number};
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, Instant, RequestId};
 use henge_link::{Message, PartOutcome};
@@ -23,19 +23,16 @@ impl Links {
     ) {
         let deadline = now + self.timeout();
         let peer = self.peer(p);
-        let linked = peer.link.is_some();
-        let toward = peer.toward[number as usize].as_mut().expect("a disk's place is attached");
-        if !linked || matches!(toward.state, State::Refused(_)) {
+        if peer.link.is_none() || peer.refuses(number) {
             peer.counts.failed += 1;
-            let place = toward.index;
+            let place = peer.toward[number as usize].as_ref().map_or(0, |toward| toward.index);
             drop(loan);
             let outcome = Err(Failure::Fault(Fault::Unreachable));
             self.returns.push_back(Return { disk, part, place, outcome, cost: Cost::ZERO });
             return;
         }
-        toward.pending += 1;
-        let sent = Sent { disk, part, toward: number, ask, loan, stage: Stage::Waiting, deadline };
-        toward.waiting.push_back(peer.sent.insert(sent));
+        let (stage, toward) = (Stage::Waiting, number);
+        peer.take(Sent { disk, part, toward, ask, loan, stage, deadline, older: None, newer: None });
         if peer.pump(number) {
             self.touch(p);
         }
@@ -79,19 +76,14 @@ impl Links {
         self.over(p, id, result, cost);
     }
 
-    /// Gives a disk's parts up: those not yet sent are over, of the others the peer is told.
-    pub(crate) fn cancel(&mut self, disk: usize, theirs: &[RequestId]) {
-        for p in 0..self.peers.len() {
-            let Some(peer) = &self.peers[p] else { continue };
-            let parts = peer.sent.iter().filter(|(_, s)| s.disk == disk && theirs.contains(&s.part.command));
-            let parts: Vec<(RequestId, Stage)> = parts.map(|(id, s)| (id, s.stage)).collect();
-            for (id, stage) in parts {
-                if matches!(stage, Stage::Waiting | Stage::Queued) {
-                    self.over(p, id, Err(Failure::Fault(Fault::Cancelled)), Cost::ZERO);
-                } else {
-                    self.peer(p).messages.push_back(Message::Cancel { id: number(id) });
-                    self.touch(p);
-                }
+    /// Gives parts of a place up that belong to these commands: those not yet sent are over, of the others the peer is told.
+    pub(crate) fn cancel(&mut self, (p, number): (usize, u32), commands: &[RequestId]) {
+        for (id, stage) in self.peer(p).parts_of(number, commands) {
+            if matches!(stage, Stage::Waiting | Stage::Queued) {
+                self.over(p, id, Err(Failure::Fault(Fault::Cancelled)), Cost::ZERO);
+            } else {
+                self.peer(p).messages.push_back(Message::Cancel { id: self::number(id) });
+                self.touch(p);
             }
         }
     }

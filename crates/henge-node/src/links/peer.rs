@@ -1,13 +1,18 @@
 //! One peer: its places and their credits, and the parts that it has or will be given.
 
-use super::{Ask, Counts, LATER, Peer, RETRY_LEAST, Return, Sent, Stage, State, number};
+use super::{
+    Ask, Counts, LATER, Peer, RESTING, RETRY_LEAST, Return, STEP, Sent, Stage, State, Toward, number,
+};
 use crate::link_config::PeerConfig;
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, Instant, Pending, RequestId};
 use henge_link::{Message, PartKind, WirePart};
 use henge_vdisk::Failure;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+
+/// So many deadlines of parts that are over may be remembered, whatever is under way.
+const DEADLINES: usize = 1024;
 
 impl Peer {
     pub(super) fn new(config: PeerConfig, address: SocketAddr) -> Peer {
@@ -21,30 +26,168 @@ impl Peer {
             error: None,
             counts: Counts::default(),
             toward: Vec::new(),
+            given_up: VecDeque::new(),
+            disks: BTreeMap::new(),
+            asked: 0,
+            life: 0,
             sent: Pending::new(),
+            deadlines: VecDeque::new(),
+            put_off: Vec::new(),
             queue: VecDeque::new(),
             messages: VecDeque::new(),
             later: None,
         }
     }
 
+    /// A place more: its number.
+    pub(super) fn add(&mut self, toward: Toward) -> u32 {
+        *self.disks.entry(toward.disk).or_insert(0) += 1;
+        let rested = self.given_up.len() > RESTING;
+        let number = match self.given_up.pop_front_if(|_| rested) {
+            Some(number) => {
+                self.toward[number as usize] = Some(toward);
+                number
+            }
+            None => {
+                self.toward.push(Some(toward));
+                self.toward.len() as u32 - 1
+            }
+        };
+        match number {
+            number if number < self.asked => self.ask(number),
+            number if number == self.asked => _ = self.ask_more(),
+            _ => {} // its turn comes
+        }
+        number
+    }
+
+    /// A place is not used any more.
+    pub(super) fn give_up(&mut self, number: u32) {
+        let Some(toward) = self.toward[number as usize].take() else { return };
+        self.given_up.push_back(number);
+        match self.disks.get_mut(&toward.disk) {
+            Some(places) if *places > 1 => *places -= 1,
+            _ => drop(self.disks.remove(&toward.disk)),
+        }
+    }
+
+    /// A disk with a place there, if there is any.
+    pub(crate) fn a_disk(&self) -> Option<usize> {
+        self.disks.keys().next().copied()
+    }
+
+    /// A place, as this link knows it: what the last one said of it is forgotten.
+    fn place(&mut self, number: u32) -> Option<&mut Toward> {
+        let toward = self.toward.get_mut(number as usize)?.as_mut()?;
+        if toward.life != self.life {
+            toward.life = self.life;
+            toward.waiting.clear();
+            toward.put_off = false;
+            toward.state = State::Asking;
+        }
+        Some(toward)
+    }
+
+    /// The same, of a part that is there.
+    fn place_of(&mut self, number: u32) -> &mut Toward {
+        self.place(number).expect("a place with parts stays")
+    }
+
+    /// Whether the peer has said that it takes no parts of a place.
+    pub(super) fn refuses(&mut self, number: u32) -> bool {
+        matches!(self.place(number).expect("a disk's place is attached").state, State::Refused(_))
+    }
+
+    /// Takes a part in; it waits for its credit.
+    pub(super) fn take(&mut self, sent: Sent) {
+        let (number, deadline) = (sent.toward, sent.deadline);
+        let id = self.sent.insert(sent);
+        self.deadlines.push_back((deadline, id));
+        // Most are over long before. One that is not keeps those behind it: they are let go once they are as many as all that
+        // are under way.
+        for _ in 0..2 {
+            self.deadlines.pop_front_if(|(_, id)| self.sent.get(*id).is_none());
+        }
+        if self.deadlines.len() > 2 * self.sent.len() + DEADLINES {
+            self.deadlines.retain(|(_, id)| self.sent.get(*id).is_some());
+        }
+        let toward = self.place_of(number);
+        toward.pending += 1;
+        toward.waiting.push_back(id);
+        let older = toward.newest.replace(id);
+        self.chain(id, |sent| sent.older = older);
+        self.chain(older, |sent| sent.newer = Some(id));
+    }
+
+    fn chain(&mut self, id: impl Into<Option<RequestId>>, set: impl FnOnce(&mut Sent)) {
+        if let Some(sent) = id.into().and_then(|id| self.sent.get_mut(id)) {
+            set(sent);
+        }
+    }
+
+    /// The parts of a place that belong to these commands, the newest first.
+    pub(super) fn parts_of(&self, number: u32, commands: &[RequestId]) -> Vec<(RequestId, Stage)> {
+        let mut found = Vec::new();
+        let mut next = self.toward[number as usize].as_ref().and_then(|toward| toward.newest);
+        while let Some(id) = next {
+            let sent = self.sent.get(id).expect("a chain's parts are there");
+            if commands.contains(&sent.part.command) {
+                found.push((id, sent.stage));
+            }
+            next = sent.older;
+        }
+        found
+    }
+
+    /// The parts that should have been answered by now.
+    pub(super) fn late(&mut self, now: Instant) -> Vec<(RequestId, Stage)> {
+        let mut late = Vec::new();
+        while let Some((at, id)) = self.deadlines.front().copied() {
+            match self.sent.get(id) {
+                Some(_) if at > now => break,
+                Some(sent) => late.push((id, sent.stage)),
+                None => {}
+            }
+            self.deadlines.pop_front();
+        }
+        late
+    }
+
+    /// Asks for some more places. Whether there are more.
+    pub(super) fn ask_more(&mut self) -> bool {
+        let end = (self.asked + STEP).min(self.toward.len() as u32);
+        for number in self.asked..end {
+            self.ask(number);
+        }
+        self.asked = end;
+        end < self.toward.len() as u32
+    }
+
+    /// The time until which parts were put off is over.
+    pub(super) fn go_on(&mut self) {
+        self.later = None;
+        for number in std::mem::take(&mut self.put_off) {
+            if let Some(toward) = self.place(number) {
+                toward.put_off = false;
+                self.pump(number);
+            }
+        }
+    }
+
     /// Asks the peer to take parts of a place.
-    pub(super) fn ask(&mut self, number: u32) {
-        let Some(toward) = self.toward[number as usize].as_mut() else { return };
+    fn ask(&mut self, number: u32) {
+        let linked = self.link.is_some();
+        let Some(toward) = self.place(number) else { return };
         toward.state = State::Asking;
-        if self.link.is_some() {
-            self.messages.push_back(Message::Attach {
-                place: number,
-                disk: toward.name.clone(),
-                index: toward.index,
-                shape: toward.shape,
-            });
+        let (disk, index, shape) = (toward.name.clone(), toward.index, toward.shape);
+        if linked {
+            self.messages.push_back(Message::Attach { place: number, disk, index, shape });
         }
     }
 
     /// The peer's word on a place. The disk, its place and the unit, where that is attached now.
     pub(crate) fn attached(&mut self, number: u32, parts: u32, bytes: u64) -> Option<(usize, u32)> {
-        let toward = self.toward.get_mut(number as usize)?.as_mut()?;
+        let toward = self.place(number)?;
         toward.state = State::Attached { parts: parts.max(1), bytes };
         let found = (toward.disk, toward.index);
         self.pump(number);
@@ -53,7 +196,7 @@ impl Peer {
 
     /// The peer takes no parts of a place; those that wait are given up.
     pub(crate) fn refused(&mut self, number: u32, why: String, returns: &mut VecDeque<Return>) {
-        let Some(Some(toward)) = self.toward.get_mut(number as usize) else { return };
+        let Some(toward) = self.place(number) else { return };
         toward.state = State::Refused(why);
         for id in std::mem::take(&mut toward.waiting) {
             let outcome = Err(Failure::Fault(Fault::Unreachable));
@@ -66,18 +209,24 @@ impl Peer {
         let toward = self.toward.get(number as usize)?.as_ref()?;
         match (&toward.state, self.link) {
             (_, None) => Some(self.error.clone().unwrap_or_else(|| "not linked yet".into())),
-            (State::Refused(why), _) => Some(why.clone()),
-            _ => None,
+            (State::Refused(why), _) if toward.life == self.life => Some(why.clone()),
+            (State::Attached { .. }, _) if toward.life == self.life => None,
+            _ => Some("asked for, not answered yet".into()),
         }
     }
 
     /// Lets those go that have a credit. Whether there are any.
     pub(super) fn pump(&mut self, number: u32) -> bool {
-        if self.later.is_some() {
+        let later = self.later.is_some();
+        let Some(toward) = self.place(number) else { return false };
+        let State::Attached { parts, bytes } = toward.state else { return false };
+        if later {
+            if !toward.waiting.is_empty() && !std::mem::replace(&mut toward.put_off, true) {
+                self.put_off.push(number);
+            }
             return false;
         }
-        let Some(toward) = self.toward[number as usize].as_mut() else { return false };
-        let State::Attached { parts, bytes } = toward.state else { return false };
+        let toward = self.toward[number as usize].as_mut().expect("it is there");
         let mut any = false;
         while let Some(&id) = toward.waiting.front() {
             let sent = self.sent.get_mut(id).expect("what waits is pending");
@@ -103,7 +252,7 @@ impl Peer {
         cost: Cost,
     ) -> Option<(u32, Return)> {
         let sent = self.sent.remove(id)?;
-        let toward = self.toward[sent.toward as usize].as_mut().expect("a place with parts stays");
+        let toward = self.place_of(sent.toward);
         toward.pending -= 1;
         if sent.stage == Stage::Waiting {
             toward.waiting.retain(|other| *other != id);
@@ -111,6 +260,11 @@ impl Peer {
             toward.parts -= 1;
             toward.bytes -= if sent.loan.is_empty() { 0 } else { sent.ask.len };
         }
+        if sent.newer.is_none() {
+            toward.newest = sent.older;
+        }
+        self.chain(sent.newer, |newer| newer.older = sent.older);
+        self.chain(sent.older, |older| older.newer = sent.newer);
         self.counts.parts += 1;
         self.counts.failed += u64::from(outcome.is_err());
         let Sent { disk, part, toward, .. } = sent;
@@ -121,11 +275,13 @@ impl Peer {
     pub(super) fn put_off(&mut self, id: RequestId, now: Instant) {
         let sent = self.sent.get_mut(id).expect("it was just there");
         sent.stage = Stage::Waiting;
-        let toward = self.toward[sent.toward as usize].as_mut().expect("a place with parts stays");
+        let (number, len) = (sent.toward, if sent.loan.is_empty() { 0 } else { sent.ask.len });
+        let toward = self.place_of(number);
         toward.parts -= 1;
-        toward.bytes -= if sent.loan.is_empty() { 0 } else { sent.ask.len };
+        toward.bytes -= len;
         toward.waiting.push_front(id);
         self.later = Some(now + LATER);
+        self.pump(number);
     }
 
     /// The next part for the link: its disk and place, and its bytes.

@@ -1,10 +1,11 @@
 //! What the peer asks of this node: its places here, its parts, and their answers.
 
-use super::{Incoming, Inflow, PeerLink, Piece, To};
+use super::{Incoming, Inflow, PeerLink, Piece, SLOTS_MAX, To, slot};
 use crate::plane::{Answer, Owner, Plane};
 use henge_core::{Cost, Fault, FlowId, Instant, News, NodeId, RequestId, Sender, Sync};
 use henge_link::{Message, PartKind, PartOutcome, WireNews, WirePart};
 use henge_vdisk::{Command, Failure, Kind, Portion};
+use std::sync::Arc;
 
 /// Most parts of a peer under way here; its coordinators are told less.
 pub(super) const INCOMING_MAX: usize = 1 << 16;
@@ -39,9 +40,10 @@ impl PeerLink {
         self.text();
     }
 
-    /// Disks have come or gone: what that changes for the peer's places.
-    pub(crate) fn reconsider(&mut self, plane: &mut Plane, now: Instant) {
-        let places: Vec<u32> = self.places.keys().copied().collect();
+    /// A disk has come or gone: what that changes for the peer's places.
+    pub(crate) fn reconsider(&mut self, disk: &Arc<str>, plane: &mut Plane, now: Instant) {
+        let places = self.by_disk.range((disk.clone(), 0)..=(disk.clone(), u32::MAX));
+        let places: Vec<u32> = places.map(|(_, place)| *place).collect();
         for place in places {
             let attached = &self.places[&place];
             let (home, refusal) = match plane.home(&attached.disk, attached.index, attached.shape) {
@@ -125,8 +127,21 @@ impl PeerLink {
         let portion = Some(Portion { commands: part.commands, foreign: self.carried(home, part, plane) });
         let command = Command { fua, portion, ..Command::new(kind, part.offset, part.len, now, 0) };
         let (lead, verify) = (frame.lead as usize, frame.verify.unwrap_or(0) as usize);
-        let incoming =
-            self.incoming.insert(Incoming { theirs: part.id, home, command, frame: buffer, lead, verify });
+        let incoming = self.incoming.insert(Incoming {
+            theirs: part.id,
+            place: part.place,
+            home,
+            command,
+            frame: buffer,
+            lead,
+            verify,
+        });
+        if slot(part.id) < SLOTS_MAX {
+            if self.by_slot.len() <= slot(part.id) {
+                self.by_slot.resize(slot(part.id) + 1, incoming);
+            }
+            self.by_slot[slot(part.id)] = incoming;
+        }
         if data > 0 {
             self.inflow = Some(Inflow { to: To::Incoming(incoming), done: 0, len: data });
         } else {
@@ -148,8 +163,9 @@ impl PeerLink {
     /// A part of theirs is complete.
     pub(super) fn start(&mut self, incoming: RequestId, id: RequestId, plane: &mut Plane, now: Instant) {
         let part = self.incoming.get_mut(incoming).expect("a part that is complete is there");
-        let (home, command, frame) = (part.home, part.command, std::mem::take(&mut part.frame));
-        if self.places.values().all(|attached| attached.home != Some(home)) {
+        let (place, home) = (part.place, part.home);
+        let (command, frame) = (part.command, std::mem::take(&mut part.frame));
+        if self.places.get(&place).is_none_or(|attached| attached.home != Some(home)) {
             // The disk went while its bytes came.
             let theirs = part.theirs;
             self.incoming.remove(incoming);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Flight {
     pub(super) id: RequestId,
     pub frame: Buffer,
-    pub(super) owner: Owner,
+    pub owner: Owner,
     pub(super) cost: Cost,
 }
 

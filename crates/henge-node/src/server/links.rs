@@ -147,10 +147,11 @@ impl Server {
     }
 
     /// Disks have come or gone.
-    pub(super) fn reconsider_links(&mut self) {
+    pub(super) fn reconsider_links(&mut self, disk: &str) {
+        let disk = disk.into();
         for id in self.plane.links.connections.clone() {
             if let Some(Client::Peer(link)) = self.connections.get_mut(id) {
-                link.reconsider(&mut self.plane, self.now);
+                link.reconsider(&disk, &mut self.plane, self.now);
                 self.mark(id);
             }
         }

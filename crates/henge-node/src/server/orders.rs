@@ -78,8 +78,9 @@ impl Server {
             Request::Add { disk } => {
                 let added = self.plane.add(&disk, now);
                 if let Ok(number) = added {
+                    let name = self.plane.disk(number).config.name.clone();
                     self.publish(number);
-                    self.reconsider_links();
+                    self.reconsider_links(&name);
                 }
                 done(added.map(drop))
             }
@@ -87,7 +88,7 @@ impl Server {
                 let grown = self.plane.grow(&name, &capacity);
                 if let Some(number) = self.plane.number(&name) {
                     self.publish(number);
-                    self.reconsider_links();
+                    self.reconsider_links(&name);
                 }
                 done(grown)
             }
@@ -136,7 +137,7 @@ impl Server {
         let removed = self.plane.remove_disk(number, self.now).map_err(|e| e.to_string());
         self.catalog.remove(number);
         self.portal.remove(number, &mut self.plane.links);
-        self.reconsider_links();
+        self.reconsider_links(name);
         removed
     }
 
