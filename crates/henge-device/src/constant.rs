@@ -57,6 +57,8 @@ pub struct ConstantConfig {
 
 /// Fixed-point bits of work and speed.
 const BITS: u32 = 20;
+/// Full speed.
+const FULL: u128 = 1 << BITS;
 
 struct Job {
     id: RequestId,
@@ -70,6 +72,8 @@ pub struct Constant {
     config: ConstantConfig,
     jobs: VecDeque<Job>,
     now: Instant,
+    /// A request that needs no time at all came since the last look.
+    instant: bool,
     done: Completions,
 }
 
@@ -78,7 +82,13 @@ impl Constant {
     pub fn new(config: ConstantConfig) -> Self {
         assert!(config.sharing != Sharing::Slots(0), "a device has at least one slot");
         assert!(config.rate != Some(0), "a rate of zero serves nothing");
-        Constant { config, jobs: VecDeque::new(), now: Instant::ZERO, done: Completions::default() }
+        Constant {
+            config,
+            jobs: VecDeque::new(),
+            now: Instant::ZERO,
+            instant: false,
+            done: Completions::default(),
+        }
     }
 
     /// How many of the queue are in service.
@@ -90,14 +100,14 @@ impl Constant {
         }
     }
 
-    /// Speed of each request in service, 1 being `1 << BITS`.
+    /// Speed of each request in service.
     fn speed(&self) -> u128 {
         let n = self.jobs.len() as u128;
         let full = match self.config.growth {
-            None => 1 << BITS,
+            None => FULL,
             Some(Growth { a_milli, b_milli }) => {
                 let grown = ((u128::from(a_milli) * n) << BITS) / (n * 1000 + u128::from(b_milli));
-                grown.clamp(1, 1 << BITS)
+                grown.clamp(1, FULL)
             }
         };
         match self.config.sharing {
@@ -121,11 +131,19 @@ impl Constant {
     /// Ns until the first of those in service is done.
     fn first_done_in(&self) -> Option<u64> {
         let least = self.jobs.iter().take(self.active()).map(|j| j.left).min()?;
-        Some(u64::try_from(least.div_ceil(self.speed())).unwrap_or(u64::MAX))
+        let ns = match self.speed() {
+            // At full speed no division of 128 bits is needed, which costs as much as a tenth of a simulated request.
+            FULL => (least + (FULL - 1)) >> BITS,
+            speed => least.div_ceil(speed),
+        };
+        Some(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
     /// Serves until `until`; speed changes only where a request comes or goes.
     fn advance(&mut self, until: Instant) {
+        if until == self.now && !std::mem::take(&mut self.instant) {
+            return; // whoever is in service needs some time more
+        }
         while let Some(first) = self.first_done_in() {
             let step = until.since(self.now).as_nanos().min(first);
             let (served, active) = (u128::from(step) * self.speed(), self.active());
@@ -166,6 +184,7 @@ impl Backend for Constant {
         let left = self.work(if crate::moves_data(request.op) { request.len } else { 0 });
         self.jobs.push_back(Job { id: request.id, left, started: None });
         if left == 0 {
+            self.instant = true;
             self.advance(now);
         }
     }

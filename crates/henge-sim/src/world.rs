@@ -84,7 +84,9 @@ pub struct World {
     pub(crate) command_bytes: u64,
     calendar: Calendar<Event>,
     commands: Pending<Command>,
+    /// Pipelines to be polled at this instant, and those that are being.
     touched: Vec<u32>,
+    settling: Vec<u32>,
     extents: Vec<Extent>,
     warm: bool,
     requests: u64,
@@ -108,6 +110,7 @@ impl World {
             calendar: Calendar::new(),
             commands: Pending::new(),
             touched: Vec::new(),
+            settling: Vec::new(),
             extents: Vec::new(),
             warm: false,
             requests: 0,
@@ -260,22 +263,21 @@ impl World {
     /// Polls every touched pipeline until nothing is left to do at this instant.
     fn settle(&mut self, now: Instant, observer: &mut dyn Observer) -> Result<(), SimError> {
         while !self.touched.is_empty() {
-            let mut touched = std::mem::take(&mut self.touched);
-            touched.sort_unstable();
-            for &g in &touched {
-                self.gates[g as usize].touched = false;
+            std::mem::swap(&mut self.touched, &mut self.settling);
+            self.settling.sort_unstable();
+            for i in 0..self.settling.len() {
+                let g = self.settling[i];
+                // What it is given meanwhile is seen by the next poll: it is not touched again by that.
                 while let Some(finished) = self.gates[g as usize].pipeline.poll(now) {
                     self.part_done(g, &finished, now, observer)?;
                 }
+                self.gates[g as usize].touched = false;
                 self.schedule_gate(g, now);
                 let gate = self.gates[g as usize].pipeline.gate_mut();
                 let stirred = gate.take_stirred();
                 self.watch.look(g, stirred, |flow| waiting(gate, flow) > 0);
             }
-            touched.clear();
-            if self.touched.is_empty() {
-                self.touched = touched;
-            }
+            self.settling.clear();
         }
         self.watch.end_turn();
         Ok(())
@@ -287,8 +289,6 @@ impl World {
         }
         let gate = &mut self.gates[g as usize];
         let Some(at) = gate.pipeline.wake_at() else { return };
-        // A pipeline that was just polled may want to be asked again at once only if it was touched again.
-        let at = if at <= now && gate.touched { return } else { at };
         assert!(at > now, "{}: polled, and yet it wants to be woken at {at:?}, now being {now:?}", gate.name);
         if gate.wake.is_none_or(|wake| at < wake) {
             gate.wake = Some(at);
