@@ -99,8 +99,9 @@ test-shown: ## The latency that a node shows beside the simulator's of the same 
 
 .PHONY: soak
 SOAK ?= 1000000
-soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind
+soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind; as many reads through a page cache that is emptied
 	@HENGE_SOAK=$(SOAK) $(CARGO) test --quiet -p henge-node --lib soak -- --nocapture --test-threads 1
+	@HENGE_READS=$(SOAK) $(CARGO) test --quiet -p henge-backend --lib comes_and_goes
 
 .PHONY: bench-meters
 bench-meters: ## What metering costs a request (ARGS=--json)

@@ -12,6 +12,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 
+/// So often in a row the kernel is entered without a signal of what it finishes elsewhere meanwhile.
+const QUIETLY: usize = 2;
+
 /// One ring.
 pub struct Uring {
     ring: IoUring,
@@ -65,24 +68,29 @@ impl Uring {
         Ok(())
     }
 
-    /// Tells the kernel what is new, and lets it finish what is ready. What that finishes at once (a read of what is in the page
-    /// cache) is reaped next, so nobody is to be woken for it: a signal would cost whoever waits for it one more turn.
+    /// Tells the kernel what is new, and lets it finish what is ready.
     fn enter(&mut self) {
-        self.ring.completion().disable_eventfd();
         // EBUSY and EAGAIN mean "reap first", EINTR "again"; the entries stay in the ring until next time.
         if let Ok(taken) = self.ring.submit() {
             self.unsubmitted -= taken.min(self.unsubmitted);
         }
-        self.ring.completion().enable_eventfd();
-        // What was finished elsewhere in between gave no signal: it is there, or noted as deferred work, which `reap` looks at
-        // after this. The kernel notes first and looks for the flag then; we the other way round, and nothing may overtake.
-        fence(Ordering::SeqCst);
         while let Some(io) = self.overflow.pop_front() {
             if let Err(io) = self.push(io) {
                 self.overflow.push_front(io);
                 break;
             }
         }
+    }
+
+    /// The same without a signal: what that finishes at once (a read of what is in the page cache) is reaped next, so nobody is to
+    /// be woken for it, which would cost whoever waits for it one more turn.
+    fn enter_quietly(&mut self) {
+        self.ring.completion().disable_eventfd();
+        self.enter();
+        self.ring.completion().enable_eventfd();
+        // What was finished elsewhere in between gave no signal: it is there, or noted as deferred work, which `reap` looks at
+        // after this. The kernel notes first and looks for the flag then; we the other way round, and nothing may overtake.
+        fence(Ordering::SeqCst);
     }
 
     fn completed(&mut self) -> Option<(u32, i32)> {
@@ -100,7 +108,7 @@ impl Engine for Uring {
         }
         if let Err(io) = self.push(io) {
             self.overflow.push_back(io);
-            self.enter();
+            self.enter_quietly();
         }
     }
 
@@ -109,14 +117,22 @@ impl Engine for Uring {
             return Some(done);
         }
         let mut new = self.unsubmitted > 0 || !self.overflow.is_empty();
-        while new || self.ring.submission().taskrun() {
+        for _ in 0..QUIETLY {
+            if !new && !self.ring.submission().taskrun() {
+                return None;
+            }
             new = false;
-            self.enter();
+            self.enter_quietly();
             if let Some(done) = self.completed() {
                 return Some(done);
             }
         }
-        None
+        // The note may be of work that is done: the kernel notes it after it has queued it, and we may have come between. Then it
+        // stays until there is more, so that nobody may wait for it to go. From here on a signal tells of what comes.
+        if self.ring.submission().taskrun() {
+            self.enter();
+        }
+        self.completed()
     }
 
     fn idle(&self) -> bool {
@@ -129,5 +145,88 @@ impl Engine for Uring {
 
     fn name(&self) -> &'static str {
         "io_uring"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::fs::{Advice, fadvise};
+    use std::os::fd::BorrowedFd;
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const FILE: u64 = 64 << 20;
+    const DEPTH: usize = 32;
+
+    /// Reads `count` blocks, and waits as the loop does. How many came back; fewer when one is never told of.
+    fn read_blocks(file: &std::fs::File, count: usize) -> usize {
+        let mut ring = Uring::new(DEPTH as u32).expect("a ring");
+        let mut memory = vec![0u8; DEPTH * 4096];
+        let (mut free, mut begun, mut over): (Vec<u32>, _, _) = ((0..DEPTH as u32).collect(), 0, 0);
+        let mut at = 1u64;
+        while over < count {
+            while begun < count
+                && let Some(token) = free.pop()
+            {
+                at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let to = NonNull::new(memory[token as usize * 4096..].as_mut_ptr()).expect("an address");
+                let offset = (at >> 33) % (FILE / 4096) * 4096;
+                let io = Io { token, kind: Kind::Read, fd: file.as_raw_fd(), offset, len: 4096, memory: to };
+                // SAFETY: the token's block of `memory` is touched by nobody until it is reaped.
+                unsafe { ring.submit(io) };
+                begun += 1;
+            }
+            let before = over;
+            while let Some((token, result)) = ring.reap() {
+                assert_eq!(result, 4096);
+                free.push(token);
+                over += 1;
+            }
+            if over == before {
+                // SAFETY: the ring, and with it its descriptor, is there.
+                let event = unsafe { BorrowedFd::borrow_raw(ring.event_fd()) };
+                let told = poll(
+                    &mut [PollFd::new(&event, PollFlags::IN)],
+                    Some(&Timespec { tv_sec: 20, tv_nsec: 0 }),
+                );
+                if told == Ok(0) {
+                    break;
+                }
+                let _ = rustix::io::read(event, &mut [0; 8]);
+            }
+        }
+        // What is still under way uses the memory.
+        std::mem::forget(memory);
+        over
+    }
+
+    /// Blocks that are in the page cache come back at once, the others from another thread, which may note that there is work just
+    /// after we did it. `HENGE_READS` makes it longer.
+    #[test]
+    fn reads_through_a_page_cache_that_comes_and_goes_all_come_back() {
+        let count = std::env::var("HENGE_READS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+        let file = tempfile::tempfile().expect("a file");
+        let chunk = vec![7u8; 1 << 20];
+        (0..FILE >> 20).for_each(|_| std::io::Write::write_all(&mut &file, &chunk).expect("written"));
+        file.sync_all().expect("synced");
+        let (file, stop) = (Arc::new(file), Arc::new(AtomicBool::new(false)));
+        let (dropped, stopped) = (Arc::clone(&file), Arc::clone(&stop));
+        let dropper = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let _ = fadvise(&*dropped, 0, None, Advice::DontNeed);
+                std::thread::yield_now();
+            }
+        });
+        let (send, receive) = channel();
+        std::thread::spawn(move || send.send(read_blocks(&file, count)));
+        let over = receive.recv_timeout(Duration::from_secs(60 + count as u64 / 5000));
+        stop.store(true, Ordering::Relaxed);
+        dropper.join().expect("it only drops");
+        assert_eq!(over, Ok(count));
     }
 }
