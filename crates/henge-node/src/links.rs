@@ -11,6 +11,8 @@
 mod lives;
 mod parts;
 mod peer;
+#[cfg(test)]
+mod tests;
 
 use crate::link_config::{LinkConfig, PeerConfig};
 use henge_backend::Buffer;
