@@ -5,6 +5,7 @@
 //! control = "/run/henge/node.sock"
 //! http = "127.0.0.1:8080"               # the web page; elsewhere { listen = "0.0.0.0:8080", token_file = "/etc/henge/tokens" }
 //! state_dir = "/var/lib/henge"
+//! busy_poll = "50us"                    # a client's next request is looked for so long before the node sleeps; "0us": not at all
 //!
 //! [[pool]]
 //! name = "ssd"
@@ -32,10 +33,11 @@
 //! | `profile` | `{ iops, service }` at saturation, for the manager: `henge profile` | none |
 //! | `faults`, `volatile`, `trace` | for tests: errors and stalls; a write cache that forgets; a line per request | none |
 
+use crate::busy_poll::BusyPoll;
 use crate::link_config::{self, LinkConfig, Nodes, PeerConfig};
 use crate::manager::ManagerConfig;
 use henge_config::{ConfigError, Source};
-use henge_core::{ParamError, Params, format_size};
+use henge_core::{Duration, ParamError, Params, format_size};
 use henge_nbd::Limits;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -74,6 +76,8 @@ pub struct NodeConfig {
     pub buffers: usize,
     /// Most connections at once.
     pub connections: usize,
+    /// For how long a client's next request is looked for before the node sleeps.
+    pub busy_poll: Duration,
     /// Bounds on each connection.
     pub limits: Limits,
     /// Where one row per request is written.
@@ -126,6 +130,10 @@ impl NodeConfig {
             return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
         }
         let connections = p.integer("connections", 1, 100_000)?.unwrap_or(4096) as usize;
+        let busy_poll = p.duration("busy_poll")?.unwrap_or(BusyPoll::WINDOW);
+        if busy_poll > BusyPoll::MOST {
+            return Err(p.error("busy_poll", format!("busy_poll is at most {}", BusyPoll::MOST)));
+        }
         let limits = match p.table("limits")? {
             None => Limits::default(),
             Some(mut table) => {
@@ -173,6 +181,7 @@ impl NodeConfig {
             manager,
             buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
             connections,
+            busy_poll,
             limits,
             requests,
             link,

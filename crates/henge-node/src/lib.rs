@@ -15,6 +15,7 @@
 //! payloads in all (`buffers`).
 
 mod access;
+mod busy_poll;
 mod client;
 pub mod config;
 mod connection;

@@ -129,6 +129,7 @@ impl Node {
                 limits: config.limits,
                 state_dir: config.state_dir.clone(),
                 connections_max: config.connections,
+                busy_poll: config.busy_poll,
                 messages: receiver,
                 wake,
                 started: std::time::Instant::now(),

@@ -4,6 +4,7 @@
 //! sent; let the gates dispatch and the stores finish; reply. Sockets are registered once, edge-triggered, so that
 //! a request costs a read, a write, and its part of a wait.
 
+use crate::busy_poll::BusyPoll;
 use crate::client::Client;
 use crate::connection::{CHUNK, Catalog};
 use crate::control::{Reply, Request};
@@ -99,6 +100,8 @@ pub(crate) struct Setup {
     pub limits: Limits,
     pub state_dir: PathBuf,
     pub connections_max: usize,
+    /// For how long the next request is looked for before the loop sleeps.
+    pub busy_poll: Duration,
     pub messages: Receiver<Message>,
     /// Readable when there are messages.
     pub wake: Arc<OwnedFd>,
@@ -139,6 +142,10 @@ pub(crate) struct Server {
     now: Instant,
     stopping: Option<Stopping>,
     chunk: Vec<u8>,
+    busy_poll: BusyPoll,
+    /// Whether one client alone has caused this turn, and how many of the commands that it answers are clients'.
+    asked: bool,
+    answered: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -155,7 +162,17 @@ const NOBODY: Owner = Owner {
 
 impl Server {
     pub(crate) fn new(setup: Setup) -> io::Result<Server> {
-        let Setup { plane, listeners, limits, state_dir, connections_max, messages, wake, started } = setup;
+        let Setup {
+            plane,
+            listeners,
+            limits,
+            state_dir,
+            connections_max,
+            busy_poll,
+            messages,
+            wake,
+            started,
+        } = setup;
         let addresses = listeners.iter().filter_map(|listener| match &listener.address {
             Address::Iscsi(address) => Some(address.to_string()),
             _ => None,
@@ -187,6 +204,9 @@ impl Server {
             now: Instant::ZERO,
             stopping: None,
             chunk: vec![0; CHUNK],
+            busy_poll: BusyPoll::new(busy_poll, Instant::ZERO),
+            asked: false,
+            answered: 0,
         };
         for (i, listener) in server.listeners.iter().enumerate() {
             server.watch(listener.as_fd(), Source::Listener(i as u32), EventFlags::IN)?;
@@ -216,16 +236,12 @@ impl Server {
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             self.now = self.clock();
-            let timeout = self.timeout();
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
+            self.wait(&mut events)?;
             self.now = self.clock();
             for event in &events {
                 self.happened(event);
             }
+            self.asked = self.is_asked_alone(&events);
             self.turn();
             if let Some(abandoned) = self.finished() {
                 self.plane.end_record()?;
@@ -234,24 +250,67 @@ impl Server {
         }
     }
 
+    /// Waits until there are events, or something is due by itself.
+    fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        let due = self.due();
+        let answered = std::mem::take(&mut self.answered);
+        if self.asked
+            && answered == 1
+            && due.is_none_or(|at| at > self.now)
+            && let Some(until) = self.busy_poll.begin(self.now)
+        {
+            let (begun, until) = (self.now, due.map_or(until, |at| at.min(until)));
+            while self.now < until {
+                self.events(events, Some(Duration::ZERO))?;
+                self.now = self.clock();
+                if !events.is_empty() {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            self.busy_poll.end(self.now.since(begun), !events.is_empty());
+            if !events.is_empty() {
+                return Ok(());
+            }
+        }
+        self.events(events, due.map(|at| at.since(self.now)))
+    }
+
+    /// Whether one client has said something, and nothing else has happened.
+    fn is_asked_alone(&self, events: &[Event]) -> bool {
+        let [event] = events else { return false };
+        let Source::Connection(id) = Source::unpack(event.data) else { return false };
+        matches!(self.connections.get(id), Some(Client::Nbd(_) | Client::Iscsi(_)))
+    }
+
+    /// Those there are, or come within the time.
+    fn events(&self, events: &mut Vec<Event>, within: Option<Duration>) -> io::Result<()> {
+        events.clear();
+        let within = within.map(Duration::as_nanos);
+        let within = within
+            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), within.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn clock(&self) -> Instant {
         Instant::from_nanos(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// How long nothing will happen by itself; `None` for ever.
-    fn timeout(&self) -> Option<Timespec> {
+    /// When something will happen by itself; `None` for never.
+    fn due(&self) -> Option<Instant> {
         let joined = !self.plane.links.joined.is_empty();
         let more = joined || self.plane.exchange.is_some() || self.plane.is_listed();
         if !self.readable.is_empty() || !self.unwritten.is_empty() || more {
-            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+            return Some(self.now);
         }
         let handshake = self.handshakes.front().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| s.deadline);
         let links = self.plane.links.wake_at();
         let at = [self.plane.wake_at(), handshake, stopping, self.look, links, self.portal.wake_at(self.now)];
-        let at = at.into_iter().flatten().min()?;
-        let left = at.since(self.now).as_nanos();
-        Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
+        at.into_iter().flatten().min()
     }
 
     fn happened(&mut self, event: &Event) {

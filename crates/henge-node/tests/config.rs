@@ -47,6 +47,12 @@ fn unknown_keys_and_units() {
         &["node.toml:5:13", "did you mean \"fifo\""],
     );
     says("listen = \"nbd://x\"\n", &["needs at least one [[pool]]"]);
+    says("busy_poll = \"2ms\"\n", &["node.toml:1:13", "busy_poll is at most 1ms"]);
+    says("busy_poll = 50\n", &["node.toml:1:13", "\"50\" has no unit"]);
+    for (line, us) in [("", 50), ("busy_poll = \"0us\"\n", 0)] {
+        let config = NodeConfig::parse(Source::new("node.toml", format!("{line}{}", with(""))));
+        assert_eq!(config.unwrap().busy_poll.as_nanos(), us * 1000);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What clients send is taken in, and they are answered.
 
 use super::{Server, Source, list};
-use crate::client::Surroundings;
+use crate::client::{Client, Surroundings};
 use crate::connection::Stop;
 use crate::portal::Portal;
 use henge_core::RequestId;
@@ -69,6 +69,7 @@ impl Server {
             if Portal::owns(&answer.owner) {
                 portal.answer(answer, plane, now);
             } else if let Some(client) = self.connections.get_mut(id) {
+                self.answered += u32::from(!matches!(client, Client::Peer(_)));
                 client.answer(id, answer, plane, portal, now);
                 self.mark(id);
             } else if let Some(initiator) = self.leaving.get_mut(&id) {
