@@ -130,6 +130,27 @@ struct Toward {
     carried: u64,
 }
 
+impl Toward {
+    /// Not asked for yet, and with no parts.
+    fn new(name: &str, disk: usize, index: u32, shape: u64, life: u64) -> Toward {
+        Toward {
+            name: name.to_owned(),
+            disk,
+            index,
+            shape,
+            life,
+            state: State::Asking,
+            parts: 0,
+            bytes: 0,
+            pending: 0,
+            put_off: false,
+            waiting: VecDeque::new(),
+            newest: None,
+            carried: 0,
+        }
+    }
+}
+
 /// What a link did.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counts {
@@ -281,21 +302,7 @@ impl Links {
     /// A place of a disk at a peer: its number there.
     pub(crate) fn attach(&mut self, p: usize, name: &str, disk: usize, index: u32, shape: u64) -> u32 {
         let peer = self.peer(p);
-        let toward = Toward {
-            name: name.to_owned(),
-            disk,
-            index,
-            shape,
-            life: peer.life,
-            state: State::Asking,
-            parts: 0,
-            bytes: 0,
-            pending: 0,
-            put_off: false,
-            waiting: VecDeque::new(),
-            newest: None,
-            carried: 0,
-        };
+        let toward = Toward::new(name, disk, index, shape, peer.life);
         let number = peer.add(toward);
         self.touch(p);
         number

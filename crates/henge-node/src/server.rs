@@ -143,8 +143,7 @@ pub(crate) struct Server {
     stopping: Option<Stopping>,
     chunk: Vec<u8>,
     busy_poll: BusyPoll,
-    /// Whether one client alone has caused this turn, and how many of the commands that it answers are clients'.
-    asked: bool,
+    /// Commands of clients that were answered in this turn.
     answered: u32,
 }
 
@@ -205,7 +204,6 @@ impl Server {
             stopping: None,
             chunk: vec![0; CHUNK],
             busy_poll: BusyPoll::new(busy_poll, Instant::ZERO),
-            asked: false,
             answered: 0,
         };
         for (i, listener) in server.listeners.iter().enumerate() {
@@ -234,14 +232,15 @@ impl Server {
         let served: Vec<usize> = self.plane.served().map(|(number, _)| number).collect();
         served.into_iter().for_each(|number| self.publish(number));
         let mut events = Vec::with_capacity(EVENTS);
+        let mut asked_alone = false;
         loop {
             self.now = self.clock();
-            self.wait(&mut events)?;
+            self.wait(&mut events, asked_alone)?;
             self.now = self.clock();
             for event in &events {
                 self.happened(event);
             }
-            self.asked = self.is_asked_alone(&events);
+            asked_alone = self.is_asked_alone(&events);
             self.turn();
             if let Some(abandoned) = self.finished() {
                 self.plane.end_record()?;
@@ -250,11 +249,12 @@ impl Server {
         }
     }
 
-    /// Waits until there are events, or something is due by itself.
-    fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    /// Waits until there are events, or something is due by itself. Where one client alone has caused the last turn, and its one command is
+    /// answered, its next one is looked for first.
+    fn wait(&mut self, events: &mut Vec<Event>, asked_alone: bool) -> io::Result<()> {
         let due = self.due();
         let answered = std::mem::take(&mut self.answered);
-        if self.asked
+        if asked_alone
             && answered == 1
             && due.is_none_or(|at| at > self.now)
             && let Some(until) = self.busy_poll.begin(self.now)

@@ -1,13 +1,12 @@
 //! Parts of places that come and go, held against lists that keep everything.
 
-use super::{Ask, Peer, Sent, Stage, State, Toward};
+use super::{Ask, Peer, Sent, Stage, Toward};
 use crate::link_config::PeerConfig;
 use henge_backend::Buffer;
 use henge_core::{Cost, Duration, Instant, RequestId};
 use henge_link::PartKind;
 use henge_vdisk::PartId;
 use proptest::prelude::*;
-use std::collections::VecDeque;
 
 fn ms(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
@@ -17,21 +16,7 @@ fn peer(places: u32) -> Peer {
     let config = PeerConfig { name: "n2".into(), address: "127.0.0.1:1".into(), iscsi: None };
     let mut peer = Peer::new(config, ([127, 0, 0, 1], 1).into());
     for index in 0..places {
-        peer.add(Toward {
-            name: format!("d{index}"),
-            disk: index as usize,
-            index: 0,
-            shape: 0,
-            life: 0,
-            state: State::Asking,
-            parts: 0,
-            bytes: 0,
-            pending: 0,
-            put_off: false,
-            waiting: VecDeque::new(),
-            newest: None,
-            carried: 0,
-        });
+        peer.add(Toward::new(&format!("d{index}"), index as usize, 0, 0, 0));
     }
     peer
 }
