@@ -1,0 +1,487 @@
+//! What can be asked of a running node, and its answers: the same types in a process and, as one line of JSON
+//! each, on the control socket.
+//!
+//! ```text
+//! > {"op":"set","name":"web","contract":{"limit":"900/s"}}
+//! < {"ok":true}
+//! ```
+
+use crate::{Event, Kept, TagCounts, Taken};
+use henge_core::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Meters and contracts of everything.
+    Status,
+    /// Changes terms of a disk's contract, for queued and new requests, without anybody reconnecting. The
+    /// other terms stay; an empty value takes a term away. Lasts until the node ends.
+    Set {
+        /// Which disk.
+        name: String,
+        /// Terms as the configuration writes them: `"limit": "675/s"`.
+        contract: BTreeMap<String, String>,
+    },
+    /// What [`Request::Set`] would answer, without changing anything; with what is promised before and after.
+    Preview {
+        /// Which disk.
+        name: String,
+        /// Terms as the configuration writes them.
+        contract: BTreeMap<String, String>,
+    },
+    /// Another scheduler for a pool, while it works; what waits moves over.
+    Scheduler {
+        /// Which pool.
+        pool: String,
+        /// A name, or a table as the configuration writes it: `{ cvc = { per = "spindle" } }`.
+        scheduler: String,
+    },
+    /// Makes a disk, or serves one that was made before.
+    Add {
+        /// The table of a `[[disk]]` as the configuration writes it: `name = "web"` and so on, a key per line.
+        disk: String,
+    },
+    /// Makes a disk larger, while it is served. NBD clients see it when they connect anew, iSCSI initiators are told.
+    Grow {
+        /// Which disk.
+        name: String,
+        /// Its capacity from now on, as the configuration writes it: `"96GB"`.
+        capacity: String,
+    },
+    /// Makes the places here of a disk over several nodes as long as they will be once it has this capacity. The disk itself stays
+    /// as it is: it grows once there is room at all its places, so that no client sees what is not there yet.
+    Room {
+        /// Which disk.
+        name: String,
+        /// Its capacity to be.
+        capacity: String,
+    },
+    /// Removes a disk and its data. Its clients lose their connections.
+    Remove {
+        /// Which.
+        name: String,
+    },
+    /// Starts all disks' meters anew.
+    Reset,
+    /// Another node of the cluster: a new one, or one that is now elsewhere.
+    Peer {
+        /// Its name.
+        name: String,
+        /// `HOST:PORT`
+        address: String,
+        /// Where initiators come: `HOST:PORT`. Where none is stated, what is known stays.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        iscsi: Option<String>,
+        /// The address's meaning, looked up by whoever asks: a name server must not hold up the loop.
+        #[serde(skip)]
+        at: Option<std::net::SocketAddr>,
+    },
+    /// Forgets another node; no disk may name it.
+    Unpeer {
+        /// Its name.
+        name: String,
+    },
+    /// Meters with everything that is known of them, at most a second old. However many ask, the data path is not.
+    Meters,
+    /// What happened: admitted, changed, violated, recovered …
+    Events {
+        /// Of one disk or pool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// Those that came after this one's number.
+        #[serde(default)]
+        after: u64,
+        /// At most so many, the newest.
+        #[serde(default = "many")]
+        most: usize,
+    },
+    /// Opens the tap on the commands, or empties it: what was asked since the last time. One recording at a time: two would
+    /// share the commands between them.
+    Tap,
+    /// Closes the tap.
+    Untap,
+}
+
+fn many() -> usize {
+    100
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Reply {
+    /// Whether it was done.
+    pub ok: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// What happened, oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<Vec<Event>>,
+    /// Words for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Vec<String>>,
+    /// What the tap gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Taken>,
+}
+
+impl Reply {
+    /// It was done.
+    pub fn done() -> Reply {
+        Reply { ok: true, error: None, status: None, events: None, lines: None, taken: None }
+    }
+    /// It was not, and why.
+    pub fn failed(error: impl std::fmt::Display) -> Reply {
+        Reply { ok: false, error: Some(error.to_string()), ..Reply::done() }
+    }
+}
+
+/// The node now. Times are nanoseconds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// Since the node started.
+    pub uptime: u64,
+    /// Milliseconds since 1970 by the node's clock; zero where nobody asked for details.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wall: u64,
+    /// Clients connected.
+    pub connections: usize,
+    /// Bytes of payload held now …
+    pub buffers_out: usize,
+    /// … and most that may be.
+    pub buffers: usize,
+    /// Pools.
+    pub pools: Vec<PoolStatus>,
+    /// Disks.
+    pub disks: Vec<DiskStatus>,
+    /// This node's name in its cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The other nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerStatus>,
+    /// Finish times that the manager made, where it makes any.
+    #[serde(default, skip_serializing_if = "TagCounts::is_none")]
+    pub tags: TagCounts,
+}
+
+impl Status {
+    /// A disk by its name.
+    pub fn disk(&self, name: &str) -> Option<&DiskStatus> {
+        self.disks.iter().find(|d| d.name == name)
+    }
+}
+
+/// A pool.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// What it is and how it is served here.
+    pub store: String,
+    /// Who goes next.
+    pub scheduler: String,
+    /// The same as the configuration writes it, with its knobs.
+    #[serde(default)]
+    pub configured: String,
+    /// The device it pretends to be, as the configuration writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<String>,
+    /// What its gates charge: requests, bytes, disk time.
+    #[serde(default)]
+    pub unit: String,
+    /// Bytes for disks.
+    #[serde(default)]
+    pub capacity: u64,
+    /// Of them promised to disks.
+    #[serde(default)]
+    pub promised: u64,
+    /// Its gates: one, or one per spindle.
+    pub gates: Vec<GateStatus>,
+}
+
+/// A gate.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct GateStatus {
+    /// Its name.
+    pub name: String,
+    /// Requests waiting.
+    pub queued: usize,
+    /// Requests in flight …
+    pub in_flight: u32,
+    /// … and most that may be now.
+    pub depth: u32,
+    /// Time during which at least one was in flight.
+    pub busy: u64,
+    /// Mean requests in flight while it was busy.
+    pub mean_depth: f64,
+    /// Integral of requests in flight over time, in milliseconds: its growth divided by time is the mean depth.
+    #[serde(default)]
+    pub in_flight_ms: u64,
+    /// The scheduler's virtual time; zero where it has none.
+    #[serde(default)]
+    pub virtual_time: u64,
+    /// How unequally flows that waited all the time were served in the last second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfairness: Option<Unfairness>,
+    /// 99th percentile of how late an emulated disk's completions were; absent elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness_p99: Option<u64>,
+}
+
+/// Another node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub address: String,
+    /// Whether there is a link.
+    pub linked: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Parts of commands there, or on their way.
+    pub pending: usize,
+    /// Parts that were sent there and are over.
+    pub parts: u64,
+    /// Of them failed.
+    pub failed: u64,
+    /// Parts served for it.
+    pub served: u64,
+    /// Messages sent for synchronization alone.
+    pub announced: u64,
+    /// Links that were established.
+    pub established: u64,
+}
+
+/// The largest difference between two flows' service by weight, in the gate's unit, and the scheduler's bound on it.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Unfairness {
+    /// Measured.
+    pub difference: f64,
+    /// At most.
+    pub bound: f64,
+}
+
+/// A contract in numbers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Promise {
+    /// Share beside others.
+    pub weight: u32,
+    /// Reserved, in `unit` a second; disk time in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Highest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
+    /// What they count: requests, bytes, disk time.
+    pub unit: String,
+    /// Nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<u64>,
+    /// Of the commands, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<f64>,
+}
+
+impl Promise {
+    /// Of a contract.
+    pub fn of(contract: &henge_core::Contract) -> Promise {
+        let number = |rate: henge_core::Rate| match rate.unit {
+            henge_core::CostUnit::Requests => rate.per_second as f64 / 1e6,
+            _ => rate.per_second as f64,
+        };
+        let share = contract.disk_time.map(|d| f64::from(d.share) * 1e3);
+        let unit = contract.units().next().map(|u| u.to_string());
+        let fallback = || if share.is_some() { "disk time" } else { "requests" }.to_owned();
+        Promise {
+            weight: contract.weight(),
+            rate: contract.rate.map(number).or(share),
+            limit: contract.limit.map(number),
+            unit: unit.unwrap_or_else(fallback),
+            latency: contract.latency.map(|l| l.bound.as_nanos()),
+            percentile: contract.latency.map(|l| f64::from(l.percentile) / 1e4),
+        }
+    }
+}
+
+/// A disk's flow at one of its gates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AtGate {
+    /// Counted over all pools in their order.
+    pub gate: u32,
+    /// φ.
+    pub weight: u32,
+    /// Received, in the gate's unit.
+    pub service: u64,
+    /// Time its oldest request waited, its own limit not counted.
+    pub waited: u64,
+    /// The largest cost of one request.
+    pub largest: u64,
+}
+
+/// A histogram as it travels: the numbers of the buckets that are not empty, and their counts.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Buckets {
+    /// As [`Histogram::counts`] numbers them.
+    pub counts: Vec<(u16, u64)>,
+    /// All durations together, in nanoseconds.
+    pub sum: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl From<&Histogram> for Buckets {
+    fn from(h: &Histogram) -> Buckets {
+        Buckets {
+            counts: h.counts().map(|(i, n)| (i as u16, n)).collect(),
+            sum: u64::try_from(h.sum()).unwrap_or(u64::MAX),
+            max: h.max().map_or(0, |d| d.as_nanos()),
+        }
+    }
+}
+
+impl From<&Buckets> for Histogram {
+    fn from(b: &Buckets) -> Histogram {
+        let counts = b.counts.iter().map(|(i, n)| (usize::from(*i), *n));
+        Histogram::from_counts(counts, u128::from(b.sum), henge_core::Duration::from_nanos(b.max))
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+fn is_false(b: &bool) -> bool {
+    !b
+}
+
+/// A disk, as its clients saw it since its meters began.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Its name.
+    pub name: String,
+    /// Bytes.
+    pub capacity: u64,
+    /// The contract's terms as written.
+    pub contract: BTreeMap<String, String>,
+    /// Clients connected.
+    pub connections: usize,
+    /// Since when it is metered.
+    pub metered: u64,
+    /// Commands answered.
+    pub commands: u64,
+    /// Of them reads.
+    pub reads: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Answered with an error.
+    pub failed: u64,
+    /// Answered later than the contract's latency.
+    pub late: u64,
+    /// Commands pending.
+    pub pending: usize,
+    /// Latency of commands.
+    pub latency: Latencies,
+    /// Why its next request waits now, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
+    /// The contract in numbers.
+    #[serde(default)]
+    pub promise: Promise,
+    /// Its pools.
+    #[serde(default)]
+    pub pools: Vec<String>,
+    /// Stripe unit over them.
+    #[serde(default)]
+    pub stripe: u64,
+    /// How much of the fair part of its rate each gate owes it, in millionths.
+    #[serde(default)]
+    pub leeway: u64,
+    /// Its promise was not kept in the last seconds.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub violated: bool,
+    /// In how many of the seconds in which it wanted what it is promised it got it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+    /// Time during which it had commands pending.
+    #[serde(default)]
+    pub busy: u64,
+    /// Integral of commands pending over time, in microseconds: its growth divided by time is their mean number.
+    #[serde(default)]
+    pub outstanding_us: u64,
+    /// Time its requests waited in gates, in all.
+    #[serde(default)]
+    pub wait: u64,
+    /// Time its requests were at devices, in all.
+    #[serde(default)]
+    pub service: u64,
+    /// Disk time charged.
+    #[serde(default)]
+    pub disk_time: u64,
+    /// Time of the node's processor that it took since it is served here: bytes moved, commands read and answered.
+    #[serde(default)]
+    pub processor: u64,
+    /// Time its oldest request waited, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits: BTreeMap<String, u64>,
+    /// At each of its gates; with [`Request::Meters`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<AtGate>,
+    /// All latencies; with [`Request::Meters`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Buckets>,
+    /// Its places on pools of the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<String>,
+    /// Places that are not served now, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trouble: Vec<String>,
+}
+
+impl DiskStatus {
+    /// Commands a second since its meters began.
+    pub fn rate(&self) -> f64 {
+        self.commands as f64 * 1e9 / self.metered.max(1) as f64
+    }
+    /// Share of the commands that kept the contract's latency; 1 while there are none.
+    pub fn in_bound(&self) -> f64 {
+        if self.commands == 0 { 1.0 } else { 1.0 - self.late as f64 / self.commands as f64 }
+    }
+}
+
+/// Of a histogram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Latencies {
+    /// Mean.
+    pub mean: u64,
+    /// Median.
+    pub p50: u64,
+    /// 95th percentile.
+    pub p95: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Latencies {
+    /// Of a histogram.
+    pub fn of(h: &henge_core::Histogram) -> Self {
+        let ns = |d: Option<henge_core::Duration>| d.map_or(0, |d| d.as_nanos());
+        Latencies {
+            mean: ns(h.mean()),
+            p50: ns(h.quantile(0.5)),
+            p95: ns(h.quantile(0.95)),
+            p99: ns(h.quantile(0.99)),
+            max: ns(h.max()),
+        }
+    }
+}

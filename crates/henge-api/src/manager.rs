@@ -1,0 +1,220 @@
+//! What a node and its manager say to each other: one line of JSON each, over one TCP connection that the node opens.
+//!
+//! ```text
+//!   manager                                   node
+//!   Challenge{nonce} ───────────────────────▶
+//!            ◀──────────── Hello{name, nonce, proof}
+//!   Proven{proof} or Refused ───────────────▶            from here on every line is sealed
+//!            ◀──────────── Register{pools, disks}
+//!   Welcome or Refused ─────────────────────▶
+//!   Order{disk as it should be} ────────────▶
+//!            ◀──────────── Done{revision, or why not}
+//!            ◀──────────── Stats every second, Period every period
+//!            ◀──────────── Asks{parts}, where the manager makes finish times
+//!   Leads{finish times} ────────────────────▶
+//! ```
+//!
+//! Both ends [prove](crate::proof) that they know the cluster's secret, the node first; the secret itself never travels.
+
+use crate::{Ask, Lead, Status, Terms};
+use serde::{Deserialize, Serialize};
+
+/// Version of the conversation.
+pub const VERSION: u32 = 2;
+/// Longest line.
+pub const LINE_MAX: usize = 16 << 20;
+/// Longest line before both ends have proven who they are.
+pub const HELLO_MAX: usize = 4 << 10;
+
+/// What a manager says.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum FromManager {
+    /// Who are you?
+    Challenge {
+        /// [`VERSION`].
+        version: u32,
+        /// To be proven over.
+        nonce: String,
+    },
+    /// This is the node's manager.
+    Proven {
+        /// That it knows the secret.
+        proof: String,
+    },
+    /// The node is known now.
+    Welcome {
+        /// Milliseconds between two [`FromNode::Period`].
+        period_ms: u64,
+        /// It makes finish times for the parts of disks over several nodes.
+        #[serde(default)]
+        tags: bool,
+    },
+    /// Finish times, as they were asked for.
+    Leads {
+        /// By part.
+        leads: Vec<Lead>,
+    },
+    /// The node is not let in.
+    Refused {
+        /// Why, for people.
+        why: String,
+    },
+    /// A disk as it should be.
+    Order(Order),
+}
+
+/// A disk as it should be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Which disk.
+    pub name: String,
+    /// Grows with every change.
+    pub revision: u64,
+    /// How it should be; none: it should not be.
+    pub want: Option<Want>,
+}
+
+/// How a disk should be on this node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Want {
+    /// Keys of the disk's table as the configuration writes them, but for `name` and `contract`: `capacity = "96GB"`.
+    pub keys: Terms,
+    /// Terms of its contract.
+    pub contract: Terms,
+    /// Where the other nodes that have parts of it are, by name.
+    #[serde(default, skip_serializing_if = "Terms::is_empty")]
+    pub peers: Terms,
+    /// The capacity that it will have, where it lies on several nodes and there is not room for it at all of them yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<String>,
+}
+
+/// What a node says.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum FromNode {
+    /// Who I am.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// The node's name.
+        name: String,
+        /// For the manager to prove over.
+        nonce: String,
+        /// That it knows the secret.
+        proof: String,
+    },
+    /// Here I am.
+    Register(Box<Register>),
+    /// An order was carried out, or not.
+    Done {
+        /// Which disk.
+        name: String,
+        /// The order's.
+        revision: u64,
+        /// Why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// Meters.
+    Stats {
+        /// All of them.
+        status: Box<Status>,
+    },
+    /// Distributions over one period.
+    Period {
+        /// Its length.
+        seconds: f64,
+        /// By disk.
+        disks: Vec<Seen>,
+    },
+    /// Parts that wait for a finish time.
+    Asks {
+        /// In the order in which they came.
+        asks: Vec<Ask>,
+    },
+    /// A disk was changed by somebody at the node.
+    Changed {
+        /// How it is now.
+        held: Held,
+    },
+}
+
+/// A node, when it comes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Register {
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it; `%` stands for the disk's name.
+    pub addresses: Vec<String>,
+    /// Where other nodes reach it; none: it has no parts of disks that lie on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Its pools.
+    pub pools: Vec<Pool>,
+    /// Every disk that it serves.
+    pub disks: Vec<Held>,
+}
+
+/// A pool and its profile.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Bytes for disks.
+    pub capacity: u64,
+    /// Copies that its storage keeps.
+    pub copies: u32,
+    /// Who goes next there.
+    pub scheduler: String,
+    /// Measured at saturation; none: nothing can be promised there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+}
+
+/// What a pool was measured to do.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Profile {
+    /// Requests a second at saturation, with the pool's scheduler and depth.
+    pub iops: f64,
+    /// Seconds that 95 % of requests take at most.
+    pub service: f64,
+}
+
+/// A disk as a node has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// Its name.
+    pub name: String,
+    /// On which of the node's pools; NODE/POOL where it lies on several nodes.
+    pub pools: Vec<String>,
+    /// Bytes.
+    pub capacity: u64,
+    /// Terms of its contract.
+    pub contract: Terms,
+    /// The order that made it; none: it is the node's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// Changed at the node since.
+    #[serde(default)]
+    pub changed: bool,
+}
+
+/// One disk over one period.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Which.
+    pub name: String,
+    /// Commands answered.
+    pub commands: u64,
+    /// Most of them in one second.
+    pub peak: u64,
+    /// Latencies: nanoseconds (upper edge of a bucket) and how many.
+    pub latency: Vec<(u64, u64)>,
+}
+
+/// Bytes as text.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
