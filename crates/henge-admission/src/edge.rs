@@ -19,7 +19,7 @@
 //! ```
 //!
 //! R(x) is the x-quantile, over the periods of the window, of the *combined* rate of all disks in the same period, so disks that
-//! peak together are counted at their common peak, and those that do not are not. R_awake is that of the disks that were not
+//! peak together are counted at their common peak, and other disks are not. R_awake is the same of the disks that were not
 //! asleep ([`Measured::asleep`](crate::Measured::asleep)): one that asked next to nothing of what it declared may wake at any time,
 //! and was measured by nobody. Σ is what all declare together, Σ_awake those awake.
 //!

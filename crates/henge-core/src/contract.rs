@@ -119,6 +119,8 @@ pub struct Contract {
     pub weight: Option<u32>,
     /// Reserved: what it gets whatever the others do.
     pub rate: Option<Rate>,
+    /// Where this is one gate's part of a contract ([`part`](Self::part)): the rate of the whole. What is spare is shared by it.
+    pub whole: Option<Rate>,
     /// Highest: what it gets even when nobody else wants anything.
     pub limit: Option<Rate>,
     /// How much may come at once on top of rate or limit, in the unit of the rate.
@@ -174,6 +176,7 @@ impl Contract {
     pub fn part(&self, leeway: u64, gates: u64) -> Contract {
         Contract {
             rate: self.rate.map(|rate| rate.mul_ratio(leeway, gates * 1_000_000)),
+            whole: self.whole.or(self.rate).filter(|_| gates > 1),
             limit: self.limit.map(|limit| limit.mul_ratio(1, gates)),
             burst: self.burst.map(|burst| Cost::new(burst.get().div_ceil(gates))),
             pending: self.pending.map(|n| {
@@ -215,7 +218,7 @@ impl Contract {
         let pending = p.integer("pending", 1, 1 << 20)?.map(|n| n as u32);
         let min_share = p.share("min_share")?;
         let disk_time = disk_time_from(p, latency)?;
-        Ok(Contract { weight, rate, limit, burst, latency, pending, disk_time, min_share })
+        Ok(Contract { weight, rate, whole: None, limit, burst, latency, pending, disk_time, min_share })
     }
 }
 

@@ -1,6 +1,6 @@
 //! How many requests the device holds at once.
 
-use crate::{Duration, FlowId, Instant};
+use crate::{Cost, Duration, FlowId, Instant};
 
 /// What a depth controller may know of the queue.
 pub trait QueueView {
@@ -21,6 +21,17 @@ pub trait DepthController: Send {
 
     /// A request is over after `service` on the device; `in_flight` no longer counts it.
     fn completed(&mut self, _flow: FlowId, _service: Duration, _in_flight: u32, _now: Instant) {}
+
+    /// A request of this cost left the scheduler, for controllers that count work.
+    fn took(&mut self, _cost: Cost, _now: Instant) {}
+
+    /// It is over; something else waits, or not.
+    fn freed(&mut self, _cost: Cost, _waits: bool, _now: Instant) {}
+
+    /// Device time under way, and most that may be, where work is counted.
+    fn work(&self) -> Option<(Duration, Duration)> {
+        None
+    }
 
     /// A flow's contract, for controllers that steer by latency bounds.
     fn set_flow(&mut self, _flow: FlowId, _contract: Option<&crate::Contract>) {}

@@ -14,7 +14,7 @@ mod exchange;
 use crate::meters::Metered;
 use crate::{
     Completion, Contract, Cost, CostModel, DepthController, Dispatch, Duration, FlowId, FlowMeters,
-    GateMeters, Instant, QueueView, Refused, Request, RequestId, Scheduler, Slots, WaitReason,
+    GateMeters, Instant, Learned, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots, WaitReason,
 };
 use exchange::{AMID, Change};
 
@@ -69,7 +69,7 @@ struct Flow {
 /// Cost model, scheduler and depth controller with the meters around them.
 pub struct Gate {
     parts: Assembly,
-    /// Those before, and those to come, while the scheduler is exchanged.
+    /// The parts before and the parts to come, while the scheduler is exchanged.
     change: Change,
     flows: Vec<Option<Box<Flow>>>,
     places: Vec<Place>,
@@ -292,6 +292,7 @@ impl Gate {
             self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
         let wait = now.since(parts.scheduler.waits_from(&request));
         self.parts.depth.dispatched(request.flow, wait, self.in_flight, now);
+        self.parts.depth.took(request.cost, now);
     }
 
     /// A request of `flow` was dispatched: what the oldest one waited goes to its reason, and the next is the oldest.
@@ -357,7 +358,9 @@ impl Gate {
         let service = now.since(dispatched);
         let disk_time = now.since(dispatched.max(self.last_completion));
         self.last_completion = now;
+        let (cost, waits) = (request.cost, self.parts.scheduler.queued() > 0);
         if let Some(parts) = self.change.dispatcher(epoch, self.epoch, &mut self.parts) {
+            parts.cost.seen(&request, Seen { disk_time, service, in_flight: self.in_flight, waits, failed });
             let actual = parts.cost.actual(&request, disk_time);
             let completion = Completion { request, actual, dispatched, service, in_flight: self.in_flight };
             parts.scheduler.complete(&completion, now);
@@ -365,6 +368,7 @@ impl Gate {
         }
         if self.epoch.wrapping_sub(epoch) <= AMID {
             self.parts.depth.completed(request.flow, service, self.in_flight, now);
+            self.parts.depth.freed(cost, waits, now);
         }
         let state = self.flow_mut(request.flow);
         let metered = Metered {
@@ -507,6 +511,16 @@ impl Gate {
     /// In which unit it charges.
     pub fn cost_unit(&self) -> crate::CostUnit {
         self.parts.cost.unit()
+    }
+    /// Device time under way and most that may be, where the depth counts work.
+    pub fn work(&self) -> Option<(Duration, Duration)> {
+        self.parts.depth.work()
+    }
+    /// What its cost model has learned.
+    pub fn learned(&self) -> Vec<Learned> {
+        let mut learned = Vec::new();
+        self.parts.cost.learned(&mut learned);
+        learned
     }
     /// The scheduler, to look at.
     pub fn scheduler(&self) -> &dyn Scheduler {

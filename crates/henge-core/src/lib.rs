@@ -27,7 +27,7 @@ mod units;
 
 pub use backend::{Backend, Done, Fault, Model};
 pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate};
-pub use cost::CostModel;
+pub use cost::{CostModel, Learned, Seen};
 pub use depth::{DepthController, QueueView};
 pub use gate::{Assembly, Full, Gate, Served, Stirred};
 pub use histogram::Histogram;

@@ -1,6 +1,7 @@
 //! A gate with a backend behind it: the part that simulator and node share.
 
-use crate::{Backend, Dispatch, Done, Duration, Fault, Gate, Instant, Request, RequestId, Served};
+use crate::{Backend, Dispatch, Done, Duration, Fault, Gate, Instant, Op, Request, RequestId, Served};
+use std::collections::VecDeque;
 
 /// A request that is over.
 #[derive(Debug)]
@@ -33,12 +34,14 @@ pub struct Pipeline<B: Backend> {
     gate: Gate,
     backend: B,
     payloads: Vec<Option<B::Payload>>,
+    /// Dispatched requests without bytes: they took their turn, and the backend has nothing to do for them.
+    idle: VecDeque<(RequestId, B::Payload)>,
 }
 
 impl<B: Backend> Pipeline<B> {
     /// Joins the two.
     pub fn new(gate: Gate, backend: B) -> Self {
-        Pipeline { gate, backend, payloads: Vec::new() }
+        Pipeline { gate, backend, payloads: Vec::new(), idle: VecDeque::new() }
     }
 
     /// Takes a request and its data in.
@@ -76,9 +79,17 @@ impl<B: Backend> Pipeline<B> {
         while let Dispatch::Ready(request) = self.gate.next(now) {
             let payload =
                 self.payloads[request.id.index()].take().expect("a waiting request has its data here");
+            if request.len == 0 && request.op != Op::Flush {
+                self.idle.push_back((request.id, payload));
+                break; // its place is free again before the next one is looked for
+            }
             self.backend.submit(&request, payload, now);
         }
-        let Done { id, outcome, busy, payload } = self.backend.reap(now)?;
+        let done = match self.idle.pop_front() {
+            Some((id, payload)) => Done { id, outcome: Ok(()), busy: None, payload },
+            None => self.backend.reap(now)?,
+        };
+        let Done { id, outcome, busy, payload } = done;
         let served = self.gate.complete(id, outcome.is_err(), now);
         Some(Finished { served, outcome, busy, payload })
     }

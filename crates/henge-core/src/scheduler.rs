@@ -62,7 +62,7 @@ impl WaitReason {
 /// What the device holds while a scheduler decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slots {
-    /// Requests in flight, this scheduler's and those of one it replaced.
+    /// Requests in flight: this scheduler's, and the requests of one that it replaced.
     pub in_flight: u32,
     /// Most that may be in flight now; the gate asks only while `in_flight < depth`.
     pub depth: u32,

@@ -54,7 +54,7 @@ impl<T> Pending<T> {
         }
         id
     }
-    /// The id in use at a place, for those who know only the place.
+    /// The id in use at a place, for callers that know only the place.
     pub fn in_slot(&self, slot: u32) -> Option<RequestId> {
         let (generation, item) = self.places.get(slot as usize)?;
         item.as_ref().map(|_| RequestId { slot, generation: *generation })

@@ -5,9 +5,9 @@
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods)] // It measures time.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
-#[path = "../tests/common/flash.rs"]
+#[path = "../tests/it/flash.rs"]
 mod flash;
 #[path = "sim_runs.rs"]
 mod runs;

@@ -10,7 +10,7 @@ struct Entry {
     busy: Duration,
 }
 
-/// Finished requests by time; those of equal time in the order they were pushed.
+/// Finished requests by time; with equal times, in the order they were pushed.
 #[derive(Default)]
 pub(crate) struct Completions {
     queue: VecDeque<Entry>,

@@ -79,7 +79,7 @@ impl<E: Copy> Backlog<E> {
         Self::default()
     }
 
-    /// Puts a request behind those of its flow; says whether the flow had none.
+    /// Puts a request behind the others of its flow. True if the flow had none.
     ///
     /// Part of its caller's code, and the rare work is not: a request that is passed on is copied once more, and each
     /// copy waits for the writes of the one before.

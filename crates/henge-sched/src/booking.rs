@@ -38,6 +38,8 @@ impl Booking {
 
     /// What would be promised in all with `new` instead of `old`.
     pub fn with(&self, old: Option<Rate>, new: Option<Rate>) -> Result<u64, Refused> {
+        // A rate that counts something else is judged by measurements, not here.
+        let (old, new) = (old.filter(|r| r.unit == self.unit), new.filter(|r| r.unit == self.unit));
         let others = self.booked - old.map_or(0, |r| r.per_second);
         let total = others.saturating_add(new.map_or(0, |r| r.per_second));
         let of = |per_second| Rate { per_second, unit: self.unit };
@@ -60,7 +62,7 @@ impl Booking {
 
     /// A flow left.
     pub fn release(&mut self, old: Option<Rate>) {
-        self.booked -= old.map_or(0, |r| r.per_second);
+        self.booked -= old.filter(|r| r.unit == self.unit).map_or(0, |r| r.per_second);
     }
 }
 

@@ -109,9 +109,12 @@ fn word<'a>(p: &'a mut Params, key: &str) -> Option<&'a str> {
     }
 }
 
+/// H, in the terms of `finish_clock.rs`: less of it costs efficiency near full booking.
+const LEAD: Duration = Duration::from_secs(2);
+
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let rules = Rules::from_params(params)?;
-    let clocks = FinishClocks::new(ClockParams::from_params(params, terms.unit)?, terms.unit);
+    let clocks = FinishClocks::new(ClockParams::from_params(params, terms.unit, LEAD)?, terms.unit);
     Ok(Box::new(Cvc::new(terms, rules, clocks)))
 }
 
@@ -150,7 +153,7 @@ struct Cvc {
     soft: RankTree,
     /// How many wait that were tagged and are not in it.
     not_soft: usize,
-    /// How many flows' do: those with a bound, and best effort, which has no place in the QoS queue.
+    /// How many flows' do: flows with a bound, and best effort, which has no place in the QoS queue.
     soft_flows: usize,
     times: ServiceTimes,
     /// Utilization dispatches since the QoS head was served last.
@@ -196,7 +199,8 @@ impl Cvc {
     /// Tags a request, and puts it into the deadline orders.
     fn tag(&mut self, request: &Request, seq: u64, now: Instant) -> (u64, u64) {
         let unfinished = self.flows[request.flow].unfinished;
-        self.clocks.bound_lead(request.flow, unfinished, now);
+        let bound = self.flows[request.flow].latency.map(|l| l.bound);
+        self.clocks.bound_lead(request.flow, unfinished, bound, now);
         let finish = self.clocks.finish(request);
         self.enter(request, seq, finish)
     }

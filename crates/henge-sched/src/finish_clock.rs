@@ -14,8 +14,9 @@
 //! **Ours**, each with its switch:
 //! - *Bounded lead* (`lead`, H): a flow that used spare capacity has an FT far ahead of time and would be punished when a
 //!   neighbour joins (31 to 110 requests/s of 400 reserved were seen), so no lead grows beyond H. CVC bounds each flow's
-//!   own: FT_{i-1} counts as min(FT_{i-1}, now + max(H, q_j / rate_j)), q_j its unfinished requests. Virtual Clock serves the
-//!   smallest FT, so when that is further ahead than H all are, and the excess is taken back from all; bounding each alone
+//!   own (H = 2 s, or half the flow's latency bound if that is less): FT_{i-1} counts as min(FT_{i-1}, now + max(H, q_j / rate_j)), q_j its
+//!   unfinished requests. Virtual Clock serves the
+//!   smallest FT, so when that is further ahead than H = 50 ms all are, and the excess is taken back from all; bounding each alone
 //!   would give what is spare to the flow with the highest rate (1 : 5 instead of 1 : 3). `lead = "none"` is the paper's rule.
 //! - *Best effort* (`best_effort`): the flows without a reservation have clocks that make 2 % of the capacity in all.
 //!   `"0%"` is the paper's rule: no finish time, so behind everybody who has one.
@@ -49,7 +50,7 @@ pub(crate) fn instant(finish: VTime) -> Instant {
 /// The knobs that Virtual Clock and CVC have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockParams {
-    /// The device's capacity (measured where it is not stated), and what of it is promised.
+    /// The device's capacity (measured where it is not stated), and how much of it is promised.
     pub booking: Booking,
     /// Share of the capacity that flows without a reservation have clocks for, in millionths.
     pub best_effort: u32,
@@ -63,11 +64,11 @@ pub(crate) struct ClockParams {
 
 impl ClockParams {
     /// Reads `capacity`, `overbook`, `best_effort`, `lead`, `split` and `service`; the capacity counts in `unit`.
-    pub fn from_params(p: &mut Params, unit: CostUnit) -> Result<Self, ParamError> {
+    pub fn from_params(p: &mut Params, unit: CostUnit, lead: Duration) -> Result<Self, ParamError> {
         Ok(ClockParams {
             booking: Booking::from_params(p, unit)?,
             best_effort: p.share("best_effort")?.unwrap_or(20_000),
-            lead: none_or(p, "lead", Some(Duration::from_secs(2)))?,
+            lead: none_or(p, "lead", Some(lead))?,
             split: p.bool("split")?.unwrap_or(true),
             service: p.duration("service")?,
         })
@@ -161,7 +162,7 @@ impl FinishClocks {
         Ok(())
     }
 
-    /// The rate to reserve: the stated one, or what a latency bound for so many pending requests takes.
+    /// The rate to reserve: the stated one, or the rate that a latency bound for `pending` requests takes.
     fn reservation(&self, contract: &Contract) -> Result<Option<Rate>, Refused> {
         let (None, Some(latency)) = (contract.rate, contract.latency) else { return Ok(contract.rate) };
         match (contract.pending, self.unit) {
@@ -222,13 +223,35 @@ impl FinishClocks {
         self.shift = self.shift.max(smallest - fine(now + lead));
     }
 
-    /// Bounds the lead of one flow that has `unfinished` waiting and in flight.
-    pub fn bound_lead(&mut self, flow: FlowId, unfinished: Cost, now: Instant) {
+    /// Bounds the lead of one flow that has `unfinished` waiting and in flight, and perhaps a bound on its latency.
+    pub fn bound_lead(&mut self, flow: FlowId, unfinished: Cost, bound: Option<Duration>, now: Instant) {
         let (Some(lead), Some(clock)) = (self.params.lead, self.flows.get(flow)) else { return };
+        let lead = bound.map_or(lead, |bound| lead.min(Duration::from_nanos(bound.as_nanos() / 2)));
         let Some(pace) = self.pace(clock).filter(|_| clock.finish > fine(now + lead)) else { return };
         let furthest = fine(now) + pace.span(unfinished).max(fine(Instant::ZERO + lead));
         let clock = &mut self.flows[flow];
         clock.finish = clock.finish.min(furthest);
+    }
+
+    /// What finish times are compared with to see who has had what was promised.
+    pub fn clock(&self, now: Instant) -> VTime {
+        fine(now) + self.shift
+    }
+
+    /// When the request of this finish time would have come had its flow kept to its rate.
+    pub fn start(&self, request: &Request, finish: VTime) -> VTime {
+        if finish == NEVER {
+            return NEVER;
+        }
+        let pace = self.pace(&self.flows[request.flow]).expect("a finish time was made by a clock");
+        finish - pace.span(self.charge(request))
+    }
+
+    /// Nobody has less than was promised: the clock jumps to whoever is least ahead.
+    pub fn jump(&mut self, start: VTime, now: Instant) {
+        if start != NEVER {
+            self.shift = self.shift.max(start - fine(now));
+        }
     }
 
     /// A request was given this finish time: the next one's starts from here.
@@ -268,7 +291,7 @@ impl FinishClocks {
         clock.finish -= pace.span(charged.saturating_sub(actual));
     }
 
-    /// A request was dispatched while so many others were in flight.
+    /// A request was dispatched while `in_flight` others were in flight.
     pub fn dispatched(&mut self, in_flight: u32, now: Instant) {
         self.capacity.dispatched(in_flight, now);
     }

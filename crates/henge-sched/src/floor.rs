@@ -1,4 +1,4 @@
-//! What promises leave to those who have none: a share of the service, 2 % unless configured, even where the promises
+//! The service that promises leave to flows that have none: a share of the service, 2 % unless configured, even where the promises
 //! could use up everything.
 //!
 //! Whenever a promise is served while somebody without one waits, the floor grows by its share of the cost; when it
@@ -17,6 +17,12 @@ pub(crate) struct Floor {
 
 const MILLION: u128 = 1_000_000;
 
+impl Default for Floor {
+    fn default() -> Self {
+        Floor { share: 20_000, owed: 0 }
+    }
+}
+
 impl Floor {
     /// `best_effort = "2%"`
     pub fn from_params(params: &mut Params) -> Result<Self, ParamError> {
@@ -24,7 +30,8 @@ impl Floor {
             Some(share) if share > 500_000 => {
                 Err(params.error("best_effort", "best effort keeps at most \"50%\"".to_owned()))
             }
-            share => Ok(Floor { share: share.unwrap_or(20_000), owed: 0 }),
+            Some(share) => Ok(Floor { share, owed: 0 }),
+            None => Ok(Floor::default()),
         }
     }
     /// A promise was served; somebody without one waits, or not.

@@ -12,6 +12,8 @@
 //! | `weight.rs` | cost / weight and cost / rate without divisions |
 //! | `bucket.rs` | a limit in cost per second |
 //! | `rank_tree.rs` | an ordered set that knows ranks, and the slack of the whole queue |
+//! | `turns.rs` | who keeps to a promise goes by deadline; what is spare is never held against anybody |
+//! | `horizon.rs` | how many requests are due before a moment |
 //! | `finish_clock.rs` | finish times from reservations |
 //! | `central.rs` | finish times made in one place, for a disk on several gates |
 //! | `service_times.rs` | how long the device takes for a request |
@@ -35,6 +37,7 @@ mod floor;
 mod flows;
 pub mod foreign;
 mod heap;
+mod horizon;
 mod line;
 mod locality;
 mod mclock;
@@ -46,6 +49,7 @@ mod sfq;
 mod terms;
 #[cfg(test)]
 mod trial;
+mod turns;
 mod two_level;
 mod virtual_clock;
 mod weight;

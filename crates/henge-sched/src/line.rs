@@ -6,7 +6,7 @@
 //! ```
 //!
 //! C is stated, or measured (`capacity = "measured"`): what the device served while all its slots were taken, over each
-//! second of such time; the largest counts, times `nodes` where the line is that of a total over so many nodes alike. Until
+//! second of such time; the largest counts, times `nodes` where the line is for a total over `nodes` equal nodes. Until
 //! there was such a second nothing is held back: a device that is never full needs no line.
 //!
 //! A request may go while its start tag is not above L. Σφ changes as flows come and go, so L is integrated. Flows

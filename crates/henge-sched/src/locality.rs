@@ -23,7 +23,7 @@
 //! 4. Only rent-a-disk disks have requests: S jumps to the smallest V_j (`work_conserving = false`: the device idles until then).
 //!
 //! Request k of an L disk's queue is *urgent* when arrival + b < now + k·s̄/f + p90, p90 being what the first of a turn takes
-//! (p99.9 where it is to end another's turn: it waits until then, and with p90 one in ten of those that waited so long was late).
+//! (p99.9 where it is to end another's turn: it waits until then, and with p90 one in ten requests that waited so long was late).
 //!
 //! **Ours**, each with its switch:
 //! - *Turns* (`turn` = 200 ms; `"0s"` is the paper's rule): the chosen disk keeps the device for a turn while it has requests; V_j may pass S.
@@ -132,7 +132,7 @@ struct Locality {
     /// Latency-conscious disks with something waiting, by when they become urgent; of all, and of what can be met.
     urgent: IndexedHeap<i64>,
     must: IndexedHeap<i64>,
-    /// Those of `must` that have the right to the device (V ≤ S), by the same; the others, by V.
+    /// Disks of `must` that have the right to the device (V ≤ S), by the same; the others, by V.
     entitled: IndexedHeap<i64>,
     unentitled: IndexedHeap<Clock>,
     turn: Option<Turn>,

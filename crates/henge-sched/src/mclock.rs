@@ -24,7 +24,8 @@
 //! **Price.** Up to three heaps over the flows that have something waiting: 50 ns a request with one such flow, 131 with
 //! 1000, 185 with 10 000.
 //!
-//! **Departures.** Costs instead of requests. A request is tagged when it is its flow's first. The paper shifts the P
+//! **Departures.** Costs instead of requests. Where the gate charges time, rates and limits count what the contract says (commands or
+//! bytes) and weights share time. A request is tagged when it is its flow's first. The paper shifts the P
 //! of all others when a flow becomes active; here the flow starts level with the least of them, which is the same
 //! without touching every flow. A limit binds in both phases, and what a flow was kept from (the device was busy
 //! with others) it may catch up by 20 ms of its limit, so no second exceeds it by more than 2 % and one request.
@@ -34,8 +35,8 @@
 use crate::booking::Booking;
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order};
-use crate::weight::{ceil_instant, since_epoch};
-use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms, Weight};
+use crate::weight::{OwnPace, ceil_instant, since_epoch};
+use crate::{Backlog, Flows, IndexedHeap, Term, Terms, Weight};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate, Refused,
     Request, RequestId, Scheduler, Slots, VTime, WaitReason,
@@ -77,8 +78,8 @@ struct Flow {
     weight: Weight,
     /// What was promised, in the unit of the gate.
     booked: Option<Rate>,
-    rate: Option<Pace>,
-    limit: Option<Pace>,
+    rate: Option<OwnPace>,
+    limit: Option<OwnPace>,
     /// R' + c'/r and so on: the next request's tags, but for its arrival. R and L in nanoseconds.
     next_r: VTime,
     next_l: VTime,
@@ -142,19 +143,21 @@ impl MClock {
     fn go(&mut self, id: FlowId, by_reservation: bool, now: Instant) -> Request {
         let queued = self.backlog.pop_front(id).expect("a flow that is ordered has a request");
         let (request, arrival) = (queued.request, since_epoch(queued.extra));
+        let unit = self.terms.unit;
         let waits = self.eligible.len() > 1 || !self.limited.is_empty();
         let flow = &mut self.flows[id];
         let r = flow.next_r.max(arrival);
         flow.next_r = r;
         if by_reservation {
-            flow.next_r = r + flow.rate.expect("only flows with a rate are reserved for").span(request.cost);
+            flow.next_r =
+                r + flow.rate.expect("only flows with a rate are reserved for").span(&request, unit);
             self.floor.promise_served(request.cost, waits);
         } else {
             self.floor.served(request.cost);
         }
         if let Some(limit) = flow.limit {
             flow.next_l =
-                flow.next_l.max(arrival).max(since_epoch(now - CATCH_UP)) + limit.span(request.cost);
+                flow.next_l.max(arrival).max(since_epoch(now - CATCH_UP)) + limit.span(&request, unit);
         }
         self.v = flow.next_p;
         flow.next_p = flow.next_p + flow.weight.span(request.cost);
@@ -175,8 +178,10 @@ impl MClock {
         if more == less {
             return;
         }
-        let moved =
-            |tag: VTime, pace: Option<Pace>| pace.map_or(tag, |pace| tag + pace.span(more) - pace.span(less));
+        let unit = self.terms.unit;
+        let moved = |tag: VTime, pace: Option<OwnPace>| {
+            pace.map_or(tag, |p| tag + p.moved(more, unit) - p.moved(less, unit))
+        };
         if self.by_reservation[request.id.index()] {
             flow.next_r = moved(flow.next_r, flow.rate);
         }
@@ -199,19 +204,19 @@ impl Scheduler for MClock {
     }
 
     fn check(&self, id: FlowId, contract: &Contract) -> Result<(), Refused> {
-        let contract = self.terms.admit(contract)?;
+        let contract = self.terms.admit_in_units(contract)?;
         self.booking.with(self.flows.get(id).and_then(|f| f.booked), contract.rate).map(drop)
     }
 
     fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
-        let contract = self.terms.admit(contract)?;
+        let contract = self.terms.admit_in_units(contract)?;
         let old = self.flows.get(id).and_then(|f| f.booked);
         self.booking.change(old, contract.rate)?;
         let flow = self.flows.get_or_insert_with(id, Flow::default);
         flow.booked = contract.rate;
         flow.weight = Weight::new(contract.weight());
-        flow.rate = contract.rate.map(Pace::new);
-        flow.limit = contract.limit.map(Pace::new);
+        flow.rate = contract.rate.map(OwnPace::new);
+        flow.limit = contract.limit.map(OwnPace::new);
         // A promise counts from when it was made.
         flow.next_r = flow.next_r.max(since_epoch(now));
         self.place(id, now);

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! When all flows that have something waiting are ahead of their curves (the smallest S is in the future), there is
-//! spare service, and all tags are moved back until the smallest S is now: whoever uses what is spare pays nothing
-//! for it later. Flows without a rate come first whenever there is spare service, among themselves by weight.
+//! spare service: the smallest S goes, and all tags are moved back until it is now, so whoever uses what is spare pays nothing
+//! for it later (`turns.rs`). Flows without a rate come first whenever there is spare service, among themselves by weight.
 //!
 //! **Example.** ρ = 100/s, σ = 2, δ = 20 ms; four requests at t = 0: S = 0, 0, 0 and 10 ms (the bucket holds two beyond
 //! the one that it is paying), so F = 20, 20, 20 and 30 ms.
@@ -23,7 +23,9 @@
 //! **Price.** Two heaps over the flows that have something waiting: 32 ns a request with one such flow, 105 with 1000, 168
 //! with 10 000 (without curves; with them, two heaps instead of one).
 //!
-//! **Departures.** Tokens and the largest start tag are one number, E. Moving all tags back is moving the clock on
+//! **Departures.** The paper serves the smallest F even if its S is in the future: a flow with a short δ then runs ahead of one with a long
+//! δ by the difference, and gets nothing for as long when others come. Here only
+//! who is not ahead is compared by F. Tokens and the largest start tag are one number, E. Moving all tags back is moving the clock on
 //! instead (`ahead`), which touches no flow; idle flows' tags move as well, and only refill their buckets sooner.
 //! Flows without a rate keep 2 % (`best_effort`) where promises could take all. With a `capacity`, curves that are not
 //! feasible together are refused (`overbook = true` takes them).
@@ -31,6 +33,7 @@
 use crate::booking::{Booking, check_bound};
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order};
+use crate::turns::Turns;
 use crate::weight::since_epoch;
 use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms, Weight};
 use henge_core::{
@@ -65,8 +68,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
         },
         flows: Flows::new(),
         backlog: Backlog::new(),
-        starts: IndexedHeap::new(),
-        finishes: IndexedHeap::new(),
+        turns: Turns::default(),
         spare: IndexedHeap::new(),
         ahead: VTime::ZERO,
         v: VTime::ZERO,
@@ -226,8 +228,7 @@ struct PClock {
     flows: Flows<Flow>,
     /// With each request: when it came, on the clock that runs ahead; v for flows without a curve.
     backlog: Backlog<VTime>,
-    starts: IndexedHeap<VTime>,
-    finishes: IndexedHeap<(VTime, u64)>,
+    turns: Turns,
     /// Flows without a curve, by start tag.
     spare: IndexedHeap<(VTime, u64)>,
     /// How far the tags' clock has been moved on.
@@ -241,10 +242,9 @@ impl PClock {
         since_epoch(now) + self.ahead
     }
 
-    fn place(&mut self, id: FlowId) {
-        self.starts.remove(id.0);
+    fn place(&mut self, id: FlowId, now: Instant) {
         let Some(head) = self.backlog.front(id) else {
-            self.finishes.remove(id.0);
+            self.turns.remove(id);
             self.spare.remove(id.0);
             return;
         };
@@ -253,38 +253,44 @@ impl PClock {
             Some(curve) => {
                 let start = head.extra.max(flow.paid - curve.burst);
                 self.spare.remove(id.0);
-                self.starts.set(id.0, start);
-                self.finishes.set(id.0, (start + curve.latency, head.sequence));
+                self.turns.set(
+                    id,
+                    start,
+                    start + curve.latency,
+                    head.sequence,
+                    since_epoch(now) + self.ahead,
+                );
             }
             None => {
-                self.finishes.remove(id.0);
+                self.turns.remove(id);
                 self.spare.set(id.0, (head.extra.max(flow.paid), head.sequence));
             }
         }
     }
 
-    fn go_promised(&mut self, id: FlowId) -> Request {
-        let start = self.starts.get(id.0).expect("a flow with a finish tag has a start tag");
-        let request = self.backlog.pop_front(id).expect("an ordered flow has a request").request;
+    fn go_promised(&mut self, id: FlowId, now: Instant) -> Request {
+        let queued = self.backlog.pop_front(id).expect("an ordered flow has a request");
+        let (request, came) = (queued.request, queued.extra);
         let flow = &mut self.flows[id];
         let curve = flow.curve.as_ref().expect("a flow with tags has a curve");
+        let start = came.max(flow.paid - curve.burst);
         flow.paid = flow.paid.max(start) + curve.rate.span(request.cost);
         self.floor.promise_served(request.cost, !self.spare.is_empty());
-        self.place(id);
+        self.place(id, now);
         request
     }
 
-    fn go_spare(&mut self, id: FlowId, start: VTime) -> Request {
+    fn go_spare(&mut self, id: FlowId, start: VTime, now: Instant) -> Request {
         let request = self.backlog.pop_front(id).expect("an ordered flow has a request").request;
         let flow = &mut self.flows[id];
         flow.paid = start + flow.weight.span(request.cost);
         self.v = self.v.max(start);
         self.floor.served(request.cost);
-        self.place(id);
+        self.place(id, now);
         request
     }
 
-    fn correct(&mut self, request: &Request, actual: Cost) {
+    fn correct(&mut self, request: &Request, actual: Cost, now: Instant) {
         let Some(flow) = self.flows.get_mut(request.flow) else { return };
         let (more, less) = (actual.saturating_sub(request.cost), request.cost.saturating_sub(actual));
         if more == less {
@@ -292,7 +298,7 @@ impl PClock {
         }
         let span = |cost| flow.curve.as_ref().map_or(flow.weight.span(cost), |curve| curve.rate.span(cost));
         flow.paid = flow.paid + span(more) - span(less);
-        self.place(request.flow);
+        self.place(request.flow, now);
     }
 
     /// What is kept of a contract, and its curve; or why it is refused.
@@ -346,13 +352,13 @@ impl Scheduler for PClock {
                 self.backlog.get_mut(request).expect("it was just listed").extra = begin;
             }
         }
-        self.place(id);
+        self.place(id, now);
         Ok(())
     }
 
-    fn remove_flow(&mut self, id: FlowId, _: Instant, orphans: &mut Vec<Request>) {
+    fn remove_flow(&mut self, id: FlowId, now: Instant, orphans: &mut Vec<Request>) {
         self.backlog.drain_flow(id, orphans);
-        self.place(id);
+        self.place(id, now);
         self.flows.remove(id);
         self.promises.release(id);
     }
@@ -361,44 +367,43 @@ impl Scheduler for PClock {
         let id = request.flow;
         let tag = if self.flows[id].curve.is_some() { self.clock(now) } else { self.v };
         if self.backlog.push(request, tag) {
-            self.place(id);
+            self.place(id, now);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, _: Instant) -> Option<Request> {
+    fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
         let first = self.backlog.is_front(id);
         let request = self.backlog.remove(id)?.request;
         if first {
-            self.place(request.flow);
+            self.place(request.flow, now);
         }
         Some(request)
     }
 
     fn dispatch(&mut self, now: Instant, _: Slots) -> Dispatch {
-        let clock = self.clock(now);
-        let least = self.starts.peek().map(|(_, start)| start);
-        let ahead = least.is_none_or(|start| start > clock);
+        let due = self.turns.due(self.clock(now));
         if let Some((id, (start, _))) = self.spare.peek() {
             let cost = self.backlog.front(FlowId(id)).expect("an ordered flow has a request").request.cost;
-            if ahead || self.floor.covers(cost) {
-                return Dispatch::Ready(self.go_spare(FlowId(id), start));
+            if due.is_none() || self.floor.covers(cost) {
+                return Dispatch::Ready(self.go_spare(FlowId(id), start, now));
             }
         }
-        let Some((id, _)) = self.finishes.peek() else { return Dispatch::Idle };
-        if let Some(least) = least {
-            self.ahead = self.ahead + (least - clock); // zero unless all are ahead
+        if let Some((id, _)) = due {
+            return Dispatch::Ready(self.go_promised(id, now));
         }
-        Dispatch::Ready(self.go_promised(FlowId(id)))
+        let Some((id, start, _)) = self.turns.early() else { return Dispatch::Idle };
+        self.ahead = start - since_epoch(now); // it is not due, so this is further ahead than before
+        Dispatch::Ready(self.go_promised(id, now))
     }
 
-    fn complete(&mut self, completion: &Completion, _: Instant) {
-        self.correct(&completion.request, completion.actual);
+    fn complete(&mut self, completion: &Completion, now: Instant) {
+        self.correct(&completion.request, completion.actual, now);
     }
 
-    fn adjust(&mut self, request: &Request, cost: Cost, _: Instant) {
+    fn adjust(&mut self, request: &Request, cost: Cost, now: Instant) {
         match self.backlog.get_mut(request.id) {
             Some(queued) => queued.request.cost = cost,
-            None => self.correct(request, cost),
+            None => self.correct(request, cost, now),
         }
     }
 
@@ -409,13 +414,12 @@ impl Scheduler for PClock {
     /// Deadlines on the tags' clock are no later than those on ours.
     fn due(&self, until: Instant) -> usize {
         let until = self.clock(until);
-        self.finishes.count(|(finish, _)| *finish < until)
+        self.turns.before(until)
     }
 
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
-        self.starts.clear();
-        self.finishes.clear();
+        self.turns.clear();
         self.spare.clear();
     }
 

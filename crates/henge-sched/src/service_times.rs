@@ -60,7 +60,7 @@ fn class(from: u64, to: u64) -> u8 {
 
 impl ServiceTimes {
     /// A request at `offset` was dispatched when the arm stood at `head`. Some stand apart, since the arm comes from
-    /// elsewhere: those taken out of a sweep, or the first of a turn.
+    /// elsewhere: requests taken out of a sweep, or the first of a turn.
     pub fn dispatched(&mut self, slot: u32, head: u64, offset: u64, apart: bool) {
         if self.flying.len() <= slot as usize {
             self.flying.resize(slot as usize + 1, (0, false));

@@ -35,15 +35,17 @@
 //!   The paper's is `memory = "forever"`.
 //! - `foreign = "hybrid"` remembers what its cap left over; `"hybrid-memoryless"` is the paper's.
 //! - A cost that turns out different is corrected in the flow's finish tag when it is known.
+//! - A limit counts what the contract says (commands or bytes) also where the gate charges time.
 //! - `limit`: a flow at its limit is set aside until it may go. Its tag is then at least v, so nothing is banked.
 
+use crate::cost::in_unit;
 use crate::foreign::{Owed, Policy};
 use crate::line::Line;
 use crate::registry::{DefaultDepth, Entry, Order};
 use crate::{Backlog, Bucket, Flows, IndexedHeap, Term, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request, RequestId,
-    Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, CostUnit, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request,
+    RequestId, Scheduler, Slots, VTime, WaitReason,
 };
 
 mod rules;
@@ -83,6 +85,9 @@ impl Key {
     pub(crate) fn start(self) -> VTime {
         VTime::from_raw(u128::from(self.high) << 64 | u128::from(self.low))
     }
+    pub(crate) fn sequence(self) -> u64 {
+        self.sequence
+    }
 }
 
 impl Ord for Key {
@@ -109,6 +114,8 @@ struct Flow {
     /// Of flows that were served elsewhere: most never are.
     elsewhere: Option<Box<Elsewhere>>,
     bucket: Option<Box<Bucket>>,
+    /// What its limit counts.
+    limits: CostUnit,
 }
 
 /// What concerns a flow's service at other nodes.
@@ -340,7 +347,7 @@ impl Sfq {
         flow.finish = flow.finish + flow.weight.span(actual.saturating_sub(charged));
         flow.finish -= flow.weight.span(charged.saturating_sub(actual));
         self.last = self.last.max(flow.finish);
-        if let Some(bucket) = &mut flow.bucket {
+        if let Some(bucket) = flow.bucket.as_mut().filter(|_| flow.limits == self.terms.unit) {
             bucket.correct(charged, actual);
         }
         if self.backlog.waits(id) {
@@ -348,9 +355,47 @@ impl Sfq {
         }
     }
 
+    /// The flow's first request leaves.
+    fn go(&mut self, id: FlowId, start: VTime, now: Instant) -> Request {
+        let request = self.backlog.pop_front(id).expect("a flow that may go has a request").request;
+        let flow = &mut self.flows[id];
+        if self.rules.tag_at_head {
+            flow.finish = start + flow.weight.span(request.cost); // DSFQ, equation (6)
+            self.last = self.last.max(flow.finish);
+        }
+        if let Some(bucket) = &mut flow.bucket {
+            bucket.take(in_unit(&request, flow.limits, self.terms.unit), now);
+        }
+        self.in_flight += 1;
+        self.new_head(id, now);
+        request
+    }
+
+    /// The flow's first request.
+    pub(crate) fn head(&self, id: FlowId) -> Option<&Request> {
+        self.backlog.front(id).map(|queued| &queued.request)
+    }
+
+    /// Whose turn it would be.
+    pub(crate) fn first(&self) -> Option<FlowId> {
+        self.ready.peek().map(|(id, _)| FlowId(id))
+    }
+
+    /// Whether others than one flow have something that may go.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.ready.len() > 1
+    }
+
+    /// The flow's first request leaves out of its turn, unless the flow is at its limit. It is charged as ever; virtual
+    /// time does not go on, since that would take from those whose turn it is.
+    pub(crate) fn dispatch_of(&mut self, id: FlowId, now: Instant) -> Option<Request> {
+        let start = self.ready.get(id.0)?.start();
+        Some(self.go(id, start, now))
+    }
+
     /// What is kept of a contract, or why it is refused.
     fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
-        let contract = self.terms.admit(contract)?;
+        let contract = self.terms.admit_in_units(contract)?;
         if contract.min_share.is_some() && !matches!(self.rules.policy, Policy::Hybrid { .. }) {
             return Err(Refused {
                 term: "min_share",
@@ -384,8 +429,10 @@ impl Scheduler for Sfq {
             weight,
             elsewhere: None,
             bucket: None,
+            limits: CostUnit::Bytes,
         });
         flow.weight = weight;
+        flow.limits = contract.limit.map_or(flow.limits, |limit| limit.unit);
         if contract.min_share.is_some() || flow.elsewhere.is_some() {
             flow.elsewhere.get_or_insert_default().min_share = contract.min_share.filter(|share| *share > 0);
         }
@@ -464,19 +511,8 @@ impl Scheduler for Sfq {
         {
             line.filled(now);
         }
-        let request = self.backlog.pop_front(id).expect("a flow that may go has a request").request;
-        let flow = &mut self.flows[id];
         self.v = self.v.max(start);
-        if self.rules.tag_at_head {
-            flow.finish = start + flow.weight.span(request.cost); // DSFQ, equation (6)
-            self.last = self.last.max(flow.finish);
-        }
-        if let Some(bucket) = &mut flow.bucket {
-            bucket.take(request.cost, now);
-        }
-        self.in_flight += 1;
-        self.new_head(id, now);
-        Dispatch::Ready(request)
+        Dispatch::Ready(self.go(id, start, now))
     }
 
     fn complete(&mut self, completion: &Completion, now: Instant) {

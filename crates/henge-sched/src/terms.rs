@@ -92,6 +92,24 @@ impl Terms {
         Ok(kept)
     }
 
+    /// The same for schedulers that count rates and limits in units of their own where the gate charges time.
+    pub fn admit_in_units(&self, contract: &Contract) -> Result<Contract, Refused> {
+        match self.unit {
+            CostUnit::DiskTime => {
+                let (rate, limit) = (contract.rate, contract.limit);
+                let mine = |r: Option<Rate>| r.map(|r| Rate { unit: self.unit, ..r });
+                let kept =
+                    self.admit(&Contract { rate: mine(rate), limit: mine(limit), ..contract.clone() })?;
+                Ok(Contract {
+                    rate: rate.filter(|_| kept.rate.is_some()),
+                    limit: limit.filter(|_| kept.limit.is_some()),
+                    ..kept
+                })
+            }
+            _ => self.admit(contract),
+        }
+    }
+
     fn unit(&self, term: &'static str, rate: Option<Rate>) -> Result<(), Refused> {
         match rate {
             Some(rate) if rate.unit != self.unit => Err(Refused::unit(term, rate.unit, self.unit)),

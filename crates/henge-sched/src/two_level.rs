@@ -19,6 +19,10 @@
 //!   itself into EDF, and the shares are lost (28 : 22 instead of 33 : 17 for 2 : 1).
 //! - While lower queue + in flight < L the device has room by definition: that is spareness too. Credit alone held a device of
 //!   85 to 95 MB/s to 62.
+//! - What is *promised here* goes down first: a flow that has had less than its t of this node, by the token bucket of `edf.rs`, before what
+//!   the fair queue shares (and that counts there). A flow on N nodes has t = f·B/N here, and its weight is B: service elsewhere counts in
+//!   shares alone, and breaks no promise. (With f·B/N as the weight *and* service elsewhere charged, the split counted twice: 12 MB/s
+//!   promised gave 5.2.) What is shared keeps 2 % where promises could take all.
 //! - Flows without a rate share as if theirs were 2 % of the capacity (1 MB/s, or a request a second, where none is stated).
 //!
 //! **Example.** t = 40 and 20 MB/s: credit 60 MB. Both flood with 1 MB, L = 8: the upper level lets 16 down, 2 : 1 in DSFQ's order, then one for
@@ -30,10 +34,13 @@
 //!
 //! **Price.** A fair queue and a deadline order: 0.35 us a request with 10,000 waiting.
 
-use crate::edf::{self, Edf};
+use crate::edf::{self, ConformingBucket, Edf};
+use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order, one_of};
 use crate::sfq::{self, Sfq};
-use crate::{Term, Terms};
+use crate::turns::Turns;
+use crate::weight::since_epoch;
+use crate::{Flows, Term, Terms};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate, Refused,
     Request, RequestId, Scheduler, Slots, VTime, WaitReason,
@@ -82,6 +89,7 @@ fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError>
         rules,
         upper,
         lower,
+        promised: Promised::default(),
         rates: 0,
         credit: 0,
         credit_whole: 0,
@@ -89,11 +97,91 @@ fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError>
     }))
 }
 
+/// What is promised of this node, for the upper level: who has had less goes down first.
+///
+/// Its clock runs with time, and stands while even the flow that is served is [`Promised::BEHIND`] late (more was promised than the device does):
+/// so all are late alike, by rate and not by bound.
+#[derive(Default)]
+struct Promised {
+    /// Of the flows that have a rate.
+    flows: Flows<Share>,
+    /// Flows with a rate that have something waiting above.
+    turns: Turns,
+    floor: Floor,
+    /// How long the clock stood.
+    stood: VTime,
+    /// By slot: whether the request went down as promised.
+    counted: Vec<bool>,
+}
+
+/// A flow's promise here.
+struct Share {
+    bucket: ConformingBucket,
+    bound: VTime,
+    /// Since when it has something waiting above.
+    since: VTime,
+}
+
+impl Promised {
+    const BEHIND: VTime = since_epoch(Instant::from_nanos(1_000_000_000));
+
+    fn clock(&self, now: Instant) -> VTime {
+        since_epoch(now) - self.stood
+    }
+
+    /// A flow that had nothing waiting above has something.
+    fn came(&mut self, flow: FlowId, now: Instant) {
+        let clock = self.clock(now);
+        if let Some(share) = self.flows.get_mut(flow) {
+            share.since = clock;
+        }
+    }
+
+    /// The flow's first request above is this one.
+    fn place(&mut self, flow: FlowId, head: Option<&Request>, now: Instant) {
+        let (Some(share), Some(head)) = (self.flows.get(flow), head) else {
+            return self.turns.remove(flow);
+        };
+        let start = share.bucket.conforms(head.cost, share.since);
+        self.turns.set(flow, start, start + share.bound, u64::from(flow.0), self.clock(now));
+    }
+
+    /// The flow that goes down next for its promise.
+    fn due(&mut self, now: Instant) -> Option<FlowId> {
+        let clock = self.clock(now);
+        let (flow, deadline) = self.turns.due(clock)?;
+        let start = deadline - self.flows[flow].bound;
+        self.stood = self.stood + ((clock - start) - Self::BEHIND);
+        Some(flow)
+    }
+
+    /// The request goes down, as promised or not.
+    fn gone(&mut self, request: &Request, counts: bool) {
+        let slot = request.id.index();
+        if self.counted.len() <= slot {
+            self.counted.resize(slot + 1, false);
+        }
+        self.counted[slot] = counts;
+        if let (true, Some(share)) = (counts, self.flows.get_mut(request.flow)) {
+            share.bucket.take(request.cost, share.since);
+        }
+    }
+
+    /// What went down cost something else.
+    fn correct(&mut self, request: &Request, actual: Cost) {
+        let counts = self.counted.get(request.id.index()).is_some_and(|counts| *counts);
+        if let (true, Some(share)) = (counts, self.flows.get_mut(request.flow)) {
+            share.bucket.correct(request.cost, actual);
+        }
+    }
+}
+
 struct TwoLevel {
     terms: Terms,
     rules: Rules,
     upper: Sfq,
     lower: Edf,
+    promised: Promised,
     /// Sum of the rates by which flows share.
     rates: u128,
     /// Cost that may still be let down; below zero after a large request.
@@ -146,8 +234,9 @@ impl TwoLevel {
             if self.credit <= 0 || self.lower.queued() + slots.in_flight as usize >= most {
                 return Dispatch::Idle;
             }
-            match self.upper.dispatch(now, slots) {
+            match self.next_above(slots, now) {
                 Dispatch::Ready(request) => {
+                    self.place_above(request.flow, now);
                     self.credit -= i64::try_from(request.cost.get()).unwrap_or(i64::MAX);
                     self.window_ends.get_or_insert(now + self.rules.credit_window);
                     self.lower.enqueue(request, now);
@@ -155,6 +244,35 @@ impl TwoLevel {
                 answer => return answer,
             }
         }
+    }
+
+    /// Who goes down: whoever has had less than was promised here, else by the shares.
+    fn next_above(&mut self, slots: Slots, now: Instant) -> Dispatch {
+        while let Some(flow) = self.promised.due(now) {
+            let shared = self.upper.first().and_then(|first| self.upper.head(first));
+            if shared.is_some_and(|request| self.promised.floor.covers(request.cost)) {
+                break;
+            }
+            let waits = self.upper.is_shared();
+            match self.upper.dispatch_of(flow, now) {
+                Some(request) => {
+                    self.promised.floor.promise_served(request.cost, waits);
+                    self.promised.gone(&request, true);
+                    return Dispatch::Ready(request);
+                }
+                None => self.promised.turns.remove(flow), // at its limit
+            }
+        }
+        let answer = self.upper.dispatch(now, slots);
+        if let Dispatch::Ready(request) = &answer {
+            self.promised.floor.served(request.cost);
+            self.promised.gone(request, false);
+        }
+        answer
+    }
+
+    fn place_above(&mut self, flow: FlowId, now: Instant) {
+        self.promised.place(flow, self.upper.head(flow), now);
     }
 
     /// What the lower level gave back without serving it costs nothing.
@@ -167,6 +285,7 @@ impl TwoLevel {
             in_flight: 0,
         };
         self.upper.complete(&unserved, now);
+        self.promised.correct(&request, Cost::ZERO);
         let cost = i64::try_from(request.cost.get()).unwrap_or(i64::MAX);
         self.credit = self.credit.saturating_add(cost).min(self.credit_whole);
     }
@@ -191,7 +310,7 @@ impl TwoLevel {
                 instead: "add one, or leave the burst out".into(),
             });
         }
-        let rate = contract.rate.unwrap_or(self.best_effort());
+        let rate = contract.whole.or(contract.rate).unwrap_or(self.best_effort());
         let limit_burst = contract.burst.filter(|_| contract.rate.is_none());
         let above = Contract {
             weight: Some(weight(rate)),
@@ -226,6 +345,13 @@ impl Scheduler for TwoLevel {
         let old = self.share(flow);
         self.lower.set_flow(flow, &below, now)?;
         self.upper.set_flow(flow, &above, now).expect("a weight and a limit are kept above");
+        self.promised.flows.remove(flow);
+        let clock = self.promised.clock(now);
+        if let Some((bucket, bound)) = self.lower.promise(flow, clock) {
+            let bound = since_epoch(Instant::ZERO + bound);
+            self.promised.flows.get_or_insert_with(flow, || Share { bucket, bound, since: clock });
+        }
+        self.place_above(flow, now);
         self.recount(flow, old);
         Ok(())
     }
@@ -236,17 +362,26 @@ impl Scheduler for TwoLevel {
             self.undo(*request, now);
         }
         self.upper.remove_flow(flow, now, orphans);
+        self.promised.flows.remove(flow);
+        self.place_above(flow, now);
         self.recount(flow, old);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
+        let first = self.upper.head(request.flow).is_none();
         self.upper.enqueue(request, now);
+        if first {
+            self.promised.came(request.flow, now);
+            self.place_above(request.flow, now);
+        }
     }
     fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
         if let Some(request) = self.lower.cancel(id, now) {
             self.undo(request, now);
             return Some(request);
         }
-        self.upper.cancel(id, now)
+        let request = self.upper.cancel(id, now)?;
+        self.place_above(request.flow, now);
+        Some(request)
     }
     fn dispatch(&mut self, now: Instant, slots: Slots) -> Dispatch {
         let above = self.let_down(slots, now);
@@ -261,10 +396,14 @@ impl Scheduler for TwoLevel {
     fn complete(&mut self, completion: &Completion, now: Instant) {
         self.upper.complete(completion, now);
         self.lower.complete(completion, now);
+        self.promised.correct(&completion.request, completion.actual);
+        self.place_above(completion.request.flow, now);
     }
     fn adjust(&mut self, request: &Request, cost: Cost, now: Instant) {
         self.upper.adjust(request, cost, now);
         self.lower.adjust(request, cost, now);
+        self.promised.correct(request, cost);
+        self.place_above(request.flow, now);
     }
     fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
         self.upper.foreign(flow, service, now);
@@ -285,6 +424,7 @@ impl Scheduler for TwoLevel {
         let first = into.len();
         self.lower.drain(into);
         self.upper.drain(into);
+        self.promised.turns.clear();
         into[first..].sort_by_key(|r| r.arrival); // stable: what was let down came first
     }
     fn virtual_time(&self) -> VTime {

@@ -3,7 +3,7 @@
 //! **Problem.** Each flow has a reservation in requests or bytes a second, and is to get it whatever the others do.
 //!
 //! **Rule.** A request has the finish time FT_i = max(arrival_i, FT_{i-1}) + cost_i / rate_j (`finish_clock.rs`, with the
-//! bounded lead and the best-effort clock); serve the smallest FT. Here a request is tagged when it becomes the first of
+//! best-effort clock and the bounded lead, H = 50 ms); serve the smallest FT. Here a request is tagged when it becomes the first of
 //! its flow, which gives the same times as tagging at arrival, and lets a cancelled request, a changed rate, or a cost
 //! that turns out different need no other tag.
 //!
@@ -13,34 +13,37 @@
 //!
 //! **Guarantee.** While the rates sum to at most the device's capacity, each request is over by its FT plus the longest
 //! service time (one request that cannot be interrupted), so a flow that always has something waiting gets its rate over any interval,
-//! but for what it had before: a flow that took spare capacity may wait for as long as its lead, H at most. (Flows so slow
-//! that 1/rate exceeds H keep this only as long as not more than H's worth of them fall due at once.)
+//! but for what it had before: a flow that took spare capacity may wait for as long as its lead, H at most (the paper's rule, `lead = "none"`:
+//! until time has caught up; `lead = "0s"`: not at all, by the two orders of `turns.rs`). Flows so slow that 1/rate exceeds H keep this only as long
+//! as not more than H's worth of them fall due at once.
 //!
-//! **Over several nodes** (`foreign = "total"`; not in the paper). A flow's clock stands for all of its service: if one server
-//! did everything, FT would have advanced by cost / rate for each request wherever it is served now. So service elsewhere
-//! advances the clock here as the flow's own does,
+//! **Over several nodes** (`foreign = "total"`; not in the paper). A flow's rate in all is B, and f·B/N of it is reserved here. What is
+//! reserved here is served as with `lead = "0s"`, whatever the flow got elsewhere. A second clock per flow, at B, orders what is spare, and that one service
+//! elsewhere advances as the flow's own does:
 //!
 //! ```text
-//!   FT_i = max(arrival_i, FT_{i-1} + foreign_i / rate_j) + cost_i / rate_j        rate_j: the flow's in total
+//!   due here     the smallest FT of the clock at f·B/N, which spare service does not advance
+//!   else         the smallest FT of the clock at B:  FT_i = max(arrival_i, FT_{i-1} + foreign_i / B) + cost_i / B
 //! ```
 //!
-//! and what the nodes share is then the total in proportion to the reservations, where the load makes that possible: the
-//! water-filling of DSFQ's theorem 3 with rates for weights. Example: A and B do 400/s each, f has 300/s and uses both, g 100/s
-//! and uses A alone: with each node on its own f gets 700/s and g 100/s; with the term 600/s and 200/s. As `max` forgives
-//! credit and never debt, service elsewhere moves a clock to at most τ = 2 s ahead of the others': a flow that comes back is
-//! served within that. The term makes sense only where a node is told the total rate (a disk's `leeway` is then the number of its
-//! gates): to a node that reserves 1/N of the rate, an even flow would seem N times ahead. So the default is `"single"`.
+//! So every node keeps what it promised, and what the nodes share beyond that brings the totals in proportion to the reservations, where the
+//! load makes that possible: the water-filling of DSFQ's theorem 3 with rates for weights. Example: A and B do 400/s each, f
+//! has 300/s and uses both, g 100/s and uses A alone: with each node on its own f gets 640/s and g 160/s; with the term 600/s and
+//! 200/s. (Charged against what is reserved here, f·B/N would be divided twice: 12 MB/s over three nodes beside others on one
+//! came out as 5.2.) As `max` forgives credit and never debt, service elsewhere moves a clock to at most τ = 2 s ahead of the
+//! others': a flow that comes back has its part of what is spare within that.
 //!
-//! **Price.** A heap over the flows that have something waiting: 42 ns a request with 10 of them, 155 ns with 10,000; 62 bytes an idle flow.
+//! **Price.** A heap over the flows that have something waiting (`lead = "0s"`: two; `total`: three, and a clock more).
 
 use crate::bucket::Bucket;
 use crate::finish_clock::{ClockParams, FinishClocks};
 use crate::registry::{DefaultDepth, Entry, Order, one_of};
 use crate::sfq::Key;
+use crate::turns::Turns;
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused, Request,
-    RequestId, Scheduler, Slots, WaitReason,
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused,
+    Request, RequestId, Scheduler, Slots, VTime, WaitReason,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -55,33 +58,68 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
-    let clocks = FinishClocks::new(ClockParams::from_params(params, terms.unit)?, terms.unit);
+    let knobs = ClockParams::from_params(params, terms.unit, LEAD)?;
     let total = one_of(params, "foreign", &[("single", false), ("total", true)])?.unwrap_or(false);
     Ok(Box::new(VirtualClock {
         terms,
-        total,
-        clocks,
+        regulated: knobs.lead == Some(Duration::ZERO) || total && knobs.lead.is_some(),
+        total: total.then(|| Total::new(knobs, terms.unit)),
+        clocks: FinishClocks::new(knobs, terms.unit),
         buckets: Flows::new(),
         backlog: Backlog::new(),
-        ready: IndexedHeap::new(),
+        turns: Turns::default(),
         held: IndexedHeap::new(),
     }))
 }
 
+/// H: what a flow took of what was spare is held against it for no longer.
+const LEAD: Duration = Duration::from_millis(50);
+
 /// No tag was made elsewhere.
 const OWN: u64 = u64::MAX;
 
+/// How what is spare is shared by what flows get at all nodes.
+struct Total {
+    /// At the whole rates.
+    clocks: FinishClocks,
+    /// Flows whose first request may go, by its finish time on those.
+    order: IndexedHeap<Key>,
+    /// By slot: whether the request in flight took what was spare.
+    spare: Vec<bool>,
+}
+
+impl Total {
+    /// How far what is spare may run ahead of time.
+    const LEAD: Duration = Duration::from_secs(2);
+
+    fn new(knobs: ClockParams, unit: CostUnit) -> Self {
+        let mut booking = knobs.booking;
+        booking.overbook = true; // the other clocks refuse
+        let lead = knobs.lead.map(|lead| lead.max(Self::LEAD));
+        let clocks = FinishClocks::new(ClockParams { booking, lead, ..knobs }, unit);
+        Total { clocks, order: IndexedHeap::new(), spare: Vec::new() }
+    }
+
+    fn took_spare(&mut self, slot: usize) -> &mut bool {
+        if self.spare.len() <= slot {
+            self.spare.resize(slot + 1, false);
+        }
+        &mut self.spare[slot]
+    }
+}
+
 struct VirtualClock {
     terms: Terms,
-    /// Service elsewhere counts.
-    total: bool,
+    /// Who has started goes by finish time, and spare service is not held against anybody.
+    regulated: bool,
+    total: Option<Total>,
     clocks: FinishClocks,
     /// Of the flows that have a limit.
     buckets: Flows<Bucket>,
     /// With the lead in ns that a tag made elsewhere gives; `OWN`: there is none.
     backlog: Backlog<u64>,
-    /// Flows whose first request may go, by its finish time, then arrival.
-    ready: IndexedHeap<Key>,
+    /// Flows whose first request may go.
+    turns: Turns,
     /// Flows whose first request is beyond their limit, by when it may go.
     held: IndexedHeap<Instant>,
 }
@@ -90,25 +128,38 @@ impl VirtualClock {
     /// Tags the flow's first request, and puts the flow where it belongs.
     fn place(&mut self, flow: FlowId, now: Instant) {
         let Some(first) = self.backlog.front(flow) else {
-            self.ready.remove(flow.0);
+            self.stand_back(flow);
             self.held.remove(flow.0);
             return;
         };
         match self.buckets.get(flow).map(Bucket::ready_at).filter(|&at| at > now) {
             Some(at) => {
-                self.ready.remove(flow.0);
+                self.stand_back(flow);
                 self.held.set(flow.0, at);
             }
             None => {
+                let (request, sequence) = (&first.request, first.sequence);
                 let finish = match first.extra {
-                    OWN => self.clocks.finish(&first.request),
-                    lead => self.clocks.led(&first.request, Duration::from_nanos(lead)),
+                    OWN => self.clocks.finish(request),
+                    lead => self.clocks.led(request, Duration::from_nanos(lead)),
                 };
+                let start = if self.regulated { self.clocks.start(request, finish) } else { VTime::ZERO };
                 if !self.held.is_empty() {
                     self.held.remove(flow.0);
                 }
-                self.ready.set(flow.0, Key::new(finish, first.sequence));
+                self.turns.set(flow, start, finish, sequence, self.clocks.clock(now));
+                if let Some(total) = &mut self.total {
+                    total.order.set(flow.0, Key::new(total.clocks.finish(request), sequence));
+                }
             }
+        }
+    }
+
+    /// The flow has nothing that may go.
+    fn stand_back(&mut self, flow: FlowId) {
+        self.turns.remove(flow);
+        if let Some(total) = &mut self.total {
+            total.order.remove(flow.0);
         }
     }
 
@@ -120,14 +171,58 @@ impl VirtualClock {
         }
     }
 
-    fn correct(&mut self, flow: FlowId, charged: Cost, actual: Cost, now: Instant) {
-        if charged != actual {
-            self.clocks.correct(flow, charged, actual);
-            if let Some(bucket) = self.buckets.get_mut(flow) {
-                bucket.correct(charged, actual);
+    /// Whose turn it is; its clocks go on.
+    fn choose(&mut self, now: Instant) -> Option<FlowId> {
+        if let Some((flow, finish)) = self.turns.due(self.clocks.clock(now)) {
+            self.clocks.tagged(flow, finish);
+            if !self.regulated {
+                self.clocks.bound_leads(finish, now);
             }
-            self.place(flow, now);
+            self.share(flow, false, now);
+            return Some(flow);
         }
+        let (flow, start, finish) = self.turns.early()?;
+        match self.total.as_ref().and_then(|total| total.order.peek()) {
+            Some((flow, _)) => {
+                self.share(FlowId(flow), true, now);
+                Some(FlowId(flow))
+            }
+            None => {
+                self.clocks.jump(start, now);
+                self.clocks.tagged(flow, finish);
+                Some(flow)
+            }
+        }
+    }
+
+    /// The flow's turn counts in what it gets at all nodes.
+    fn share(&mut self, flow: FlowId, spare: bool, now: Instant) {
+        let Some(total) = &mut self.total else { return };
+        let finish = total.order.get(flow.0).expect("it may go").start();
+        total.clocks.tagged(flow, finish);
+        let (_, smallest) = total.order.peek().expect("it may go");
+        total.clocks.bound_leads(smallest.start(), now);
+        let slot = self.backlog.front(flow).expect("it has something waiting").request.id.index();
+        *total.took_spare(slot) = spare;
+    }
+
+    fn correct(&mut self, request: &Request, actual: Cost, now: Instant) {
+        let (flow, charged) = (request.flow, request.cost);
+        if charged == actual {
+            return;
+        }
+        let mut spare = false;
+        if let Some(total) = &mut self.total {
+            total.clocks.correct(flow, charged, actual);
+            spare = *total.took_spare(request.id.index());
+        }
+        if !spare {
+            self.clocks.correct(flow, charged, actual);
+        }
+        if let Some(bucket) = self.buckets.get_mut(flow) {
+            bucket.correct(charged, actual);
+        }
+        self.place(flow, now);
     }
 
     /// What is kept of a contract, or why it is refused.
@@ -154,6 +249,10 @@ impl Scheduler for VirtualClock {
     fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.admit(contract)?;
         self.clocks.set_flow(flow, &contract)?;
+        if let Some(total) = &mut self.total {
+            let whole = Contract { rate: contract.whole.or(contract.rate), ..contract.clone() };
+            total.clocks.set_flow(flow, &whole).expect("more may be promised there");
+        }
         match (contract.limit, self.buckets.get_mut(flow)) {
             (Some(limit), Some(bucket)) => bucket.change(limit, contract.burst),
             (Some(limit), None) => {
@@ -168,6 +267,9 @@ impl Scheduler for VirtualClock {
         self.backlog.drain_flow(flow, orphans);
         self.place(flow, now);
         self.clocks.forget(flow);
+        if let Some(total) = &mut self.total {
+            total.clocks.forget(flow);
+        }
         self.buckets.remove(flow);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
@@ -187,17 +289,17 @@ impl Scheduler for VirtualClock {
     }
     fn dispatch(&mut self, now: Instant, slots: Slots) -> Dispatch {
         self.release(now);
-        let Some((flow, key)) = self.ready.peek() else {
+        let Some(flow) = self.choose(now) else {
             return match self.held.peek() {
                 Some((_, at)) => Dispatch::Wait { until: Some(at), reason: WaitReason::OwnLimit },
                 None => Dispatch::Idle,
             };
         };
-        let (flow, finish) = (FlowId(flow), key.start());
-        let request = self.backlog.pop_front(flow).expect("a flow in the heap has something waiting").request;
-        self.clocks.tagged(flow, finish);
-        self.clocks.bound_leads(finish, now);
+        let request = self.backlog.pop_front(flow).expect("a flow that may go has something waiting").request;
         self.clocks.dispatched(slots.in_flight, now);
+        if let Some(total) = &mut self.total {
+            total.clocks.dispatched(slots.in_flight, now);
+        }
         if let Some(bucket) = self.buckets.get_mut(flow) {
             bucket.take(request.cost, now);
         }
@@ -205,9 +307,12 @@ impl Scheduler for VirtualClock {
         Dispatch::Ready(request)
     }
     fn complete(&mut self, completion: &Completion, now: Instant) {
-        let Completion { request, actual, in_flight, .. } = *completion;
-        self.clocks.completed(actual, in_flight, now);
-        self.correct(request.flow, request.cost, actual, now);
+        let Completion { request, actual, in_flight, .. } = completion;
+        self.clocks.completed(*actual, *in_flight, now);
+        if let Some(total) = &mut self.total {
+            total.clocks.completed(*actual, *in_flight, now);
+        }
+        self.correct(request, *actual, now);
     }
     fn adjust(&mut self, request: &Request, cost: Cost, now: Instant) {
         match self.backlog.get_mut(request.id) {
@@ -215,15 +320,14 @@ impl Scheduler for VirtualClock {
                 queued.request.cost = cost;
                 self.place(request.flow, now);
             }
-            None => self.correct(request.flow, request.cost, cost, now),
+            None => self.correct(request, cost, now),
         }
     }
     fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
-        if self.total && service > Cost::ZERO {
-            let smallest = self.ready.peek().map(|(_, key)| key.start());
-            self.clocks.foreign(flow, service, smallest, now);
-            self.place(flow, now);
-        }
+        let Some(total) = self.total.as_mut().filter(|_| service > Cost::ZERO) else { return };
+        let smallest = total.order.peek().map(|(_, key)| key.start());
+        total.clocks.foreign(flow, service, smallest, now);
+        self.place(flow, now);
     }
     fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
         let Some(queued) = self.backlog.get_mut(id) else { return false };
@@ -241,12 +345,15 @@ impl Scheduler for VirtualClock {
         if self.held.contains(flow.0) {
             return Some(WaitReason::OwnLimit);
         }
-        (self.ready.contains(flow.0) && self.ready.len() > 1).then_some(WaitReason::OwnShare)
+        (self.backlog.waits(flow) && self.turns.len() > 1).then_some(WaitReason::OwnShare)
     }
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
-        self.ready.clear();
+        self.turns.clear();
         self.held.clear();
+        if let Some(total) = &mut self.total {
+            total.order.clear();
+        }
     }
     fn wake_at(&self) -> Option<Instant> {
         self.held.peek().map(|(_, at)| at)

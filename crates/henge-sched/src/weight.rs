@@ -4,7 +4,8 @@
 //! reciprocal of φ about 1 ns; the reciprocal is made when the contract is set. Its error is below 10⁻¹², which is
 //! 1 byte in a terabyte.
 
-use henge_core::{Cost, Duration, Instant, Rate, VTime};
+use crate::cost::in_unit;
+use henge_core::{Cost, CostUnit, Duration, Instant, Rate, Request, VTime};
 use std::num::NonZeroU64;
 
 /// A weight φ, ready to divide by.
@@ -95,9 +96,30 @@ impl Pace {
     }
 }
 
+/// A pace that may count another unit than the gate charges: a contract's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnPace {
+    pace: Pace,
+    unit: CostUnit,
+}
+
+impl OwnPace {
+    pub fn new(rate: Rate) -> Self {
+        OwnPace { pace: Pace::new(rate), unit: rate.unit }
+    }
+    /// How long a request takes at it, at a gate that charges in `gate`.
+    pub fn span(&self, request: &Request, gate: CostUnit) -> VTime {
+        self.pace.span(in_unit(request, self.unit, gate))
+    }
+    /// How long a correction of the gate's charge takes: nothing where other things are counted.
+    pub fn moved(&self, cost: Cost, gate: CostUnit) -> VTime {
+        if self.unit == gate { self.pace.span(cost) } else { VTime::ZERO }
+    }
+}
+
 /// Nanoseconds since the epoch, as paces count them.
-pub(crate) fn since_epoch(t: Instant) -> VTime {
-    VTime::from_raw(u128::from(t.as_nanos()) << VTime::FRACTION_BITS)
+pub(crate) const fn since_epoch(t: Instant) -> VTime {
+    VTime::from_raw((t.as_nanos() as u128) << VTime::FRACTION_BITS)
 }
 
 /// The first instant that is not before `t`.

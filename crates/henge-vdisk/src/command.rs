@@ -20,8 +20,10 @@ pub enum Kind {
         /// The space stays provisioned.
         no_hole: bool,
     },
-    /// The range will be read soon.
+    /// The range will be read soon: it is read into the command's buffer, which nobody looks at.
     Cache,
+    /// Which bytes of the range take room: a turn at the gate of its first byte; the driver asks the store when it is over.
+    Status,
     /// The range is compared with given bytes and, if equal, replaced by others; nobody's write comes between.
     CompareAndWrite,
 }
@@ -29,7 +31,7 @@ pub enum Kind {
 impl Kind {
     /// Whether it changes bytes.
     pub fn writes(self) -> bool {
-        !matches!(self, Kind::Read | Kind::Flush | Kind::Cache)
+        !matches!(self, Kind::Read | Kind::Flush | Kind::Cache | Kind::Status)
     }
     /// Whether its bytes go to or come from the device.
     pub fn moves_data(self) -> bool {
@@ -132,8 +134,6 @@ pub enum Data {
     },
     /// A buffer of its own; when it is read, the driver calls [`Patch::apply`].
     Scratch(Patch),
-    /// A buffer of its own whose content nobody wants (CACHE).
-    Discard,
 }
 
 /// How blocks that were read complete a command's buffer: the bytes before `head` and from `tail` on go into

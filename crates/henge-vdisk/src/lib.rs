@@ -38,6 +38,7 @@
 
 mod command;
 mod disk;
+mod intervals;
 mod layout;
 mod locks;
 mod plan;

@@ -19,8 +19,8 @@ enum Mode {
     Scratch,
     /// The same; data in the command's buffer, with the bytes to compare with.
     Compare,
-    /// The same; data dropped.
-    Discard,
+    /// Once, at the first byte, for a command that asks nothing of the device: it is queued and charged, and takes its turn.
+    Turn,
     /// Device by device, for what moves no data.
     Legs,
     /// Once per leg that holds bytes, at its first one.
@@ -92,7 +92,10 @@ pub(crate) fn frame(kind: Kind, offset: u64, len: u64, settings: &Settings) -> F
     let lead = offset - start;
     match kind {
         _ if len == 0 => Frame::default(),
-        Kind::Read | Kind::Write => Frame { len: end - start, lead, verify: None, zeroed: false },
+        Kind::Cache if !settings.prefetch => Frame::default(),
+        Kind::Read | Kind::Write | Kind::Cache => {
+            Frame { len: end - start, lead, verify: None, zeroed: false }
+        }
         Kind::CompareAndWrite => {
             Frame { len: end - start + len, lead, verify: Some(end - start), zeroed: false }
         }
@@ -102,7 +105,7 @@ pub(crate) fn frame(kind: Kind, offset: u64, len: u64, settings: &Settings) -> F
             let edges = edges(offset, offset + len, align);
             Frame { len: edges.iter().flatten().count() as u64 * align, lead: 0, verify: None, zeroed: true }
         }
-        Kind::Flush | Kind::Trim | Kind::Cache => Frame::default(),
+        Kind::Flush | Kind::Trim | Kind::Status => Frame::default(),
     }
 }
 
@@ -121,10 +124,11 @@ impl Plan {
         if command.kind == Kind::Flush {
             return Plan { kind, ..Plan::default() };
         }
-        if command.len == 0 || (command.kind == Kind::Cache && !settings.prefetch) {
-            return Plan::default();
-        }
         let (from, to) = (command.offset, command.offset + command.len);
+        let idle = command.kind == Kind::Cache && !settings.prefetch || command.kind == Kind::Status;
+        if command.len == 0 || idle {
+            return Plan { kind, gathers: false, start: from, end: from, from, to: from };
+        }
         let (start, end) = (down(from, settings.align), up(to, settings.align));
         let mut plan = Plan { kind, gathers: false, start, end, from, to };
         plan.gathers = plan.run(0, settings).or(plan.run(1, settings)).is_some();
@@ -135,6 +139,9 @@ impl Plan {
     fn run(&self, slot: u8, settings: &Settings) -> Option<Run> {
         let kind = self.kind?;
         let main = slot == SLOTS - 1;
+        if kind != Kind::Flush && self.from == self.to {
+            return main.then_some(self.turn(kind));
+        }
         if settings.homes {
             return if main { self.for_homes(kind, settings.align) } else { None };
         }
@@ -144,23 +151,33 @@ impl Plan {
             Kind::CompareAndWrite if slot == 0 => whole(Mode::Scratch, Op::Read),
             _ if !main => None,
             Kind::Flush => whole(Mode::Everywhere, Op::Flush),
-            Kind::Read => whole(Mode::Frame, Op::Read),
+            Kind::Read | Kind::Cache | Kind::Status => whole(Mode::Frame, Op::Read),
             Kind::Write | Kind::CompareAndWrite => whole(Mode::Frame, Op::Write),
-            Kind::Cache => whole(Mode::Discard, Op::Read),
-            Kind::Trim => self.inside(Op::Trim, settings.align),
+            // A hint about less than a block still takes its turn.
+            Kind::Trim => self.inside(Op::Trim, settings.align).or(Some(self.turn(kind))),
             Kind::WriteZeroes { no_hole: false } if settings.holes => self.inside(Op::Trim, settings.align),
             Kind::WriteZeroes { .. } => self.inside(Op::WriteZeroes, settings.align),
         }
+    }
+
+    /// A request without bytes: what an empty command comes to.
+    fn turn(&self, kind: Kind) -> Run {
+        let op = match kind {
+            Kind::Write | Kind::CompareAndWrite => Op::Write,
+            Kind::Trim => Op::Trim,
+            Kind::WriteZeroes { .. } => Op::WriteZeroes,
+            Kind::Read | Kind::Cache | Kind::Status | Kind::Flush => Op::Read,
+        };
+        Run { mode: Mode::Turn, op, start: self.from, end: self.from, at: 0 }
     }
 
     /// What the places are asked for that see to blocks themselves: the command's own bytes, as they are.
     fn for_homes(&self, kind: Kind, align: u64) -> Option<Run> {
         let (mode, op) = match kind {
             Kind::Flush => (Mode::Everywhere, Op::Flush),
-            Kind::Read => (Mode::Frame, Op::Read),
+            Kind::Read | Kind::Cache | Kind::Status => (Mode::Frame, Op::Read),
             Kind::Write => (Mode::Frame, Op::Write),
             Kind::CompareAndWrite => (Mode::Compare, Op::Write),
-            Kind::Cache => (Mode::Legs, Op::Read),
             Kind::Trim => (Mode::Legs, Op::Trim),
             Kind::WriteZeroes { .. } => (Mode::Legs, Op::WriteZeroes),
         };
@@ -228,16 +245,16 @@ impl Plan {
                 continue;
             };
             let found = match run.mode {
-                Mode::Frame | Mode::Scratch | Mode::Compare | Mode::Discard => {
+                Mode::Frame | Mode::Scratch | Mode::Compare => {
                     Some(self.in_order(run, &mut cursor, layout, settings))
                 }
+                Mode::Turn => Some(at_once(run, layout)),
                 Mode::Legs => by_leg(run, &mut cursor, layout, settings),
                 Mode::Everywhere => everywhere(run, &mut cursor, layout),
             };
             let over = match run.mode {
-                Mode::Frame | Mode::Scratch | Mode::Compare | Mode::Discard => {
-                    cursor.done == run.end - run.start
-                }
+                Mode::Frame | Mode::Scratch | Mode::Compare => cursor.done == run.end - run.start,
+                Mode::Turn => true,
                 Mode::Legs | Mode::Everywhere => cursor.done == layout.legs() as u64,
             };
             if over {
@@ -262,7 +279,6 @@ impl Plan {
         let data = match run.mode {
             Mode::Frame => Data::Frame { at },
             Mode::Compare => Data::Compare { at, verify: self.end - self.start + (start - self.from) },
-            Mode::Discard => Data::Discard,
             _ => {
                 let (head, tail) = (self.from.max(start) - start, self.to.min(start + len) - start);
                 let compares = self.kind == Some(Kind::CompareAndWrite);
@@ -272,6 +288,12 @@ impl Plan {
         };
         Piece { gate: spot.gate, op: run.op, offset: spot.offset, len, data }
     }
+}
+
+/// At the first byte, or the disk's last one where the command begins at its end.
+fn at_once(run: &Run, layout: &Layout) -> Piece {
+    let spot = layout.locate(run.start.min(layout.capacity() - 1));
+    Piece { gate: spot.gate, op: run.op, offset: spot.offset, len: 0, data: Data::None }
 }
 
 fn by_leg(run: &Run, cursor: &mut Cursor, layout: &Layout, settings: &Settings) -> Option<Piece> {
@@ -298,11 +320,12 @@ fn everywhere(run: &Run, cursor: &mut Cursor, layout: &Layout) -> Option<Piece> 
 /// What a command counts in all, in millionths of a command.
 pub(crate) fn commands(command: &Command, settings: &Settings) -> u64 {
     let started = match command.kind {
-        Kind::Flush => 1,
+        Kind::Flush | Kind::Status => 1,
+        Kind::Cache if !settings.prefetch => 1,
         Kind::Trim | Kind::WriteZeroes { .. } => command.len.div_ceil(settings.span),
         _ => command.len.div_ceil(settings.command_bytes),
     };
-    u64::from(Request::WHOLE) * started
+    u64::from(Request::WHOLE) * started.max(1)
 }
 
 /// The share of part `index` of `parts`: all shares together are exactly `total`.

@@ -5,11 +5,11 @@ use henge_core::{ParamError, Params};
 /// How commands are cut and counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// A read or write counts as one command per started so many bytes (`command`).
+    /// A read or write counts as one command for each begun piece of this length (`command`).
     pub command_bytes: u64,
     /// No request for data is longer, so that one does not hold the device (`quantum`).
     pub quantum: u64,
-    /// TRIM and WRITE_ZEROES are cut at, and count once per, so many bytes (`span`): they move no data, and
+    /// TRIM and WRITE_ZEROES are cut into pieces of this length, and count once for each (`span`): they move no data, and
     /// formatting a terabyte must not cost four million commands.
     pub span: u64,
     /// Address and length of every request are multiples of it; what is not is read, modified and written
@@ -17,8 +17,8 @@ pub struct Settings {
     pub align: u64,
     /// Most commands of the disk pending at once, all its clients together (`commands`).
     pub commands_max: u32,
-    /// A CACHE command reads the range and drops the data (`prefetch`); otherwise it does nothing, which is
-    /// right where no cache is below.
+    /// A CACHE command reads the range and drops the data (`prefetch`); otherwise it takes its turn and does nothing,
+    /// which is right where no cache is below.
     pub prefetch: bool,
     /// Every place of the disk is a virtual disk of its own, somewhere, that completes blocks, compares, and keeps the
     /// locks for both: so several coordinators may serve the disk at once. Parts then begin and end where the command

@@ -6,7 +6,7 @@
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods)] // It measures time.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use common::SHARED;

@@ -39,7 +39,7 @@ pub enum Gaps {
     /// More regular than Poisson (shape above 1) or less (below 1): the squared coefficient of variation is
     /// 1 / shape.
     Gamma(f64),
-    /// Not a renewal process: so many processes, each with gaps of N/r(t), that begin at random within a span.
+    /// Not a renewal process: N processes, each with gaps of N/r(t), that begin at random within a span.
     Processes {
         /// N.
         count: u32,

@@ -207,7 +207,7 @@ pub struct Parting {
 /// Two logs compared.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diff {
-    /// Flow by flow, in the first log's order, then those of the second alone.
+    /// Flow by flow, in the first log's order, then flows that only the second has.
     pub flows: Vec<FlowDiff>,
     /// Where the orders of dispatch part first, by the first log's time; `None` when they are the same.
     pub parting: Option<Parting>,

@@ -128,7 +128,7 @@ pub(crate) enum Pace {
         ready: BinaryHeap<Reverse<(Instant, u32)>>,
         /// Requests drawn before their compute time was over.
         drawn: Vec<Option<Record>>,
-        /// Threads that wait until there are so many.
+        /// Threads that wait until the level asks for as many.
         parked: BTreeSet<u32>,
         rng: Pcg64,
     },

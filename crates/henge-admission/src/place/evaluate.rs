@@ -44,7 +44,7 @@ pub fn instance(seed: u64, i: u64) -> (Vec<Node>, Vec<Wish>) {
 
 type Way = Box<dyn Fn(&[Node], &[Wish], u64) -> Placement>;
 
-/// Every way over so many instances.
+/// Mean loss of every way over `instances` random instances.
 pub fn evaluate(instances: u64, seed: u64) -> Vec<Loss> {
     let batch: Vec<(&str, Way)> = vec![
         ("Toyoda (the paper's)", Box::new(|n, w, _| toyoda(n, w))),

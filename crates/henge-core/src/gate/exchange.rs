@@ -17,7 +17,7 @@
 //!
 //! *Guarantee.* Nothing is lost, no flow's requests overtake each other, and the gate is idle only if both schedulers are. Of `n`
 //! flows with `w` requests waiting, at most (n + w) / step + 2 requests leave by the old one after it was replaced: to
-//! within so many, shares are those of the old one before and of the new one after. A flow's limit begins anew, as when it is set.
+//! within that number, shares are the old scheduler's before and the new one's after. A flow's limit begins anew, as when it is set.
 //!
 //! *Price.* A step looks at `step` flows, and moves at most `step` requests and what is left of one flow's. Otherwise, a
 //! comparison a request. Between flows what waited may change its order: a FIFO serves it flow by flow, not as it came.
@@ -25,7 +25,7 @@
 use super::{Assembly, Gate};
 use crate::{Contract, Dispatch, FlowId, Instant, Refused, Request, Slots};
 
-/// The gate's epoch minus that of a request which the old scheduler dispatched after it was replaced; two for one before.
+/// The gate's epoch minus the epoch of a request that the old scheduler dispatched after it was replaced; two for a request before.
 pub(super) const AMID: u32 = 1;
 
 /// The scheduler that is to come, and the one that is going, each with its cost model and its depth.
@@ -47,7 +47,7 @@ struct Coming {
 struct Going {
     parts: Assembly,
     step: usize,
-    /// The flows below this number have moved; of the others, those that were set since.
+    /// The flows below this number have moved; of the others, the flows that were set since.
     moved: usize,
     /// Empty but while a flow moves.
     orphans: Vec<Request>,
@@ -122,7 +122,7 @@ impl Coming {
 }
 
 impl Gate {
-    /// Scheduler, depth and cost model that are to take over, in steps of so many flows; in place of any that were prepared
+    /// Scheduler, depth and cost model that are to take over, in steps of `step` flows. They replace any that were prepared
     /// before.
     pub fn prepare(&mut self, parts: Assembly, step: usize) {
         assert!(step > 0, "an exchange that never gets anywhere");

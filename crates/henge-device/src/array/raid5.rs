@@ -48,7 +48,7 @@ impl Layout {
     fn rows(&self, offset: u64, len: u64) -> Range<u64> {
         if len == 0 { 0..0 } else { offset / self.row()..(offset + len - 1) / self.row() + 1 }
     }
-    /// What of data unit `k` of `row` lies in the range, as a range within the unit.
+    /// The piece of data unit `k` of `row` that lies in the range, counted from the unit's begin.
     fn covered(&self, row: u64, k: u64, offset: u64, len: u64) -> Range<u64> {
         let start = row * self.row() + k * self.unit;
         let within = |at: u64| at.saturating_sub(start).min(self.unit);

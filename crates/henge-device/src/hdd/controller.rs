@@ -1,7 +1,7 @@
 //! One command after the other: buffer, bus, arm, and what the drive does on its own behind them.
 //!
 //! The problem: a drive's answer time depends on what it was doing before: reading ahead, writing behind, holding
-//! blocks in its buffer. The rules are those of DiskSim 4.0's controller, told as straight lines in time instead
+//! blocks in its buffer. The rules are taken from DiskSim 4.0's controller, told as straight lines in time instead
 //! of an event per sector:
 //!
 //! - *Read, first block in a segment*: the bus starts after the hit overhead and takes blocks as they are in.

@@ -259,7 +259,7 @@ fn mechanics(r: &Reader<'_>, cylinders: u32) -> Read<Mechanics> {
 /// A measured curve is noisy and has single points that are far too high. A point is held against the median of
 /// the five before it, and may lie this share below.
 const SEEK_FALL: f64 = 0.15;
-/// Curves measured at so many distances may hold single spoiled points that are far too low (the IBM DNES's has two);
+/// Curves measured at this many distances may hold single spoiled points that are far too low (the IBM DNES's has two);
 /// in shorter ones a point that falls is a mistake.
 const SEEK_MANY: usize = 120;
 

@@ -43,7 +43,7 @@ impl Incoming {
 pub(super) struct Ring {
     /// Blocks that it holds.
     pub room: u64,
-    /// The drive asks for more when so many are left.
+    /// The drive asks for more when this many are left.
     pub low: u64,
     /// How long it takes until they come then.
     pub reselect: Duration,

@@ -24,7 +24,7 @@ struct Block {
 pub(super) struct Blocks {
     blocks: Vec<Block>,
     free: Vec<u32>,
-    /// First full block with so many valid units.
+    /// By number of valid units: the first full block that has this number.
     heads: Vec<u32>,
     /// No list before this one has a block.
     lowest: usize,

@@ -23,7 +23,7 @@
 //!                 else                   → L
 //! ```
 //!
-//! The new L is the smallest over the flows. Expected arrivals are those of the last window.
+//! The new L is the smallest over the flows. Expected arrivals are the arrivals of the last window.
 //!
 //! **Example.** l = 100 ms, W = 20 ms, T = 40 ms: E = 2. With L = Lmax = 8 and 200 completed of 400 wanted, high = 16 = rt: L becomes 16.
 //!
@@ -31,14 +31,15 @@
 //! each has its own key):
 //! - `keep`: Lmax < L keeps L, before all else, and E is multiplied by min(L, Lmax): otherwise depth ran to 100 in steady load. While
 //!   overloaded Lmax stands for L in low and high, and X ≥ due ends it.
-//! - `floor` (default 8): never below the device's knee, the depth that gives 90 % of its peak throughput: below, throughput falls, W grows, E falls
-//!   further (32 % in bound after a stall of 3 s; with the floor 89 to 97 %).
+//! - `floor`: never below the device's knee, the depth that gives 90 % of its peak throughput: below, throughput falls, W grows, E falls
+//!   further (32 % in bound after a stall of 3 s; with the floor 89 to 97 %). Where none is stated it is 8, and gives way to a bound that the
+//!   device alone breaks at that depth: then it is L · l_i / T_i, for the flow for which that is least. Waiting, which a small depth makes longer, lowers no floor.
 //! - `saturation` (default twice the floor): never above it; a truly unlimited depth switches the scheduler off and gains nothing.
 //! - `samples` = 20: a percentile of fewer says nothing: such a flow keeps L, as does a window without completions. E is smoothed, `smoothing` =
 //!   0.5 for the new one.
 //!
 //! **Price.** A few ns per request, and one histogram per flow that has a bound. A window's end looks at the flows that had requests
-//! in it, so many at a time: with more of them the decision comes that much later.
+//! in it, a bounded number at a time: with more of them the decision comes later.
 
 use super::DEPTH_MAX;
 use crate::Flows;
@@ -58,6 +59,8 @@ struct Rules {
     window: Duration,
     keep: bool,
     floor: u32,
+    /// The floor is a guess, and gives way.
+    gives_way: bool,
     saturation: u32,
     samples: u64,
     smoothing: f64,
@@ -66,7 +69,8 @@ struct Rules {
 /// `feedback = { window = "1s", floor = 8, saturation = 16, samples = 20, smoothing = 0.5, keep = true, rules = "ours" }`
 pub(super) fn build(p: &mut Params) -> Result<Box<dyn DepthController>, ParamError> {
     let paper = one_of(p, "rules", &[("ours", false), ("paper", true)])?.unwrap_or(false);
-    let floor = p.integer("floor", 1, DEPTH_MAX)?.unwrap_or(if paper { 1 } else { 8 }) as u32;
+    let stated = p.integer("floor", 1, DEPTH_MAX)?;
+    let floor = stated.unwrap_or(if paper { 1 } else { 8 }) as u32;
     let most = if paper { DEPTH_MAX } else { (2 * u64::from(floor)).min(DEPTH_MAX) };
     let saturation = match p.get_mut("saturation") {
         Some(Value::Text(text)) if text == "none" => p.text("saturation")?.map_or(DEPTH_MAX, |_| DEPTH_MAX),
@@ -89,6 +93,7 @@ pub(super) fn build(p: &mut Params) -> Result<Box<dyn DepthController>, ParamErr
         window,
         keep: p.bool("keep")?.unwrap_or(!paper),
         floor,
+        gives_way: stated.is_none() && !paper,
         saturation,
         samples: p.integer("samples", 1, 1 << 20)?.unwrap_or(if paper { 1 } else { 20 }),
         smoothing,
@@ -110,12 +115,21 @@ struct Class {
     window: u64,
 }
 
+/// The least over the flows.
+#[derive(Clone, Copy)]
+struct Slack {
+    /// E.
+    slack: f64,
+    /// l_i / T_i: the same without the wait.
+    alone: f64,
+}
+
 /// A window that is over, while its flows are looked at.
 struct Closing {
     window: Window,
-    /// Those still to be looked at, and the least E so far.
+    /// Flows still to be looked at, and the least slack so far.
     flows: Vec<FlowId>,
-    least: Option<f64>,
+    least: Option<Slack>,
     next: Instant,
 }
 
@@ -208,12 +222,20 @@ impl Feedback {
                 self.active = closing.flows;
             }
             if closing.window.completed > 0.0 {
-                let depth = self.decide(&closing.window, closing.least);
-                self.depth = depth.clamp(self.rules.floor, self.rules.saturation);
+                let floor = self.floor(&closing.window, closing.least);
+                let depth = self.decide(&closing.window, closing.least.map(|least| least.slack));
+                self.depth = depth.clamp(floor, self.rules.saturation);
             }
         } else {
             self.closing = Some(Closing { next: now + PAUSE, ..closing });
         }
+    }
+
+    /// The floor for the next window.
+    fn floor(&self, window: &Window, least: Option<Slack>) -> u32 {
+        let Some(least) = least.filter(|_| self.rules.gives_way) else { return self.rules.floor };
+        let in_time = window.in_flight_max.min(f64::from(self.depth)) * least.alone;
+        self.rules.floor.min((in_time as u32).max(1))
     }
 
     /// The depth for the next window, from the least E.
@@ -259,12 +281,14 @@ fn rounded(depth: f64) -> u32 {
 
 impl Class {
     /// The least E with this one's.
-    fn least(&mut self, least: Option<f64>, rules: &Rules) -> Option<f64> {
-        self.slack(rules).map(|slack| least.map_or(slack, |least| slack.min(least))).or(least)
+    fn least(&mut self, least: Option<Slack>, rules: &Rules) -> Option<Slack> {
+        let Some(own) = self.slack(rules) else { return least };
+        let least = least.unwrap_or(own);
+        Some(Slack { slack: own.slack.min(least.slack), alone: own.alone.min(least.alone) })
     }
 
     /// E, if there were enough samples; begins the next window.
-    fn slack(&mut self, rules: &Rules) -> Option<f64> {
+    fn slack(&mut self, rules: &Rules) -> Option<Slack> {
         let enough = self.service.count() >= rules.samples && self.dispatched > 0;
         let service = self.service.quantile(self.percentile).filter(|_| enough);
         let wait = self.waits.as_nanos() as f64 / self.dispatched.max(1) as f64;
@@ -275,7 +299,7 @@ impl Class {
         let new = ((self.bound.as_nanos() as f64 - wait) / service).max(0.0);
         let slack = self.slack.map_or(new, |old| old + (new - old) * rules.smoothing);
         self.slack = Some(slack);
-        Some(slack)
+        Some(Slack { slack, alone: self.bound.as_nanos() as f64 / service })
     }
 }
 
@@ -381,7 +405,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_head() {
-        let mut c = controller(Params::new("feedback"));
+        let mut c = controller(Params::new("feedback").with("floor", Value::Integer(8)));
         assert_eq!(c.depth(), 8);
         window(&mut *c, 0, 200, 20, 40, 8, Queue(193, 0));
         assert_eq!(c.depth(), 16); // E = 2; high is above that
@@ -395,6 +419,21 @@ mod tests {
             window(&mut *c, k, 200, 20, 160, depth, Queue(193, 0));
         }
         assert_eq!(c.depth(), 8);
+    }
+
+    /// A device that serves one at a time, 25 ms each: at a depth of 8 each takes 200 ms, twice the bound.
+    #[test]
+    fn a_floor_that_nobody_stated_gives_way_to_a_bound() {
+        for (floor, depths) in [(None, 1..=4), (Some(8), 8..=8)] {
+            let params = Params::new("feedback");
+            let params = floor.map_or(params.clone(), |n| params.with("floor", Value::Integer(n)));
+            let mut c = controller(params);
+            for k in 0..30 {
+                let depth = c.depth();
+                window(&mut *c, k, 40, 0, 25 * u64::from(depth), depth, Queue(40, 0));
+            }
+            assert!(depths.contains(&c.depth()), "{floor:?}: {}", c.depth());
+        }
     }
 
     #[test]

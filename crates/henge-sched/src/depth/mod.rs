@@ -2,8 +2,10 @@
 
 mod feedback;
 mod fixed;
+mod work;
 
 pub use fixed::FixedDepth;
+pub use work::WorkDepth;
 
 use crate::DefaultDepth;
 use crate::registry::unknown;
@@ -13,7 +15,8 @@ use henge_core::{DepthController, ParamError, Params, Value};
 pub const DEPTH_MAX: u64 = 65_536;
 
 /// Controllers by name; `fixed` is what a bare number means.
-const CONTROLLERS: &[(&str, Build)] = &[("fixed", fixed::build), ("feedback", feedback::build)];
+const CONTROLLERS: &[(&str, Build)] =
+    &[("fixed", fixed::build), ("feedback", feedback::build), ("work", work::build)];
 
 type Build = fn(&mut Params) -> Result<Box<dyn DepthController>, ParamError>;
 

@@ -5,7 +5,7 @@
 //!              = cost(p) · (len − here(p)) / here(p)        of a command that reaches all of them: its own stripes
 //! ```
 //!
-//! A command that reaches some nodes alone says nothing of those that pass this node by: 64 KiB at a time over four nodes of
+//! A command that reaches some nodes alone says nothing of commands that pass this node by: 64 KiB at a time over four nodes of
 //! 64 KiB stripes, each has nothing elsewhere, and yet three quarters of the flow are there. So it counts as evenly as the
 //! flow is striped.
 //!

@@ -61,7 +61,7 @@ struct Flow {
     placed: Option<Placed>,
 }
 
-/// What one other node is believed to have served. Amounts are in parts of [`ONE`], but for those of service here.
+/// What one other node is believed to have served. Amounts are in parts of [`ONE`], except service here.
 #[derive(Clone, Copy, Debug)]
 struct Prediction {
     k: u64,

@@ -1,6 +1,6 @@
 //! Drives whose surfaces differ in density, laid out in bands.
 //!
-//! A band is [`BAND`] cylinders wide. Its blocks fill all its tracks of one surface, then those of the next surface
+//! A band is [`BAND`] cylinders wide. Its blocks fill all its tracks of one surface, then the tracks of the next surface
 //! in the opposite direction. Each move to the next track of a surface, and each change of the surface, turns
 //! the first sector by the skew that the file gives as a share of a revolution.
 //!

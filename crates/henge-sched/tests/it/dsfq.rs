@@ -1,12 +1,10 @@
 //! DSFQ over several nodes: totals, Theorem 2, and each rule that is not the paper's against the paper's.
 
-mod world;
-
+use crate::world::{Next, Unfairness, World, gate, ms, secs, text};
 use henge_core::{Contract, Cost, Duration, FlowId, Instant, NodeId, Value};
 use henge_sched::foreign::{Coordinator, Outbox, Predictor, Synchronizer, Threshold};
 use proptest::prelude::*;
 use rand::RngExt;
-use world::{Next, Unfairness, World, gate, ms, secs, text};
 
 const KIB: u64 = 1 << 10;
 

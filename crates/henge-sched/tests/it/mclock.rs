@@ -1,11 +1,9 @@
 //! mClock and pClock keep what they promise, in simulated time.
 
-mod world;
-
+use crate::world::{Next, World, gate, ms, secs, text};
 use henge_core::{Contract, Cost, Duration, Instant, Latency, Rate, Value};
 use proptest::prelude::*;
 use rand::RngExt;
-use world::{Next, World, gate, ms, secs, text};
 
 /// Requests a second that the device serves.
 const SPEED: u64 = 1000;

@@ -1,14 +1,12 @@
 //! SFQ(D) on one node: Theorem 1, idle virtual time, corrections, limits, the mode that is not work conserving.
 
-mod world;
-
+use crate::world::{Next, Unfairness, World, gate, secs, text};
 use henge_core::{
     Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, Op, Params, Rate, Request,
     RequestId, Scheduler, Slots, Value,
 };
 use henge_sched::build;
 use proptest::prelude::*;
-use world::{Next, Unfairness, World, gate, secs, text};
 
 /// A scheduler without its gate, for tests of single tags.
 struct Bare(Box<dyn Scheduler>, u32);

@@ -1,7 +1,6 @@
 //! Every value of a facts file, replaced by something else: the file is refused by the name of a key, or the drive works.
 
-mod common;
-
+use crate::common;
 use henge_core::Instant;
 use henge_device::replay::{Mode, Replay, Row};
 use henge_device::{DiskFacts, Hdd, HddOptions, built_in};

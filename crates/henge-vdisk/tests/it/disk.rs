@@ -122,11 +122,77 @@ fn zeroes_write_their_edges_and_trim_leaves_them() {
     assert_eq!(shape(&trim[0]), (0, Op::Trim, 1008, 32, WHOLE, Data::None));
     disk.submit(command(Kind::WriteZeroes { no_hole: true }, 2048, 16)).unwrap();
     assert_eq!(parts(&mut disk)[0].request.op, Op::WriteZeroes);
-    // A trim that holds no whole block is done; so is a CACHE where nothing caches, and anything empty.
-    for (kind, len) in [(Kind::Trim, 15), (Kind::Cache, 4096), (Kind::Read, 0), (Kind::Write, 0)] {
-        disk.submit(command(kind, 4097, len)).unwrap();
+}
+
+/// What asks nothing of the device takes a turn at a gate all the same, and counts as a command: a trim that holds no whole block, a
+/// CACHE where nothing caches, a question about room, and anything empty, at the disk's end as well.
+#[test]
+fn nothing_passes_the_gate() {
+    let mut disk = disk(striped(1 << 20, 4096, 2), Settings { align: 16, ..Settings::default() });
+    let end = 1 << 20;
+    let idle = [
+        (Kind::Trim, 4097, 15, Op::Trim),
+        (Kind::Cache, 4097, 65_536, Op::Read),
+        (Kind::Status, 4097, 1 << 19, Op::Read),
+        (Kind::Read, 4097, 0, Op::Read),
+        (Kind::Write, 4097, 0, Op::Write),
+        (Kind::WriteZeroes { no_hole: false }, 4097, 0, Op::WriteZeroes),
+        (Kind::CompareAndWrite, end, 0, Op::Write),
+        (Kind::Trim, end, 0, Op::Trim),
+    ];
+    for (kind, offset, len, op) in idle {
+        assert_eq!(disk.frame(kind, offset, len).len, 0, "{kind:?}");
+        disk.submit(command(kind, offset, len)).unwrap();
+        assert!(disk.next_finished().is_none(), "{kind:?} is not over before its turn");
+        let [part] = parts(&mut disk)[..] else { panic!("{kind:?} is one request") };
+        assert_eq!(shape(&part), (1, op, part.request.offset, 0, WHOLE, Data::None), "{kind:?}");
+        disk.part_done(part.id, Ok(()));
         assert_eq!(disk.next_finished().unwrap().outcome, Ok(()), "{kind:?}");
     }
+}
+
+/// A hundred FLUSHes that come while one is at the gates are one more, which counts a hundred; whoever gives up is passed over.
+#[test]
+fn flushes_are_joined() {
+    let mut disk = disk(striped(1 << 20, 4096, 2), Settings::default());
+    let first = disk.submit(command(Kind::Flush, 0, 0)).unwrap();
+    let begun = parts(&mut disk);
+    assert_eq!(begun.len(), 2);
+    let rest: Vec<_> = (0..100).map(|_| disk.submit(command(Kind::Flush, 0, 0)).unwrap()).collect();
+    assert!(parts(&mut disk).is_empty(), "one is under way");
+    begun.iter().for_each(|part| disk.part_done(part.id, Ok(())));
+    assert_eq!(disk.next_finished().unwrap().id, first);
+    // The one that was to lead gives up, and so does another.
+    assert!(disk.abort(rest[0]) && disk.abort(rest[7]));
+    assert!(disk.next_finished().is_some() && disk.next_finished().is_some());
+    let second = parts(&mut disk);
+    assert_eq!(second.iter().map(|p| u64::from(p.request.commands)).sum::<u64>(), 98 * u64::from(WHOLE));
+    assert_eq!(second.len(), 2);
+    disk.part_done(second[0].id, Ok(()));
+    disk.part_done(second[1].id, Err(Fault::Io.into()));
+    let mut failed = 0;
+    while let Some(finished) = disk.next_finished() {
+        assert_eq!(finished.outcome, Err(Fault::Io.into()), "it did not cover anybody's writes");
+        failed += 1;
+    }
+    assert_eq!((failed, disk.pending()), (98, 0));
+}
+
+/// A FLUSH that is given up while it stands for others is done again for them: what it has not reached is not durable.
+#[test]
+fn a_flush_that_is_given_up_fails_nobody_else() {
+    let mut disk = disk(striped(1 << 20, 4096, 2), Settings::default());
+    let leader = disk.submit(command(Kind::Flush, 0, 0)).unwrap();
+    let joined = disk.submit(command(Kind::Flush, 0, 0)).unwrap();
+    let part = disk.next_part(&mut ()).unwrap();
+    disk.abort(leader);
+    disk.part_done(part.id, Ok(()));
+    assert_eq!(disk.next_finished().unwrap().id, leader);
+    let again = parts(&mut disk);
+    assert_eq!(again.len(), 2);
+    again.iter().for_each(|part| disk.part_done(part.id, Ok(())));
+    let done = disk.next_finished().unwrap();
+    assert_eq!((done.id, done.outcome), (joined, Ok(())));
 }
 
 /// A terabyte given back on 64 KiB stripes over four places: 32 MiB pieces, counted one by one, not 16 million.

@@ -1,7 +1,6 @@
 //! Where blocks lie and how long seeks take, against the known answers of the facts files.
 
-mod common;
-
+use crate::common;
 use henge_device::{Arm, DiskFacts, LbnVector, Motion, Position, built_in};
 
 const DRIVES: [(&str, &str); 3] =

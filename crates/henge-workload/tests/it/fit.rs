@@ -1,8 +1,6 @@
 //! How well the presets fit what they were fitted to: `cargo test --test fit -- --nocapture` prints the table.
 
-mod common;
-
-use common::{Skip, open_shared};
+use crate::common::{Skip, open_shared};
 use henge_core::{Instant, Op, Params, Value};
 use henge_workload::{Arrivals, Level, Next, Spec, Stats, TraceOptions, preset};
 use std::collections::BTreeMap;

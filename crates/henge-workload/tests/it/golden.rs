@@ -1,8 +1,6 @@
 //! The real traces, against the statistics that were measured when they were collected.
 
-mod common;
-
-use common::{SHARED, Skip, open_shared};
+use crate::common::{SHARED, Skip, open_shared};
 use henge_core::Op;
 use henge_workload::{Stats, TraceOptions};
 use serde_json::Value;

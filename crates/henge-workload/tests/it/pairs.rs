@@ -1,8 +1,6 @@
 //! The same requests from independent copies in different formats; counts that the data's description states.
 
-mod common;
-
-use common::{SHARED, Skip, open_shared};
+use crate::common::{SHARED, Skip, open_shared};
 use henge_core::{Duration, Op};
 use henge_workload::{Format, Packing, Record, Records, Replay, ReplayOptions, Stats, Trace, TraceOptions};
 

@@ -1,7 +1,6 @@
 //! The model against DiskSim's answers, request by request, and against real drives.
 
-mod common;
-
+use crate::common;
 use henge_core::Duration;
 use henge_device::replay::{Mode, Replay, Row, demerit, mean, parse};
 use henge_device::{DiskFacts, Hdd, HddOptions};

@@ -5,9 +5,7 @@ use henge_device::{Ssd, SsdFacts, built_in};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-#[path = "common/flash.rs"]
-mod flash;
-use flash::{Host, UNIT, analytic, cliff, greedy, lambert_w, small};
+use crate::flash::{Host, UNIT, analytic, cliff, greedy, lambert_w, small};
 
 #[test]
 fn the_formula_agrees_with_its_own_limit() {

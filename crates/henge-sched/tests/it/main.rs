@@ -1,0 +1,13 @@
+//! The tests of henge-sched from outside, as one binary: each file is one subject.
+
+mod conformance;
+mod dsfq;
+mod exchange;
+mod mclock;
+mod messages;
+mod mutants;
+mod no_debt;
+mod nodes;
+mod sfq;
+mod vc_total;
+mod world;

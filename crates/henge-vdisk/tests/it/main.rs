@@ -1,0 +1,9 @@
+//! The tests of henge-vdisk from outside, as one binary: each file is one subject. (`tests/allocation.rs` counts what its
+//! process allocates, and so is another.)
+
+mod disk;
+mod homes;
+mod locks;
+mod mapping;
+mod model;
+mod settings;
