@@ -67,7 +67,7 @@ pub struct Fairness {
     pub of_bound: f64,
     /// Pairs at nodes that were watched.
     pub watched: u64,
-    /// Of so many.
+    /// Of this number of pairs.
     pub of: u64,
     /// Where the theorem says nothing.
     pub caveat: Option<Caveat>,
@@ -173,7 +173,7 @@ impl Watch {
         &mut self.here[gate as usize * flows + flow as usize]
     }
 
-    /// A request came; so many of its flow wait at that gate now, and coordinators have sent `batch` elsewhere.
+    /// A request came; `waiting` of its flow wait at that gate now, and coordinators have sent `batch` elsewhere.
     pub(crate) fn asked(&mut self, flow: u32, waiting: u32, batch: Cost) {
         let flow = &mut self.flows[flow as usize];
         flow.waiting_max = flow.waiting_max.max(waiting);

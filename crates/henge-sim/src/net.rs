@@ -122,7 +122,7 @@ impl NetParams {
         Ok(all)
     }
 
-    /// The network of so many gates.
+    /// The network of `gates` gates.
     pub(crate) fn build(&self, gates: usize) -> Result<Net, ParamError> {
         let mut net = Net::none();
         net.latency = self.latency;

@@ -80,7 +80,7 @@ pub struct World {
     pub(crate) net: Net,
     pub(crate) watch: Watch,
     tick: Option<Instant>,
-    /// A command counts against a rate once per started so many bytes.
+    /// A command counts against a rate once for each begun piece of this length.
     pub(crate) command_bytes: u64,
     calendar: Calendar<Event>,
     commands: Pending<Command>,

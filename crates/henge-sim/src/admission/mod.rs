@@ -66,11 +66,11 @@ pub struct Verdict {
     pub rule: Rule,
     /// Disks that it admitted.
     pub admitted: usize,
-    /// The largest share of late requests over what its disk tolerates, with so many disks: above 1 a guarantee was missed.
+    /// The largest share of late requests over what its disk tolerates, with this number of disks: above 1 a guarantee was missed.
     pub violation: f64,
 }
 
-/// What the paper's rule saw with so many disks in place.
+/// What the paper's rule saw with one number of disks in place.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Step {
     /// Q(E) for a newcomer like the first disk: delay over worst case.

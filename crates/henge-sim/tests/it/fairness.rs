@@ -1,7 +1,6 @@
 //! Theorem 2 of DSFQ, as every run reports it: no run that it covers exceeds its bound.
 
-mod common;
-
+use crate::common;
 use henge_sim::{Caveat, Outcome};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -1,8 +1,6 @@
 //! What is wrong with a scenario is said with its line, and with what would do.
 
-mod common;
-
-use common::{complaint, run};
+use crate::common::{complaint, run};
 
 const NODE: &str =
     "duration = \"1s\"\n[node]\ndevice = { constant = { time = \"1ms\" } }\nscheduler = \"fifo\"\n";

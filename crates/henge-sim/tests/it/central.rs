@@ -1,8 +1,6 @@
 //! Finish times that are made in one place: a disk whose requests gather on one of its nodes gets what it was promised in all.
 
-mod common;
-
-use common::{complaint, run};
+use crate::common::{complaint, run};
 use henge_sim::Outcome;
 
 /// Two nodes of 200/s. "a" has 150/s over both, 75/s at each, and asks 100/s of node 0; "b" has a rate of node 0 alone and takes all

@@ -1,8 +1,6 @@
 //! Runs whose results can be worked out by hand, and runs that must repeat.
 
-mod common;
-
-use common::{run, world};
+use crate::common::{run, world};
 use henge_core::{Duration, RequestRow};
 use henge_sim::{Feed, Recording, Unwatched};
 

@@ -1,0 +1,8 @@
+//! The tests of henge-sim from outside, as one binary: each file is one subject.
+
+mod central;
+mod common;
+mod errors;
+mod fairness;
+mod neighbours;
+mod run;
