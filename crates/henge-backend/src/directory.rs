@@ -1,14 +1,35 @@
-//! A pool as a directory: one sparse file per part.
+//! A pool as a directory: one sparse file per part, and a file that says which pool this is.
 //!
 //! A fresh file reads as zeroes, and a removed one is gone, so the file system sees to it that nobody reads
-//! another's former data. The parts' lengths are the files' lengths; nothing else needs remembering.
+//! another's former data. The parts' lengths are the files' lengths, and their names say whose they are:
+//!
+//! | file | is |
+//! |---|---|
+//! | `NAME` | the part of a disk |
+//! | `.NAME.new` | a part that is being made: nobody's, and deleted at the next start |
+//! | `.NAME.kept.ID` | a part that no disk has any more; kept until it is adopted or discarded |
+//! | `.henge.pool` | which pool this is: [`identity`] |
+//! | `.henge.lock` | locked by the node that serves it |
+//!
+//! Each step can fail and be done again: a part is made beside and renamed, so it is there whole or not at all; it grows by its
+//! length, and what it grows by reads as zeroes; it is removed by its name.
+//!
+//! Every file that is written is locked by itself, too. The kernel keeps that lock for as long as a request of a killed node is under
+//! way there, so no write of a former node ever lands among the writes of the next ([`open::lock`]).
+
+pub(crate) mod identity;
+mod maker;
+pub(crate) mod manage;
+mod steps;
 
 use crate::file::Files;
-use crate::open::{self, Options};
+use crate::open::{self, Options, named};
 use crate::space::{Space, check_name};
-use crate::{Buffer, Store};
+use crate::{Buffer, Step, Store};
 use henge_core::{Backend, Done, Fault, Instant, Request};
+use maker::Maker;
 use rustix::fs::SeekFrom;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -21,18 +42,35 @@ pub struct Directory {
     path: PathBuf,
     options: Options,
     space: Space,
-    /// In the order of `space.extents()`.
-    parts: Vec<File>,
+    /// In the order of `space.extents()`; none where nothing is opened but looked at.
+    parts: Vec<Option<File>>,
     files: Files,
-    _lock: File,
+    notices: VecDeque<String>,
+    /// What would be adopted, where nothing is but looked at.
+    adopted: Vec<String>,
+    /// A part that is being made, lengthened or removed by steps.
+    half: Option<steps::Half>,
+    _lock: Option<File>,
 }
 
 impl Directory {
-    /// Opens, or makes, the directory as a pool of `capacity` bytes.
-    pub fn open(path: &Path, capacity: u64, options: Options) -> io::Result<Self> {
-        std::fs::create_dir_all(path).map_err(|e| open::named(path, &e))?;
-        let (lock, block) = open::open(&path.join(LOCK), true, options.direct)?;
-        open::lock(&lock, path)?;
+    /// Opens, or makes, the directory as the pool `name` of `capacity` bytes.
+    pub fn open(path: &Path, name: &str, capacity: u64, options: Options) -> io::Result<Self> {
+        let room = identity::check_room(path, capacity, options.overcommit)?;
+        let (lock, block) = if options.look {
+            identity::check(path, name)?;
+            (None, open::read_only(&path.join(LOCK), options.direct).map_or(1, |(_, block)| block))
+        } else {
+            let (lock, block) = begin(path, name, &options)?;
+            (Some(lock), block)
+        };
+        let mut notices: VecDeque<String> = room.into_iter().collect();
+        if block == 1 && options.direct && !options.look {
+            notices.push_back(format!(
+                "{} refuses O_DIRECT: it is served through the page cache",
+                path.display()
+            ));
+        }
         let engine = crate::engine::open(&options, block)?;
         Ok(Directory {
             path: path.to_owned(),
@@ -40,48 +78,41 @@ impl Directory {
             space: if options.apart { Space::apart(capacity) } else { Space::new(capacity) },
             parts: Vec::new(),
             files: Files::new(engine, block),
+            notices,
+            adopted: Vec::new(),
+            half: None,
             _lock: lock,
         })
     }
 
-    fn open_file(&self, name: &str, len: u64) -> io::Result<File> {
-        let path = self.path.join(name);
-        let (file, block) = open::open(&path, true, self.options.direct)?;
-        if block > self.files.block() {
-            return Err(open::named(
-                &path,
-                &io::Error::other(format!("needs blocks of {block} bytes, unlike the rest of the pool")),
-            ));
-        }
-        // Whole pages, so that a window around the last bytes can be written.
-        let whole = len.next_multiple_of(crate::ALIGN as u64);
-        let present = file.metadata()?.len();
-        if present > whole {
-            return Err(open::named(
-                &path,
-                &io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    format!("holds {present} bytes; a part is not shrunk to {len}, its end would be lost"),
-                ),
-            ));
-        }
-        if present < whole {
-            file.set_len(whole).and_then(|()| file.sync_all()).map_err(|e| open::named(&path, &e))?;
-            open::sync_directory(&self.path)?;
-        }
-        Ok(file)
+    /// Makes files, here or on another thread.
+    fn maker(&self) -> Maker {
+        let adopted = self.adopted.clone();
+        Maker { path: self.path.clone(), options: self.options, block: self.files.block(), adopted }
     }
+}
+
+/// Makes the directory a pool, or finds that it is this one; locked from now on. With the block of direct I/O.
+fn begin(path: &Path, name: &str, options: &Options) -> io::Result<(File, u64)> {
+    // What it is says more than that it is in use.
+    identity::check(path, name)?;
+    std::fs::create_dir_all(path).map_err(|e| named(path, &e))?;
+    let (lock, block) = open::open(&path.join(LOCK), true, options.direct)?;
+    open::lock(&lock, path, std::time::Duration::ZERO)?;
+    identity::settle(path, name)?;
+    manage::clear(path)?;
+    Ok((lock, block))
 }
 
 impl Backend for Directory {
     type Payload = Buffer;
     fn submit(&mut self, request: &Request, payload: Buffer, _now: Instant) {
         match self.space.locate(request.offset, request.len) {
-            Some((i, part)) => {
-                let fd = self.parts[i].as_raw_fd();
+            Some((i, part)) if self.parts[i].is_some() => {
+                let fd = self.parts[i].as_ref().map_or(-1, File::as_raw_fd);
                 self.files.submit(request, payload, fd, request.offset - part.base);
             }
-            None => self.files.refuse(request.id, Fault::OutOfRange, payload),
+            _ => self.files.refuse(request.id, Fault::OutOfRange, payload),
         }
     }
     fn reap(&mut self, _now: Instant) -> Option<Done<Buffer>> {
@@ -98,16 +129,20 @@ impl Backend for Directory {
 impl Store for Directory {
     fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
         check_name(name)?;
-        match self.space.find(name) {
-            Some(part) if part.len < len => {
+        let open = self.space.extents().iter().position(|part| part.name == name);
+        match open {
+            Some(i) if self.space.extents()[i].len < len => {
                 self.space.could_grow(name, len)?;
-                self.open_file(name, len)?;
+                if let Some(file) = &self.parts[i] {
+                    let longer = self.maker().lengthen(file, name, len);
+                    self.files.heed(file.as_raw_fd(), longer)?;
+                }
                 self.space.grow(name, len)?;
             }
             Some(_) => {}
             None => {
                 let i = self.space.allocate(name, len)?;
-                match self.open_file(name, len) {
+                match self.maker().open_file(name, len) {
                     Ok(file) => self.parts.insert(i, file),
                     Err(e) => {
                         self.space.free(name);
@@ -123,20 +158,63 @@ impl Store for Directory {
     }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        if let Some(i) = self.space.free(name) {
-            self.parts.remove(i);
+        manage::unlink(&self.path.join(name))?;
+        if let Some(i) = self.space.free(name)
+            && let Some(file) = self.parts.remove(i)
+        {
+            self.files.forget(file.as_raw_fd());
         }
-        match std::fs::remove_file(self.path.join(name)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(open::named(&self.path.join(name), &e)),
-            _ => open::sync_directory(&self.path),
+        open::sync_directory(&self.path)
+    }
+    fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
+        self.begin_steps(name, len)
+    }
+    fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
+        self.begin_removing(name)
+    }
+    fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
+        self.next_step(name, outcome)
+    }
+    fn has_part(&self, name: &str) -> bool {
+        self.space.find(name).is_some() || std::fs::symlink_metadata(self.path.join(name)).is_ok()
+    }
+    fn adopt_part(&mut self, name: &str) -> io::Result<()> {
+        check_name(name)?;
+        let kept: Vec<_> = manage::kept(&self.path)?.into_iter().filter(|kept| kept.name == name).collect();
+        match &kept[..] {
+            _ if self.has_part(name) => Ok(()),
+            [] => Ok(()),
+            [_] if self.options.look => {
+                self.adopted.push(name.to_owned());
+                Ok(())
+            }
+            [one] => manage::adopt(&self.path, &one.id).map(drop),
+            _ => Err(crate::store::several(name)),
         }
+    }
+    fn settle(&mut self, is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
+        if self.options.look {
+            return Ok(Vec::new());
+        }
+        let is_claimed = |name: &str| self.space.find(name).is_some() || is_spared(name);
+        manage::keep_unclaimed(&self.path, &is_claimed)
+    }
+    fn notice(&mut self) -> Option<String> {
+        if let Some(fd) = self.files.failed() {
+            let whose = self.parts.iter().position(|f| f.as_ref().is_some_and(|f| f.as_raw_fd() == fd));
+            let name = whose.map_or("", |i| &self.space.extents()[i].name);
+            let path = self.path.join(name);
+            return Some(format!("{}: {}", path.display(), crate::store::SYNC_FAILED));
+        }
+        self.notices.pop_front()
     }
     fn block(&self) -> u64 {
         self.files.block()
     }
     fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
         let Some((i, part)) = self.space.locate(offset, len) else { return (len, true) };
-        let (file, at) = (&self.parts[i], offset - part.base);
+        let Some(file) = &self.parts[i] else { return (len, true) };
+        let at = offset - part.base;
         // Requests carry their own offsets, so the file's is free to be moved.
         match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(data) if data > at => (len.min(data - at), false),
@@ -152,7 +230,16 @@ impl Store for Directory {
         Some(self.files.engine().event_fd())
     }
     fn describe(&self) -> String {
-        let how = open::describe(self.files.engine().name(), self.files.block());
+        if self.options.look && self.files.block() == 1 {
+            let (engine, path) = (self.files.engine().name(), self.path.display());
+            let how = if self.options.direct {
+                "O_DIRECT where its file system can"
+            } else {
+                "through the page cache"
+            };
+            return format!("directory {path}, {engine}, {how}");
+        }
+        let how = open::describe(self.files.engine().name(), self.files.block(), self.options.direct);
         format!("directory {}, {how}", self.path.display())
     }
 }

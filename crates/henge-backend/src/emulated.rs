@@ -3,7 +3,8 @@
 //! A request goes to the store at once and to the model at once; it is over when both are done with it. The model
 //! is asked at the very instants it names, so what happens inside (seek after seek) is exact; only the moment at
 //! which the node hears of it is late, by as much as the node is. That lateness is measured, because a run in
-//! which it is large says nothing about the disk.
+//! which it is large says nothing about the disk. The store is asked for a result once the model has one, and for no more
+//! of them than that: memory copies when it is asked, and a burst of long requests would hold up the node.
 
 use crate::store::parts_behind;
 use crate::{Buffer, Store};
@@ -24,13 +25,16 @@ pub struct Emulated<S> {
     model: Model,
     halves: Vec<Option<Half>>,
     done: VecDeque<Done<Buffer>>,
+    /// Requests that the model is done with, and the store is not known to be.
+    owed: usize,
     lateness: Histogram,
 }
 
 impl<S: Store> Emulated<S> {
     /// `model` in front of `store`.
     pub fn new(model: Model, store: S) -> Self {
-        Emulated { store, model, halves: Vec::new(), done: VecDeque::new(), lateness: Histogram::default() }
+        let (halves, done) = (Vec::new(), VecDeque::new());
+        Emulated { store, model, halves, done, owed: 0, lateness: Histogram::default() }
     }
 
     fn half(&mut self, id: RequestId) -> &mut Half {
@@ -62,20 +66,27 @@ impl<S: Store> Backend for Emulated<S> {
         self.store.submit(request, payload, now);
     }
     fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
-        while let Some(Done { id, outcome, payload, .. }) = self.store.reap(now) {
-            self.half(id).store = Some((outcome, payload));
-            self.whole(id);
-        }
         while let Some(due) = self.model.wake_at().filter(|due| *due <= now) {
             let mut any = false;
             while let Some(Done { id, outcome, busy, .. }) = self.model.reap(due) {
                 any = true;
                 self.lateness.record(now.since(due));
-                self.half(id).model = Some((outcome, busy));
+                let half = self.half(id);
+                half.model = Some((outcome, busy));
+                let owed = half.store.is_none();
+                self.owed += usize::from(owed);
                 self.whole(id);
             }
             // An event of the model's own passed without a completion, or it would be asked for ever.
             assert!(any || self.model.wake_at() != Some(due), "a model that wakes for nothing");
+        }
+        while self.done.is_empty() && self.owed > 0 {
+            let Some(Done { id, outcome, payload, .. }) = self.store.reap(now) else { break };
+            let half = self.half(id);
+            half.store = Some((outcome, payload));
+            let owed = half.model.is_some();
+            self.owed -= usize::from(owed);
+            self.whole(id);
         }
         self.done.pop_front()
     }
@@ -83,7 +94,8 @@ impl<S: Store> Backend for Emulated<S> {
         if !self.done.is_empty() {
             return Some(Instant::ZERO);
         }
-        match (self.store.wake_at(), self.model.wake_at()) {
+        let store = self.store.wake_at().filter(|_| self.owed > 0);
+        match (store, self.model.wake_at()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }

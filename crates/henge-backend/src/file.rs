@@ -2,13 +2,16 @@
 //!
 //! With O_DIRECT the device takes whole blocks only, and so do these files: virtual disks read, modify and write
 //! what is not aligned, under their range locks, so that it is done in one place.
+//!
+//! A sync that fails poisons its file: see [`Syncs`].
 
 #![allow(unsafe_code)] // hands buffers to the engine by address
 
 use crate::Buffer;
 use crate::engine::{Engine, Io, Kind};
 use henge_core::{Done, Fault, Op, Request, RequestId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
@@ -31,14 +34,31 @@ enum Step {
     Sync,
 }
 
-/// How a file can be told to read as zeroes, the best first.
-const fn ways_to_zero(op: Op) -> [i32; 2] {
-    let zero = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+/// How a file can be told to read as zeroes, the best first. Zeroes that are to keep their room are never made by a hole.
+const fn ways_to_zero(op: Op) -> &'static [i32] {
+    const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     match op {
-        Op::Trim => [punch, zero],
-        _ => [zero, punch],
+        Op::Trim => &[PUNCH, ZERO],
+        _ => &[ZERO],
     }
+}
+
+/// The syncs of one file.
+///
+/// The kernel tells of data that it could not write back once per open file, to whichever sync ends next, and counts that data as
+/// clean from then on. So two syncs at once could not tell whose data was lost, and a later one succeeds although it is. Therefore
+/// one sync is under way at a time; who comes meanwhile waits for the next, which is one for all of them; and after one that
+/// failed, all fail, until the file is opened anew.
+#[derive(Default)]
+struct Syncs {
+    /// Whose sync is under way.
+    leader: Option<u32>,
+    /// Who came before it began.
+    riders: Vec<u32>,
+    /// Who came after it began.
+    waiting: Vec<u32>,
+    failed: bool,
 }
 
 struct Running {
@@ -64,6 +84,10 @@ pub(crate) struct Files {
     /// Made when first needed.
     zeroes: Buffer,
     done: VecDeque<Done<Buffer>>,
+    /// Of the files that were synced.
+    syncs: BTreeMap<RawFd, Syncs>,
+    /// Files whose sync failed, which nobody was told of yet.
+    failed: Vec<RawFd>,
 }
 
 impl Files {
@@ -77,7 +101,18 @@ impl Files {
             free: Vec::new(),
             zeroes: Buffer::empty(),
             done: VecDeque::new(),
+            syncs: BTreeMap::new(),
+            failed: Vec::new(),
         }
+    }
+    /// A file whose sync failed; each is told of once.
+    pub(crate) fn failed(&mut self) -> Option<RawFd> {
+        self.failed.pop()
+    }
+    /// That descriptor was closed; the next file of that number is another.
+    pub(crate) fn forget(&mut self, fd: RawFd) {
+        self.syncs.remove(&fd);
+        self.failed.retain(|failed| *failed != fd);
     }
     pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
@@ -124,6 +159,9 @@ impl Files {
                 (self.running.len() - 1) as u32
             }
         };
+        if running_fails(&self.syncs, request, fd) {
+            return self.finish(token, Err(Fault::Io));
+        }
         self.issue(token);
     }
 
@@ -145,18 +183,17 @@ impl Files {
     /// Hands the present step, or what is left of it, to the engine.
     fn issue(&mut self, token: u32) {
         let (zeroes, cached) = (self.zeroes.address(), self.block == 1);
+        if self.get(token).step == Step::Sync && !self.may_sync(token) {
+            return;
+        }
         let r = self.get(token);
         let (offset, rest) = (r.from + r.moved, r.len - r.moved);
-        let durable = r.fua;
+        // Through the page cache a write is made durable by a sync of its own, among the others: see `Syncs`.
+        let durable = r.fua && !cached;
         let (kind, offset, len, memory) = match r.step {
             Step::Move => {
                 let kind = if r.op == Op::Read { Kind::Read } else { Kind::Write { durable } };
-                // What is to be durable at once is written back at once, and each piece would wait for the medium.
-                let rest = if cached && kind == (Kind::Write { durable: false }) {
-                    rest.min(CACHED_MAX)
-                } else {
-                    rest
-                };
+                let rest = if cached && r.op != Op::Read { rest.min(CACHED_MAX) } else { rest };
                 // SAFETY: the payload is `r.len` bytes long (asserted in `submit`), and `moved` is less.
                 let memory = unsafe { r.payload.address().add(r.moved as usize) };
                 (kind, offset, rest, memory)
@@ -175,23 +212,19 @@ impl Files {
 
     fn advance(&mut self, token: u32, result: i32) {
         if result < 0 {
-            return self.failed(token, -result);
+            return self.failed_step(token, -result);
         }
         let block = self.block;
         let r = self.get(token);
         match r.step {
-            Step::Sync => self.finish(token, Ok(())),
-            Step::Punch(_) if r.fua => {
-                r.step = Step::Sync;
-                self.issue(token);
-            }
-            Step::Punch(_) => self.finish(token, Ok(())),
+            Step::Sync => self.synced(token),
+            Step::Punch(_) => self.moved(token),
             Step::Move | Step::Zeroes => {
                 let moved = (r.moved + result as u64).min(r.len);
                 // The rest of a short transfer begins at a block again.
                 let moved = if moved == r.len { moved } else { moved & !(block - 1) };
                 if moved == r.len {
-                    self.finish(token, Ok(()));
+                    self.moved(token);
                 } else if moved > r.moved {
                     r.moved = moved;
                     self.issue(token);
@@ -207,10 +240,92 @@ impl Files {
         }
     }
 
-    fn failed(&mut self, token: u32, error: i32) {
+    /// All of it is where it is to be; what is to be durable may not be yet.
+    fn moved(&mut self, token: u32) {
+        let block = self.block;
         let r = self.get(token);
+        let is_durable = block > 1 && matches!(r.step, Step::Move | Step::Zeroes);
+        if r.fua && r.op != Op::Read && !is_durable {
+            r.step = Step::Sync;
+            return self.issue(token);
+        }
+        let (fd, claims) = (r.fd, r.fua && r.op != Op::Read);
+        let lost = claims && self.syncs.get(&fd).is_some_and(|syncs| syncs.failed);
+        self.finish(token, if lost { Err(Fault::Io) } else { Ok(()) });
+    }
+
+    /// Whether a sync is to begin for it; else it waits for one, or has failed.
+    fn may_sync(&mut self, token: u32) -> bool {
+        let fd = self.get(token).fd;
+        let syncs = self.syncs.entry(fd).or_default();
+        if syncs.failed {
+            self.finish(token, Err(Fault::Io));
+            return false;
+        }
+        match syncs.leader {
+            Some(leader) if leader != token => {
+                syncs.waiting.push(token);
+                false
+            }
+            _ => {
+                syncs.leader = Some(token);
+                true
+            }
+        }
+    }
+
+    /// A sync is over, and was good, unless something else has shown meanwhile that it cannot be trusted.
+    fn synced(&mut self, token: u32) {
+        let fd = self.get(token).fd;
+        let syncs = self.syncs.entry(fd).or_default();
+        if syncs.failed {
+            return self.finish(token, Err(Fault::Io));
+        }
+        let riders = std::mem::replace(&mut syncs.riders, std::mem::take(&mut syncs.waiting));
+        syncs.leader = syncs.riders.pop();
+        let next = syncs.leader;
+        self.finish(token, Ok(()));
+        riders.into_iter().for_each(|rider| self.finish(rider, Ok(())));
+        if let Some(next) = next {
+            self.issue(next);
+        }
+    }
+
+    /// What somebody else did with a file that is served. A failed sync is everybody's: the system has said so once, and says it to
+    /// no FLUSH that follows.
+    pub(crate) fn heed<T>(&mut self, fd: RawFd, outcome: io::Result<T>) -> io::Result<T> {
+        if outcome.as_ref().is_err_and(crate::open::is_failed_sync) {
+            self.poison(fd);
+        }
+        outcome
+    }
+
+    /// From now on nothing on this file can be called durable.
+    fn poison(&mut self, fd: RawFd) {
+        let syncs = self.syncs.entry(fd).or_default();
+        if std::mem::replace(&mut syncs.failed, true) {
+            return;
+        }
+        self.failed.push(fd);
+        let mut others = std::mem::take(&mut syncs.riders);
+        others.append(&mut syncs.waiting);
+        others.into_iter().for_each(|other| self.finish(other, Err(Fault::Io)));
+    }
+
+    fn failed_step(&mut self, token: u32, error: i32) {
+        let (block, r) = (self.block, self.get(token));
+        let (fd, durable) = (r.fd, r.fua && block > 1 && r.op != Op::Read);
         match (r.step, error) {
             (_, libc::EINTR | libc::EAGAIN) => self.issue(token),
+            (Step::Sync, _) => {
+                self.poison(fd);
+                self.finish(token, Err(Fault::Io));
+            }
+            // Whether the write failed or its sync is not said.
+            (Step::Move | Step::Zeroes, libc::EIO) if durable => {
+                self.poison(fd);
+                self.finish(token, Err(Fault::Io));
+            }
             (Step::Punch(way), libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::ENODEV) => {
                 if way + 1 < ways_to_zero(r.op).len() {
                     r.step = Step::Punch(way + 1);
@@ -232,6 +347,12 @@ impl Files {
         self.free.push(token);
         self.done.push_back(Done { id: r.id, outcome, busy: None, payload: r.payload });
     }
+}
+
+/// Whether a request claims durability that its file can no longer give.
+fn running_fails(syncs: &BTreeMap<RawFd, Syncs>, request: &Request, fd: RawFd) -> bool {
+    let claims = request.op == Op::Flush || (request.fua && request.op != Op::Read);
+    claims && syncs.get(&fd).is_some_and(|syncs| syncs.failed)
 }
 
 impl Drop for Files {
@@ -360,9 +481,11 @@ mod tests {
     fn long_writes_through_the_page_cache_are_cut() {
         let (cut, whole) = (vec![CACHED_MAX, CACHED_MAX, 5], vec![2 * CACHED_MAX + 5]);
         let direct = 2 * CACHED_MAX + 4096;
+        // What is to be durable is synced at the end, among the others.
+        let synced = [&cut[..], &[0]].concat();
         for (op, block, fua, len, want) in [
             (Op::Write, 1, false, whole[0], cut),
-            (Op::Write, 1, true, whole[0], whole.clone()),
+            (Op::Write, 1, true, whole[0], synced),
             (Op::Read, 1, false, whole[0], whole),
             (Op::Write, 4096, false, direct, vec![direct]),
         ] {
@@ -374,6 +497,137 @@ mod tests {
             assert_eq!(files.reap().map(|done| done.outcome), Some(Ok(())));
             assert_eq!(*asked.borrow(), want, "{op:?} of {len} bytes, blocks of {block}, FUA {fua}");
         }
+    }
+
+    /// An engine whose steps are over when the test says so, and how.
+    #[derive(Clone, Default)]
+    struct Told(std::rc::Rc<std::cell::RefCell<Steps>>);
+
+    /// What is under way, and what is over.
+    type Steps = (Vec<Io>, VecDeque<(u32, i32)>);
+
+    impl Told {
+        /// Ends the first that is under way; what it was.
+        fn end(&self, result: i32) -> Kind {
+            let mut told = self.0.borrow_mut();
+            let io = told.0.remove(0);
+            told.1.push_back((io.token, if result == 0 { io.len as i32 } else { result }));
+            io.kind
+        }
+        fn under_way(&self) -> Vec<Kind> {
+            self.0.borrow().0.iter().map(|io| io.kind).collect()
+        }
+    }
+
+    impl Engine for Told {
+        unsafe fn submit(&mut self, io: Io) {
+            self.0.borrow_mut().0.push(io);
+        }
+        fn reap(&mut self) -> Option<(u32, i32)> {
+            self.0.borrow_mut().1.pop_front()
+        }
+        fn idle(&self) -> bool {
+            self.0.borrow().0.is_empty()
+        }
+        fn event_fd(&self) -> RawFd {
+            -1
+        }
+        fn name(&self) -> &'static str {
+            "told"
+        }
+    }
+
+    fn told(block: u64) -> (Told, Files) {
+        let told = Told::default();
+        (told.clone(), Files::new(Box::new(told), block))
+    }
+
+    fn ask(files: &mut Files, slot: u32, op: Op, fua: bool, fd: RawFd) {
+        let id = RequestId { slot, generation: 0 };
+        let len = if op == Op::Flush { 0 } else { 4096 };
+        let mut request = Request::new(id, FlowId(0), op, 0, len, Instant::ZERO);
+        request.fua = fua;
+        let payload = if op == Op::Write { Buffer::zeroed(4096) } else { Buffer::empty() };
+        files.submit(&request, payload, fd, 0);
+    }
+
+    fn over(files: &mut Files) -> Vec<(u32, bool)> {
+        std::iter::from_fn(|| files.reap()).map(|done| (done.id.slot, done.outcome.is_ok())).collect()
+    }
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_called_durable() {
+        let (engine, mut files) = told(1);
+        ask(&mut files, 1, Op::Flush, false, 7);
+        ask(&mut files, 2, Op::Flush, false, 7);
+        ask(&mut files, 3, Op::Write, true, 7);
+        ask(&mut files, 4, Op::Flush, false, 8);
+        engine.end(-libc::EIO);
+        // The second was to be synced after it, and cannot be told from those whose data was lost.
+        assert_eq!(over(&mut files), [(2, false), (1, false)]);
+        assert_eq!(engine.end(0), Kind::Write { durable: false });
+        assert_eq!(over(&mut files), [(3, false)]);
+        assert_eq!(engine.end(0), Kind::Sync);
+        assert_eq!(over(&mut files), [(4, true)], "another file");
+        // The kernel would say that all is well now: it has forgotten.
+        for (slot, op, fua) in [(5, Op::Flush, false), (6, Op::Write, true), (7, Op::WriteZeroes, true)] {
+            ask(&mut files, slot, op, fua, 7);
+            assert_eq!(over(&mut files), [(slot, false)]);
+        }
+        ask(&mut files, 8, Op::Write, false, 7);
+        engine.end(0);
+        assert_eq!(over(&mut files), [(8, true)], "what claims nothing is done");
+        assert_eq!((files.failed(), files.failed()), (Some(7), None), "said once");
+        files.forget(7);
+        ask(&mut files, 9, Op::Flush, false, 7);
+        engine.end(0);
+        assert_eq!(over(&mut files), [(9, true)], "opened anew");
+    }
+
+    #[test]
+    fn one_sync_at_a_time_and_none_covers_what_came_after_it_began() {
+        let (engine, mut files) = told(1);
+        (1..=3).for_each(|slot| ask(&mut files, slot, Op::Flush, false, 7));
+        assert_eq!(engine.under_way(), [Kind::Sync]);
+        engine.end(0);
+        assert_eq!(over(&mut files), [(1, true)]);
+        assert_eq!(engine.under_way(), [Kind::Sync], "one for both");
+        ask(&mut files, 4, Op::Flush, false, 7);
+        engine.end(-libc::EINTR);
+        assert_eq!(over(&mut files), [], "it is begun again");
+        engine.end(0);
+        let mut both = over(&mut files);
+        both.sort_unstable();
+        assert_eq!(both, [(2, true), (3, true)]);
+        engine.end(-libc::EIO);
+        assert_eq!(over(&mut files), [(4, false)]);
+    }
+
+    #[test]
+    fn past_the_page_cache_a_write_that_was_to_be_durable_may_have_failed_in_its_sync() {
+        let (engine, mut files) = told(512);
+        ask(&mut files, 1, Op::Write, false, 7);
+        engine.end(-libc::EIO);
+        ask(&mut files, 2, Op::Flush, false, 7);
+        engine.end(0);
+        assert_eq!(over(&mut files), [(1, false), (2, true)], "it said itself what was lost");
+        ask(&mut files, 3, Op::Write, true, 7);
+        assert_eq!(engine.end(-libc::EIO), Kind::Write { durable: true });
+        ask(&mut files, 4, Op::Flush, false, 7);
+        assert_eq!(engine.under_way(), [Kind::Sync]);
+        engine.end(0);
+        assert_eq!(over(&mut files), [(3, false), (4, false)]);
+    }
+
+    #[test]
+    fn zeroes_that_keep_their_room_are_never_a_hole() {
+        let (engine, mut files) = told(1);
+        ask(&mut files, 1, Op::WriteZeroes, false, 7);
+        let kept = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        assert_eq!(engine.end(-libc::EOPNOTSUPP), Kind::Allocate { mode: kept });
+        assert_eq!(over(&mut files), []);
+        assert_eq!(engine.end(-libc::ENOSPC), Kind::Write { durable: false });
+        assert_eq!(files.reap().map(|done| done.outcome), Some(Err(Fault::NoSpace)));
     }
 
     #[test]

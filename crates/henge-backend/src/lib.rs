@@ -9,7 +9,7 @@
 //! | [`Directory`] | one sparse file per part |
 //! | [`Device`] | a block device with a table of extents |
 //!
-//! [`Raw`] is a file or a device as it is, for whoever measures it.
+//! [`pools`] is what an administrator does with the last two while no node serves them. [`Raw`] is a file or a device as it is, for whoever measures it.
 //!
 //! | wrapper | adds |
 //! |---|---|
@@ -30,6 +30,7 @@ mod faulty;
 mod file;
 mod memory;
 mod open;
+pub mod pools;
 mod raw;
 mod space;
 mod store;
@@ -45,6 +46,6 @@ pub use faulty::{Faults, Faulty};
 pub use memory::Memory;
 pub use open::Options;
 pub use raw::Raw;
-pub use store::Store;
+pub use store::{Chore, Step, Store};
 pub use traced::Traced;
 pub use volatile::Volatile;

@@ -72,13 +72,13 @@ impl Drop for Map {
     }
 }
 
-/// A store in memory. Requests are over as soon as they are submitted.
+/// A store in memory. Requests are served one by one as they are asked for, so that whoever asks decides how much is copied at once.
 pub struct Memory {
     map: Map,
     space: Space,
     /// One bit for each page that was written since it was last given back.
     written: Vec<u64>,
-    done: VecDeque<Done<Buffer>>,
+    waiting: VecDeque<(Request, Buffer)>,
 }
 
 impl Memory {
@@ -86,7 +86,7 @@ impl Memory {
     pub fn new(capacity: u64) -> io::Result<Self> {
         let map = Map::new(capacity)?;
         let written = vec![0; (map.len / PAGE).div_ceil(64)];
-        Ok(Memory { map, space: Space::new(capacity), written, done: VecDeque::new() })
+        Ok(Memory { map, space: Space::new(capacity), written, waiting: VecDeque::new() })
     }
 
     fn zero(&mut self, from: usize, len: usize) {
@@ -134,15 +134,16 @@ fn mark(bits: &mut [u64], first: usize, end: usize, value: bool) {
 
 impl Backend for Memory {
     type Payload = Buffer;
-    fn submit(&mut self, request: &Request, mut payload: Buffer, _now: Instant) {
-        let outcome = self.serve(request, &mut payload);
-        self.done.push_back(Done { id: request.id, outcome, busy: None, payload });
+    fn submit(&mut self, request: &Request, payload: Buffer, _now: Instant) {
+        self.waiting.push_back((*request, payload));
     }
     fn reap(&mut self, _now: Instant) -> Option<Done<Buffer>> {
-        self.done.pop_front()
+        let (request, mut payload) = self.waiting.pop_front()?;
+        let outcome = self.serve(&request, &mut payload);
+        Some(Done { id: request.id, outcome, busy: None, payload })
     }
     fn wake_at(&self) -> Option<Instant> {
-        if self.done.is_empty() { None } else { Some(Instant::ZERO) }
+        if self.waiting.is_empty() { None } else { Some(Instant::ZERO) }
     }
     fn capacity(&self) -> u64 {
         self.space.capacity()
@@ -168,6 +169,9 @@ impl Store for Memory {
             self.space.free(name);
         }
         Ok(())
+    }
+    fn has_part(&self, name: &str) -> bool {
+        self.space.find(name).is_some()
     }
     fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
         let (from, to) = (offset as usize, (offset + len) as usize);

@@ -1,10 +1,11 @@
 //! Opening what stands under a pool: past the page cache where that is possible, and by one node at a time.
 
-use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use rustix::fs::{Advice, AtFlags, FileType, FlockOperation, StatxFlags};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// How a pool's files are opened and served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,11 +20,26 @@ pub struct Options {
     pub short: Option<(u32, u64)>,
     /// A directory's parts get addresses far apart, so that each can grow: right where no model looks at addresses.
     pub apart: bool,
+    /// Looks, and changes nothing: nothing is made, locked or written.
+    pub look: bool,
+    /// How long a node waits for requests of a killed one, which the kernel has not finished yet.
+    pub patience: Duration,
+    /// A directory's pool may promise more than its whole file system holds.
+    pub overcommit: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { direct: true, engine: crate::EngineChoice::Auto, depth: 128, short: None, apart: false }
+        Options {
+            direct: true,
+            engine: crate::EngineChoice::Auto,
+            depth: 128,
+            short: None,
+            apart: false,
+            look: false,
+            patience: Duration::from_secs(10),
+            overcommit: false,
+        }
     }
 }
 
@@ -41,19 +57,51 @@ pub(crate) fn read_only(path: &Path, direct: bool) -> io::Result<(File, u64)> {
     open_with(options, path, direct)
 }
 
+/// What is about to be served: a block device is claimed, so that nobody mounts it meanwhile, and what is mounted is refused;
+/// and nobody else serves it. What a killed node has under way is waited for.
+pub(crate) fn claim(path: &Path, direct: bool, patience: Duration) -> io::Result<(File, u64)> {
+    let block_device = std::fs::metadata(path)
+        .map(|m| FileType::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&m)).is_block_device())
+        .map_err(|e| named(path, &e))?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let flags = if block_device { libc::O_EXCL } else { 0 };
+    let wait = Wait::new(path, patience);
+    let (file, block) = loop {
+        match open_flags(&options, path, direct, flags) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                if !wait.more() {
+                    let why = "is in use: mounted, part of a RAID or of LVM, or served by another node";
+                    return Err(io::Error::new(
+                        io::ErrorKind::ResourceBusy,
+                        format!("{} {why}", path.display()),
+                    ));
+                }
+            }
+            opened => break opened.map_err(|e| named(path, &e))?,
+        }
+    };
+    lock(&file, path, patience)?;
+    Ok((file, block))
+}
+
 fn open_with(options: OpenOptions, path: &Path, direct: bool) -> io::Result<(File, u64)> {
+    open_flags(&options, path, direct, 0).map_err(|e| named(path, &e))
+}
+
+fn open_flags(options: &OpenOptions, path: &Path, direct: bool, flags: i32) -> io::Result<(File, u64)> {
     if direct {
-        match options.clone().custom_flags(libc::O_DIRECT).open(path) {
+        match options.clone().custom_flags(libc::O_DIRECT | flags).open(path) {
             Ok(file) => {
                 let block = block_size(&file);
                 return Ok((file, block));
             }
             // The file system knows no O_DIRECT.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(e) => return Err(named(path, &e)),
+            Err(e) => return Err(e),
         }
     }
-    options.open(path).map(|file| (file, 1)).map_err(|e| named(path, &e))
+    options.clone().custom_flags(flags).open(path).map(|file| (file, 1))
 }
 
 /// The alignment that direct I/O needs on this file; a page where the kernel does not say.
@@ -67,15 +115,100 @@ fn block_size(file: &File) -> u64 {
     if said && block.is_power_of_two() && block <= page { block } else { page }
 }
 
+/// What is in the page cache and not dirty is read from the medium: after a failed sync the two may differ.
+pub(crate) fn forget_cache(file: &File) {
+    // Where it cannot be, what is read is what the kernel has.
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+}
+
 /// So that no two nodes ever serve the same storage.
-pub(crate) fn lock(file: &File, path: &Path) -> io::Result<()> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is in use by another node", path.display()))
-    })
+///
+/// The lock belongs to the open file, and the kernel keeps an open file for as long as a request on it is under way: io_uring's
+/// requests outlive the process that made them. So who holds the lock of the very file that is written knows that nobody else's
+/// writes can still arrive there. A process that lives has a POSIX lock besides, which ends with it: that is how another node
+/// is told from the remains of one, which are waited for.
+pub(crate) fn lock(file: &File, path: &Path, patience: Duration) -> io::Result<()> {
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    let own = rustix::fs::fcntl_lock(file, exclusive);
+    if matches!(own, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS)) {
+        return Err(busy(path, "another node"));
+    }
+    flock(file, path, patience)
+}
+
+fn busy(path: &Path, whom: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is in use by {whom}", path.display()))
+}
+
+/// The lock of the open file alone, which also who only reads can have.
+pub(crate) fn flock(file: &File, path: &Path, patience: Duration) -> io::Result<()> {
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    let wait = Wait::new(path, patience);
+    loop {
+        match rustix::fs::flock(file, exclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if wait.more() => {}
+            Err(rustix::io::Errno::AGAIN) => {
+                return Err(busy(path, "another node, or requests of a killed one are not over yet"));
+            }
+            Err(e) => return Err(named(path, &e.into())),
+        }
+    }
+}
+
+/// Waiting for the remains of a killed node, which is said when it takes longer than a moment.
+struct Wait<'a> {
+    path: &'a Path,
+    since: Instant,
+    patience: Duration,
+    said: std::cell::Cell<bool>,
+}
+
+impl Wait<'_> {
+    fn new(path: &Path, patience: Duration) -> Wait<'_> {
+        Wait { path, since: Instant::now(), patience, said: false.into() }
+    }
+    fn more(&self) -> bool {
+        let waited = self.since.elapsed();
+        if waited > Duration::from_millis(300) && !self.said.replace(true) {
+            tracing::warn!(
+                "{} is in use; waiting up to {:?} for requests of a killed node to end",
+                self.path.display(),
+                self.patience
+            );
+        }
+        if waited < self.patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        waited < self.patience
+    }
 }
 
 pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    reworded(error, format!("{}: {error}", path.display()))
+}
+
+/// The same error in other words; a failed sync stays one.
+pub(crate) fn reworded(error: &io::Error, text: String) -> io::Error {
+    if is_failed_sync(error) {
+        io::Error::new(error.kind(), SyncFailed(text))
+    } else {
+        io::Error::new(error.kind(), text)
+    }
+}
+
+/// A sync of a file has failed, so whatever anybody wrote to it before may be gone.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct SyncFailed(String);
+
+/// What a sync came to; its error is known for one from then on.
+pub(crate) fn synced(outcome: io::Result<()>) -> io::Result<()> {
+    outcome.map_err(|e| io::Error::new(e.kind(), SyncFailed(e.to_string())))
+}
+
+pub(crate) fn is_failed_sync(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<SyncFailed>())
 }
 
 /// What a directory says of its files becomes durable.
@@ -83,9 +216,11 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path).and_then(|d| d.sync_all()).map_err(|e| named(path, &e))
 }
 
-pub(crate) fn describe(engine: &str, block: u64) -> String {
-    match block {
-        1 => format!("{engine}, through the page cache"),
+/// `direct`: what was asked for.
+pub(crate) fn describe(engine: &str, block: u64, direct: bool) -> String {
+    match (block, direct) {
+        (1, true) => format!("{engine}, through the page cache (O_DIRECT is refused here)"),
+        (1, false) => format!("{engine}, through the page cache"),
         _ => format!("{engine}, O_DIRECT ({block} byte blocks)"),
     }
 }

@@ -24,11 +24,12 @@ impl Raw {
     /// Opens what stands at `path`. While it is open no node can serve it, and none may be serving it.
     pub fn open(path: &Path, writable: bool, options: Options) -> io::Result<Self> {
         let (file, block) = if writable {
-            open::open(path, false, options.direct)?
+            open::claim(path, options.direct, options.patience)?
         } else {
-            open::read_only(path, options.direct)?
+            let (file, block) = open::read_only(path, options.direct)?;
+            open::flock(&file, path, options.patience)?;
+            (file, block)
         };
-        open::lock(&file, path)?;
         let capacity = rustix::fs::seek(&file, SeekFrom::End(0))?;
         let stat = rustix::fs::fstat(&file)?;
         let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
@@ -50,7 +51,7 @@ impl Raw {
     }
     /// How it does its work, for people.
     pub fn describe(&self) -> String {
-        open::describe(self.files.engine().name(), self.files.block())
+        open::describe(self.files.engine().name(), self.files.block(), false)
     }
 }
 

@@ -2,12 +2,33 @@
 
 use crate::Buffer;
 use henge_core::{Backend, Histogram};
+use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 
+/// Something that may block: a record to be written and synced, a file to be made. It runs on another thread than the loop's.
+pub type Chore = Box<dyn FnOnce() -> io::Result<Option<File>> + Send>;
+
+/// What is left to be done before a part is there, or is gone.
+pub enum Step {
+    /// Nothing: the part's address on this store (of one that is gone, nothing in particular).
+    There(u64),
+    /// This, on another thread. Its outcome goes to [`Store::go_on`].
+    Run(Chore),
+    /// These addresses are to read as zeroes, by [`WriteZeroes`](henge_core::Op::WriteZeroes) requests to this very store, in pieces and
+    /// charged as whoever serves it likes. Then [`Store::go_on`].
+    Zero {
+        /// The first.
+        from: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
 /// Real storage: a backend that moves data, on which parts are made and removed.
 ///
-/// Making and removing parts may block: it is done before a disk is served, or after it has gone.
+/// [`open_part`](Self::open_part) and [`remove_part`](Self::remove_part) may block: they are for the start, before anybody is served. Beside
+/// the data path, parts are made and removed by [`Step`]s.
 pub trait Store: Backend<Payload = Buffer> {
     /// Makes the part `name`, or finds it as it was left; its address on this store. A new part reads as zeroes.
     fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64>;
@@ -17,8 +38,44 @@ pub trait Store: Backend<Payload = Buffer> {
         Ok(())
     }
 
-    /// Gives the part's space back. Its data never shows again.
+    /// Gives the part's space back. Its data never shows again. Where that fails it can be done again.
     fn remove_part(&mut self, name: &str) -> io::Result<()>;
+
+    /// Begins what [`open_part`](Self::open_part) does, for a store that is being served: the loop carries out the steps and blocks in
+    /// none of them. One part of a store at a time.
+    fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
+        self.open_part(name, len).map(Step::There)
+    }
+
+    /// A step that [`begin_part`](Self::begin_part) or [`begin_removal`](Self::begin_removal) of that part named is over: what comes
+    /// next. After an error nothing comes, and it may be begun again.
+    fn go_on(&mut self, _name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
+        outcome.map(|_| Step::There(0))
+    }
+
+    /// Begins what [`remove_part`](Self::remove_part) does.
+    fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
+        self.remove_part(name).map(|()| Step::There(0))
+    }
+
+    /// Whether there is a part of that name that some disk has, or had until the node ended.
+    fn has_part(&self, name: &str) -> bool;
+
+    /// Whoever opens the part `name` next means the one that a former disk left, if there is one.
+    fn adopt_part(&mut self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// All disks are here that are to have what they had: parts that nobody has opened, and that are not spared, are kept from now
+    /// on until somebody adopts or discards them. Their names.
+    fn settle(&mut self, _is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Something that the administrator is to know, once.
+    fn notice(&mut self) -> Option<String> {
+        None
+    }
 
     /// Requests begin and end at multiples of it; others fail as unsupported. At most [`crate::ALIGN`].
     fn block(&self) -> u64 {
@@ -60,6 +117,38 @@ macro_rules! parts_behind {
             let $wrapper = self;
             $store.remove_part(name)
         }
+        fn begin_part(&mut self, name: &str, len: u64) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_part(name, len)
+        }
+        fn go_on(
+            &mut self,
+            name: &str,
+            outcome: std::io::Result<Option<std::fs::File>>,
+        ) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.go_on(name, outcome)
+        }
+        fn begin_removal(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_removal(name)
+        }
+        fn has_part(&self, name: &str) -> bool {
+            let $wrapper = self;
+            $store.has_part(name)
+        }
+        fn adopt_part(&mut self, name: &str) -> std::io::Result<()> {
+            let $wrapper = self;
+            $store.adopt_part(name)
+        }
+        fn settle(&mut self, is_spared: &dyn Fn(&str) -> bool) -> std::io::Result<Vec<String>> {
+            let $wrapper = self;
+            $store.settle(is_spared)
+        }
+        fn notice(&mut self) -> Option<String> {
+            let $wrapper = self;
+            $store.notice()
+        }
         fn block(&self) -> u64 {
             let $wrapper = self;
             $store.block()
@@ -75,6 +164,33 @@ macro_rules! parts_behind {
     };
 }
 pub(crate) use parts_behind;
+
+/// What is said when a sync failed.
+pub(crate) const SYNC_FAILED: &str = "a sync failed, so what was written since the last good one may be lost; every FLUSH and \
+    FUA fails until the node begins again";
+
+/// Nobody inherits by a name alone.
+pub(crate) fn kept(name: &str, id: &str, len: u64) -> io::Error {
+    let why = format!(
+        "the pool keeps a part \"{name}\" ({len} bytes, {id}) of a former disk of that name; adopt = true gives it to this \
+         disk, `henge pool discard` deletes it"
+    );
+    io::Error::new(io::ErrorKind::AlreadyExists, why)
+}
+
+pub(crate) fn several(name: &str) -> io::Error {
+    let why = format!(
+        "the pool keeps several parts \"{name}\" of former disks; `henge pool show` names them, `henge pool adopt` takes one"
+    );
+    io::Error::new(io::ErrorKind::AlreadyExists, why)
+}
+
+pub(crate) fn not_one(found: usize, id: &str) -> String {
+    match found {
+        0 => format!("keeps no part \"{id}\"; `henge pool show` names those that it keeps"),
+        n => format!("keeps {n} parts whose names begin with \"{id}\"; write more of it"),
+    }
+}
 
 impl<S: Store + ?Sized> Store for Box<S> {
     parts_behind!(|boxed| **boxed);

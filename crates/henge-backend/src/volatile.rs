@@ -1,4 +1,4 @@
-//! A write cache that is forgotten when the power goes: what a disk does to those who do not flush.
+//! A write cache that is forgotten when the power goes: what a disk does to clients that do not flush.
 //!
 //! Writes are answered as soon as they are in the cache. They reach the store when a FLUSH or a FUA write asks for
 //! it, or, sector by sector and in any order, when chance has it. Kill the process, and everything else is gone:
@@ -220,6 +220,18 @@ impl<S: Store> Store for Volatile<S> {
             self.cache.zero(base as usize, len as usize);
         }
         self.store.remove_part(name)
+    }
+    fn has_part(&self, name: &str) -> bool {
+        self.store.has_part(name)
+    }
+    fn adopt_part(&mut self, name: &str) -> io::Result<()> {
+        self.store.adopt_part(name)
+    }
+    fn settle(&mut self, is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
+        self.store.settle(is_spared)
+    }
+    fn notice(&mut self) -> Option<String> {
+        self.store.notice()
     }
     fn block(&self) -> u64 {
         self.store.block()

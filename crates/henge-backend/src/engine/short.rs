@@ -1,4 +1,4 @@
-//! Cuts transfers short on purpose, as kernels may: for those who must go on with the rest.
+//! Cuts transfers short on purpose, as kernels may, so that callers are seen to go on with the rest.
 
 #![allow(unsafe_code)] // passes on what it is given by address
 

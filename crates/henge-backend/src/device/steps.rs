@@ -1,0 +1,193 @@
+//! A part is made, lengthened and removed in steps, beside those that are served: the same steps as [`Device::open_part`] and
+//! [`Device::remove_part`] take at once, in the same order, so that each can fail and be done again.
+
+use super::table::{Change, Record, State};
+use super::{Device, PAGE};
+use crate::Store;
+use crate::store::{Chore, Step};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use uuid::Uuid;
+
+/// What is under way.
+pub(super) struct Half {
+    name: String,
+    slot: usize,
+    len: u64,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Make: the record `making` is written.
+    Recording(Change),
+    /// Make: the space is zeroed.
+    Zeroing,
+    /// Make: the record `used` is written.
+    Using(Change),
+    /// Grow: the new end is zeroed.
+    ZeroingEnd,
+    /// Grow: the new length is written.
+    Longer(Change),
+    /// Remove, or take back what failed for that reason: the record is freed.
+    Freeing(Change, Option<io::Error>),
+}
+
+type Outcome = io::Result<Option<File>>;
+
+impl Device {
+    pub(super) fn begin_steps(&mut self, name: &str, len: u64) -> io::Result<Step> {
+        crate::space::check_name(name)?;
+        let found = self.table.find(name);
+        let seen = self.open.get(name).map(|(_, len)| *len);
+        match (found, seen) {
+            (None, _) if len.is_multiple_of(PAGE) => self.begin_making(name, len),
+            (Some(slot), Some(seen))
+                if seen < len && self.table.get(slot).len < len && len.is_multiple_of(PAGE) =>
+            {
+                self.begin_lengthening(name, slot, len)
+            }
+            // It is there, and at most a record is to be written.
+            _ => self.open_part(name, len).map(Step::There),
+        }
+    }
+
+    fn begin_making(&mut self, name: &str, len: u64) -> io::Result<Step> {
+        if let Some((_, id, len)) = self.kept(name).first() {
+            return Err(crate::store::kept(name, &id.to_string(), *len));
+        }
+        let slot = self.table.free_slot()?;
+        let i = self.space.allocate(name, len)?;
+        let base = self.space.extents()[i].base;
+        let id = Uuid::new_v4();
+        let record = Record { id, state: State::Making, name: name.to_owned(), base, len, before: len };
+        match self.begin_change(slot, Some(record), false) {
+            Ok((change, chore)) => Ok(self.wait(name, slot, len, Stage::Recording(change), Step::Run(chore))),
+            Err(e) => {
+                self.space.free(name);
+                Err(e)
+            }
+        }
+    }
+
+    fn begin_lengthening(&mut self, name: &str, slot: usize, len: u64) -> io::Result<Step> {
+        self.space.could_grow(name, len)?;
+        let record = self.table.get(slot);
+        // What lies between its end and the next MiB may hold what an unacknowledged growth left there.
+        let from = record.base + record.len.next_multiple_of(PAGE);
+        let zero = Step::Zero { from, len: record.base + len - from };
+        // Its disk does not know yet that it has more.
+        self.space.grow(name, len)?;
+        Ok(self.wait(name, slot, len, Stage::ZeroingEnd, zero))
+    }
+
+    pub(super) fn begin_freeing(&mut self, name: &str) -> io::Result<Step> {
+        crate::space::check_name(name)?;
+        let Some(slot) = self.table.find(name) else {
+            self.open.remove(name);
+            return Ok(Step::There(0));
+        };
+        let (change, chore) = self.begin_change(slot, None, false)?;
+        Ok(self.wait(name, slot, 0, Stage::Freeing(change, None), Step::Run(chore)))
+    }
+
+    /// Goes on after a step.
+    pub(super) fn next_step(&mut self, name: &str, outcome: Outcome) -> io::Result<Step> {
+        let half = self.half.take().filter(|half| half.name == name);
+        let Half { slot, len, stage, .. } =
+            half.ok_or_else(|| io::Error::other(format!("nothing is under way with \"{name}\"")))?;
+        match stage {
+            Stage::Recording(change) => match self.ended(change, outcome) {
+                Ok(()) => {
+                    let from = self.table.get(slot).base;
+                    Ok(self.wait(name, slot, len, Stage::Zeroing, Step::Zero { from, len }))
+                }
+                Err(e) => {
+                    self.space.free(name);
+                    Err(e)
+                }
+            },
+            Stage::Zeroing => match outcome {
+                Ok(_) => {
+                    let used = Record { state: State::Used, ..self.table.get(slot).clone() };
+                    let (change, chore) = self.begin_change(slot, Some(used), true)?;
+                    Ok(self.wait(name, slot, len, Stage::Using(change), Step::Run(chore)))
+                }
+                Err(e) => self.take_back(name, slot, e),
+            },
+            Stage::Using(change) => match self.ended(change, outcome) {
+                Ok(()) => Ok(self.opened(name, slot, len)),
+                Err(e) => self.take_back(name, slot, e),
+            },
+            Stage::ZeroingEnd => match outcome.and_then(|_| self.begin_length(slot, name, len)) {
+                Ok((change, chore)) => {
+                    Ok(self.wait(name, slot, len, Stage::Longer(change), Step::Run(chore)))
+                }
+                Err(e) => self.place_again(slot).and(Err(e)),
+            },
+            Stage::Longer(change) => match self.ended(change, outcome) {
+                Ok(()) => Ok(self.opened(name, slot, len)),
+                Err(e) => self.place_again(slot).and(Err(e)),
+            },
+            Stage::Freeing(change, why) => {
+                let freed = self.ended(change, outcome);
+                match &freed {
+                    Ok(()) => {
+                        self.space.free(name);
+                        self.open.remove(name);
+                    }
+                    // It stays `making`: nobody's, and its space with it, until the next start.
+                    Err(_) if why.is_some() => self.place_again(slot)?,
+                    Err(_) => {}
+                }
+                why.map_or(freed, Err).map(|()| Step::There(0))
+            }
+        }
+    }
+
+    fn begin_length(&mut self, slot: usize, name: &str, len: u64) -> io::Result<(Change, Chore)> {
+        let record = self.table.get(slot).clone();
+        let before = self.open.get(name).map_or(record.len, |(_, len)| *len);
+        self.begin_change(slot, Some(Record { len, before, ..record }), true)
+    }
+
+    /// Making failed: there is no such part.
+    fn take_back(&mut self, name: &str, slot: usize, why: io::Error) -> io::Result<Step> {
+        match self.begin_change(slot, None, false) {
+            Ok((change, chore)) => {
+                Ok(self.wait(name, slot, 0, Stage::Freeing(change, Some(why)), Step::Run(chore)))
+            }
+            Err(_) => self.place_again(slot).and(Err(why)),
+        }
+    }
+
+    fn begin_change(
+        &mut self,
+        slot: usize,
+        record: Option<Record>,
+        after_sync: bool,
+    ) -> io::Result<(Change, Chore)> {
+        let file = self.file.try_clone()?;
+        let sync = move |file: &File| if after_sync { crate::open::synced(file.sync_data()) } else { Ok(()) };
+        self.table.begin(file, slot, record, sync)
+    }
+
+    fn ended(&mut self, change: Change, outcome: Outcome) -> io::Result<()> {
+        let outcome = self.files.heed(self.file.as_raw_fd(), outcome);
+        self.table.end(change, outcome.as_ref().map(drop));
+        outcome.map(drop).map_err(|e| crate::open::named(&self.path, &e))
+    }
+
+    fn opened(&mut self, name: &str, slot: usize, len: u64) -> Step {
+        self.open.insert(name.to_owned(), (slot, len));
+        Step::There(self.table.get(slot).base)
+    }
+
+    fn wait(&mut self, name: &str, slot: usize, len: u64, stage: Stage, step: Step) -> Step {
+        self.half = Some(Half { name: name.to_owned(), slot, len, stage });
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests;

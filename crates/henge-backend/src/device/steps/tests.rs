@@ -1,0 +1,130 @@
+//! Steps that fail, one after the other, and are done again.
+
+use super::*;
+use crate::device::format;
+use crate::{Buffer, Options};
+use henge_core::{Backend, FlowId, Instant, Op, Request, RequestId};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const PART: u64 = 3 << 20;
+
+fn again(dir: &Path) -> Device {
+    let options = Options { direct: false, patience: std::time::Duration::ZERO, ..Options::default() };
+    Device::open(&dir.join("device"), "p", 0, options).unwrap()
+}
+
+/// On a device full of somebody's bytes.
+fn device(dir: &Path) -> Device {
+    std::fs::write(dir.join("device"), vec![0xdd; 16 << 20]).unwrap();
+    format::format(&dir.join("device"), "p", true).unwrap();
+    again(dir)
+}
+
+fn zero(device: &mut Device, from: u64, len: u64) {
+    let request = Request::new(RequestId::default(), FlowId(0), Op::WriteZeroes, from, len, Instant::ZERO);
+    device.submit(&request, Buffer::empty(), Instant::ZERO);
+    loop {
+        if let Some(done) = device.reap(Instant::ZERO) {
+            return assert_eq!(done.outcome, Ok(()));
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Carries out the steps, of which that number fails before anything of it is done; how it ended, and how many there were.
+fn carry_out(
+    device: &mut Device,
+    name: &str,
+    begun: io::Result<Step>,
+    fails: usize,
+) -> (io::Result<u64>, usize) {
+    let (mut step, mut count) = (begun, 0);
+    loop {
+        let outcome = match step {
+            Err(e) => return (Err(e), count),
+            Ok(Step::There(base)) => return (Ok(base), count),
+            _ if count == fails => Err(io::Error::other("it fails")),
+            Ok(Step::Run(chore)) => std::thread::spawn(chore).join().unwrap(),
+            Ok(Step::Zero { from, len }) => {
+                zero(device, from, len);
+                Ok(None)
+            }
+        };
+        count += 1;
+        step = device.go_on(name, outcome);
+    }
+}
+
+fn bytes(device: &Device, base: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    device.file.read_exact_at(&mut bytes, device.data + base).unwrap();
+    bytes
+}
+
+/// Whichever step of making, growing or removing fails: what was there is as it was, the next attempt succeeds, also after the node
+/// began again, and nobody reads what was there before.
+#[test]
+fn every_step_can_fail_and_be_done_again() {
+    for fails in 0..3 {
+        for restart in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut d = device(dir.path());
+            let base = d.open_part("a", PART).unwrap();
+            d.file.write_all_at(&[7; PART as usize], d.data + base).unwrap();
+
+            let begun = d.begin_part("b", PART);
+            let (made, steps) = carry_out(&mut d, "b", begun, fails);
+            assert!(made.is_err() && !d.has_part("b") && steps > fails, "step {fails} of {steps}");
+            assert!(d.space.find("b").is_none());
+            if restart {
+                drop(d);
+                d = again(dir.path());
+                d.open_part("a", PART).unwrap();
+            }
+            let begun = d.begin_part("b", PART);
+            let (made, steps) = carry_out(&mut d, "b", begun, usize::MAX);
+            assert_eq!(steps, 3, "record, zero, record");
+            let b = made.unwrap();
+            assert!(bytes(&d, b, PART).iter().all(|byte| *byte == 0));
+
+            // It grows over what somebody removed; two steps.
+            let begun = d.begin_part("c", PART);
+            let c = carry_out(&mut d, "c", begun, usize::MAX).0.unwrap();
+            d.file.write_all_at(&[9; PART as usize], d.data + c).unwrap();
+            let begun = d.begin_removal("c");
+            assert_eq!(carry_out(&mut d, "c", begun, usize::MAX).1, 1);
+            let begun = d.begin_part("b", 2 * PART);
+            let (grown, _) = carry_out(&mut d, "b", begun, fails.min(1));
+            assert!(grown.is_err() && d.space.find("b").unwrap().len == PART);
+            let begun = d.begin_part("b", 2 * PART);
+            assert_eq!(carry_out(&mut d, "b", begun, usize::MAX).0.unwrap(), b);
+            assert!(bytes(&d, b, 2 * PART).iter().all(|byte| *byte == 0));
+
+            let begun = d.begin_removal("b");
+            assert!(carry_out(&mut d, "b", begun, 0).0.is_err() && d.has_part("b"));
+            let begun = d.begin_removal("b");
+            carry_out(&mut d, "b", begun, usize::MAX).0.unwrap();
+            drop(d);
+            let mut d = again(dir.path());
+            assert!(!d.has_part("b") && !d.has_part("c"));
+            assert_eq!(d.open_part("a", PART).unwrap(), base);
+            assert!(bytes(&d, base, PART).iter().all(|byte| *byte == 7), "nobody touched it");
+        }
+    }
+}
+
+/// What the steps have made is what `open_part` would have: found at once, now and after the node began again; and a part that is
+/// there is no work.
+#[test]
+fn what_was_made_by_steps_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = device(dir.path());
+    let begun = d.begin_part("a", PART);
+    let base = carry_out(&mut d, "a", begun, usize::MAX).0.unwrap();
+    assert_eq!(d.open_part("a", PART).unwrap(), base);
+    assert!(matches!(d.begin_part("a", PART), Ok(Step::There(at)) if at == base));
+    assert!(d.go_on("a", Ok(None)).is_err(), "nothing is under way");
+    drop(d);
+    assert_eq!(again(dir.path()).open_part("a", PART).unwrap(), base);
+}

@@ -1,0 +1,178 @@
+//! A part's file is made, lengthened and removed by a thread that may block, beside those that are served. Each is one step: what the
+//! file system does with a file it does whole or not at all, after what [`maker`](super::maker) says.
+
+use super::{Directory, manage};
+use crate::open;
+use crate::space::check_name;
+use crate::store::{Chore, Step};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// What is under way with the part of that name.
+pub(super) enum Half {
+    Making(String),
+    Lengthening(String, u64),
+    Removing(String),
+}
+
+impl Directory {
+    pub(super) fn begin_steps(&mut self, name: &str, len: u64) -> io::Result<Step> {
+        check_name(name)?;
+        let (maker, of) = (self.maker(), name.to_owned());
+        let Some(i) = self.place(name) else {
+            let i = self.space.allocate(name, len)?;
+            self.parts.insert(i, None);
+            self.half = Some(Half::Making(of.clone()));
+            return Ok(Step::Run(Box::new(move || maker.open_file(&of, len))));
+        };
+        let part = &self.space.extents()[i];
+        let (has, base) = (part.len, part.base);
+        let Some(file) = self.parts[i].as_ref().filter(|_| has < len) else { return Ok(Step::There(base)) };
+        self.space.could_grow(name, len)?;
+        let file = file.try_clone()?;
+        self.half = Some(Half::Lengthening(of.clone(), len));
+        Ok(Step::Run(Box::new(move || maker.lengthen(&file, &of, len).map(|()| None))))
+    }
+
+    pub(super) fn begin_removing(&mut self, name: &str) -> io::Result<Step> {
+        check_name(name)?;
+        // Whoever closes the last descriptor of a file without a name waits until its space is given back.
+        let file = self.place(name).and_then(|i| self.parts[i].take());
+        if let Some(file) = &file {
+            self.files.forget(file.as_raw_fd());
+        }
+        let (directory, path) = (self.path.clone(), self.path.join(name));
+        self.half = Some(Half::Removing(name.to_owned()));
+        let chore: Chore = Box::new(move || {
+            manage::unlink(&path)?;
+            drop(file);
+            open::sync_directory(&directory).map(|()| None)
+        });
+        Ok(Step::Run(chore))
+    }
+
+    pub(super) fn next_step(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
+        let there = |own: &Self| Step::There(own.space.find(name).map_or(0, |part| part.base));
+        match self.half.take() {
+            Some(Half::Making(of)) if of == name => match outcome {
+                Ok(file) => {
+                    let i = self.place(name).expect("its place was kept");
+                    self.parts[i] = file;
+                    Ok(there(self))
+                }
+                Err(e) => {
+                    self.leave(name);
+                    Err(e)
+                }
+            },
+            Some(Half::Lengthening(of, len)) if of == name => {
+                let fd = self.place(name).and_then(|i| self.parts[i].as_ref()).map(AsRawFd::as_raw_fd);
+                match fd {
+                    Some(fd) => self.files.heed(fd, outcome)?,
+                    None => outcome?,
+                };
+                self.space.grow(name, len)?;
+                Ok(there(self))
+            }
+            Some(Half::Removing(of)) if of == name => {
+                outcome?;
+                self.leave(name);
+                Ok(Step::There(0))
+            }
+            _ => Err(io::Error::other(format!("nothing is under way with \"{name}\""))),
+        }
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.space.extents().iter().position(|part| part.name == name)
+    }
+
+    /// Its space is nobody's.
+    fn leave(&mut self, name: &str) {
+        if let Some(i) = self.space.free(name) {
+            self.parts.remove(i);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, Options, Store};
+    use henge_core::{Backend, FlowId, Instant, Op, Request, RequestId};
+    use std::os::unix::fs::FileExt;
+
+    /// Carries out the one step there is, or lets it fail.
+    fn carry_out(pool: &mut Directory, name: &str, begun: io::Result<Step>, fails: bool) -> io::Result<u64> {
+        match begun? {
+            Step::There(base) => Ok(base),
+            Step::Zero { .. } => unreachable!("a file reads as zeroes"),
+            Step::Run(_) if fails => pool.go_on(name, Err(io::Error::other("it fails"))).map(|_| 0),
+            Step::Run(chore) => {
+                let outcome = std::thread::spawn(chore).join().unwrap();
+                match pool.go_on(name, outcome)? {
+                    Step::There(base) => Ok(base),
+                    _ => unreachable!("one step"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_made_lengthened_and_removed_in_a_step_each_that_may_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { direct: false, apart: true, ..Options::default() };
+        let mut pool = Directory::open(dir.path(), "p", 16 << 20, options).unwrap();
+        let file = dir.path().join("a");
+        for fails in [true, false] {
+            let begun = pool.begin_part("a", 1 << 20);
+            assert_eq!(carry_out(&mut pool, "a", begun, fails).is_err(), fails);
+            assert_eq!((pool.has_part("a"), pool.parts.len()), (!fails, usize::from(!fails)));
+        }
+        pool.parts[0].as_ref().unwrap().write_all_at(&[7; 100], 0).unwrap();
+        let base = pool.open_part("a", 1 << 20).unwrap();
+        for (fails, len) in [(true, 1 << 20), (false, 2 << 20)] {
+            let begun = pool.begin_part("a", 2 << 20);
+            assert_eq!(carry_out(&mut pool, "a", begun, fails).is_err(), fails);
+            assert_eq!(pool.space.find("a").unwrap().len, len);
+        }
+        assert_eq!((file.metadata().unwrap().len(), std::fs::read(&file).unwrap()[99]), (2 << 20, 7));
+        assert_eq!(pool.open_part("a", 2 << 20).unwrap(), base, "what was made is found");
+        for fails in [true, false] {
+            let begun = pool.begin_removal("a");
+            assert_eq!(carry_out(&mut pool, "a", begun, fails).is_err(), fails);
+            assert_eq!((file.exists(), pool.parts.len()), (fails, usize::from(fails)));
+        }
+        assert!(pool.go_on("a", Ok(None)).is_err());
+        let begun = pool.begin_part("a", 1 << 20);
+        carry_out(&mut pool, "a", begun, false).unwrap();
+        assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 0), "another file");
+    }
+
+    #[test]
+    fn a_growth_whose_sync_failed_ends_flushes_and_one_without_room_does_not() {
+        let eio = || io::Error::from_raw_os_error(libc::EIO);
+        let no_room = || io::Error::from_raw_os_error(libc::ENOSPC);
+        for (outcome, flushed) in
+            [(open::synced(Err(eio())), false), (open::synced(Err(no_room())), false), (Err(no_room()), true)]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let options = Options { direct: false, ..Options::default() };
+            let mut pool = Directory::open(dir.path(), "p", 16 << 20, options).unwrap();
+            let base = pool.open_part("a", 1 << 20).unwrap();
+            assert!(matches!(pool.begin_part("a", 2 << 20), Ok(Step::Run(_))));
+            let said = outcome.map(|()| None).map_err(|e| open::named(dir.path(), &e));
+            assert!(pool.go_on("a", said).is_err());
+            let flush = Request::new(RequestId::default(), FlowId(0), Op::Flush, base, 0, Instant::ZERO);
+            pool.submit(&flush, Buffer::empty(), Instant::ZERO);
+            let done = loop {
+                if let Some(done) = pool.reap(Instant::ZERO) {
+                    break done;
+                }
+                std::thread::yield_now();
+            };
+            assert_eq!(done.outcome.is_ok(), flushed);
+        }
+    }
+}
