@@ -276,8 +276,8 @@ impl Client {
         &self.out
     }
     /// `n` bytes of the output were written; `released` hears of each WRITE whose payload is out.
-    pub fn written(&mut self, n: usize, released: impl FnMut(RequestId)) {
-        self.out.advance(n, released);
+    pub fn written(&mut self, n: usize, mut released: impl FnMut(RequestId)) {
+        self.out.advance(n, |id, _| released(id));
     }
     /// Whether commands may be sent.
     pub fn is_ready(&self) -> bool {

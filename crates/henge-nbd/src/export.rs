@@ -89,10 +89,14 @@ impl Export {
 pub trait Exports {
     /// How many LIST shows.
     fn count(&self) -> usize;
-    /// Those from number `from` on, with their numbers, in order: as LIST shows them.
+    /// Exports from number `from` on, with their numbers, in the order of LIST.
     fn list(&self, from: usize) -> impl Iterator<Item = (usize, &Export)>;
     /// Export `index`, if there is one.
     fn get(&self, index: usize) -> Option<&Export>;
+    /// Why nobody may come to export `index` now, if so.
+    fn refusal(&self, _index: usize) -> Option<&'static str> {
+        None
+    }
     /// Which one a client means; `""` is the default export, if there is one.
     fn find(&self, name: &str) -> Option<usize>;
 }

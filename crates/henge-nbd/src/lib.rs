@@ -74,6 +74,7 @@ mod output;
 pub mod proto;
 mod reply;
 mod session;
+mod windows;
 
 pub use client::{Ask, Client, ClientEvent, ClientFailure, Negotiated, Wish};
 pub use command::{Command, CommandKind};

@@ -92,6 +92,7 @@ impl Handshake {
     ) -> Step {
         // It cannot be refused but by closing.
         let index = std::str::from_utf8(data).ok().filter(|_| !shutdown).and_then(|n| exports.find(n));
+        let index = index.filter(|index| exports.refusal(*index).is_none());
         let found = index.and_then(|index| Some((index, exports.get(index)?)));
         let Some((index, export)) = found else { return Step::Close(Closed::UnknownExport) };
         out.bytes(|b| {
@@ -121,6 +122,9 @@ impl Handshake {
         let wants = |kind: u16| f.0.chunks_exact(2).any(|w| w == kind.to_be_bytes());
         let found = exports.find(name).and_then(|index| Some((index, exports.get(index)?)));
         let (index, export) = found.ok_or((rep::ERR_UNKNOWN, "there is no such export"))?;
+        if let Some(why) = exports.refusal(index) {
+            return Err((rep::ERR_POLICY, why));
+        }
         let Export { size, block, .. } = *export;
         reply(out, option, rep::INFO, |b| {
             b.u16(info::EXPORT);

@@ -6,7 +6,17 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Item {
     Bytes { len: usize },
-    Payload { id: RequestId, at: u64, len: usize, last: bool },
+    Payload { id: RequestId, at: u64, len: usize, end: End },
+}
+
+/// What a payload is the end of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Nothing,
+    /// A buffer that is no longer needed; the command goes on with another one.
+    Window,
+    /// What needs the command's buffer.
+    Command,
 }
 
 /// A stretch of output.
@@ -78,11 +88,20 @@ impl Output {
     pub(crate) fn payload(&mut self, id: RequestId, at: u64, len: usize, last: bool) {
         assert!(len > 0, "an empty payload is none");
         self.len += len as u64;
-        self.items.push_back(Item::Payload { id, at, len, last });
+        let end = if last { End::Command } else { End::Nothing };
+        self.items.push_back(Item::Payload { id, at, len, end });
     }
 
-    /// `n` bytes were written; `released` hears of each command whose buffer is no longer needed.
-    pub(crate) fn advance(&mut self, mut n: usize, mut released: impl FnMut(RequestId)) {
+    /// Then bytes of a buffer that holds no more than these of a command's; `last` if they are the last of the command's.
+    pub(crate) fn window(&mut self, id: RequestId, at: u64, len: usize, last: bool) {
+        self.len += len as u64;
+        let end = if last { End::Command } else { End::Window };
+        self.items.push_back(Item::Payload { id, at, len, end });
+    }
+
+    /// `n` bytes were written; `released` hears of each command a buffer of which is no longer needed, and
+    /// whether that was all of it.
+    pub(crate) fn advance(&mut self, mut n: usize, mut released: impl FnMut(RequestId, bool)) {
         assert!(n as u64 <= self.len, "more is written than there was");
         self.len -= n as u64;
         while n > 0 {
@@ -96,15 +115,15 @@ impl Output {
                     }
                     step
                 }
-                Item::Payload { id, at, len, last } => {
+                Item::Payload { id, at, len, end } => {
                     let step = n.min(*len);
                     *at += step as u64;
                     *len -= step;
                     if *len > 0 {
                         break;
                     }
-                    if *last {
-                        released(*id);
+                    if *end != End::Nothing {
+                        released(*id, *end == End::Command);
                     }
                     step
                 }
@@ -161,11 +180,11 @@ mod tests {
                     expected.extend((0..payload).map(|n| (i + n) as u8));
                 }
                 let n = contents(&output, &mut got, written);
-                output.advance(n, |id| released.push(id.slot));
+                output.advance(n, |id, _| released.push(id.slot));
                 prop_assert!(output.held() as u64 <= output.len());
             }
             let n = contents(&output, &mut got, usize::MAX);
-            output.advance(n, |id| released.push(id.slot));
+            output.advance(n, |id, _| released.push(id.slot));
             prop_assert!(output.is_empty());
             prop_assert_eq!(output.held(), 0);
             prop_assert_eq!(got, expected);

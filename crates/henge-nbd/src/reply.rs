@@ -8,6 +8,7 @@ use crate::proto::{
     BASE_ALLOCATION_ID, Error, Put, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, STRING_MAX,
     STRUCTURED_REPLY_MAGIC, chunk,
 };
+use crate::windows::Later;
 use crate::{CommandKind, Output, Session};
 use henge_core::{Fault, RequestId};
 
@@ -96,16 +97,18 @@ impl Session {
             Answer::Done | Answer::Pieces(_) if read => {
                 if structured {
                     read_whole(out, id, cookie, command.offset, command.len);
+                } else if self.alone.is_some() && command.len > 0 {
+                    self.later.push_back(Later::Read(id));
+                } else if command.len == 0 {
+                    self.brief(cookie, 0);
                 } else {
                     simple(out, cookie, 0);
-                    if command.len > 0 {
-                        out.payload(id, 0, command.len as usize, true);
-                    }
+                    out.payload(id, 0, command.len as usize, true);
                 }
                 command.len > 0
             }
             Answer::Done | Answer::Pieces(_) => {
-                simple(out, cookie, 0);
+                self.brief(cookie, 0);
                 false
             }
         };
@@ -120,7 +123,7 @@ impl Session {
         self.failed(cookie, error, why);
     }
 
-    fn fault(&mut self, cookie: u64, kind: CommandKind, fault: Fault) {
+    pub(crate) fn fault(&mut self, cookie: u64, kind: CommandKind, fault: Fault) {
         let error = match (kind, fault) {
             (CommandKind::WriteZeroes { fast: true, .. }, Fault::Unsupported) => Error::NotSupported,
             (CommandKind::Write | CommandKind::WriteZeroes { .. }, Fault::OutOfRange) => Error::NoSpace,
@@ -137,9 +140,17 @@ impl Session {
         self.failed(cookie, error, why);
     }
 
+    /// A simple reply without bytes, now or when the one that is under way is whole.
+    fn brief(&mut self, cookie: u64, error: u32) {
+        match self.alone {
+            Some(_) => self.later.push_back(Later::Simple(cookie, error)),
+            None => simple(&mut self.out, cookie, error),
+        }
+    }
+
     fn failed(&mut self, cookie: u64, error: Error, why: &str) {
         if !self.handshake.structured {
-            return simple(&mut self.out, cookie, error.code());
+            return self.brief(cookie, error.code());
         }
         let why = &why[..why.floor_char_boundary(STRING_MAX)];
         self.out.bytes(|b| {
@@ -151,7 +162,7 @@ impl Session {
     }
 }
 
-fn simple(out: &mut Output, cookie: u64, error: u32) {
+pub(crate) fn simple(out: &mut Output, cookie: u64, error: u32) {
     let mut reply = [0; 16];
     reply[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
     reply[4..8].copy_from_slice(&error.to_be_bytes());
@@ -159,7 +170,7 @@ fn simple(out: &mut Output, cookie: u64, error: u32) {
     out.bytes(|b| b.raw(&reply));
 }
 
-fn chunk_header(b: &mut Vec<u8>, cookie: u64, flags: u16, kind: u16, len: u32) {
+pub(crate) fn chunk_header(b: &mut Vec<u8>, cookie: u64, flags: u16, kind: u16, len: u32) {
     let mut header = [0; 20];
     header[..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
     header[4..6].copy_from_slice(&flags.to_be_bytes());

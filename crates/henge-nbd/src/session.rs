@@ -11,11 +11,16 @@
 use crate::command::{HEADER, Header, Terms, Wrong, check};
 use crate::options::{Handshake, Step, list, refuse};
 use crate::proto::{Error, Fields, IHAVEOPT, INIT_PASSWD, Put, cmd, gather, handshake, rep};
+use crate::windows::Later;
 use crate::{Closed, Command, CommandKind, Event, Export, Exports, Limits, Output, Wants};
 use henge_core::{Instant, Pending, RequestId};
+use std::collections::VecDeque;
+
+/// Bytes that a waiting reply counts as: the bytes of its header.
+const LATER: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+pub(crate) enum State {
     ClientFlags,
     Option,
     OptionData {
@@ -49,13 +54,15 @@ pub(crate) struct Open {
     pub cookie: u64,
     pub command: Command,
     pub replied: bool,
+    /// Bytes of it that are sent in windows.
+    pub sent: u32,
 }
 
 /// The server's end of one connection.
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
-    state: State,
+    pub(crate) state: State,
     /// Bytes of an item that is not complete.
     partial: Vec<u8>,
     pub(crate) out: Output,
@@ -67,6 +74,9 @@ pub struct Session {
     allocation: bool,
     deadline: Option<Instant>,
     shutdown: bool,
+    /// The read whose simple reply is not whole yet, and what has to wait for that.
+    pub(crate) alone: Option<RequestId>,
+    pub(crate) later: VecDeque<Later>,
 }
 
 impl Session {
@@ -90,6 +100,8 @@ impl Session {
             allocation: false,
             deadline: Some(now + limits.handshake),
             shutdown: false,
+            alone: None,
+            later: VecDeque::new(),
         }
     }
 
@@ -259,7 +271,7 @@ impl Session {
         let id = self.commands.next_id();
         let fua = h.flags & cmd::FLAG_FUA != 0;
         let command = Command { id, kind, offset: h.offset, len: h.len, fua, arrival: now };
-        self.commands.insert(Open { cookie: h.cookie, command, replied: false });
+        self.commands.insert(Open { cookie: h.cookie, command, replied: false, sent: 0 });
         self.buffered += buffer(&command);
         if kind == CommandKind::Write && h.len > 0 {
             self.state = State::Payload { id, left: h.len };
@@ -315,7 +327,7 @@ impl Session {
     }
 
     fn is_full(&self) -> bool {
-        self.out.held() >= self.limits.output
+        self.out.held() + self.later.len() * LATER >= self.limits.output
             || self.commands.len() >= self.limits.commands as usize
             || (self.buffered >= self.limits.bytes && self.buffered > 0)
     }
@@ -325,12 +337,14 @@ impl Session {
         &self.out
     }
 
-    /// `n` bytes of the output were written; `released` hears of each command whose buffer is free now.
+    /// `n` bytes of the output were written; `released` hears of each command whose buffer, or whose oldest window, is free now.
     pub fn written(&mut self, n: usize, mut released: impl FnMut(RequestId)) {
         let Session { out, commands, buffered, .. } = self;
-        out.advance(n, |id| {
-            let open = commands.remove(id).expect("a command is kept until its reply is written");
-            *buffered -= buffer(&open.command);
+        out.advance(n, |id, over| {
+            if over {
+                let open = commands.remove(id).expect("a command is kept until its reply is written");
+                *buffered -= buffer(&open.command);
+            }
             released(id);
         });
     }
@@ -374,6 +388,10 @@ impl Session {
     /// The export that was chosen.
     pub fn export(&self) -> Option<&Export> {
         self.export.as_ref()
+    }
+    /// A command in flight.
+    pub fn command(&self, id: RequestId) -> Option<&Command> {
+        self.commands.get(id).map(|open| &open.command)
     }
     /// Commands in flight, or with a reply that is not written yet.
     pub fn in_flight(&self) -> usize {

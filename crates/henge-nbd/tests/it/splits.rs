@@ -1,8 +1,6 @@
 //! However the stream is cut on its way in and out, the conversation is the same; and no stream makes it panic.
 
-mod common;
-
-use common::{Server, h, show};
+use crate::common::{Server, h, show};
 use henge_nbd::{Answer, CommandKind, Event, Export, Limits, Piece};
 use proptest::prelude::*;
 

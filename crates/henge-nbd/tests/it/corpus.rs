@@ -1,8 +1,6 @@
 //! What the fuzzers kept, replayed: every input that once reached something new, or once was a finding.
 
-mod common;
-
-use common::Server;
+use crate::common::Server;
 use henge_nbd::{Answer, Ask, Client, ClientEvent, Event, Export, Limits, Wish};
 use std::path::Path;
 

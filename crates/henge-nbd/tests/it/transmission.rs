@@ -2,9 +2,7 @@
 //! written by hand from that text: "Request message", "Simple reply message", "Structured reply chunk message",
 //! "Structured reply types", "Request types", "Error values".
 
-mod common;
-
-use common::{NOW, Server, h};
+use crate::common::{NOW, Server, h};
 use henge_core::{Fault, Instant};
 use henge_nbd::{
     Answer, BlockSize, Closed, CommandKind, Error, Event, Export, Extent, Limits, Piece, Session, Wants,

@@ -1,9 +1,7 @@
 //! The handshake, byte by byte as doc/proto.md of the NetworkBlockDevice project has it. Expected bytes are written by
 //! hand from that text: "Fixed newstyle negotiation", "Option types", "Option reply types".
 
-mod common;
-
-use common::{NOW, Server, drain, h};
+use crate::common::{NOW, Server, drain, h};
 use henge_core::Duration;
 use henge_nbd::{BlockSize, Closed, Event, Export, Limits, Segment, Session, Wants};
 use std::collections::BTreeMap;

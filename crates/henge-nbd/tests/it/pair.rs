@@ -1,8 +1,6 @@
 //! Both ends joined by a wire, cut at random: what one side means is what the other understands.
 
-mod common;
-
-use common::NOW;
+use crate::common::NOW;
 use henge_core::{Fault, RequestId};
 use henge_nbd::{
     Answer, Ask, Client, ClientEvent, ClientFailure, CommandKind, Error, Event, Export, Extent, Limits,

@@ -1,9 +1,7 @@
 //! The client's end, byte by byte: what it sends, and what it makes of answers good and bad. Bytes are written by hand
 //! from doc/proto.md of the NetworkBlockDevice project.
 
-mod common;
-
-use common::{drain, h, show};
+use crate::common::{drain, h, show};
 use henge_nbd::{Ask, Client, ClientEvent, ClientFailure, Error, Extent, Negotiated, Wish};
 use std::collections::BTreeMap;
 
