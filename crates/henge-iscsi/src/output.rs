@@ -10,7 +10,7 @@ use std::ops::Range;
 pub enum Piece {
     /// So many of the output's own bytes.
     Own(usize),
-    /// Of this command's buffer, from this byte on, so many.
+    /// Bytes of this command's buffer: the first one, and their number.
     Buffer(RequestId, usize, usize),
     /// Nothing to send: this command's buffer is not needed any more.
     Release(RequestId),

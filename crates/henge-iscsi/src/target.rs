@@ -60,7 +60,7 @@ pub struct Targets {
     pub(crate) port: u16,
     targets: BTreeMap<TargetId, Target>,
     by_name: BTreeMap<String, TargetId>,
-    /// Those with units that may have work of their own.
+    /// Targets with units that may have work of their own.
     working: BTreeSet<TargetId>,
     next_target: u32,
     sessions: BTreeMap<Nexus, Entry>,
@@ -331,7 +331,7 @@ impl Targets {
         }
     }
 
-    /// Sweeps a unit here: all commands but those of the session `by`, which sees to its own, are aborted. They have left the
+    /// Sweeps a unit here: all commands are aborted, except commands of the session `by`, which sees to its own. They have left the
     /// storage once the unit is [`Unit::quiet_before`] the number returned.
     pub(crate) fn sweep(&mut self, id: TargetId, number: u16, what: Sweep, by: Option<Nexus>) -> u32 {
         let Some(unit) = self.unit(id, number) else { return 0 };

@@ -53,7 +53,8 @@ impl Unit {
             return Sense::field(cdb::count_at(cdb)).into();
         }
         if len == 0 {
-            return Plan::GOOD;
+            // It moves nothing, but takes its turn: a limit on commands counts it.
+            return Plan::Storage(Transfer::None, vec![Action::Check { offset, len }]);
         }
         let compare = cdb[1] & 0x02 != 0; // BYTCHK
         let fua = cdb[0] >> 5 != 0 && cdb[1] & 0x08 != 0;

@@ -1,13 +1,11 @@
 //! A disk that several nodes serve: what an initiator is told of the ways to it, and what becomes of it when another decides who may use the disk.
 
-mod host;
-
+use crate::host::*;
 use henge_core::Fault;
 use henge_iscsi::chap::Access;
 use henge_iscsi::scsi::{self, Change, Group, Outcome, Reservations};
 use henge_iscsi::wire::Header;
 use henge_iscsi::{Limits, Targets};
-use host::*;
 
 const GROUPS: [Group; 2] = [
     Group { port: 7, access: scsi::Access::Optimized },

@@ -1,13 +1,11 @@
 //! Sessions, byte by byte, as RFC 7143 has them.
 
-mod host;
-
+use crate::host::*;
 use henge_core::Duration;
 use henge_iscsi::chap::{Access, Algorithm, Secret};
 use henge_iscsi::scsi::Outcome;
 use henge_iscsi::wire::{Header, request, response};
 use henge_iscsi::{Limits, Want};
-use host::*;
 
 #[test]
 fn a_login_is_answered_as_the_rfc_says() {

@@ -1,11 +1,9 @@
 //! However the stream is cut, the session says the same; and whatever comes, it stays within its bounds.
 
-mod host;
-
+use crate::host::*;
 use henge_iscsi::Limits;
 use henge_iscsi::chap::Access;
 use henge_iscsi::wire::{Header, request};
-use host::*;
 use proptest::prelude::*;
 
 /// A conversation: login, then commands with CmdSNs in order.

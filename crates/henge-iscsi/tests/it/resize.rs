@@ -1,10 +1,8 @@
 //! A disk that has another capacity is one that every initiator hears of once, whatever it asks next.
 
-mod host;
-
+use crate::host::*;
 use henge_iscsi::chap::Access;
 use henge_iscsi::{Limits, Targets};
-use host::*;
 
 /// What a command is answered: its status, its sense (key, and additional code), and its data.
 fn ask(host: &mut Host, targets: &mut Targets, number: u32, cdb: &[u8]) -> (u8, (u8, u16), Vec<u8>) {

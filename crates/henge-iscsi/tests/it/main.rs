@@ -1,0 +1,7 @@
+//! The tests of henge-iscsi from outside, as one binary: each file is one subject.
+
+mod host;
+mod ports;
+mod resize;
+mod session;
+mod splits;
