@@ -1,0 +1,122 @@
+//! Commands for the disk (NVM Command Set 1.0, section 3.2): checked, and turned into actions.
+
+use crate::namespace::{Namespace, Reach};
+use crate::plan::{Action, Plan};
+use crate::status::Status;
+use crate::wire::{Sqe, le32, le64};
+
+/// Opcodes.
+pub(crate) mod opcode {
+    pub const FLUSH: u8 = 0x00;
+    pub const WRITE: u8 = 0x01;
+    pub const READ: u8 = 0x02;
+    pub const COMPARE: u8 = 0x05;
+    pub const WRITE_ZEROES: u8 = 0x08;
+    pub const DATASET: u8 = 0x09;
+    pub const VERIFY: u8 = 0x0c;
+}
+
+/// The namespace of every subsystem.
+pub(crate) const NSID: u32 = 1;
+/// All namespaces.
+pub(crate) const ALL: u32 = 0xffff_ffff;
+/// Most bytes of a command that moves data: 256 pages of 4 KiB (MDTS 8).
+pub const TRANSFER_MAX: u64 = 1 << 20;
+/// Most bytes of a fused pair: each holds the range, twice the bytes.
+pub(crate) const FUSED_MAX: u64 = 64 << 10;
+/// Bytes of a range of Dataset Management.
+const RANGE: usize = 16;
+
+/// Opcodes, and whether they change the disk, for the log that tells of commands.
+pub(crate) const COMMANDS: &[(u8, bool)] = &[
+    (opcode::FLUSH, true),
+    (opcode::WRITE, true),
+    (opcode::READ, false),
+    (opcode::COMPARE, false),
+    (opcode::WRITE_ZEROES, true),
+    (opcode::DATASET, true),
+    (opcode::VERIFY, false),
+];
+
+/// Begins a command for the disk.
+pub(crate) fn start(namespace: &Namespace, sqe: &Sqe) -> Plan {
+    if sqe.nsid() != NSID && !(sqe.opcode() == opcode::FLUSH && sqe.nsid() == ALL) {
+        return Status::NAMESPACE.into();
+    }
+    if namespace.reach == Reach::Inaccessible {
+        return Status::INACCESSIBLE.into();
+    }
+    let (offset, len) = match range(namespace, sqe) {
+        Ok(range) => range,
+        Err(status) => return status.into(),
+    };
+    let fua = sqe.dword(12) & 1 << 30 != 0;
+    let action = match sqe.opcode() {
+        opcode::FLUSH => Action::Flush,
+        opcode::READ => Action::Read { offset, len },
+        opcode::WRITE => Action::Write { offset, len, fua },
+        opcode::COMPARE if sqe.fuse() == 1 => Action::CompareWrite { offset, len, fua },
+        opcode::COMPARE => Action::Compare { offset, len },
+        opcode::WRITE_ZEROES if sqe.dword(12) & 1 << 25 != 0 => Action::Trim { offset, len },
+        opcode::WRITE_ZEROES => Action::Zero { offset, len },
+        opcode::VERIFY => Action::Check { offset, len },
+        opcode::DATASET => {
+            return Plan::Parameters(RANGE * (sqe.dword(10) as usize & 0xff) + RANGE);
+        }
+        _ => return Status::OPCODE.into(),
+    };
+    if action.writes() && namespace.read_only && action != Action::Flush {
+        return Status::PROTECTED.into();
+    }
+    Plan::Storage(action)
+}
+
+/// The bytes that a command is about; nothing for those without a range.
+fn range(namespace: &Namespace, sqe: &Sqe) -> Result<(u64, u64), Status> {
+    if matches!(sqe.opcode(), opcode::FLUSH | opcode::DATASET) {
+        return Ok((0, 0));
+    }
+    let blocks = u64::from(sqe.dword(12) & 0xffff) + 1;
+    if !within(namespace, sqe.block(), blocks) {
+        return Err(Status::RANGE);
+    }
+    // There is no metadata: nothing to be checked, and nothing to be made.
+    if sqe.dword(12) >> 26 & 0xf != 0 {
+        return Err(Status::FIELD);
+    }
+    let len = blocks << namespace.block_shift;
+    let moves = matches!(sqe.opcode(), opcode::READ | opcode::WRITE | opcode::COMPARE | opcode::VERIFY);
+    if moves && len > TRANSFER_MAX {
+        return Err(Status::FIELD);
+    }
+    if sqe.fuse() != 0 && len > FUSED_MAX {
+        return Err(Status::ATOMIC_UNIT);
+    }
+    Ok((sqe.block() << namespace.block_shift, len))
+}
+
+fn within(namespace: &Namespace, first: u64, blocks: u64) -> bool {
+    first.checked_add(blocks).is_some_and(|end| end <= namespace.blocks())
+}
+
+/// The ranges of a Dataset Management have come (NVM 3.2.3). Only giving back does something; the rest are hints.
+pub(crate) fn dataset(namespace: &Namespace, sqe: &Sqe, list: &[u8]) -> Plan {
+    if sqe.dword(11) & 4 == 0 {
+        return Status::SUCCESS.into();
+    }
+    if namespace.read_only {
+        return Status::PROTECTED.into();
+    }
+    let mut actions = Vec::new();
+    for range in list.chunks_exact(RANGE) {
+        let (blocks, first) = (u64::from(le32(range, 4)), le64(range, 8));
+        if !within(namespace, first, blocks) {
+            return Status::RANGE.into();
+        }
+        if blocks > 0 {
+            let (offset, len) = (first << namespace.block_shift, blocks << namespace.block_shift);
+            actions.push(Action::Trim { offset, len });
+        }
+    }
+    Plan::Several(actions)
+}

@@ -1,0 +1,189 @@
+//! What is to be sent: PDUs of our own, and payload that lies in the driver's buffers.
+
+use crate::wire::{CQE, Common, SHORT_HEADER, pdu, put};
+use henge_core::RequestId;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Item {
+    /// So many of our own bytes.
+    Own(usize),
+    /// Bytes `at..end` of a command's buffer.
+    Buffer { task: RequestId, at: usize, end: usize },
+    /// Nothing: the command's buffer is free once this is reached.
+    Release(RequestId),
+}
+
+/// A stretch of the outgoing stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// Bytes of this command's buffer: the first one, and their number.
+    Buffer(RequestId, usize, usize),
+}
+
+/// What both ends agreed on about PDUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Digests {
+    /// CRC32C of headers.
+    pub header: bool,
+    /// CRC32C of data.
+    pub data: bool,
+}
+
+/// The outgoing stream of a session. Its memory is kept and used again.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    own: Vec<u8>,
+    /// How many of `own` are sent.
+    sent: usize,
+    items: VecDeque<Item>,
+    digests: Digests,
+    /// Data begin at a multiple of this (a power of two, at least 4); 0: nobody has asked for it.
+    align: usize,
+}
+
+impl Output {
+    pub fn agree(&mut self, digests: Digests, align: usize) {
+        (self.digests, self.align) = (digests, align);
+    }
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+    /// Bytes of our own that wait.
+    pub fn own_len(&self) -> usize {
+        self.own.len() - self.sent
+    }
+
+    /// Bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.own.extend_from_slice(bytes);
+        match self.items.back_mut() {
+            Some(Item::Own(len)) => *len += bytes.len(),
+            _ => self.items.push_back(Item::Own(bytes.len())),
+        }
+    }
+
+    /// A PDU without data, whose header is complete but for what all have in common.
+    fn short(&mut self, kind: u8, mut header: [u8; SHORT_HEADER]) {
+        let digest = if self.digests.header { 4 } else { 0 };
+        let flags = if self.digests.header { pdu::HEADER_DIGEST } else { 0 };
+        let len = (SHORT_HEADER + digest) as u32;
+        Common { kind, flags, header: SHORT_HEADER as u8, data_at: 0, len }.write(&mut header);
+        self.header(&header);
+    }
+
+    fn header(&mut self, header: &[u8; SHORT_HEADER]) {
+        self.raw(header);
+        if self.digests.header {
+            self.raw(&crc32c::crc32c(header).to_le_bytes());
+        }
+    }
+
+    /// A response capsule.
+    pub fn response(&mut self, cqe: [u8; CQE]) {
+        let mut header = [0; SHORT_HEADER];
+        put(&mut header, 8, cqe);
+        self.short(pdu::RESPONSE, header);
+    }
+
+    /// Asks for `len` bytes of a command's data, from `offset` on.
+    pub fn r2t(&mut self, cid: u16, tag: u16, offset: u32, len: u32) {
+        let mut header = [0; SHORT_HEADER];
+        put(&mut header, 8, cid.to_le_bytes());
+        put(&mut header, 10, tag.to_le_bytes());
+        put(&mut header, 12, offset.to_le_bytes());
+        put(&mut header, 16, len.to_le_bytes());
+        self.short(pdu::R2T, header);
+    }
+
+    /// Data of a command: `data`, which are our own, or lie in a command's buffer from byte 0 on. `alone`: no response follows.
+    pub fn data(&mut self, cid: u16, data: &[u8], from: Option<RequestId>, alone: bool) {
+        let digest = |has: bool| if has { 4 } else { 0 };
+        let after_header = SHORT_HEADER + digest(self.digests.header);
+        let at = if self.align > 0 { after_header.next_multiple_of(self.align) } else { after_header };
+        let mut header = [0; SHORT_HEADER];
+        let mut flags = pdu::LAST;
+        flags |= if alone { pdu::SUCCESS } else { 0 };
+        flags |= if self.digests.header { pdu::HEADER_DIGEST } else { 0 };
+        flags |= if self.digests.data { pdu::DATA_DIGEST } else { 0 };
+        let len = (at + data.len() + digest(self.digests.data)) as u32;
+        let common =
+            Common { kind: pdu::C2H_DATA, flags, header: SHORT_HEADER as u8, data_at: at as u8, len };
+        common.write(&mut header);
+        put(&mut header, 8, cid.to_le_bytes());
+        put(&mut header, 16, (data.len() as u32).to_le_bytes());
+        self.header(&header);
+        const PADDING: [u8; 128] = [0; 128];
+        if at > after_header {
+            self.raw(&PADDING[..at - after_header]);
+        }
+        match from {
+            Some(task) => self.items.push_back(Item::Buffer { task, at: 0, end: data.len() }),
+            None => self.raw(data),
+        }
+        if self.digests.data {
+            self.raw(&crc32c::crc32c(data).to_le_bytes());
+        }
+    }
+
+    /// After what was pushed so far is sent, the command's buffer is free.
+    pub fn release(&mut self, task: RequestId) {
+        self.items.push_back(Item::Release(task));
+    }
+
+    /// What is to be sent next, in order.
+    pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
+        let mut from = self.sent;
+        self.items.iter().filter_map(move |item| match *item {
+            Item::Own(len) => {
+                let range: Range<usize> = from..from + len;
+                from = range.end;
+                Some(Segment::Bytes(&self.own[range]))
+            }
+            Item::Buffer { task, at, end } => Some(Segment::Buffer(task, at, end - at)),
+            Item::Release(_) => None,
+        })
+    }
+
+    /// `count` bytes have been sent; `released` hears of each buffer that is free now.
+    pub fn advance(&mut self, mut count: usize, mut released: impl FnMut(RequestId)) {
+        while let Some(item) = self.items.front_mut() {
+            let left = match item {
+                Item::Own(len) => {
+                    let step = count.min(*len);
+                    (*len, count, self.sent) = (*len - step, count - step, self.sent + step);
+                    *len
+                }
+                Item::Buffer { at, end, .. } => {
+                    let step = count.min(*end - *at);
+                    (*at, count) = (*at + step, count - step);
+                    *end - *at
+                }
+                Item::Release(task) => {
+                    released(*task);
+                    0
+                }
+            };
+            if left > 0 {
+                break;
+            }
+            self.items.pop_front();
+        }
+        assert_eq!(count, 0, "no more can be sent than there was to send");
+        self.reclaim();
+    }
+
+    /// Forgets what is sent when that is cheap: all of it, or most of a long queue.
+    fn reclaim(&mut self) {
+        if self.sent == self.own.len() {
+            self.own.clear();
+            self.sent = 0;
+        } else if self.sent > 4096 && self.sent * 2 > self.own.len() {
+            self.own.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Connect, events, aborts: what concerns the queue itself, or comes from other queues.
+
+use super::command::Work;
+use super::{Session, Stage, Step};
+use crate::admin;
+use crate::fabrics::{self, FABRICS};
+use crate::nvm;
+use crate::plan::Plan;
+use crate::status::{Ending, Status};
+use crate::subsystem::{Notice, Subsystems};
+use henge_core::RequestId;
+
+/// What a completion says of the queue's head when nobody is to look at it (Base 6.3).
+const NO_HEAD: u16 = 0xffff;
+
+impl Session {
+    /// The parameters of a command have come.
+    pub(super) fn parameters_arrived(&mut self, subsystems: &mut Subsystems, id: RequestId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let decided = Work::Answer(Status::SUCCESS.into());
+        let Work::Parameters(mut list, needs) = std::mem::replace(&mut task.work, decided) else { return };
+        let sqe = task.sqe;
+        list.truncate(needs);
+        let plan = match self.stage {
+            Stage::Joined(joined) if joined.qid == 0 => {
+                admin::parameters(subsystems, joined.cntlid, &sqe, &list)
+            }
+            Stage::Joined(_) => match self.subsystem.and_then(|id| subsystems.get(id)) {
+                Some(there) => nvm::dataset(&there.namespace, &sqe, &list),
+                None => Status::NAMESPACE.into(),
+            },
+            _ => return self.connect(subsystems, id, &list),
+        };
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.takes = task.received;
+            task.work = match plan {
+                Plan::Several(mut actions) => {
+                    actions.reverse();
+                    Work::Several(actions)
+                }
+                Plan::Done(ending) => Work::Answer(ending),
+                _ => Work::Answer(Status::INTERNAL.into()),
+            };
+        }
+        self.advance_task(subsystems, id);
+    }
+
+    /// Connect with its data: the connection becomes a queue, or it is told why not and ends.
+    fn connect(&mut self, subsystems: &mut Subsystems, id: RequestId, data: &[u8]) {
+        let Some(sqe) = self.tasks.get(id).map(|task| task.sqe) else { return };
+        match fabrics::connect(subsystems, self.queue, &sqe, data) {
+            Ok(joined) => {
+                self.stage = Stage::Joined(joined);
+                self.subsystem = subsystems.controller(joined.cntlid).and_then(|there| there.subsystem);
+                let ending = Ending { status: Status::SUCCESS, result: u64::from(joined.cntlid) };
+                if !joined.flow_control {
+                    self.head = NO_HEAD;
+                }
+                self.answer(subsystems, id, ending);
+            }
+            // The host may try again on this connection.
+            Err(ending) => self.answer(subsystems, id, ending),
+        }
+    }
+
+    /// The next place of the submission queue's head.
+    pub(super) fn next_head(&mut self) -> u16 {
+        if let Stage::Joined(joined) = self.stage
+            && joined.flow_control
+        {
+            self.head = (self.head + 1) % joined.size;
+        }
+        self.head
+    }
+
+    /// Abort (Base 5.1): best effort. The result says whether the command was given up at once.
+    pub(super) fn abort(&mut self, subsystems: &mut Subsystems, cntlid: u16, which: u32) -> Plan {
+        let (qid, cid) = (which as u16, (which >> 16) as u16);
+        let at = subsystems.controller(cntlid).and_then(|there| there.queues.get(&qid).copied());
+        match at {
+            None => return Status::FIELD.into(),
+            // Here too it happens after this, so that a command never aborts itself half-way.
+            Some(queue) => subsystems.tell(queue, Notice::Abort(cid)),
+        }
+        Plan::result(1_u32)
+    }
+
+    fn abort_here(&mut self, subsystems: &mut Subsystems, cid: u16) {
+        let Some(id) = self.find(cid) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.at_storage {
+            task.aborted = true;
+            return self.steps.push_back(Step::Cancel(id));
+        }
+        let other = match task.work {
+            Work::Half(first, _) => Some(first),
+            _ => task.partner,
+        };
+        if other.and_then(|id| self.tasks.get(id)).is_some_and(|task| task.at_storage) {
+            return; // of a pair at the storage the first one is to be aborted
+        }
+        self.events.retain(|event| *event != id);
+        self.give_up(id, Status::ABORTED);
+        self.advance_task(subsystems, id);
+        if let Some(other) = other {
+            self.advance_task(subsystems, other);
+        }
+    }
+
+    /// Answers requests that wait for events with the events that there are.
+    pub(super) fn tell_events(&mut self, subsystems: &mut Subsystems) {
+        let Stage::Joined(joined) = self.stage else { return };
+        while !self.events.is_empty() {
+            let event = subsystems.controller_mut(joined.cntlid).and_then(|there| there.take_event());
+            let (Some(event), Some(id)) = (event, self.events.front().copied()) else { return };
+            self.events.pop_front();
+            let ending = Ending { status: Status::SUCCESS, result: u64::from(event.dword()) };
+            self.answer(subsystems, id, ending);
+        }
+    }
+
+    /// Others have news for this queue.
+    pub fn poke(&mut self, subsystems: &mut Subsystems) {
+        for notice in subsystems.take_notices(self.queue) {
+            match notice {
+                Notice::Event => self.tell_events(subsystems),
+                Notice::Abort(cid) => self.abort_here(subsystems, cid),
+                Notice::Close => self.close(subsystems),
+            }
+        }
+    }
+
+    /// Whether a command ends the queue once it is answered.
+    pub(super) fn ends_queue(&self, id: RequestId) -> bool {
+        let sqe = self.tasks.get(id).map(|task| task.sqe);
+        let joined = matches!(self.stage, Stage::Joined(joined) if joined.qid > 0);
+        joined && sqe.is_some_and(|sqe| sqe.opcode() == FABRICS && sqe.0[4] == fabrics::kind::DISCONNECT)
+    }
+}

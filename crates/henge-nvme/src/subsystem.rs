@@ -1,0 +1,282 @@
+//! The subsystems of a node, their controllers, and the queues that hosts have connected.
+//!
+//! A subsystem is a name (NQN) with one namespace, number 1, behind it: a virtual disk. A host's Connect to it makes a
+//! controller; each connection is one queue of a controller. What queues must know of each other goes through here as
+//! notices; [`Subsystems::next_poked`] says whose session to give them to.
+
+use crate::controller::Controller;
+use crate::namespace::Namespace;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names a subsystem among [`Subsystems`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct SubsystemId(u32);
+
+/// Names a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct QueueId(u32);
+
+/// The name of the subsystem that tells of all others (Base 4.5).
+pub const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
+/// Controllers have numbers up to this one (Base 4.6.3).
+const CONTROLLER_MAX: u16 = 0xffef;
+/// Most notices that wait for one queue; of more, the bluntest is kept.
+const NOTICES_MAX: usize = 32;
+
+/// Who may use a subsystem.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    /// NQNs of hosts; empty: any.
+    pub hosts: Vec<String>,
+}
+
+impl Access {
+    /// Whether this host may.
+    pub fn allows(&self, host: &str) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|name| name == host)
+    }
+}
+
+/// One subsystem.
+#[derive(Debug)]
+pub struct Subsystem {
+    pub(crate) nqn: String,
+    pub(crate) access: Access,
+    pub(crate) namespace: Namespace,
+    /// Where other nodes serve it: address and port.
+    pub(crate) elsewhere: Vec<(String, String)>,
+}
+
+/// What a queue is told by others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notice {
+    /// The controller has an event to tell.
+    Event,
+    /// Give up the command of this name.
+    Abort(u16),
+    /// End it: its controller is gone.
+    Close,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    controller: Option<u16>,
+    notices: Vec<Notice>,
+}
+
+/// All subsystems of a node, and all that hosts have of them.
+#[derive(Debug)]
+pub struct Subsystems {
+    subsystems: BTreeMap<SubsystemId, Subsystem>,
+    by_name: BTreeMap<String, SubsystemId>,
+    next_subsystem: u32,
+    controllers: BTreeMap<u16, Controller>,
+    next_controller: u16,
+    /// By subsystem: a change of one looks at no other's controllers.
+    members: BTreeSet<(Option<SubsystemId>, u16)>,
+    queues: BTreeMap<QueueId, Queue>,
+    next_queue: u32,
+    poked: BTreeSet<QueueId>,
+    /// Grows whenever the discovery log becomes another.
+    pub(crate) generation: u64,
+    /// The number of this node's port, told by discovery.
+    pub(crate) port: u16,
+}
+
+impl Subsystems {
+    /// None yet. `port` is this node's number among those that serve the same disks; numbers of controllers begin there, so
+    /// that numbers of several nodes differ: hosts refuse a second controller of a subsystem with a number that they have.
+    pub fn at(port: u16) -> Subsystems {
+        Subsystems {
+            subsystems: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            next_subsystem: 0,
+            controllers: BTreeMap::new(),
+            next_controller: port.clamp(1, CONTROLLER_MAX),
+            members: BTreeSet::new(),
+            queues: BTreeMap::new(),
+            next_queue: 0,
+            poked: BTreeSet::new(),
+            generation: 1,
+            port,
+        }
+    }
+
+    /// A new subsystem; `None` when there is one of that name.
+    pub fn add(&mut self, nqn: &str, access: Access, namespace: Namespace) -> Option<SubsystemId> {
+        if self.by_name.contains_key(nqn) || nqn == DISCOVERY {
+            return None;
+        }
+        let id = SubsystemId(self.next_subsystem);
+        self.next_subsystem += 1;
+        self.by_name.insert(nqn.to_owned(), id);
+        let subsystem = Subsystem { nqn: nqn.to_owned(), access, namespace, elsewhere: Vec::new() };
+        self.subsystems.insert(id, subsystem);
+        self.discovery_changed();
+        Some(id)
+    }
+
+    /// The subsystem is gone, and its controllers.
+    pub fn remove(&mut self, id: SubsystemId) {
+        let Some(gone) = self.subsystems.remove(&id) else { return };
+        self.by_name.remove(&gone.nqn);
+        for cntlid in self.controllers_of(Some(id)) {
+            self.end_controller(cntlid);
+        }
+        self.discovery_changed();
+    }
+
+    /// Who may use it from now on. Whoever is connected stays.
+    pub fn set_access(&mut self, id: SubsystemId, access: Access) {
+        if let Some(subsystem) = self.subsystems.get_mut(&id) {
+            subsystem.access = access;
+            self.discovery_changed();
+        }
+    }
+
+    /// Where other nodes serve it: address and port of each.
+    pub fn set_elsewhere(&mut self, id: SubsystemId, elsewhere: Vec<(String, String)>) {
+        if let Some(subsystem) = self.subsystems.get_mut(&id)
+            && subsystem.elsewhere != elsewhere
+        {
+            subsystem.elsewhere = elsewhere;
+            self.discovery_changed();
+        }
+    }
+
+    /// The namespace has `bytes` bytes now; hosts are told.
+    pub fn resize(&mut self, id: SubsystemId, bytes: u64) {
+        let Some(subsystem) = self.subsystems.get_mut(&id) else { return };
+        if std::mem::replace(&mut subsystem.namespace.bytes, bytes) != bytes {
+            self.tell_controllers(Some(id), Controller::namespace_changed);
+        }
+    }
+
+    /// How the namespace can be reached by way of this node; hosts are told.
+    pub fn set_reach(&mut self, id: SubsystemId, reach: crate::Reach) {
+        let Some(subsystem) = self.subsystems.get_mut(&id) else { return };
+        if std::mem::replace(&mut subsystem.namespace.reach, reach) != reach {
+            subsystem.namespace.reach_changes += 1;
+            self.tell_controllers(Some(id), Controller::reach_changed);
+        }
+    }
+
+    /// A session that has news: call [`crate::Session::poke`] for it.
+    pub fn next_poked(&mut self) -> Option<QueueId> {
+        self.poked.pop_first()
+    }
+
+    pub(crate) fn get(&self, id: SubsystemId) -> Option<&Subsystem> {
+        self.subsystems.get(&id)
+    }
+    pub(crate) fn find(&self, nqn: &str) -> Option<SubsystemId> {
+        self.by_name.get(nqn).copied()
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Subsystem> {
+        self.subsystems.values()
+    }
+    pub(crate) fn controller(&self, cntlid: u16) -> Option<&Controller> {
+        self.controllers.get(&cntlid)
+    }
+    pub(crate) fn controller_mut(&mut self, cntlid: u16) -> Option<&mut Controller> {
+        self.controllers.get_mut(&cntlid)
+    }
+
+    /// A name for a new connection.
+    pub(crate) fn open(&mut self) -> QueueId {
+        self.next_queue = self.next_queue.wrapping_add(1);
+        let id = QueueId(self.next_queue);
+        self.queues.insert(id, Queue::default());
+        id
+    }
+
+    /// A new controller, whose admin queue is this connection. `None` when there is no number left.
+    pub(crate) fn begin_controller(&mut self, admin: QueueId, mut controller: Controller) -> Option<u16> {
+        let from = self.next_controller;
+        let mut numbers = (from..=CONTROLLER_MAX).chain(1..from);
+        let cntlid = numbers.find(|number| !self.controllers.contains_key(number))?;
+        self.next_controller = if cntlid == CONTROLLER_MAX { 1 } else { cntlid + 1 };
+        controller.queues.insert(0, admin);
+        self.members.insert((controller.subsystem, cntlid));
+        self.controllers.insert(cntlid, controller);
+        self.queues.entry(admin).or_default().controller = Some(cntlid);
+        Some(cntlid)
+    }
+
+    /// A connection is I/O queue `qid` of a controller. `false` when the controller has it already.
+    pub(crate) fn join(&mut self, queue: QueueId, cntlid: u16, qid: u16) -> bool {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return false };
+        if controller.queues.contains_key(&qid) {
+            return false;
+        }
+        controller.queues.insert(qid, queue);
+        self.queues.entry(queue).or_default().controller = Some(cntlid);
+        true
+    }
+
+    /// A connection is over. With its admin queue a controller ends.
+    pub(crate) fn leave(&mut self, queue: QueueId) {
+        self.poked.remove(&queue);
+        let Some(Queue { controller: Some(cntlid), .. }) = self.queues.remove(&queue) else { return };
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
+        if controller.queues.get(&0) == Some(&queue) {
+            controller.queues.remove(&0);
+            self.end_controller(cntlid);
+        } else {
+            controller.queues.retain(|_, other| *other != queue);
+        }
+    }
+
+    /// The controller is no more; connections that are left to it are closed.
+    pub(crate) fn end_controller(&mut self, cntlid: u16) {
+        let Some(controller) = self.controllers.remove(&cntlid) else { return };
+        self.members.remove(&(controller.subsystem, cntlid));
+        controller.queues.into_values().for_each(|queue| self.tell(queue, Notice::Close));
+    }
+
+    /// The controller is reset or shut down: its I/O queues are closed (Base 3.7.2, over fabrics).
+    pub(crate) fn close_io_queues(&mut self, cntlid: u16) {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
+        let queues = controller.queues.split_off(&1);
+        queues.into_values().for_each(|queue| self.tell(queue, Notice::Close));
+    }
+
+    pub(crate) fn tell(&mut self, queue: QueueId, notice: Notice) {
+        let Some(entry) = self.queues.get_mut(&queue) else { return };
+        if entry.notices.contains(&notice) {
+            return;
+        }
+        // A host that asks for more aborts at once than are kept loses some: Abort is best effort (Base 5.1).
+        if entry.notices.len() < NOTICES_MAX || !matches!(notice, Notice::Abort(_)) {
+            entry.notices.push(notice);
+        }
+        self.poked.insert(queue);
+    }
+
+    pub(crate) fn take_notices(&mut self, queue: QueueId) -> Vec<Notice> {
+        self.queues.get_mut(&queue).map(|entry| std::mem::take(&mut entry.notices)).unwrap_or_default()
+    }
+
+    fn controllers_of(&self, subsystem: Option<SubsystemId>) -> Vec<u16> {
+        let members = self.members.range((subsystem, 0)..=(subsystem, u16::MAX));
+        members.map(|(_, cntlid)| *cntlid).collect()
+    }
+
+    /// Gives each controller of a subsystem an event, and pokes those that are to tell it.
+    fn tell_controllers(&mut self, subsystem: Option<SubsystemId>, event: impl Fn(&mut Controller) -> bool) {
+        for cntlid in self.controllers_of(subsystem) {
+            let Some(controller) = self.controllers.get_mut(&cntlid) else { continue };
+            let admin = controller.queues.get(&0).copied();
+            if event(controller)
+                && let Some(admin) = admin
+            {
+                self.tell(admin, Notice::Event);
+            }
+        }
+    }
+
+    fn discovery_changed(&mut self) {
+        self.generation += 1;
+        self.tell_controllers(None, Controller::discovery_changed);
+    }
+}

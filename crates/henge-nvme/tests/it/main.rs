@@ -1,0 +1,5 @@
+//! The tests of henge-nvme from outside, as one binary: each file is one subject.
+
+mod host;
+mod session;
+mod splits;
