@@ -1,13 +1,55 @@
 //! Who is at the other end.
+//!
+//! **Problem.** Two ends that share a secret want to know of each other that they do, over a connection on which somebody may read,
+//! change, swap and replay bytes.
+//!
+//! **Rule.** Both say hello in clear. Then the end that dialled proves first, by a MAC over its role and both hellos, each with
+//! its name and a fresh nonce; the end that was dialled proves only to who has. Both derive a key for each direction from the same
+//! bytes, and every message afterwards is [sealed](crate::seal) with it.
+//!
+//! **Guarantee.** An end that was dialled says nothing that depends on the secret before the other has proven to know it: it
+//! cannot be asked for proofs to be used elsewhere. A proof names its role, so the proofs of two ends that were both
+//! dialled never fit each other, and none fits its own sender. Who carries an honest conversation along learns what is said, and can
+//! end it, but adds, drops, changes and repeats nothing unseen.
+//!
+//! **Price.** One round trip more than when both prove at once. Whoever holds the secret may claim any name. What is said can be read on
+//! the way, and later by whoever learns the secret: that is for TLS.
 
 use crate::VERSION;
+use crate::seal::Keys;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 /// Says that this is a link of Henge, before anything else is believed.
 const MAGIC: [u8; 8] = *b"henge\0ln";
-const LABEL: &[u8] = b"henge link 1";
+/// What the MACs of this protocol begin with, so that they fit nothing else that the secret is used for.
+const PROOF: &[u8] = b"henge link 5 proof";
+const KEY: &[u8] = b"henge link 5 key";
+
+/// Which end of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It dialled, and proves first.
+    Dialler,
+    /// It was dialled.
+    Dialled,
+}
+
+impl Role {
+    pub(crate) fn other(self) -> Role {
+        match self {
+            Role::Dialler => Role::Dialled,
+            Role::Dialled => Role::Dialler,
+        }
+    }
+    fn label(self) -> &'static [u8] {
+        match self {
+            Role::Dialler => b"dialler",
+            Role::Dialled => b"dialled",
+        }
+    }
+}
 
 /// This end.
 #[derive(Clone)]
@@ -41,6 +83,21 @@ pub struct Hello {
     /// Epoch.
     pub epoch: u64,
     nonce: [u8; 16],
+}
+
+/// Both hellos, the dialler's first.
+pub(crate) struct Hellos<'a> {
+    pub dialler: &'a Hello,
+    pub dialled: &'a Hello,
+}
+
+impl<'a> Hellos<'a> {
+    pub(crate) fn new(role: Role, ours: &'a Hello, theirs: &'a Hello) -> Self {
+        match role {
+            Role::Dialler => Hellos { dialler: ours, dialled: theirs },
+            Role::Dialled => Hellos { dialler: theirs, dialled: ours },
+        }
+    }
 }
 
 /// The second thing.
@@ -82,6 +139,14 @@ pub enum Refusal {
     /// The wrong secret.
     #[error("node {name} does not know this cluster's secret; compare `secret` on both")]
     Secret {
+        /// Who.
+        name: String,
+    },
+    /// Somebody on the way.
+    #[error(
+        "what came from node {name} is not what it sent: somebody changed, dropped or repeated bytes on the way"
+    )]
+    Changed {
         /// Who.
         name: String,
     },
@@ -129,25 +194,41 @@ impl Identity {
         Ok(())
     }
 
-    /// A MAC over both hellos, the prover's first, so that neither can be replayed nor turned around.
-    fn mac(&self, prover: &Hello, verifier: &Hello) -> Hmac<Sha256> {
+    /// A MAC over a purpose, a role and both hellos.
+    fn mac(&self, purpose: &[u8], role: Role, hellos: &Hellos<'_>) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("a MAC takes keys of any length");
-        mac.update(LABEL);
-        for hello in [prover, verifier] {
-            let bytes = postcard::to_allocvec(hello).expect("a hello always encodes");
+        let mut update = |bytes: &[u8]| {
             mac.update(&(bytes.len() as u64).to_le_bytes());
-            mac.update(&bytes);
+            mac.update(bytes);
+        };
+        update(purpose);
+        update(role.label());
+        for hello in [hellos.dialler, hellos.dialled] {
+            update(&postcard::to_allocvec(hello).expect("a hello always encodes"));
         }
         mac
     }
 
-    pub(crate) fn prove(&self, ours: &Hello, theirs: &Hello) -> Proof {
-        Proof { mac: self.mac(ours, theirs).finalize().into_bytes().into() }
+    /// That we know the secret.
+    pub(crate) fn prove(&self, role: Role, hellos: &Hellos<'_>) -> Proof {
+        Proof { mac: self.mac(PROOF, role, hellos).finalize().into_bytes().into() }
     }
 
-    /// In constant time.
-    pub(crate) fn verify(&self, ours: &Hello, theirs: &Hello, proof: &Proof) -> Result<(), Refusal> {
-        let verified = self.mac(theirs, ours).verify_slice(&proof.mac);
-        verified.map_err(|_| Refusal::Secret { name: theirs.name.clone() })
+    /// That the other end does. In constant time.
+    pub(crate) fn verify(
+        &self,
+        theirs: Role,
+        hellos: &Hellos<'_>,
+        proof: &Proof,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let verified = self.mac(PROOF, theirs, hellos).verify_slice(&proof.mac);
+        verified.map_err(|_| Refusal::Secret { name: name.to_owned() })
+    }
+
+    /// What seals messages, ours and theirs.
+    pub(crate) fn keys(&self, role: Role, hellos: &Hellos<'_>) -> Keys {
+        let key = |from: Role| self.mac(KEY, from, hellos).finalize().into_bytes().into();
+        Keys::new(key(role), key(role.other()))
     }
 }

@@ -1,14 +1,15 @@
 //! Links between nodes, and between proxies: bytes to messages and back, no sockets.
 //!
-//! Both ends open alike. Each says hello (protocol version, cluster, its name, its epoch, a fresh nonce), then proves that
-//! it knows the cluster's shared secret by a MAC over both hellos; the secret itself never travels. After that, messages
-//! flow both ways, with a ping when there is nothing else to say, so that a peer that is gone is noticed.
+//! Each end says hello (protocol version, cluster, its name, its epoch, a fresh nonce), then proves that it knows the cluster's
+//! shared secret, the one that dialled first; the secret itself never travels. After that, messages flow both ways, each
+//! sealed, with a ping when there is nothing else to say, so that a peer that is gone is noticed.
 //!
 //! ```text
-//!   frame = length of the body (u32 LE) | length of the data (u32 LE) | body (postcard) | data (raw)
+//!   frame = length of the body (u32 LE) | length of the data (u32 LE) | body (postcard) | seals | data (raw)
+//!   seals = none before the proofs; then [of the data, if any: 16 bytes |] of all before it: 16 bytes
 //!
-//!   A ── Hello ──▶ B        A ── Proof ──▶ B        A ── Message … ──▶ B
-//!   A ◀── Hello ── B        A ◀── Proof ── B        A ◀── Message … ── B
+//!   A ── Hello ──▶ B        A ── Proof ──▶ B                            A ── Message … ──▶ B
+//!   A ◀── Hello ── B                             A ◀── Proof ── B        A ◀── Message … ── B
 //! ```
 //!
 //! Between nodes travel parts of commands: a *place* is attached once (a disk's piece on one pool of the other node), then
@@ -25,8 +26,9 @@ pub mod copies;
 mod handshake;
 mod link;
 mod message;
+pub mod seal;
 
-pub use handshake::{Hello, Identity, Refusal};
+pub use handshake::{Hello, Identity, Refusal, Role};
 pub use link::{Event, Link, Received};
 pub use message::{
     BODY_MAX, DATA_MAX, FRAME_HEADER, Message, PartKind, PartOutcome, WireNews, WirePart, WireSense,
@@ -34,4 +36,4 @@ pub use message::{
 };
 
 /// The link protocol's version; both ends must have the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;

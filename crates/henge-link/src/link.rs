@@ -1,7 +1,8 @@
 //! One link: hello, proof, then messages.
 
-use crate::handshake::{Hello, Identity, Proof, Refusal};
+use crate::handshake::{Hello, Hellos, Identity, Proof, Refusal, Role};
 use crate::message::{BODY_MAX, DATA_MAX, FRAME_HEADER, Message, frame};
+use crate::seal::{Coming, Keys, SEAL};
 use henge_core::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
@@ -20,14 +21,14 @@ pub enum Event {
         /// Its epoch.
         epoch: u64,
     },
-    /// A message; `data` raw bytes follow it in the stream and are the caller's to take.
+    /// A message; `data` raw bytes follow it in the stream. The caller takes them and shows them to [`Link::took`].
     Message {
         /// The message.
         message: Message,
         /// Bytes behind it.
         data: usize,
     },
-    /// At least so many bytes must be seen together.
+    /// At least this number of bytes must be seen together.
     NeedMore(usize),
 }
 
@@ -40,17 +41,19 @@ pub struct Received {
     pub event: Option<Event>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a link has one, and is established nearly all its life")]
 #[derive(Debug)]
 enum State {
     Greeting,
     Proving { theirs: Hello },
-    Established { name: String },
+    Established { name: String, keys: Keys, coming: Option<Coming> },
 }
 
 /// One end of a link.
 #[derive(Debug)]
 pub struct Link {
     identity: Identity,
+    role: Role,
     ours: Hello,
     state: State,
     /// To be written.
@@ -61,11 +64,11 @@ pub struct Link {
 
 impl Link {
     /// A fresh connection; `nonce` is random and never used twice.
-    pub fn new(identity: Identity, nonce: [u8; 16], now: Instant) -> Self {
+    pub fn new(identity: Identity, role: Role, nonce: [u8; 16], now: Instant) -> Self {
         let ours = identity.hello(nonce);
         let mut output = Vec::new();
         frame(&ours, 0, &mut output);
-        Link { identity, ours, state: State::Greeting, output, heard: now, spoke: now }
+        Link { identity, role, ours, state: State::Greeting, output, heard: now, spoke: now }
     }
 
     /// The peer's name, once established.
@@ -76,14 +79,39 @@ impl Link {
         }
     }
 
-    /// Queues a message; its `data` bytes must be written right behind [`output`](Self::output).
+    /// Whether this end has proven itself, and the other has not.
+    pub fn has_proven(&self) -> bool {
+        self.role == Role::Dialler && matches!(self.state, State::Proving { .. })
+    }
+
+    /// Queues a message; its data must be written right behind [`output`](Self::output), just as they are now.
     ///
     /// # Panics
     /// Before the link is established: there is nobody yet whom one could trust with it.
-    pub fn send(&mut self, message: &Message, data: usize, now: Instant) {
-        assert!(self.peer().is_some(), "messages follow the handshake");
-        frame(message, data, &mut self.output);
+    pub fn send(&mut self, message: &Message, data: &[u8], now: Instant) {
+        let State::Established { keys, .. } = &mut self.state else {
+            panic!("messages follow the handshake")
+        };
+        let start = self.output.len();
+        frame(message, data.len(), &mut self.output);
+        if !data.is_empty() {
+            self.output.extend_from_slice(&keys.ours.data(data));
+        }
+        let seal = keys.ours.message(&self.output[start..]);
+        self.output.extend_from_slice(&seal);
         self.spoke = now;
+    }
+
+    /// Data behind a message, as they come; all of them before the next [`receive`](Self::receive).
+    pub fn took(&mut self, data: &[u8]) -> Result<(), Refusal> {
+        let State::Established { name, coming, .. } = &mut self.state else {
+            panic!("data follow messages, and messages the handshake")
+        };
+        let fits = coming.as_mut().expect("data follow messages that announce them").take(data);
+        if fits.is_some() {
+            *coming = None;
+        }
+        if fits == Some(false) { Err(Refusal::Changed { name: name.clone() }) } else { Ok(()) }
     }
 
     /// Bytes to write; the caller removes what was written.
@@ -100,37 +128,72 @@ impl Link {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize
         };
         let (body, data) = (word(0), word(4));
-        if body > BODY_MAX || data > DATA_MAX {
+        if body > BODY_MAX || data > DATA_MAX || (self.peer().is_none() && data > 0) {
             return Err(self.malformed());
         }
-        let len = FRAME_HEADER + body;
+        let seals = match (self.peer(), data) {
+            (None, _) => 0,
+            (Some(_), 0) => SEAL,
+            (Some(_), _) => 2 * SEAL,
+        };
+        let len = FRAME_HEADER + body + seals;
         if input.len() < len {
             return Ok(Received { len: 0, event: Some(Event::NeedMore(len)) });
         }
         self.heard = now;
-        let body = &input[FRAME_HEADER..len];
+        let frame = &input[..len];
         let event = match &self.state {
-            State::Established { .. } => match self.decode(body)? {
-                Message::Ping if data == 0 => None,
-                message => Some(Event::Message { message, data }),
-            },
-            _ if data > 0 => return Err(self.malformed()),
-            State::Greeting => {
-                let theirs: Hello = self.decode(body)?;
-                self.identity.accepts(&theirs)?;
-                frame(&self.identity.prove(&self.ours, &theirs), 0, &mut self.output);
-                self.state = State::Proving { theirs };
-                None
-            }
-            State::Proving { theirs } => {
-                let proof: Proof = self.decode(body)?;
-                self.identity.verify(&self.ours, theirs, &proof)?;
-                let (name, epoch) = (theirs.name.clone(), theirs.epoch);
-                self.state = State::Established { name: name.clone() };
-                Some(Event::Established { name, epoch })
-            }
+            State::Established { .. } => self.message(frame, body, data)?,
+            _ => self.handshake(&frame[FRAME_HEADER..])?,
         };
         Ok(Received { len, event })
+    }
+
+    fn message(&mut self, frame: &[u8], body: usize, data: usize) -> Result<Option<Event>, Refusal> {
+        let State::Established { name, keys, coming } = &mut self.state else { unreachable!("said before") };
+        assert!(coming.is_none(), "data of a message are taken before the next one");
+        let expected = (data > 0).then(|| keys.theirs.coming(data)); // before the number moves on
+        let (sealed, seal) = frame.split_at(frame.len() - SEAL);
+        if !keys.theirs.fits(sealed, seal) {
+            return Err(Refusal::Changed { name: name.clone() });
+        }
+        let body_end = FRAME_HEADER + body;
+        let seal = sealed[body_end..].first_chunk::<SEAL>();
+        *coming = expected.zip(seal).map(|(expected, seal)| expected.with(*seal));
+        match self.decode(&sealed[FRAME_HEADER..body_end])? {
+            Message::Ping if data == 0 => Ok(None),
+            message => Ok(Some(Event::Message { message, data })),
+        }
+    }
+
+    fn handshake(&mut self, body: &[u8]) -> Result<Option<Event>, Refusal> {
+        if matches!(self.state, State::Greeting) {
+            let theirs: Hello = self.decode(body)?;
+            self.identity.accepts(&theirs)?;
+            if self.role == Role::Dialler {
+                self.prove(&theirs);
+            }
+            self.state = State::Proving { theirs };
+            return Ok(None);
+        }
+        let proof: Proof = self.decode(body)?;
+        let State::Proving { theirs } = &self.state else { unreachable!("messages are no handshake") };
+        let theirs = theirs.clone();
+        let hellos = Hellos::new(self.role, &self.ours, &theirs);
+        self.identity.verify(self.role.other(), &hellos, &proof, &theirs.name)?;
+        let keys = self.identity.keys(self.role, &hellos);
+        // Who was dialled proves only to who has.
+        if self.role == Role::Dialled {
+            self.prove(&theirs);
+        }
+        let (name, epoch) = (theirs.name, theirs.epoch);
+        self.state = State::Established { name: name.clone(), keys, coming: None };
+        Ok(Some(Event::Established { name, epoch }))
+    }
+
+    fn prove(&mut self, theirs: &Hello) {
+        let proof = self.identity.prove(self.role, &Hellos::new(self.role, &self.ours, theirs));
+        frame(&proof, 0, &mut self.output);
     }
 
     /// When [`tick`](Self::tick) is due.
@@ -142,7 +205,7 @@ impl Link {
     pub fn tick(&mut self, now: Instant) -> bool {
         if now.since(self.spoke) >= PING_EVERY {
             if self.peer().is_some() {
-                frame(&Message::Ping, 0, &mut self.output);
+                self.send(&Message::Ping, &[], now);
             }
             self.spoke = now;
         }
@@ -160,7 +223,7 @@ impl Link {
         match &self.state {
             State::Greeting => Refusal::NotHenge,
             State::Proving { theirs } => Refusal::Malformed { name: theirs.name.clone() },
-            State::Established { name } => Refusal::Malformed { name: name.clone() },
+            State::Established { name, .. } => Refusal::Malformed { name: name.clone() },
         }
     }
 }

@@ -35,6 +35,8 @@
 //! secret_file = "/etc/henge/secret"
 //! listen = "10.0.0.9:7001"
 //!
+//! # state_dir = "/var/lib/henge-proxy"    # at the top: keeps NODE.epoch, a number that grows with each start
+//!
 //! [[peer]]
 //! name = "s2"
 //! address = "10.0.0.10:7001"
@@ -49,6 +51,9 @@ use henge_config::{ConfigError, Source};
 use henge_core::{Contract, Duration, ParamError, Params};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+
+/// Where a proxy remembers when its file does not say.
+const STATE_DIR: &str = "/var/lib/henge-proxy";
 
 /// What can go wrong before and while a proxy runs.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +181,8 @@ pub struct Config {
     pub client_timeout: Option<Duration>,
     /// The other proxies, where flows share several servers.
     pub peers: Option<PeersConfig>,
+    /// Where a proxy with peers keeps its epoch; without, it is the clock's, which tests may do.
+    pub state_dir: Option<PathBuf>,
     /// The text, for errors found later.
     pub source: Source,
 }
@@ -214,6 +221,7 @@ impl Config {
         let choice = p.choice("scheduler")?;
         let (scheduler, knobs) = choice.unwrap_or_else(|| ("sfq".to_owned(), Params::new("sfq")));
         let peers = peers(&mut p)?;
+        let state_dir = p.text("state_dir")?.unwrap_or_else(|| STATE_DIR.into());
         p.finish()?;
         henge_sched::build(&scheduler, knobs.clone())?;
         let source = source.clone();
@@ -229,6 +237,7 @@ impl Config {
             connections,
             client_timeout,
             peers,
+            state_dir: Some(state_dir.into()),
             source,
         })
     }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::TcpStream;
 
-/// Bulk data of at least so many bytes to come goes through the pipe: two system calls cost as much as copying less.
+/// Bulk data of at least this number of bytes to come goes through the pipe: two system calls cost as much as copying less.
 const SPLICE_MIN: u64 = 4 << 10;
 /// Read at once where bulk data may come behind what is read.
 const SHORT: usize = 1 << 10;
@@ -48,7 +48,7 @@ pub struct Pair {
     pub blocked: bool,
     /// Handed over as it is: nothing of it moves any more.
     pub frozen: bool,
-    /// When the last byte passed, for those who look.
+    /// When the last byte passed.
     pub active: Instant,
 }
 

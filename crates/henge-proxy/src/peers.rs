@@ -16,7 +16,7 @@ mod tests;
 use crate::config::{Config, PeersConfig, ProxyError};
 use crate::poller::{Happened, Interest, Poller};
 use henge_core::{Cost, Duration, FlowId, Instant, NodeId, Striping};
-use henge_link::{Event, Identity, Link, Message};
+use henge_link::{Event, Identity, Link, Message, Role};
 use henge_pvfs2::{Capability, Writer};
 use henge_sched::foreign::{Outbox, Served, Synchronizer};
 use std::collections::BTreeMap;
@@ -235,7 +235,7 @@ impl Peers {
             (peer.retry_at, peer.patience) = (now + peer.patience, patience);
             // One that does not answer is given up by its link, as any that is silent.
             if let Ok(socket) = crate::socket::connect(address)
-                && let Some(name) = self.join(socket, now)
+                && let Some(name) = self.join(socket, Role::Dialler, now)
             {
                 self.peers[i].link = Some(name);
                 self.joined.get_mut(&name).expect("just joined").peer = Some(i);
@@ -247,12 +247,12 @@ impl Peers {
         while let Ok((socket, _)) = self.listener.accept() {
             let strangers = self.joined.values().filter(|j| j.peer.is_none()).count();
             if strangers < STRANGERS_MAX && crate::socket::prepare(&socket).is_ok() {
-                self.join(socket, now);
+                self.join(socket, Role::Dialled, now);
             }
         }
     }
 
-    fn join(&mut self, socket: TcpStream, now: Instant) -> Option<u64> {
+    fn join(&mut self, socket: TcpStream, role: Role, now: Instant) -> Option<u64> {
         crate::socket::unpace_within_machine(&socket);
         let mut nonce = [0; 16];
         let drawn = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
@@ -263,7 +263,7 @@ impl Peers {
         self.next_name += 1;
         let told = Interest { read: true, write: true };
         self.poller.add(&socket, name, told).ok()?;
-        let link = Link::new(self.identity.clone(), nonce, now);
+        let link = Link::new(self.identity.clone(), role, nonce, now);
         let joined = Joined { socket, link, unread: Vec::new(), told, peer: None, flows: BTreeMap::new() };
         self.joined.insert(name, joined);
         self.due = now;
@@ -352,7 +352,7 @@ impl Peers {
         let joined = self.joined.get_mut(&name).expect("it just spoke");
         joined.peer = Some(i);
         for (id, flow) in self.flows.iter().enumerate() {
-            joined.link.send(&Message::Flow { id: id as u32, name: flow.clone() }, 0, now);
+            joined.link.send(&Message::Flow { id: id as u32, name: flow.clone() }, &[], now);
         }
         Ok(())
     }
@@ -392,7 +392,7 @@ impl Peers {
         capability.write(&mut w);
         let message = Message::Identity { capability: w.into_bytes(), uid };
         for joined in self.joined.values_mut().filter(|j| j.link.peer().is_some()) {
-            joined.link.send(&message, 0, now);
+            joined.link.send(&message, &[], now);
             self.counts.sent += 1;
             self.unsent = true;
         }
@@ -407,7 +407,7 @@ impl Peers {
             let message = self.wire(&sync);
             let joined = link.and_then(|name| self.joined.get_mut(&name)).filter(|j| j.link.peer().is_some());
             if let Some(joined) = joined {
-                joined.link.send(&message, 0, now);
+                joined.link.send(&message, &[], now);
                 self.counts.sent += 1;
             }
         }

@@ -8,7 +8,7 @@ mod requests;
 mod status;
 
 use crate::conduit::Conduit;
-use crate::config::{Config, ProxyError};
+use crate::config::{Config, PeersConfig, ProxyError};
 use crate::handover::{HandedPair, Handover};
 use crate::identity::Owners;
 use crate::pair::Pair;
@@ -159,10 +159,7 @@ impl Proxy {
                 .add(control, CONTROL, Interest::READ)
                 .map_err(|e| ProxyError::io("the control socket", e))?;
         }
-        let epoch = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |d| d.as_nanos() as u64);
-        let peers = config.peers.as_ref().map(|p| Peers::new(&config, p, epoch)).transpose()?;
+        let peers = config.peers.as_ref().map(|p| Peers::new(&config, p, epoch(&config, p)?)).transpose()?;
         let idle = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
         let watched = [Some(&poller), peers.as_ref().map(Peers::poller)];
         for (name, poller) in watched.into_iter().flatten().enumerate() {
@@ -372,6 +369,22 @@ impl Proxy {
         self.news = news;
         result
     }
+}
+
+/// By which the others tell this start from those before it.
+fn epoch(config: &Config, peers: &PeersConfig) -> Result<u64, ProxyError> {
+    let Some(folder) = &config.state_dir else {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        return Ok(clock.map_or(1, |since| since.as_nanos() as u64));
+    };
+    let path = folder.join(format!("{}.epoch", peers.name.replace('/', "_")));
+    let (epoch, trouble) = henge_io::epoch(&path).map_err(|e| ProxyError::io("state_dir", e))?;
+    if let Some(e) = trouble {
+        tracing::warn!(
+            "this proxy's epoch is the clock's, and must not be set back until this is mended: {e}"
+        );
+    }
+    Ok(epoch)
 }
 
 /// A gate with the flows of a configuration.

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 
 /// Read at once, and the largest message that must be seen whole (a configuration) with its header.
 pub const INBOX: usize = 160 << 10;
-/// Beyond so many bytes unsent to one side, the other side is read no further.
+/// Beyond this number of bytes unsent to one side, the other side is read no further.
 const OUTBOX_HIGH: usize = 256 << 10;
 /// Memory of an empty outbox beyond this is given back.
 const OUTBOX_IDLE: usize = 4 << 10;
@@ -20,7 +20,7 @@ pub struct Side {
     pub socket: TcpStream,
     /// Read, not yet understood.
     inbox: Vec<u8>,
-    /// A pipe with bytes for it, before those of the outbox, and how many.
+    /// A pipe with bytes for it, before the bytes of the outbox, and how many.
     piped: Option<(Pipe, usize)>,
     /// To be written here.
     outbox: VecDeque<u8>,
@@ -100,7 +100,7 @@ impl Side {
         Ok(())
     }
 
-    /// Takes so many bytes out of the conduit's pipe; what the socket does not take now waits.
+    /// Takes `bytes` bytes out of the conduit's pipe. The rest, which the socket does not take now, waits.
     pub fn take_from(&mut self, conduit: &mut Conduit, bytes: usize, more: bool) -> io::Result<()> {
         let mut left = bytes;
         if let Err(error) = conduit.pipe().empty_into(&self.socket, &mut left, more) {

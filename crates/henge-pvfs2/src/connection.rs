@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   from_client → Hold   the driver takes the message out and queues it; release() when it goes to the server
-//!   from_client → Pass   forward so many bytes
-//!   from_server → Pass   forward so many bytes; News says what was learnt: true cost, data moved, over
+//!   from_client → Pass   forward the stated number of bytes
+//!   from_server → Pass   forward the stated number of bytes; News says what was learnt: true cost, data moved, over
 //! ```
 //!
 //! Per tag (the server matches by connection and tag): a write is request, response, data, completion; a read is
@@ -45,7 +45,7 @@ pub enum Event {
         /// What it asks for, and for whom.
         request: Box<Request>,
     },
-    /// At least so many bytes must be seen together before anything can be said.
+    /// At least this number of bytes must be seen together before anything can be said.
     NeedMore(usize),
     /// This is no PVFS2, or the stream went astray: everything passes from now on, unscheduled.
     Opaque,
@@ -242,17 +242,17 @@ impl Connection {
             io.request.direction == direction && expected.is_none_or(|e| e.saturating_sub(moved) >= BULK_MIN)
         })
     }
-    /// So many bytes of it passed elsewhere (spliced from socket to socket).
+    /// `bytes` bytes of it passed elsewhere (spliced from socket to socket).
     ///
     /// # Panics
-    /// When there were not so many.
+    /// When fewer than `bytes` bytes were to pass.
     pub fn moved_from_client(&mut self, bytes: u64) {
         self.moved(bytes, Way::FromClient);
     }
     /// The same, from the server; says so when an I/O request is over with it.
     ///
     /// # Panics
-    /// When there were not so many.
+    /// When fewer than `bytes` bytes were to pass.
     pub fn moved_from_server(&mut self, bytes: u64) -> Option<News> {
         self.moved(bytes, Way::FromServer);
         self.from_server.data_of.and_then(|tag| self.over_if_all_moved(tag))

@@ -5,7 +5,7 @@
 //! the request costs, and when a read is over.
 //!
 //! # The rule
-//! `local(o)`: so many bytes of `[0, o)` of the file are at server s of ct. A range `[a, b)` has
+//! `local(o)` is the number of bytes of `[0, o)` of the file that are at server s of ct. A range `[a, b)` has
 //! `local(b) − local(a)` there.
 //!
 //! - `simple_stripe` deals strips out in turn:

@@ -4,7 +4,7 @@
 //! `make bench-vpfs` (`ARGS="throughput cpu messages memory"` for some of it). Servers and clients are the double of
 //! the tests, in this process; CPU is that of the proxies' threads.
 
-#[path = "../../tests/double/mod.rs"]
+#[path = "../../tests/it/double/mod.rs"]
 mod double;
 mod forwarder;
 
@@ -55,8 +55,9 @@ impl Proxies {
             for j in (0..servers.len()).filter(|j| *j != i) {
                 text += &format!("[[peer]]\nname = \"s{j}\"\naddress = \"127.0.0.1:{}\"\n", ports[j]);
             }
-            let config =
+            let mut config =
                 Config::parse(henge_config::Source::new("bench", text)).unwrap_or_else(|e| panic!("{e}"));
+            config.state_dir = None;
             let mut proxy = Proxy::new(config).unwrap_or_else(|e| panic!("{e}"));
             addresses.push(proxy.addresses()[0]);
             let stop = proxy.stopper();

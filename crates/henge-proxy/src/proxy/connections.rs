@@ -1,4 +1,4 @@
-//! Connections that come and go: clients with their twins, and those who ask for the status.
+//! Connections that come and go: clients with their twins, and callers that ask for the status.
 
 use super::{ASKER, Proxy};
 use crate::pair::Pair;
@@ -16,7 +16,7 @@ impl Proxy {
             let (client, peer) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // Nobody more; or no descriptors left, in which case those who leave make room.
+                // Nobody more; or no descriptors left, in which case connections that end make room.
                 Err(_) => return,
             };
             if self.pairs.len() >= self.config.connections {
@@ -166,6 +166,6 @@ impl Proxy {
 pub(super) fn allow_many_sockets() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Refused, the old limit stands, and those who come beyond it are turned away.
+    // Refused, the old limit stands, and connections beyond it are turned away.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -16,7 +16,7 @@ pub(super) struct Io {
     pub(super) tag: i64,
     /// While it waits.
     pub(super) message: Option<Vec<u8>>,
-    /// What of the file it touches, where that is one range.
+    /// The range of the file that it touches, where it is one range.
     pub(super) extent: Option<Extent>,
     /// How the file lies on servers.
     pub(super) striping: Option<Striping>,
@@ -126,7 +126,7 @@ impl Proxy {
         self.readmit(now);
     }
 
-    /// Which range of the file a request touches, and how the file lies on servers; for those who share the total.
+    /// Which range of the file a request touches, and how the file lies on servers; for proxies that share the total.
     pub(super) fn place_in_file(&self, io: &IoRequest) -> (Option<Extent>, Option<Striping>) {
         let Some(peers) = &self.peers else { return (None, None) };
         let contiguous = io.file_request.is_contiguous() && io.aggregate_size > 0;
@@ -197,7 +197,7 @@ impl Proxy {
     }
 }
 
-/// An I/O request as the gate sees it: so many bytes of one data file. Its true cost comes with the answer.
+/// An I/O request as the gate sees it: a number of bytes of one data file. Its true cost comes with the answer.
 pub(super) fn gate_request(id: RequestId, flow: FlowId, io: &IoRequest, now: Instant) -> Request {
     let op = match io.direction {
         Direction::Read => Op::Read,

@@ -345,8 +345,9 @@ impl Running {
     }
 
     fn adopt(config: &str, left: Handover) -> Running {
-        let config =
+        let mut config =
             Config::parse(henge_config::Source::new("proxy.toml", config)).unwrap_or_else(|e| panic!("{e}"));
+        config.state_dir = None;
         let mut proxy = Proxy::adopt(config, left).unwrap_or_else(|e| panic!("{e}"));
         let (addresses, stop) = (proxy.addresses(), proxy.stopper());
         let thread = Some(std::thread::spawn(move || {

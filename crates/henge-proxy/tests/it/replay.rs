@@ -4,11 +4,10 @@
 //! in the capture are over, and data when its request was answered; a server answers when it has what it had seen of
 //! that tag. At the end both sides must have received, tag by tag, exactly the bytes that were captured.
 
-mod double;
-#[path = "../../henge-pvfs2/tests/pcap/mod.rs"]
+#[path = "../../../henge-pvfs2/tests/it/pcap/mod.rs"]
 mod pcap;
 
-use double::{Progress, Running, read_message};
+use crate::double::{Progress, Running, read_message};
 use henge_pvfs2::{HEADER_LEN, Header, Mode};
 use std::collections::BTreeMap;
 use std::io::Write;

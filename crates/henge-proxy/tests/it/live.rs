@@ -1,8 +1,6 @@
 //! The proxy over real sockets, before the double of a server.
 
-mod double;
-
-use double::*;
+use crate::double::*;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

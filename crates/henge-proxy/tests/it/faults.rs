@@ -1,8 +1,6 @@
 //! What clients see when a proxy, its peer, its server, or an application goes away.
 
-mod double;
-
-use double::*;
+use crate::double::*;
 use henge_proxy::Status;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,6 @@
 //! Real traffic, decoded and compared with what the servers themselves logged.
 
-mod pcap;
-
+use crate::pcap;
 use henge_pvfs2::{Connection, Direction, Event, IoRequest, News, RequestBody};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -17,7 +17,7 @@ fn blocks(page: &str) -> Vec<String> {
 
 #[test]
 fn the_guides_example_is_taken_as_it_stands() {
-    let page = include_str!("../../../docs/vpfs.md");
+    let page = include_str!("../../../../docs/vpfs.md");
     let blocks = blocks(page);
     let file =
         blocks.iter().find(|b| b.trim_start().starts_with("server =")).expect("the proxy's configuration");

@@ -2,9 +2,7 @@
 //!
 //! Minutes of real time, so `make test` leaves them out and `make test-vpfs` runs them. 64 processes an application.
 
-mod double;
-
-use double::*;
+use crate::double::*;
 use henge_core::{Instant, Op, RequestRow};
 use henge_sim::{Outside, Unwatched, World};
 use henge_workload::{Record, Records, TraceError, TraceSpec};
