@@ -16,6 +16,8 @@
 //! | `window` | what a measurement covers | `"24h"` |
 //! | `settle` | after an admission, until a pool's measurements are believed again | `"1h"` |
 //! | `events` | how many are kept | 10000 |
+//! | `audit` | who changed what, a line of JSON each: `"file"` (`audit.jsonl` in `state_dir`), `"stderr"`, `"none"` | `"file"` |
+//! | `insecure` | `true`: `listen` or `page` may be an address that other machines reach, in clear | `false` |
 //! | `secret` | the secret itself, in place of its file | |
 //! | `advertise` | where this manager's API is for others; needed with etcd where `listen` is no address of one machine | `http://LISTEN` |
 //!
@@ -36,11 +38,13 @@
 //! The user's role needs readwrite on the prefix. A certificate is leave to connect, not a user's name: where etcd's users are enabled
 //! its gateway takes only certificates without a CommonName.
 
+use crate::audit::AuditTo;
 use crate::machine::Settings;
 use crate::store::{EtcdConfig, Login, Tls, certificates, private_key};
 use henge_admission::Rules;
 use henge_config::{ConfigError, Source};
 use henge_core::{ParamError, Params};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// All of it.
@@ -60,6 +64,10 @@ pub struct ManagerConfig {
     pub secret: String,
     /// It makes finish times for the parts of disks over several nodes.
     pub central_tags: bool,
+    /// Where it is written who changed what.
+    pub audit: AuditTo,
+    /// Others than this machine's processes reach the API or the page, in clear; in words.
+    pub open: Vec<String>,
     /// Knobs of the machine.
     pub settings: Settings,
 }
@@ -101,8 +109,9 @@ impl ManagerConfig {
                 Some(text.parse().map_err(wrong)?)
             }
         };
-        let state_dir = p.text("state_dir")?.unwrap_or_else(|| "/var/lib/henge-manager".into()).into();
-        let secret = henge_node::manager::secret(&mut p)?;
+        let state_dir: PathBuf =
+            p.text("state_dir")?.unwrap_or_else(|| "/var/lib/henge-manager".into()).into();
+        let secret = henge_config::secret(&mut p)?;
         let defaults = Settings::default();
         let rules = match p.text("admission")?.as_deref() {
             None | Some("measured") => Some(Rules::OURS),
@@ -141,10 +150,62 @@ impl ManagerConfig {
             None => None,
             Some(table) => Some(etcd(table, advertise_or(&p, advertise, &listen)?)?),
         };
+        let audit = match p.text("audit")?.as_deref() {
+            None | Some("file") => AuditTo::File(state_dir.join("audit.jsonl")),
+            Some("stderr") => AuditTo::Stderr,
+            Some("none") => AuditTo::Nobody,
+            Some(other) => {
+                let message = format!(
+                    "audit is \"file\" (state_dir/audit.jsonl), \"stderr\" or \"none\", not \"{other}\""
+                );
+                return Err(p.error("audit", message));
+            }
+        };
+        let insecure = p.bool("insecure")?.unwrap_or(false);
+        let open = in_clear(&listen, page);
+        if let Some((key, why)) = open.first().filter(|_| !insecure) {
+            let help = "let it listen on 127.0.0.1 behind a proxy that speaks TLS, or write insecure = true where nobody listens";
+            return Err(ParamError { help: Some(help.into()), ..p.error(key, why.clone()) });
+        }
+        let open = open.into_iter().map(|(_, why)| why).collect();
         p.finish()?;
         let settings = Settings { rules, period_ms, window_ms, settle_ms, events_max };
-        Ok(ManagerConfig { listen, nodes, page, state_dir, etcd, secret, central_tags, settings })
+        Ok(ManagerConfig {
+            listen,
+            nodes,
+            page,
+            state_dir,
+            etcd,
+            secret,
+            central_tags,
+            audit,
+            open,
+            settings,
+        })
     }
+}
+
+/// Addresses by which tokens would cross a network in clear: their keys, and why.
+fn in_clear(listen: &str, page: Option<std::net::SocketAddr>) -> Vec<(&'static str, String)> {
+    let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
+    let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    let api = (!local).then(|| {
+        (
+            "listen",
+            format!(
+                "http://{listen}: whoever is on the way reads the tokens of all who ask, and may use them"
+            ),
+        )
+    });
+    let page = page.filter(|page| !page.ip().to_canonical().is_loopback()).map(|page| {
+        (
+            "page",
+            format!(
+                "http://{page}: whoever is on the way reads the tokens of all who log in, and may use them"
+            ),
+        )
+    });
+    api.into_iter().chain(page).collect()
 }
 
 /// Where others find this manager's API.
@@ -169,7 +230,7 @@ fn advertise_or(p: &Params, stated: Option<String>, listen: &str) -> Result<Stri
 }
 
 fn etcd(mut p: Params, advertise: String) -> Result<EtcdConfig, ParamError> {
-    let endpoints = henge_node::manager::texts(&mut p, "endpoints")?;
+    let endpoints = henge_config::texts(&mut p, "endpoints")?;
     let endpoints = p.required("endpoints", endpoints)?;
     let is_secure = |endpoint: &String| endpoint.starts_with("https://");
     if let Some(strange) = endpoints.iter().find(|e| !e.starts_with("http://") && !is_secure(e)) {
@@ -268,6 +329,9 @@ mod tests {
             ("secret = \"0123456789abcdef\"\ntags = \"remote\"", "central"),
             ("secret = \"0123456789abcdef\"\nwindow = \"2s\"", "period"),
             ("secret = \"0123456789abcdef\"\nperoid = \"5s\"", "did you mean"),
+            ("secret = \"0123456789abcdef\"\nlisten = \"0.0.0.0:1\"", "insecure = true"),
+            ("secret = \"0123456789abcdef\"\npage = \"[2001:db8::1]:1\"", "insecure = true"),
+            ("secret = \"0123456789abcdef\"\naudit = \"paper\"", "stderr"),
             ("secret = \"0123456789abcdef\"\n[etcd]", "endpoints"),
             ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"10.0.0.1\"", "http://10.0.0.1:2379"),
             ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = [\"https://a\", \"http://b\"]", "or none"),

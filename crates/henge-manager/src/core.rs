@@ -6,7 +6,7 @@
 
 use crate::machine::{BadState, Machine, Settings};
 use crate::store::{Leadership, Store, StoreError};
-use henge_node::manager::wire::{FromManager, Order};
+use henge_api::manager::{FromManager, Order};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,6 +66,21 @@ struct Thread<S> {
     leader: watch::Sender<Leadership>,
 }
 
+/// A manager that cannot decide is better gone: whoever watches the process starts it again, and nodes and callers notice.
+struct EndsProcess;
+
+impl Drop for EndsProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What it panicked about is on stderr already.
+            eprintln!(
+                "henge: the manager's core has failed; this is a bug. Nothing that was answered is lost"
+            );
+            std::process::abort();
+        }
+    }
+}
+
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
@@ -101,7 +116,10 @@ impl Core {
         let (version, seen) = watch::channel(0);
         let (leader, leads) = watch::channel(leadership);
         let thread = Thread { machine, settings, store, outboxes: Arc::clone(&outboxes), version, leader };
-        std::thread::Builder::new().name("henge-core".into()).spawn(move || thread.run(&inbox))?;
+        std::thread::Builder::new().name("henge-core".into()).spawn(move || {
+            let _ends = EndsProcess;
+            thread.run(&inbox);
+        })?;
         Ok(Core { messages, outboxes, version: seen, leader: leads })
     }
 
@@ -324,5 +342,33 @@ impl<S: Store> Thread<S> {
                 outboxes.remove(&key); // it comes again, and is sent everything anew
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    /// Runs itself again: a core that panics ends its process, and not only its thread.
+    #[test]
+    fn a_core_that_fails_ends_the_process() {
+        const AGAIN: &str = "HENGE_TEST_CORE_FAILS";
+        if std::env::var_os(AGAIN).is_some() {
+            let core = Core::start(Settings::default(), MemoryStore::default()).unwrap();
+            let _ = core.call_and_wait(|_| panic!("a bug"));
+            // The thread is about to end the process; where it does not, this ends with 0.
+            return std::thread::sleep(Duration::from_secs(60));
+        }
+        let me = std::env::current_exe().unwrap();
+        let name = "core::tests::a_core_that_fails_ends_the_process";
+        let ended = std::process::Command::new(me)
+            .args([name, "--exact", "--nocapture"])
+            .env(AGAIN, "1")
+            .output()
+            .unwrap();
+        assert!(!ended.status.success());
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("the manager's core has failed"), "{said}");
     }
 }

@@ -12,9 +12,11 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 pub mod config;
 mod core;
 mod decide;
+mod heard;
 pub mod machine;
 mod measure;
 pub mod model;
@@ -26,6 +28,7 @@ pub mod store;
 mod tags;
 mod tokens;
 
+pub use audit::AuditTo;
 pub use config::{ManagerConfig, ManagerConfigError};
 pub use core::{Core, Unavailable};
 pub use machine::Machine;

@@ -4,7 +4,7 @@
 //! about 12 KiB a disk for a day of minutes.
 
 use henge_admission::{Measured, Samples};
-use henge_node::manager::wire::Seen;
+use henge_api::manager::Seen;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Slots of latencies in a window.

@@ -1,8 +1,8 @@
 //! What is remembered and what the API speaks of: disks, nodes, events, tokens.
 
 use henge_admission::Specification;
+use henge_api::manager::{Held, Pool, Want};
 use henge_core::{Contract, Duration, Params, Rate, Value, format_size, parse_rate, parse_size};
-use henge_node::manager::wire::{Held, Pool, Want};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -115,7 +115,7 @@ impl DiskSpec {
         parse_size(&self.capacity).unwrap_or(0)
     }
 
-    /// The contract that a node is given when so many millionths of a request a second are reserved.
+    /// The contract that a node is given when it reserves `reserved_micro` millionths of a request a second.
     pub fn terms(&self, reserved_micro: u64) -> Terms {
         let mut terms = Terms::new();
         let mut put = |key: &str, value: Option<String>| {

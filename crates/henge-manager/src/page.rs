@@ -1,11 +1,12 @@
 //! The manager as the web page's source: all nodes, tokens, contracts by admission.
 
+use crate::audit::Audit;
 use crate::core::{Core, Unavailable, now_ms};
 use crate::machine::{Caller, Failure, Machine};
 use crate::model::DiskSpec;
 use crate::tokens;
-use henge_node::manager::wire::Pool;
-use henge_node::{Event, EventKind, Promise};
+use henge_api::manager::Pool;
+use henge_api::{Event, EventKind, Promise};
 use henge_web::{
     About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Sample, Source, Terms, Viewer,
 };
@@ -14,6 +15,7 @@ use std::sync::Arc;
 /// A manager.
 pub(crate) struct Page {
     pub core: Core,
+    pub audit: Arc<Audit>,
 }
 
 impl From<Unavailable> for Problem {
@@ -153,8 +155,8 @@ impl Source for Page {
                 "a token is needed; the administrator's lies in the manager's state_dir".into(),
             ));
         };
-        let caller = self.core.call_and_wait(move |machine| tokens::caller(machine, &token))?;
-        let caller = caller.map_err(|e| Problem::Token(e.to_string()))?;
+        let known = self.core.call_and_wait(move |machine| tokens::known(machine, &token))?;
+        let caller = known.map_err(|e| Problem::Token(e.to_string()))?.caller;
         let tenant = caller.tenant().map(str::to_owned);
         let name = tenant.clone().unwrap_or_else(|| "administrator".into());
         Ok(Viewer { name, tenant, may_change: true, may_compare: false })
@@ -172,12 +174,15 @@ impl Source for Page {
     }
 
     fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem> {
+        let (name, asked) = (disk, terms);
         let (caller, disk, terms) = (caller(viewer), disk.to_owned(), terms.clone());
         let change = move |machine: &mut Machine| {
             let spec = changed(&machine.visible(&caller, &disk)?.spec, &terms)?;
             machine.change(&caller, &disk, &spec, None)
         };
-        Ok(self.core.call_and_wait(change)??)
+        let changed = self.core.call_and_wait(change)?;
+        self.audit.page(&viewer.name, name, asked, changed.is_ok());
+        Ok(changed?)
     }
 
     fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem> {
@@ -201,15 +206,19 @@ impl Source for Page {
 }
 
 /// Serves the page; it ends when what this returns is dropped.
-pub(crate) fn serve(address: std::net::SocketAddr, core: Core) -> std::io::Result<henge_web::Serving> {
-    henge_web::serve(address, Arc::new(Page { core }))
+pub(crate) fn serve(
+    address: std::net::SocketAddr,
+    core: Core,
+    audit: Arc<Audit>,
+) -> std::io::Result<henge_web::Serving> {
+    henge_web::serve(address, Arc::new(Page { core, audit }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::machine::Settings;
-    use henge_node::manager::wire::{Profile, Register, VERSION};
+    use henge_api::manager::{Profile, Register};
 
     /// A disk over two nodes is shown as it was asked for, and its reservation at the pools that have it.
     #[test]
@@ -224,10 +233,7 @@ mod tests {
                 profile: Some(Profile { iops: 500.0, service: 0.014 }),
             };
             let node = Register {
-                version: VERSION,
                 name: name.into(),
-                proof: String::new(),
-                nonce: String::new(),
                 addresses: Vec::new(),
                 link: Some(format!("{name}:1")),
                 pools: vec![pool],
@@ -259,10 +265,7 @@ mod tests {
         let pool =
             Pool { name: "p".into(), capacity: 1 << 40, copies: 1, scheduler: "cvc".into(), profile: None };
         let node = Register {
-            version: VERSION,
             name: "d".into(), // as a disk is called
-            proof: String::new(),
-            nonce: String::new(),
             addresses: Vec::new(),
             link: None,
             pools: vec![pool],

@@ -1,5 +1,6 @@
 //! A manager that runs: sockets, the core, the first administrator's token.
 
+use crate::audit::Audit;
 use crate::config::ManagerConfig;
 use crate::core::{Core, LoadError, Unavailable, now_ms};
 use crate::nodes::{self, Shared};
@@ -36,6 +37,7 @@ pub struct Manager {
     api: TcpListener,
     nodes: TcpListener,
     shared: Arc<Shared>,
+    audit: Arc<Audit>,
     state_dir: PathBuf,
     page: Option<henge_web::Serving>,
 }
@@ -62,11 +64,15 @@ impl Manager {
             config.settings.period_ms,
             config.central_tags,
         ));
+        let audit = Audit::new(config.audit);
         let page = match config.page {
-            Some(address) => Some(crate::page::serve(address, core.clone()).map_err(named("the web page"))?),
+            Some(address) => Some(
+                crate::page::serve(address, core.clone(), Arc::clone(&audit))
+                    .map_err(named("the web page"))?,
+            ),
             None => None,
         };
-        Ok(Manager { core, api, nodes, shared, state_dir: config.state_dir, page })
+        Ok(Manager { core, api, nodes, shared, audit, state_dir: config.state_dir, page })
     }
 
     /// Where the API is.
@@ -101,15 +107,15 @@ impl Manager {
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let nodes = tokio::spawn(nodes::serve(self.nodes, self.shared));
         let heir = tokio::spawn(token_of_a_leader(self.core.clone(), self.state_dir));
-        let router = rest::router(self.core.clone());
+        let router = rest::router(self.core.clone(), self.audit);
         let api = Bounded::new(self.api, CONNECTIONS_MAX, IDLE);
-        let served = axum::serve(api, router).with_graceful_shutdown(stop).await;
+        henge_web::answer(api, router, stop).await;
         nodes.abort();
         heir.abort();
         drop(self.page);
         let core = self.core;
         let _ = tokio::task::spawn_blocking(move || core.stop()).await;
-        served
+        Ok(())
     }
 }
 

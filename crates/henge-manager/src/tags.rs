@@ -7,8 +7,8 @@
 //! Clocks follow contracts within a second.
 
 use crate::core::Core;
+use henge_api::{Ask, Lead};
 use henge_core::{Contract, Cost, Instant};
-use henge_node::{Ask, Lead};
 use henge_sched::CentralClock;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -37,8 +37,8 @@ impl Default for Clocks {
 
 impl Clocks {
     /// Finish times for parts that a node has queued.
-    pub(crate) async fn answer(&self, core: &Core, asks: Vec<Ask>) -> Vec<Lead> {
-        self.refresh(core, &asks).await;
+    pub(crate) async fn answer(&self, core: &Core, node: &str, asks: Vec<Ask>) -> Vec<Lead> {
+        self.refresh(core, node, &asks).await;
         let now = Instant::from_nanos(self.began.elapsed().as_nanos() as u64);
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         let lead = |ask: Ask| {
@@ -49,7 +49,7 @@ impl Clocks {
     }
 
     /// Looks at the contracts that were not looked at lately.
-    async fn refresh(&self, core: &Core, asks: &[Ask]) {
+    async fn refresh(&self, core: &Core, node: &str, asks: &[Ask]) {
         let stale: Vec<String> = {
             let disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
             let fresh = |name: &str| disks.get(name).is_some_and(|entry| entry.looked.elapsed() < FRESH);
@@ -58,19 +58,20 @@ impl Clocks {
         if stale.is_empty() {
             return;
         }
+        // A node asks for the disks that it has parts of.
+        let node = node.to_owned();
         let contracts = core.call(move |machine| {
             let contract = |name: String| {
-                let contract = machine.disk(&name).map(|disk| disk.whole_contract());
-                (name, contract)
+                let disk = machine.disk(&name).filter(|disk| disk.parts.iter().any(|p| p.node == node))?;
+                Some((name, disk.whole_contract()))
             };
-            stale.into_iter().map(contract).collect::<BTreeMap<_, _>>()
+            stale.into_iter().filter_map(contract).collect::<BTreeMap<_, _>>()
         });
         // A manager that does not lead any more makes no finish times; its nodes are about to leave.
         let Ok(contracts) = contracts.await else { return };
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         disks.retain(|_, entry| entry.looked.elapsed() < FRESH * 60);
         for (name, contract) in contracts {
-            let contract = contract.unwrap_or_default();
             let entry = disks.entry(name).or_insert_with(|| Entry { clock: None, looked: self.began });
             entry.looked = std::time::Instant::now();
             entry.follow(&contract);

@@ -2,7 +2,7 @@
 
 use crate::machine::{Caller, Machine};
 use crate::model::TokenRecord;
-use henge_node::manager::wire::hex;
+use henge_api::manager::hex;
 use sha2::{Digest, Sha256};
 use std::io;
 use subtle::ConstantTimeEq;
@@ -49,8 +49,16 @@ pub(crate) fn create(
     Ok((token, record))
 }
 
+/// A token that opens something.
+pub(crate) struct Known {
+    /// Whose it is.
+    pub caller: Caller,
+    /// Names it.
+    pub id: String,
+}
+
 /// Whose token it is. Takes equally long wherever a wrong one differs.
-pub(crate) fn caller(machine: &Machine, token: &str) -> Result<Caller, BadToken> {
+pub(crate) fn known(machine: &Machine, token: &str) -> Result<Known, BadToken> {
     let hashed = hash(token);
     let mut found = None;
     for record in machine.tokens() {
@@ -62,8 +70,9 @@ pub(crate) fn caller(machine: &Machine, token: &str) -> Result<Caller, BadToken>
     if record.expires.is_some_and(|at| at <= machine.now()) {
         return Err(BadToken::Expired);
     }
-    Ok(match &record.tenant {
+    let caller = match &record.tenant {
         None => Caller::Administrator,
         Some(tenant) => Caller::Tenant(tenant.clone()),
-    })
+    };
+    Ok(Known { caller, id: record.id.clone() })
 }

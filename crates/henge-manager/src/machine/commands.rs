@@ -4,8 +4,8 @@ use super::{KEYS_MAX, Machine, PoolKey, place};
 use crate::decide::{self, Because, Chosen, Instead, Refusal};
 use crate::model::{DiskRecord, DiskSpec, HeldRecord, KeyRecord, PartRecord, Phase, TokenRecord, rate_text};
 use henge_admission::{Specification, Standing};
-use henge_node::manager::is_name;
-use henge_node::manager::wire::Order;
+use henge_api::is_name;
+use henge_api::manager::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -289,18 +289,10 @@ impl Machine {
         }
     }
 
-    /// A disk that the caller may see.
+    /// A disk that the caller may see. One that it may not is as one that does not exist.
     pub fn visible(&self, caller: &Caller, name: &str) -> Result<&DiskRecord, Failure> {
-        match self.disks.get(name) {
-            None => Err(Failure::Missing(format!("there is no disk \"{}\"", shorten(name)))),
-            Some(disk) if !caller.owns(disk) => {
-                let why = format!(
-                    "disk \"{name}\" is another tenant's; use that tenant's token or the administrator's"
-                );
-                Err(Failure::Forbidden(why))
-            }
-            Some(disk) => Ok(disk),
-        }
+        let disk = self.disks.get(name).filter(|disk| caller.owns(disk));
+        disk.ok_or_else(|| Failure::Missing(format!("there is no disk \"{}\"", shorten(name))))
     }
 
     /// Promises a disk something else, on the nodes it is on. If that is refused the old contract stays.

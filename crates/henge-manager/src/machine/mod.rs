@@ -6,7 +6,7 @@
 //!
 //! # What must always hold (`Machine::check`)
 //! - a disk holds its place from the moment it is admitted until every node has confirmed that it is gone;
-//! - each pool's bytes are those of its disks, counted once; no pool has more promised than it has;
+//! - each pool's bytes are its disks' bytes, counted once; no pool has more promised than it has;
 //! - every node that is here has been sent an order for whatever it has not confirmed.
 
 mod commands;
@@ -23,8 +23,8 @@ use crate::measure::{Span, Window};
 use crate::model::{DiskRecord, Event, KeyRecord, NodeRecord, PartRecord, TokenRecord};
 use crate::store::Batch;
 use henge_admission::{Disk, Fixed, Part, Rules, Standing};
-use henge_node::Status;
-use henge_node::manager::wire::{Held, Order};
+use henge_api::Status;
+use henge_api::manager::{Held, Order};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Default for Settings {
 
 /// Idempotency keys kept.
 const KEYS_MAX: usize = 10_000;
-/// Failures of creations kept for those who wait for them.
+/// Failures of creations, kept for callers that wait for them.
 const FAILURES_MAX: usize = 1_000;
 
 /// A node now.
@@ -333,13 +333,13 @@ impl Machine {
     /// What is on a pool, but for one disk: what each part is promised, with what was seen of it, and bytes in all.
     fn on_pool(&self, key: &PoolKey, without: Option<&str>) -> (Vec<Disk>, u64) {
         let mut disks = Vec::new();
-        let mut used = 0;
+        let mut used = 0u64;
         let since = self.pools.get(key).map_or(0, |p| p.since);
         for name in self.on.get(key).into_iter().flatten().filter(|n| Some(n.as_str()) != without) {
             let disk = &self.disks[name];
             let part = disk.parts.iter().find(|p| place(p) == *key).expect("a disk is on the pools it names");
             let promised = effective(disk, part);
-            used += promised.capacity;
+            used = used.saturating_add(promised.capacity);
             let window = self.windows.get(&(name.clone(), key.0.clone()));
             let measured = window.map(|w| w.measured(self.span, since));
             disks.push(Disk { part: promised, measured });
@@ -350,7 +350,7 @@ impl Machine {
                 node.record.own.iter().filter(|h| h.pools.contains(&key.1) || h.pools.contains(&place))
             {
                 let part = own_part(held);
-                used += part.capacity;
+                used = used.saturating_add(part.capacity);
                 disks.push(Disk { part, measured: None });
             }
         }

@@ -17,9 +17,9 @@
 
 use super::{FAILURES_MAX, Machine, NodeState};
 use crate::model::{Difference, DiskRecord, DiskSpec, HeldRecord, NodeRecord, PartRecord, Phase};
+use henge_api::Status;
+use henge_api::manager::{Held, Order, Register, Seen};
 use henge_core::{parse_duration, parse_rate};
-use henge_node::Status;
-use henge_node::manager::wire::{Held, Order, Register, Seen};
 
 impl Machine {
     /// A node comes, or comes again: the orders it needs. An older connection of its is over.
@@ -169,7 +169,9 @@ impl Machine {
     /// Takes a disk into the inventory that a node has by an order which is not remembered here.
     fn adopt(&mut self, node: &str, held: &Held) {
         let term = |key: &str| held.contract.get(key).cloned();
-        if held.pools.is_empty() {
+        // A node speaks for disks of its own.
+        let is_here = |place: &String| place.split_once('/').is_none_or(|(on, _)| on == node);
+        if !held.pools.iter().any(is_here) {
             return;
         }
         let mut spec = DiskSpec {
@@ -184,6 +186,10 @@ impl Machine {
         };
         if spec.read().is_err() {
             spec = DiskSpec { capacity: spec.capacity, ..DiskSpec::default() };
+        }
+        if let Err(why) = spec.read() {
+            let text = format!("has a disk \"{}\" that cannot be taken into the inventory: {why}", held.name);
+            return self.put_event("failed", None, Some(node), text);
         }
         let reserved = term("rate").and_then(|t| parse_rate(&t).ok()).map_or(0, |r| r.per_second);
         let n = held.pools.len().max(1) as u64;

@@ -6,7 +6,7 @@ use crate::decide::Because;
 use crate::model::{DiskSpec, Phase};
 use crate::store::suite::{Open, stores};
 use crate::store::{Faulty, MemoryStore, Store};
-use henge_node::manager::wire::{Pool, Profile, Register, Seen, VERSION};
+use henge_api::manager::{Pool, Profile, Register, Seen};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -23,10 +23,7 @@ struct FakeNode {
 impl FakeNode {
     fn register(&self, name: &str) -> Register {
         Register {
-            version: VERSION,
             name: name.into(),
-            proof: String::new(),
-            nonce: String::new(),
             addresses: vec![format!("nbd://{name}/%")],
             link: Some(format!("{name}:10810")),
             pools: vec![pool()],
@@ -387,9 +384,9 @@ fn tenants_see_and_change_their_own() {
     let (mut machine, _) = three();
     let (ann, bob) = (Caller::Tenant("ann".into()), Caller::Tenant("bob".into()));
     machine.create(&ann, "d", &spec(1, None, None), None, None).unwrap();
-    assert!(matches!(machine.visible(&bob, "d"), Err(Failure::Forbidden(_))));
-    assert!(matches!(machine.remove(&bob, "d", None, true), Err(Failure::Forbidden(_))));
-    assert!(matches!(machine.change(&bob, "d", &spec(1, None, None), None), Err(Failure::Forbidden(_))));
+    assert!(matches!(machine.visible(&bob, "d"), Err(Failure::Missing(_))));
+    assert!(matches!(machine.remove(&bob, "d", None, true), Err(Failure::Missing(_))));
+    assert!(matches!(machine.change(&bob, "d", &spec(1, None, None), None), Err(Failure::Missing(_))));
     assert!(matches!(
         machine.create(&bob, "e", &spec(1, None, None), Some("ann"), None),
         Err(Failure::Forbidden(_))

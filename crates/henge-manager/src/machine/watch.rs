@@ -1,7 +1,7 @@
 //! Whether promises are kept. Nodes judge it from every command they answer; the manager notes when it begins and ends.
 
 use super::Machine;
-use henge_node::Status;
+use henge_api::Status;
 
 impl Machine {
     /// A disk is violated while any of its nodes says so.

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::problem::Problem;
-use crate::core::Core;
+use crate::audit::{Actor, Asking};
 use crate::machine::Caller;
 use crate::tokens;
 use axum::body::Bytes;
@@ -28,13 +28,14 @@ impl FromRequestParts<App> for Auth {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
-        Ok(Auth(caller(&app.core, token.trim()).await?))
+        let token = token.trim().to_owned();
+        let known = app.core.call(move |machine| tokens::known(machine, &token)).await??;
+        if let Some(asking) = parts.extensions.get::<Asking>() {
+            let actor = known.caller.tenant().unwrap_or("administrator").to_owned();
+            let _ = asking.set(Actor { actor, token: known.id });
+        }
+        Ok(Auth(known.caller))
     }
-}
-
-async fn caller(core: &Core, token: &str) -> Result<Caller, Problem> {
-    let token = token.to_owned();
-    Ok(core.call(move |machine| tokens::caller(machine, &token)).await??)
 }
 
 /// The administrator alone.

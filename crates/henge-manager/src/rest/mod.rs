@@ -6,15 +6,17 @@ mod others;
 mod problem;
 pub(crate) mod views;
 
+use crate::audit::{Audit, audited};
 use crate::core::Core;
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use problem::Problem;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tower_http::limit::RequestBodyLimitLayer;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -25,11 +27,14 @@ use utoipa_axum::routes;
 const BODY_MAX: usize = 64 << 10;
 /// Most requests at once.
 const REQUESTS_MAX: usize = 512;
+/// Of them of one token, whoever holds it: requests may wait for nodes, and one tenant's must leave room for others'.
+const EACH_MAX: usize = 64;
 
 /// What handlers have.
 #[derive(Clone)]
 pub(crate) struct App {
     pub core: Core,
+    pub audit: Arc<Audit>,
 }
 
 #[derive(OpenApi)]
@@ -77,10 +82,11 @@ pub fn openapi() -> String {
 }
 
 /// All routes.
-pub(crate) fn router(core: Core) -> Router {
+pub(crate) fn router(core: Core, audit: Arc<Audit>) -> Router {
+    let app = App { core, audit };
     let (router, document) = routes().split_for_parts();
     let document = Arc::new(document);
-    let busy = Arc::new(AtomicUsize::new(0));
+    let busy = Arc::<Busy>::default();
     router
         .route(
             "/api/v1/openapi.json",
@@ -88,7 +94,8 @@ pub(crate) fn router(core: Core) -> Router {
         )
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(App { core })
+        .with_state(app.clone())
+        .layer(axum::middleware::from_fn_with_state(app, audited))
         .layer(RequestBodyLimitLayer::new(BODY_MAX))
         .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)))
 }
@@ -106,19 +113,74 @@ async fn wrong_method(method: axum::http::Method) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, why)
 }
 
-/// So many requests at once, and no more.
-async fn bounded(busy: Arc<AtomicUsize>, request: Request, next: Next) -> Response {
-    struct Leave(Arc<AtomicUsize>);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            self.0.fetch_sub(1, Ordering::Relaxed);
+/// Requests under way, by a hash of what they carry as their token.
+#[derive(Default)]
+struct Busy(Mutex<HashMap<String, usize>>, AtomicUsize);
+
+impl Busy {
+    /// One more of this token; how many others there are, of all and of this one.
+    fn enter(&self, whose: &str) -> (usize, usize) {
+        let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mine = each.entry(whose.to_owned()).or_default();
+        *mine += 1;
+        (self.1.fetch_add(1, Ordering::Relaxed), *mine - 1)
+    }
+
+    fn leave(&self, whose: &str) {
+        let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.1.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mine) = each.get_mut(whose) {
+            *mine -= 1;
+            if *mine == 0 {
+                each.remove(whose);
+            }
         }
     }
-    let others = busy.fetch_add(1, Ordering::Relaxed);
-    let _leave = Leave(busy);
+}
+
+/// So many requests at once, and no more.
+async fn bounded(busy: Arc<Busy>, request: Request, next: Next) -> Response {
+    struct Leave(Arc<Busy>, String);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            self.0.leave(&self.1);
+        }
+    }
+    let token = request.headers().get(header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
+    let whose = crate::tokens::fingerprint(token);
+    let (others, own) = busy.enter(&whose);
+    let _leave = Leave(busy, whose);
+    let refuse = |most| {
+        let why = format!("more than {most} requests at once; come again in a second");
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, why).into_response()
+    };
+    // Who carries no token is answered without waiting for anything.
     if others >= REQUESTS_MAX {
-        let why = format!("more than {REQUESTS_MAX} requests at once; come again in a second");
-        return Problem::new(StatusCode::TOO_MANY_REQUESTS, why).into_response();
+        return refuse(REQUESTS_MAX);
+    }
+    if own >= EACH_MAX && !token_is_missing(&request) {
+        return refuse(EACH_MAX);
     }
     next.run(request).await
+}
+
+fn token_is_missing(request: &Request) -> bool {
+    !request.headers().contains_key(header::AUTHORIZATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_counted_for_each_token_and_given_back() {
+        let busy = Busy::default();
+        assert_eq!([busy.enter("ann"), busy.enter("ann"), busy.enter("bob")], [(0, 0), (1, 1), (2, 0)]);
+        busy.leave("ann");
+        busy.leave("ann");
+        assert_eq!(busy.enter("ann"), (1, 0));
+        busy.leave("ann");
+        busy.leave("bob");
+        assert!(busy.0.lock().unwrap().is_empty());
+    }
 }

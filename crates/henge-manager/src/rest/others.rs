@@ -4,7 +4,7 @@ use super::App;
 use super::extract::{Admin, Asked, Auth, Json, Name};
 use super::problem::Problem;
 use super::views::{self, Node, Pool};
-use crate::core::now_ms;
+use crate::core::{Unavailable, now_ms};
 use crate::machine::{Caller, Machine};
 use crate::model::Event;
 use crate::store::Leadership;
@@ -12,6 +12,9 @@ use crate::tokens;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+
+/// How long the core may take to say that it is there.
+const HEALTH: std::time::Duration = std::time::Duration::from_secs(5);
 
 type State = axum::extract::State<App>;
 
@@ -226,7 +229,7 @@ pub(super) async fn create_token(
     Json(new, _bytes): Json<NewToken>,
 ) -> Result<(StatusCode, axum::Json<MadeToken>), Problem> {
     let bad = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why);
-    if new.tenant.as_deref().is_some_and(|t| !henge_node::manager::is_name(t)) {
+    if new.tenant.as_deref().is_some_and(|t| !henge_api::is_name(t)) {
         return Err(bad(
             "the tenant's name is no name; up to 64 letters, digits, '.', '_' and '-' are".into()
         ));
@@ -256,13 +259,21 @@ pub(super) async fn remove_token(app: State, _: Admin, Name(id): Name) -> Result
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Whether this manager decides; needs no token
+/// Whether this manager decides, as the part of it that decides says; needs no token. 503 where that cannot answer
 #[utoipa::path(get, path = "/health", tag = "manager", operation_id = "health", security(()),
-    responses((status = 200, body = Health), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn health(app: State) -> axum::Json<Health> {
-    let (leads, leader) = match app.core.leadership() {
-        Leadership::Ours => (true, None),
-        Leadership::Theirs(leader) => (false, leader),
-    };
-    axum::Json(Health { leads, leader, version: env!("CARGO_PKG_VERSION").into() })
+    responses((status = 200, body = Health), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn health(app: State) -> Result<axum::Json<Health>, Problem> {
+    let health =
+        |leads, leader| axum::Json(Health { leads, leader, version: env!("CARGO_PKG_VERSION").into() });
+    if let Leadership::Theirs(leader) = app.core.leadership() {
+        return Ok(health(false, leader));
+    }
+    let asked = tokio::time::timeout(HEALTH, app.core.call(|machine| machine.now()));
+    match asked.await {
+        Ok(Ok(_)) => Ok(health(true, None)),
+        Ok(Err(Unavailable::NotLeader(leader))) => Ok(health(false, leader)),
+        Ok(Err(why)) => Err(why.into()),
+        Err(_) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the manager's core does not answer")),
+    }
 }

@@ -144,9 +144,9 @@ pub(crate) fn disk(machine: &Machine, record: &DiskRecord) -> Disk {
 }
 
 /// Clients of a disk that lies on several nodes come to any of them: counts add up, and the largest latency stands.
-fn received(meters: &[&henge_node::DiskStatus]) -> Option<Received> {
-    let sum = |of: fn(&henge_node::DiskStatus) -> u64| meters.iter().map(|d| of(d)).sum::<u64>();
-    let most = |of: fn(&henge_node::DiskStatus) -> u64| meters.iter().map(|d| of(d)).max().unwrap_or(0);
+fn received(meters: &[&henge_api::DiskStatus]) -> Option<Received> {
+    let sum = |of: fn(&henge_api::DiskStatus) -> u64| meters.iter().map(|d| of(d)).sum::<u64>();
+    let most = |of: fn(&henge_api::DiskStatus) -> u64| meters.iter().map(|d| of(d)).max().unwrap_or(0);
     let (commands, late) = (sum(|d| d.commands), sum(|d| d.late));
     (!meters.is_empty()).then(|| Received {
         clients: sum(|d| d.connections as u64),
@@ -179,7 +179,7 @@ pub(crate) fn node(machine: &Machine, node: &NodeState) -> Node {
 }
 
 pub(crate) fn pools(machine: &Machine, node: &NodeState) -> Vec<Pool> {
-    let one = |pool: &henge_node::manager::wire::Pool| {
+    let one = |pool: &henge_api::manager::Pool| {
         let state = machine.pool(&node.record.name, &pool.name);
         Pool {
             node: node.record.name.clone(),

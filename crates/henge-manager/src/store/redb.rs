@@ -2,6 +2,7 @@
 
 use super::{Batch, Store, StoreError};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("henge");
@@ -20,6 +21,11 @@ impl RedbStore {
     /// Opens it, or makes it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let named = |e: &dyn std::fmt::Display| StoreError(format!("{}: {e}", path.display()));
+        // Hashes of tokens are in it.
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let private = std::fs::Permissions::from_mode(0o600);
+        file.and_then(|file| file.set_permissions(private)).map_err(|e| named(&e))?;
         let database = Database::create(path).map_err(|e| named(&e))?;
         let transaction = database.begin_write().map_err(|e| named(&e))?;
         transaction.open_table(TABLE).map_err(|e| named(&e))?;

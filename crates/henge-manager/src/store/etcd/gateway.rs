@@ -1,4 +1,4 @@
-//! What of etcd's v3 interface is used, by its JSON gateway: ranges, transactions, leases, logging in. Keys and values travel in
+//! The calls of etcd's v3 interface that we use, by its JSON gateway: ranges, transactions, leases, logging in. Keys and values travel in
 //! base64, whole numbers as texts.
 //!
 //! A user's token is asked for before the first call, goes with every one, and is asked for anew when etcd does not know it
@@ -280,7 +280,7 @@ impl Gateway {
         })
     }
 
-    /// A lease of so many seconds.
+    /// A lease of `seconds` seconds.
     pub(super) fn grant(&mut self, seconds: u64) -> Result<i64, Trouble> {
         let answer = self.call("lease/grant", &json!({ "TTL": seconds.to_string() }))?;
         let id = answer["ID"].as_str().and_then(|id| id.parse().ok());

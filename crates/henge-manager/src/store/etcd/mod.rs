@@ -58,7 +58,7 @@ pub struct EtcdConfig {
     pub prefix: String,
     /// After how many seconds without a sign of life another manager takes over.
     pub lease: u64,
-    /// Where this manager's API is, for those who ask another one.
+    /// Where this manager's API is, for clients that ask another one.
     pub advertise: String,
     /// As whom, where etcd asks.
     pub login: Option<Login>,

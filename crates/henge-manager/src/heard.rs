@@ -1,0 +1,236 @@
+//! What nodes say, judged before the machine hears it.
+//!
+//! A node knows the cluster's secret and may still be broken, or somebody else's by now. What it says is kept within bounds within which the
+//! machine's sums are exact: names are names, lists end, numbers are possible for storage that can be bought. A node that says anything else
+//! is refused, with what is wrong; nothing of it is stored.
+
+use henge_api::manager::{FromNode, Held, Pool, Register, Seen};
+use henge_api::{Ask, Status, is_name};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most bytes of a pool or a disk: an exbibyte. Sums of 65,536 of them are what 128 bits hold, and JSON's readers count exactly up to
+/// 2^53 blocks of 128 bytes.
+const BYTES_MAX: u64 = 1 << 60;
+/// Most requests a second.
+const IOPS_MAX: f64 = 1e9;
+/// Orders are counted up to here.
+const REVISION_MAX: u64 = 1 << 53;
+const POOLS_MAX: usize = 1024;
+const DISKS_MAX: usize = 1 << 16;
+const ADDRESSES_MAX: usize = 64;
+const TERMS_MAX: usize = 64;
+const PLACES_MAX: usize = 1000;
+const TEXT_MAX: usize = 256;
+const LONG_TEXT_MAX: usize = 64 << 10;
+/// Buckets of a distribution.
+const BUCKETS_MAX: usize = 1 << 13;
+const ASKS_MAX: usize = 4096;
+const COST_MAX: u64 = 1 << 50;
+
+type Judged = Result<(), String>;
+
+fn name(what: &str, name: &str) -> Judged {
+    if is_name(name) {
+        return Ok(());
+    }
+    let name: String = name.chars().take(64).filter(|c| !c.is_control()).collect();
+    Err(format!("{what} \"{name}\" is no name; up to 64 letters, digits, '.', '_' and '-' are"))
+}
+
+fn text(what: &str, text: &str, most: usize) -> Judged {
+    match text.len() <= most && !text.chars().any(char::is_control) {
+        true => Ok(()),
+        false => Err(format!("{what} is longer than {most} bytes, or not to be printed")),
+    }
+}
+
+fn count(what: &str, n: usize, most: usize) -> Judged {
+    if n <= most { Ok(()) } else { Err(format!("{n} {what} are more than the {most} that a manager takes")) }
+}
+
+fn bytes(what: &str, n: u64) -> Judged {
+    if n <= BYTES_MAX { Ok(()) } else { Err(format!("{what}: {n} bytes are more than an exbibyte")) }
+}
+
+fn number(what: &str, x: f64, least: f64, most: f64) -> Judged {
+    let fits = x.is_finite() && (least..=most).contains(&x);
+    if fits { Ok(()) } else { Err(format!("{what} is {x}; it is from {least} to {most}")) }
+}
+
+/// No name twice.
+fn once<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Judged {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!("{what} \"{name}\" is named twice"));
+        }
+    }
+    Ok(())
+}
+
+/// A node that comes.
+pub(crate) fn register(said: &Register) -> Judged {
+    name("the node", &said.name)?;
+    count("addresses", said.addresses.len(), ADDRESSES_MAX)?;
+    said.addresses.iter().chain(&said.link).try_for_each(|address| text("an address", address, TEXT_MAX))?;
+    count("pools", said.pools.len(), POOLS_MAX)?;
+    said.pools.iter().try_for_each(pool)?;
+    once("the pool", said.pools.iter().map(|pool| &pool.name))?;
+    count("disks", said.disks.len(), DISKS_MAX)?;
+    said.disks.iter().try_for_each(held)?;
+    once("the disk", said.disks.iter().map(|disk| &disk.name))
+}
+
+fn pool(pool: &Pool) -> Judged {
+    name("the pool", &pool.name)?;
+    bytes("a pool", pool.capacity)?;
+    number("copies", f64::from(pool.copies), 1.0, 16.0)?;
+    text("a scheduler", &pool.scheduler, TEXT_MAX * 16)?;
+    let Some(profile) = pool.profile else { return Ok(()) };
+    number("a profile's iops", profile.iops, 1e-6, IOPS_MAX)?;
+    number("a profile's service, in seconds,", profile.service, 0.0, 86_400.0)
+}
+
+fn held(held: &Held) -> Judged {
+    name("the disk", &held.name)?;
+    bytes("a disk", held.capacity)?;
+    count("places of a disk", held.pools.len(), PLACES_MAX)?;
+    for place in &held.pools {
+        place.splitn(2, '/').try_for_each(|part| name("the place", part))?;
+    }
+    terms(&held.contract)?;
+    match held.revision {
+        Some(revision) if revision > REVISION_MAX => {
+            Err(format!("no manager counts orders up to {revision}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn terms(terms: &BTreeMap<String, String>) -> Judged {
+    count("terms", terms.len(), TERMS_MAX)?;
+    for (key, value) in terms {
+        text("a term", key, TEXT_MAX)?;
+        text("a term", value, TEXT_MAX)?;
+        let rate = henge_core::parse_rate(value).ok().filter(|_| matches!(key.as_str(), "rate" | "limit"));
+        // Millionths of requests, or bytes. What cannot be read at all, the machine does without.
+        number(key, rate.map_or(0.0, |r| r.per_second as f64), 0.0, IOPS_MAX * 1e6)?;
+    }
+    Ok(())
+}
+
+/// What a node says once it is known.
+pub(crate) fn said(said: &FromNode) -> Judged {
+    match said {
+        FromNode::Hello { .. } => Err("it greets twice".into()),
+        FromNode::Register(said) => register(said),
+        FromNode::Done { name: disk, revision, error } => {
+            name("the disk", disk)?;
+            number("a revision", *revision as f64, 0.0, REVISION_MAX as f64)?;
+            error.iter().try_for_each(|why| count("bytes of an error", why.len(), LONG_TEXT_MAX))
+        }
+        FromNode::Stats { status } => meters(status),
+        FromNode::Period { seconds, disks } => {
+            number("a period, in seconds,", *seconds, 0.0, 1e7)?;
+            count("disks", disks.len(), DISKS_MAX)?;
+            disks.iter().try_for_each(seen)
+        }
+        FromNode::Asks { asks } => {
+            count("parts", asks.len(), ASKS_MAX)?;
+            asks.iter().try_for_each(ask)
+        }
+        FromNode::Changed { held: disk } => held(disk),
+    }
+}
+
+fn seen(seen: &Seen) -> Judged {
+    name("the disk", &seen.name)?;
+    count("buckets", seen.latency.len(), BUCKETS_MAX)?;
+    // Beyond these a count is no count of commands.
+    let most = seen.latency.iter().map(|(_, n)| *n).chain([seen.commands, seen.peak]).max().unwrap_or(0);
+    number("a count", most as f64, 0.0, REVISION_MAX as f64)
+}
+
+fn ask(ask: &Ask) -> Judged {
+    name("the disk", &ask.disk)?;
+    number("a cost", ask.cost as f64, 0.0, COST_MAX as f64)
+}
+
+fn meters(status: &Status) -> Judged {
+    count("pools", status.pools.len(), POOLS_MAX)?;
+    count("disks", status.disks.len(), DISKS_MAX)?;
+    count("peers", status.peers.len(), DISKS_MAX)?;
+    for pool in &status.pools {
+        name("the pool", &pool.name)?;
+        bytes("a pool", pool.capacity.max(pool.promised))?;
+        count("gates", pool.gates.len(), DISKS_MAX)?;
+        let texts = [&pool.store, &pool.scheduler, &pool.configured, &pool.unit];
+        texts
+            .into_iter()
+            .chain(&pool.emulated)
+            .try_for_each(|t| count("bytes of a text", t.len(), LONG_TEXT_MAX))?;
+    }
+    for disk in &status.disks {
+        name("the disk", &disk.name)?;
+        bytes("a disk", disk.capacity)?;
+        terms(&disk.contract)?;
+        count("places of a disk", disk.places.len().max(disk.pools.len()), PLACES_MAX)?;
+        count("gates", disk.gates.len(), DISKS_MAX)?;
+        count("buckets", disk.histogram.as_ref().map_or(0, |h| h.counts.len()), BUCKETS_MAX)?;
+        // Totals of nanoseconds and bytes are added up over disks.
+        let totals =
+            [disk.commands, disk.reads, disk.failed, disk.late, disk.wait, disk.service, disk.disk_time];
+        let most = totals.into_iter().chain([disk.bytes]).max().unwrap_or(0);
+        number("a meter", most as f64, 0.0, (1u64 << 62) as f64)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_api::manager::Profile;
+
+    fn sound() -> Register {
+        let profile = Some(Profile { iops: 500.0, service: 0.014 });
+        let pool = Pool { name: "p".into(), capacity: 1 << 40, copies: 1, scheduler: "cvc".into(), profile };
+        let contract = [("rate".to_owned(), "5/s".to_owned())].into();
+        let pools = vec!["p".to_owned(), "n2/q".into()];
+        let disk = Held { name: "d".into(), pools, capacity: 1, contract, revision: Some(3), changed: false };
+        Register {
+            name: "n1".into(),
+            addresses: vec!["nbd://h:1/%".into()],
+            link: Some("h:2".into()),
+            pools: vec![pool],
+            disks: vec![disk],
+        }
+    }
+
+    #[test]
+    fn what_no_storage_is_is_refused_and_named() {
+        assert_eq!(register(&sound()), Ok(()));
+        type Spoil = fn(&mut Register);
+        let spoiled: [(Spoil, &str); 14] = [
+            (|r| r.name = "../n".into(), "no name"),
+            (|r| r.pools[0].capacity = 1 << 63, "exbibyte"),
+            (|r| r.pools[0].copies = 0, "copies"),
+            (|r| r.pools[0].name = "a/b".into(), "no name"),
+            (|r| r.pools.push(r.pools[0].clone()), "twice"),
+            (|r| r.pools[0].profile = Some(Profile { iops: f64::INFINITY, service: 0.0 }), "iops"),
+            (|r| r.pools[0].profile = Some(Profile { iops: 0.0, service: 0.0 }), "iops"),
+            (|r| r.disks[0].capacity = u64::MAX, "exbibyte"),
+            (|r| r.disks[0].revision = Some(u64::MAX), "orders"),
+            (|r| r.disks[0].pools = vec!["a/../b".into()], "no name"),
+            (|r| r.disks.push(r.disks[0].clone()), "twice"),
+            (|r| drop(r.disks[0].contract.insert("rate".into(), "9999999999/s".into())), "rate"),
+            (|r| r.addresses = vec!["\x1b[2J".into()], "printed"),
+            (|r| r.addresses = vec![String::new(); 65], "addresses"),
+        ];
+        for (i, (spoil, says)) in spoiled.into_iter().enumerate() {
+            let mut said = sound();
+            spoil(&mut said);
+            let why = register(&said).expect_err(&format!("spoiled {i} is taken"));
+            assert!(why.contains(says), "{i}: {why}");
+        }
+    }
+}
