@@ -1,14 +1,16 @@
 //! So many connections at once, and none that does nothing for ever.
 //!
-//! Whoever comes when all places are taken waits in the kernel's queue until somebody leaves; a connection on which no byte
-//! has moved for a while is closed, so that somebody does. Pages that are told live move bytes every second.
+//! One address has a quarter of the places at most; who comes from there beyond it is closed at once. Whoever comes when all are
+//! taken waits in the kernel's queue until somebody leaves; a connection on which no byte has moved for a while is closed, so that
+//! somebody does. Pages that are told live move bytes every second.
 
 use axum::serve::Listener;
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,22 +20,64 @@ use tokio::time::{Instant, Sleep};
 
 /// Most connections of one listener.
 pub const CONNECTIONS_MAX: usize = 1024;
+/// Most of them of one address; of IPv6, of one network of 64 bits, which one machine may have for itself.
+pub const EACH_MAX: usize = CONNECTIONS_MAX / 4;
 /// Longer than any request may wait for its answer.
 pub const IDLE: Duration = Duration::from_secs(75);
 /// Between two attempts when there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener that lets so many in.
+/// A listener that lets a bounded number of connections in.
 pub struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    from: Arc<Addresses>,
     idle: Duration,
+}
+
+/// How many connections each address has.
+#[derive(Default)]
+struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+
+/// One of an address's connections.
+struct Counted {
+    all: Arc<Addresses>,
+    address: IpAddr,
+}
+
+impl Addresses {
+    /// Counts one more, if the address may have it.
+    fn count(self: &Arc<Self>, address: SocketAddr) -> Option<Counted> {
+        let address = match address.ip().to_canonical() {
+            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+            v4 => v4,
+        };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(address).or_default();
+        if *count >= EACH_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Counted { all: Arc::clone(self), address })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.address);
+            }
+        }
+    }
 }
 
 impl Bounded {
     /// Around a listener.
     pub fn new(listener: TcpListener, most: usize, idle: Duration) -> Bounded {
-        Bounded { listener, places: Arc::new(Semaphore::new(most)), idle }
+        Bounded { listener, places: Arc::new(Semaphore::new(most)), from: Arc::default(), idle }
     }
 }
 
@@ -46,8 +90,12 @@ impl Listener for Bounded {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
+                    let Some(counted) = self.from.count(address) else { continue };
                     let silence = Box::pin(tokio::time::sleep(self.idle));
-                    return (Guest { stream, silence, idle: self.idle, _place: place }, address);
+                    return (
+                        Guest { stream, silence, idle: self.idle, _place: place, _counted: counted },
+                        address,
+                    );
                 }
                 // One that has gone again, or no descriptors.
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -66,9 +114,15 @@ pub struct Guest {
     silence: Pin<Box<Sleep>>,
     idle: Duration,
     _place: OwnedSemaphorePermit,
+    _counted: Counted,
 }
 
 impl Guest {
+    /// Where it came to.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
     /// A byte has moved.
     fn moved(&mut self) {
         let until = Instant::now() + self.idle;

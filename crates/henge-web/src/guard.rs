@@ -1,15 +1,18 @@
 //! Who asks: a bearer token, or the cookie that logging in leaves.
 //!
 //! A request without a token counts as local when it comes from this machine, no proxy has forwarded it, and its Host header
-//! names this machine: else a page elsewhere could reach a node through its reader's browser (DNS rebinding). What
-//! changes anything takes JSON alone, which browsers do not send to other sites unasked; the cookie is SameSite=Strict.
+//! names this machine: else a page elsewhere could reach a node through its reader's browser (DNS rebinding). And the process
+//! that asks belongs to the user who runs the node, or to root: other users of the machine need a token. What changes anything
+//! takes JSON alone, which browsers do not send to other sites unasked; the cookie is SameSite=Strict.
 
+use crate::owner::Caller;
 use crate::source::{Problem, Viewer};
 use axum::extract::ConnectInfo;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// The cookie that holds the token.
 const COOKIE: &str = "henge_token";
@@ -49,6 +52,7 @@ pub fn is_local(parts: &Parts) -> bool {
     peer.is_some_and(|ip| ip.to_canonical().is_loopback())
         && !forwarded
         && host.is_some_and(names_this_machine)
+        && parts.extensions.get::<Arc<Caller>>().is_some_and(|caller| caller.is_ours())
 }
 
 fn names_this_machine(host: &str) -> bool {
@@ -92,6 +96,7 @@ mod tests {
         }
         let mut parts = request.body(()).unwrap().into_parts().0;
         parts.extensions.insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
+        parts.extensions.insert(Arc::new(Caller::of(Some(rustix::process::geteuid().as_raw()))));
         parts
     }
 
@@ -105,6 +110,11 @@ mod tests {
         assert!(!is_local(&parts("127.0.0.1:5", &[("host", "evil.example:8080")])));
         assert!(!is_local(&parts("127.0.0.1:5", &[("host", "localhost"), ("x-forwarded-for", "192.0.2.7")])));
         assert!(!is_local(&parts("127.0.0.1:5", &[])));
+        for stranger in [None, Some(u32::MAX - 7)] {
+            let mut parts = parts("127.0.0.1:5", &[("host", "localhost")]);
+            parts.extensions.insert(Arc::new(Caller::of(stranger)));
+            assert!(!is_local(&parts), "user {stranger:?}");
+        }
     }
 
     #[test]

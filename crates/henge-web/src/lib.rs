@@ -10,19 +10,20 @@
 
 mod assets;
 mod bounded;
+mod door;
 mod guard;
 mod http;
 mod hub;
 mod metrics;
-mod node;
+mod owner;
 mod serve;
 mod source;
 mod view;
 
 pub use bounded::{Bounded, CONNECTIONS_MAX, IDLE};
+pub use door::answer;
 pub use http::router;
 pub use hub::Hub;
-pub use node::{Comparer, NodeSource};
 pub use serve::{Access, Serving, serve};
 pub use source::{
     About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow, Sample, Source,

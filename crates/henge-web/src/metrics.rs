@@ -4,8 +4,8 @@
 //! of one by one, and `henge_disks_untold` says how many are not. Times are seconds, sizes bytes.
 
 use crate::source::Sample;
+use henge_api::DiskStatus;
 use henge_core::Histogram;
-use henge_node::DiskStatus;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode};
 use prometheus_client::metrics::MetricType;
@@ -109,6 +109,28 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+/// Seconds in which disks wanted what they are promised: kept, and missed by reason.
+fn kept(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
+    let help = "Time in which a disk wanted what it is promised and got it";
+    let mut metric = family(e, "henge_disk_promise_kept", help, Some(&Unit::Seconds), MetricType::Counter)?;
+    for one in told {
+        let Some(kept) = &one.disk.kept else { continue };
+        let value = kept.ever.kept_ms as f64 / 1e3;
+        metric.encode_family(&one.labels())?.encode_counter::<NoLabelSet, f64, f64>(&value, None)?;
+    }
+    let help = "Time in which a disk wanted what it is promised and did not get it, by what held it up most";
+    let mut metric = family(e, "henge_disk_promise_missed", help, Some(&Unit::Seconds), MetricType::Counter)?;
+    for one in told {
+        let Some(kept) = &one.disk.kept else { continue };
+        for (reason, ms) in &kept.ever.missed_ms {
+            let labels = [("node", one.node), ("disk", one.disk.name.as_str()), ("reason", reason.as_str())];
+            let value = *ms as f64 / 1e3;
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&value, None)?;
+        }
+    }
+    Ok(())
+}
+
 fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     let mut metric = family(e, "henge_disk_requests", "Commands answered", None, MetricType::Counter)?;
     for one in told {
@@ -146,6 +168,13 @@ fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&seconds(*ns), None)?;
         }
     }
+    counter(
+        e,
+        told,
+        ("henge_disk_processor", "Time of the node's processor that it took", Some(Unit::Seconds)),
+        |d| seconds(d.processor),
+    )?;
+    kept(e, told)?;
     gauge(e, told, ("henge_disk_pending", "Commands pending", None), |d| Some(d.pending as f64))?;
     gauge(e, told, ("henge_disk_clients", "Clients connected", None), |d| Some(d.connections as f64))?;
     gauge(e, told, ("henge_disk_capacity", "Bytes of the disk", Some(Unit::Bytes)), |d| {
@@ -211,7 +240,7 @@ fn latencies(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
 }
 
 fn gates(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
-    type Of = fn(&henge_node::GateStatus) -> Option<f64>;
+    type Of = fn(&henge_api::GateStatus) -> Option<f64>;
     let rows: [(&str, &str, Option<Unit>, MetricType, Of); 8] = [
         ("henge_gate_queued", "Requests waiting", None, MetricType::Gauge, |g| Some(g.queued as f64)),
         ("henge_gate_in_flight", "Requests in flight", None, MetricType::Gauge, |g| Some(g.in_flight.into())),
@@ -280,7 +309,7 @@ fn nodes(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
             metric.encode_family(&[("node", node.name.as_str())])?.encode_gauge(&value(node))?;
         }
     }
-    let mut pools = |name: &str, help: &str, value: fn(&henge_node::PoolStatus) -> u64| -> fmt::Result {
+    let mut pools = |name: &str, help: &str, value: fn(&henge_api::PoolStatus) -> u64| -> fmt::Result {
         let mut metric = family(e, name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
         for node in &sample.nodes {
             for pool in &node.status.pools {
@@ -322,7 +351,7 @@ pub fn classic(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::source::NodeSample;
-    use henge_node::{Buckets, Status};
+    use henge_api::{Buckets, Status};
     use std::sync::Arc;
 
     #[test]

@@ -3,7 +3,6 @@
 use crate::bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 use crate::http::router;
 use crate::source::Source;
-use axum::serve::ListenerExt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -112,14 +111,11 @@ pub fn serve(address: SocketAddr, source: Arc<dyn Source>) -> io::Result<Serving
                 Ok(listener) => listener,
                 Err(e) => return tracing::error!(error = %e, "the web page cannot be served"),
             };
-            let app = router(source).into_make_service_with_connect_info::<SocketAddr>();
-            // Tapped for its type alone: it tells the router whence a connection comes.
-            let bounded = Bounded::new(listener, CONNECTIONS_MAX, IDLE).tap_io(|_| ());
-            let serving = axum::serve(bounded, app);
+            let bounded = Bounded::new(listener, CONNECTIONS_MAX, IDLE);
             tokio::select! {
-                // Live pages would hold up an orderly end for ever; they come back by themselves.
+                // Live pages would hold up an orderly end; they come back by themselves.
                 _ = stopped => {}
-                ended = serving => if let Err(e) = ended { tracing::error!(error = %e, "the web page has ended") },
+                () = crate::door::answer(bounded, router(source), std::future::pending()) => {}
             }
         });
         runtime.shutdown_background();

@@ -1,6 +1,6 @@
 //! Where the page's data comes from: a node alone, or the manager.
 
-use henge_node::{Event, Promise, Status};
+use henge_api::{Event, Promise, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct NodeSample {
     pub up: bool,
     /// How long ago its status came.
     pub age_ms: u64,
-    /// As it answered [`henge_node::Request::Meters`]; times in it are the node's own.
+    /// As it answered [`henge_api::Request::Meters`]; times in it are the node's own.
     pub status: Arc<Status>,
     /// What its pools can do at most (measured), by pool, in the pool's unit a second.
     pub capable: BTreeMap<String, f64>,

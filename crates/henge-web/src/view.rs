@@ -1,7 +1,7 @@
 //! What goes to the page, as JSON. Rates are per second; latencies are microseconds, so that they stay short.
 
 use crate::source::{About, Terms, Viewer};
-use henge_node::Promise;
+use henge_api::Promise;
 use serde::{Deserialize, Serialize};
 
 /// Reasons for waiting by the numbers that rows have; 0 waits for nothing.
@@ -65,7 +65,7 @@ pub struct NodeView {
     pub bytes: f64,
     /// Links to other nodes, and what went over them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub peers: Vec<henge_node::PeerStatus>,
+    pub peers: Vec<henge_api::PeerStatus>,
 }
 
 /// A pool.

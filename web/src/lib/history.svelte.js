@@ -8,6 +8,7 @@ export class History {
   points = $state.raw([]);
   heat = $state.raw([]);
   edges = $state.raw([]);
+  kept = $state.raw(null);
   problem = $state('');
   x = $derived(this.points.map((p) => p.t));
   #path;
@@ -29,6 +30,7 @@ export class History {
       const told = await ask(`${this.#path()}?after=${this.points.at(-1)?.t ?? 0}`);
       this.points = [...this.points, ...told.history].slice(-KEPT);
       if (told.heat) this.heat = [...this.heat, ...told.heat].slice(-KEPT);
+      this.kept = told.kept ?? null;
       this.edges = told.edges_ns ?? this.edges;
       this.problem = '';
     } catch (failure) {

@@ -98,7 +98,7 @@ fn told(
 mod tests {
     use super::*;
     use crate::source::{Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
-    use henge_node::{DiskStatus, Event, EventKind, Status};
+    use henge_api::{DiskStatus, Event, EventKind, Status};
     use std::collections::BTreeMap;
 
     /// Two tenants' disks, of which one has the name that the other's had before; an event of each a second.

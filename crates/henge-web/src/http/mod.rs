@@ -232,7 +232,10 @@ async fn disk(
     let history = hub.history(&name, since.after);
     let heat: Vec<&[u16]> = history.iter().map(|p| p.heat.as_slice()).collect();
     let edges: Vec<u64> = (0..crate::hub::HEAT).map(|i| 1u64 << (15 + i)).collect();
-    Ok(Json(json!({ "disk": view, "history": history, "heat": heat, "edges_ns": edges })).into_response())
+    Ok(Json(
+        json!({ "disk": view, "history": history, "heat": heat, "edges_ns": edges, "kept": hub.kept(&name) }),
+    )
+    .into_response())
 }
 
 async fn node(

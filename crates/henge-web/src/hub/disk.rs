@@ -2,8 +2,8 @@
 
 use super::{push, tenth};
 use crate::view::{DiskView, REASONS, Row};
+use henge_api::DiskStatus;
 use henge_core::{Duration, Histogram};
-use henge_node::DiskStatus;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 

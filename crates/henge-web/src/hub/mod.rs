@@ -14,7 +14,7 @@ pub use node::NodePoint;
 use crate::source::{DiskMeta, NodeSample, Sample, Viewer};
 use crate::view::{DiskView, NodeView, PoolView, REASONS, Snapshot, Tick};
 use disk::{Disk, Grown};
-use henge_node::DiskStatus;
+use henge_api::{DiskStatus, Kept};
 use node::Node;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -204,6 +204,16 @@ impl Hub {
         history.into_iter().flatten().filter(|p| p.t > after).copied().collect()
     }
 
+    /// How a disk's promise was kept, as all its nodes counted.
+    pub fn kept(&self, name: &str) -> Option<Kept> {
+        let counted = self.sample.nodes.iter().filter_map(|node| node.status.disk(name)?.kept.as_ref());
+        counted.fold(None, |sum: Option<Kept>, kept| {
+            let mut sum = sum.unwrap_or_default();
+            sum.add(kept);
+            Some(sum)
+        })
+    }
+
     /// The last minute of received service of some disks, in the unit of their promise, by id.
     pub fn sparks(&self, viewer: &Viewer, ids: &[u32]) -> BTreeMap<u32, Vec<f32>> {
         let wanted =
@@ -242,8 +252,8 @@ fn tenth(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use henge_api::{Buckets, Status};
     use henge_core::{Duration, Histogram};
-    use henge_node::{Buckets, Status};
 
     fn status(seconds: u64, commands: u64) -> Status {
         let mut latency = Histogram::default();

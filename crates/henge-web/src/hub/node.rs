@@ -3,7 +3,7 @@
 use super::tenth;
 use crate::source::NodeSample;
 use crate::view::{GateView, NodeView, PoolView};
-use henge_node::Status;
+use henge_api::Status;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
