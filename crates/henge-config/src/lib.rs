@@ -9,6 +9,12 @@
 //! assert!(error.to_string().contains("node.toml:3:12: capacity: \"96\" has no unit"));
 //! ```
 
+mod redact;
+mod values;
+
+pub use redact::redacted;
+pub use values::{secret, texts};
+
 use henge_core::{ParamError, Params, Value};
 use std::fmt;
 use std::path::Path;
@@ -126,9 +132,12 @@ impl Source {
         let line_start = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |i| start + i);
         let number = self.text[..start].matches('\n').count() + 1;
-        let line = &self.text[line_start..line_end];
-        let before = self.text[line_start..start].chars().count();
-        let marked = self.text[start..error.span.end.clamp(start, line_end)].chars().count().max(1);
+        let column = self.text[line_start..start].chars().count() + 1;
+        // Secrets are not shown: what this says ends in logs.
+        let line = redacted(&self.text[line_start..line_end]);
+        let before = redacted(&self.text[line_start..start]).chars().count();
+        let marked = redacted(&self.text[line_start..error.span.end.clamp(start, line_end)]).chars().count();
+        let marked = marked.saturating_sub(before).max(1);
         let gutter = number.to_string();
         let pad = " ".repeat(gutter.len());
         let mut rendered =
@@ -136,6 +145,6 @@ impl Source {
         if let Some(help) = &error.help {
             rendered.push_str(&format!("\n{pad} = {help}"));
         }
-        ConfigError { place: format!("{}:{number}:{}: ", self.name, before + 1), error, rendered }
+        ConfigError { place: format!("{}:{number}:{column}: ", self.name), error, rendered }
     }
 }
