@@ -1,4 +1,4 @@
-//! Who may use a disk by iSCSI, as the configuration says it.
+//! Who may use a disk, as the configuration says it.
 //!
 //! ```toml
 //! [[disk]]
@@ -7,9 +7,17 @@
 //! iscsi = { user = "alice", secret = "correct horse", initiators = ["iqn.2026-11.example:host"] }
 //! ```
 //! With `target_user` and `target_secret` the node proves itself to the initiator as well.
+//!
+//! ```toml
+//! nbd = "nobody"                       # or "anyone", or { users = ["libvirt-qemu", "1000"] }
+//! ```
+//! NBD asks nobody who they are, but the kernel says whose process has connected to a Unix socket: `users` are names or numbers of this
+//! machine's users. Where nothing is stated, a disk whose `iscsi` says who may come is nobody's by NBD, so that
+//! no other door stands open beside the guarded one; every other disk is anyone's.
 
 use henge_core::{ParamError, Params, Value};
 use henge_iscsi::chap::{Access, Secret};
+use std::ops::Range;
 
 /// RFC 7143 9.2.1: below 96 bits a secret can be found by trying.
 const SECRET_MIN: usize = 12;
@@ -51,6 +59,60 @@ pub(crate) fn access(p: &mut Params) -> Result<Access, ParamError> {
     Ok(Access { users: user.into_iter().collect(), target, initiators })
 }
 
+/// Who may use a disk by NBD.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NbdAccess {
+    /// Whoever comes.
+    Anyone,
+    /// It is not shown.
+    Nobody,
+    /// Processes of these users, by a Unix socket.
+    Users(Vec<u32>),
+}
+
+/// Reads `nbd = …` of a disk.
+pub(crate) fn nbd(p: &mut Params, iscsi: &Access) -> Result<NbdAccess, ParamError> {
+    const FORMS: &str = "nbd is \"anyone\", \"nobody\", or { users = [\"libvirt-qemu\"] }";
+    let span = p.error("nbd", String::new()).span;
+    let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
+    match p.take("nbd") {
+        None if iscsi.users.is_empty() && iscsi.initiators.is_empty() => Ok(NbdAccess::Anyone),
+        None => Ok(NbdAccess::Nobody),
+        Some(Value::Text(text)) => match text.as_str() {
+            "anyone" => Ok(NbdAccess::Anyone),
+            "nobody" => Ok(NbdAccess::Nobody),
+            other => Err(wrong(format!("{FORMS}, not \"{other}\""))),
+        },
+        Some(Value::Table(mut table)) => {
+            let Some(Value::List(items)) = table.take("users") else { return Err(wrong(FORMS.into())) };
+            table.finish()?;
+            let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+            let users = items.iter().map(|(user, span)| number(user, span, &known));
+            users.collect::<Result<_, _>>().map(NbdAccess::Users)
+        }
+        Some(_) => Err(wrong(FORMS.into())),
+    }
+}
+
+/// The number of a user, by name or number.
+fn number(user: &Value, span: &Range<usize>, known: &str) -> Result<u32, ParamError> {
+    let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
+    match user {
+        Value::Integer(n) => u32::try_from(*n).map_err(|_| wrong(format!("{n} is no user's number"))),
+        Value::Text(text) => {
+            let named = |line: &str| {
+                let mut fields = line.split(':');
+                (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok()).flatten()
+            };
+            let found = text.parse().ok().or_else(|| known.lines().find_map(named));
+            found.ok_or_else(|| {
+                wrong(format!("this machine's /etc/passwd has no user \"{text}\"; a number does, too"))
+            })
+        }
+        _ => Err(wrong("users are names or numbers, like [\"libvirt-qemu\", 1000]".into())),
+    }
+}
+
 /// A name and its secret; both or neither.
 fn secret(p: &mut Params, name_key: &str, secret_key: &str) -> Result<Option<Secret>, ParamError> {
     match (p.text(name_key)?, p.text(secret_key)?) {
@@ -64,5 +126,36 @@ fn secret(p: &mut Params, name_key: &str, secret_key: &str) -> Result<Option<Sec
         }
         (Some(_), None) => Err(p.error_here(format!("{name_key} needs {secret_key}"))),
         (None, Some(_)) => Err(p.error_here(format!("{secret_key} needs {name_key}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<NbdAccess, String> {
+        let source = henge_config::Source::new("node.toml", text);
+        let mut p = source.parse("the disk").unwrap();
+        let access = access(&mut p).and_then(|iscsi| nbd(&mut p, &iscsi));
+        access.map_err(|e| source.point(e).to_string())
+    }
+
+    #[test]
+    fn a_guarded_disk_has_no_other_door_unless_it_is_stated() {
+        let guarded = "iscsi = { user = \"ann\", secret = \"twelve bytes\" }\n";
+        assert_eq!(read(""), Ok(NbdAccess::Anyone));
+        assert_eq!(read(guarded), Ok(NbdAccess::Nobody));
+        assert_eq!(read("iscsi = { initiators = [\"iqn.2026-11.example:a\"] }"), Ok(NbdAccess::Nobody));
+        assert_eq!(read(&format!("{guarded}nbd = \"anyone\"")), Ok(NbdAccess::Anyone));
+        assert_eq!(read("nbd = { users = [\"root\", 7, \"8\"] }"), Ok(NbdAccess::Users(vec![0, 7, 8])));
+        for (text, says) in [
+            ("nbd = \"nobdy\"", "not \"nobdy\""),
+            ("nbd = { users = [\"no such user\"] }", "no user"),
+            ("nbd = { user = [\"root\"] }", "users"),
+            ("nbd = { users = [-1] }", "no user"),
+        ] {
+            let why = read(text).unwrap_err();
+            assert!(why.contains(says), "{text}: {why}");
+        }
     }
 }

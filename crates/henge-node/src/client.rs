@@ -1,17 +1,25 @@
 //! A client's connection, whichever protocol it speaks.
 
-use crate::connection::{Catalog, Connection, Stop};
+use crate::catalog::Catalog;
+use crate::connection::{Connection, Stop};
 use crate::initiator::Initiator;
+use crate::nvme::Host;
 use crate::peer::PeerLink;
 use crate::plane::{Answer, Plane};
 use crate::portal::Portal;
+use crate::stream::Stream;
 use henge_core::{Instant, RequestId};
 use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use std::io::IoSliceMut;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 /// A socket and what is known of it.
 pub(crate) struct Link {
-    pub fd: OwnedFd,
+    pub stream: Stream,
+    /// Where it comes from, by TCP; its place counts for that address.
+    pub from: Option<IpAddr>,
     /// There may be something to read.
     pub readable: bool,
     /// The socket takes more.
@@ -24,12 +32,50 @@ pub(crate) struct Link {
     pub listed: bool,
     /// On the list of those to be written.
     pub unwritten: bool,
+    /// Bytes that went through the socket since this was asked last.
+    pub moved: u64,
+    /// Commands answered since then.
+    pub answers: u32,
 }
 
 impl Link {
     pub(crate) fn new(fd: OwnedFd) -> Link {
         let (readable, writable) = (true, true);
-        Link { fd, readable, writable, awaited: false, ending: false, listed: false, unwritten: false }
+        let stream = Stream::Plain(fd);
+        let (moved, answers) = (0, 0);
+        let (listed, unwritten) = (false, false);
+        Link {
+            stream,
+            from: None,
+            readable,
+            writable,
+            awaited: false,
+            ending: false,
+            listed,
+            unwritten,
+            moved,
+            answers,
+        }
+    }
+
+    /// Reads into the slices, the first one first, and notes whether there may be more.
+    pub(crate) fn readv(&mut self, into: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
+        let got = self.stream.readv(into)?;
+        self.readable &= got.more || self.ending;
+        self.moved += got.len as u64;
+        Ok(got.len)
+    }
+
+    /// Writes what the stream holds back, as far as the socket takes it. False when the connection is broken.
+    pub(crate) fn flush(&mut self) -> bool {
+        while self.writable && !self.stream.is_flushed() {
+            match self.stream.flush() {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.writable = false,
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// What the loop is to be woken for. Room in the socket only while there is none: a Unix socket tells of it whenever the
@@ -44,6 +90,7 @@ impl Link {
 pub(crate) enum Client {
     Nbd(Box<Connection>),
     Iscsi(Box<Initiator>),
+    Nvme(Box<Host>),
     /// Another node.
     Peer(Box<PeerLink>),
 }
@@ -62,6 +109,7 @@ impl Client {
         match self {
             Client::Nbd(c) => &mut c.link,
             Client::Iscsi(c) => &mut c.link,
+            Client::Nvme(c) => &mut c.link,
             Client::Peer(c) => &mut c.link,
         }
     }
@@ -70,6 +118,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.disk,
             Client::Iscsi(c) => c.disk,
+            Client::Nvme(c) => c.disk,
             Client::Peer(_) => None,
         }
     }
@@ -77,6 +126,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.read(id, around.plane, around.catalog, around.chunk, around.now),
             Client::Iscsi(c) => c.read(id, around),
+            Client::Nvme(c) => c.read(id, around),
             Client::Peer(c) => c.read(id, around),
         }
     }
@@ -89,8 +139,9 @@ impl Client {
         now: Instant,
     ) {
         match self {
-            Client::Nbd(c) => c.answer(answer, plane),
+            Client::Nbd(c) => c.answer(answer, plane, now),
             Client::Iscsi(c) => c.answer(id, answer, plane, portal, now),
+            Client::Nvme(c) => c.answer(id, answer, plane, portal, now),
             Client::Peer(c) => c.answer(answer, plane, now),
         }
     }
@@ -103,8 +154,9 @@ impl Client {
         now: Instant,
     ) -> bool {
         match self {
-            Client::Nbd(c) => c.write(plane),
+            Client::Nbd(c) => c.write(id, plane, now),
             Client::Iscsi(c) => c.write(id, plane, portal, now),
+            Client::Nvme(c) => c.write(id, plane, portal, now),
             Client::Peer(c) => c.write(plane, now),
         }
     }
@@ -113,6 +165,7 @@ impl Client {
         match self {
             Client::Nbd(c) => !c.session.output().is_empty(),
             Client::Iscsi(c) => !c.session.is_sent(),
+            Client::Nvme(c) => !c.session.is_sent(),
             Client::Peer(c) => c.has_output(),
         }
     }
@@ -121,14 +174,23 @@ impl Client {
         match self {
             Client::Nbd(c) => c.session.is_over(),
             Client::Iscsi(c) => c.is_over(),
+            Client::Nvme(c) => c.is_over(),
             Client::Peer(c) => c.is_over(),
+        }
+    }
+    /// Whether it is to be put among those that wait for room at its disk; said once.
+    pub(crate) fn is_to_wait(&mut self) -> bool {
+        match self {
+            Client::Nbd(c) => c.is_to_wait(),
+            Client::Iscsi(_) | Client::Nvme(_) | Client::Peer(_) => false,
         }
     }
     /// Whether it waits for room or memory.
     pub(crate) fn is_stalled(&self) -> bool {
         match self {
-            Client::Nbd(c) => c.stalled.is_some(),
+            Client::Nbd(c) => c.is_stalled(),
             Client::Iscsi(c) => c.is_stalled(),
+            Client::Nvme(c) => c.is_stalled(),
             Client::Peer(_) => false,
         }
     }
@@ -137,7 +199,16 @@ impl Client {
         match self {
             Client::Nbd(c) => c.has_input(),
             Client::Iscsi(c) => c.has_input(),
+            Client::Nvme(c) => c.has_input(),
             Client::Peer(c) => c.has_input(),
+        }
+    }
+    /// Whether nothing of it is at its disk, as far as it would be missed there.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Client::Iscsi(c) => c.is_quiet(),
+            Client::Nvme(c) => c.is_quiet(),
+            Client::Nbd(_) | Client::Peer(_) => true,
         }
     }
     /// The node is about to end.
@@ -145,6 +216,7 @@ impl Client {
         match self {
             Client::Nbd(c) => c.session.shut_down(),
             Client::Iscsi(c) => c.session.shutdown(&mut portal.targets, 5),
+            Client::Nvme(c) => c.shut_down(&mut portal.nvme),
             // Needed until every disk is flushed.
             Client::Peer(_) => {}
         }

@@ -4,7 +4,7 @@
 //! listen = ["nbd://127.0.0.1:10809", "nbd+unix:///run/henge/nbd.sock"]
 //! control = "/run/henge/node.sock"
 //! http = "127.0.0.1:8080"               # the web page; elsewhere { listen = "0.0.0.0:8080", token_file = "/etc/henge/tokens" }
-//! state_dir = "/var/lib/henge"
+//! state_dir = "/var/lib/henge"          # what the node remembers; this is the default
 //! busy_poll = "50us"                    # a client's next request is looked for so long before the node sleeps; "0us": not at all
 //!
 //! [[pool]]
@@ -29,6 +29,7 @@
 //! | `emulated` | a device model whose time requests take | none |
 //! | `direct` | past the page cache where possible | `true` |
 //! | `engine` | `"auto"`, `"io_uring"` or `"threads"` | `"auto"` |
+//! | `overcommit` | a directory's pool may promise more than its file system holds in all | `false` |
 //! | `copies` | copies that its storage keeps by itself | 1 |
 //! | `profile` | `{ iops, service }` at saturation, for the manager: `henge profile` | none |
 //! | `faults`, `volatile`, `trace` | for tests: errors and stalls; a write cache that forgets; a line per request | none |
@@ -54,7 +55,7 @@ pub(crate) use pool::scheduler;
 pub use pool::{Medium, PoolConfig, SchedulerConfig};
 pub(crate) use text::{at, check_name};
 
-/// Where a node remembers what it must when its file does not say.
+/// Where a node remembers when its file does not say.
 pub(crate) const STATE_DIR: &str = "/var/lib/henge";
 
 /// All of it.
@@ -62,20 +63,30 @@ pub(crate) const STATE_DIR: &str = "/var/lib/henge";
 pub struct NodeConfig {
     /// Where clients come.
     pub listen: Vec<Listen>,
+    /// Doors through which others than this machine's users come unasked, as `insecure = true` allows; in words.
+    pub open: Vec<String>,
+    /// Other machines reach a portal for iSCSI: each disk says who may log in.
+    pub chap_needed: bool,
     /// The control socket.
     pub control: Option<PathBuf>,
     /// The web page.
     pub http: Option<Http>,
     /// What the node remembers.
     pub state_dir: PathBuf,
-    /// Whether the file says where; changes made while the node runs are kept only then.
-    pub remembers: bool,
+    /// Whether the file says where.
+    pub state_dir_stated: bool,
+    /// For tests and demonstrations in this process: nothing is read from the folder or written there, and changes end with the node.
+    pub forgets: bool,
     /// Who decides over it.
     pub manager: Option<ManagerConfig>,
     /// Bytes for all payloads together.
     pub buffers: usize,
-    /// Most connections at once.
+    /// Most connections at once, in all, of one address, and at one disk.
     pub connections: usize,
+    /// Most of one address.
+    pub connections_per_address: usize,
+    /// Most at one disk.
+    pub connections_per_disk: usize,
     /// For how long a client's next request is looked for before the node sleeps.
     pub busy_poll: Duration,
     /// Bounds on each connection.
@@ -111,15 +122,17 @@ impl NodeConfig {
     }
 
     fn from_params(mut p: Params, source: &Source) -> Result<Self, ParamError> {
+        let listen_span = p.error("listen", String::new()).span;
         let listen = fronts::listen(&mut p)?;
+        let insecure = p.bool("insecure")?.unwrap_or(false);
         let control = p.text("control")?.map(PathBuf::from);
         let http = fronts::http(&mut p)?;
         let state_dir = p.text("state_dir")?;
-        let remembers = state_dir.is_some();
+        let state_dir_stated = state_dir.is_some();
         let state_dir = state_dir.unwrap_or_else(|| STATE_DIR.into()).into();
         let manager = match p.table("manager")? {
             None => None,
-            Some(table) if remembers => Some(ManagerConfig::from_params(table)?),
+            Some(table) if state_dir_stated => Some(ManagerConfig::from_params(table)?),
             Some(_) => {
                 let message = "a node with a manager needs a state_dir, like state_dir = \"/var/lib/henge\"";
                 return Err(p.error("manager", message.into()));
@@ -130,6 +143,9 @@ impl NodeConfig {
             return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
         }
         let connections = p.integer("connections", 1, 100_000)?.unwrap_or(4096) as usize;
+        let mut part = |key, of: usize| Ok(p.integer(key, 1, 100_000)?.map_or(of.max(1), |n| n as usize));
+        let connections_per_address = part("connections_per_address", connections / 2)?;
+        let connections_per_disk = part("connections_per_disk", connections / 4)?;
         let busy_poll = p.duration("busy_poll")?.unwrap_or(BusyPoll::WINDOW);
         if busy_poll > BusyPoll::MOST {
             return Err(p.error("busy_poll", format!("busy_poll is at most {}", BusyPoll::MOST)));
@@ -168,19 +184,30 @@ impl NodeConfig {
             disks.push(disk);
         }
         p.finish()?;
+        let open = fronts::open_doors(&listen, &disks, manager.is_some());
+        if let Some(why) = open.first().filter(|_| !insecure) {
+            let help = "let it listen on 127.0.0.1 or a Unix socket, or write insecure = true where the network lets only \
+                        those in who may";
+            return Err(ParamError { message: why.clone(), help: Some(help.into()), span: listen_span });
+        }
         for (i, pool) in pools.iter_mut().enumerate() {
             pool.scheduler.charge_as(disks.iter().filter(|d| d.pools.contains(&i)).map(|d| &d.contract));
         }
         let source = source.clone();
         Ok(NodeConfig {
+            chap_needed: !insecure && fronts::by_iscsi_from_elsewhere(&listen).is_some(),
+            open,
             listen,
             control,
             http,
             state_dir,
-            remembers,
+            state_dir_stated,
+            forgets: false,
             manager,
             buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
             connections,
+            connections_per_address,
+            connections_per_disk,
             busy_poll,
             limits,
             requests,

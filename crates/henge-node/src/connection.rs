@@ -5,20 +5,26 @@
 //! rest. A WRITE's payload goes from the socket straight into the command's buffer, a READ's from there
 //! straight to the socket.
 
+use crate::catalog::Catalog;
 use crate::client::Link;
 use crate::plane::{Answer, Owner, Plane};
+use crate::turns::{BYTES, COMMANDS};
 use henge_backend::Buffer;
 use henge_core::{Instant, RequestId};
-use henge_nbd::{CommandKind, Error, Event, Exports, Limits, Segment, Session, Wants};
+use henge_nbd::{CommandKind, Error, Event, Limits, Segment, Session, Wants};
 use henge_vdisk::{Failure, Frame, Kind};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 
+mod long;
+#[cfg(test)]
+mod tests;
+
+use long::{Long, WINDOW};
+
 /// Bytes read at once; shared by all connections, since what is left over is kept by those that have some.
 pub(crate) const CHUNK: usize = 64 << 10;
-/// Bytes that a connection may read in one turn of the loop, so that others have theirs.
-const TURN: usize = 512 << 10;
 /// Stretches in one answer about what takes room; the client asks again for what follows.
 const EXTENTS: usize = 256;
 /// Pieces written at once.
@@ -31,6 +37,8 @@ pub(crate) enum Stalled {
     Command(henge_nbd::Command),
     /// A WRITE whose payload has no memory yet.
     Payload(henge_nbd::Command),
+    /// A long WRITE of which no further piece can come yet.
+    Window(RequestId),
 }
 
 /// Why reading stopped.
@@ -58,61 +66,41 @@ pub(crate) struct Connection {
     pub session: Session,
     pub disk: Option<usize>,
     pub stalled: Option<Stalled>,
+    /// Whose process it is, where it came by a Unix socket.
+    user: Option<u32>,
     /// Received and not yet taken by the session.
     rest: Vec<u8>,
     /// Buffers by the slot of the session's name for the command.
     held: Vec<Option<Held>>,
-}
-
-/// The exports, as a session asks for them, by the numbers of their disks. One comes or goes without a look at the others.
-#[derive(Default)]
-pub(crate) struct Catalog {
-    exports: BTreeMap<usize, henge_nbd::Export>,
-    by_name: BTreeMap<String, usize>,
-}
-
-impl Catalog {
-    /// A disk is there, or is another than before.
-    pub(crate) fn add(&mut self, number: usize, export: henge_nbd::Export) {
-        self.remove(number);
-        self.by_name.insert(export.name.clone(), number);
-        self.exports.insert(number, export);
-    }
-
-    /// A disk is gone.
-    pub(crate) fn remove(&mut self, number: usize) {
-        if let Some(gone) = self.exports.remove(&number) {
-            self.by_name.remove(&gone.name);
-        }
-    }
-}
-
-impl Exports for Catalog {
-    fn count(&self) -> usize {
-        self.exports.len()
-    }
-    fn list(&self, from: usize) -> impl Iterator<Item = (usize, &henge_nbd::Export)> {
-        self.exports.range(from..).map(|(number, export)| (*number, export))
-    }
-    fn get(&self, index: usize) -> Option<&henge_nbd::Export> {
-        self.exports.get(&index)
-    }
-    fn find(&self, name: &str) -> Option<usize> {
-        let sole =
-            || self.exports.keys().next().copied().filter(|_| name.is_empty() && self.exports.len() == 1);
-        self.by_name.get(name).copied().or_else(sole)
-    }
+    /// Commands that go in pieces.
+    long: BTreeMap<RequestId, Long>,
+    /// One of them waits for room at the disk, and nothing of its own will wake it.
+    starved: bool,
+    queued: bool,
+    /// The protocol leaves nothing but to close it.
+    broken: bool,
+    /// Commands of which something was written out just now.
+    written: Vec<RequestId>,
+    /// Commands that it may still begin in this turn.
+    left: u32,
 }
 
 impl Connection {
-    pub(crate) fn new(link: Link, limits: Limits, now: Instant) -> Self {
+    pub(crate) fn new(link: Link, user: Option<u32>, limits: Limits, now: Instant) -> Self {
         Connection {
             link,
+            user,
             session: Session::new(limits, now),
             disk: None,
             stalled: None,
             rest: Vec::new(),
             held: Vec::new(),
+            long: BTreeMap::new(),
+            starved: false,
+            queued: false,
+            broken: false,
+            written: Vec::new(),
+            left: 0,
         }
     }
 
@@ -120,7 +108,17 @@ impl Connection {
     pub(crate) fn has_input(&self) -> bool {
         let something = self.link.readable || !self.rest.is_empty() || self.session.goes_on();
         // A full session takes nothing, however often it is asked: a client that reads no replies keeps it so.
-        self.stalled.is_some() || something && self.session.wants() != Wants::Nothing
+        self.is_stalled() || something && self.session.wants() != Wants::Nothing
+    }
+
+    /// It waits for room or memory.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.is_some() || self.starved
+    }
+
+    /// Whether it is to be put among those that wait for room; said once.
+    pub(crate) fn is_to_wait(&mut self) -> bool {
+        self.starved && !std::mem::replace(&mut self.queued, true)
     }
 
     /// Reads and acts until something stops it.
@@ -133,11 +131,12 @@ impl Connection {
         now: Instant,
     ) -> Stop {
         let mut taken = 0;
+        self.left = COMMANDS;
         if let Some(stop) = self.resume(id, plane, now) {
             return stop;
         }
         if self.session.goes_on() {
-            self.session.receive(&[], catalog, now);
+            self.session.receive(&[], &catalog.shown_to(self.user), now);
         }
         if !self.rest.is_empty() {
             let rest = std::mem::take(&mut self.rest);
@@ -146,7 +145,7 @@ impl Connection {
             }
         }
         while self.link.readable {
-            if taken >= TURN {
+            if taken >= BYTES || self.left == 0 {
                 return Stop::Turn;
             }
             let (payload, bytes) = match self.receive(chunk) {
@@ -162,8 +161,7 @@ impl Connection {
             };
             taken += payload + bytes;
             if payload > 0
-                && let Some(command) = self.session.payload(payload as u32, now)
-                && let Some(stop) = self.start(command, id, plane, now)
+                && let Some(stop) = self.delivered(payload as u32, id, plane, now)
             {
                 self.rest.extend_from_slice(&chunk[..bytes]);
                 return stop;
@@ -180,30 +178,52 @@ impl Connection {
         match self.session.wants() {
             Wants::Nothing => Ok(None),
             Wants::Bytes => {
-                let n = rustix::io::read(&self.link.fd, &mut *chunk)?;
-                // Less than there was room for: the socket is empty, and says so when it is not any more.
-                self.link.readable &= n == chunk.len() || self.link.ending;
+                let n = self.link.readv(&mut [IoSliceMut::new(chunk)])?;
                 Ok(Some((0, n)))
             }
             Wants::Payload { id, at, len } => {
-                let held = self.held[id.index()].as_mut().expect("a WRITE has its buffer");
-                let (from, len) = (held.lead + at as usize, len as usize);
+                let place = match self.long.get_mut(&id) {
+                    Some(long) => long.place(),
+                    None => {
+                        let held = self.held[id.index()].as_mut().expect("a WRITE has its buffer");
+                        let from = held.lead + at as usize;
+                        &mut held.frame[from..from + len as usize]
+                    }
+                };
                 // What follows the payload is read with it: the next header, most of the time.
-                let slices =
-                    &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(chunk)];
-                let n = rustix::io::readv(&self.link.fd, slices)?;
-                self.link.readable &= n == len + CHUNK || self.link.ending;
+                let room = if place.len() <= BYTES { chunk } else { &mut [][..] };
+                let len = place.len().min(BYTES);
+                let n = self.link.readv(&mut [IoSliceMut::new(&mut place[..len]), IoSliceMut::new(room)])?;
                 Ok(Some((n.min(len), n.saturating_sub(len))))
             }
         }
     }
 
+    /// `n` bytes of the payload that is awaited are where they belong.
+    fn delivered(&mut self, n: u32, id: RequestId, plane: &mut Plane, now: Instant) -> Option<Stop> {
+        if let Wants::Payload { id: which, .. } = self.session.wants()
+            && self.long.contains_key(&which)
+        {
+            return self.arrived(which, n, id, plane, now);
+        }
+        let command = self.session.payload(n, now)?;
+        self.start(command, id, plane, now)
+    }
+
     /// Tries again what was held back; `None` when nothing is any more.
     fn resume(&mut self, id: RequestId, plane: &mut Plane, now: Instant) -> Option<Stop> {
-        match self.stalled.take()? {
-            Stalled::Command(command) => self.start(command, id, plane, now),
-            Stalled::Payload(command) => self.prepare(command, plane),
+        self.queued = false;
+        if self.starved {
+            self.resume_long(id, plane, now);
+            self.queued = self.starved;
         }
+        let stop = match self.stalled.take() {
+            None => None,
+            Some(Stalled::Command(command)) => self.start(command, id, plane, now),
+            Some(Stalled::Payload(command)) => self.prepare(command, id, plane, now),
+            Some(Stalled::Window(which)) => self.next_place(which, id, plane, now),
+        };
+        stop.or(self.starved.then_some(Stop::Stalled))
     }
 
     /// Gives the session what was received. What it does not take is kept.
@@ -218,15 +238,22 @@ impl Connection {
         while !input.is_empty() {
             let (consumed, stop) = match self.session.wants() {
                 Wants::Payload { id: command, at, len } => {
-                    let n = input.len().min(len as usize);
-                    let held = self.held[command.index()].as_mut().expect("a WRITE has its buffer");
-                    let from = held.lead + at as usize;
-                    held.frame[from..from + n].copy_from_slice(&input[..n]);
-                    let complete = self.session.payload(n as u32, now);
-                    (n, complete.and_then(|command| self.start(command, id, plane, now)))
+                    let place = match self.long.get_mut(&command) {
+                        Some(long) => long.place(),
+                        None => {
+                            let held = self.held[command.index()].as_mut().expect("a WRITE has its buffer");
+                            let from = held.lead + at as usize;
+                            &mut held.frame[from..from + len as usize]
+                        }
+                    };
+                    let n = input.len().min(place.len());
+                    place[..n].copy_from_slice(&input[..n]);
+                    (n, self.delivered(n as u32, id, plane, now))
                 }
+                _ if self.left == 0 => (0, Some(Stop::Turn)),
                 _ => {
-                    let (consumed, event) = self.session.receive(input, catalog, now);
+                    self.left -= 1;
+                    let (consumed, event) = self.session.receive(input, &catalog.shown_to(self.user), now);
                     (consumed, self.act(event, consumed, id, plane, now))
                 }
             };
@@ -254,7 +281,7 @@ impl Connection {
                 None
             }
             Event::Command(command) => self.start(command, id, plane, now),
-            Event::Payload(command) => self.prepare(command, plane),
+            Event::Payload(command) => self.prepare(command, id, plane, now),
             // What is in flight is answered first.
             Event::Closed(henge_nbd::Closed::Disconnect) if !self.session.is_over() => Some(Stop::Waiting),
             Event::Closed(_) => Some(Stop::Gone),
@@ -270,8 +297,17 @@ impl Connection {
     }
 
     /// Memory for the payload that comes next.
-    fn prepare(&mut self, command: henge_nbd::Command, plane: &mut Plane) -> Option<Stop> {
+    fn prepare(
+        &mut self,
+        command: henge_nbd::Command,
+        id: RequestId,
+        plane: &mut Plane,
+        now: Instant,
+    ) -> Option<Stop> {
         let frame = self.frame(&command, Kind::Write, plane);
+        if self.comes_in_pieces(&command, frame.len, plane) {
+            return self.begin_long_write(command, id, plane, now);
+        }
         let Some(buffer) = plane.take_buffer(self.disk(), frame.len) else {
             self.stalled = Some(Stalled::Payload(command));
             return Some(Stop::Stalled);
@@ -303,10 +339,7 @@ impl Connection {
             CommandKind::Trim => Kind::Trim,
             CommandKind::Cache => Kind::Cache,
             CommandKind::WriteZeroes { no_hole, .. } => Kind::WriteZeroes { no_hole },
-            CommandKind::BlockStatus { one } => {
-                self.status(&command, one, plane);
-                return None;
-            }
+            CommandKind::BlockStatus { .. } => Kind::Status,
         };
         let disk = self.disk();
         if !plane.has_room(disk) {
@@ -318,7 +351,18 @@ impl Connection {
             Some(held) => held.frame,
             None => {
                 let frame = self.frame(&command, kind, plane);
+                let cut = frame.len > 0 && self.may_cut(&command);
+                if cut && command.len > WINDOW {
+                    if self.begin_long(command, kind, id, plane, now) {
+                        return None;
+                    }
+                    self.stalled = Some(Stalled::Command(command));
+                    return Some(Stop::Stalled);
+                }
                 let Some(mut buffer) = plane.take_buffer(disk, frame.len) else {
+                    if cut && frame.len > plane.least() && self.begin_long(command, kind, id, plane, now) {
+                        return None;
+                    }
                     self.stalled = Some(Stalled::Command(command));
                     return Some(Stop::Stalled);
                 };
@@ -357,8 +401,18 @@ impl Connection {
     }
 
     /// Replies to a command that is over.
-    pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane) {
+    pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
+        if self.long.contains_key(&answer.owner.command) {
+            return self.long_answer(answer, plane, now);
+        }
         let Answer { disk, owner, outcome, frame, lead, .. } = answer;
+        if outcome.is_ok()
+            && let Some(command) = self.session.command(owner.command)
+            && let CommandKind::BlockStatus { one } = command.kind
+        {
+            let command = *command;
+            return self.status(&command, one, plane);
+        }
         let reply = match outcome {
             Ok(()) => henge_nbd::Answer::Done,
             Err(Failure::Fault(fault)) => henge_nbd::Answer::Fault(fault),
@@ -371,43 +425,65 @@ impl Connection {
         }
     }
 
-    /// Writes what is to be written, as far as the socket takes it. False when the connection is broken.
-    pub(crate) fn write(&mut self, plane: &mut Plane) -> bool {
-        while self.link.writable && !self.session.output().is_empty() {
+    /// Writes a turn's bytes of what is to be written, as far as the socket takes it. False when the connection is broken.
+    pub(crate) fn write(&mut self, id: RequestId, plane: &mut Plane, now: Instant) -> bool {
+        let mut left = BYTES;
+        while left > 0 && !self.broken && self.link.writable && !self.session.output().is_empty() {
+            let mut room = left;
             let mut slices = [IoSlice::new(&[]); PIECES];
             let mut count = 0;
             for (slice, segment) in slices.iter_mut().zip(self.session.output().segments()) {
-                *slice = IoSlice::new(match segment {
+                let bytes = match segment {
                     Segment::Bytes(bytes) => bytes,
+                    Segment::Payload { id, at, len } if let Some(long) = self.long.get(&id) => {
+                        long.bytes(at, len)
+                    }
                     Segment::Payload { id, at, len } => {
                         let held = self.held[id.index()].as_ref().expect("a READ keeps its buffer");
                         let from = held.lead + at as usize;
                         &held.frame[from..from + len]
                     }
-                });
-                count += 1;
+                };
+                let bytes = &bytes[..bytes.len().min(room)];
+                *slice = IoSlice::new(bytes);
+                (count, room) = (count + 1, room - bytes.len());
+                if room == 0 {
+                    break;
+                }
             }
-            match rustix::io::writev(&self.link.fd, &slices[..count]) {
+            match self.link.stream.writev(&slices[..count]) {
                 Ok(n) => {
-                    let held = &mut self.held;
+                    left -= n;
+                    self.link.moved += n as u64;
+                    let (held, long, gone) = (&mut self.held, &self.long, &mut self.written);
                     let disk = self.disk;
                     self.session.written(n, |id| {
+                        if long.contains_key(&id) {
+                            return gone.push(id);
+                        }
                         let held = held[id.index()].take().expect("a READ keeps its buffer");
                         plane.put_buffer(disk.expect("a READ came after an export was chosen"), held.frame);
                     });
+                    while let Some(which) = self.written.pop() {
+                        self.window_written(which, id, plane, now);
+                    }
                 }
                 Err(Errno::AGAIN) => self.link.writable = false,
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }
         }
-        true
+        !self.broken
     }
 
     /// Gives every buffer back, when the connection is over.
     pub(crate) fn release(&mut self, plane: &mut Plane) {
         for held in self.held.iter_mut().filter_map(Option::take) {
             plane.put_buffer(self.disk.expect("buffers belong to a disk's commands"), held.frame);
+        }
+        for mut long in std::mem::take(&mut self.long).into_values() {
+            let disk = self.disk.expect("buffers belong to a disk's commands");
+            long.take_all().for_each(|buffer| plane.put_buffer(disk, buffer));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! anew (beside, then renamed). Lines that cannot be read, as after a crash in the middle of one, are left out.
 //! Off the data path: the control socket's threads and the watcher write here.
 
-use serde::{Deserialize, Serialize};
+use henge_api::{Event, EventKind};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,61 +16,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const KEPT: usize = 4096;
 /// The longest line that is read back.
 const LINE_MAX: usize = 16 << 10;
-
-/// What happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
-    /// The node began to serve.
-    Started,
-    /// A disk's contract was accepted, and the disk is served.
-    Admitted,
-    /// A disk's contract was changed.
-    Changed,
-    /// A disk was not accepted, or its contract not changed.
-    Refused,
-    /// A disk was removed.
-    Removed,
-    /// A pool got another scheduler.
-    Scheduler,
-    /// A disk does not receive what it was promised.
-    Violated,
-    /// It does again.
-    Recovered,
-}
-
-impl EventKind {
-    /// As people read it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            EventKind::Started => "started",
-            EventKind::Admitted => "admitted",
-            EventKind::Changed => "changed",
-            EventKind::Refused => "refused",
-            EventKind::Removed => "removed",
-            EventKind::Scheduler => "scheduler",
-            EventKind::Violated => "violated",
-            EventKind::Recovered => "recovered",
-        }
-    }
-}
-
-/// One of them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Event {
-    /// Counts from 1, across restarts.
-    pub seq: u64,
-    /// Milliseconds since 1970, by the clock of who noted it.
-    pub at: u64,
-    /// What.
-    pub kind: EventKind,
-    /// Which disk (or pool); empty where it is about the whole.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// The particulars, for people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub detail: String,
-}
 
 /// Milliseconds since 1970.
 pub(crate) fn wall() -> u64 {
@@ -86,24 +31,21 @@ struct Inner {
     kept: VecDeque<Event>,
     next: u64,
     file: Option<File>,
-    path: PathBuf,
+    /// None where nothing is remembered.
+    path: Option<PathBuf>,
     lines: usize,
+    /// Something is not in the file that should be there, or is there in part.
+    torn: bool,
 }
 
 impl Events {
-    /// What the directory remembers; where it cannot be written, events are kept in memory alone and the log says so.
-    pub(crate) fn open(dir: &Path) -> Events {
-        let path = dir.join("events.jsonl");
-        let kept = File::open(&path).map(read).unwrap_or_default();
+    /// What the folder remembers; where it cannot be written, or there is none, events are kept in memory alone and the log says so.
+    pub(crate) fn open(folder: Option<&Path>) -> Events {
+        let path = folder.map(|folder| folder.join("events.jsonl"));
+        let kept = path.as_ref().and_then(|path| File::open(path).ok()).map(read).unwrap_or_default();
         let next = kept.back().map_or(1, |e| e.seq + 1);
-        let mut inner = Inner { kept, next, file: None, path, lines: 0 };
-        // A place that nobody has named or made is left alone.
-        let made =
-            if dir == Path::new(crate::config::STATE_DIR) { Ok(()) } else { std::fs::create_dir_all(dir) };
-        let rewritten = made.and_then(|()| inner.rewrite());
-        if let Err(e) = rewritten {
-            tracing::warn!(file = %inner.path.display(), error = %e, "events are not kept across restarts");
-        }
+        let mut inner = Inner { kept, next, file: None, path, lines: 0, torn: false };
+        inner.mend();
         Events { inner: Mutex::new(inner) }
     }
 
@@ -122,7 +64,7 @@ impl Events {
         let event = Event { seq: inner.next, at: wall(), kind, name: name.to_owned(), detail };
         inner.next += 1;
         match kind {
-            EventKind::Violated | EventKind::Refused => {
+            EventKind::Violated | EventKind::Refused | EventKind::Storage => {
                 tracing::warn!(event = kind.as_str(), name, detail = event.detail);
             }
             _ => tracing::info!(event = kind.as_str(), name, detail = event.detail),
@@ -132,10 +74,8 @@ impl Events {
         if inner.kept.len() > KEPT {
             inner.kept.pop_front();
         }
-        if inner.lines > 2 * KEPT
-            && let Err(e) = inner.rewrite()
-        {
-            tracing::warn!(error = %e, "the log of events cannot be written anew");
+        if inner.lines > 2 * KEPT || inner.torn {
+            inner.mend();
         }
     }
 
@@ -153,7 +93,10 @@ impl Events {
         let inner = self.lock();
         let about = |e: &&Event| {
             e.name == name
-                && !matches!(e.kind, EventKind::Refused | EventKind::Scheduler | EventKind::Started)
+                && !matches!(
+                    e.kind,
+                    EventKind::Refused | EventKind::Scheduler | EventKind::Started | EventKind::Storage
+                )
         };
         inner.kept.iter().rev().find(about).is_some_and(|e| e.kind != EventKind::Removed)
     }
@@ -182,25 +125,37 @@ fn read(file: File) -> VecDeque<Event> {
 
 impl Inner {
     fn append(&mut self, event: &Event) {
-        let Some(file) = &mut self.file else { return };
+        let Some(file) = self.file.as_mut().filter(|_| !self.torn) else { return };
         let mut line = serde_json::to_vec(event).expect("an event is plain data");
         line.push(b'\n');
-        // What cannot be written is in memory and in the log of the process.
-        if file.write_all(&line).is_ok() {
-            self.lines += 1;
+        match file.write_all(&line) {
+            Ok(()) => self.lines += 1,
+            // A part of it may be there; the next line is not to be lost with it.
+            Err(_) => self.torn = true,
         }
     }
 
+    /// Writes the file anew; where that fails it is tried again with the next event. What is not in the file is in memory.
+    fn mend(&mut self) {
+        let failed = self.rewrite().err();
+        if let Some(e) = failed.as_ref().filter(|_| !self.torn) {
+            tracing::warn!(error = %e, "events are not kept across restarts");
+        }
+        if failed.is_none() && std::mem::take(&mut self.torn) {
+            tracing::info!("events are kept across restarts again");
+        }
+        self.torn = failed.is_some();
+    }
+
     fn rewrite(&mut self) -> io::Result<()> {
-        let beside = self.path.with_extension("jsonl.new");
+        let Some(path) = &self.path else { return Ok(()) };
         let mut text = Vec::new();
         for event in &self.kept {
             serde_json::to_writer(&mut text, event)?;
             text.push(b'\n');
         }
-        std::fs::write(&beside, &text)?;
-        std::fs::rename(&beside, &self.path)?;
-        self.file = Some(OpenOptions::new().append(true).open(&self.path)?);
+        henge_io::replace(path, &text)?;
+        self.file = Some(OpenOptions::new().append(true).open(path)?);
         self.lines = self.kept.len();
         Ok(())
     }
@@ -213,7 +168,7 @@ mod tests {
     #[test]
     fn they_are_kept_across_restarts_and_bounded() {
         let dir = tempfile::tempdir().unwrap();
-        let events = Events::open(dir.path());
+        let events = Events::open(Some(dir.path()));
         for i in 0..3 * KEPT {
             events.note(EventKind::Changed, &format!("d{}", i % 2), format!("{i}"));
         }
@@ -224,7 +179,7 @@ mod tests {
         // A crash in the middle of a line, and somebody's editor.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"seq\":9999999,\"at\":1\n\xff\xfe\n{\"seq\":").unwrap();
-        let events = Events::open(dir.path());
+        let events = Events::open(Some(dir.path()));
         let newest = events.after(Some("d1"), 0, 2);
         assert_eq!(newest.iter().map(|e| e.seq).collect::<Vec<_>>(), [3 * KEPT as u64 - 2, 3 * KEPT as u64]);
         events.note(EventKind::Removed, "d1", "");
@@ -235,9 +190,28 @@ mod tests {
     #[test]
     fn a_directory_that_cannot_be_made_stops_nobody() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let events = Events::open(&file.path().join("below"));
+        let events = Events::open(Some(&file.path().join("below")));
         events.note(EventKind::Started, "", "é".repeat(2000));
         let noted = events.after(None, 0, 1);
         assert!(noted[0].detail.len() <= 1024 && noted[0].detail.chars().all(|c| c == 'é'));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_once_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let events = Events::open(Some(dir.path()));
+        events.note(EventKind::Started, "", "first");
+        // A device that is always full takes the file's place.
+        events.lock().file = Some(OpenOptions::new().append(true).open("/dev/full").unwrap());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        events.note(EventKind::Changed, "web", "second");
+        std::fs::remove_dir(&path).unwrap();
+        events.note(EventKind::Changed, "web", "third");
+        drop(events);
+        let details: Vec<_> =
+            Events::open(Some(dir.path())).after(None, 0, 9).into_iter().map(|e| e.detail).collect();
+        assert_eq!(details, ["first", "second", "third"]);
     }
 }

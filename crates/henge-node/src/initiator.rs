@@ -4,10 +4,11 @@
 //! straight to the socket, and a client that wants more than there is room or memory for is not read from.
 
 use crate::client::{Link, Surroundings};
-use crate::connection::{CHUNK, Stop};
+use crate::connection::Stop;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Owner, Plane};
 use crate::portal::{Asked, Asker, Portal};
+use crate::turns::{BYTES, COMMANDS};
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Action, Extent, Outcome, Status};
 use henge_iscsi::{Command, HEADER_MAX, Payload, Segment, Session, Step, TargetId, Want};
@@ -16,8 +17,6 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
 
-/// Bytes that a connection may read in one turn of the loop, so that others have theirs.
-const TURN: usize = 512 << 10;
 /// Stretches that one GET LBA STATUS tells of.
 const EXTENTS: usize = 128;
 /// Pieces written at once.
@@ -34,11 +33,13 @@ pub(crate) struct Initiator {
     jobs: BTreeMap<RequestId, Job>,
     /// Changes of reservations, and sweeps, that are not decided.
     reserving: BTreeSet<RequestId>,
-    /// Those that wait for room or memory.
+    /// Commands that wait for room or memory.
     waiting: VecDeque<RequestId>,
     /// A payload waits for memory.
     no_memory: bool,
     gone: bool,
+    /// Headers that it may still take in this turn.
+    left: u32,
 }
 
 impl Initiator {
@@ -54,6 +55,7 @@ impl Initiator {
             waiting: VecDeque::new(),
             no_memory: false,
             gone: false,
+            left: 0,
         }
     }
 
@@ -75,6 +77,7 @@ impl Initiator {
     /// Reads and acts until something stops it.
     pub(crate) fn read(&mut self, id: RequestId, around: Surroundings<'_>) -> Stop {
         let Surroundings { plane, portal, chunk, now, .. } = around;
+        self.left = COMMANDS;
         self.resume(id, plane, portal, now);
         let mut taken = 0;
         let rest = std::mem::take(&mut self.rest);
@@ -85,10 +88,11 @@ impl Initiator {
             if self.is_stalled() {
                 return Stop::Stalled;
             }
-            if !self.link.readable || matches!(self.session.want(), Want::Later | Want::Nothing) {
+            let more = self.link.readable || self.left == 0 && !self.rest.is_empty();
+            if !more || matches!(self.session.want(), Want::Later | Want::Nothing) {
                 return Stop::Waiting;
             }
-            if taken >= TURN {
+            if taken >= BYTES || self.left == 0 {
                 return Stop::Turn;
             }
             let (payload, bytes) = match self.receive(chunk, plane) {
@@ -121,19 +125,18 @@ impl Initiator {
             // What is left over is in front of what comes.
             let kept = self.rest.len();
             debug_assert!(kept < HEADER_MAX, "less than a header was left");
-            let n = rustix::io::read(&self.link.fd, &mut *chunk)?;
-            self.link.readable &= n == chunk.len() || self.link.ending;
+            let n = self.link.readv(&mut [IoSliceMut::new(chunk)])?;
             return Ok(Some((0, n)));
         };
         if !self.prepare(p, plane) {
             return Ok(None);
         }
         let Some(held) = self.held.get_mut(&p.task) else { return Ok(None) };
-        let from = held.lead + p.offset;
-        let slices = &mut [IoSliceMut::new(&mut held.frame[from..from + p.len]), IoSliceMut::new(chunk)];
-        let n = rustix::io::readv(&self.link.fd, slices)?;
-        self.link.readable &= n == p.len + CHUNK || self.link.ending;
-        Ok(Some((n.min(p.len), n.saturating_sub(p.len))))
+        let (from, len) = (held.lead + p.offset, p.len.min(BYTES));
+        let room = if len == p.len { chunk } else { &mut [][..] };
+        let slices = &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(room)];
+        let n = self.link.readv(slices)?;
+        Ok(Some((n.min(len), n.saturating_sub(len))))
     }
 
     /// A buffer for a payload. False when there is no memory.
@@ -193,7 +196,11 @@ impl Initiator {
                     self.session.delivered(&mut portal.targets, &input[..n], now);
                     n
                 }
-                Want::Header => self.session.receive(&mut portal.targets, input, now),
+                Want::Header if self.left == 0 => break,
+                Want::Header => {
+                    self.left -= 1;
+                    self.session.receive(&mut portal.targets, input, now)
+                }
                 Want::Later | Want::Nothing => break,
             };
             input = &input[taken..];
@@ -240,15 +247,6 @@ impl Initiator {
             }
             Action::Sweep(what) => {
                 return self.ask(Asked::Sweep(what), command.target, id, task, plane, portal);
-            }
-            Action::Extents { offset, len } => {
-                let mut extents =
-                    self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, offset, len, EXTENTS));
-                if extents.is_empty() {
-                    extents.push(Extent { len, allocated: true });
-                }
-                self.session.complete(&mut portal.targets, task, Outcome::Extents(&extents), &[]);
-                return;
             }
             _ => {}
         }
@@ -308,6 +306,15 @@ impl Initiator {
                 true
             }
         }
+    }
+
+    /// Says which bytes take room, now that it is the command's turn.
+    fn status(&mut self, task: RequestId, (offset, len): (u64, u64), plane: &mut Plane, portal: &mut Portal) {
+        let mut extents = self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, offset, len, EXTENTS));
+        if extents.is_empty() {
+            extents.push(Extent { len, allocated: true });
+        }
+        self.session.complete(&mut portal.targets, task, Outcome::Extents(&extents), &[]);
     }
 
     fn complete(&mut self, task: RequestId, verdict: Verdict, portal: &mut Portal) {
@@ -384,6 +391,10 @@ impl Initiator {
             None => {
                 self.step(task, id, plane, portal, now);
             }
+            Some(Verdict::Done) if let Some((offset, len)) = job.extents() => {
+                self.jobs.remove(&task);
+                self.status(task, (offset, len), plane, portal);
+            }
             Some(verdict) => {
                 self.jobs.remove(&task);
                 self.complete(task, verdict, portal);
@@ -400,7 +411,7 @@ impl Initiator {
         self.session.holds(task)
     }
 
-    /// Writes what is to be written, as far as the socket takes it. False when the connection is broken.
+    /// Writes a turn's bytes of what is to be written, as far as the socket takes it. False when the connection is broken.
     pub(crate) fn write(
         &mut self,
         id: RequestId,
@@ -408,18 +419,27 @@ impl Initiator {
         portal: &mut Portal,
         now: Instant,
     ) -> bool {
-        while self.link.writable && !self.session.is_sent() {
+        let mut left = BYTES;
+        while left > 0 && self.link.writable && !self.session.is_sent() {
+            let mut room = left;
             let mut slices = [IoSlice::new(&[]); PIECES];
             let mut count = 0;
             for (slice, segment) in slices.iter_mut().zip(self.session.segments()) {
-                *slice = IoSlice::new(match segment {
+                let bytes = match segment {
                     Segment::Bytes(bytes) => bytes,
                     Segment::Buffer(task, at, len) => &self.held[&task].data()[at..at + len],
-                });
-                count += 1;
+                };
+                let bytes = &bytes[..bytes.len().min(room)];
+                *slice = IoSlice::new(bytes);
+                (count, room) = (count + 1, room - bytes.len());
+                if room == 0 {
+                    break;
+                }
             }
-            match rustix::io::writev(&self.link.fd, &slices[..count]) {
+            match self.link.stream.writev(&slices[..count]) {
                 Ok(n) => {
+                    left -= n;
+                    self.link.moved += n as u64;
                     self.session.advance(&mut portal.targets, n);
                     self.pump(id, plane, portal, now);
                 }

@@ -71,6 +71,14 @@ impl Job {
         Job { action, done: 0, piece: 0, given_up: false, old: None }
     }
 
+    /// The range that it asks about, if it is GET LBA STATUS.
+    pub(crate) fn extents(&self) -> Option<(u64, u64)> {
+        match self.action {
+            Action::Extents { offset, len } => Some((offset, len)),
+            _ => None,
+        }
+    }
+
     /// Does no more than what is at the disk.
     pub(crate) fn give_up(&mut self) {
         self.given_up = true;
@@ -156,9 +164,9 @@ impl Job {
             Action::Zero { offset, len } | Action::Trim { offset, len } => {
                 (Kind::WriteZeroes { no_hole: false }, offset, len, false)
             }
-            Action::Flush | Action::Extents { .. } | Action::Reserve(_) | Action::Sweep(_) => {
-                (Kind::Flush, 0, 0, false)
-            }
+            // The gate is to see that it is asked, not how far the answer may reach.
+            Action::Extents { offset, .. } => (Kind::Status, offset, 0, false),
+            Action::Flush | Action::Reserve(_) | Action::Sweep(_) => (Kind::Flush, 0, 0, false),
         }
     }
 

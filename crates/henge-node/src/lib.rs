@@ -3,7 +3,7 @@
 //!
 //! [`Node::start`] opens everything that a [`NodeConfig`] names and serves it on a thread of its own; the [`Node`]
 //! is its handle. [`Node::control`] changes contracts, exchanges schedulers and reads meters while it works; the
-//! control socket offers the same as lines of JSON ([`Request`], [`Reply`]).
+//! control socket offers the same as lines of JSON ([`henge_api::Request`], [`henge_api::Reply`]).
 //!
 //! ```text
 //! sockets ─▶ Connection (Session) ─▶ Plane: VirtualDisk ─▶ Pipeline (Gate + Store) ─┐
@@ -16,24 +16,29 @@
 
 mod access;
 mod busy_poll;
+mod catalog;
 mod client;
 pub mod config;
 mod connection;
-mod control;
 mod events;
 mod exchange;
+mod fill;
+mod grounds;
 mod initiator;
 mod job;
+mod ledger;
 mod link_config;
 mod links;
 mod listen;
 pub mod manager;
 mod meters;
 mod node;
+mod nvme;
 mod operate;
 mod peer;
 mod plane;
 mod portal;
+mod promise;
 mod record;
 mod server;
 mod signals;
@@ -43,21 +48,16 @@ mod socket;
 mod spread;
 mod state;
 mod storage;
+mod stream;
 mod tags;
 mod tap;
+mod turns;
 mod watch;
 
 pub use config::{NodeConfig, NodeConfigError};
-pub use control::{
-    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Reply, Request,
-    Status, Unfairness,
-};
-pub use events::{Event, EventKind};
 pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use listen::Address;
 pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};
 pub use signals::{Asked, Signals};
-pub use socket::{answer_line, ask};
-pub use tags::{Ask, Lead, TagCounts};
-pub use tap::{Taken, Tapped};
+pub use socket::answer_line;

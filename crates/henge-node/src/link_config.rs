@@ -74,6 +74,8 @@ pub struct PeerConfig {
     pub address: String,
     /// Where initiators come: `HOST:PORT`, if that is known.
     pub iscsi: Option<String>,
+    /// Where hosts come by NVMe: `HOST:PORT`, if that is known.
+    pub nvme: Option<String>,
 }
 
 /// A pool of the cluster: where a piece of a disk is.
@@ -186,8 +188,12 @@ pub(crate) fn peer(mut p: Params) -> Result<PeerConfig, ParamError> {
         None => None,
         Some(text) => Some(at_port(&p, "iscsi", text, ISCSI_PORT)?),
     };
+    let nvme = match p.text("nvme")? {
+        None => None,
+        Some(text) => Some(at_port(&p, "nvme", text, crate::nvme::PORT)?),
+    };
     p.finish()?;
-    Ok(PeerConfig { name, address, iscsi })
+    Ok(PeerConfig { name, address, iscsi, nvme })
 }
 
 fn address(p: &Params, key: &str, text: String) -> Result<String, ParamError> {

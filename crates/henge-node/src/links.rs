@@ -94,7 +94,7 @@ struct Sent {
     loan: Buffer,
     stage: Stage,
     deadline: Instant,
-    /// Those of the same place before and after this one.
+    /// The requests of the same place before and after this one.
     older: Option<RequestId>,
     newer: Option<RequestId>,
 }
@@ -189,7 +189,7 @@ pub(crate) struct Peer {
     /// Grows with each link that is lost.
     life: u64,
     sent: Pending<Sent>,
-    /// Parts in the order of their deadlines, those that are over among them.
+    /// Parts in the order of their deadlines; some may be over already.
     deadlines: VecDeque<(Instant, RequestId)>,
     /// Places whose parts wait for `later`.
     put_off: Vec<u32>,
@@ -268,7 +268,8 @@ impl Links {
         if let Some(p) = self.find(&config.name) {
             let peer = self.peer(p);
             let iscsi = config.iscsi.or(peer.config.iscsi.take());
-            peer.config = PeerConfig { iscsi, ..config };
+            let nvme = config.nvme.or(peer.config.nvme.take());
+            peer.config = PeerConfig { iscsi, nvme, ..config };
             (peer.address, peer.retry_at) = (address, Instant::ZERO);
             return Ok(());
         }

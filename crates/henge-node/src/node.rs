@@ -1,24 +1,28 @@
 //! A node: its loop on a thread of its own, and the handle by which others talk to it.
 
 use crate::config::{DiskConfig, Listen, NodeConfig};
-use crate::control::{Reply, Request, Status};
-use crate::events::{EventKind, Events};
+use crate::events::Events;
+use crate::fill::Fills;
+use crate::ledger::Ledger;
 use crate::listen::{Address, Listener};
 use crate::manager::{Agent, Facts};
 use crate::operate::term;
-use crate::plane::Plane;
+use crate::plane::tickets::PartOf;
+use crate::plane::{Notice, Plane};
+use crate::server::places::Most;
 use crate::server::{Message, Server, Setup};
 use crate::socket;
-use crate::state::{Memory, Origin, Terms, unremembered};
-use crate::tags::{Lead, Queued};
+use crate::state::{Memory, Origin, Place};
+use crate::tags::Queued;
 use crate::watch::{self, Latest};
+use henge_api::{EventKind, Lead, Reply, Request, Status, Terms};
 use henge_config::{ConfigError, Source};
 use henge_core::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{self, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -82,6 +86,9 @@ pub enum ControlError {
     /// It says why.
     #[error("{0}")]
     Refused(String),
+    /// It did, and cannot remember it.
+    #[error("it is done, but may be forgotten when the node restarts: {0}")]
+    Unremembered(io::Error),
     /// It has ended.
     #[error("the node has ended")]
     Ended,
@@ -91,14 +98,15 @@ impl Node {
     /// Opens everything and begins to serve. Errors point into the configuration's file.
     pub fn start(mut config: NodeConfig) -> Result<Node, StartError> {
         raise_descriptors();
-        let memory = remembered(&mut config)?;
+        let place = Place::open(&config)?;
+        let memory = remembered(&mut config, place.clone())?;
         let mut listeners = bind(&config.listen)?;
         let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
         if let Some(link) = &config.link {
             listeners.push(Listener::bind_link(&link.listen)?);
         }
         let link = config.link.as_ref().and_then(|_| listeners.last()).map(|l| l.address.clone());
-        let epoch = crate::server::links::epoch();
+        let epoch = epoch(&config, &place)?;
         let (messages, receiver) = mpsc::channel();
         let wake =
             Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
@@ -106,18 +114,25 @@ impl Node {
             messages,
             wake: Arc::clone(&wake),
             latest: Arc::default(),
-            events: Arc::new(Events::open(&config.state_dir)),
+            events: Arc::new(Events::open(place.folder())),
             memory: Arc::new(Mutex::new(memory)),
         };
         let agent =
             config.manager.clone().map(|manager| (manager, facts(&config, &addresses, link.as_ref())));
         let disks: Vec<(String, String)> = config.disks.iter().map(|d| (d.name.clone(), terms(d))).collect();
         let socket_path = config.control.clone();
+        let ledger = Ledger::open(place.folder());
         let (opened, opening) = mpsc::channel();
+        let sender = control.messages.clone();
+        let (notices, noticed) = mpsc::channel();
+        let fills = Fills::of(&config);
         // Rings and stores belong to the thread that uses them, so that thread opens them.
         let thread = std::thread::Builder::new().name("henge-node".into()).spawn(move || {
-            let plane = match Plane::open(&config, epoch, Instant::ZERO) {
-                Ok(plane) => plane,
+            let plane = match Plane::open(&config, epoch, false, Instant::ZERO) {
+                Ok(mut plane) => {
+                    plane.tell_notices(notices);
+                    plane
+                }
                 Err(e) => {
                     let _ = opened.send(Err(StartError::Config(config.source.point(e))));
                     return Ok(0);
@@ -125,10 +140,15 @@ impl Node {
             };
             let setup = Setup {
                 plane,
+                sender,
                 listeners,
                 limits: config.limits,
-                state_dir: config.state_dir.clone(),
-                connections_max: config.connections,
+                place,
+                connections: Most {
+                    all: config.connections,
+                    per_address: config.connections_per_address,
+                    per_disk: config.connections_per_disk,
+                },
                 busy_poll: config.busy_poll,
                 messages: receiver,
                 wake,
@@ -147,7 +167,7 @@ impl Node {
         })?;
         opening.recv().map_err(|_| io::Error::other("the node's thread ended before it began"))??;
         control.recall();
-        control.begin(&disks)?;
+        control.begin(&disks, noticed, fills, ledger)?;
         let agent = match agent {
             Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),
             None => None,
@@ -208,13 +228,21 @@ impl Drop for Node {
 
 impl Control {
     /// Notes what is served from now on, and begins to watch it.
-    fn begin(&self, disks: &[(String, String)]) -> io::Result<()> {
+    fn begin(
+        &self,
+        disks: &[(String, String)],
+        noticed: Receiver<Notice>,
+        fills: Fills,
+        ledger: Ledger,
+    ) -> io::Result<()> {
         self.events.note(EventKind::Started, "", format!("{} disks", disks.len()));
         for (name, terms) in disks.iter().filter(|(name, _)| !self.events.knows(name)) {
             self.events.note(EventKind::Admitted, name, terms.clone());
         }
         let own = self.clone();
-        let watcher = move || watch::watch(&own.messages, &own.wake, &own.latest, &own.events);
+        let watcher = move || {
+            watch::watch(&own.messages, &own.wake, &own.latest, &own.events, &noticed, fills, ledger);
+        };
         std::thread::Builder::new().name("henge-watch".into()).spawn(watcher).map(drop)
     }
 
@@ -249,7 +277,8 @@ impl Control {
                 return Ok(Reply { status: Some(Status::clone(&status)), ..Reply::done() });
             }
             Request::Status => {
-                let status = watch::look(&self.messages, &self.wake, false).ok_or(ControlError::Ended)?;
+                let mut status = watch::look(&self.messages, &self.wake, false).ok_or(ControlError::Ended)?;
+                self.latest.tell(&mut status);
                 return Ok(Reply { status: Some(status), ..Reply::done() });
             }
             Request::Events { name, after, most } => {
@@ -273,6 +302,9 @@ impl Control {
         if let Some((kind, name, detail)) = about {
             match &reply {
                 Ok(_) => self.events.note(kind, &name, detail),
+                Err(why @ ControlError::Unremembered(_)) => {
+                    self.events.note(kind, &name, format!("{detail} ({why})"));
+                }
                 Err(why) => self.events.note(EventKind::Refused, &name, format!("{detail}: {why}")),
             }
         }
@@ -284,14 +316,35 @@ impl Control {
             Request::Set { .. } | Request::Remove { .. } | Request::Grow { .. } => None,
             Request::Peer { .. } | Request::Unpeer { .. } => None,
             Request::Add { disk } => name_of(disk),
+            Request::Room { .. } => {
+                self.prepare(&request)?;
+                return self.tell(request);
+            }
             _ => return self.tell(request),
         };
+        // This may take hours, in which others go on.
+        let made = self.prepare(&request)?;
         // Held meanwhile, so that what is remembered last is what was done last.
         let mut memory = self.memory();
-        let reply = self.tell(request.clone())?;
-        let noted = memory.note(&request, added.as_deref(), origin);
-        noted.map_err(|e| ControlError::Refused(unremembered(&e).error.unwrap_or_default()))?;
+        let change = memory.prepare(&request, added.as_deref(), origin);
+        let change = change.map_err(|e| ControlError::Refused(format!("it could not be remembered: {e}")));
+        let done = change.and_then(|change| Ok((self.tell(request)?, change)));
+        if let (Err(_), Some(disk), false) = (&done, added, made.is_empty()) {
+            self.send(Message::Discard(disk, made));
+        }
+        let (reply, change) = done?;
+        memory.commit(change).map_err(ControlError::Unremembered)?;
         Ok(reply)
+    }
+
+    /// Has the parts made that a request will need; those that were not there before.
+    fn prepare(&self, request: &Request) -> Result<Vec<PartOf>, ControlError> {
+        if !matches!(request, Request::Add { .. } | Request::Grow { .. } | Request::Room { .. }) {
+            return Ok(Vec::new());
+        }
+        let (reply, answer) = mpsc::channel();
+        self.send(Message::Prepare(request.clone(), reply));
+        answer.recv().map_err(|_| ControlError::Ended)?.map_err(ControlError::Refused)
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -306,11 +359,18 @@ impl Control {
     /// Does again what was done before the node ended. What cannot be is said, and remembered on.
     fn recall(&self) {
         let requests = self.memory().replay();
+        let mut failed = Vec::new();
         for (name, request) in requests {
-            if let Err(e) = self.tell(request) {
+            let adds = matches!(request, Request::Add { .. });
+            if let Err(e) = self.prepare(&request).and_then(|_| self.tell(request)) {
                 eprintln!("henge: disk \"{name}\" is not as it was before the node ended: {e}");
+                failed.extend(adds.then(|| (name, e.to_string())));
             }
         }
+        let (over, settled) = mpsc::channel();
+        self.send(Message::Settle { failed, over });
+        // Nobody is there to answer where the loop has ended.
+        let _ = settled.recv();
     }
 
     /// The meters, at most a second old, without a copy.
@@ -323,8 +383,8 @@ impl Control {
         if !self.send(Message::Ask(request, reply)) {
             return Err(ControlError::Ended);
         }
-        // Making a disk zeroes its space, which takes as long as it takes; nothing else does.
-        let reply = answer.recv_timeout(Duration::from_secs(3600)).map_err(|_| ControlError::Ended)?;
+        // Only removing a disk's data takes long; a loop that ends hangs up.
+        let reply = answer.recv().map_err(|_| ControlError::Ended)?;
         match reply.ok {
             true => Ok(reply),
             false => Err(ControlError::Refused(reply.error.unwrap_or_default())),
@@ -366,7 +426,8 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
         Request::Add { disk } => {
             let params = henge_config::Source::new("the request", disk.clone()).parse("the disk").ok();
             let name = params.and_then(|mut p| p.text("name").ok().flatten()).unwrap_or_default();
-            let lines = disk.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("name"));
+            let shown = henge_config::redacted(disk);
+            let lines = shown.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("name"));
             Some((EventKind::Admitted, name, lines.collect::<Vec<_>>().join(" ")))
         }
         Request::Grow { name, capacity } => {
@@ -387,14 +448,24 @@ fn name_of(disk: &str) -> Option<String> {
     Source::new("the request", disk).parse("the disk").ok()?.text("name").ok()?
 }
 
-/// What this node's `state_dir` says, where the configuration states one.
+/// By which peers tell this start from those before it; who has no peers needs none.
+fn epoch(config: &NodeConfig, place: &Place) -> io::Result<u64> {
+    let Some(path) = place.file("epoch").filter(|_| config.link.is_some()) else { return Ok(1) };
+    let (epoch, trouble) = henge_io::epoch(&path)?;
+    if let Some(e) = trouble {
+        tracing::warn!("the node's epoch is the clock's, and must not be set back until this is mended: {e}");
+    }
+    Ok(epoch)
+}
+
+/// What this node remembers.
 /// Disks of the file that have grown since are as large as they became.
-fn remembered(config: &mut NodeConfig) -> io::Result<Memory> {
+fn remembered(config: &mut NodeConfig, place: Place) -> io::Result<Memory> {
     let terms = |disk: &DiskConfig| -> Terms {
         disk.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect()
     };
     let file = config.disks.iter().map(|disk| (disk.name.clone(), terms(disk))).collect();
-    let memory = Memory::open(config.remembers.then(|| config.state_dir.join("disks.json")), file)?;
+    let memory = Memory::open(place, file)?;
     for disk in &mut config.disks {
         let grown = memory.disks.get(&disk.name).and_then(|kept| kept.capacity);
         disk.capacity = disk.capacity.max(grown.unwrap_or(0));
@@ -410,6 +481,7 @@ fn facts(config: &NodeConfig, addresses: &[Address], link: Option<&Address>) -> 
         (Some(host), Address::Iscsi(at)) => {
             format!("iscsi://{host}:{}/{}%/0", at.port(), crate::portal::PREFIX)
         }
+        (Some(host), Address::Nvme(at)) => crate::nvme::connect(host, at.port(), "%"),
         (_, address) => address.uri("%"),
     };
     let pools = config.pools.iter().map(|p| (p.name.clone(), (p.copies, p.profile)));
@@ -435,17 +507,24 @@ fn raise_descriptors() {
 /// What a configuration would do here, line by line, without serving anybody.
 pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     let mut config = config.clone();
-    remembered(&mut config)?;
+    let place = Place::look(&config);
+    remembered(&mut config, place)?;
     let config = &config;
-    let plane = Plane::open(config, 0, Instant::ZERO).map_err(|e| config.source.point(e))?;
+    let mut plane = Plane::open(config, 0, true, Instant::ZERO).map_err(|e| config.source.point(e))?;
+    let grounds = crate::grounds::look(config);
+    if let Some(refused) = grounds.refused.into_iter().next() {
+        return Err(config.source.point(refused).into());
+    }
     let mut lines = Vec::new();
     for listen in &config.listen {
         lines.push(match listen {
             Listen::Tcp(host) => format!("listen   nbd://{host}"),
             Listen::Unix(path) => format!("listen   nbd+unix://{}", path.display()),
             Listen::Iscsi(host) => format!("listen   iscsi://{host}"),
+            Listen::Nvme(host) => format!("listen   nvme://{host}"),
         });
     }
+    lines.extend(config.open.iter().map(|why| format!("insecure {why}")));
     if let Some(link) = &config.link {
         lines.push(format!("link     {} of the cluster \"{}\", on {}", link.name, link.cluster, link.listen));
     }
@@ -453,6 +532,9 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
         lines.push(format!("peer     {} at {}", peer.name, peer.address));
     }
     lines.extend(plane.describe());
+    lines.extend(plane.notices().into_iter().map(|(name, text)| format!("note     {name}: {text}")));
+    lines.extend(grounds.lines);
+    lines.extend(grounds.warnings);
     if config.disks.is_empty() {
         lines.push("disk     none yet: write [[disk]] into the file, or call `henge vd add`".into());
     }

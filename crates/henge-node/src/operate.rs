@@ -1,14 +1,15 @@
 //! Control requests carried out on the data plane. Runs on the loop, between two turns.
 
 use crate::config::{self, DiskConfig, PoolConfig, SchedulerConfig};
-use crate::control::{
-    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Status,
-};
 use crate::link_config::Nodes;
+use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, Plane};
 use crate::watch::{SLICE, Slice};
+use henge_api::{
+    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Request, Status,
+};
 use henge_config::Source;
-use henge_core::{Contract, Instant, ParamError, Params, Rate, Value, WaitReason};
+use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Value, WaitReason};
 use std::collections::BTreeMap;
 
 /// Where errors of texts that came by the control socket point.
@@ -24,6 +25,9 @@ impl Plane {
     /// The number of a disk by its name.
     pub(crate) fn find(&self, name: &str) -> Outcome<usize> {
         self.number(name).ok_or_else(|| {
+            if let Some(failed) = self.failed.get(name) {
+                return format!("disk \"{name}\" is not served: {}", failed.why);
+            }
             let mut known: Vec<&str> =
                 self.served().take(NAMED).map(|(_, d)| d.config.name.as_str()).collect();
             let all = self.served().nth(NAMED).is_none();
@@ -96,14 +100,64 @@ impl Plane {
 
     pub(crate) fn add(&mut self, text: &str, now: Instant) -> Outcome<usize> {
         let source = Source::new(ORIGIN, text);
+        let disk = self.read_disk(&source)?;
+        self.add_disk(disk, now).map_err(|e| source.point(e.error).to_string())
+    }
+
+    /// A disk's table that came by the control socket.
+    fn read_disk(&self, source: &Source) -> Outcome<DiskConfig> {
         let params = source.parse("the disk").map_err(|e| e.to_string())?;
         let pools: Vec<PoolConfig> = self.pools.iter().map(|p| p.config.clone()).collect();
         let peers = self.links.configs();
         let nodes = Nodes { here: self.links.here(), peers: &peers };
         let is_taken = |name: &str| self.number(name).is_some();
         let disk = config::disk(params, &pools, &is_taken, nodes);
-        let added = disk.and_then(|disk| self.add_disk(disk, now));
-        added.map_err(|e| source.point(e).to_string())
+        let guarded = disk.and_then(|disk| match self.chap_needed && disk.access.users.is_empty() {
+            false => Ok(disk),
+            true => Err(config::at(
+                &disk.span,
+                "other machines reach this node by iSCSI, so the disk says who may log in: iscsi = { user = …, secret = … }"
+                    .into(),
+            )),
+        });
+        let disk = guarded.map_err(|e| source.point(e).to_string())?;
+        match self.failed.get(&disk.name) {
+            Some(failed) => {
+                Err(format!("there is a disk \"{}\" that is not served: {}", disk.name, failed.why))
+            }
+            None => Ok(disk),
+        }
+    }
+
+    /// The parts that a request makes or lengthens, and the disk that they belong to. What is refused already is refused here, before
+    /// hours are spent on making them.
+    pub(crate) fn parts_for(&self, request: &Request) -> Outcome<(String, Vec<PartOf>)> {
+        match request {
+            Request::Add { disk } => {
+                let config = self.read_disk(&Source::new(ORIGIN, disk.as_str()))?;
+                if config.adopt {
+                    return Ok((config.name, Vec::new())); // they are there
+                }
+                if !config.places.is_empty() {
+                    return Ok((config.name.clone(), self.parts_here(&config, config.capacity)));
+                }
+                let parts = self.parts_of(&config, config.capacity, 0);
+                let part = config.contract.part(config.leeway, parts.len() as u64);
+                let flow = FlowId(self.free_number() as u32);
+                for PartOf { gate, .. } in &parts {
+                    let accepted = self.gates[*gate].pipeline.gate().check(flow, &part);
+                    accepted.map_err(|refused| format!("disk \"{}\": {refused}", config.name))?;
+                }
+                Ok((config.name, parts))
+            }
+            Request::Grow { name, capacity } | Request::Room { name, capacity } => {
+                let (number, new) = self.larger(name, capacity)?;
+                let parts = self.longer_parts(number, new);
+                self.could_grow(&parts).map_err(|e| format!("disk \"{name}\": {e}"))?;
+                Ok((name.clone(), parts))
+            }
+            _ => Ok((String::new(), Vec::new())),
+        }
     }
 
     /// Makes a disk longer, where its parts stand. Of a disk over several nodes: its places here, and as much as its clients see.
@@ -160,10 +214,10 @@ impl Plane {
     /// A part of everything, so that a turn of the loop tells of a bounded number of disks.
     pub(crate) fn slice(&mut self, from: usize, whole: bool, connections: usize, now: Instant) -> Slice {
         let to = (from + SLICE).min(self.disks.len());
-        self.disks[from.min(to)..to]
-            .iter_mut()
-            .flatten()
-            .for_each(|d| d.meters.not_before(self.metered_since));
+        self.disks[from.min(to)..to].iter_mut().flatten().for_each(|d| {
+            d.meters.not_before(self.metered_since);
+            d.meters.pending(d.vdisk.pending(), now);
+        });
         let disks = (from..to).filter_map(|n| self.disks[n].as_ref().map(|disk| (n, disk)));
         let disks = disks.filter(|(_, disk)| disk.home_of.is_none());
         let disks = disks.map(|(number, disk)| self.disk_status(number, disk, whole, now)).collect();
@@ -203,6 +257,7 @@ impl Plane {
     }
 
     fn disk_status(&self, number: usize, disk: &Disk, whole: bool, now: Instant) -> DiskStatus {
+        let (busy, outstanding_us) = disk.meters.occupancy();
         let mut status = DiskStatus {
             name: disk.config.name.clone(),
             capacity: disk.vdisk.capacity(),
@@ -223,6 +278,8 @@ impl Plane {
             histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
             places: disk.config.places.iter().map(ToString::to_string).collect(),
             trouble: self.trouble(disk),
+            busy: busy.as_nanos(),
+            outstanding_us,
             ..DiskStatus::default()
         };
         let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];

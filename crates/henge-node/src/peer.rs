@@ -14,7 +14,7 @@ use crate::links::{News, name};
 use crate::plane::Plane;
 use henge_backend::Buffer;
 use henge_core::{Cost, Instant, Pending, RequestId};
-use henge_link::{Identity, Message, PartOutcome};
+use henge_link::{Identity, Message, PartOutcome, Role};
 use henge_vdisk::Command;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub(crate) struct PeerLink {
     /// The places of each disk.
     by_disk: BTreeSet<(Arc<str>, u32)>,
     incoming: Pending<Incoming>,
-    /// Where parts are, by the slot in the peer's name for them; those of slots beyond `SLOTS_MAX` are not cancelled.
+    /// Where parts are, by the slot in the peer's name for them. Parts with slots beyond `SLOTS_MAX` are not cancelled.
     by_slot: Vec<RequestId>,
     pieces: VecDeque<Piece>,
     /// Bytes of the wire's output that are in `pieces`, and of those, written.
@@ -113,9 +113,10 @@ impl PeerLink {
         dialled: Option<usize>,
         now: Instant,
     ) -> Self {
+        let role = if dialled.is_some() { Role::Dialler } else { Role::Dialled };
         PeerLink {
             link,
-            wire: henge_link::Link::new(identity, nonce, now),
+            wire: henge_link::Link::new(identity, role, nonce, now),
             peer: None,
             dialled,
             rest: Vec::new(),
@@ -146,6 +147,11 @@ impl PeerLink {
     pub(crate) fn why(&self) -> String {
         self.over.clone().unwrap_or_else(|| match self.peer {
             Some(_) => "the connection broke".into(),
+            None if self.wire.has_proven() => {
+                "it was closed once this node had proven itself: the two know different secrets, or the other one has no \
+                 [[peer]] of this name; its log says which"
+                    .into()
+            }
             None => "it was closed before it was established; the other node says why".into(),
         })
     }
@@ -168,6 +174,11 @@ impl PeerLink {
                 "\"{name}\" is no peer of this node; add [[peer]] name = \"{name}\" if it should be"
             ));
         };
+        if self.dialled.is_some_and(|dialled| dialled != peer) {
+            return Err(format!(
+                "\"{name}\" answers at another peer's address; correct that [[peer]]'s address"
+            ));
+        }
         // A peer that started anew is here before its old link is noticed to be dead.
         if let Some(old) = plane.links.peer(peer).link.filter(|old| *old != id) {
             plane.links.doomed.push(old);

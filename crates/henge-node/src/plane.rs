@@ -9,20 +9,30 @@ use crate::links::Links;
 use crate::record::Recorder;
 use crate::spread::Inner;
 use crate::tags::Tags;
-use crate::tap::{Taken, Tap, Tapped};
+use crate::tap::Tap;
+use crate::turns::{BYTES, Done, Turns};
+use henge_api::{Taken, Tapped};
 use henge_backend::{Buffer, BufferPool, Store};
 use henge_core::{Cost, Instant, ParamError, Pending, RequestId};
 use henge_vdisk::{Failure, PartId, Patch};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::Sender;
 
+mod budget;
 mod disk;
 mod disks;
+mod failed;
 mod memory;
 mod pools;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tickets;
 mod way;
 
+use budget::Budget;
 pub(crate) use disk::Disk;
 use disk::Flight;
+pub(crate) use failed::{Failed, NotAdded, Notice};
 pub(crate) use pools::{GateState, Pool};
 
 /// Who waits for a command: a connection and its name for the command.
@@ -41,6 +51,8 @@ pub(crate) struct Answer {
     pub frame: Buffer,
     /// Where the command's own bytes begin in it.
     pub lead: u64,
+    /// The disk's address of its first byte.
+    pub at: u64,
     /// What it was charged, where somebody is to be told: at the home of a place.
     pub cost: Cost,
 }
@@ -52,7 +64,7 @@ struct Errand {
     scratch: Option<Patch>,
     parts: u32,
     seq: u64,
-    /// Those of the same disk before and after this one.
+    /// The errands of the same disk before and after this one.
     older: Option<At>,
     newer: Option<At>,
 }
@@ -71,12 +83,24 @@ pub(crate) struct Plane {
     /// The disks that clients may use, by name.
     by_name: BTreeMap<String, usize>,
     pub buffers: BufferPool,
+    budget: Budget,
     pub answers: Vec<Answer>,
+    /// Other machines reach a portal for iSCSI: each disk says who may log in.
+    pub chap_needed: bool,
     /// The other nodes.
     pub links: Links,
     /// Parts of spread disks that are at their homes here.
     pub inner: Pending<Inner>,
-    listed: Vec<usize>,
+    /// Gates that are to be polled, in order.
+    listed: Turns,
+    /// Bytes that gates may still copy in memory in this round.
+    room: u64,
+    /// Disks whose bytes were copied, and how many: the loop charges them for it.
+    copied: Vec<(usize, u64)>,
+    /// Commands taken in.
+    pub begun: u32,
+    /// The weights of all places that other nodes ask of here.
+    pub links_weight: u32,
     freed: bool,
     /// Meters of disks count from then on, or from a disk's beginning.
     pub metered_since: Instant,
@@ -84,14 +108,27 @@ pub(crate) struct Plane {
     tap: Option<Tap>,
     /// Finish times that the manager makes.
     pub tags: Tags,
+    /// Parts that are being made or removed.
+    tickets: tickets::Tickets,
     /// A scheduler that is being exchanged.
     pub exchange: Option<Exchange>,
+    /// Disks that are not served although they should be. Nobody else gets their names, nor their parts.
+    pub failed: BTreeMap<String, Failed>,
+    /// Who is told what an administrator is to know.
+    notices: Option<Sender<Notice>>,
 }
 
 impl Plane {
-    /// Opens pools and disks.
-    pub(crate) fn open(config: &NodeConfig, epoch: u64, now: Instant) -> Result<Plane, ParamError> {
+    /// Opens pools and disks. A disk whose storage fails is left out, and the others are served. Whoever only looks changes nothing,
+    /// and is told of the first that would fail.
+    pub(crate) fn open(
+        config: &NodeConfig,
+        epoch: u64,
+        look: bool,
+        now: Instant,
+    ) -> Result<Plane, ParamError> {
         let recorder = match &config.requests {
+            _ if look => None,
             None => None,
             Some(path) => Some(Recorder::create(path).map_err(|e| at(&(0..0), e.to_string()))?),
         };
@@ -102,25 +139,40 @@ impl Plane {
             gaps: BTreeSet::new(),
             by_name: BTreeMap::new(),
             buffers: BufferPool::new(config.buffers),
+            budget: Budget::new(config.buffers),
             answers: Vec::new(),
+            chap_needed: config.chap_needed,
             links: Links::new(config.link.clone(), epoch),
             inner: Pending::new(),
-            listed: Vec::new(),
+            listed: Turns::new(),
+            room: u64::MAX,
+            copied: Vec::new(),
+            begun: 0,
+            links_weight: 1,
             freed: false,
             metered_since: Instant::ZERO,
             recorder,
             tap: None,
             tags: Tags::default(),
+            tickets: tickets::Tickets::default(),
             exchange: None,
+            failed: BTreeMap::new(),
+            notices: None,
         };
         for pool in &config.pools {
-            plane.add_pool(pool, config)?;
+            plane.add_pool(pool, config, look)?;
         }
         for peer in &config.peers {
             plane.links.add(peer.clone(), None).map_err(|e| at(&(0..0), e))?;
         }
         for disk in &config.disks {
-            plane.add_disk(disk.clone(), now)?;
+            match plane.add_disk(disk.clone(), now) {
+                Ok(_) => {}
+                Err(e) if e.storage && !look => {
+                    plane.failed.insert(disk.name.clone(), Failed::unopened(e.error.message));
+                }
+                Err(e) => return Err(e.error),
+            }
         }
         Ok(plane)
     }
@@ -166,9 +218,7 @@ impl Plane {
 
     /// Puts a gate on the list of those to be polled.
     pub(crate) fn list(&mut self, g: usize) {
-        if !std::mem::replace(&mut self.gates[g].listed, true) {
-            self.listed.push(g);
-        }
+        self.gates[g].line_up(g, &mut self.listed);
     }
 
     /// Whether a gate is to be polled at once.
@@ -190,7 +240,18 @@ impl Plane {
         self.gates.iter().filter_map(|g| g.pipeline.wake_at()).min()
     }
 
-    /// Polls the listed gates until nothing is left to do at `now`.
+    /// A round of the loop begins, in which gates may copy `room` bytes in memory.
+    pub(crate) fn begin_round(&mut self, room: u64) {
+        self.room = room;
+    }
+
+    /// What was copied since this was asked last.
+    pub(crate) fn next_copied(&mut self) -> Option<(usize, u64)> {
+        self.copied.pop()
+    }
+
+    /// Polls the listed gates until nothing is left to do at `now`, or the round's bytes are copied. Gates whose storage is memory do
+    /// a piece by turns; the others only pass bytes on.
     pub(crate) fn poll(&mut self, now: Instant) {
         loop {
             self.poll_gates(now);
@@ -202,18 +263,45 @@ impl Plane {
     }
 
     fn poll_gates(&mut self, now: Instant) {
-        while let Some(g) = self.listed.pop() {
+        while self.room > 0
+            && let Some(turn) = self.listed.next(now)
+        {
+            let g = turn.connection.index();
             self.gates[g].listed = false;
-            while let Some(finished) = self.gates[g].pipeline.poll(now) {
+            self.hear(g);
+            let (mut piece, mut worked) = (BYTES as u64, Done::default());
+            while piece > 0 {
+                let Some(finished) = self.gates[g].pipeline.poll(now) else { break };
+                let len = finished.served.request.len;
                 let errand = self.gates[g].errands.remove(finished.served.request.id);
                 let errand = errand.expect("what is finished was submitted");
+                if self.disks[errand.disk as usize].is_none()
+                    && self.zeroed(g, errand.disk, finished.outcome, now)
+                {
+                    piece = piece.saturating_sub(len);
+                    worked.commands += 1;
+                    continue;
+                }
                 self.unchain(&errand);
                 if let Some(recorder) = &mut self.recorder {
                     let disk = self.disks[errand.disk as usize].as_ref().expect("a disk in use is there");
                     recorder.row(&disk.config.name, &finished.served, g as u32, errand.seq, errand.parts);
                 }
+                if self.gates[g].copies {
+                    self.room = self.room.saturating_sub(len);
+                    piece = piece.saturating_sub(len);
+                    self.copied.push((errand.disk as usize, len));
+                    worked.bytes += len;
+                    let disk = self.disks[errand.disk as usize].as_ref();
+                    self.gates[g].weight = disk.map_or(1, |disk| disk.config.contract.weight());
+                }
+                worked.commands += 1;
                 let cost = finished.served.request.cost;
                 self.done(&errand, finished.outcome, &finished.payload, cost, now);
+            }
+            self.listed.done(turn, worked, now);
+            if piece == 0 {
+                self.list(g);
             }
         }
     }

@@ -6,7 +6,9 @@
 use crate::config::DiskConfig;
 use crate::job::{Job, Step};
 use crate::links::Links;
+use crate::nvme::Fabric;
 use crate::plane::{Answer, Owner, Plane};
+use crate::state::Place;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Disk, Nexus, Outcome, Reservations, Sense, Status};
 use henge_iscsi::{TargetId, Targets};
@@ -38,13 +40,15 @@ struct Chore {
 /// Targets, and which disk each of them is.
 pub(crate) struct Portal {
     pub targets: Targets,
+    /// The same disks by NVMe.
+    pub nvme: Fabric,
     disks: BTreeMap<TargetId, (usize, String)>,
     by_disk: BTreeMap<usize, TargetId>,
     /// Which connection a session is on.
     pub connections: BTreeMap<Nexus, RequestId>,
     chores: BTreeMap<u32, Chore>,
     next_chore: u32,
-    state_dir: PathBuf,
+    place: Place,
     /// Whether initiators come here at all.
     enabled: bool,
     desk: Desk,
@@ -57,18 +61,21 @@ pub(crate) struct Portal {
 }
 
 impl Portal {
-    /// `addresses`: where initiators come; without any, nothing is offered. `node`: its name in its cluster.
+    /// `addresses`: where initiators come; without any, and where no hosts come by NVMe, nothing is offered. `node`: its name in its cluster.
     /// `epoch` grows when the node starts anew; `wake` wakes the loop.
     pub(crate) fn new(
-        state_dir: PathBuf,
+        place: Place,
         addresses: &[String],
+        hosts_come: bool,
         (node, epoch): (Option<&str>, u64),
         wake: Arc<OwnedFd>,
     ) -> std::io::Result<Portal> {
-        let mut targets = node.map_or_else(Targets::new, |node| Targets::at(ways::port(node)));
+        let port = node.map_or(henge_iscsi::PORT, ways::port);
+        let mut targets = Targets::at(port);
         addresses.iter().for_each(|address| targets.add_portal(address));
         Ok(Portal {
             targets,
+            nvme: Fabric::new(port, hosts_come),
             disks: BTreeMap::new(),
             by_disk: BTreeMap::new(),
             connections: BTreeMap::new(),
@@ -76,8 +83,8 @@ impl Portal {
             looked: None,
             chores: BTreeMap::new(),
             next_chore: 0,
-            state_dir,
-            enabled: !addresses.is_empty(),
+            place,
+            enabled: !addresses.is_empty() || hosts_come,
             desk: Desk::new(epoch, wake)?,
             linked: Vec::new(),
         })
@@ -101,15 +108,27 @@ impl Portal {
         let Some(id) = self.targets.add_target(&name, config.access.clone()) else { return };
         let there = keeper.filter(|_| !here).and_then(|place| links.find(&place.node));
         let file = self.file(&config.name);
-        let kept = if there.is_some() { Reservations::default() } else { kept(&file) };
-        let place = (id, number, file.clone());
+        let (kept, trouble) =
+            match if there.is_some() { Ok(Reservations::default()) } else { kept(file.as_deref()) } {
+                Ok(kept) => (kept, None),
+                Err(why) => (Reservations::default(), Some(why)),
+            };
+        let place = (id, number, file);
         match there {
+            _ if let Some(why) = trouble => {
+                tracing::error!(
+                    "disk \"{}\" is closed to iSCSI initiators, since nobody knows who reserved it: {why}; restore the file, or \
+                     remove it if no reservation matters, and restart the node",
+                    config.name
+                );
+                self.desk.close(&config.name, place);
+            }
             Some(peer) => {
                 let linked = links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some());
                 self.desk.hold(&config.name, place, (peer, linked), now);
             }
             None if here => self.desk.keep(&config.name, place, &kept, now),
-            None => self.desk.add(&config.name, id, number, file),
+            None => self.desk.add(&config.name, place),
         }
         self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity()), kept);
         self.disks.insert(id, (number, config.name.clone()));
@@ -133,8 +152,9 @@ impl Portal {
         self.disks.get(&target).map(|(number, _)| *number)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.state_dir.join(format!("{name}.reservations"))
+    /// Where a disk's reservations are kept, where anything is.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        self.place.file(&format!("{name}.reservations"))
     }
 
     /// A session wants to change who may use a disk, or to sweep it. Its answer, where there is one at once.
@@ -234,10 +254,15 @@ impl Portal {
     }
 }
 
-/// A file that cannot be read keeps nobody from the disk: reservations are advice among initiators.
-fn kept(file: &Path) -> Reservations {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    Reservations::restore(&text).unwrap_or_default()
+/// What a file says of a disk's reservations. No file, no reservations; a file that cannot be read may say anything.
+fn kept(file: Option<&Path>) -> Result<Reservations, String> {
+    let Some(file) = file else { return Ok(Reservations::default()) };
+    let named = |why: String| format!("{}: {why}", file.display());
+    match std::fs::read_to_string(file) {
+        Ok(text) => Reservations::restore(&text).map_err(named),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Reservations::default()),
+        Err(e) => Err(named(e.to_string())),
+    }
 }
 
 /// The disk as a unit. Its number comes from its name, and a physical block is a logical one whatever storage is behind it: a sector is never
@@ -257,6 +282,6 @@ fn lun(config: &DiskConfig, capacity: u64) -> Disk {
 }
 
 /// FNV-1a, 64 bits.
-fn fnv(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }

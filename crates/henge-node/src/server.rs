@@ -5,31 +5,40 @@
 //! a request costs a read, a write, and its part of a wait.
 
 use crate::busy_poll::BusyPoll;
+use crate::catalog::Catalog;
 use crate::client::Client;
-use crate::connection::{CHUNK, Catalog};
-use crate::control::{Reply, Request};
-use crate::initiator::Initiator;
+use crate::connection::CHUNK;
 use crate::listen::{Address, Listener};
+use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
-use crate::tags::{Lead, Queued};
-use crate::tap::{Taken, Tapped};
+use crate::state::Place;
+use crate::tags::Queued;
+use crate::turns::{self, Of, Terms, Turns, Way};
 use crate::watch::Slice;
+use henge_api::{Lead, Reply, Request, Taken, Tapped};
 use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
+mod administer;
 mod clients;
 pub(crate) mod links;
+mod nvme;
 mod orders;
+pub(crate) mod places;
+mod removal;
 mod traffic;
+
+use places::{Most, Places};
+use removal::Removal;
 
 /// How long a node that was told to stop waits for its storage.
 const STOPPING: Duration = Duration::from_secs(10);
@@ -73,6 +82,12 @@ impl Source {
 /// A control request and where its answer goes.
 pub(crate) enum Message {
     Ask(Request, Sender<Reply>),
+    /// Make the parts that this request will need.
+    Prepare(Request, Sender<Worked>),
+    /// The disk of that name, for which these parts were made, was refused.
+    Discard(String, Vec<PartOf>),
+    /// What a ticket had to have done is done.
+    Chore(u64, io::Result<Option<File>>),
     /// Opens or empties the tap, for an empty buffer.
     Tap {
         buffer: Vec<Tapped>,
@@ -89,6 +104,11 @@ pub(crate) enum Message {
     Relay(Option<SyncSender<Queued>>),
     /// Finish times that the manager made.
     Leads(Vec<Lead>),
+    /// Every disk that was here before is here again, but for those that could not be, and why.
+    Settle {
+        failed: Vec<(String, String)>,
+        over: Sender<()>,
+    },
     /// Finish what is under way, flush, and end.
     Stop,
 }
@@ -98,11 +118,13 @@ pub(crate) struct Setup {
     pub plane: Plane,
     pub listeners: Vec<Listener>,
     pub limits: Limits,
-    pub state_dir: PathBuf,
-    pub connections_max: usize,
+    pub place: Place,
+    pub connections: Most,
     /// For how long the next request is looked for before the loop sleeps.
     pub busy_poll: Duration,
     pub messages: Receiver<Message>,
+    /// Where threads that work for the loop say that they are done.
+    pub sender: Sender<Message>,
     /// Readable when there are messages.
     pub wake: Arc<OwnedFd>,
     pub started: std::time::Instant,
@@ -115,27 +137,31 @@ pub(crate) struct Server {
     catalog: Catalog,
     listeners: Vec<Listener>,
     limits: Limits,
-    connections_max: usize,
+    places: Places,
     portal: Portal,
     connections: Pending<Client>,
     /// Which connections use which disk.
     users: BTreeSet<(usize, RequestId)>,
-    /// Initiators that are gone while commands of theirs are at a disk.
-    leaving: BTreeMap<RequestId, Box<Initiator>>,
+    /// Initiators and hosts that are gone while commands of theirs are at a disk.
+    leaving: BTreeMap<RequestId, Client>,
     /// When initiators are looked at for silence.
     look: Option<Instant>,
-    /// Those that have something to read.
-    readable: VecDeque<RequestId>,
-    /// Those that have something to write.
-    unwritten: Vec<RequestId>,
-    /// By disk: those that wait for room for a command.
+    /// Connections that have something to read or to write.
+    turns: Turns,
+    /// By disk: connections that wait for room for a command.
     room_waiters: Vec<VecDeque<RequestId>>,
-    /// Those that wait for memory.
-    memory_waiters: VecDeque<RequestId>,
+    /// By disk: connections that wait for memory. Then the disks that have such connections; each is asked in its turn.
+    memory_waiters: BTreeMap<usize, VecDeque<RequestId>>,
+    thirsty: VecDeque<usize>,
     /// Handshakes end by then; all take equally long, so they are in order.
     handshakes: VecDeque<(Instant, RequestId)>,
     messages: Receiver<Message>,
+    sender: Sender<Message>,
     wake: Arc<OwnedFd>,
+    /// Disks that go once nothing of theirs is at the storage any more.
+    removals: Vec<Removal>,
+    /// Who waits for which ticket.
+    waiters: BTreeMap<u64, administer::Waiter>,
     /// Who asked for a scheduler that is being exchanged.
     exchange_reply: Option<Sender<Reply>>,
     started: std::time::Instant,
@@ -165,10 +191,11 @@ impl Server {
             plane,
             listeners,
             limits,
-            state_dir,
-            connections_max,
+            place,
+            connections,
             busy_poll,
             messages,
+            sender,
             wake,
             started,
         } = setup;
@@ -177,7 +204,8 @@ impl Server {
             _ => None,
         });
         let node = (plane.links.here(), plane.links.epoch);
-        let portal = Portal::new(state_dir, &addresses.collect::<Vec<_>>(), node, wake.clone())?;
+        let hosts_come = listeners.iter().any(|listener| matches!(listener.address, Address::Nvme(_)));
+        let portal = Portal::new(place, &addresses.collect::<Vec<_>>(), hosts_come, node, wake.clone())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,
@@ -185,19 +213,22 @@ impl Server {
             catalog: Catalog::default(),
             listeners,
             limits,
-            connections_max: connections_max.min(0xff_ffff),
+            places: Places::new(Most { all: connections.all.min(0xff_ffff), ..connections }),
+            removals: Vec::new(),
             portal,
             connections: Pending::new(),
             users: BTreeSet::new(),
             leaving: BTreeMap::new(),
             look: None,
-            readable: VecDeque::new(),
-            unwritten: Vec::new(),
+            turns: Turns::new(),
             room_waiters: Vec::new(),
-            memory_waiters: VecDeque::new(),
+            memory_waiters: BTreeMap::new(),
+            thirsty: VecDeque::new(),
             handshakes: VecDeque::new(),
             messages,
+            sender,
             wake,
+            waiters: BTreeMap::new(),
             exchange_reply: None,
             started,
             now: Instant::ZERO,
@@ -227,16 +258,19 @@ impl Server {
 
     /// Runs until it is told to stop. The number of requests that storage never finished.
     pub(crate) fn run(mut self) -> io::Result<usize> {
-        // The kernel may wake us this much too late; the default, 50 us, is for those who save power.
+        // The kernel may wake us this much too late; the default, 50 us, is for machines that save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let served: Vec<usize> = self.plane.served().map(|(number, _)| number).collect();
         served.into_iter().for_each(|number| self.publish(number));
         let mut events = Vec::with_capacity(EVENTS);
         let mut asked_alone = false;
+        let mut begun = self.clock();
         loop {
             self.now = self.clock();
+            self.turns.measured(self.now.since(begun));
             self.wait(&mut events, asked_alone)?;
             self.now = self.clock();
+            begun = self.now;
             for event in &events {
                 self.happened(event);
             }
@@ -280,10 +314,10 @@ impl Server {
     fn is_asked_alone(&self, events: &[Event]) -> bool {
         let [event] = events else { return false };
         let Source::Connection(id) = Source::unpack(event.data) else { return false };
-        matches!(self.connections.get(id), Some(Client::Nbd(_) | Client::Iscsi(_)))
+        matches!(self.connections.get(id), Some(Client::Nbd(_) | Client::Iscsi(_) | Client::Nvme(_)))
     }
 
-    /// Those there are, or come within the time.
+    /// The events that are there, or come within the time.
     fn events(&self, events: &mut Vec<Event>, within: Option<Duration>) -> io::Result<()> {
         events.clear();
         let within = within.map(Duration::as_nanos);
@@ -303,14 +337,15 @@ impl Server {
     fn due(&self) -> Option<Instant> {
         let joined = !self.plane.links.joined.is_empty();
         let more = joined || self.plane.exchange.is_some() || self.plane.is_listed();
-        if !self.readable.is_empty() || !self.unwritten.is_empty() || more {
+        if !self.turns.is_empty() || more {
             return Some(self.now);
         }
         let handshake = self.handshakes.front().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| s.deadline);
         let links = self.plane.links.wake_at();
-        let at = [self.plane.wake_at(), handshake, stopping, self.look, links, self.portal.wake_at(self.now)];
-        at.into_iter().flatten().min()
+        let portal = [self.portal.wake_at(self.now), self.portal.nvme.wake_at()];
+        let at = [self.plane.wake_at(), handshake, stopping, self.look, links, self.removal_due()];
+        at.into_iter().chain(portal).flatten().min()
     }
 
     fn happened(&mut self, event: &Event) {
@@ -326,11 +361,15 @@ impl Server {
                     link.readable = true;
                     // The end of the stream is not announced twice, so it is read up to there.
                     link.ending |= !(flags - EventFlags::IN - EventFlags::OUT).is_empty();
-                    list(&mut self.readable, connection, id);
                 }
-                if flags.contains(EventFlags::OUT) && !connection.link().writable {
-                    connection.link().writable = true;
-                    self.unwritten.push(id);
+                let written = flags.contains(EventFlags::OUT) && !connection.link().writable;
+                connection.link().writable |= written;
+                let read = connection.link().readable;
+                if read {
+                    self.want(id, Way::In);
+                }
+                if written {
+                    self.want(id, Way::Out);
                 }
             }
         }
@@ -338,10 +377,28 @@ impl Server {
 
     /// There may be something to write.
     fn mark(&mut self, id: RequestId) {
+        self.want(id, Way::Out);
+    }
+
+    /// There may be something to be done for a connection: it has a turn, by its disk's contract.
+    fn want(&mut self, id: RequestId, way: Way) {
         let Some(client) = self.connections.get_mut(id) else { return };
-        if !std::mem::replace(&mut client.link().unwritten, true) {
-            self.unwritten.push(id);
+        let link = client.link();
+        let listed = match way {
+            Way::In => &mut link.listed,
+            Way::Out => &mut link.unwritten,
+        };
+        if std::mem::replace(listed, true) {
+            return;
         }
+        let (of, terms) = match client {
+            Client::Peer(_) => (Of::Links, Terms::weighted(self.plane.links_weight)),
+            _ => match client.disk().and_then(|n| Some((n, self.plane.disks[n].as_ref()?))) {
+                Some((number, disk)) => (Of::Disk(number), Terms::of(&disk.config.contract)),
+                None => (Of::Newcomers, Terms::weighted(1)),
+            },
+        };
+        self.turns.put(of, terms, id, way);
     }
 
     /// Takes in what came, lets storage work, replies.
@@ -354,18 +411,56 @@ impl Server {
             }
         }
         self.look();
+        self.look_at_hosts();
         self.tick_links();
         // Before anything is begun: what may be done now depends on it.
         self.settle_reservations();
-        for _ in 0..self.readable.len() {
-            let id = self.readable.pop_front().expect("as many as were there");
-            self.read(id);
-        }
         self.exchange();
         self.plane.list_due(self.now);
-        self.poke();
+        self.plane.begin_round(turns::ROUND_BYTES);
+        loop {
+            self.move_bytes();
+            self.poke();
+            self.serve();
+            self.mark_links();
+            if self.turns.is_empty() || self.turns.is_over() {
+                break;
+            }
+        }
+        self.administer();
+        self.go_on_removing();
+        self.mark_links();
+        if self.plane.freed() {
+            self.water();
+        }
+    }
+}
+
+impl Server {
+    /// Lets some that wait for memory try again, disk by disk: however many connections of one disk wait, another disk's are not
+    /// behind them. Whoever still finds none waits for what others hold, and is asked again when that comes back: so some are enough.
+    fn water(&mut self) {
+        let mut left = RETRIES;
+        while left > 0
+            && let Some(disk) = self.thirsty.pop_front()
+        {
+            let Some(waiters) = self.memory_waiters.get_mut(&disk) else { continue };
+            let next = waiters.pop_front();
+            match waiters.is_empty() {
+                true => drop(self.memory_waiters.remove(&disk)),
+                false => self.thirsty.push_back(disk),
+            }
+            left -= usize::from(next.is_some_and(|id| self.retry(id)));
+        }
+    }
+
+    /// Gates dispatch and storage works, as long as there is something at this moment, and clients' commands are answered.
+    fn serve(&mut self) {
         loop {
             self.plane.poll(self.now);
+            while let Some((disk, bytes)) = self.plane.next_copied() {
+                self.turns.charge(Of::Disk(disk), bytes);
+            }
             if !self.plane.answers.is_empty() {
                 self.answer();
                 self.poke();
@@ -373,23 +468,8 @@ impl Server {
                 break;
             }
         }
-        self.mark_links();
-        self.write();
-        if self.plane.freed() {
-            // Whoever still finds none waits for what others hold, and is asked again when that comes back: so some of
-            // those that wait are enough, however many there are.
-            let mut left = RETRIES.min(self.memory_waiters.len());
-            while left > 0
-                && let Some(id) = self.memory_waiters.pop_front()
-            {
-                left -= usize::from(self.retry(id));
-            }
-        }
     }
 }
 
-fn list(readable: &mut VecDeque<RequestId>, connection: &mut Client, id: RequestId) {
-    if !std::mem::replace(&mut connection.link().listed, true) {
-        readable.push_back(id);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
 //! The control socket: a request per line, an answer per line. Its own few threads, off the data path.
 
-use crate::control::{Reply, Request};
 use crate::listen::bind_unix;
 use crate::node::{Control, ControlError};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use henge_api::{LineError, Reply, Request, decode_line, read_line, write_line};
+use std::io::{self, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Longest request.
-const LINE_MAX: u64 = 64 << 10;
+const LINE_MAX: usize = 64 << 10;
 /// Most connections at once; more are closed at once.
 const CLIENTS_MAX: usize = 32;
 /// A client that says nothing for so long is disconnected.
@@ -64,49 +64,35 @@ fn converse(mut stream: UnixStream, control: &Control) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?);
-    let mut line = Vec::new();
     loop {
-        line.clear();
-        let n = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)?;
-        if n == 0 {
-            return Ok(());
-        }
-        let whole = line.ends_with(b"\n");
-        let reply = if whole || n < LINE_MAX as usize { answer_line(&line, control) } else { too_long() };
-        let mut text = serde_json::to_vec(&reply).map_err(io::Error::other)?;
-        text.push(b'\n');
-        stream.write_all(&text)?;
-        if !whole {
+        let (reply, goes_on) = match read_line(&mut reader, LINE_MAX) {
+            Ok(None) => return Ok(()),
+            Ok(Some(request)) => (answer(request, control), true),
+            Err(e @ LineError::NotUnderstood(_)) => (Reply::failed(e), true),
+            Err(e @ (LineError::TooLong(_) | LineError::Torn)) => (Reply::failed(e), false),
+            Err(LineError::Io(e)) => return Err(e),
+        };
+        write_line(&mut stream, &reply)?;
+        if !goes_on {
             return Ok(());
         }
     }
 }
 
-fn too_long() -> Reply {
-    Reply::failed(format_args!("a request is at most {LINE_MAX} bytes"))
-}
-
-/// What a line of the control socket asks for, done.
-pub fn answer_line(line: &[u8], control: &Control) -> Reply {
-    let request: Request = match serde_json::from_slice(line) {
-        Ok(request) => request,
-        Err(e) => return Reply::failed(format_args!("not understood: {e}")),
-    };
+fn answer(request: Request, control: &Control) -> Reply {
     match control.ask(request) {
         Ok(reply) => reply,
         Err(ControlError::Refused(why)) => Reply::failed(why),
+        Err(why @ ControlError::Unremembered(_)) => Reply::failed(why),
         Err(ControlError::Ended) => Reply::failed("the node is ending"),
     }
 }
 
-/// Asks a node by its control socket.
-pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
-    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    let mut stream = UnixStream::connect(path).map_err(named)?;
-    let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
-    let mut text = String::new();
-    BufReader::new(stream).read_line(&mut text)?;
-    serde_json::from_str(&text).map_err(|e| io::Error::other(format!("the node's answer: {e}")))
+/// What a line of the control socket asks for, done.
+pub fn answer_line(line: &[u8], control: &Control) -> Reply {
+    let whole = [line, b"\n"].concat();
+    match decode_line(&whole, LINE_MAX) {
+        Ok(request) => answer(request, control),
+        Err(e) => Reply::failed(e),
+    }
 }

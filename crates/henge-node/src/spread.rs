@@ -175,10 +175,12 @@ impl Plane {
             Kind::Flush => PartKind::Flush,
             Kind::Trim => PartKind::Trim,
             Kind::WriteZeroes { no_hole } => PartKind::WriteZeroes { no_hole, fua },
-            Kind::Cache => PartKind::Cache,
+            // A turn at its home, for either.
+            Kind::Cache | Kind::Status => PartKind::Cache,
             Kind::CompareAndWrite => PartKind::CompareAndWrite { fua },
         };
         let loan = match part.data {
+            _ if part.kind == Kind::Cache => Buffer::empty(), // its bytes stay there
             // SAFETY: as for the parts of any disk: see `give_home`.
             Data::Frame { at } => unsafe { whole.lend(at as usize, len) },
             Data::Compare { at, verify: from } => {

@@ -2,22 +2,26 @@
 //!
 //! # The rule
 //! The configuration file says how the node begins. A disk that was added, and terms that were changed since, stand in
-//! `state_dir/disks.json` and are done again when the node starts. A change is acknowledged only once it is in that file,
-//! which is written beside the old one, synced, and renamed over it.
+//! `state_dir/disks.json` and are done again when the node starts. What the file is to be is written beside it and synced before
+//! a change is done ([`Memory::prepare`]), and takes its name before the change is acknowledged ([`Memory::commit`]). So where there
+//! is no room, nothing is changed, and whoever asked is told.
 //!
 //! Who edits a disk's contract in the configuration file means that contract: changes made to the older text are forgotten.
 //!
-//! A node whose configuration does not state a `state_dir` remembers nothing.
+//! A node that has no folder to remember in ([`Place`]) refuses changes.
 
-use crate::control::{Reply, Request};
+mod place;
+
+use henge_api::{Request, Terms};
+use henge_io::Prepared;
+pub(crate) use place::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io;
 
-/// Terms of a contract as they are written.
-pub type Terms = BTreeMap<String, String>;
+/// The file's name.
+const DISKS: &str = "disks.json";
 
 /// What is kept of one disk.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -64,10 +68,17 @@ pub(crate) enum Origin {
     Manager(u64),
 }
 
-/// The node's memory: in a file, or nowhere.
+/// A change that the node can remember from now on; it is to be done, then committed.
+pub(crate) struct Change {
+    after: File,
+    /// None where nothing is remembered, or where nothing is new.
+    file: Option<Prepared>,
+}
+
+/// The node's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    path: Option<PathBuf>,
+    place: Place,
     peers: Terms,
     iscsi: Terms,
     pub disks: BTreeMap<String, Kept>,
@@ -77,10 +88,10 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Reads what is remembered. `file` has the terms of the configuration's disks.
-    pub(crate) fn open(path: Option<PathBuf>, file: BTreeMap<String, Terms>) -> io::Result<Memory> {
-        let File { peers, iscsi, mut disks } = match &path {
+    pub(crate) fn open(place: Place, file: BTreeMap<String, Terms>) -> io::Result<Memory> {
+        let File { peers, iscsi, mut disks } = match place.file(DISKS) {
             None => File::default(),
-            Some(path) => match fs::read(path) {
+            Some(path) => match fs::read(&path) {
                 Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| {
                     io::Error::new(io::ErrorKind::InvalidData, format!("{}: {e}", path.display()))
                 })?,
@@ -103,7 +114,12 @@ impl Memory {
             (None, None, _) => false,
             _ => true,
         });
-        Ok(Memory { path, peers, iscsi, disks, file })
+        Ok(Memory { place, peers, iscsi, disks, file })
+    }
+
+    /// Whether a manager made this disk, by an order of its own. What the configuration states, or somebody added here, is the node's.
+    pub(crate) fn is_managed(&self, name: &str) -> bool {
+        self.disks.get(name).is_some_and(|kept| kept.added.is_some() && kept.revision.is_some())
     }
 
     /// The requests that bring a node of the configuration file to where it was.
@@ -125,29 +141,58 @@ impl Memory {
         requests
     }
 
-    /// Notes a request that was done; `added` is the name of the disk that it made.
-    pub(crate) fn note(&mut self, request: &Request, added: Option<&str>, origin: Origin) -> io::Result<()> {
+    /// Writes down, beside what is remembered, what is to be once a request is done; `added` is the name of the disk that it makes.
+    pub(crate) fn prepare(
+        &self,
+        request: &Request,
+        added: Option<&str>,
+        origin: Origin,
+    ) -> io::Result<Change> {
+        let (peers, iscsi) = (self.peers.clone(), self.iscsi.clone());
+        let mut after = File { peers, iscsi, disks: self.disks.clone() };
+        if self.change(&mut after, request, added, origin)? {
+            let file = self.write(&after)?;
+            Ok(Change { after, file })
+        } else {
+            Ok(Change { after, file: None })
+        }
+    }
+
+    /// The request was done: what was prepared is what is remembered. Where that fails it is not known what a restart finds.
+    pub(crate) fn commit(&mut self, change: Change) -> io::Result<()> {
+        let Change { after: File { peers, iscsi, disks }, file } = change;
+        (self.peers, self.iscsi, self.disks) = (peers, iscsi, disks);
+        file.map_or(Ok(()), Prepared::commit)
+    }
+
+    /// What a request makes of the memory; whether that is anything new.
+    fn change(
+        &self,
+        after: &mut File,
+        request: &Request,
+        added: Option<&str>,
+        origin: Origin,
+    ) -> io::Result<bool> {
         let mark = |kept: &mut Kept| match origin {
             Origin::Manager(revision) => (kept.revision, kept.changed) = (Some(revision), false),
             Origin::Here => kept.changed = true,
         };
+        let File { peers, iscsi: portals, disks } = after;
         match (request, added) {
             (Request::Add { disk }, Some(name)) => {
                 let mut kept = Kept { added: Some(disk.clone()), ..Kept::default() };
                 mark(&mut kept);
-                self.disks.insert(name.to_owned(), kept);
+                disks.insert(name.to_owned(), kept);
             }
             (Request::Set { name, contract }, _) => {
-                let file = self.file.get(name).cloned();
-                let kept = self.disks.entry(name.clone()).or_insert_with(|| Kept { file, ..Kept::default() });
+                let kept = self.entry(disks, name);
                 kept.terms.extend(contract.clone());
                 mark(kept);
             }
             (Request::Grow { name, capacity }, _) => {
-                let bytes = henge_core::parse_size(capacity)
-                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.0))?;
-                let file = self.file.get(name).cloned();
-                let kept = self.disks.entry(name.clone()).or_insert_with(|| Kept { file, ..Kept::default() });
+                // What is no size is refused by who is asked to do it.
+                let Ok(bytes) = henge_core::parse_size(capacity) else { return Ok(false) };
+                let kept = self.entry(disks, name);
                 match &mut kept.added {
                     Some(table) => *table = with_capacity(table, bytes)?,
                     None => kept.capacity = Some(bytes),
@@ -155,48 +200,46 @@ impl Memory {
                 mark(kept);
             }
             (Request::Remove { name }, _) => {
-                self.disks.remove(name);
+                disks.remove(name);
             }
             (Request::Peer { name, address, iscsi, .. }, _) => {
-                let before = self.peers.insert(name.clone(), address.clone());
+                let before = peers.insert(name.clone(), address.clone());
                 let moved = iscsi
                     .as_ref()
-                    .is_some_and(|at| self.iscsi.insert(name.clone(), at.clone()).as_ref() != Some(at));
-                if before.as_ref() == Some(address) && !moved {
-                    return Ok(());
-                }
+                    .is_some_and(|at| portals.insert(name.clone(), at.clone()).as_ref() != Some(at));
+                return Ok(before.as_ref() != Some(address) || moved);
             }
             (Request::Unpeer { name }, _) => {
-                self.peers.remove(name);
-                self.iscsi.remove(name);
+                peers.remove(name);
+                portals.remove(name);
             }
-            _ => return Ok(()),
+            _ => return Ok(false),
         }
-        self.save()
+        Ok(true)
+    }
+
+    /// What is kept of a disk; for one of the configuration file, beside the terms that it has there.
+    fn entry<'a>(&self, disks: &'a mut BTreeMap<String, Kept>, name: &str) -> &'a mut Kept {
+        let file = || self.file.get(name).cloned();
+        disks.entry(name.to_owned()).or_insert_with(|| Kept { file: file(), ..Kept::default() })
     }
 
     /// Notes that a disk is as an order wants it, without anything having been changed.
     pub(crate) fn settled(&mut self, name: &str, revision: u64) -> io::Result<()> {
-        let file = self.file.get(name).cloned();
-        let kept = self.disks.entry(name.to_owned()).or_insert_with(|| Kept { file, ..Kept::default() });
+        let (peers, iscsi) = (self.peers.clone(), self.iscsi.clone());
+        let mut after = File { peers, iscsi, disks: self.disks.clone() };
+        let kept = self.entry(&mut after.disks, name);
         (kept.revision, kept.changed) = (Some(revision), false);
-        self.save()
+        let file = self.write(&after)?;
+        self.commit(Change { after, file })
     }
 
-    fn save(&self) -> io::Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let parent = path.parent().unwrap_or(path);
-        fs::create_dir_all(parent).map_err(named)?;
-        let fresh = path.with_extension("json.new");
-        let mut file = fs::File::create(&fresh).map_err(named)?;
-        let (peers, iscsi) = (self.peers.clone(), self.iscsi.clone());
-        let whole = File { peers, iscsi, disks: self.disks.clone() };
-        serde_json::to_writer_pretty(&mut file, &whole).map_err(io::Error::other)?;
-        file.write_all(b"\n").map_err(named)?;
-        file.sync_all().map_err(named)?;
-        fs::rename(&fresh, path).map_err(named)?;
-        fs::File::open(parent).and_then(|dir| dir.sync_all()).map_err(named)
+    fn write(&self, whole: &File) -> io::Result<Option<Prepared>> {
+        self.place.check()?;
+        let Some(path) = self.place.file(DISKS) else { return Ok(None) };
+        let mut text = serde_json::to_vec_pretty(whole).map_err(io::Error::other)?;
+        text.push(b'\n');
+        henge_io::prepare(&path, &text).map(Some)
     }
 }
 
@@ -213,11 +256,6 @@ fn with_capacity(table: &str, bytes: u64) -> io::Result<String> {
     }
 }
 
-/// A request was done, and could not be remembered.
-pub(crate) fn unremembered(e: &io::Error) -> Reply {
-    Reply::failed(format_args!("it is done, but will be forgotten when the node restarts: {e}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,45 +267,51 @@ mod tests {
         Request::Set { name: name.into(), contract: terms(pairs) }
     }
 
+    fn note(memory: &mut Memory, request: &Request, added: Option<&str>, origin: Origin) -> io::Result<()> {
+        let change = memory.prepare(request, added, origin)?;
+        memory.commit(change)
+    }
+
     #[test]
     fn changes_outlive_the_node_until_the_file_is_edited() {
         let dir = tempfile::tempdir().unwrap();
-        let path = Some(dir.path().join("disks.json"));
+        let place = || Place::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
-        let mut memory = Memory::open(path.clone(), file.clone()).unwrap();
+        let mut memory = Memory::open(place(), file.clone()).unwrap();
         let add = Request::Add { disk: "name = \"db\"\n".into() };
-        memory.note(&add, Some("db"), Origin::Manager(7)).unwrap();
-        memory.note(&set("web", &[("limit", "9/s")]), None, Origin::Here).unwrap();
-        memory.note(&set("web", &[("weight", "")]), None, Origin::Here).unwrap();
+        note(&mut memory, &add, Some("db"), Origin::Manager(7)).unwrap();
+        note(&mut memory, &set("web", &[("limit", "9/s")]), None, Origin::Here).unwrap();
+        note(&mut memory, &set("web", &[("weight", "")]), None, Origin::Here).unwrap();
 
-        let again = Memory::open(path.clone(), file).unwrap();
+        let again = Memory::open(place(), file).unwrap();
         let web = set("web", &[("limit", "9/s"), ("weight", "")]);
         assert_eq!(again.replay(), vec![("db".to_owned(), add.clone()), ("web".to_owned(), web)]);
         assert_eq!((again.disks["db"].revision, again.disks["db"].changed), (Some(7), false));
+        assert!(again.is_managed("db") && !again.is_managed("web") && !again.is_managed("none"));
 
         let edited = [("web".to_owned(), terms(&[("weight", "5")]))].into();
-        let mut again = Memory::open(path.clone(), edited).unwrap();
+        let mut again = Memory::open(place(), edited).unwrap();
         assert_eq!(again.replay(), vec![("db".to_owned(), add)]);
-        again.note(&Request::Remove { name: "db".into() }, None, Origin::Here).unwrap();
-        assert_eq!(Memory::open(path, BTreeMap::new()).unwrap().replay(), vec![]);
+        note(&mut again, &Request::Remove { name: "db".into() }, None, Origin::Here).unwrap();
+        assert_eq!(Memory::open(place(), BTreeMap::new()).unwrap().replay(), vec![]);
     }
 
     #[test]
     fn a_disk_that_has_grown_is_as_large_when_the_node_begins_again() {
         let dir = tempfile::tempdir().unwrap();
-        let path = Some(dir.path().join("disks.json"));
+        let place = || Place::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
-        let mut memory = Memory::open(path.clone(), file.clone()).unwrap();
+        let mut memory = Memory::open(place(), file.clone()).unwrap();
         let grow =
             |name: &str, capacity: &str| Request::Grow { name: name.into(), capacity: capacity.into() };
-        memory.note(&grow("web", "12GB"), None, Origin::Here).unwrap();
+        note(&mut memory, &grow("web", "12GB"), None, Origin::Here).unwrap();
         let add = Request::Add { disk: "name = \"db\"\ncapacity = \"1GB\"\npool = \"p\"\n".into() };
-        memory.note(&add, Some("db"), Origin::Manager(7)).unwrap();
-        memory.note(&grow("db", "2GB"), None, Origin::Manager(9)).unwrap();
+        note(&mut memory, &add, Some("db"), Origin::Manager(7)).unwrap();
+        note(&mut memory, &grow("db", "2GB"), None, Origin::Manager(9)).unwrap();
         // Whoever edits the contract in the file does not shrink the disk.
         let edited: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "5")]))].into();
         for file in [file, edited.clone(), edited] {
-            let memory = Memory::open(path.clone(), file).unwrap();
+            let memory = Memory::open(place(), file).unwrap();
             assert_eq!(memory.disks["web"].capacity, Some(12_000_000_000));
             assert_eq!(memory.disks["db"].revision, Some(9));
             let larger = "name = \"db\"\ncapacity = \"2000000000B\"\npool = \"p\"\n";
@@ -276,11 +320,34 @@ mod tests {
     }
 
     #[test]
+    fn what_was_prepared_and_not_done_is_not_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut memory = Memory::open(Place::of(dir.path()), BTreeMap::new()).unwrap();
+        let add = |name: &str| Request::Add { disk: format!("name = \"{name}\"\n") };
+        note(&mut memory, &add("db"), Some("db"), Origin::Here).unwrap();
+        drop(memory.prepare(&add("web"), Some("web"), Origin::Here).unwrap());
+        drop(memory.prepare(&Request::Remove { name: "db".into() }, None, Origin::Here).unwrap());
+        let again = Memory::open(Place::of(dir.path()), BTreeMap::new()).unwrap();
+        assert_eq!(again.replay(), [("db".to_owned(), add("db"))]);
+        assert_eq!(memory.replay(), again.replay());
+        let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["disks.json"]);
+    }
+
+    #[test]
+    fn who_has_no_place_to_remember_changes_nothing() {
+        let memory = Memory::open(Place::none("/var/lib/henge: no"), BTreeMap::new()).unwrap();
+        let refused = memory.prepare(&set("web", &[("limit", "9/s")]), None, Origin::Here).err().unwrap();
+        assert!(refused.to_string().contains("/var/lib/henge: no"), "{refused}");
+        assert!(refused.to_string().contains("state_dir = "), "{refused}");
+    }
+
+    #[test]
     fn a_broken_memory_is_an_error_with_its_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disks.json");
         fs::write(&path, "{").unwrap();
-        let error = Memory::open(Some(path), BTreeMap::new()).unwrap_err();
+        let error = Memory::open(Place::of(dir.path()), BTreeMap::new()).unwrap_err();
         assert!(error.to_string().contains("disks.json"), "{error}");
     }
 }

@@ -1,11 +1,12 @@
 //! From the configuration's pools to stores.
+//!
+//! Whoever only looks (`--check`) makes, locks and writes nothing.
 
 use crate::config::{Medium, NodeConfig, PoolConfig, at};
 use henge_backend::{Device, Directory, Emulated, Faulty, Memory, Options, Store, Traced, Volatile};
 use henge_core::{Model, ParamError, format_size};
 use henge_device::Built;
 use std::io;
-use std::path::Path;
 
 /// A pool's stores: one, or one per spindle with the stripe unit between them.
 pub(crate) struct Stores {
@@ -14,14 +15,14 @@ pub(crate) struct Stores {
 }
 
 /// Opens everything under a pool; errors point at the pool.
-pub(crate) fn open(pool: &PoolConfig, config: &NodeConfig) -> Result<Stores, ParamError> {
+pub(crate) fn open(pool: &PoolConfig, config: &NodeConfig, look: bool) -> Result<Stores, ParamError> {
     let (models, unit) = models(pool)?;
     let count = models.len() as u64;
     let mut members = Vec::new();
     for (i, model) in models.into_iter().enumerate() {
         let spindle = unit.map(|_| i);
-        let member = medium(pool, config, spindle, pool.capacity / count)
-            .and_then(|store| wrap(pool, spindle, model, store))
+        let member = medium(pool, config, spindle, pool.capacity / count, look)
+            .and_then(|store| wrap(pool, spindle, model, store, look))
             .map_err(|e| at(&pool.medium_span, e.to_string()))?;
         members.push(member);
     }
@@ -66,26 +67,40 @@ fn medium(
     config: &NodeConfig,
     spindle: Option<usize>,
     capacity: u64,
+    look: bool,
 ) -> io::Result<Box<dyn Store>> {
     let short = pool.faults.filter(|faults| faults.short > 0).map(|faults| (faults.short, faults.seed));
     // A model and a cache in front know addresses below the capacity alone.
     let apart = pool.emulated.is_none() && pool.volatile.is_none();
-    let options = Options { direct: pool.direct, engine: pool.engine, short, apart, ..Options::default() };
+    let (direct, engine) = (pool.direct, pool.engine);
+    // An emulated disk is as large as its model, whatever plays it.
+    let overcommit = pool.overcommit || pool.emulated.is_some();
+    let options = Options { direct, engine, short, apart, look, overcommit, ..Options::default() };
     Ok(match &pool.medium {
         Medium::Memory => Box::new(Memory::new(capacity)?),
         Medium::Path(path) => {
-            let path = match spindle {
-                Some(i) => path.join(format!("spindle{i}")),
-                None => path.clone(),
+            let (path, name) = match spindle {
+                Some(i) => (path.join(format!("spindle{i}")), format!("{}.{i}", pool.name)),
+                None => (path.clone(), pool.name.clone()),
             };
-            Box::new(Directory::open(&path, capacity, options)?)
+            Box::new(Directory::open(&path, &name, capacity, options)?)
         }
         Medium::Device(path) => {
-            make_directory(&config.state_dir)?;
-            let table = config.state_dir.join(format!("{}.extents", pool.name));
-            Box::new(Device::open(path, &table, capacity, options)?)
+            let opened = Device::open(path, &pool.name, capacity, options);
+            Box::new(opened.map_err(|e| of_an_older_version(e, pool, config))?)
         }
     })
+}
+
+/// A device that is no pool may be one of a version that kept its table in a file.
+fn of_an_older_version(e: io::Error, pool: &PoolConfig, config: &NodeConfig) -> io::Error {
+    let table = config.state_dir.join(format!("{}.extents", pool.name));
+    if !table.exists() {
+        return e;
+    }
+    let how =
+        format!("an older version's table of it is {}: `henge pool import` keeps its disks", table.display());
+    io::Error::new(e.kind(), format!("{e}; do not: {how}"))
 }
 
 /// What is configured in front of the medium, from the inside out.
@@ -94,8 +109,9 @@ fn wrap(
     spindle: Option<usize>,
     model: Option<Model>,
     mut store: Box<dyn Store>,
+    look: bool,
 ) -> io::Result<Box<dyn Store>> {
-    if let Some(seed) = pool.volatile {
+    if let Some(seed) = pool.volatile.filter(|_| !look) {
         store = Box::new(Volatile::new(seed, store)?);
     }
     if let Some(faults) = pool.faults {
@@ -104,14 +120,10 @@ fn wrap(
     if let Some(model) = model {
         store = Box::new(Emulated::new(model, store));
     }
-    if let Some(path) = &pool.trace {
+    if let Some(path) = pool.trace.as_ref().filter(|_| !look) {
         let path = spindle.map_or(path.clone(), |i| path.with_extension(format!("{i}.csv")));
         let file = std::fs::File::create(&path)?;
         store = Box::new(Traced::new(Box::new(io::BufWriter::new(file)), store)?);
     }
     Ok(store)
-}
-
-pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }

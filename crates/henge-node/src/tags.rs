@@ -12,8 +12,8 @@
 //! ```
 
 use crate::plane::Plane;
+use henge_api::{Ask, Lead, TagCounts};
 use henge_core::{CostUnit, Duration, Instant, Request, RequestId};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -22,50 +22,11 @@ const ROOM: usize = 4096;
 /// Most told in one line.
 const TOGETHER: usize = 256;
 
-/// A part that the manager is told of.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Ask {
-    /// Its disk.
-    pub disk: String,
-    /// What it costs, in the unit of the contract's rate: millionths of a command, or bytes.
-    pub cost: u64,
-    /// Where it waits: gate, slot, generation.
-    pub at: (u32, u32, u32),
-}
-
-/// What the manager answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Lead {
-    /// As it was asked.
-    pub at: (u32, u32, u32),
-    /// Nanoseconds from its arrival to its finish time.
-    pub ns: u64,
-}
-
 /// A part, on its way out of the loop.
 pub(crate) struct Queued {
     disk: Arc<str>,
     cost: u64,
     at: (u32, u32, u32),
-}
-
-/// How many, since the node began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct TagCounts {
-    /// Parts that the manager was told of.
-    pub asked: u64,
-    /// Of them those whose finish time came while they waited, and was taken.
-    pub taken: u64,
-    /// Finish times that came later.
-    pub late: u64,
-    /// Parts that were not told: as many as may waited already.
-    pub untold: u64,
-}
-
-impl TagCounts {
-    pub(crate) fn is_none(&self) -> bool {
-        *self == TagCounts::default()
-    }
 }
 
 /// The loop's end of it.

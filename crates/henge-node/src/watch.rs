@@ -7,13 +7,16 @@
 //! were late than the percentile allows; a rate, when the disk had requests waiting all the time, for another reason than
 //! its own limit, and received less than the rate all the same. It has recovered when no such window was seen for as long again.
 
-use crate::control::{DiskStatus, Status, Unfairness};
-use crate::events::{EventKind, Events, wall};
+use crate::events::{Events, wall};
+use crate::fill::Fills;
+use crate::ledger::Ledger;
+use crate::plane::Notice;
 use crate::server::Message;
+use henge_api::{DiskStatus, EventKind, Status, Unfairness};
 use rustix::io::write;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -53,6 +56,18 @@ impl Latest {
         let wait = self.came.wait_timeout_while(guard, 3 * PERIOD, |status| status.is_none());
         wait.expect("nobody panics while looking").0.clone()
     }
+    /// What was judged of the disks until the last look.
+    pub(crate) fn tell(&self, status: &mut Status) {
+        let guard = self.status.lock().expect("nobody panics while looking");
+        let Some(judged) = guard.as_ref() else { return };
+        let judged: BTreeMap<&str, &DiskStatus> = judged.disks.iter().map(|d| (d.name.as_str(), d)).collect();
+        for disk in &mut status.disks {
+            if let Some(one) = judged.get(disk.name.as_str()) {
+                disk.kept.clone_from(&one.kept);
+                disk.violated = one.violated;
+            }
+        }
+    }
     fn put(&self, status: Arc<Status>) {
         *self.status.lock().expect("nobody panics while looking") = Some(status);
         self.came.notify_all();
@@ -60,12 +75,24 @@ impl Latest {
 }
 
 /// Runs until the node ends.
-pub(crate) fn watch(messages: &Sender<Message>, wake: &Arc<OwnedFd>, latest: &Latest, events: &Events) {
+pub(crate) fn watch(
+    messages: &Sender<Message>,
+    wake: &Arc<OwnedFd>,
+    latest: &Latest,
+    events: &Events,
+    noticed: &Receiver<Notice>,
+    mut fills: Fills,
+    mut ledger: Ledger,
+) {
     let mut judge = Judge::default();
     loop {
-        let Some(mut status) = look(messages, wake, true) else { return };
+        for (name, text) in noticed.try_iter().chain(fills.look()) {
+            events.note(EventKind::Storage, &name, text);
+        }
+        let Some(mut status) = look(messages, wake, true) else { return ledger.save() };
         status.wall = wall();
         judge.see(&mut status, events);
+        ledger.see(&mut status, |name| !events.knows(name));
         latest.put(Arc::new(status));
         std::thread::sleep(PERIOD);
     }
@@ -79,7 +106,7 @@ pub(crate) fn look(messages: &Sender<Message>, wake: &Arc<OwnedFd>, whole: bool)
         let (reply, answer) = mpsc::channel();
         messages.send(Message::Sample { from, whole, reply }).ok()?;
         let _ = write(wake, &1u64.to_ne_bytes());
-        // Making a disk may hold the loop for long; when it ends, the sender goes with it.
+        // When the loop ends, the sender goes with it.
         let slice = loop {
             match answer.recv_timeout(Duration::from_secs(3600)) {
                 Ok(slice) => break slice,
@@ -249,7 +276,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{AtGate, GateStatus, PoolStatus, Promise};
+    use henge_api::{AtGate, GateStatus, PoolStatus, Promise};
 
     fn kinds(events: &Events) -> Vec<EventKind> {
         events.after(None, 0, 100).iter().map(|e| e.kind).collect()
@@ -272,7 +299,7 @@ mod tests {
     #[test]
     fn a_rate_is_broken_only_while_its_disk_waits_for_others() {
         let dir = tempfile::tempdir().unwrap();
-        let (events, mut judge) = (Events::open(dir.path()), Judge::default());
+        let (events, mut judge) = (Events::open(Some(dir.path())), Judge::default());
         let promise = || Promise { rate: Some(100.0), unit: "requests".into(), ..Promise::default() };
         let (mut commands, mut waited) = (0, 0);
         for t in 0..60 {
@@ -294,7 +321,7 @@ mod tests {
     #[test]
     fn a_latency_bound_is_broken_by_its_percentile() {
         let dir = tempfile::tempdir().unwrap();
-        let (events, mut judge) = (Events::open(dir.path()), Judge::default());
+        let (events, mut judge) = (Events::open(Some(dir.path())), Judge::default());
         let promise = || Promise { latency: Some(5_000_000), percentile: Some(95.0), ..Promise::default() };
         let (mut commands, mut late) = (0, 0);
         for t in 0..40 {
@@ -327,7 +354,7 @@ mod tests {
         };
         let mut judge = Judge::default();
         let dir = tempfile::tempdir().unwrap();
-        let events = Events::open(dir.path());
+        let events = Events::open(Some(dir.path()));
         judge.see(&mut status(1, 0, 0, 0), &events);
         let mut second_look = status(2, 100, 260, 5);
         judge.see(&mut second_look, &events);

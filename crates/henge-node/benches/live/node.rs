@@ -1,6 +1,6 @@
 //! A node in a process of its own, and what the system says of it.
 
-use henge_node::{DiskStatus, Request, Status, ask};
+use henge_api::{DiskStatus, Request, Status, ask};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

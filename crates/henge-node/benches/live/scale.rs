@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::client::{Client, READ};
 use crate::node::Node;
-use henge_node::Request;
+use henge_api::Request;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 

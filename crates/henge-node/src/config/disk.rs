@@ -31,8 +31,14 @@ pub struct DiskConfig {
     pub settings: Settings,
     /// Nobody may write.
     pub read_only: bool,
+    /// What a former disk of this name left becomes this one's.
+    pub adopt: bool,
     /// Who may use it by iSCSI.
     pub access: henge_iscsi::chap::Access,
+    /// Which hosts may use it by NVMe.
+    pub hosts: henge_nvme::Access,
+    /// Who may use it by NBD.
+    pub nbd: crate::access::NbdAccess,
     /// Its place in the file.
     pub span: Range<usize>,
     /// The contract's place.
@@ -85,16 +91,21 @@ pub(crate) fn disk(
             (terms, contract)
         }
     };
+    // Zeroes that need not keep their room become holes, in every store of ours: what is trimmed there reads as zeroes.
     let settings = match p.table("commands")? {
-        None => Settings::default(),
+        None => Settings { holes: true, ..Settings::default() },
         Some(mut table) => {
+            let is_stated = table.keys().iter().any(|key| key == "holes");
             let settings = Settings::take(&mut table)?;
             table.finish()?;
-            settings
+            Settings { holes: settings.holes || !is_stated, ..settings }
         }
     };
     let read_only = p.bool("read_only")?.unwrap_or(false);
+    let adopt = p.bool("adopt")?.unwrap_or(false);
     let access = crate::access::access(&mut p)?;
+    let hosts = crate::nvme::access(&mut p)?;
+    let nbd = crate::access::nbd(&mut p, &access)?;
     p.finish()?;
     Ok(DiskConfig {
         name,
@@ -107,7 +118,10 @@ pub(crate) fn disk(
         contract,
         settings,
         read_only,
+        adopt,
         access,
+        hosts,
+        nbd,
         span,
         contract_span,
         capacity_span,

@@ -13,6 +13,8 @@ pub enum Listen {
     Unix(PathBuf),
     /// `iscsi://HOST:PORT`
     Iscsi(String),
+    /// `nvme://HOST:PORT`
+    Nvme(String),
 }
 
 /// `http = "127.0.0.1:8080"`, or a table with `listen` and `token_file`.
@@ -35,8 +37,8 @@ pub(super) fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
     let parse = |(value, span): (Value, Range<usize>)| {
         let wrong = || ParamError {
             message:
-                "listen is an address like \"nbd://127.0.0.1:10809\", \"nbd+unix:///run/henge/nbd.sock\" or \
-                 \"iscsi://127.0.0.1:3260\""
+                "listen is an address like \"nbd://127.0.0.1:10809\", \"nbd+unix:///run/henge/nbd.sock\", \
+                 \"iscsi://127.0.0.1:3260\" or \"nvme://127.0.0.1:4420\""
                     .into(),
             help: None,
             span: span.clone(),
@@ -45,15 +47,14 @@ pub(super) fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
         if let Some(path) = text.strip_prefix("nbd+unix://").filter(|p| p.starts_with('/')) {
             return Ok(Listen::Unix(path.into()));
         }
-        let (host, iscsi) = match text.split_once("://") {
-            Some(("nbd", host)) if !host.is_empty() => (host, false),
-            Some(("iscsi", host)) if !host.is_empty() => (host, true),
+        let (made, host, port): (fn(String) -> Listen, _, _) = match text.split_once("://") {
+            Some(("nbd", host)) if !host.is_empty() => (Listen::Tcp, host, 10809),
+            Some(("iscsi", host)) if !host.is_empty() => (Listen::Iscsi, host, 3260),
+            Some(("nvme", host)) if !host.is_empty() => (Listen::Nvme, host, crate::nvme::PORT),
             _ => return Err(wrong()),
         };
         let (_, tail) = host.rsplit_once(']').unwrap_or(("", host));
-        let port = if iscsi { 3260 } else { 10809 };
-        let host = if tail.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
-        Ok(if iscsi { Listen::Iscsi(host) } else { Listen::Tcp(host) })
+        Ok(made(if tail.contains(':') { host.to_owned() } else { format!("{host}:{port}") }))
     };
     texts.into_iter().map(parse).collect()
 }
@@ -91,4 +92,38 @@ pub(super) fn http(p: &mut Params) -> Result<Option<Http>, ParamError> {
         ));
     }
     Ok(Some(Http { listen, token_file }))
+}
+
+/// Whether only this machine's processes reach a host and port.
+fn is_loopback(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// The portal for iSCSI that other machines reach, if there is one.
+pub(super) fn by_iscsi_from_elsewhere(listen: &[Listen]) -> Option<&str> {
+    let elsewhere = |listen: &'_ &Listen| matches!(listen, Listen::Iscsi(host) if !is_loopback(host));
+    listen.iter().find(elsewhere).and_then(|listen| match listen {
+        Listen::Iscsi(host) => Some(host.as_str()),
+        _ => None,
+    })
+}
+
+/// Why others than this machine's users could use disks unasked: nothing for each door at which somebody asks who comes.
+pub(super) fn open_doors(listen: &[Listen], disks: &[super::DiskConfig], managed: bool) -> Vec<String> {
+    let nbd = listen.iter().filter_map(|listen| match listen {
+        Listen::Tcp(host) if !is_loopback(host) => Some(format!(
+            "nbd://{host}: whoever reaches it uses every disk that NBD shows, for it asks nobody who they are"
+        )),
+        Listen::Nvme(host) if !is_loopback(host) => Some(format!(
+            "nvme://{host}: whoever reaches it uses every disk, for a host's name proves nothing"
+        )),
+        _ => None,
+    });
+    let unguarded = disks.iter().find(|disk| disk.access.users.is_empty()).map(|disk| disk.name.as_str());
+    let unguarded = unguarded.or(managed.then_some("of a manager"));
+    let iscsi = by_iscsi_from_elsewhere(listen).zip(unguarded).map(|(host, disk)| {
+        format!("iscsi://{host}: whoever reaches it logs in to disk {disk}, which has no iscsi = {{ user = …, secret = … }}")
+    });
+    nbd.chain(iscsi).collect()
 }

@@ -70,10 +70,12 @@ pub struct PoolConfig {
     pub volatile: Option<u64>,
     /// Where a line per request is written.
     pub trace: Option<PathBuf>,
+    /// It may promise more than the file system under it holds.
+    pub overcommit: bool,
     /// Copies that its storage keeps.
     pub copies: u32,
     /// What it was measured to do.
-    pub profile: Option<crate::manager::wire::Profile>,
+    pub profile: Option<henge_api::manager::Profile>,
     /// Its place in the file.
     pub span: Range<usize>,
     /// The place of the medium.
@@ -138,6 +140,7 @@ pub(super) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         faults,
         volatile,
         trace: p.text("trace")?.map(PathBuf::from),
+        overcommit: p.bool("overcommit")?.unwrap_or(false),
         copies: p.integer("copies", 1, 16)?.unwrap_or(1) as u32,
         profile: crate::manager::profile(&mut p)?,
         span,

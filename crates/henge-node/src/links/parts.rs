@@ -76,7 +76,7 @@ impl Links {
         self.over(p, id, result, cost);
     }
 
-    /// Gives parts of a place up that belong to these commands: those not yet sent are over, of the others the peer is told.
+    /// Gives parts of a place up that belong to these commands. Unsent parts are over; the peer is told of the others.
     pub(crate) fn cancel(&mut self, (p, number): (usize, u32), commands: &[RequestId]) {
         for (id, stage) in self.peer(p).parts_of(number, commands) {
             if matches!(stage, Stage::Waiting | Stage::Queued) {

@@ -327,7 +327,7 @@ impl Peer {
         self.sent.get(id).is_some_and(|s| s.ask.kind == PartKind::Read && s.ask.len > 0)
     }
 
-    /// Whether a part expects so many bytes as its answer.
+    /// Whether a part expects `len` bytes as its answer.
     pub(crate) fn expects(&self, id: RequestId, len: usize) -> bool {
         self.sent
             .get(id)

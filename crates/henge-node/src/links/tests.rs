@@ -13,7 +13,7 @@ fn ms(ms: u64) -> Instant {
 }
 
 fn peer(places: u32) -> Peer {
-    let config = PeerConfig { name: "n2".into(), address: "127.0.0.1:1".into(), iscsi: None };
+    let config = PeerConfig { name: "n2".into(), address: "127.0.0.1:1".into(), iscsi: None, nvme: None };
     let mut peer = Peer::new(config, ([127, 0, 0, 1], 1).into());
     for index in 0..places {
         peer.add(Toward::new(&format!("d{index}"), index as usize, 0, 0, 0));

@@ -1,13 +1,15 @@
 //! The thread that talks to the manager.
 
 use super::config::ManagerConfig;
-use super::wire::{
-    self, FromManager, FromNode, Held, LINE_MAX, Order, Pool, Profile, Register, Seen, Side, VERSION, Want,
-};
-use crate::control::{Request, Status};
 use crate::node::Control;
-use crate::state::{Origin, Terms};
+use crate::state::Origin;
 use crate::tags;
+use henge_api::manager::{
+    self as wire, FromManager, FromNode, HELLO_MAX, Held, LINE_MAX, Order, Pool, Profile, Register, Seen,
+    VERSION, Want,
+};
+use henge_api::proof::{self, Said, Sealer, Side};
+use henge_api::{Request, Status, Terms, decode_line, encode_line};
 use henge_core::{Histogram, parse_size};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -89,8 +91,19 @@ fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicB
     }
 }
 
-/// Lines go there from two threads.
-type Out = Arc<Mutex<BufWriter<TcpStream>>>;
+/// Lines go there from two threads, each sealed once both ends have proven themselves.
+type Out = Arc<Mutex<Writer>>;
+
+struct Writer {
+    stream: BufWriter<TcpStream>,
+    sealer: Option<Sealer>,
+}
+
+/// Lines come from there.
+struct Reader {
+    stream: BufReader<TcpStream>,
+    sealer: Option<Sealer>,
+}
 
 struct Conversation<'a> {
     name: &'a str,
@@ -117,11 +130,12 @@ fn converse(
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut reader = Reader { stream: BufReader::new(stream.try_clone()?), sealer: None };
+    let writer = Writer { stream: BufWriter::new(stream.try_clone()?), sealer: None };
     let mut this = Conversation {
         name: &config.name,
         control,
-        out: Arc::new(Mutex::new(BufWriter::new(stream.try_clone()?))),
+        out: Arc::new(Mutex::new(writer)),
         counted: BTreeMap::new(),
         seconds: BTreeMap::new(),
         told: BTreeMap::new(),
@@ -134,7 +148,7 @@ fn converse(
     let loop_ = control.clone();
     let listener = std::thread::Builder::new().name("henge-orders".into()).spawn(move || {
         loop {
-            let said = match read_line(&mut reader) {
+            let said = match reader.line() {
                 // At once: who waits for it does not wait long.
                 Ok(FromManager::Leads { leads }) => {
                     loop_.leads(leads);
@@ -177,10 +191,34 @@ fn tell_of_parts(control: &Control, out: &Out) -> io::Result<std::thread::JoinHa
 }
 
 fn say(out: &Out, what: &FromNode) -> io::Result<()> {
-    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-    serde_json::to_writer(&mut *out, what).map_err(io::Error::other)?;
-    out.write_all(b"\n")?;
-    out.flush()
+    let mut line = encode_line(what);
+    let Writer { stream, sealer } = &mut *out.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(sealer) = sealer {
+        line = proof::sealed(sealer, &line);
+    }
+    stream.write_all(&line)?;
+    stream.flush()
+}
+
+impl Reader {
+    fn line(&mut self) -> io::Result<FromManager> {
+        let most = if self.sealer.is_some() { LINE_MAX } else { HELLO_MAX };
+        let mut line = Vec::new();
+        let n = self.stream.by_ref().take(most as u64).read_until(b'\n', &mut line)?;
+        if n == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
+        }
+        let line = match &mut self.sealer {
+            Some(sealer) => proof::opened(sealer, &line).ok_or_else(|| {
+                let why = "what came is not what it sent: lines were changed, dropped or repeated on the way";
+                io::Error::new(io::ErrorKind::InvalidData, why)
+            })?,
+            None => &line[..],
+        };
+        decode_line(line, most).map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("it does not speak as managers do: {e}"))
+        })
+    }
 }
 
 fn connect(address: &str) -> io::Result<TcpStream> {
@@ -194,17 +232,6 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn read_line(reader: &mut impl BufRead) -> io::Result<FromManager> {
-    let mut line = Vec::new();
-    let n = reader.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line)?;
-    if n == 0 || !line.ends_with(b"\n") {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
-    }
-    serde_json::from_slice(&line).map_err(|e| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("it does not speak as managers do: {e}"))
-    })
-}
-
 impl Conversation<'_> {
     fn say(&mut self, what: &FromNode) -> io::Result<()> {
         say(&self.out, what)
@@ -213,12 +240,34 @@ impl Conversation<'_> {
     /// The period between two distributions, and whether the manager makes finish times.
     fn handshake(
         &mut self,
-        reader: &mut impl BufRead,
+        reader: &mut Reader,
         config: &ManagerConfig,
         facts: &Facts,
     ) -> io::Result<(Duration, bool)> {
+        let other = |why: &str| io::Error::other(why.to_owned());
+        self.prove(reader, config)?;
+        let status = self.status()?;
+        let register = Register {
+            name: config.name.clone(),
+            addresses: facts.addresses.clone(),
+            link: facts.link.clone(),
+            pools: pools(&status, facts),
+            disks: self.held(&status),
+        };
+        self.say(&FromNode::Register(Box::new(register)))?;
+        match reader.line()? {
+            FromManager::Welcome { period_ms, tags } => {
+                Ok((Duration::from_millis(period_ms.clamp(100, 86_400_000)), tags))
+            }
+            FromManager::Refused { why } => Err(other(&why)),
+            _ => Err(other("it does not answer as managers do")),
+        }
+    }
+
+    /// Both ends prove themselves, this one first; from then on lines are sealed.
+    fn prove(&mut self, reader: &mut Reader, config: &ManagerConfig) -> io::Result<()> {
         let other = |why: String| io::Error::other(why);
-        let FromManager::Challenge { version, nonce } = read_line(reader)? else {
+        let FromManager::Challenge { version, nonce } = reader.line()? else {
             return Err(other("it does not begin as managers do".into()));
         };
         if version != VERSION {
@@ -227,28 +276,25 @@ impl Conversation<'_> {
             )));
         }
         let mine = nonce_of_our_own()?;
-        let status = self.status()?;
-        let register = Register {
+        let said = Said { manager: &nonce, node: &mine, name: &config.name };
+        self.say(&FromNode::Hello {
             version: VERSION,
             name: config.name.clone(),
-            proof: wire::prove(&config.secret, Side::Node, &nonce, &config.name),
             nonce: mine.clone(),
-            addresses: facts.addresses.clone(),
-            link: facts.link.clone(),
-            pools: pools(&status, facts),
-            disks: self.held(&status),
-        };
-        self.say(&FromNode::Register(Box::new(register)))?;
-        match read_line(reader)? {
-            FromManager::Welcome { proof, period_ms, tags } => {
-                if !wire::holds(&proof, &config.secret, Side::Manager, &mine, &config.name) {
-                    return Err(other("it does not know this cluster's secret".into()));
-                }
-                Ok((Duration::from_millis(period_ms.clamp(100, 86_400_000)), tags))
+            proof: proof::prove(&config.secret, Side::Node, said),
+        })?;
+        match reader.line()? {
+            FromManager::Proven { proof } if proof::holds(&proof, &config.secret, Side::Manager, said) => {}
+            FromManager::Proven { .. } => {
+                return Err(other("it does not know this cluster's secret".into()));
             }
-            FromManager::Refused { why } => Err(other(why)),
-            _ => Err(other("it does not answer as managers do".into())),
+            FromManager::Refused { why } => return Err(other(why)),
+            _ => return Err(other("it does not answer as managers do".into())),
         }
+        let keys = proof::keys(&config.secret, Side::Node, said);
+        reader.sealer = Some(keys.theirs);
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).sealer = Some(keys.ours);
+        Ok(())
     }
 
     fn run(
@@ -334,7 +380,7 @@ impl Conversation<'_> {
     /// Every disk as it is, with the order that made it.
     fn held(&self, status: &Status) -> Vec<Held> {
         let memory = self.control.memory();
-        let one = |disk: &crate::control::DiskStatus| {
+        let one = |disk: &henge_api::DiskStatus| {
             let kept = memory.disks.get(&disk.name);
             Held {
                 name: disk.name.clone(),
@@ -364,6 +410,12 @@ impl Conversation<'_> {
             && revision > order.revision
         {
             return Err(format!("{} has a later order ({revision}) of \"{}\"", self.name, order.name));
+        }
+        if here.is_some() && !self.control.memory().is_managed(&order.name) {
+            return Err(format!(
+                "\"{}\" is {}'s own disk: no manager made it, and none changes it",
+                order.name, self.name
+            ));
         }
         match (&order.want, here) {
             (None, None) => Ok(()),
@@ -417,7 +469,7 @@ fn toml_value(value: &str) -> String {
 }
 
 fn pools(status: &Status, facts: &Facts) -> Vec<Pool> {
-    let one = |pool: &crate::control::PoolStatus| {
+    let one = |pool: &henge_api::PoolStatus| {
         let (copies, profile) = facts.pools.get(&pool.name).copied().unwrap_or((1, None));
         Pool {
             name: pool.name.clone(),

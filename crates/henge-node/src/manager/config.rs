@@ -11,9 +11,10 @@
 //! profile = { iops = "500/s", service = "14ms" }   # measured at saturation: `henge profile`
 //! ```
 
-use super::wire::Profile;
+use henge_api::is_name;
+use henge_api::manager::Profile;
+use henge_config::{secret, texts};
 use henge_core::{CostUnit, ParamError, Params};
-use std::path::Path;
 
 /// `[manager]`
 #[derive(Clone, PartialEq, Eq)]
@@ -53,57 +54,6 @@ impl ManagerConfig {
         let advertise = p.text("advertise")?;
         p.finish()?;
         Ok(ManagerConfig { addresses, name, secret, advertise })
-    }
-}
-
-/// One text, or a list of some.
-pub fn texts(p: &mut Params, key: &str) -> Result<Option<Vec<String>>, ParamError> {
-    use henge_core::Value;
-    let span = p.error(key, String::new()).span;
-    let wrong = |span| {
-        let message = format!("{key} is a text, or a list of texts");
-        ParamError { message, help: None, span }
-    };
-    match p.take(key) {
-        None => Ok(None),
-        Some(Value::Text(one)) => Ok(Some(vec![one])),
-        Some(Value::List(items)) if !items.is_empty() => {
-            let text = |(value, span)| match value {
-                Value::Text(text) => Ok(text),
-                _ => Err(wrong(span)),
-            };
-            items.into_iter().map(text).collect::<Result<_, _>>().map(Some)
-        }
-        Some(_) => Err(wrong(span)),
-    }
-}
-
-/// What names of nodes and disks look like.
-pub fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= 64
-        && !name.starts_with('.')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
-}
-
-/// Reads `secret = "…"` or `secret_file = "…"`.
-pub fn secret(p: &mut Params) -> Result<String, ParamError> {
-    let short = "a secret has at least 16 characters; `openssl rand -hex 32` makes a good one";
-    match (p.text("secret")?, p.text("secret_file")?) {
-        (Some(secret), None) if secret.len() >= 16 => Ok(secret),
-        (Some(_), None) => Err(p.error("secret", short.into())),
-        (None, Some(file)) => {
-            let text = std::fs::read_to_string(Path::new(&file))
-                .map_err(|e| p.error("secret_file", format!("{file}: {e}")))?;
-            let secret = text.trim().to_owned();
-            if secret.len() < 16 {
-                Err(p.error("secret_file", format!("{file}: {short}")))
-            } else {
-                Ok(secret)
-            }
-        }
-        (Some(_), Some(_)) => Err(p.error("secret", "secret or secret_file, not both".into())),
-        (None, None) => Err(p.error_here(format!("{} needs a secret_file (or a secret)", p.name()))),
     }
 }
 

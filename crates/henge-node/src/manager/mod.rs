@@ -5,8 +5,7 @@
 
 mod agent;
 mod config;
-pub mod wire;
 
-pub use config::{ManagerConfig, is_name, profile, secret, texts};
+pub use config::{ManagerConfig, profile};
 
 pub(crate) use agent::{Agent, Facts};

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::io::IoSliceMut;
 
 /// Bytes that a link may read in one turn of the loop.
-pub(super) const TURN: usize = 2 << 20;
+pub(super) const TURN: usize = 4 * crate::turns::BYTES;
 
 /// Payloads from here on are followed by a short read only: less of the next one is copied.
 pub(super) const LONG: usize = 32 << 10;
@@ -45,8 +45,11 @@ impl PeerLink {
                 }
             };
             taken += data + bytes;
-            if data > 0 {
-                self.delivered(data, id, plane, now);
+            if data > 0
+                && let Err(why) = self.delivered(data, id, plane, now)
+            {
+                self.end(&why);
+                return Stop::Gone;
             }
             if let Err(why) = self.feed(&chunk[..bytes], id, plane, now) {
                 self.end(&why);
@@ -73,20 +76,29 @@ impl PeerLink {
             slot = into;
         }
         let direct = slot.len();
-        let n = if direct == 0 {
-            // Bytes that nobody wants go through the chunk.
-            rustix::io::read(&self.link.fd, &mut *chunk)?
-        } else {
-            let slices = &mut [IoSliceMut::new(slot), IoSliceMut::new(chunk)];
-            rustix::io::readv(&self.link.fd, slices)?
-        };
+        // Bytes that nobody wants go through the chunk.
+        let n = self.link.readv(&mut [IoSliceMut::new(slot), IoSliceMut::new(chunk)])?;
         debug_assert!(direct <= left, "no more than what is expected is read into its place");
-        self.link.readable &= n == direct + chunk_len || self.link.ending;
         Ok((n.min(direct), n.saturating_sub(direct)))
     }
 
-    /// So many bytes of a part have come.
-    pub(super) fn delivered(&mut self, n: usize, id: RequestId, plane: &mut Plane, now: Instant) {
+    /// So many bytes of a part have come, and lie where they belong.
+    pub(super) fn delivered(
+        &mut self,
+        n: usize,
+        id: RequestId,
+        plane: &mut Plane,
+        now: Instant,
+    ) -> Result<(), String> {
+        let here = destination(self.inflow.as_ref(), &mut self.incoming, self.peer, plane);
+        let here = here.expect("bytes lie where they belong");
+        self.wire.took(&here[..n]).map_err(|refusal| refusal.to_string())?;
+        self.passed(n, id, plane, now);
+        Ok(())
+    }
+
+    /// So many bytes of a part are taken: once all of them are, it is acted by.
+    fn passed(&mut self, n: usize, id: RequestId, plane: &mut Plane, now: Instant) {
         let Some(inflow) = &mut self.inflow else { return };
         inflow.done += n;
         if inflow.done < inflow.len {
@@ -145,7 +157,8 @@ impl PeerLink {
                     to[..n].copy_from_slice(&input[..n]);
                 }
                 at += n;
-                self.delivered(n, id, plane, now);
+                self.wire.took(&input[..n]).map_err(|refusal| refusal.to_string())?;
+                self.passed(n, id, plane, now);
                 continue;
             }
             let received = self.wire.receive(input, now).map_err(|refusal| refusal.to_string())?;

@@ -1,5 +1,6 @@
 //! Bytes to the peer: messages, and the bytes of parts and answers from where they lie.
 
+use super::input::TURN;
 use super::{PeerLink, Piece};
 use crate::connection::CHUNK;
 use crate::plane::Plane;
@@ -37,12 +38,13 @@ impl PeerLink {
             return self.end("the node was told to forget this peer");
         }
         while let Some(message) = plane.links.peer(peer).messages.pop_front() {
-            self.wire.send(&message, 0, now);
+            self.wire.send(&message, &[], now);
         }
         self.text();
         while self.backlog < BACKLOG {
             let Some((id, part, data)) = plane.next_part_for(peer) else { break };
-            self.wire.send(&Message::Part(part), data, now);
+            let bytes = if data > 0 { &plane.links.peer(peer).loan(id)[..data] } else { &[] };
+            self.wire.send(&Message::Part(part), bytes, now);
             self.text();
             if data > 0 {
                 self.backlog += data;
@@ -51,16 +53,21 @@ impl PeerLink {
         }
     }
 
-    /// Writes as far as the socket takes it. False when the connection is broken.
+    /// Writes a turn's bytes, as far as the socket takes it. False when the connection is broken.
     pub(crate) fn write(&mut self, plane: &mut Plane, now: Instant) -> bool {
         self.text();
+        let mut moved = 0;
         loop {
             self.fill(plane, now);
-            if self.pieces.is_empty() || !self.link.writable {
+            if self.pieces.is_empty() || !self.link.writable || moved >= TURN {
                 return true;
             }
             match self.write_some(plane) {
-                Ok(n) => self.written(n, plane),
+                Ok(n) => {
+                    moved += n;
+                    self.link.moved += n as u64;
+                    self.written(n, plane);
+                }
                 Err(Errno::AGAIN) => self.link.writable = false,
                 Err(Errno::INTR) => {}
                 Err(e) => {
@@ -91,7 +98,7 @@ impl PeerLink {
             });
             count += 1;
         }
-        rustix::io::writev(&self.link.fd, &slices[..count])
+        self.link.stream.writev(&slices[..count])
     }
 
     /// So many bytes are in the socket.

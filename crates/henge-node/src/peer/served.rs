@@ -36,7 +36,7 @@ impl PeerLink {
                 Message::Detached { place, why }
             }
         };
-        self.wire.send(&message, 0, now);
+        self.wire.send(&message, &[], now);
         self.text();
     }
 
@@ -101,7 +101,7 @@ impl PeerLink {
             return Err("it sent a part with more or fewer bytes than it names".into());
         }
         let refuse = |link: &mut Self, outcome| {
-            link.wire.send(&Message::Done { id: part.id, outcome, cost: 0 }, 0, now);
+            link.wire.send(&Message::Done { id: part.id, outcome, cost: 0 }, &[], now);
             link.text();
             link.inflow = (data > 0).then_some(Inflow { to: To::Nobody, done: 0, len: data });
             Ok(())
@@ -170,7 +170,7 @@ impl PeerLink {
             let theirs = part.theirs;
             self.incoming.remove(incoming);
             plane.put_buffer(home, frame);
-            self.wire.send(&Message::Done { id: theirs, outcome: PartOutcome::Detached, cost: 0 }, 0, now);
+            self.wire.send(&Message::Done { id: theirs, outcome: PartOutcome::Detached, cost: 0 }, &[], now);
             return self.text();
         }
         let command = Command { arrival: now, ..command };
@@ -179,7 +179,7 @@ impl PeerLink {
 
     /// A home has finished a part of theirs.
     pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
-        let Answer { disk: home, owner, outcome, frame, lead, cost } = answer;
+        let Answer { disk: home, owner, outcome, frame, lead, cost, .. } = answer;
         let Some(part) = self.incoming.remove(owner.command) else { return plane.put_buffer(home, frame) };
         let verify = part.verify as u64;
         let outcome = match outcome {
@@ -198,7 +198,8 @@ impl PeerLink {
         if let Some(peer) = self.peer {
             plane.links.peer(peer).counts.served += 1;
         }
-        self.wire.send(&Message::Done { id: part.theirs, outcome, cost: cost.get() }, data, now);
+        let bytes = if data > 0 { &frame[lead as usize..lead as usize + data] } else { &[] };
+        self.wire.send(&Message::Done { id: part.theirs, outcome, cost: cost.get() }, bytes, now);
         self.text();
         if data > 0 {
             self.backlog += data;

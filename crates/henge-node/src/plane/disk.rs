@@ -33,10 +33,8 @@ pub(crate) struct Disk {
     pub connections: usize,
     /// What its clients saw.
     pub meters: DiskMeters,
-    /// The part's name on each of its pools.
-    pub(super) part: String,
     /// The number of its first part.
-    pub(super) first: u32,
+    pub(crate) first: u32,
     /// Of how many places it is one: its gates keep that much less of the contract.
     pub among: u64,
     /// Its places, where they are on several nodes.
@@ -48,12 +46,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn new(
-        config: DiskConfig,
-        vdisk: VirtualDisk,
-        bases: Vec<(GateId, u64)>,
-        part: String,
-    ) -> Disk {
+    pub(crate) fn new(config: DiskConfig, vdisk: VirtualDisk, bases: Vec<(GateId, u64)>) -> Disk {
         Disk {
             told_as: config.name.as_str().into(),
             config,
@@ -64,7 +57,6 @@ impl Disk {
             held: 0,
             connections: 0,
             meters: DiskMeters::default(),
-            part,
             first: 0,
             among: 1,
             spread: None,
@@ -81,7 +73,7 @@ impl Disk {
         pools.iter().enumerate().map(move |(i, pool)| (*pool, part(i)))
     }
 
-    /// What of the rate of a contract of its each of its pools promises.
+    /// The rate each pool must reserve: rate / pools / places. None for a disk over several nodes, whose places reserve it.
     pub(crate) fn rate_on_each(&self, contract: &Contract) -> Option<Rate> {
         let rate = contract.rate.filter(|_| self.spread.is_none())?;
         let per_second = rate.per_second / self.config.pools.len() as u64 / self.among;

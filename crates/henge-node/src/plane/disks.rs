@@ -1,14 +1,14 @@
 //! Disks come, change their contracts, and go.
 
-use super::pools::member_len;
-use super::{Disk, Plane};
+use super::tickets::PartOf;
+use super::{Disk, NotAdded, Plane};
 use crate::config::{DiskConfig, at};
 use henge_core::{Contract, FlowId, Instant, ParamError, Refused};
 use henge_vdisk::{GateId, Layout, Place, VirtualDisk};
 
 impl Plane {
     /// Makes a disk, or finds its parts as they were left. Its number.
-    pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, ParamError> {
+    pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
         let name = config.name.clone();
         let number = match config.places.is_empty() {
             true => self.add_parts(config, 0, 1, now)?,
@@ -23,6 +23,21 @@ impl Plane {
         self.gaps.first().copied().unwrap_or(self.disks.len())
     }
 
+    /// A number that no disk gets until it is given back.
+    pub(super) fn take_number(&mut self) -> usize {
+        let number = self.free_number();
+        self.gaps.remove(&number);
+        if number == self.disks.len() {
+            self.disks.push(None);
+        }
+        number
+    }
+
+    /// It is a gap again.
+    pub(super) fn give_number(&mut self, number: usize) {
+        self.gaps.insert(number);
+    }
+
     /// The home of one place of a disk that is spread over nodes.
     pub(crate) fn add_home(
         &mut self,
@@ -31,7 +46,7 @@ impl Plane {
         index: u32,
         len: u64,
         now: Instant,
-    ) -> Result<usize, ParamError> {
+    ) -> Result<usize, NotAdded> {
         let mut home = DiskConfig { pools: vec![pool], places: Vec::new(), capacity: len, ..config.clone() };
         // Coordinators bound what they hand out; here it is room for all of them.
         home.contract.pending = None;
@@ -45,29 +60,59 @@ impl Plane {
         first: u32,
         among: u64,
         now: Instant,
-    ) -> Result<usize, ParamError> {
+    ) -> Result<usize, NotAdded> {
+        let mut made = Vec::new();
+        let added = self.add_with(config, first, among, &mut made, now);
+        if added.is_err() {
+            // What was not there before takes no room after a refusal.
+            for (g, part) in made {
+                if let Err(e) = self.gates[g].pipeline.backend_mut().remove_part(&part) {
+                    tracing::warn!(part, error = %e, "a part of a refused disk stays until the node begins again");
+                }
+            }
+        }
+        added
+    }
+
+    /// The disk; with the parts that were made for it.
+    fn add_with(
+        &mut self,
+        config: DiskConfig,
+        first: u32,
+        among: u64,
+        made: &mut Vec<(usize, String)>,
+        now: Instant,
+    ) -> Result<usize, NotAdded> {
         let number = self.free_number();
         let wrong =
             |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
-        let part = format!("{}.part", config.name);
+        let mut parts = self.parts_of(&config, config.capacity, first).into_iter();
+        // That a pool is full is the configuration's to mend.
+        let failed = |e: &std::io::Error| NotAdded {
+            error: wrong(e),
+            storage: e.kind() != std::io::ErrorKind::StorageFull,
+        };
         let mut places = Vec::new();
         let mut bases = Vec::new();
         let mut block = 1;
-        for (i, &p) in config.pools.iter().enumerate() {
-            let on = config.pools.len() as u64;
-            let len = henge_vdisk::striped_below(config.capacity, i as u64, on, config.stripe);
+        for &p in &config.pools {
             let pool = &self.pools[p];
-            let per_member = member_len(len, pool);
-            let mut base = None;
-            for g in pool.gates.clone() {
-                let store = self.gates[g].pipeline.backend_mut();
-                let found = store
-                    .open_part(&format!("{part}{}", i + first as usize), per_member)
-                    .map_err(|e| wrong(&e))?;
+            let (mut base, mut per_member) = (None, 0);
+            for part in parts.by_ref().take(pool.gates.len()) {
+                let store = self.gates[part.gate].pipeline.backend_mut();
+                if config.adopt {
+                    store.adopt_part(&part.name).map_err(|e| failed(&e))?;
+                }
+                let was_there = store.has_part(&part.name);
+                let found = store.open_part(&part.name, part.len).map_err(|e| failed(&e))?;
+                if !was_there {
+                    made.push((part.gate, part.name.clone()));
+                }
                 block = block.max(store.block());
-                bases.push((GateId(g as u32), found));
+                bases.push((GateId(part.gate as u32), found));
+                per_member = part.len;
                 if *base.get_or_insert(found) != found {
-                    return Err(wrong(&"its parts on the spindles do not begin at the same address"));
+                    return Err(wrong(&"its parts on the spindles do not begin at the same address").into());
                 }
             }
             let base = base.expect("a pool has a gate") * pool.members;
@@ -91,9 +136,9 @@ impl Plane {
             }
             let message = format!("disk \"{}\": {}", config.name, refused.why);
             let span = config.contract_span.clone();
-            return Err(ParamError { message, help: Some(refused.instead), span });
+            return Err(ParamError { message, help: Some(refused.instead), span }.into());
         }
-        let mut disk = Disk::new(config, vdisk, bases, part);
+        let mut disk = Disk::new(config, vdisk, bases);
         (disk.first, disk.among) = (first, among);
         for (pool, bytes) in disk.promised() {
             self.pools[pool].promised += bytes;
@@ -106,26 +151,22 @@ impl Plane {
     /// Makes a disk of this node's pools longer: first every part, of which none may be in the way of another, then the disk.
     pub(crate) fn lengthen(&mut self, number: usize, capacity: u64) -> Result<(), String> {
         let disk = self.disks[number].as_ref().expect("a disk that was found");
-        let on = disk.config.pools.len() as u64;
-        let mut parts = Vec::new();
+        let parts = self.parts_of(&disk.config, capacity, disk.first);
+        let mut on_gates = parts.iter();
+        let mut bases = Vec::new();
         let mut places = Vec::new();
-        for (i, (&p, place)) in disk.config.pools.iter().zip(disk.vdisk.layout().places()).enumerate() {
+        for (&p, place) in disk.config.pools.iter().zip(disk.vdisk.layout().places()) {
             let pool = &self.pools[p];
-            let len = henge_vdisk::striped_below(capacity, i as u64, on, disk.config.stripe);
-            let per_member = member_len(len, pool);
-            let name = format!("{}{}", disk.part, i + disk.first as usize);
-            parts
-                .extend(pool.gates.clone().map(|g| (g, name.clone(), per_member, place.base / pool.members)));
-            places.push(Place { len: per_member * pool.members, ..place.clone() });
+            bases.extend(pool.gates.clone().map(|_| place.base / pool.members));
+            let len = on_gates.by_ref().take(pool.gates.len()).last().map_or(0, |part| part.len);
+            places.push(Place { len: len * pool.members, ..place.clone() });
         }
         let layout = Layout::new(capacity, disk.vdisk.layout().unit(), places).map_err(|e| e.to_string())?;
-        for (g, name, len, _) in &parts {
-            self.gates[*g].pipeline.backend().could_grow(name, *len).map_err(|e| e.to_string())?;
-        }
-        for (g, name, len, base) in &parts {
-            let store = self.gates[*g].pipeline.backend_mut();
-            let found = store.open_part(name, *len).map_err(|e| e.to_string())?;
-            assert_eq!(found, *base, "a part grows where it stands");
+        self.could_grow(&parts)?;
+        for (part, base) in parts.iter().zip(bases) {
+            let store = self.gates[part.gate].pipeline.backend_mut();
+            let found = store.open_part(&part.name, part.len).map_err(|e| e.to_string())?;
+            assert_eq!(found, base, "a part grows where it stands");
         }
         let disk = self.disk(number);
         disk.vdisk.resize(layout).map_err(|e| e.to_string())?;
@@ -135,6 +176,14 @@ impl Plane {
         for ((pool, before), (_, after)) in before.into_iter().zip(after) {
             let promised = &mut self.pools[pool].promised;
             *promised = *promised - before + after;
+        }
+        Ok(())
+    }
+
+    /// Whether each part could be so long.
+    pub(crate) fn could_grow(&self, parts: &[PartOf]) -> Result<(), String> {
+        for PartOf { gate, name, len } in parts {
+            self.gates[*gate].pipeline.backend().could_grow(name, *len).map_err(|e| e.to_string())?;
         }
         Ok(())
     }
@@ -149,12 +198,17 @@ impl Plane {
         } else {
             self.disks[number] = Some(disk);
         }
+        self.count_disks();
+        self.weigh_links();
     }
 
     /// Takes a disk from its number, and what it was promised from its pools.
     pub(crate) fn take_disk(&mut self, number: usize) -> Option<Disk> {
         let disk = self.disks[number].take()?;
         self.gaps.insert(number);
+        self.budget.give(disk.held, disk.held);
+        self.count_disks();
+        self.weigh_links();
         for (pool, bytes) in disk.promised() {
             self.pools[pool].promised -= bytes;
         }
@@ -163,6 +217,13 @@ impl Plane {
             self.by_name.remove(&disk.config.name);
         }
         Some(disk)
+    }
+
+    /// What links serve weighs as much as the places that other nodes ask for.
+    fn weigh_links(&mut self) {
+        let homes = self.disks.iter().flatten().filter(|disk| disk.home_of.is_some());
+        let sum = homes.fold(0u32, |sum, disk| sum.saturating_add(disk.config.contract.weight()));
+        self.links_weight = sum.max(1);
     }
 
     /// A disk has another contract: so much more or less is promised on its pools.
@@ -176,6 +237,9 @@ impl Plane {
             if let Some(rate) = old {
                 rates[rate.unit as usize] -= u128::from(rate.per_second);
             }
+            let pool = &self.pools[pool];
+            let promised = pool.promised_by_gate();
+            pool.gates.clone().for_each(|g| self.gates[g].promised = promised);
         }
     }
 
@@ -232,29 +296,24 @@ impl Plane {
         let disk = self.disks[number].insert(disk);
         if result.is_ok() {
             disk.config = config;
+            self.weigh_links();
         }
         result
     }
 
-    /// Removes a disk that has nothing pending, and its data.
-    pub(crate) fn remove_disk(&mut self, number: usize, now: Instant) -> std::io::Result<()> {
+    /// Removes a disk that has nothing pending. Its parts are [retired](Plane::retired).
+    pub(crate) fn remove_disk(&mut self, number: usize, now: Instant) {
         if self.disk(number).spread.is_some() {
             return self.remove_spread(number, now);
         }
         let disk = self.take_disk(number).expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
-        let mut result = Ok(());
-        for (i, &p) in disk.config.pools.iter().enumerate() {
-            for g in self.pools[p].gates.clone() {
-                let mut orphans = Vec::new();
-                let pipeline = &mut self.gates[g].pipeline;
-                pipeline.gate_mut().remove_flow(disk.vdisk.flow(), now, &mut orphans);
-                assert!(orphans.is_empty(), "a disk without commands has no requests");
-                let removed =
-                    pipeline.backend_mut().remove_part(&format!("{}{}", disk.part, i + disk.first as usize));
-                result = result.and(removed);
-            }
+        for part in self.parts_of(&disk.config, disk.config.capacity, disk.first) {
+            let mut orphans = Vec::new();
+            let gate = self.gates[part.gate].pipeline.gate_mut();
+            gate.remove_flow(disk.vdisk.flow(), now, &mut orphans);
+            assert!(orphans.is_empty(), "a disk without commands has no requests");
+            self.retire(part);
         }
-        result
     }
 }

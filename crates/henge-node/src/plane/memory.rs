@@ -4,27 +4,31 @@ use super::Plane;
 use henge_backend::{Buffer, BufferPool, Store};
 use henge_iscsi::scsi::Extent;
 
-/// Most steps of one look at what takes room.
-const EXTENT_STEPS: usize = 512;
+/// Most steps of one look at what takes room: each may be a system call, while everybody waits. The client asks again, for another turn.
+const EXTENT_STEPS: usize = 64;
 
 impl Plane {
-    /// Memory for a command of this disk; `None` when it has to wait.
-    ///
-    /// A disk may hold as much as is left for all (a dynamic threshold, as in the shared buffers of switches): n
-    /// disks that want everything get an n + 1st of it each, and as much is left for whoever comes.
+    /// Memory for a command of this disk; `None` when it has to wait (`budget.rs` says for how much nobody has to).
     pub(crate) fn take_buffer(&mut self, number: usize, len: u64) -> Option<Buffer> {
         let len = usize::try_from(len).ok()?;
         let footprint = BufferPool::footprint(len);
         let held = self.disk(number).held;
-        if held > 0 && held + footprint > self.buffers.room() {
+        if !self.budget.take(held, footprint) {
             return None;
         }
-        let buffer = self.buffers.get(len)?;
-        self.disk(number).held += footprint;
-        Some(buffer)
+        match self.buffers.get(len) {
+            Some(buffer) => {
+                self.disk(number).held += footprint;
+                Some(buffer)
+            }
+            None => {
+                self.budget.give(held + footprint, footprint);
+                None
+            }
+        }
     }
 
-    /// Which bytes of a disk take room, from `offset` on: at most so many stretches, which may end before the range
+    /// Which bytes of a disk take room, from `offset` on: at most `most` stretches, which may end before the range
     /// does.
     pub(crate) fn extents(&mut self, number: usize, offset: u64, len: u64, most: usize) -> Vec<Extent> {
         let Some(disk) = self.disks.get(number).and_then(Option::as_ref) else { return Vec::new() };
@@ -55,10 +59,29 @@ impl Plane {
     /// Gives a command's memory back.
     pub(crate) fn put_buffer(&mut self, number: usize, buffer: Buffer) {
         if let Some(disk) = &mut self.disks[number] {
-            disk.held -= buffer.capacity();
+            // A disk that has the number of one that went has not held what comes back of that one.
+            let back = buffer.capacity().min(disk.held);
+            self.budget.give(disk.held, back);
+            disk.held -= back;
         }
         self.freed |= buffer.capacity() > 0;
         self.buffers.put(buffer);
+    }
+
+    /// What each disk can have, whatever the others hold.
+    pub(crate) fn least(&self) -> u64 {
+        self.budget.least() as u64
+    }
+
+    /// Whether so much more is still the disk's own.
+    pub(crate) fn is_own(&mut self, number: usize, footprint: usize) -> bool {
+        self.disk(number).held + footprint <= self.budget.least()
+    }
+
+    /// There is one disk more, or one less.
+    pub(crate) fn count_disks(&mut self) {
+        let disks = self.disks.iter().flatten();
+        self.budget.set_disks(self.disks.len() - self.gaps.len(), disks.map(|disk| disk.held));
     }
 
     /// Whether memory came back since this was asked last.

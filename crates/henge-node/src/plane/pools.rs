@@ -1,11 +1,12 @@
 //! Pools and their gates.
 
 use super::{Errand, Plane};
-use crate::config::{NodeConfig, PoolConfig};
+use crate::config::{Medium, NodeConfig, PoolConfig};
 use crate::operate::term;
 use crate::storage;
+use crate::turns::{Of, Terms, Turns, Way};
 use henge_backend::Store;
-use henge_core::{Gate, ParamError, Pending, Pipeline};
+use henge_core::{CostUnit, Gate, ParamError, Pending, Pipeline, Rate, RequestId};
 use henge_vdisk::{Array, GateId, Target};
 use std::sync::Arc;
 
@@ -17,6 +18,23 @@ pub(crate) struct GateState {
     pub(super) submitted: u64,
     /// On the list of gates to be polled.
     pub(super) listed: bool,
+    /// Its storage is memory, so that serving a request copies its bytes.
+    pub(super) copies: bool,
+    /// The weight of the disk that it served last.
+    pub(super) weight: u32,
+    /// The rates of its disks together.
+    pub(super) promised: Option<Rate>,
+}
+
+impl GateState {
+    /// Puts it on the list. Among several that copy in memory, the one whose disks have had least by their weights is polled next;
+    /// before it those whose disks are promised rates, as far as those go.
+    pub(super) fn line_up(&mut self, g: usize, listed: &mut Turns) {
+        if !std::mem::replace(&mut self.listed, true) {
+            let terms = Terms::gate(self.weight, self.promised);
+            listed.put(Of::Disk(g), terms, RequestId { slot: g as u32, generation: 0 }, Way::In);
+        }
+    }
 }
 
 /// What disks are made of: one gate, or one for each spindle of an emulated array.
@@ -32,12 +50,17 @@ pub(crate) struct Pool {
     pub rates: [u128; 3],
 }
 
-/// What a part is to its gate: the disk has room for so many commands that no gate refuses one of its parts.
+/// A gate's bound on the pending requests of a part: so large that no gate refuses a part for which the disk has room.
 const PENDING_MAX: u32 = 1 << 16;
 
 impl Plane {
-    pub(super) fn add_pool(&mut self, pool: &PoolConfig, config: &NodeConfig) -> Result<(), ParamError> {
-        let stores = storage::open(pool, config)?;
+    pub(super) fn add_pool(
+        &mut self,
+        pool: &PoolConfig,
+        config: &NodeConfig,
+        look: bool,
+    ) -> Result<(), ParamError> {
+        let stores = storage::open(pool, config, look)?;
         let members = stores.members.len() as u64;
         let first = self.gates.len();
         for (i, store) in stores.members.into_iter().enumerate() {
@@ -52,6 +75,9 @@ impl Plane {
                 errands: Pending::new(),
                 submitted: 0,
                 listed: false,
+                copies: pool.medium == Medium::Memory,
+                weight: 1,
+                promised: None,
             });
         }
         let gates = first..self.gates.len();
@@ -102,6 +128,18 @@ impl Plane {
             ));
         }
         lines
+    }
+}
+
+impl Pool {
+    /// What each of its gates promises in all: commands, or else bytes, a second.
+    pub(super) fn promised_by_gate(&self) -> Option<Rate> {
+        let sum = |unit: CostUnit| {
+            let each = self.rates[unit as usize] / self.gates.len().max(1) as u128;
+            let per_second = u64::try_from(each).unwrap_or(u64::MAX);
+            (per_second > 0).then_some(Rate { per_second, unit })
+        };
+        sum(CostUnit::Requests).or_else(|| sum(CostUnit::Bytes))
     }
 }
 

@@ -27,7 +27,9 @@ impl Plane {
         owner: Owner,
         now: Instant,
     ) {
+        self.begun += 1;
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
+        disk.meters.pending(disk.vdisk.pending(), now);
         let id = disk.vdisk.submit(command).expect("room was asked for before");
         let slot = id.index();
         if disk.flights.len() <= slot {
@@ -59,7 +61,7 @@ impl Plane {
                     (unsafe { frame.lend(at as usize, request.len as usize) }, None)
                 }
                 Data::Scratch(patch) => (Buffer::zeroed(request.len as usize), Some(patch)),
-                Data::Compare { .. } | Data::Discard => (Buffer::zeroed(request.len as usize), None),
+                Data::Compare { .. } => (Buffer::zeroed(request.len as usize), None),
             };
             if request.op == Op::Flush {
                 let base = disk.bases.iter().find(|(on, _)| *on == gate);
@@ -78,10 +80,7 @@ impl Plane {
                 let unit = state.pipeline.gate().cost_unit();
                 self.tags.tell(&disk.told_as, g, &request, unit);
             }
-            if !state.listed {
-                state.listed = true;
-                self.listed.push(g);
-            }
+            state.line_up(g, &mut self.listed);
             if let Some((g, id)) = older {
                 let before = self.gates[g as usize].errands.get_mut(id);
                 before.expect("a chain's errands are at gates").newer = disk.newest;
@@ -92,6 +91,7 @@ impl Plane {
     /// Moves what the disk has finished to the answers.
     pub(crate) fn collect(&mut self, number: usize, now: Instant) {
         let mut disk = self.disks[number].as_mut().expect("a disk in use is there");
+        disk.meters.pending(disk.vdisk.pending(), now);
         while let Some(finished) = disk.vdisk.next_finished() {
             let flight = disk.flights[finished.id.index()].take().expect("a command is finished once");
             let Flight { frame, owner, cost, .. } = flight;
@@ -108,7 +108,8 @@ impl Plane {
                 self.tap = None;
             }
             let lead = finished.command.offset % disk.vdisk.settings().align;
-            self.answers.push(Answer { disk: number, owner, outcome: finished.outcome, frame, lead, cost });
+            let (at, outcome) = (finished.command.offset, finished.outcome);
+            self.answers.push(Answer { disk: number, owner, outcome, frame, lead, at, cost });
         }
     }
 

@@ -69,13 +69,16 @@ enum Kept {
     Here,
     /// A peer.
     There(usize),
+    /// This node, which cannot read what it kept: nobody may use the disk by a reservation or past one.
+    Unreadable,
 }
 
 struct Table {
     target: TargetId,
     number: usize,
     kept: Kept,
-    file: PathBuf,
+    /// None where nothing is remembered.
+    file: Option<PathBuf>,
     queue: VecDeque<(Asker, Asked)>,
     /// Decided, and not yet in its file: by the number of the writing.
     writing: Option<(u64, Asker, Reservations, Effects)>,
@@ -126,35 +129,40 @@ impl Desk {
     }
 
     /// A disk of this node alone.
-    pub(super) fn add(&mut self, name: &str, target: TargetId, number: usize, file: PathBuf) {
-        self.insert(name, target, number, file, Kept::Alone);
+    pub(super) fn add(&mut self, name: &str, place: (TargetId, usize, Option<PathBuf>)) {
+        self.insert(name, place, Kept::Alone);
+    }
+
+    /// A disk whose reservations cannot be read: initiators, here and at other nodes, wait until they can.
+    pub(super) fn close(&mut self, name: &str, place: (TargetId, usize, Option<PathBuf>)) {
+        self.insert(name, place, Kept::Unreadable);
     }
 
     /// A disk over nodes, kept here for all.
     pub(super) fn keep(
         &mut self,
         name: &str,
-        (target, number, file): (TargetId, usize, PathBuf),
+        place: (TargetId, usize, Option<PathBuf>),
         kept: &Reservations,
         now: Instant,
     ) {
         self.keeper.add(name, kept.text(), now);
-        self.insert(name, target, number, file, Kept::Here);
+        self.insert(name, place, Kept::Here);
     }
 
     /// A disk over nodes, kept by a peer.
     pub(super) fn hold(
         &mut self,
         name: &str,
-        (target, number, file): (TargetId, usize, PathBuf),
+        place: (TargetId, usize, Option<PathBuf>),
         (peer, linked): (usize, bool),
         now: Instant,
     ) {
         self.holder.add(name, peer as u32, linked, now);
-        self.insert(name, target, number, file, Kept::There(peer));
+        self.insert(name, place, Kept::There(peer));
     }
 
-    fn insert(&mut self, name: &str, target: TargetId, number: usize, file: PathBuf, kept: Kept) {
+    fn insert(&mut self, name: &str, (target, number, file): (TargetId, usize, Option<PathBuf>), kept: Kept) {
         let table = Table {
             target,
             number,
@@ -165,7 +173,7 @@ impl Desk {
             current: None,
             version: None,
             draining: None,
-            good: !matches!(kept, Kept::There(_)),
+            good: !matches!(kept, Kept::There(_) | Kept::Unreadable),
         };
         self.tables.insert(name.to_owned(), table);
     }
@@ -199,6 +207,9 @@ impl Desk {
     /// What a session asks. Its answer, where there is one at once.
     pub(super) fn ask(&mut self, name: &str, what: Asked, asker: Asker, links: &mut Links) -> Option<Status> {
         let Some(table) = self.tables.get_mut(name) else { return Some(Status::Check(Sense::NO_UNIT)) };
+        if table.kept == Kept::Unreadable {
+            return Some(Status::Check(Sense::UNAVAILABLE));
+        }
         let Kept::There(peer) = table.kept else {
             if table.queue.len() >= QUEUE_MAX {
                 return Some(Status::Busy);

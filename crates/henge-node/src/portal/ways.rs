@@ -8,6 +8,7 @@ use crate::links::Links;
 use crate::plane::{Disk, Plane};
 use henge_core::RequestId;
 use henge_iscsi::scsi::{Access, Group, Nexus};
+use henge_nvme::Reach;
 use std::ops::Bound;
 
 /// Sessions, and targets, that are looked at in a step.
@@ -77,10 +78,33 @@ impl Portal {
             }
         }
         elsewhere.dedup();
+        self.tell_hosts(number, disk, links, &known);
         self.targets.set_elsewhere(id, elsewhere);
         if let Some(unit) = self.targets.unit(id, 0) {
             unit.set_groups(groups);
         }
+    }
+
+    /// Says the same to hosts that come by NVMe: how this node reaches the disk, and by which addresses others do.
+    fn tell_hosts(&mut self, number: usize, disk: &Disk, links: &Links, known: &[usize]) {
+        let has_place = disk.config.places.iter().any(|place| Some(place.node.as_str()) == links.here());
+        let reach = match (&disk.spread, self.desk.is_good(&disk.config.name)) {
+            (None, _) => Reach::Optimized,
+            (Some(_), false) => Reach::Inaccessible,
+            (Some(_), true) if has_place => Reach::Optimized,
+            (Some(_), true) => Reach::Detour,
+        };
+        let mut elsewhere = Vec::new();
+        if disk.spread.is_some() {
+            for peer in nodes(disk, links, known).into_iter().filter_map(|node| links.find(node)) {
+                let at = links.peers[peer].as_ref().and_then(|peer| peer.config.nvme.as_deref());
+                elsewhere.extend(
+                    at.and_then(|at| at.rsplit_once(':'))
+                        .map(|(host, port)| (host.trim_matches(['[', ']']).to_owned(), port.to_owned())),
+                );
+            }
+        }
+        self.nvme.tell_ways(number, reach, elsewhere);
     }
 
     /// A look at everything goes on, or a new one begins: the connections to be looked at in this step, and whether there are

@@ -13,31 +13,51 @@ const ARRIVALS: usize = 16;
 
 impl Server {
     pub(super) fn accept(&mut self, n: usize) {
-        // Level-triggered and bounded: those that are left come in the next turn.
+        // Level-triggered and bounded: connections that are left come in the next turn.
         for _ in 0..ARRIVALS {
             let Some(listener) = self.listeners.get(n) else { return };
-            let fd = match listener.accept() {
-                Ok(Some(fd)) => fd,
+            let (fd, from) = match listener.accept() {
+                Ok(Some(come)) => come,
                 // Out of descriptors, or the client is gone already: nothing to be done for it.
                 Ok(None) | Err(_) => return,
             };
-            if self.connections.len() >= self.connections_max {
-                continue; // closed at once; who is connected goes on
-            }
             if let Address::Link(_) = listener.address {
-                self.accept_link(fd);
+                if self.connections.len() < self.places.most.all {
+                    self.accept_link(fd);
+                }
                 continue;
             }
-            let iscsi = matches!(listener.address, Address::Iscsi(_));
-            let mut client = if iscsi {
-                let Some(initiator) = self.initiator(Link::new(fd)) else { continue };
-                Client::Iscsi(Box::new(initiator))
-            } else {
-                Client::Nbd(Box::new(Connection::new(Link::new(fd), self.limits, self.now)))
+            if !self.places.admit(self.connections.len(), from) {
+                continue; // closed at once; who is connected goes on
+            }
+            let mut client = match listener.address {
+                Address::Iscsi(_) => {
+                    let Some(initiator) = self.initiator(Link::new(fd)) else {
+                        self.places.leave(from);
+                        continue;
+                    };
+                    Client::Iscsi(Box::new(initiator))
+                }
+                Address::Nvme(_) => {
+                    let Some(host) = self.host(fd) else {
+                        self.places.leave(from);
+                        continue;
+                    };
+                    Client::Nvme(Box::new(host))
+                }
+                _ => {
+                    // TCP does not say whose process it is.
+                    let credentials = rustix::net::sockopt::socket_peercred(&fd).ok();
+                    let by_unix = matches!(listener.address, Address::Unix(_));
+                    let user = credentials.filter(|_| by_unix).map(|who| who.uid.as_raw());
+                    Client::Nbd(Box::new(Connection::new(Link::new(fd), user, self.limits, self.now)))
+                }
             };
             let id = self.connections.next_id();
+            client.link().from = from;
             let link = client.link();
-            if self.watch(link.fd.as_fd(), Source::Connection(id), link.interest()).is_err() {
+            if self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).is_err() {
+                self.places.leave(from);
                 continue;
             }
             match &client {
@@ -49,10 +69,16 @@ impl Server {
                     self.portal.connections.insert(initiator.session.nexus(), id);
                     self.look.get_or_insert(self.now + LOOK);
                 }
+                Client::Nvme(host) => self.portal.nvme.connected(host.session.queue(), id, self.now),
                 Client::Peer(_) => {}
             }
             let id = self.connections.insert(client);
-            self.unwritten.push(id);
+            self.mark(id);
+            let connections = &self.connections;
+            let decided = |id| connections.get(id).is_none_or(|client| client.disk().is_some());
+            if let Some(oldest) = self.places.arrived(id, decided) {
+                self.drop_connection(oldest);
+            }
         }
     }
 
@@ -68,7 +94,7 @@ impl Server {
         Some(Initiator::new(link, session))
     }
 
-    /// Asks silent initiators whether they live, and ends logins that take too long; so many at a time.
+    /// Asks silent initiators whether they live, and ends logins that take too long; a bounded number at a time.
     pub(super) fn look(&mut self) {
         if self.look.is_none_or(|at| self.now < at) {
             return;
@@ -97,6 +123,7 @@ impl Server {
                 self.mark(id);
             }
         }
+        any |= self.poke_hosts();
         self.portal.work(&mut self.plane, self.now);
         any
     }
@@ -114,7 +141,7 @@ impl Server {
             if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
                 initiator.decided(id, command, status, plane, portal, now);
                 self.mark(id);
-            } else if let Some(initiator) = self.leaving.get_mut(&id) {
+            } else if let Some(Client::Iscsi(initiator)) = self.leaving.get_mut(&id) {
                 initiator.decided(id, command, status, plane, portal, now);
                 if initiator.is_quiet() {
                     self.leaving.remove(&id);
@@ -128,22 +155,25 @@ impl Server {
     pub(super) fn drop_connection(&mut self, id: RequestId) {
         let Some(mut client) = self.connections.remove(id) else { return };
         let number = client.disk();
+        self.places.leave(client.link().from);
         match &mut client {
             Client::Nbd(connection) => connection.release(&mut self.plane),
             Client::Iscsi(initiator) => initiator.end(id, &mut self.plane, &mut self.portal, self.now),
+            Client::Nvme(host) => host.end(id, &mut self.plane, &mut self.portal.nvme, self.now),
             Client::Peer(link) => self.end_link(id, link),
         }
         if let Some(number) = number
             && self.users.remove(&(number, id))
         {
             self.plane.disk(number).connections -= 1;
+            if !self.is_leaving(number) {
+                self.catalog.welcome(number);
+            }
         }
-        if let Client::Iscsi(initiator) = client
-            && !initiator.is_quiet()
-        {
+        if !client.is_quiet() {
             // Nothing more is said on its socket; what it has at the disk is still counted.
-            let _ = rustix::net::shutdown(&initiator.link.fd, rustix::net::Shutdown::Both);
-            self.leaving.insert(id, initiator);
+            let _ = rustix::net::shutdown(&client.link().stream, rustix::net::Shutdown::Both);
+            self.leaving.insert(id, client);
         }
         if let Some(number) = number {
             self.plane.abort(number, id, None, self.now);

@@ -35,7 +35,7 @@ impl Server {
         let client = Client::Peer(Box::new(PeerLink::new(link, identity, nonce, dialled, self.now)));
         let id = self.connections.next_id();
         let Client::Peer(peer) = &client else { return None };
-        self.watch(peer.link.fd.as_fd(), Source::Connection(id), peer.link.interest()).ok()?;
+        self.watch(peer.link.stream.as_fd(), Source::Connection(id), peer.link.interest()).ok()?;
         let id = self.connections.insert(client);
         self.plane.links.connections.push(id);
         self.plane.links.wake_now();
@@ -181,10 +181,4 @@ fn unpaced(fd: &OwnedFd, peer: SocketAddr) {
         // Reno is always there; where it is refused, the link goes on as the system would have it.
         let _ = rustix::net::sockopt::set_tcp_congestion(fd, "reno");
     }
-}
-
-/// Grows whenever a node starts anew.
-pub(crate) fn epoch() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(1, |since| since.as_nanos() as u64)
 }

@@ -1,13 +1,11 @@
 //! What is asked by way of the node's handle: carried out between two turns. And the end.
 
 use super::{Message, NOBODY, STOPPING, Server, Stopping};
-use crate::control::{Reply, Request};
+use crate::plane::Failed;
+use crate::turns::Of;
+use henge_api::{Reply, Request};
 use henge_backend::Buffer;
 use henge_core::RequestId;
-
-/// Of all connections' names, the least and the greatest.
-const FIRST: RequestId = RequestId { slot: 0, generation: 0 };
-const LAST: RequestId = RequestId { slot: u32::MAX, generation: u32::MAX };
 
 impl Server {
     pub(super) fn control(&mut self) {
@@ -17,13 +15,25 @@ impl Server {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 Message::Stop => self.begin_stopping(),
+                Message::Settle { failed, over } => {
+                    for (name, why) in failed {
+                        self.plane.failed.entry(name).or_insert_with(|| Failed::unopened(why));
+                    }
+                    self.plane.settle_parts();
+                    let _ = over.send(());
+                }
                 Message::Relay(to) => self.plane.tags.relay(to),
                 Message::Leads(leads) => self.plane.retag(&leads, self.now),
                 Message::Tap { buffer, reply } => {
                     let _ = reply.send(self.plane.tap(buffer, self.now));
                 }
                 Message::Sample { from, whole, reply } => {
-                    let _ = reply.send(self.plane.slice(from, whole, self.connections.len(), self.now));
+                    let mut slice = self.plane.slice(from, whole, self.connections.len(), self.now);
+                    for disk in &mut slice.disks {
+                        let number = self.plane.number(&disk.name);
+                        disk.processor = number.map_or(0, |number| self.turns.used(Of::Disk(number)));
+                    }
+                    let _ = reply.send(slice);
                 }
                 Message::Ask(Request::Scheduler { pool, scheduler }, reply) => {
                     match self.plane.exchange(&pool, &scheduler) {
@@ -31,6 +41,10 @@ impl Server {
                         Err(e) => drop(reply.send(Reply::failed(e))),
                     }
                 }
+                Message::Prepare(request, reply) => self.prepare(&request, reply),
+                Message::Discard(disk, parts) => self.discard(&disk, parts),
+                Message::Chore(ticket, outcome) => self.plane.chore_done(ticket, outcome, self.now),
+                Message::Ask(Request::Remove { name }, reply) => self.begin_removing(name, reply),
                 Message::Ask(request, reply) => {
                     let answer = self.perform(request);
                     // Whoever asked may have gone.
@@ -93,7 +107,6 @@ impl Server {
                 done(grown)
             }
             Request::Room { name, capacity } => done(self.plane.make_room(&name, &capacity)),
-            Request::Remove { name } => done(self.remove(&name)),
             Request::Peer { name, address, iscsi, at } => {
                 let added = self.plane.add_peer(&name, &address, iscsi.as_deref(), at);
                 self.portal.look_again();
@@ -109,47 +122,32 @@ impl Server {
                 self.plane.untap();
                 Reply::done()
             }
-            Request::Scheduler { .. } => Reply::failed("the loop answers this when it is done"),
+            Request::Scheduler { .. } | Request::Remove { .. } => {
+                Reply::failed("the loop answers this when it is done")
+            }
             Request::Status | Request::Meters | Request::Events { .. } | Request::Tap => {
                 Reply::failed("the node's handle answers this")
             }
         }
     }
 
-    fn remove(&mut self, name: &str) -> Result<(), String> {
-        let number = self.plane.find(name)?;
-        let theirs = self.users.range((number, FIRST)..=(number, LAST)).map(|(_, id)| *id);
-        let theirs: Vec<RequestId> = theirs.collect();
-        for id in theirs {
-            self.drop_connection(id);
-        }
-        // What other coordinators have here is answered as given up.
-        for home in self.plane.homes(number) {
-            for link in self.plane.links.connections.clone() {
-                self.plane.abort(home, link, None, self.now);
-            }
-        }
-        self.answer();
-        let all = self.plane.homes(number).into_iter().chain([number]).collect::<Vec<_>>();
-        if all.iter().any(|n| self.plane.disk(*n).vdisk.pending() > 0) {
-            return Err(format!("requests of \"{name}\" are still under way; try again"));
-        }
-        let removed = self.plane.remove_disk(number, self.now).map_err(|e| e.to_string());
-        self.catalog.remove(number);
-        self.portal.remove(number, &mut self.plane.links);
-        self.reconsider_links(name);
-        removed
-    }
-
     /// A disk is there: clients may come to it.
     pub(super) fn publish(&mut self, number: usize) {
         let Some(disk) = &self.plane.disks[number] else { return };
-        self.catalog.add(number, disk.export());
+        if self.is_leaving(number) {
+            return;
+        }
+        self.catalog.add(number, disk.export(), &disk.config.nbd);
+        // A disk that CHAP guards has no other door beside it unless that is stated.
+        if disk.config.access.users.is_empty() || !disk.config.hosts.hosts.is_empty() {
+            self.portal.nvme.add(number, disk);
+        }
         self.portal.add(number, disk, &self.plane.links, self.now);
     }
 
     fn begin_stopping(&mut self) {
         self.listeners.clear();
+        self.plane.close_tickets();
         let ids: Vec<RequestId> = self.connections.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(client) = self.connections.get_mut(id) {

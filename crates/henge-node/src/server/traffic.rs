@@ -1,16 +1,40 @@
 //! What clients send is taken in, and they are answered.
 
-use super::{Server, Source, list};
+use super::{Server, Source};
 use crate::client::{Client, Surroundings};
 use crate::connection::Stop;
 use crate::portal::Portal;
+use crate::turns::{Done, Way};
 use henge_core::RequestId;
 use rustix::event::epoll;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
 impl Server {
-    pub(super) fn read(&mut self, id: RequestId) {
+    /// Connections read and write by turns, until nobody has anything or the round has done its part.
+    pub(super) fn move_bytes(&mut self) {
+        while !self.turns.is_over()
+            && let Some(turn) = self.turns.next(self.now)
+        {
+            let id = turn.connection;
+            let begun = self.plane.begun;
+            match turn.way {
+                Way::In => self.read(id),
+                Way::Out => self.write(id),
+            }
+            let mut done = Done { commands: self.plane.begun.wrapping_sub(begun), bytes: 0 };
+            if let Some(connection) = self.connections.get_mut(id) {
+                let link = connection.link();
+                done.bytes = std::mem::take(&mut link.moved);
+                if turn.way == Way::Out {
+                    done.commands = std::mem::take(&mut link.answers);
+                }
+            }
+            self.turns.done(turn, done, self.now);
+        }
+    }
+
+    fn read(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.link().listed = false;
         let before = connection.disk();
@@ -22,41 +46,62 @@ impl Server {
             now: self.now,
         };
         let stop = connection.read(id, around);
-        let speaks = connection.has_output() || connection.is_over();
-        if speaks && !std::mem::replace(&mut connection.link().unwritten, true) {
-            self.unwritten.push(id);
-        }
+        let flushed = connection.link().stream.is_flushed();
+        let speaks = connection.has_output() || connection.is_over() || !flushed;
         if let (None, Some(disk)) = (before, connection.disk()) {
-            self.plane.disk(disk).connections += 1;
+            let connections = &mut self.plane.disk(disk).connections;
+            *connections += 1;
+            let (count, most) = (*connections, self.places.most.per_disk);
             self.users.insert((disk, id));
+            if count >= most {
+                self.catalog.refuse(disk, "the disk has as many connections as it may");
+            }
+            // An initiator is not asked by the catalog.
+            if count > most || self.removals.iter().any(|removal| removal.number == disk) {
+                return self.drop_connection(id);
+            }
+        }
+        let disk = connection.disk();
+        if speaks {
+            self.mark(id);
         }
         match stop {
             Stop::Waiting => {}
-            Stop::Turn => list(&mut self.readable, connection, id),
+            Stop::Turn => self.want(id, Way::In),
             Stop::Stalled => {
-                let disk = connection.disk().expect("a command belongs to a disk");
+                let disk = disk.expect("a command belongs to a disk");
                 if self.plane.has_room(disk) {
-                    self.memory_waiters.push_back(id);
-                } else {
-                    if self.room_waiters.len() <= disk {
-                        self.room_waiters.resize_with(disk + 1, VecDeque::new);
+                    let waiters = self.memory_waiters.entry(disk).or_default();
+                    if waiters.is_empty() {
+                        self.thirsty.push_back(disk);
                     }
-                    self.room_waiters[disk].push_back(id);
+                    waiters.push_back(id);
+                } else {
+                    self.wait_for_room(disk, id);
                 }
             }
             Stop::Gone => {
                 // What it was told before still goes out, as far as the socket takes it.
-                connection.write(id, &mut self.plane, &mut self.portal, self.now);
+                if let Some(connection) = self.connections.get_mut(id) {
+                    connection.write(id, &mut self.plane, &mut self.portal, self.now);
+                }
                 self.drop_connection(id);
             }
         }
+    }
+
+    fn wait_for_room(&mut self, disk: usize, id: RequestId) {
+        if self.room_waiters.len() <= disk {
+            self.room_waiters.resize_with(disk + 1, VecDeque::new);
+        }
+        self.room_waiters[disk].push_back(id);
     }
 
     /// Reads on from a connection that waited for something.
     pub(super) fn retry(&mut self, id: RequestId) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
         let waited = connection.is_stalled();
-        list(&mut self.readable, connection, id);
+        self.want(id, Way::In);
         waited
     }
 
@@ -70,11 +115,12 @@ impl Server {
                 portal.answer(answer, plane, now);
             } else if let Some(client) = self.connections.get_mut(id) {
                 self.answered += u32::from(!matches!(client, Client::Peer(_)));
+                client.link().answers += 1;
                 client.answer(id, answer, plane, portal, now);
                 self.mark(id);
-            } else if let Some(initiator) = self.leaving.get_mut(&id) {
-                initiator.answer(id, answer, plane, portal, now);
-                if initiator.is_quiet() {
+            } else if let Some(client) = self.leaving.get_mut(&id) {
+                client.answer(id, answer, plane, portal, now);
+                if client.is_quiet() {
                     self.leaving.remove(&id);
                 }
             } else {
@@ -92,27 +138,33 @@ impl Server {
         self.plane.answers = answers;
     }
 
-    pub(super) fn write(&mut self) {
-        let mut unwritten = std::mem::take(&mut self.unwritten);
-        for id in unwritten.drain(..) {
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.link().unwritten = false;
-            let mut whole = connection.write(id, &mut self.plane, &mut self.portal, self.now);
-            let link = connection.link();
-            if link.awaited == link.writable {
-                link.awaited = !link.writable;
-                let source = Source::Connection(id).pack();
-                whole &= epoll::modify(&self.epoll, link.fd.as_fd(), source, link.interest()).is_ok();
-            }
-            if !whole || connection.is_over() {
-                self.drop_connection(id);
-            } else if !connection.is_stalled() && connection.has_input() {
-                // The session may have been full, and is not any more.
-                list(&mut self.readable, connection, id);
-            }
+    fn write(&mut self, id: RequestId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.link().unwritten = false;
+        let mut whole = connection.write(id, &mut self.plane, &mut self.portal, self.now);
+        let link = connection.link();
+        whole &= link.flush();
+        let (flushed, writable) = (link.stream.is_flushed(), link.writable);
+        if link.awaited == link.writable {
+            link.awaited = !link.writable;
+            let source = Source::Connection(id).pack();
+            whole &= epoll::modify(&self.epoll, link.stream.as_fd(), source, link.interest()).is_ok();
         }
-        // A connection that broke may have let others' commands finish: theirs are written in the next turn.
-        unwritten.append(&mut self.unwritten);
-        self.unwritten = unwritten;
+        let more = connection.has_output() && writable;
+        if !whole || flushed && connection.is_over() && !more {
+            return self.drop_connection(id);
+        }
+        let (waits, disk) = (connection.is_to_wait(), connection.disk());
+        let reads = !waits && !connection.is_stalled() && connection.has_input();
+        if more {
+            self.want(id, Way::Out);
+        }
+        if waits {
+            self.wait_for_room(disk.expect("a command belongs to a disk"), id);
+        }
+        // The session may have been full, and is not any more.
+        if reads {
+            self.want(id, Way::In);
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{At, FLOW, Spread, announce, shape};
 use crate::config::DiskConfig;
-use crate::plane::{Disk, Plane};
+use crate::plane::tickets::PartOf;
+use crate::plane::{Disk, NotAdded, Plane};
 use henge_core::{CostUnit, Instant, NodeId, ParamError};
 use henge_link::WireUnit;
 use henge_sched::foreign::{Coordinator, Outbox};
@@ -18,14 +19,14 @@ fn unit_of_stripes(config: &DiskConfig) -> u64 {
     if config.places.len() == 1 { u64::MAX } else { config.stripe }
 }
 
-/// How long each place of a disk of so many bytes is.
+/// How long each place of a disk of `capacity` bytes is.
 fn place_lens(config: &DiskConfig, capacity: u64) -> Vec<u64> {
     let (count, unit) = (config.places.len() as u64, unit_of_stripes(config));
     let len = |i| henge_vdisk::striped_below(capacity, i, count, unit).next_multiple_of(align_of(config));
     (0..count).map(len).collect()
 }
 
-/// Which address of a disk of so many bytes is where. Of two sizes the larger one only has more: what both have is at the same place.
+/// Which address of a disk of `capacity` bytes is where. Of two sizes the larger one only has more: what both have is at the same place.
 fn layout(config: &DiskConfig, capacity: u64) -> Result<Layout, henge_vdisk::LayoutError> {
     let place = |(i, len)| Place { target: Target::Gate(GateId(i as u32)), base: 0, len };
     let places = place_lens(config, capacity).into_iter().enumerate().map(place);
@@ -34,7 +35,7 @@ fn layout(config: &DiskConfig, capacity: u64) -> Result<Layout, henge_vdisk::Lay
 
 impl Plane {
     /// Makes a disk over several nodes' pools: the homes of its places here, and the disk itself.
-    pub(crate) fn add_spread(&mut self, config: DiskConfig, now: Instant) -> Result<usize, ParamError> {
+    pub(crate) fn add_spread(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
         let wrong = |message: String| ParamError {
             message: format!("disk \"{}\": {message}", config.name),
             help: None,
@@ -79,13 +80,42 @@ impl Plane {
         for (_, home) in &homes {
             self.disk(*home).home_of = Some(number);
         }
-        let mut disk = Disk::new(config, vdisk, Vec::new(), String::new());
+        let mut disk = Disk::new(config, vdisk, Vec::new());
         disk.spread = Some(Box::new(spread));
         self.put_disk(number, disk);
         Ok(number)
     }
 
-    /// Makes the homes here as long as a disk of so many bytes takes. One that cannot be leaves those before it longer, which
+    /// The parts here of a disk over several nodes that has, or is to have, `capacity` bytes.
+    pub(crate) fn parts_here(&self, config: &DiskConfig, capacity: u64) -> Vec<PartOf> {
+        let lens = place_lens(config, capacity);
+        let here = config.places.iter().enumerate();
+        let here = here.filter(|(_, place)| Some(place.node.as_str()) == self.links.here());
+        let mut parts = Vec::new();
+        for ((i, _), &pool) in here.zip(&config.pools) {
+            let home = DiskConfig { pools: vec![pool], places: Vec::new(), ..config.clone() };
+            parts.extend(self.parts_of(&home, lens[i], i as u32));
+        }
+        parts
+    }
+
+    /// The parts here that are too short for a disk of `capacity` bytes.
+    pub(crate) fn longer_parts(&self, number: usize, capacity: u64) -> Vec<PartOf> {
+        let disk = self.disks[number].as_ref().expect("a disk that was found");
+        let Some(spread) = &disk.spread else {
+            return self.parts_of(&disk.config, capacity, disk.first);
+        };
+        let mut parts = Vec::new();
+        for (at, len) in spread.places.iter().zip(place_lens(&disk.config, capacity)) {
+            let home = if let At::Here(home) = at { self.disks[*home].as_ref() } else { None };
+            if let Some(home) = home.filter(|home| len > home.vdisk.capacity()) {
+                parts.extend(self.parts_of(&home.config, len, home.first));
+            }
+        }
+        parts
+    }
+
+    /// Makes the homes here as long as a disk of `capacity` bytes takes. One that cannot be leaves those before it longer, which
     /// nobody sees.
     pub(crate) fn lengthen_places(&mut self, number: usize, capacity: u64) -> Result<(), String> {
         let disk = self.disk(number);
@@ -178,7 +208,7 @@ impl Plane {
     }
 
     /// Removes a spread disk that has nothing pending, and its parts here.
-    pub(crate) fn remove_spread(&mut self, number: usize, now: Instant) -> std::io::Result<()> {
+    pub(crate) fn remove_spread(&mut self, number: usize, now: Instant) {
         let homes = self.homes(number);
         let disk = self.take_disk(number).expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
@@ -187,11 +217,9 @@ impl Plane {
                 self.links.detach(*peer, *toward);
             }
         }
-        let mut result = Ok(());
         for home in homes {
-            result = result.and(self.remove_disk(home, now));
+            self.remove_disk(home, now);
         }
-        result
     }
 
     /// Takes back a home that was just made. Its part stays where it is: it may be an old one, with data.

@@ -1,12 +1,15 @@
-//! iSCSI and NBD at once: one virtual disk, one contract, two kinds of client.
+//! iSCSI, NBD and NVMe at once: one virtual disk, one contract, several kinds of client.
 
 mod bad;
+mod nvme;
 
+use henge_api::Request;
 use henge_config::Source;
 use henge_iscsi::wire::{Header, padding, request, response};
-use henge_node::{Address, Node, NodeConfig, Request};
+use henge_node::{Address, Node, NodeConfig};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -29,7 +32,7 @@ fn start_in(state: &Path, disk: &str) -> Node {
 
 fn addresses(node: &Node) -> (SocketAddr, SocketAddr) {
     match node.addresses() {
-        [Address::Tcp(nbd), Address::Iscsi(iscsi)] => (*nbd, *iscsi),
+        [Address::Tcp(nbd), Address::Iscsi(iscsi), ..] => (*nbd, *iscsi),
         other => unreachable!("two were asked for, not {other:?}"),
     }
 }
@@ -368,24 +371,65 @@ fn discovery_names_peers_that_were_made_known_while_the_node_runs() {
     node.stop().unwrap();
 }
 
+/// PERSISTENT RESERVE OUT, to survive a loss of power (APTPL); its status.
+fn reserve(initiator: &mut Initiator, action: u8, kind: u8, key: u8, new: u8) -> u8 {
+    let mut list = [0; 24];
+    (list[7], list[15], list[20]) = (key, new, 1);
+    initiator.scsi(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], 0, &list).0
+}
+
 #[test]
 fn reservations_survive_a_restart() {
     let (node, state) = start("");
     let mut one = Initiator::connect(&node, 1);
-    let reserve = |initiator: &mut Initiator, action: u8, kind: u8, key: u8, new: u8| {
-        let mut list = [0; 24];
-        (list[7], list[15], list[20]) = (key, new, 1); // APTPL
-        initiator.scsi(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], 0, &list).0
-    };
     assert_eq!(reserve(&mut one, 0, 0, 0, 7), 0);
     assert_eq!(reserve(&mut one, 1, 3, 7, 0), 0);
     node.stop().unwrap();
-    let text = std::fs::read_to_string(state.path().join("web.reservations")).unwrap();
+    let file = state.path().join("web.reservations");
+    let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains("reserve 3 iqn.2026-11.example:host,i,0x800000000001"), "{text}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let node = start_in(state.path(), "");
     let mut other = Initiator::connect(&node, 2);
     assert_eq!(other.write(0, &[1; 512]), 0x18, "RESERVATION CONFLICT");
     let mut one = Initiator::connect(&node, 1);
     assert_eq!(one.write(0, &[1; 512]), 0);
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_file_of_reservations_that_cannot_be_read_is_not_one_without_reservations() {
+    let (node, state) = start("");
+    let mut one = Initiator::connect(&node, 1);
+    assert_eq!(reserve(&mut one, 0, 0, 0, 7), 0);
+    assert_eq!(reserve(&mut one, 1, 3, 7, 0), 0);
+    node.stop().unwrap();
+    let file = state.path().join("web.reservations");
+    let text = std::fs::read(&file).unwrap();
+    let not_text = [&text[..20], b"\xff"].concat();
+    let cut = [&text[..], b"reserve 9"].concat();
+    for wrong in [Some(not_text), Some(cut), None] {
+        std::fs::remove_file(&file).unwrap();
+        match &wrong {
+            Some(wrong) => std::fs::write(&file, wrong).unwrap(),
+            None => std::fs::create_dir(&file).unwrap(),
+        }
+        let node = start_in(state.path(), "");
+        let mut other = Initiator::connect(&node, 2);
+        assert_eq!(other.write(0, &[1; 512]), 2, "CHECK CONDITION");
+        assert_eq!(other.scsi(&[0; 6], 0, &[]).0, 2, "NOT READY");
+        assert_ne!(reserve(&mut other, 0, 0, 0, 9), 0, "nobody reserves over what nobody knows");
+        node.stop().unwrap();
+        match &wrong {
+            Some(wrong) => {
+                assert_eq!(&std::fs::read(&file).unwrap(), wrong, "it is left as it is");
+                std::fs::remove_file(&file).unwrap();
+            }
+            None => std::fs::remove_dir(&file).unwrap(),
+        }
+        std::fs::write(&file, &text).unwrap();
+    }
+    let node = start_in(state.path(), "");
+    assert_eq!(Initiator::connect(&node, 2).write(0, &[1; 512]), 0x18, "RESERVATION CONFLICT");
     node.stop().unwrap();
 }

@@ -1,7 +1,6 @@
 //! Writes what must be on the medium before it is answered: a file's sync may take seconds where others write much, and the loop
 //! has other clients.
 
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +11,8 @@ use std::thread::JoinHandle;
 struct Errand {
     name: String,
     number: u64,
-    file: PathBuf,
+    /// None where nothing is remembered: then it cannot be written.
+    file: Option<PathBuf>,
     text: Option<String>,
 }
 
@@ -45,16 +45,16 @@ impl Scribe {
     }
 
     /// Replaces a file; the number of that.
-    pub(super) fn write(&mut self, name: &str, file: PathBuf, text: String) -> u64 {
+    pub(super) fn write(&mut self, name: &str, file: Option<PathBuf>, text: String) -> u64 {
         self.send(name, file, Some(text))
     }
 
     /// Takes a file away, if there is one.
-    pub(super) fn remove(&mut self, name: &str, file: PathBuf) {
+    pub(super) fn remove(&mut self, name: &str, file: Option<PathBuf>) {
         self.send(name, file, None);
     }
 
-    fn send(&mut self, name: &str, file: PathBuf, text: Option<String>) -> u64 {
+    fn send(&mut self, name: &str, file: Option<PathBuf>, text: Option<String>) -> u64 {
         self.number += 1;
         let errand = Errand { name: name.to_owned(), number: self.number, file, text };
         if let Some(errands) = &self.errands {
@@ -81,26 +81,27 @@ impl Drop for Scribe {
 
 fn work(todo: &Receiver<Errand>, tell: &Sender<Done>, wake: &OwnedFd) {
     for Errand { name, number, file, text } in todo {
-        let well = match text {
-            Some(text) => replace(&file, &text).is_ok(),
-            None => std::fs::remove_file(&file).is_ok(),
+        let outcome = match (&file, text) {
+            (Some(file), Some(text)) => henge_io::replace(file, text.as_bytes()),
+            (Some(file), None) => remove(file),
+            (None, Some(_)) => Err(std::io::Error::other("this node has no state_dir")),
+            (None, None) => Ok(()),
         };
-        if tell.send(Done { name, number, well }).is_ok() {
+        if let Err(e) = &outcome {
+            tracing::warn!("the reservations of disk \"{name}\" could not be kept: {e}");
+        }
+        if tell.send(Done { name, number, well: outcome.is_ok() }).is_ok() {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// Replaces a file by another that is whole on the medium before it takes the name.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(directory)?;
-    let fresh = path.with_extension("reservations.new");
-    let mut file = std::fs::File::create(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path)?;
-    std::fs::File::open(directory)?.sync_all()
+/// The next disk of that name begins without them.
+fn remove(file: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => std::fs::File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all(),
+    }
 }
 
 #[cfg(test)]
@@ -115,17 +116,21 @@ mod tests {
         let wake = Arc::new(wake);
         let mut scribe = Scribe::new(wake.clone()).unwrap();
         let file = dir.path().join("state/web.reservations");
-        let first = scribe.write("web", file.clone(), "generation 1\n".into());
-        let second = scribe.write("db", file.join("x"), String::new());
+        let first = scribe.write("web", Some(file.clone()), "generation 1\n".into());
+        let second = scribe.write("db", Some(file.join("x")), String::new());
+        let third = scribe.write("nowhere", None, String::new());
         let mut done = Vec::new();
-        while done.len() < 2 {
+        while done.len() < 3 {
             // Each one wakes whoever waits.
             rustix::io::read(&*wake, &mut [0; 8]).unwrap();
             done.extend(std::iter::from_fn(|| scribe.next_done()).map(|d| (d.name, d.number, d.well)));
         }
-        assert_eq!(done, [("web".into(), first, true), ("db".into(), second, false)]);
+        assert_eq!(
+            done,
+            [("web".into(), first, true), ("db".into(), second, false), ("nowhere".into(), third, false)]
+        );
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "generation 1\n");
-        scribe.remove("web", file.clone());
+        scribe.remove("web", Some(file.clone()));
         drop(scribe);
         assert!(!file.exists(), "what it was told last is done, too");
     }

@@ -1,8 +1,6 @@
 //! A node as a library: started, asked, changed and stopped by its handle, with raw clients on its sockets.
 
-mod common;
-
-use common::{Client, address, until};
+use crate::common::{Client, address, until};
 use henge_config::Source;
 use henge_node::{ControlError, Node, NodeConfig};
 use std::io::{Read, Write};
@@ -13,7 +11,8 @@ fn start(pool: &str, disks: &str) -> Node {
     let text = format!(
         "listen = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n{pool}\n{disks}"
     );
-    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    config.forgets = true;
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -188,18 +187,19 @@ fn schedulers_are_exchanged_under_load_and_nothing_is_lost() {
 fn disks_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let config = format!(
-        "listen = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\npath = \"{}\"\ncapacity = \"64MiB\"\n\
+        "listen = \"nbd://127.0.0.1:0\"\nstate_dir = \"{0}/state\"\n\
+         [[pool]]\nname = \"p\"\npath = \"{0}/pool\"\ncapacity = \"64MiB\"\n\
          [[disk]]\nname = \"web\"\ncapacity = \"4MiB\"\n",
-        dir.path().join("pool").display()
+        dir.path().display()
     );
     let node = Node::start(NodeConfig::parse(Source::new("node.toml", config)).unwrap()).unwrap();
-    let add = |text: &str| node.control().ask(henge_node::Request::Add { disk: text.into() });
+    let add = |text: &str| node.control().ask(henge_api::Request::Add { disk: text.into() });
     add("name = \"scratch\"\ncapacity = \"8MiB\"\n").unwrap();
     assert!(add("name = \"scratch\"\ncapacity = \"8MiB\"\n").is_err(), "twice");
     assert!(add("name = \"big\"\ncapacity = \"8TiB\"\n").is_err(), "too large");
     let mut client = Client::connect(&node, "scratch");
     assert_eq!(client.write(0, &[7; 8192]), 0);
-    node.control().ask(henge_node::Request::Remove { name: "scratch".into() }).unwrap();
+    node.control().ask(henge_api::Request::Remove { name: "scratch".into() }).unwrap();
     assert!(client.is_closed());
     add("name = \"scratch2\"\ncapacity = \"8MiB\"\n").unwrap();
     let mut client = Client::connect(&node, "scratch2");
@@ -216,7 +216,7 @@ fn a_preview_says_what_a_change_would_say_and_changes_nothing() {
         start("scheduler = { mclock = { capacity = \"100/s\" } }", &(disk("a", "40") + &disk("b", "30")));
     let preview = |rate: &str| {
         let contract = [("rate".to_owned(), rate.to_owned())].into();
-        node.control().ask(henge_node::Request::Preview { name: "a".into(), contract })
+        node.control().ask(henge_api::Request::Preview { name: "a".into(), contract })
     };
     let said = |rate: &str| preview(rate).unwrap().lines.unwrap();
     assert_eq!(said("70/s"), ["promised on p: 70/s before, 100/s after"]);
@@ -227,6 +227,144 @@ fn a_preview_says_what_a_change_would_say_and_changes_nothing() {
     }
     node.control().set("a", &[("rate", "60/s")]).unwrap();
     assert_eq!(said("60/s"), ["promised on p: 90/s before, 90/s after"]);
-    node.control().ask(henge_node::Request::Remove { name: "b".into() }).unwrap();
+    node.control().ask(henge_api::Request::Remove { name: "b".into() }).unwrap();
     assert_eq!(said("100/s"), ["promised on p: 60/s before, 100/s after"]);
+}
+
+/// A node that keeps what it remembers in `dir/state`.
+fn in_folder(dir: &std::path::Path, more: &str) -> Result<Node, henge_node::StartError> {
+    let text = format!(
+        "listen = \"nbd://127.0.0.1:0\"\nstate_dir = \"{0}/state\"\n{more}\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\ncost = \"requests\"\n{WEB_SMALL}",
+        dir.display()
+    );
+    Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap())
+}
+
+const WEB_SMALL: &str = "[[disk]]\nname = \"web\"\ncapacity = \"4MiB\"\n";
+
+fn limit_of(node: &Node) -> Option<String> {
+    node.control().status().unwrap().disk("web").unwrap().contract.get("limit").cloned()
+}
+
+#[test]
+fn what_cannot_be_remembered_is_refused_and_neither_done_nor_logged_as_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let node = in_folder(dir.path(), "").unwrap();
+    node.control().set("web", &[("limit", "700/s")]).unwrap();
+    // Somebody's folder stands where the file is to be, and then nothing can be written at all.
+    std::fs::rename(&state, dir.path().join("away")).unwrap();
+    std::fs::write(&state, "").unwrap();
+    let set = node.control().set("web", &[("limit", "9/s")]).unwrap_err();
+    assert!(matches!(&set, ControlError::Refused(why) if why.contains("disks.json")), "{set}");
+    let add = henge_api::Request::Add { disk: "name = \"db\"\ncapacity = \"1MiB\"\n".into() };
+    assert!(matches!(node.control().ask(add).unwrap_err(), ControlError::Refused(_)));
+    let remove = henge_api::Request::Remove { name: "web".into() };
+    assert!(matches!(node.control().ask(remove).unwrap_err(), ControlError::Refused(_)));
+    let grow = henge_api::Request::Grow { name: "web".into(), capacity: "8MiB".into() };
+    assert!(matches!(node.control().ask(grow).unwrap_err(), ControlError::Refused(_)));
+    let status = node.control().status().unwrap();
+    let sizes: Vec<_> = status.disks.iter().map(|d| (d.name.as_str(), d.capacity)).collect();
+    assert_eq!(sizes, [("web", 4 << 20)]);
+    assert_eq!(limit_of(&node).as_deref(), Some("700/s"));
+    let events = henge_api::Request::Events { name: None, after: 0, most: 100 };
+    let events = node.control().ask(events).unwrap().events.unwrap();
+    let kinds: Vec<_> = events.iter().rev().take(4).map(|e| e.kind.as_str()).collect();
+    assert_eq!(kinds, ["refused"; 4], "{events:?}");
+    node.stop().unwrap();
+    std::fs::remove_file(&state).unwrap();
+    std::fs::rename(dir.path().join("away"), &state).unwrap();
+    let node = in_folder(dir.path(), "").unwrap();
+    assert_eq!(limit_of(&node).as_deref(), Some("700/s"), "as it was acknowledged");
+    node.stop().unwrap();
+}
+
+#[test]
+fn what_is_remembered_is_its_owners_alone_and_one_nodes_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let link = "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n";
+    let node = in_folder(dir.path(), link).unwrap();
+    node.control().set("web", &[("limit", "700/s")]).unwrap();
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir.path().join("state")).unwrap().map(Result::unwrap) {
+        names.push(entry.file_name().into_string().unwrap());
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{names:?}");
+    }
+    names.sort();
+    assert_eq!(names, ["disks.json", "epoch", "events.jsonl"]);
+    let error = in_folder(dir.path(), "").err().unwrap().to_string();
+    assert!(error.contains("state is in use by another node"), "{error}");
+    node.stop().unwrap();
+    in_folder(dir.path(), "").unwrap().stop().unwrap();
+}
+
+#[test]
+fn each_start_has_a_larger_epoch_also_where_the_clock_was_set_back_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n";
+    let file = dir.path().join("state/epoch");
+    let epoch = || std::fs::read_to_string(&file).unwrap().trim().parse::<u64>().unwrap();
+    in_folder(dir.path(), link).unwrap().stop().unwrap();
+    assert!(epoch() > 0);
+    // As it would be, had the clock said the year 2100 then.
+    let before = 4_102_444_800_000_000_000;
+    std::fs::write(&file, format!("{before}\n")).unwrap();
+    in_folder(dir.path(), link).unwrap().stop().unwrap();
+    assert!(epoch() > before);
+    std::fs::write(&file, "").unwrap();
+    let error = in_folder(dir.path(), link).err().unwrap().to_string();
+    assert!(error.contains("state/epoch: no epoch"), "{error}");
+}
+
+/// Its storage takes its time for what is under way, and its client comes again and again: it goes all the same, at the first asking.
+#[test]
+fn a_disk_goes_although_its_client_comes_again() {
+    let faults = "faults = { stalls = \"100%\", stall = \"200ms\" }";
+    let node = start(
+        faults,
+        "[[disk]]\nname = \"web\"\ncapacity = \"4MiB\"\n[[disk]]\nname = \"other\"\ncapacity = \"4MiB\"\n",
+    );
+    let mut client = Client::connect(&node, "web");
+    client.send(0, 0, 0, 4096, &[]);
+    let (at, over) = (address(&node), std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let Ok(mut again) = TcpStream::connect(at) else { continue };
+                let _ = again.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x03web");
+                let _ = again.read(&mut [0; 64]);
+                let _ =
+                    again.write_all(b"\x25\x60\x95\x13\0\0\0\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\x10\0");
+            }
+        });
+        let removed = node.control().ask(henge_api::Request::Remove { name: "web".into() });
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        removed.unwrap();
+    });
+    assert!(node.control().status().unwrap().disk("web").is_none());
+    node.stop().unwrap();
+}
+
+/// A disk has so many places for connections; the node's others are for other disks. A place that becomes free is free.
+#[test]
+fn a_disk_has_its_places_and_no_more() {
+    let text = "connections_per_disk = 3\nlisten = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n\
+                [[disk]]\nname = \"web\"\ncapacity = \"4MiB\"\n[[disk]]\nname = \"other\"\ncapacity = \"4MiB\"\n";
+    let node = Node::start(NodeConfig::parse(Source::new("node.toml", text.to_owned())).unwrap()).unwrap();
+    let come = |name: &str| {
+        let mut stream = TcpStream::connect(address(&node)).unwrap();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0").unwrap();
+        stream.write_all(&[name.len() as u8]).unwrap();
+        stream.write_all(name.as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 10]).map(|()| stream)
+    };
+    let mut there: Vec<_> = (0..3).map(|_| come("web").unwrap()).collect();
+    assert!(come("web").is_err() && come("web").is_err(), "all three places are taken");
+    assert!(come("other").is_ok());
+    there.pop();
+    until("a place is free", || come("web").is_ok());
+    node.stop().unwrap();
 }

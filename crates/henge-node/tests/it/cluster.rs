@@ -1,8 +1,6 @@
 //! Several nodes in one process, linked by real sockets: one disk through any of them.
 
-mod common;
-
-use common::{Client, until};
+use crate::common::{Client, until};
 use henge_config::Source;
 use henge_node::{Address, Node, NodeConfig};
 use std::time::{Duration, Instant};
@@ -14,7 +12,9 @@ fn config(name: &str, link: &str, rest: &str) -> NodeConfig {
         "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{link}\n\
          [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{rest}\n"
     );
-    NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"))
+    let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    config.forgets = true;
+    config
 }
 
 const SECRET: &str = "secret = \"sixteen bytes and more\"";
@@ -31,7 +31,7 @@ fn link_address(node: &Node) -> String {
     }
 }
 
-fn ask(node: &Node, request: henge_node::Request) {
+fn ask(node: &Node, request: henge_api::Request) {
     node.control().ask(request).unwrap_or_else(|e| panic!("{e}"));
 }
 
@@ -39,7 +39,7 @@ fn introduce(nodes: &[Node], names: &[&str]) {
     for (a, here) in nodes.iter().zip(names) {
         for (b, there) in nodes.iter().zip(names).filter(|(_, there)| *there != here) {
             let (name, address) = ((*there).to_owned(), link_address(b));
-            ask(a, henge_node::Request::Peer { name, address, iscsi: None, at: None });
+            ask(a, henge_api::Request::Peer { name, address, iscsi: None, at: None });
         }
     }
 }
@@ -63,7 +63,7 @@ fn cluster_with(names: &[&str], link: &str, more: &str) -> Vec<Node> {
     let nodes: Vec<Node> = names.iter().map(|name| node(name, link, "")).collect();
     introduce(&nodes, names);
     for node in &nodes {
-        ask(node, henge_node::Request::Add { disk: disk(names) + more });
+        ask(node, henge_api::Request::Add { disk: disk(names) + more });
     }
     let begun = Instant::now();
     while !nodes.iter().all(linked) {
@@ -124,7 +124,7 @@ fn what_is_written_through_one_node_is_read_through_another() {
 
 #[test]
 fn a_disk_over_several_nodes_grows_while_it_is_served() {
-    use henge_node::Request::{Grow, Room};
+    use henge_api::Request::{Grow, Room};
     let nodes = cluster(&["n1", "n2", "n3"], "");
     let mut old = Client::connect(&nodes[0], "web");
     let long = pattern(1_000_003, 7);
@@ -212,7 +212,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     assert_eq!(client.read(65_536, 4096), Err(EIO), "it does not know the disk yet");
     let trouble = nodes[0].control().status().unwrap().disks[0].trouble.clone();
     assert!(trouble[0].contains("does not serve a disk \"web\""), "{trouble:?}");
-    ask(&nodes[1], henge_node::Request::Add { disk: disk(&names) });
+    ask(&nodes[1], henge_api::Request::Add { disk: disk(&names) });
     until("its place is served again", || linked(&nodes[0]));
     assert_eq!(client.write(65_536, &[9; 4096]), 0);
     assert_eq!(client.read(65_536, 4096).unwrap(), [9; 4096]);
@@ -223,7 +223,7 @@ fn a_part_that_is_not_answered_fails_after_the_stated_time() {
     let nodes = [node("n1", "timeout = \"300ms\"", ""), slow("n2")];
     introduce(&nodes, &["n1", "n2"]);
     let both = disk(&["n1", "n2"]);
-    nodes.iter().for_each(|node| ask(node, henge_node::Request::Add { disk: both.clone() }));
+    nodes.iter().for_each(|node| ask(node, henge_api::Request::Add { disk: both.clone() }));
     until("all nodes are linked", || nodes.iter().all(linked));
     let mut client = Client::connect(&nodes[0], "web");
     let begun = Instant::now();
@@ -240,7 +240,7 @@ fn a_client_that_goes_takes_its_parts_along() {
     let nodes = [node("n1", "timeout = \"60s\"", ""), slow_at("n2", 1)];
     introduce(&nodes, &["n1", "n2"]);
     let both = disk(&["n1", "n2"]);
-    nodes.iter().for_each(|node| ask(node, henge_node::Request::Add { disk: both.clone() }));
+    nodes.iter().for_each(|node| ask(node, henge_api::Request::Add { disk: both.clone() }));
     until("all nodes are linked", || nodes.iter().all(linked));
     let mut goes = Client::connect(&nodes[0], "web");
     let mut stays = Client::connect(&nodes[0], "web");
@@ -271,7 +271,8 @@ fn slow_at(name: &str, depth: u32) -> Node {
          [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nemulated = {{ constant = {{ rate = \"4096B/s\", capacity = \"64MiB\" }} }}\n\
          scheduler = {{ sfq = {{ depth = {depth} }} }}\n"
     );
-    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    config.forgets = true;
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -282,16 +283,16 @@ fn strangers_are_told_why() {
     let error = |node: &Node| node.control().status().unwrap().peers[0].error.clone();
     until("both know why", || {
         let all = [error(&nodes[0]), error(&nodes[1])];
-        all.iter().flatten().any(|e| e.contains("does not know this cluster's secret"))
+        all.iter().flatten().any(|e| e.contains("different secrets"))
     });
     let status = nodes[0].control().status().unwrap();
     assert!(!status.peers[0].linked);
     // A disk known differently on the two is not served together.
     let nodes = [node("n1", "", ""), node("n2", "", "")];
     introduce(&nodes, &["n1", "n2"]);
-    ask(&nodes[0], henge_node::Request::Add { disk: disk(&["n1", "n2"]) });
+    ask(&nodes[0], henge_api::Request::Add { disk: disk(&["n1", "n2"]) });
     let other = disk(&["n1", "n2"]).replace("64KiB", "128KiB");
-    ask(&nodes[1], henge_node::Request::Add { disk: other });
+    ask(&nodes[1], henge_api::Request::Add { disk: other });
     until("the difference is named", || {
         let status = nodes[0].control().status().unwrap();
         status.disks[0].trouble.iter().any(|t| t.contains("another stripe or other pools"))
@@ -303,13 +304,13 @@ fn removing_a_disk_ends_what_others_have_there() {
     let nodes = cluster(&["n1", "n2"], "");
     let mut client = Client::connect(&nodes[0], "web");
     assert_eq!(client.write(65_536, &[1; 4096]), 0);
-    ask(&nodes[1], henge_node::Request::Remove { name: "web".into() });
+    ask(&nodes[1], henge_api::Request::Remove { name: "web".into() });
     until("the place is gone", || !linked(&nodes[0]));
     assert_eq!(client.read(65_536, 4096), Err(EIO));
-    let refused = nodes[0].control().ask(henge_node::Request::Unpeer { name: "n2".into() });
+    let refused = nodes[0].control().ask(henge_api::Request::Unpeer { name: "n2".into() });
     assert!(refused.unwrap_err().to_string().contains("lies on node n2"));
-    ask(&nodes[0], henge_node::Request::Remove { name: "web".into() });
-    ask(&nodes[0], henge_node::Request::Unpeer { name: "n2".into() });
+    ask(&nodes[0], henge_api::Request::Remove { name: "web".into() });
+    ask(&nodes[0], henge_api::Request::Unpeer { name: "n2".into() });
     assert!(nodes[0].control().status().unwrap().peers.is_empty());
 }
 
@@ -322,7 +323,9 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
             "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
              [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n"
         );
-        Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap()
+        let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap();
+        config.forgets = true;
+        Node::start(config).unwrap()
     };
     let mut nodes: Vec<Node> = names.iter().map(|name| large(name)).collect();
     introduce(&nodes, &names);
@@ -331,13 +334,13 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     };
     for node in &nodes {
         for n in 0..600 {
-            ask(node, henge_node::Request::Add { disk: one(n) });
+            ask(node, henge_api::Request::Add { disk: one(n) });
         }
     }
     until("the links are there", || nodes.iter().all(linked));
     for round in 0..1100 {
         for node in &nodes {
-            ask(node, henge_node::Request::Add { disk: one(600) });
+            ask(node, henge_api::Request::Add { disk: one(600) });
         }
         if round > 1090 {
             until("both know of both places", || nodes.iter().all(linked));
@@ -349,12 +352,12 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
             );
         }
         for node in &nodes {
-            ask(node, henge_node::Request::Remove { name: "d600".into() });
+            ask(node, henge_api::Request::Remove { name: "d600".into() });
         }
     }
     let mut client = Client::connect(&nodes[0], "d599");
     assert_eq!(client.write(0, &pattern(16 << 10, 7)), 0);
-    let refused = nodes[0].control().ask(henge_node::Request::Unpeer { name: "b".into() }).unwrap_err();
+    let refused = nodes[0].control().ask(henge_api::Request::Unpeer { name: "b".into() }).unwrap_err();
     assert!(refused.to_string().contains("lies on node b; remove it first"), "{refused}");
     // The other node is another one, with the same name and the same disks, and nothing on them.
     drop(nodes.pop());
@@ -362,7 +365,7 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     nodes.push(large("b"));
     introduce(&nodes, &names);
     for n in 0..600 {
-        ask(&nodes[1], henge_node::Request::Add { disk: one(n) });
+        ask(&nodes[1], henge_api::Request::Add { disk: one(n) });
     }
     until("the link is back", || nodes.iter().all(linked));
     let kept = client.read(0, 4096).unwrap();
@@ -370,8 +373,8 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     assert_eq!(client.read(4096, 4096), Ok(vec![0; 4096]), "the other's part is new");
     for n in 0..600 {
         for node in &nodes {
-            ask(node, henge_node::Request::Remove { name: format!("d{n}") });
+            ask(node, henge_api::Request::Remove { name: format!("d{n}") });
         }
     }
-    ask(&nodes[0], henge_node::Request::Unpeer { name: "b".into() });
+    ask(&nodes[0], henge_api::Request::Unpeer { name: "b".into() });
 }

@@ -1,0 +1,335 @@
+//! A connection over a socket pair, its loop by hand: what it holds while its client dawdles, and that bytes arrive as they are.
+
+use super::{Catalog, Connection, long::EARLY};
+use crate::client::Link;
+use crate::config::NodeConfig;
+use crate::plane::Plane;
+use henge_config::Source;
+use henge_core::{Instant, RequestId};
+use henge_nbd::Limits;
+use proptest::prelude::*;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+const MIB: usize = 1 << 20;
+const CAPACITY: usize = 40 * MIB;
+const ID: RequestId = RequestId { slot: 7, generation: 0 };
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const CACHE: u16 = 5;
+
+struct Rig {
+    plane: Plane,
+    catalog: Catalog,
+    connection: Connection,
+    client: UnixStream,
+    chunk: Vec<u8>,
+    received: Vec<u8>,
+    most_held: usize,
+    /// The node has ended the connection.
+    over: bool,
+}
+
+impl Rig {
+    fn new(structured: bool, disk: &str, limits: &str) -> Rig {
+        let text = format!(
+            "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"48MiB\"\n{limits}\n[[disk]]\nname = \"d\"\ncapacity = \"40MiB\"\n{disk}\n"
+        );
+        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+        let mut plane = Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{e:?}"));
+        let mut catalog = Catalog::default();
+        catalog.add(0, plane.disk(0).export(), &crate::access::NbdAccess::Anyone);
+        let (ours, client) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let connection = Connection::new(Link::new(ours.into()), None, Limits::default(), Instant::ZERO);
+        let chunk = vec![0; super::CHUNK];
+        let (received, most_held, over) = (Vec::new(), 0, false);
+        let mut rig = Rig { plane, catalog, connection, client, chunk, received, most_held, over };
+        rig.send(&[0, 0, 0, 3]);
+        if structured {
+            rig.send(b"IHAVEOPT\0\0\0\x08\0\0\0\0");
+        }
+        rig.send(b"IHAVEOPT\0\0\0\x01\0\0\0\x01d");
+        rig.turn();
+        rig.take(usize::MAX);
+        rig.received.clear();
+        rig
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let mut sent = 0;
+        for _ in 0..100_000 {
+            match self.client.write(&bytes[sent..]) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.turn(),
+                Err(e) => panic!("{e}"),
+            }
+            if sent == bytes.len() {
+                return;
+            }
+        }
+        panic!("it takes no more");
+    }
+
+    fn ask(&mut self, kind: u16, cookie: u64, offset: usize, len: usize) {
+        let mut header = 0x2560_9513u32.to_be_bytes().to_vec();
+        header.extend([0, 0]);
+        header.extend(kind.to_be_bytes());
+        header.extend(cookie.to_be_bytes());
+        header.extend((offset as u64).to_be_bytes());
+        header.extend((len as u32).to_be_bytes());
+        self.send(&header);
+    }
+
+    /// What the loop does: until nothing moves any more.
+    fn turn(&mut self) {
+        for _ in 0..200 {
+            if self.over {
+                return;
+            }
+            self.connection.link.readable = true;
+            self.connection.link.writable = true;
+            let now = Instant::from_nanos(1);
+            let stop = self.connection.read(ID, &mut self.plane, &self.catalog, &mut self.chunk, now);
+            self.plane.poll(now);
+            let answers: Vec<_> = self.plane.answers.drain(..).collect();
+            let idle = answers.is_empty() && !self.plane.is_listed();
+            for answer in answers {
+                self.connection.answer(answer, &mut self.plane, now);
+            }
+            let before = self.connection.session.output().len();
+            self.over |= !self.connection.write(ID, &mut self.plane, now) || stop == super::Stop::Gone;
+            self.most_held = self.most_held.max(self.plane.disk(0).held);
+            let wrote = self.connection.session.output().len() < before;
+            if idle && !wrote && !self.plane.is_listed() && stop != super::Stop::Turn {
+                return;
+            }
+        }
+    }
+
+    /// The client takes so many bytes, if they come.
+    fn take(&mut self, mut most: usize) {
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let n = bytes.len().min(most);
+            match self.client.read(&mut bytes[..n]) {
+                Ok(0) => return,
+                Ok(n) => {
+                    self.received.extend_from_slice(&bytes[..n]);
+                    most -= n;
+                }
+                Err(_) => {
+                    let before = (self.connection.session.output().len(), self.plane.disk(0).held);
+                    self.turn();
+                    if (self.connection.session.output().len(), self.plane.disk(0).held) == before {
+                        match self.client.read(&mut bytes[..n]) {
+                            Ok(n) if n > 0 => {
+                                self.received.extend_from_slice(&bytes[..n]);
+                                most -= n;
+                            }
+                            _ => return,
+                        }
+                    }
+                }
+            }
+            if most == 0 {
+                return;
+            }
+        }
+    }
+
+    fn fill(&mut self) {
+        for at in (0..CAPACITY).step_by(MIB) {
+            self.ask(WRITE, 1, at, MIB);
+            let bytes: Vec<u8> = (at..at + MIB).map(byte).collect();
+            self.send(&bytes);
+            self.take(usize::MAX);
+        }
+        let replies = CAPACITY / MIB * 16;
+        assert_eq!(self.received.len(), replies);
+        self.received.clear();
+        self.most_held = 0;
+    }
+
+    fn assert_clean(&mut self) {
+        assert_eq!((self.plane.buffers.out(), self.plane.disk(0).held), (0, 0), "all memory is back");
+        assert!(self.connection.long.is_empty() && self.connection.session.in_flight() == 0);
+    }
+}
+
+fn byte(at: usize) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16)) as u8
+}
+
+/// What simple replies say, in their order: cookie, error, and whether the bytes of a read are right.
+fn simple(mut bytes: &[u8], reads: &[(u64, usize, usize)]) -> Vec<(u64, u32)> {
+    let mut replies = Vec::new();
+    while bytes.len() >= 16 {
+        let (header, rest) = bytes.split_at(16);
+        assert_eq!(header[..4], [0x67, 0x44, 0x66, 0x98], "a reply begins here");
+        let error = u32::from_be_bytes(header[4..8].try_into().unwrap());
+        let cookie = u64::from_be_bytes(header[8..].try_into().unwrap());
+        bytes = rest;
+        if let Some((_, offset, len)) = reads.iter().find(|(c, ..)| *c == cookie && error == 0) {
+            assert!(bytes[..*len].iter().enumerate().all(|(i, b)| *b == byte(offset + i)), "cookie {cookie}");
+            bytes = &bytes[*len..];
+        }
+        replies.push((cookie, error));
+    }
+    assert!(bytes.is_empty(), "{} bytes belong to nothing", bytes.len());
+    replies
+}
+
+/// The same of structured ones: each read is whole, once.
+fn structured(mut bytes: &[u8], reads: &[(u64, usize, usize)]) -> Vec<(u64, u32)> {
+    let mut replies = Vec::new();
+    let mut got = std::collections::BTreeMap::<u64, usize>::new();
+    while !bytes.is_empty() {
+        if bytes[..4] == [0x67, 0x44, 0x66, 0x98] {
+            replies.push((u64::from_be_bytes(bytes[8..16].try_into().unwrap()), 0));
+            bytes = &bytes[16..];
+            continue;
+        }
+        assert_eq!(bytes[..4], [0x66, 0x8e, 0x33, 0xef], "a chunk begins here");
+        let (flags, kind) = (bytes[5], u16::from_be_bytes(bytes[6..8].try_into().unwrap()));
+        let cookie = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
+        let len = u32::from_be_bytes(bytes[16..20].try_into().unwrap()) as usize;
+        let data = &bytes[20..20 + len];
+        if kind == 1 {
+            let at = u64::from_be_bytes(data[..8].try_into().unwrap()) as usize;
+            assert!(data[8..].iter().enumerate().all(|(i, b)| *b == byte(at + i)), "cookie {cookie}");
+            *got.entry(cookie).or_default() += len - 8;
+        }
+        if flags & 1 == 1 {
+            let wanted = reads.iter().find(|(c, ..)| *c == cookie).map_or(0, |r| r.2);
+            let error = if kind < 0x8000 { 0 } else { u32::from_be_bytes(data[..4].try_into().unwrap()) };
+            assert!(
+                error > 0 || got.get(&cookie).copied().unwrap_or(0) == wanted,
+                "cookie {cookie} is whole"
+            );
+            replies.push((cookie, error));
+        }
+        bytes = &bytes[20 + len..];
+    }
+    replies
+}
+
+#[test]
+fn a_reader_of_32_mib_that_takes_nothing_holds_four() {
+    for kind in [false, true] {
+        let mut rig = Rig::new(kind, "", "");
+        rig.fill();
+        let reads = [(9, 12_345, 32 * MIB)];
+        rig.ask(READ, 9, 12_345, 32 * MIB);
+        rig.turn();
+        assert!((MIB..=4 * MIB).contains(&rig.most_held), "{} held", rig.most_held);
+        rig.take(usize::MAX);
+        assert!(rig.most_held <= 4 * MIB, "{} held", rig.most_held);
+        let replies = if kind { structured(&rig.received, &reads) } else { simple(&rig.received, &reads) };
+        assert_eq!(replies, [(9, 0)]);
+        rig.assert_clean();
+    }
+}
+
+#[test]
+fn a_payload_has_memory_as_it_comes() {
+    let mut rig = Rig::new(false, "", "");
+    rig.fill();
+    rig.ask(WRITE, 5, 4096 * 3 + 7, 20 * MIB);
+    rig.send(&[1; 1000]);
+    rig.turn();
+    assert!(rig.most_held <= EARLY, "1000 bytes of 20 MiB have come, {} are held", rig.most_held);
+    rig.send(&vec![1; 20 * MIB - 1000]);
+    rig.take(usize::MAX);
+    assert!(rig.most_held <= 5 * MIB, "{} held", rig.most_held);
+    assert_eq!(simple(&rig.received, &[]), [(5, 0)]);
+    rig.received.clear();
+    rig.ask(READ, 6, 4096 * 3, 20 * MIB + 4096);
+    rig.take(usize::MAX);
+    let data = &rig.received[16..];
+    let (first, last) = (7, 20 * MIB + 7);
+    assert!(data[first..last].iter().all(|b| *b == 1), "what was written");
+    let around = |i: &usize| data[*i] == byte(4096 * 3 + i);
+    assert!((0..first).chain(last..data.len()).all(|i| around(&i)), "what was there before and behind it");
+    rig.assert_clean();
+}
+
+/// A read that fails after its beginning was sent: with structured replies it says so, with simple ones the connection ends.
+#[test]
+fn a_long_read_that_fails_is_never_answered_well() {
+    for kind in [false, true] {
+        let mut failed = 0;
+        for seed in 0..12 {
+            let pool = format!("faults = {{ errors = \"8%\", seed = {seed} }}");
+            let mut rig = Rig::new(kind, "", &pool);
+            rig.ask(READ, 9, 0, 32 * MIB);
+            rig.take(usize::MAX);
+            rig.turn();
+            if kind {
+                let mut bytes = &rig.received[..];
+                let (mut got, mut last) = (0, None);
+                while bytes.len() >= 20 {
+                    let len = u32::from_be_bytes(bytes[16..20].try_into().unwrap()) as usize;
+                    let kind = u16::from_be_bytes(bytes[6..8].try_into().unwrap());
+                    got += if kind == 1 { len - 8 } else { 0 };
+                    last = Some((bytes[5], kind));
+                    bytes = &bytes[20 + len..];
+                }
+                let error = last.is_some_and(|(flags, kind)| flags == 1 && kind >= 0x8000);
+                assert!(error != (got == 32 * MIB) && !rig.over, "seed {seed}: {got} bytes, then {last:?}");
+                failed += u32::from(error);
+            } else {
+                let refused = rig.received.len() == 16 && rig.received[7] == 5;
+                let whole = rig.received.len() == 16 + 32 * MIB;
+                assert!(refused || whole != rig.over, "seed {seed}: {} bytes", rig.received.len());
+                failed += u32::from(!whole);
+            }
+            rig.connection.release(&mut rig.plane);
+            assert_eq!(rig.plane.buffers.out(), 0);
+        }
+        assert!(failed > 5, "of 12 reads in 32 pieces, each of which fails in 8 of 100 cases: {failed}");
+    }
+}
+
+#[test]
+fn a_cache_of_everything_stays_within_its_windows() {
+    let mut rig = Rig::new(false, "commands = { prefetch = true }", "");
+    rig.ask(CACHE, 3, 0, CAPACITY);
+    rig.take(usize::MAX);
+    assert_eq!(simple(&rig.received, &[]), [(3, 0)]);
+    assert!((1..=4 * MIB).contains(&rig.most_held), "{} held", rig.most_held);
+    rig.assert_clean();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Reads of all lengths at once, a client that takes bytes as it likes, few commands at the disk at once: every read is
+    /// answered once and whole, and nothing is left.
+    #[test]
+    fn reads_of_all_lengths_come_whole(
+        asked in proptest::collection::vec((0usize..CAPACITY - 5 * MIB, prop_oneof![1usize..70_000, 1usize..5 * MIB]), 1..8),
+        takes in proptest::collection::vec(1usize..3 * MIB, 1..6),
+        kind in any::<bool>(),
+        few in any::<bool>(),
+    ) {
+        let mut rig = Rig::new(kind, if few { "contract = { pending = 2 }" } else { "" }, "");
+        rig.fill();
+        let reads: Vec<_> = asked.iter().enumerate().map(|(i, (offset, len))| (i as u64 + 1, *offset, *len)).collect();
+        for (i, (cookie, offset, len)) in reads.iter().enumerate() {
+            rig.ask(READ, *cookie, *offset, *len);
+            rig.take(takes[i % takes.len()]);
+        }
+        let whole: usize = reads.iter().map(|r| r.2).sum();
+        for _ in 0..2000 {
+            if rig.received.len() >= whole && rig.connection.session.in_flight() == 0 {
+                break;
+            }
+            rig.take(usize::MAX);
+        }
+        let mut replies = if kind { structured(&rig.received, &reads) } else { simple(&rig.received, &reads) };
+        replies.sort_unstable();
+        prop_assert_eq!(replies, (1..=reads.len() as u64).map(|c| (c, 0)).collect::<Vec<_>>());
+        rig.assert_clean();
+    }
+}

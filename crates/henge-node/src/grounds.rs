@@ -1,0 +1,151 @@
+//! What promises rest on: `henge node --check` says where nobody has measured what a pool can do, and refuses what it cannot.
+//!
+//! A scheduler divides what there is; how much that is only a measurement says (`profile`, which `henge profile` writes). So
+//! a rate, a latency or a share of time on a pool without a profile is a *warning*: it may be kept, nobody knows. Rates that
+//! are together more than the pool was measured to do are *refused*: they cannot all be kept. A weight promises a part of what there
+//! is, and a limit nothing; both rest on nothing.
+
+use crate::config::{DiskConfig, NodeConfig, PoolConfig};
+use henge_core::{Contract, CostUnit, Duration, ParamError, Rate};
+
+/// What was found.
+#[derive(Default)]
+pub(crate) struct Grounds {
+    /// What can be promised yet, a line for each pool.
+    pub lines: Vec<String>,
+    /// What may be or not.
+    pub warnings: Vec<String>,
+    /// What cannot.
+    pub refused: Vec<ParamError>,
+}
+
+/// Looks at all pools of a node.
+pub(crate) fn look(config: &NodeConfig) -> Grounds {
+    let mut found = Grounds::default();
+    for (number, pool) in config.pools.iter().enumerate() {
+        let promised: Vec<&DiskConfig> = { config.disks.iter() }
+            .filter(|disk| disk.pools.contains(&number) && !disk.contract.is_best_effort())
+            .collect();
+        match pool.profile {
+            None => unmeasured(pool, &promised, &mut found),
+            Some(profile) => measured(pool, profile.iops, profile.service, &promised, &mut found),
+        }
+    }
+    found
+}
+
+fn unmeasured(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds) {
+    for disk in promised {
+        found.warnings.push(format!(
+            "warning  disk {}: {} on pool {} rests on no measurement; `henge profile` measures what the pool can do and writes its profile",
+            disk.name,
+            terms(&disk.contract),
+            pool.name,
+        ));
+    }
+    if promised.is_empty() {
+        found
+            .lines
+            .push(format!("grounds  pool {}: not measured; nothing but shares is promised on it", pool.name));
+    }
+}
+
+fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig], found: &mut Grounds) {
+    let mut sum = 0.0;
+    for disk in promised {
+        let on_each = |rate: &Rate| rate.per_second as f64 / 1e6 / disk.pools.len() as f64;
+        match &disk.contract.rate {
+            Some(rate) if rate.unit == CostUnit::Requests => sum += on_each(rate),
+            Some(rate) => found.warnings.push(format!(
+                "warning  disk {}: a rate of {rate} counts {}; pool {} was measured in requests a second, so nobody knows whether it fits",
+                disk.name, rate.unit, pool.name,
+            )),
+            None => {}
+        }
+        if let Some(latency) = &disk.contract.latency
+            && (latency.bound.as_nanos() as f64) < service * 1e9
+        {
+            found.warnings.push(format!(
+                "warning  disk {}: a latency of {} is less than the {} that pool {} takes for 95 % of its requests when it is saturated",
+                disk.name,
+                latency.bound,
+                Duration::from_nanos((service * 1e9) as u64),
+                pool.name,
+            ));
+        }
+    }
+    let name = &pool.name;
+    if sum > iops {
+        found.refused.push(ParamError {
+            message: format!("the disks of pool {name} are promised {sum:.0}/s together, and it was measured to do {iops:.0}/s"),
+            help: Some("lower their rates, or move one to another pool".into()),
+            span: pool.span.clone(),
+        });
+        return;
+    }
+    let left = iops - sum;
+    found.lines.push(format!(
+        "grounds  pool {name}: measured {iops:.0}/s, promised {sum:.0}/s; {left:.0}/s may still be promised"
+    ));
+}
+
+/// The terms that promise something.
+fn terms(contract: &Contract) -> String {
+    let rate = contract.rate.map(|rate| format!("a rate of {rate}"));
+    let latency = contract.latency.map(|latency| format!("a latency of {}", latency.bound));
+    let share = contract.disk_time.map(|time| format!("{} % of its time", f64::from(time.share) / 1e4));
+    let all: Vec<String> = [rate, latency, share].into_iter().flatten().collect();
+    all.join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_config::Source;
+
+    fn grounds(profile: &str, disks: &str) -> Grounds {
+        let pool = format!(
+            "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = \"mclock\"\n{profile}\n"
+        );
+        let config = NodeConfig::parse(Source::new("node.toml", format!("{pool}{disks}")));
+        look(&config.unwrap_or_else(|e| panic!("{e}")))
+    }
+
+    fn disk(name: &str, contract: &str) -> String {
+        format!("[[disk]]\nname = \"{name}\"\ncapacity = \"1MiB\"\ncontract = {{ {contract} }}\n")
+    }
+
+    #[test]
+    fn a_promise_without_a_measurement_is_a_warning() {
+        let disks = disk("web", "rate = \"100/s\", latency = \"5ms\"")
+            + &disk("bulk", "weight = 9, limit = \"10/s\"");
+        let found = grounds("", &disks);
+        assert_eq!(
+            found.warnings,
+            ["warning  disk web: a rate of 100/s and a latency of 5ms on pool p rests on no measurement; \
+              `henge profile` measures what the pool can do and writes its profile"]
+        );
+        assert!(found.refused.is_empty() && found.lines.is_empty());
+        let found = grounds("", &disk("bulk", "weight = 9"));
+        assert!(found.warnings.is_empty() && found.lines[0].contains("not measured"), "{:?}", found.lines);
+    }
+
+    #[test]
+    fn more_than_was_measured_is_refused_and_the_rest_is_said() {
+        let profile = "profile = { iops = \"1000/s\", service = \"10ms\" }";
+        let fits = disk("a", "rate = \"600/s\"") + &disk("b", "rate = \"400/s\"");
+        let found = grounds(profile, &fits);
+        assert!(found.refused.is_empty() && found.warnings.is_empty());
+        assert_eq!(
+            found.lines,
+            ["grounds  pool p: measured 1000/s, promised 1000/s; 0/s may still be promised"]
+        );
+        let found = grounds(profile, &(fits + &disk("c", "rate = \"1/s\"")));
+        assert_eq!(
+            found.refused[0].message,
+            "the disks of pool p are promised 1001/s together, and it was measured to do 1000/s"
+        );
+        let found = grounds(profile, &disk("a", "rate = \"4MB/s\", latency = \"5ms\""));
+        assert_eq!(found.warnings.len(), 2, "{:?}", found.warnings);
+    }
+}

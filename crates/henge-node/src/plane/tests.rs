@@ -1,0 +1,118 @@
+//! What a disk can take from others: memory, and turns.
+
+use super::{Owner, Plane};
+use crate::config::NodeConfig;
+use henge_backend::Buffer;
+use henge_config::Source;
+use henge_core::{Duration, Instant, RequestId};
+use henge_vdisk::{Command, Kind};
+
+const MIB: u64 = 1 << 20;
+
+fn plane(text: &str) -> Plane {
+    let config =
+        NodeConfig::parse(Source::new("node.toml", text.to_owned())).unwrap_or_else(|e| panic!("{e}"));
+    Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{}", config.source.point(e)))
+}
+
+fn owner(n: u32) -> Owner {
+    let id = RequestId { slot: n, generation: 0 };
+    Owner { connection: id, command: id }
+}
+
+fn disks(count: usize, terms: &str) -> String {
+    let mut text =
+        "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = { sfq = { depth = 32 } }\n"
+            .to_owned();
+    for n in 0..count {
+        text += &format!("[[disk]]\nname = \"d{n}\"\ncapacity = \"4MiB\"\n{terms}\n");
+    }
+    text
+}
+
+/// Eight clients with 32 MiB each, which they keep: the ninth disk's 4 KiB are there, and its whole minimum. And the number of a disk that
+/// is gone is another's, with nothing held.
+#[test]
+fn whoever_keeps_memory_keeps_it_from_itself() {
+    let mut plane = plane(&disks(9, ""));
+    let mut kept = Vec::new();
+    for disk in 0..8 {
+        while let Some(buffer) = plane.take_buffer(disk, 32 * MIB) {
+            kept.push((disk, buffer));
+        }
+        while let Some(buffer) = plane.take_buffer(disk, MIB) {
+            kept.push((disk, buffer));
+        }
+    }
+    assert!(plane.buffers.out() <= plane.buffers.budget());
+    let own: Vec<Buffer> =
+        (0..8).map(|_| plane.take_buffer(8, MIB).expect("its minimum is its own")).collect();
+    assert!(kept.iter().all(|(disk, _)| *disk < 8) && !plane.freed());
+    own.into_iter().for_each(|buffer| plane.put_buffer(8, buffer));
+    assert!(plane.freed());
+    plane.remove_disk(0, Instant::ZERO);
+    kept.into_iter().for_each(|(disk, buffer)| plane.put_buffer(disk, buffer));
+    assert_eq!(plane.buffers.out(), 0);
+}
+
+/// Commands that ask nothing of the device are limited as all are: of ten thousand at 100/s, a second lets through a hundred.
+#[test]
+fn nothing_is_limited_as_well() {
+    let kinds =
+        [Kind::Read, Kind::Write, Kind::Trim, Kind::Cache, Kind::Status, Kind::WriteZeroes { no_hole: true }];
+    for kind in kinds {
+        let mut plane = plane(&disks(1, "contract = { limit = \"100/s\" }"));
+        let (mut sent, mut answered) = (0, 0);
+        for ms in 0..=2000 {
+            let now = Instant::ZERO + Duration::from_millis(ms);
+            while sent < 10_000 && plane.has_room(0) {
+                let len = if kind == Kind::Cache { 4096 } else { 0 };
+                plane.submit(0, Command::new(kind, 0, len, now, 0), Buffer::empty(), owner(sent), now);
+                sent += 1;
+            }
+            plane.list_due(now);
+            plane.poll(now);
+            answered += plane.answers.drain(..).filter(|answer| answer.outcome == Ok(())).count();
+        }
+        assert!((150..=320).contains(&answered), "{kind:?}: {answered} in 2 s at 100/s");
+    }
+}
+
+/// The device is not asked again and again in one turn of the loop: a question about room ends after so many steps.
+#[test]
+fn a_look_at_what_takes_room_is_bounded() {
+    let text = "[[pool]]\nname = \"a\"\nmemory = true\ncapacity = \"64MiB\"\n[[pool]]\nname = \"b\"\nmemory = true\ncapacity = \"64MiB\"\n\
+                [[disk]]\nname = \"d\"\npools = [\"a\", \"b\"]\nstripe = \"4KiB\"\ncapacity = \"64MiB\"\n";
+    let mut plane = plane(text);
+    let found = plane.extents(0, 0, 64 * MIB, 10_000);
+    assert!(found.iter().map(|e| e.len).sum::<u64>() <= 64 * 4096, "one step a stripe");
+}
+
+/// A CACHE on a disk over places reads within the memory that its command has, whether a place is told to fetch or not.
+#[test]
+fn a_spread_disk_is_asked_to_cache() {
+    for prefetch in [true, false] {
+        let text = format!(
+            "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"a secret of sixteen bytes and more\"\n\
+             [[pool]]\nname = \"a\"\nmemory = true\ncapacity = \"64MiB\"\n[[pool]]\nname = \"b\"\nmemory = true\ncapacity = \"64MiB\"\n\
+             [[disk]]\nname = \"d\"\npools = [\"n1/a\", \"n1/b\"]\nstripe = \"64KiB\"\ncapacity = \"64MiB\"\ncommands = {{ prefetch = {prefetch} }}\n"
+        );
+        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+        let mut plane = Plane::open(&config, 1, false, Instant::ZERO)
+            .unwrap_or_else(|e| panic!("{}", config.source.point(e)));
+        let number = plane.number("d").unwrap();
+        for (n, (offset, len)) in [(0, MIB), (4096, 64 << 10), (100, 5000), (0, 0)].into_iter().enumerate() {
+            let frame = plane.disk(number).vdisk.frame(Kind::Cache, offset, len);
+            let buffer = plane.take_buffer(number, frame.len).unwrap();
+            let command = Command::new(Kind::Cache, offset, len, Instant::ZERO, 0);
+            plane.submit(number, command, buffer, owner(n as u32), Instant::ZERO);
+            while plane.is_listed() {
+                plane.poll(Instant::ZERO);
+            }
+            let answer = plane.answers.pop().expect("memory answers at once");
+            assert_eq!(answer.outcome, Ok(()), "{offset} + {len}, prefetch {prefetch}");
+            plane.put_buffer(number, answer.frame);
+        }
+        assert_eq!(plane.buffers.out(), 0);
+    }
+}

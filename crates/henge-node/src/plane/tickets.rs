@@ -1,0 +1,343 @@
+//! Parts of disks are made, lengthened and removed beside the data path.
+//!
+//! # The problem
+//! A new part of 2 GiB on a device is written with zeroes, a removed one is a file of many extents to be unlinked, and every record of it
+//! is synced. Done in the loop, that stops everybody.
+//!
+//! # The rule
+//! A *ticket* is a list of parts to be made or removed for one disk, and is worked through part by part. The store names the next
+//! [`Step`]; the loop carries it out and waits for nothing:
+//!
+//! | step | who does it |
+//! |---|---|
+//! | a record to be written and synced, a file to be made or unlinked | a thread of its own ([`Plane::next_chore`], [`Plane::chore_done`]) |
+//! | addresses to be zeroed | WRITE ZEROES requests of 64 KiB, one after the other, through the pool's own gate |
+//!
+//! The zeroing is a flow like any other, of weight 1 and without a promise. So the scheduler decides what it may take from tenants, and
+//! charges it for what it takes; a tenant finds at most one piece of it before its own request at the device.
+//!
+//! Tickets go on side by side, but never two at one gate, nor two of one disk: the earlier goes first.
+//!
+//! # Example
+//! `add` of a disk of 2 GiB beside a tenant of weight 4: one chore (the record "making"), 32768 pieces, which get a fifth of the device while
+//! the tenant wants all of it, one chore (sync, the record "used"). Then the disk itself is added, which finds its parts.
+//!
+//! # Price
+//! A piece a turn of the loop: about as much as a request of a client. While something is zeroed, one number of a disk is taken.
+
+use super::{Errand, Plane};
+use crate::config::DiskConfig;
+use henge_backend::{Buffer, Chore, Step, Store};
+use henge_core::{Contract, Fault, FlowId, Instant, Op, Request, RequestId};
+use henge_vdisk::PartId;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+
+/// Bytes zeroed by one request: of a longer one a cost model charges no more (`henge_sched::cost`), since most devices do it at once.
+/// Some write every byte, so what is charged is what the slowest of them moves.
+const PIECE: u64 = 64 << 10;
+
+/// A part on the store behind a gate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PartOf {
+    pub gate: usize,
+    pub name: String,
+    pub len: u64,
+}
+
+/// What is to be done with a part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// Made, or found.
+    Make(PartOf),
+    /// Made longer.
+    Lengthen(PartOf),
+    /// Removed.
+    Remove(PartOf),
+}
+
+impl Work {
+    fn part(&self) -> &PartOf {
+        match self {
+            Work::Make(part) | Work::Lengthen(part) | Work::Remove(part) => part,
+        }
+    }
+}
+
+/// How a ticket ended: the parts that it made and that were not there before, or why it did not go on.
+pub(crate) type Worked = Result<Vec<PartOf>, String>;
+
+/// What a ticket waits for.
+enum State {
+    /// Its gate, or an earlier ticket.
+    Waiting,
+    /// A chore that nobody has taken yet.
+    Chore(Chore),
+    /// A chore that somebody does.
+    Away,
+    /// The addresses from `at` on are still to be zeroed, by the flow of this number.
+    Zeroing {
+        at: u64,
+        end: u64,
+        flow: usize,
+    },
+    /// The next step is asked for.
+    Asking(io::Result<Option<File>>),
+    Over(Worked),
+}
+
+/// Parts to be made or removed for one disk.
+struct Ticket {
+    id: u64,
+    disk: String,
+    works: VecDeque<Work>,
+    made: Vec<PartOf>,
+    /// The first of its works has begun: the store had something to do.
+    begun: bool,
+    /// Why it failed: what it has made is removed now.
+    failed: Option<String>,
+    state: State,
+}
+
+/// The tickets that are not over, in the order in which they came.
+#[derive(Default)]
+pub(crate) struct Tickets {
+    all: Vec<Ticket>,
+    last: u64,
+    /// Parts of disks that were removed; somebody makes a ticket of them.
+    retired: Vec<PartOf>,
+    /// No more is begun: the node ends.
+    closed: bool,
+}
+
+impl Ticket {
+    /// Nothing that it made is left; what it lengthened or removed stays so.
+    fn fail(&mut self, why: &io::Error) {
+        let work = self.works.pop_front().expect("a step belongs to a work");
+        if let (Work::Make(part), true) = (work, self.begun) {
+            self.made.push(part);
+        }
+        self.works = self.made.drain(..).map(Work::Remove).collect();
+        // What was wrong first says more than what was wrong with cleaning up.
+        self.failed.get_or_insert(why.to_string());
+        self.state = State::Waiting;
+    }
+}
+
+impl Plane {
+    /// The parts of a disk of this node's pools; of a place of a disk over several nodes where `first` says so.
+    pub(crate) fn parts_of(&self, config: &DiskConfig, capacity: u64, first: u32) -> Vec<PartOf> {
+        let on = config.pools.len() as u64;
+        let mut parts = Vec::new();
+        for (i, &p) in config.pools.iter().enumerate() {
+            let pool = &self.pools[p];
+            let len = henge_vdisk::striped_below(capacity, i as u64, on, config.stripe);
+            let len = super::pools::member_len(len, pool);
+            let name = format!("{}.part{}", config.name, i + first as usize);
+            parts.extend(pool.gates.clone().map(|gate| PartOf { gate, name: name.clone(), len }));
+        }
+        parts
+    }
+
+    /// Begins a ticket; its number, by which [`next_worked`](Self::next_worked) names it.
+    pub(crate) fn begin_ticket(&mut self, disk: &str, works: Vec<Work>, now: Instant) -> u64 {
+        let tickets = &mut self.tickets;
+        tickets.last += 1;
+        let id = tickets.last;
+        let (works, disk) = (works.into(), disk.to_owned());
+        let ticket =
+            Ticket { id, disk, works, made: Vec::new(), begun: false, failed: None, state: State::Waiting };
+        tickets.all.push(ticket);
+        self.work_on(now);
+        id
+    }
+
+    /// A part of a disk that is removed: nobody uses it any more.
+    pub(super) fn retire(&mut self, part: PartOf) {
+        self.tickets.retired.push(part);
+    }
+
+    /// The parts that were retired since the last time.
+    pub(crate) fn retired(&mut self) -> Vec<PartOf> {
+        std::mem::take(&mut self.tickets.retired)
+    }
+
+    /// Something to be done on another thread, and the ticket to name when it is done.
+    pub(crate) fn next_chore(&mut self) -> Option<(u64, Chore)> {
+        let ticket = self.tickets.all.iter_mut().find(|t| matches!(t.state, State::Chore(_)))?;
+        let State::Chore(chore) = std::mem::replace(&mut ticket.state, State::Away) else { return None };
+        Some((ticket.id, chore))
+    }
+
+    /// A ticket's chore is done.
+    pub(crate) fn chore_done(&mut self, id: u64, outcome: io::Result<Option<File>>, now: Instant) {
+        if let Some(ticket) = self.tickets.all.iter_mut().find(|t| t.id == id) {
+            ticket.state = State::Asking(outcome);
+        }
+        self.work_on(now);
+    }
+
+    /// A ticket that is over.
+    pub(crate) fn next_worked(&mut self) -> Option<(u64, Worked)> {
+        let i = self.tickets.all.iter().position(|t| matches!(t.state, State::Over(_)))?;
+        let ticket = self.tickets.all.remove(i);
+        let State::Over(worked) = ticket.state else { unreachable!("looked for") };
+        Some((ticket.id, worked))
+    }
+
+    /// Begins nothing more. What is half made is made anew, or freed, when the node begins again.
+    pub(crate) fn close_tickets(&mut self) {
+        self.tickets.closed = true;
+    }
+
+    /// Lets every ticket go on that may.
+    fn work_on(&mut self, now: Instant) {
+        let mut i = 0;
+        while i < self.tickets.all.len() {
+            let ticket = &mut self.tickets.all[i];
+            if let State::Asking(outcome) = &mut ticket.state {
+                let outcome = std::mem::replace(outcome, Ok(None));
+                let PartOf { gate, name, .. } = ticket.works[0].part();
+                let step = self.gates[*gate].pipeline.backend_mut().go_on(name, outcome);
+                self.take_step(i, step, now);
+            } else if matches!(ticket.state, State::Waiting) && self.may_begin(i) {
+                self.begin_work(i, now);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// Whether a ticket's next work is at a gate where no other is under way, and no earlier one is of the same disk.
+    fn may_begin(&self, i: usize) -> bool {
+        if self.tickets.closed {
+            return false;
+        }
+        let ticket = &self.tickets.all[i];
+        let Some(work) = ticket.works.front() else { return true };
+        let others = self
+            .tickets
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(n, t)| *n != i && !matches!(t.state, State::Over(_)));
+        others.into_iter().all(|(n, other)| {
+            let at_gate =
+                !matches!(other.state, State::Waiting) && other.works[0].part().gate == work.part().gate;
+            !(at_gate || n < i && other.disk == ticket.disk)
+        })
+    }
+
+    fn begin_work(&mut self, i: usize, now: Instant) {
+        let ticket = &mut self.tickets.all[i];
+        let Some(work) = ticket.works.front().cloned() else {
+            let made = std::mem::take(&mut ticket.made);
+            ticket.state = State::Over(ticket.failed.take().map_or(Ok(made), Err));
+            return;
+        };
+        ticket.begun = false;
+        let store = self.gates[work.part().gate].pipeline.backend_mut();
+        let step = match &work {
+            Work::Make(part) | Work::Lengthen(part) => store.begin_part(&part.name, part.len),
+            Work::Remove(part) => store.begin_removal(&part.name),
+        };
+        self.take_step(i, step, now);
+    }
+
+    fn take_step(&mut self, i: usize, step: io::Result<Step>, now: Instant) {
+        let ticket = &mut self.tickets.all[i];
+        match step {
+            Ok(Step::There(_)) => {
+                let work = ticket.works.pop_front().expect("a step belongs to a work");
+                if let (Work::Make(part), true) = (work, ticket.begun) {
+                    ticket.made.push(part);
+                }
+                ticket.state = State::Waiting;
+            }
+            Ok(Step::Run(chore)) => {
+                (ticket.begun, ticket.state) = (true, State::Chore(chore));
+            }
+            Ok(Step::Zero { from, len }) => {
+                ticket.begun = true;
+                self.begin_zeroing(i, from, len, now);
+            }
+            Err(e) => ticket.fail(&e),
+        }
+    }
+
+    fn begin_zeroing(&mut self, i: usize, from: u64, len: u64, now: Instant) {
+        let gate = self.tickets.all[i].works[0].part().gate;
+        let flow = self.take_number();
+        let known = self.gates[gate].pipeline.gate_mut().set_flow(flow_of(flow), &Contract::weighted(1), now);
+        let known = known.or_else(|_| {
+            self.gates[gate].pipeline.gate_mut().set_flow(flow_of(flow), &Contract::best_effort(), now)
+        });
+        if let Err(refused) = known {
+            self.give_number(flow);
+            self.tickets.all[i].state = State::Asking(Err(io::Error::other(refused.to_string())));
+            return;
+        }
+        self.tickets.all[i].state = State::Zeroing { at: from, end: from + len, flow };
+        self.zero_piece(i, now);
+    }
+
+    /// Hands the next piece to the gate, or goes on when there is none.
+    fn zero_piece(&mut self, i: usize, now: Instant) {
+        let ticket = &mut self.tickets.all[i];
+        let State::Zeroing { at, end, flow } = &mut ticket.state else { return };
+        let (gate, flow) = (ticket.works[0].part().gate, *flow);
+        if *at == *end {
+            ticket.state = State::Asking(Ok(None));
+            return self.end_zeroing(gate, flow, now);
+        }
+        let len = PIECE.min(*end - *at);
+        let mut request = Request::new(RequestId::default(), flow_of(flow), Op::WriteZeroes, *at, len, now);
+        *at += len;
+        let state = &mut self.gates[gate];
+        let part = PartId { command: RequestId::default(), index: 0 };
+        let errand =
+            Errand { disk: flow as u32, part, scratch: None, parts: 1, seq: 0, older: None, newer: None };
+        request.id = state.errands.insert(errand);
+        let taken = state.pipeline.submit(request, Buffer::empty(), now);
+        assert!(taken.is_ok(), "one request of a flow is never too much");
+        self.list(gate);
+    }
+
+    fn end_zeroing(&mut self, gate: usize, flow: usize, now: Instant) {
+        let mut orphans = Vec::new();
+        self.gates[gate].pipeline.gate_mut().remove_flow(flow_of(flow), now, &mut orphans);
+        assert!(orphans.is_empty(), "its last piece is over");
+        self.give_number(flow);
+    }
+
+    /// A request is over; whether it was a piece of some zeroing, which then has gone on.
+    pub(super) fn zeroed(
+        &mut self,
+        gate: usize,
+        disk: u32,
+        outcome: Result<(), Fault>,
+        now: Instant,
+    ) -> bool {
+        let of = |t: &Ticket| matches!(t.state, State::Zeroing { flow, .. } if flow == disk as usize);
+        let Some(i) = self.tickets.all.iter().position(of) else { return false };
+        match outcome {
+            Ok(()) if self.tickets.closed => self.tickets.all[i].state = State::Away,
+            Ok(()) => self.zero_piece(i, now),
+            Err(fault) => {
+                self.end_zeroing(gate, disk as usize, now);
+                self.tickets.all[i].state =
+                    State::Asking(Err(io::Error::other(format!("zeroing failed: {fault}"))));
+            }
+        }
+        self.work_on(now);
+        true
+    }
+}
+
+fn flow_of(number: usize) -> FlowId {
+    FlowId(number as u32)
+}
+
+#[cfg(test)]
+mod tests;

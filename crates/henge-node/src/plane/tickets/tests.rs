@@ -1,0 +1,253 @@
+//! Parts on a store that takes its time, beside a tenant.
+
+use super::*;
+use crate::config::NodeConfig;
+use crate::plane::Owner;
+use henge_backend::Memory;
+use henge_config::Source;
+use henge_core::{Backend, Done, Duration};
+use henge_vdisk::{Command, Kind};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const MIB: u64 = 1 << 20;
+
+/// A device that moves 1 KiB in a microsecond, one request after the other, records what it is asked to, and never blocks: a part
+/// that is opened and was not made by steps is an error.
+struct Slow {
+    memory: Memory,
+    parts: BTreeMap<String, u64>,
+    half: Option<(String, u64, u8)>,
+    free_at: Instant,
+    done: VecDeque<(Instant, Done<Buffer>)>,
+    log: Rc<RefCell<Vec<String>>>,
+    zeroed: Rc<RefCell<Vec<(u64, u64)>>>,
+    fails: bool,
+}
+
+impl Backend for Slow {
+    type Payload = Buffer;
+    fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
+        if request.op == Op::WriteZeroes {
+            self.zeroed.borrow_mut().push((request.offset, request.len));
+        }
+        self.free_at = self.free_at.max(now) + Duration::from_micros(request.len / 1024);
+        self.memory.submit(request, payload, now);
+        let mut done = self.memory.reap(now).expect("memory is quick");
+        if self.fails && self.zeroed.borrow().len() > 3 {
+            done.outcome = Err(Fault::Io);
+        }
+        self.done.push_back((self.free_at, done));
+    }
+    fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
+        self.done.pop_front_if(|(at, _)| *at <= now).map(|(_, done)| done)
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        self.done.front().map(|(at, _)| *at)
+    }
+    fn capacity(&self) -> u64 {
+        self.memory.capacity()
+    }
+}
+
+impl Slow {
+    fn chore(&self, what: &str) -> Step {
+        self.log.borrow_mut().push(what.to_owned());
+        Step::Run(Box::new(|| Ok(None)))
+    }
+}
+
+impl Store for Slow {
+    fn open_part(&mut self, name: &str, _len: u64) -> io::Result<u64> {
+        let base = self.parts.get(name).copied();
+        base.ok_or_else(|| io::Error::other(format!("\"{name}\" would be made in the loop")))
+    }
+    fn has_part(&self, name: &str) -> bool {
+        self.parts.contains_key(name)
+    }
+    fn remove_part(&mut self, _name: &str) -> io::Result<()> {
+        Err(io::Error::other("would block"))
+    }
+    fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
+        if let Some(base) = self.parts.get(name) {
+            return Ok(Step::There(*base));
+        }
+        self.half = Some((name.to_owned(), len, 0));
+        Ok(self.chore("making"))
+    }
+    fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
+        let (of, len, stage) = self.half.take().ok_or_else(|| io::Error::other("nothing was begun"))?;
+        assert_eq!(of, name, "one part at a time");
+        outcome?;
+        let base = 16 * MIB * (1 + self.parts.len() as u64);
+        match stage {
+            0 => {
+                self.half = Some((of, len, 1));
+                Ok(Step::Zero { from: base, len })
+            }
+            1 => {
+                self.half = Some((of, len, 2));
+                Ok(self.chore("used"))
+            }
+            2 => {
+                self.parts.insert(of, base);
+                Ok(Step::There(base))
+            }
+            _ => {
+                self.parts.remove(&of);
+                Ok(Step::There(0))
+            }
+        }
+    }
+    fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
+        self.half = Some((name.to_owned(), 0, 3));
+        Ok(self.chore("free"))
+    }
+    fn describe(&self) -> String {
+        "slow".into()
+    }
+}
+
+struct Rig {
+    plane: Plane,
+    now: Instant,
+    log: Rc<RefCell<Vec<String>>>,
+    zeroed: Rc<RefCell<Vec<(u64, u64)>>>,
+    /// Bytes that the tenant was answered.
+    got: u64,
+    /// The longest that it waited for one answer.
+    waited: Duration,
+}
+
+/// A plane with one tenant of weight 4, on a store that is slow from then on.
+fn rig(fails: bool) -> Rig {
+    let text = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = { sfq = { depth = 1 } }\n\
+        [[disk]]\nname = \"tenant\"\ncapacity = \"4MiB\"\ncontract = { weight = 4 }\n";
+    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap();
+    let mut plane = Plane::open(&config, 1, false, Instant::ZERO).unwrap();
+    let (log, zeroed) = (Rc::default(), Rc::default());
+    let slow = Slow {
+        memory: Memory::new(64 * MIB).unwrap(),
+        parts: BTreeMap::new(),
+        half: None,
+        free_at: Instant::ZERO,
+        done: VecDeque::new(),
+        log: Rc::clone(&log),
+        zeroed: Rc::clone(&zeroed),
+        fails,
+    };
+    *plane.gates[0].pipeline.backend_mut() = Box::new(slow);
+    Rig { plane, now: Instant::ZERO, log, zeroed, got: 0, waited: Duration::ZERO }
+}
+
+const LEN: u64 = 256 << 10;
+
+impl Rig {
+    /// Keeps four reads of the tenant pending until the ticket is over: what it came to.
+    fn run(&mut self, ticket: u64) -> Worked {
+        let id = RequestId { slot: 7, generation: 0 };
+        let owner = Owner { connection: id, command: id };
+        let (mut pending, mut sent) = (0, 0);
+        loop {
+            while pending < 4 {
+                let command = Command::new(Kind::Read, sent % 8 * LEN, LEN, self.now, 0);
+                sent += 1;
+                self.plane.submit(0, command, Buffer::zeroed(LEN as usize), owner, self.now);
+                pending += 1;
+            }
+            self.plane.list_due(self.now);
+            self.plane.poll(self.now);
+            for answer in std::mem::take(&mut self.plane.answers) {
+                assert_eq!(answer.outcome, Ok(()));
+                (pending, self.got) = (pending - 1, self.got + LEN);
+            }
+            while let Some((id, chore)) = self.plane.next_chore() {
+                let outcome = chore();
+                self.plane.chore_done(id, outcome, self.now);
+            }
+            if let Some((id, worked)) = self.plane.next_worked() {
+                assert_eq!(id, ticket);
+                return worked;
+            }
+            if pending == 4 {
+                let before = self.now;
+                self.now = self.plane.wake_at().map_or(self.now, |at| at.max(self.now));
+                self.waited = self.waited.max(self.now.since(before));
+            }
+        }
+    }
+}
+
+const ADD: &str = "name = \"new\"\ncapacity = \"32MiB\"\n";
+
+fn begin(rig: &mut Rig, add: &str) -> u64 {
+    let (disk, parts) = rig.plane.parts_for(&henge_api::Request::Add { disk: add.into() }).unwrap();
+    rig.plane.begin_ticket(&disk, parts.into_iter().map(Work::Make).collect(), rig.now)
+}
+
+/// 32 MiB are zeroed piece by piece, each once, by a flow that gets a fifth beside a tenant of weight 4. Then the disk is added
+/// without its store having anything to make; and it is removed by steps as well.
+#[test]
+fn a_disk_is_made_beside_a_tenant_that_keeps_its_share() {
+    let mut rig = rig(false);
+    let ticket = begin(&mut rig, ADD);
+    let made = rig.run(ticket).unwrap();
+    assert_eq!(made.len(), 1);
+    let pieces = rig.zeroed.borrow().clone();
+    assert_eq!(pieces.iter().map(|(_, len)| len).sum::<u64>(), 32 * MIB);
+    assert!(pieces.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0) && pieces.iter().all(|p| p.1 <= PIECE));
+    let share = rig.got as f64 / (rig.got + 32 * MIB) as f64;
+    assert!((0.78..0.82).contains(&share), "the tenant got {share} of the device");
+    assert!(rig.waited <= Duration::from_micros(LEN / 1024), "one piece at a time: {}", rig.waited);
+    assert_eq!(*rig.log.borrow(), ["making", "used"]);
+    let number = rig.plane.add(ADD, rig.now).unwrap();
+    // The number that the zeroing had is a disk's again.
+    assert_eq!(number, 1);
+    rig.plane.remove_disk(number, rig.now);
+    let works: Vec<Work> = rig.plane.retired().into_iter().map(Work::Remove).collect();
+    assert_eq!(works.len(), 1);
+    let ticket = rig.plane.begin_ticket("new", works, rig.now);
+    assert_eq!(rig.run(ticket), Ok(vec![]));
+    assert_eq!(*rig.log.borrow(), ["making", "used", "free"]);
+}
+
+/// A ticket that fails half-way takes back what it made, says why, and the next one begins anew.
+#[test]
+fn what_fails_leaves_nothing() {
+    let mut rig = rig(true);
+    let ticket = begin(&mut rig, ADD);
+    // The tenant's own requests fail as well from then on; here only the ticket's outcome matters.
+    let worked = loop {
+        rig.plane.list_due(rig.now);
+        rig.plane.poll(rig.now);
+        while let Some((id, chore)) = rig.plane.next_chore() {
+            let outcome = chore();
+            rig.plane.chore_done(id, outcome, rig.now);
+        }
+        if let Some((id, worked)) = rig.plane.next_worked() {
+            assert_eq!(id, ticket);
+            break worked;
+        }
+        rig.now = rig.plane.wake_at().map_or(rig.now, |at| at.max(rig.now));
+    };
+    assert!(worked.unwrap_err().contains("zeroing failed"));
+    assert_eq!(*rig.log.borrow(), ["making", "free"]);
+    assert!(rig.plane.add(ADD, rig.now).unwrap_err().contains("would be made in the loop"));
+}
+
+/// Two tickets at one gate go one after the other; of one disk, in their order.
+#[test]
+fn tickets_at_one_gate_wait_for_each_other() {
+    let mut rig = rig(false);
+    let first = begin(&mut rig, "name = \"a\"\ncapacity = \"1MiB\"\n");
+    let second = begin(&mut rig, "name = \"b\"\ncapacity = \"1MiB\"\n");
+    assert_eq!(*rig.log.borrow(), ["making"]);
+    assert_eq!(rig.run(first).map(|made| made.len()), Ok(1));
+    assert_eq!(rig.run(second).map(|made| made.len()), Ok(1));
+    assert_eq!(*rig.log.borrow(), ["making", "used", "making", "used"]);
+    // A node that ends begins nothing.
+    rig.plane.close_tickets();
+    begin(&mut rig, "name = \"c\"\ncapacity = \"1MiB\"\n");
+    assert_eq!(rig.log.borrow().len(), 4);
+}

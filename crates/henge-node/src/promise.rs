@@ -1,0 +1,180 @@
+//! Whether a promise was kept in one second.
+//!
+//! **Problem.** A promise holds for whoever wants it. A tenant who asks for little received little and was wronged by nobody; one whose
+//! requests are all at a device that the neighbours keep busy waits at no gate and is wronged all the same.
+//!
+//! **Rule.** What is judged is the time T between two looks at a disk's counters, about a second. Let a be what it received, in
+//! the unit of its rate R; p the time during which it had commands pending; n the mean of how many; w the time during which its oldest
+//! request waited at a gate for another reason than its own limit.
+//!
+//! - It *got* its rate if a + one command ≥ [`ENOUGH`] · R · T: the command that was answered just after the look was served before it.
+//! - It *wanted* its rate if it got it, or if it had something pending all the time (p ≥ [`ALWAYS`] · T) and besides waited all the time
+//!   (w ≥ `ALWAYS` · T), or had enough outstanding: n ≥ R · ℓ, Little's law, where ℓ is how long a command takes when the promise is
+//!   kept. ℓ is the contract's latency, where it has one, else what the fastest hundredth of the disk's commands took.
+//! - It wanted its *latency* if commands were answered, or one was pending all the time. It got it if no more of them were late than
+//!   1 − percentile, what earlier seconds left over included, but never more than for one command: of 20 commands a second, each
+//!   second's may have one late at 95 %; of 5 a second, every fourth. Where the contract has a rate too, latency is for
+//!   what keeps to it: it is judged while the disk receives no more than R, or has a `pending` that bounds what it asks.
+//!
+//! A second is *missed* if the disk wanted something and did not get it, *kept* if it got all that it wanted, and else not counted.
+//! Missed is for what held its commands up most in it: the gate, by its reason; the device; or the node, which is all other time.
+//!
+//! **Example.** R = 10,000/s, fastest commands 0.2 ms. With 8 pending all the time, n = 8 ≥ 2: 725 in a second is missed, 10,050 is kept.
+//! With one at a time, n ≤ 1 < 2: it cannot have 10,000 a second on this device, and 4,900 is not counted.
+//!
+//! **Guarantee.** A second in which the disk received its rate is kept. One in which it had nothing pending for more than 2 % of the
+//! time is missed by latency alone.
+//!
+//! **Price.** Off the data path, but for two additions a command, which keep p and n.
+
+use henge_api::{DiskStatus, Promise};
+use henge_core::Histogram;
+use std::collections::BTreeMap;
+
+/// Of its rate, so much is all of it.
+pub(crate) const ENOUGH: f64 = 0.99;
+/// So much of a time is all of it.
+pub(crate) const ALWAYS: f64 = 0.98;
+
+/// What was counted of a disk until one look. Times are nanoseconds.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct Mark {
+    at: u64,
+    commands: u64,
+    late: u64,
+    received: u64,
+    pending: u64,
+    outstanding_us: u64,
+    wait: u64,
+    service: u64,
+    waits: BTreeMap<String, u64>,
+    promise: Promise,
+}
+
+/// What a second was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Second {
+    NotWanted,
+    Kept,
+    Missed(String),
+}
+
+impl Mark {
+    pub(crate) fn of(disk: &DiskStatus) -> Mark {
+        let received = match disk.promise.unit.as_str() {
+            "bytes" => disk.bytes,
+            "disk time" => disk.disk_time,
+            _ => disk.commands,
+        };
+        let mut waits = disk.waits.clone();
+        waits.remove("own limit");
+        Mark {
+            at: disk.metered,
+            commands: disk.commands,
+            late: disk.late,
+            received,
+            pending: disk.busy,
+            outstanding_us: disk.outstanding_us,
+            wait: disk.wait,
+            service: disk.service,
+            waits,
+            promise: disk.promise.clone(),
+        }
+    }
+
+    /// Milliseconds since an earlier look; `None` if meters or promise began anew between them.
+    pub(crate) fn since_ms(&self, before: &Mark) -> Option<u64> {
+        let on = self.at > before.at && self.commands >= before.commands && self.promise == before.promise;
+        on.then(|| (self.at - before.at) / 1_000_000)
+    }
+}
+
+/// Judges the time between two looks. `spare`: late commands that earlier seconds left over, kept here from one to the next.
+pub(crate) fn judge(before: &Mark, now: &Mark, disk: &DiskStatus, spare: &mut f64) -> Second {
+    let time = (now.at - before.at) as f64 / 1e9;
+    let rate = rate(before, now, disk, time);
+    let latency = latency(before, now, disk, time, spare);
+    match (rate, latency) {
+        (Some(false), _) | (_, Some(false)) => Second::Missed(why(before, now)),
+        (None, None) => Second::NotWanted,
+        _ => Second::Kept,
+    }
+}
+
+/// Whether it got its rate; `None` if it did not want it.
+fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64) -> Option<bool> {
+    let rate = now.promise.rate?;
+    let received = now.received.saturating_sub(before.received) as f64;
+    let commands = (now.commands - before.commands) as f64;
+    let each = if commands > 0.0 { received / commands } else { 0.0 };
+    let one = if now.promise.unit == "requests" { 1.0 } else { each };
+    if received + one >= ENOUGH * rate * time {
+        return Some(true);
+    }
+    let always = |ns: u64| ns as f64 / 1e9 >= ALWAYS * time;
+    if !always(now.pending.saturating_sub(before.pending)) {
+        return None;
+    }
+    let waited = |mark: &Mark| mark.waits.values().sum::<u64>();
+    if always(waited(now).saturating_sub(waited(before))) || commands == 0.0 {
+        return Some(false);
+    }
+    if now.promise.unit == "disk time" {
+        return None;
+    }
+    let outstanding = now.outstanding_us.saturating_sub(before.outstanding_us) as f64 / 1e6 / time;
+    let due = match now.promise.latency {
+        Some(bound) => bound as f64 / 1e9,
+        None => fastest(disk)?,
+    };
+    (outstanding >= rate / each * due).then_some(false)
+}
+
+/// Seconds that the fastest hundredth of its commands took.
+fn fastest(disk: &DiskStatus) -> Option<f64> {
+    let histogram = Histogram::from(disk.histogram.as_ref()?);
+    Some(histogram.quantile(0.01)?.as_nanos() as f64 / 1e9)
+}
+
+fn latency(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64, spare: &mut f64) -> Option<bool> {
+    let (Some(bound), Some(percentile)) = (now.promise.latency, now.promise.percentile) else { return None };
+    let keeps_to_it = now.promise.rate.is_none_or(|rate| {
+        (now.received.saturating_sub(before.received)) as f64 <= rate * time / ENOUGH
+            || disk.contract.contains_key("pending")
+    });
+    if !keeps_to_it {
+        return None;
+    }
+    let commands = now.commands - before.commands;
+    if commands == 0 {
+        let pending = now.pending.saturating_sub(before.pending) as f64 / 1e9;
+        let stuck = pending >= ALWAYS * time && time > bound as f64 / 1e9;
+        return stuck.then_some(false);
+    }
+    let allowed = *spare + commands as f64 * (1.0 - percentile / 100.0);
+    let late = now.late.saturating_sub(before.late) as f64;
+    // A little more than the sum of fractions that are no binary ones.
+    let kept = late <= allowed + 1e-6;
+    *spare = if kept { (allowed - late).clamp(0.0, 1.0) } else { 0.0 };
+    Some(kept)
+}
+
+/// What held its commands up most.
+fn why(before: &Mark, now: &Mark) -> String {
+    let all = now.outstanding_us.saturating_sub(before.outstanding_us).saturating_mul(1000);
+    let wait = now.wait.saturating_sub(before.wait);
+    let service = now.service.saturating_sub(before.service);
+    let grown =
+        now.waits.iter().map(|(why, ns)| (ns.saturating_sub(before.waits.get(why).map_or(0, |b| *b)), why));
+    let (longest, reason) = grown.max().unwrap_or((0, const { &String::new() }));
+    // Requests that wait still are in no sum of waits yet.
+    let wait = wait.max(longest);
+    let node = all.saturating_sub(wait).saturating_sub(service);
+    if longest > 0 && wait >= service && wait >= node {
+        return reason.clone();
+    }
+    if service >= node { "device".into() } else { "node".into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Tickets: parts are made and removed on behalf of whoever asked, who waits while the loop does not.
+
+use super::{Message, Server};
+use crate::plane::tickets::{PartOf, Work, Worked};
+use henge_api::{Reply, Request};
+use henge_backend::Chore;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// Who is told when a ticket is over.
+pub(super) enum Waiter {
+    /// Whoever removed the disk of that name, which had these parts.
+    Removed(Sender<Reply>, String, Vec<PartOf>),
+    /// Whoever is about to add a disk, or to let it grow.
+    Prepared(Sender<Worked>),
+    /// Nobody.
+    Nobody,
+}
+
+impl Server {
+    /// Makes the parts that a request needs, so that carrying it out only finds them.
+    pub(super) fn prepare(&mut self, request: &Request, reply: Sender<Worked>) {
+        let (disk, parts) = match self.plane.parts_for(request) {
+            Ok(found) => found,
+            // Whoever asked may have gone: then nobody is told.
+            Err(why) => return drop(reply.send(Err(why))),
+        };
+        let work = if let Request::Add { .. } = request { Work::Make } else { Work::Lengthen };
+        let works = parts.into_iter().map(work).collect();
+        self.begin_ticket(&disk, works, Waiter::Prepared(reply));
+    }
+
+    /// Parts were made for a disk that was refused then. Somebody else's disk of that name may have them by now.
+    pub(super) fn discard(&mut self, disk: &str, parts: Vec<PartOf>) {
+        if self.plane.number(disk).is_none() {
+            self.begin_ticket(disk, parts.into_iter().map(Work::Remove).collect(), Waiter::Nobody);
+        }
+    }
+
+    /// A disk was removed: its parts go.
+    pub(super) fn remove_parts(&mut self, disk: &str, reply: Sender<Reply>) {
+        let parts = self.plane.retired();
+        let works = parts.iter().cloned().map(Work::Remove).collect();
+        self.begin_ticket(disk, works, Waiter::Removed(reply, disk.to_owned(), parts));
+    }
+
+    fn begin_ticket(&mut self, disk: &str, works: Vec<Work>, waiter: Waiter) {
+        let id = self.plane.begin_ticket(disk, works, self.now);
+        self.waiters.insert(id, waiter);
+    }
+
+    /// Hands out what may block, and tells those whose tickets are over.
+    pub(super) fn administer(&mut self) {
+        while let Some((id, chore)) = self.plane.next_chore() {
+            self.begin_chore(id, chore);
+        }
+        while let Some((id, worked)) = self.plane.next_worked() {
+            // Whoever waits may have gone.
+            match self.waiters.remove(&id) {
+                Some(Waiter::Prepared(reply)) => drop(reply.send(worked)),
+                Some(Waiter::Removed(reply, disk, parts)) => {
+                    let reply_now = match worked {
+                        Ok(_) => Reply::done(),
+                        Err(why) => Reply::failed(self.plane.left_behind(disk, &why, &parts)),
+                    };
+                    drop(reply.send(reply_now));
+                }
+                Some(Waiter::Nobody) | None => {
+                    if let Err(why) = worked {
+                        tracing::warn!(why, "parts that nobody uses are left");
+                    }
+                }
+            }
+        }
+    }
+
+    /// A thread for each: they are rare, at most one a gate, and one that hangs holds up no other.
+    fn begin_chore(&mut self, id: u64, chore: Chore) {
+        let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
+        let work = move || {
+            // A ticket whose work panicked would wait for ever, and its gate's other tickets with it.
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(chore)).unwrap_or_else(|_| {
+                Err(io::Error::other("the work on the pool's storage panicked; the log says where"))
+            });
+            if sender.send(Message::Chore(id, outcome)).is_ok() {
+                let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
+            }
+        };
+        if let Err(e) = std::thread::Builder::new().name("henge-parts".into()).spawn(work) {
+            self.plane.chore_done(id, Err(e), self.now);
+        }
+    }
+}

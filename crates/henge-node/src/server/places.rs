@@ -1,0 +1,142 @@
+//! Places for connections: of the whole node, of each address, of each disk; and who has not said yet what it wants.
+//!
+//! The problem: connections are few, and cost nothing to open. Four thousand idle ones of one client lock everybody out. The rule: an
+//! address has at most half of the node's places, a disk a quarter (`connections_per_address`, `connections_per_disk`). Connections
+//! that have not chosen a disk yet have at most a quarter, and the oldest of them makes way for a new one. Clients of a Unix socket have no address:
+//! the system says who may come there.
+//!
+//! Example: 4096 places. One host opens 5000 connections: 2048 stay. All of them at one disk: 1024. Two hosts that say nothing: 1024
+//! between them, of which each newcomer takes the oldest's; whoever says what it wants within that time is in.
+
+use henge_core::RequestId;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+/// How many there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Most {
+    pub all: usize,
+    pub per_address: usize,
+    pub per_disk: usize,
+}
+
+/// Who has how many.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub most: Most,
+    by_address: BTreeMap<IpAddr, usize>,
+    /// Connections that may not have chosen a disk, the oldest first.
+    undecided: VecDeque<RequestId>,
+}
+
+/// Whom an address counts for: an IPv6 subscriber has 2^64 of them.
+fn whom(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let s = v6.segments();
+            IpAddr::from([s[0], s[1], s[2], s[3], 0, 0, 0, 0])
+        }
+        v4 => v4,
+    }
+}
+
+impl Places {
+    pub(crate) fn new(most: Most) -> Places {
+        Places { most, by_address: BTreeMap::new(), undecided: VecDeque::new() }
+    }
+
+    /// Whether one more connection may come, beside `there`. If so it is counted for its address.
+    pub(crate) fn admit(&mut self, there: usize, address: Option<IpAddr>) -> bool {
+        if there >= self.most.all {
+            return false;
+        }
+        let Some(address) = address.map(whom) else { return true };
+        let count = self.by_address.entry(address).or_default();
+        let admitted = *count < self.most.per_address;
+        *count += usize::from(admitted);
+        admitted
+    }
+
+    /// One of that address is gone.
+    pub(crate) fn leave(&mut self, address: Option<IpAddr>) {
+        let Some(address) = address.map(whom) else { return };
+        if let Some(count) = self.by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+
+    /// One has come and said nothing yet. Where there are too many of that kind: the oldest, which makes way. `decided` knows who is gone or has
+    /// chosen a disk.
+    pub(crate) fn arrived(
+        &mut self,
+        id: RequestId,
+        decided: impl Fn(RequestId) -> bool,
+    ) -> Option<RequestId> {
+        self.undecided.push_back(id);
+        let most = (self.most.all / 4).max(1);
+        // Two looks for each that comes: connections that have decided do not pile up.
+        for _ in 0..2 {
+            if self.undecided.front().is_some_and(|id| decided(*id)) {
+                self.undecided.pop_front();
+            }
+        }
+        if self.undecided.len() <= most {
+            return None;
+        }
+        while let Some(oldest) = self.undecided.pop_front() {
+            if !decided(oldest) {
+                return Some(oldest);
+            }
+            if self.undecided.len() <= most {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Most = Most { all: 100, per_address: 50, per_disk: 25 };
+
+    fn id(n: u32) -> RequestId {
+        RequestId { slot: n, generation: 0 }
+    }
+
+    #[test]
+    fn an_address_has_half_and_gives_it_back() {
+        let mut places = Places::new(MOST);
+        let (one, other) = ("192.0.2.1".parse().ok(), "192.0.2.2".parse().ok());
+        let admitted = (0..5000).filter(|_| places.admit(0, one)).count();
+        assert_eq!(admitted, 50);
+        assert!(places.admit(50, other) && places.admit(51, None) && !places.admit(100, None));
+        places.leave(one);
+        assert!(places.admit(51, one) && !places.admit(52, one));
+        (0..50).for_each(|_| places.leave(one));
+        assert_eq!(places.by_address.len(), 1, "nobody is remembered who is gone");
+        // The same host by IPv4 in IPv6, and a subscriber's whole network.
+        let mapped = (0..100).filter(|_| places.admit(0, "::ffff:192.0.2.1".parse().ok())).count();
+        assert_eq!((mapped, places.admit(0, one)), (50, false));
+        let network =
+            (0..100u16).filter(|n| places.admit(0, Some(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, *n]))));
+        assert_eq!(network.count(), 50);
+    }
+
+    #[test]
+    fn the_oldest_that_says_nothing_makes_way() {
+        let mut places = Places::new(MOST);
+        let nobody = |_| false;
+        assert!((0..25).all(|n| places.arrived(id(n), nobody).is_none()));
+        assert_eq!(places.arrived(id(25), nobody), Some(id(0)));
+        // Connections that have chosen a disk stay, however old they are, and are forgotten here.
+        let even = |id: RequestId| id.slot.is_multiple_of(2);
+        assert_eq!(places.arrived(id(26), even), Some(id(1)));
+        (28..10_000).for_each(|n| assert_eq!(places.arrived(id(n), |_| true), None));
+        assert!(places.undecided.len() <= 26, "{}", places.undecided.len());
+    }
+}

@@ -1,0 +1,171 @@
+//! Rounds of the loop, one by one: real sockets, storage in memory, and no time that passes by itself.
+
+use super::*;
+use crate::config::NodeConfig;
+use crate::turns::{BYTES, ROUND, ROUND_BYTES};
+use henge_config::Source as Text;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+/// A node without a thread.
+struct Bench {
+    server: Server,
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Bench {
+    fn new(disks: &str) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nbd");
+        let pool = |name: &str| format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\n");
+        let listen = format!("listen = \"nbd+unix://{}\"\n", path.display());
+        let text = format!("{listen}{}{}{disks}", pool("a"), pool("b"));
+        let config = NodeConfig::parse(Text::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+        let plane = Plane::open(&config, 1, false, Instant::ZERO)
+            .unwrap_or_else(|e| panic!("{}", config.source.point(e)));
+        let (sender, messages) = std::sync::mpsc::channel();
+        let setup = Setup {
+            plane,
+            listeners: config.listen.iter().map(|l| Listener::bind(l).unwrap()).collect(),
+            limits: config.limits,
+            place: crate::state::Place::Forgets,
+            connections: super::places::Most { all: 64, per_address: 64, per_disk: 64 },
+            busy_poll: Duration::ZERO,
+            messages,
+            sender,
+            wake: Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap()),
+            started: std::time::Instant::now(),
+        };
+        let mut server = Server::new(setup).unwrap();
+        let served: Vec<usize> = server.plane.served().map(|(number, _)| number).collect();
+        served.into_iter().for_each(|number| server.publish(number));
+        Bench { server, _dir: dir, path }
+    }
+
+    /// One round; what it cost by estimate, of which as much time passes.
+    fn round(&mut self) -> u64 {
+        let mut events = Vec::with_capacity(EVENTS);
+        self.server.events(&mut events, Some(Duration::ZERO)).unwrap();
+        events.iter().for_each(|event| self.server.happened(event));
+        self.server.turn();
+        let took = self.server.turns.estimated();
+        self.server.now += Duration::from_nanos(took);
+        self.server.turns.measured(Duration::from_nanos(took));
+        took
+    }
+
+    fn client(&mut self, disk: &str, size: u32, deep: usize) -> Client {
+        let mut socket = UnixStream::connect(&self.path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut hello = 3u32.to_be_bytes().to_vec(); // fixed newstyle, no zeroes
+        hello.extend(0x4948_4156_454f_5054u64.to_be_bytes());
+        hello.extend(7u32.to_be_bytes()); // NBD_OPT_GO
+        hello.extend((6 + disk.len() as u32).to_be_bytes());
+        hello.extend((disk.len() as u32).to_be_bytes());
+        hello.extend(disk.as_bytes());
+        hello.extend([0, 0]);
+        socket.write_all(&hello).unwrap();
+        for _ in 0..4 {
+            self.round();
+        }
+        // The greeting and what is said of the export: not looked at.
+        while socket.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {}
+        let mut client = Client { socket, size, left: 0, answered: 0 };
+        (0..deep).for_each(|_| client.ask());
+        client
+    }
+}
+
+/// One that always has as many READs under way.
+struct Client {
+    socket: UnixStream,
+    size: u32,
+    /// Bytes of answers that are to come before the next is asked for.
+    left: usize,
+    answered: u64,
+}
+
+impl Client {
+    fn ask(&mut self) {
+        let mut text = 0x2560_9513u32.to_be_bytes().to_vec();
+        text.extend([0; 4]); // no flags; READ
+        text.extend([0; 16]); // cookie and offset
+        text.extend(self.size.to_be_bytes());
+        self.socket.write_all(&text).unwrap();
+    }
+
+    /// Takes what came, and asks for as many again. How many came.
+    fn take(&mut self) -> u64 {
+        let before = self.answered;
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => panic!("the node has hung up"),
+                Ok(n) => self.left += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => panic!("{e}"),
+            }
+            let whole = 16 + self.size as usize;
+            while self.left >= whole {
+                self.left -= whole;
+                self.answered += 1;
+                self.ask();
+            }
+        }
+        self.answered - before
+    }
+}
+
+fn disk(name: &str, pool: &str, contract: &str) -> String {
+    format!(
+        "[[disk]]\nname = \"{name}\"\npool = \"{pool}\"\ncapacity = \"32MiB\"\ncontract = {{ {contract} }}\n"
+    )
+}
+
+#[test]
+fn a_reader_of_megabytes_on_another_pool_leaves_a_reader_of_pages_its_turns() {
+    let disks = disk("victim", "a", "weight = 1") + &disk("attacker", "b", "weight = 1");
+    let mut bench = Bench::new(&disks);
+    let mut victim = bench.client("victim", 16 << 10, 8);
+    let mut attackers: Vec<_> = (0..4).map(|_| bench.client("attacker", 1 << 20, 16)).collect();
+    let (mut longest, mut waited, mut moved) = (0, 0, 0);
+    let mut since = 0;
+    for _ in 0..500 {
+        longest = longest.max(bench.round());
+        since += 1;
+        moved += attackers.iter_mut().map(Client::take).sum::<u64>();
+        if victim.take() > 0 {
+            waited = waited.max(since);
+            since = 0;
+        }
+    }
+    // A round is over once it has cost enough: a last piece, and a last request's copying, may go beyond.
+    let most = ROUND + (ROUND_BYTES + (1 << 20) + BYTES as u64) / 4 + 100_000;
+    assert!(longest <= most, "a round of {longest} ns");
+    assert!(waited <= 4, "{waited} rounds without an answer");
+    assert!(moved > 50, "the attacker is served, too: {moved}");
+}
+
+#[test]
+fn disks_of_two_pools_share_the_processor_by_weight() {
+    let disks = disk("one", "a", "weight = 1") + &disk("three", "b", "weight = 3");
+    let mut bench = Bench::new(&disks);
+    let mut ones: Vec<_> = (0..4).map(|_| bench.client("one", 64 << 10, 16)).collect();
+    let mut threes = vec![bench.client("three", 64 << 10, 16), bench.client("three", 64 << 10, 16)];
+    let mut got = [0, 0];
+    for round in 0..1500 {
+        bench.round();
+        let now: [u64; 2] =
+            [&mut ones, &mut threes].map(|clients| clients.iter_mut().map(Client::take).sum());
+        if round > 100 {
+            got = [got[0] + now[0], got[1] + now[1]];
+        }
+    }
+    let ratio = got[1] as f64 / got[0] as f64;
+    assert!((2.7..3.3).contains(&ratio), "{got:?}: {ratio}");
+    let used = [Of::Disk(0), Of::Disk(1)].map(|of| bench.server.turns.used(of));
+    let ratio = used[1] as f64 / used[0] as f64;
+    assert!((2.7..3.3).contains(&ratio), "{used:?}: {ratio}");
+}

@@ -1,0 +1,123 @@
+//! The folder in which a node remembers: `state_dir`.
+//!
+//! It is one node's alone, as long as that node runs (a lock on the folder). Where the configuration does not say which, it is
+//! [`STATE_DIR`], which is made where this process may. A node that gets none serves what its file says, and refuses changes.
+
+use crate::config::{NodeConfig, STATE_DIR};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where a node remembers; copies mean the same place.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Place {
+    /// In this folder. The lock ends with the last copy; a look from outside has none.
+    Folder(PathBuf, #[allow(dead_code)] Option<Arc<File>>),
+    /// Nowhere, for this reason: what should be remembered is not done.
+    None(String),
+    /// Nowhere, as the caller wants it: what is done ends with the node.
+    #[default]
+    Forgets,
+}
+
+impl Place {
+    /// Makes it ours. An error where the configuration says a folder that another node has.
+    pub(crate) fn open(config: &NodeConfig) -> io::Result<Place> {
+        if config.forgets {
+            return Ok(Place::Forgets);
+        }
+        let dir = &config.state_dir;
+        let lock = henge_io::make_directory(dir).and_then(|()| File::open(dir));
+        let lock = match lock {
+            Ok(lock) => lock,
+            Err(e) => return Ok(Place::warn(format!("{}: {e}", dir.display()))),
+        };
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Place::Folder(dir.clone(), Some(Arc::new(lock)))),
+            // Some network file systems know no locks; then whoever runs nodes there sees to it.
+            Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => {
+                return Ok(Place::Folder(dir.clone(), None));
+            }
+            Err(_) => {}
+        }
+        let why = format!("{} is in use by another node", dir.display());
+        if config.state_dir_stated {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("state_dir: {why}")));
+        }
+        Ok(Place::warn(why))
+    }
+
+    /// For a look that changes nothing.
+    pub(crate) fn look(config: &NodeConfig) -> Place {
+        if config.forgets { Place::Forgets } else { Place::Folder(config.state_dir.clone(), None) }
+    }
+
+    fn warn(why: String) -> Place {
+        tracing::warn!("changes are refused, since they could not be remembered: {why}");
+        Place::None(why)
+    }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str) -> Option<PathBuf> {
+        self.folder().map(|folder| folder.join(name))
+    }
+
+    /// The folder, if there is one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        if let Place::Folder(folder, _) = self { Some(folder) } else { None }
+    }
+
+    /// Whether what is done here may be changed.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let Place::None(why) = self else { return Ok(()) };
+        Err(io::Error::other(format!(
+            "{why}; write state_dir = \"{STATE_DIR}\", or a folder that this node may write, into its file"
+        )))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(folder: &Path) -> Place {
+        Place::Folder(folder.to_owned(), None)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn none(why: &str) -> Place {
+        Place::None(why.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_config::Source;
+
+    fn config(line: &str) -> NodeConfig {
+        let pool = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1MiB\"\n";
+        NodeConfig::parse(Source::new("node.toml", format!("{line}\n{pool}"))).unwrap()
+    }
+
+    #[test]
+    fn a_folder_is_one_nodes_alone_until_that_node_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(&format!("state_dir = {:?}", dir.path().join("state")));
+        let first = Place::open(&config).unwrap();
+        assert_eq!(first.file("epoch"), Some(dir.path().join("state/epoch")));
+        let second = Place::open(&config).unwrap_err();
+        assert!(second.to_string().contains("state is in use by another node"), "{second}");
+        let copy = first.clone();
+        drop(first);
+        assert!(Place::open(&config).is_err());
+        drop(copy);
+        Place::open(&config).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_refuses_changes_and_nothing_else() {
+        let place = Place::open(&config("state_dir = \"/proc/henge\"")).unwrap();
+        let why = place.check().unwrap_err().to_string();
+        assert!(why.contains("/proc/henge: ") && why.contains("state_dir = \"/var/lib/henge\""), "{why}");
+        assert_eq!(place.folder(), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! A connection's bytes, whatever carries them: the socket itself, later what decrypts it.
+//!
+//! # The rule
+//! The loop watches sockets by edges: it is told once that something came, so whoever reads goes on until there is nothing more. For
+//! a bare socket a read that did not fill what it was given says so. That is not true of a stream that decrypts: a record gives less
+//! than was asked for while the next one waits in the socket, or decrypted in memory. So each read says itself whether a further one
+//! may find something at once ([`Got::more`]), and nobody concludes it from a count.
+//!
+//! A variant that decrypts or encrypts keeps these promises:
+//! - [`Stream::readv`] fills the slices in their order, and answers AGAIN only when neither the socket nor its own memory has a byte;
+//!   zero bytes are the end.
+//! - [`Stream::writev`] says how many of the *caller's* bytes it took. What it holds back of them, encrypted and not yet in the socket, is
+//!   bounded, and [`Stream::is_flushed`] is false meanwhile: the loop calls [`Stream::flush`] when the socket has room again.
+
+use rustix::io::Result;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What a read gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Got {
+    /// Bytes; zero is the end of the stream.
+    pub len: usize,
+    /// Whether a further read may find something without waiting.
+    pub more: bool,
+}
+
+/// A connection's bytes.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// The socket's own.
+    Plain(OwnedFd),
+}
+
+impl Stream {
+    /// Reads into the slices, the first one first.
+    pub(crate) fn readv(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<Got> {
+        match self {
+            Stream::Plain(fd) => {
+                let len = rustix::io::readv(fd, into)?;
+                let asked: usize = into.iter().map(|slice| slice.len()).sum();
+                Ok(Got { len, more: len == asked })
+            }
+        }
+    }
+
+    /// Writes what it takes of the slices, the first one first: how many bytes.
+    pub(crate) fn writev(&mut self, from: &[IoSlice<'_>]) -> Result<usize> {
+        match self {
+            Stream::Plain(fd) => rustix::io::writev(fd, from),
+        }
+    }
+
+    /// Whether everything that was taken is in the socket.
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Stream::Plain(_) => true,
+        }
+    }
+
+    /// Puts what was held back into the socket, as far as there is room; AGAIN where there is none.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        match self {
+            Stream::Plain(_) => Ok(()),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Plain(fd) => fd.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_read_says_whether_there_may_be_more() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut stream = Stream::Plain(ours.into());
+        let (mut a, mut b) = ([0; 3], [0; 4]);
+        let mut read =
+            |a: &mut [u8], b: &mut [u8]| stream.readv(&mut [IoSliceMut::new(a), IoSliceMut::new(b)]);
+        theirs.write_all(b"0123456789").unwrap();
+        assert_eq!(read(&mut a, &mut b), Ok(Got { len: 7, more: true }));
+        assert_eq!((&a, &b), (b"012", b"3456"));
+        assert_eq!(read(&mut a, &mut b), Ok(Got { len: 3, more: false }));
+        assert_eq!(read(&mut [], &mut b), Err(Errno::AGAIN));
+        drop(theirs);
+        assert_eq!(read(&mut [], &mut b).map(|got| got.len), Ok(0));
+    }
+}

@@ -1,0 +1,283 @@
+//! Who comes in where, tried as somebody who should not.
+
+use crate::common::{Client, address};
+use henge_api::manager::{FromManager, FromNode, LINE_MAX, Order, VERSION};
+use henge_api::proof::{self, Keys, Said, Side};
+use henge_api::{decode_line, encode_line};
+use henge_config::Source;
+use henge_node::{Address, Node, NodeConfig};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+const DISKS: &str = "
+[[pool]]
+name = \"p\"
+memory = true
+capacity = \"1GiB\"
+[[disk]]
+name = \"open\"
+capacity = \"1MiB\"
+[[disk]]
+name = \"guarded\"
+capacity = \"1MiB\"
+iscsi = { user = \"ann\", secret = \"twelve bytes\" }
+[[disk]]
+name = \"closed\"
+capacity = \"1MiB\"
+nbd = \"nobody\"
+";
+
+fn start(head: &str, disks: &str) -> Node {
+    let text = format!("{head}\n{disks}");
+    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    Node::start(config).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// One option of NBD's handshake: the kinds and data of its replies, up to the last.
+fn option(stream: &mut (impl Read + Write), option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut hello = b"IHAVEOPT".to_vec();
+    hello.extend(option.to_be_bytes());
+    hello.extend((data.len() as u32).to_be_bytes());
+    hello.extend(data);
+    stream.write_all(&hello).unwrap();
+    let mut replies = Vec::new();
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head).unwrap();
+        let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+        let mut data = vec![0; word(16) as usize];
+        stream.read_exact(&mut data).unwrap();
+        let kind = word(12);
+        replies.push((kind, data));
+        if kind == 1 || kind & (1 << 31) != 0 {
+            return replies; // ACK, or an error
+        }
+    }
+}
+
+fn greet(stream: &mut (impl Read + Write)) {
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream.write_all(&3u32.to_be_bytes()).unwrap();
+}
+
+/// The names that LIST shows.
+fn listed(stream: &mut (impl Read + Write)) -> Vec<String> {
+    let replies = option(stream, 3, &[]);
+    let names = replies.iter().filter(|(kind, _)| *kind == 2);
+    names.map(|(_, data)| String::from_utf8(data[4..].to_vec()).unwrap()).collect()
+}
+
+/// What INFO answers about an export: the kind of the last reply, and what it says.
+fn asked(stream: &mut (impl Read + Write), name: &str) -> (u32, Vec<u8>) {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend([0, 0]);
+    option(stream, 6, &data).pop().unwrap()
+}
+
+#[test]
+fn nbd_shows_and_opens_what_anyone_may_use_and_nothing_else() {
+    let node = start("listen = \"nbd://127.0.0.1:0\"", DISKS);
+    let mut stream = TcpStream::connect(address(&node)).unwrap();
+    greet(&mut stream);
+    assert_eq!(listed(&mut stream), ["open"]);
+    assert_eq!(asked(&mut stream, "open").0, 1);
+    // Forbidden and unknown look alike.
+    let unknown = asked(&mut stream, "no-such");
+    assert_eq!(unknown.0, (1 << 31) + 6, "ERR_UNKNOWN");
+    for name in ["guarded", "closed"] {
+        let (kind, text) = asked(&mut stream, name);
+        let said = |text: &[u8], name: &str| String::from_utf8_lossy(text).replace(name, "NAME");
+        assert_eq!((kind, said(&text, name)), (unknown.0, said(&unknown.1, "no-such")));
+    }
+    // A sole disk that is shown is the default one.
+    let mut client = Client::connect(&node, "");
+    assert_eq!(client.write(0, b"mine"), 0);
+    assert_eq!(Client::connect(&node, "open").read(0, 4).unwrap(), b"mine");
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_unix_socket_shows_a_user_its_own_disks() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("nbd.sock");
+    let me = rustix::process::geteuid().as_raw();
+    let head = format!("listen = [\"nbd+unix://{}\", \"nbd://127.0.0.1:0\"]", socket.display());
+    let users = |name: &str, user: u32| {
+        format!("[[disk]]\nname = \"{name}\"\ncapacity = \"1MiB\"\nnbd = {{ users = [{user}] }}\n")
+    };
+    let disks = format!("{DISKS}{}{}", users("mine", me), users("theirs", me + 1));
+    let node = start(&head, &disks);
+    let mut unix = UnixStream::connect(&socket).unwrap();
+    greet(&mut unix);
+    assert_eq!(listed(&mut unix), ["open", "mine"]);
+    assert_eq!((asked(&mut unix, "mine").0, asked(&mut unix, "theirs").0), (1, (1 << 31) + 6));
+    let Some(Address::Tcp(tcp)) = node.addresses().iter().find(|a| matches!(a, Address::Tcp(_))) else {
+        panic!("{:?}", node.addresses());
+    };
+    let mut tcp = TcpStream::connect(tcp).unwrap();
+    greet(&mut tcp);
+    assert_eq!(listed(&mut tcp), ["open"]);
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_door_that_stands_open_to_other_machines_is_stated() {
+    let parse = |text: String| NodeConfig::parse(Source::new("node.toml", text));
+    for (listen, names) in [
+        ("nbd://0.0.0.0:0", "nbd://0.0.0.0:0"),
+        ("nbd://[::]:0", "nbd://[::]:0"),
+        ("iscsi://192.0.2.1:0", "disk open"),
+    ] {
+        let why = parse(format!("listen = \"{listen}\"\n{DISKS}")).unwrap_err().to_string();
+        assert!(why.contains(names) && why.contains("insecure = true"), "{why}");
+        let config = parse(format!("listen = \"{listen}\"\ninsecure = true\n{DISKS}")).unwrap();
+        assert_eq!(config.open.len(), 1, "{listen}");
+    }
+    let guarded = DISKS.replace("capacity = \"1MiB\"\niscsi", "iscsi");
+    let all = guarded.replace(
+        "capacity = \"1MiB\"",
+        "capacity = \"1MiB\"\niscsi = { user = \"a\", secret = \"twelve bytes\" }",
+    );
+    let all = all.replace("iscsi = { user = \"ann\"", "capacity = \"1MiB\"\niscsi = { user = \"ann\"");
+    let config = parse(format!("listen = \"iscsi://192.0.2.1:0\"\n{all}")).unwrap();
+    assert!(config.open.is_empty() && config.chap_needed);
+    for local in ["nbd://127.0.0.1:0", "nbd://localhost", "nbd://[::1]:1", "iscsi://127.0.0.9:0"] {
+        assert!(parse(format!("listen = \"{local}\"\n{DISKS}")).unwrap().open.is_empty(), "{local}");
+    }
+}
+
+/// The manager's end of a connection, as somebody could be who knows the secret, or does not.
+struct Manager {
+    reader: BufReader<TcpStream>,
+    stream: TcpStream,
+    keys: Option<Keys>,
+}
+
+impl Manager {
+    fn say(&mut self, what: &FromManager) {
+        let mut line = encode_line(what);
+        if let Some(keys) = &mut self.keys {
+            line = proof::sealed(&mut keys.ours, &line);
+        }
+        self.stream.write_all(&line).unwrap();
+    }
+
+    /// The next line; none when the node has hung up.
+    fn hear(&mut self) -> Option<FromNode> {
+        let mut line = Vec::new();
+        self.reader.read_until(b'\n', &mut line).ok().filter(|n| *n > 0)?;
+        let line = match &mut self.keys {
+            Some(keys) => proof::opened(&mut keys.theirs, &line).expect("what the node sent").to_vec(),
+            None => line,
+        };
+        Some(decode_line(&line, LINE_MAX).unwrap())
+    }
+
+    /// Waits for the node, greets it, and proves to know this secret.
+    fn meet(listener: &TcpListener, secret: &str) -> Manager {
+        let (stream, _) = listener.accept().unwrap();
+        let mut this = Manager { reader: BufReader::new(stream.try_clone().unwrap()), stream, keys: None };
+        this.say(&FromManager::Challenge { version: VERSION, nonce: "m".into() });
+        let Some(FromNode::Hello { name, nonce, .. }) = this.hear() else { panic!("no hello") };
+        let said = Said { manager: "m", node: &nonce, name: &name };
+        this.say(&FromManager::Proven { proof: proof::prove(secret, Side::Manager, said) });
+        this.keys = Some(proof::keys(secret, Side::Manager, said));
+        this
+    }
+
+    /// What the node answers to an order.
+    fn order(&mut self, name: &str, revision: u64, capacity: Option<&str>) -> Result<(), String> {
+        let want = capacity.map(|capacity| henge_api::manager::Want {
+            keys: [("capacity".to_owned(), capacity.to_owned()), ("pool".into(), "p".into())].into(),
+            contract: Default::default(),
+            peers: Default::default(),
+            room: None,
+        });
+        self.say(&FromManager::Order(Order { name: name.into(), revision, want }));
+        loop {
+            match self.hear().expect("the node answers") {
+                FromNode::Done { error, .. } => return error.map_or(Ok(()), Err),
+                _ => continue, // meters
+            }
+        }
+    }
+}
+
+const SECRET: &str = "0123456789abcdef";
+
+fn managed(listener: &TcpListener, dir: &std::path::Path) -> Node {
+    let head = format!(
+        "listen = \"nbd://127.0.0.1:0\"\nstate_dir = {dir:?}\n[manager]\naddress = \"{}\"\nname = \"n1\"\nsecret = \"{SECRET}\"\n",
+        listener.local_addr().unwrap()
+    );
+    start(&head, DISKS)
+}
+
+#[test]
+fn a_manager_orders_about_disks_that_a_manager_made_and_no_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node = managed(&listener, dir.path());
+    let mut manager = Manager::meet(&listener, SECRET);
+    let Some(FromNode::Register(register)) = manager.hear() else { panic!("no register") };
+    assert_eq!(register.name, "n1");
+    manager.say(&FromManager::Welcome { period_ms: 60_000, tags: false });
+    for capacity in [None, Some("2MiB")] {
+        let refused = manager.order("open", 7, capacity).unwrap_err();
+        assert!(refused.contains("own disk"), "{refused}");
+    }
+    let status = node.control().status().unwrap();
+    assert_eq!(status.disk("open").unwrap().capacity, 1 << 20);
+    // One of its own it makes, lets grow and removes.
+    manager.order("made", 8, Some("1MiB")).unwrap();
+    manager.order("made", 9, Some("2MiB")).unwrap();
+    assert_eq!(node.control().status().unwrap().disk("made").unwrap().capacity, 2 << 20);
+    manager.order("made", 10, None).unwrap();
+    assert!(node.control().status().unwrap().disk("made").is_none());
+    // Who is on the way adds an order without a seal that fits: the node hangs up, and does nothing.
+    let order = FromManager::Order(Order { name: "made".into(), revision: 11, want: None });
+    manager.keys.as_mut().unwrap().ours = Keys::new([1; 32], [2; 32]).ours;
+    manager.say(&order);
+    while manager.hear().is_some() {}
+    drop(manager);
+    drop(listener);
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_node_tells_what_it_has_to_nobody_who_does_not_know_the_secret() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node = managed(&listener, dir.path());
+    let mut stranger = Manager::meet(&listener, "another secret, of the same kind");
+    stranger.keys = None;
+    assert_eq!(stranger.hear(), None, "it hangs up");
+    drop(listener);
+    node.stop().unwrap();
+}
+
+#[test]
+fn secrets_stand_in_no_event_and_in_no_file_that_others_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let head = format!("listen = \"nbd://127.0.0.1:0\"\nstate_dir = {:?}", dir.path());
+    let node = start(&head, DISKS);
+    let table = "name = \"new\"\npool = \"p\"\ncapacity = \"1MiB\"\niscsi = { user = \"bob\", secret = \"hush hush hush\" }\n";
+    node.control().ask(henge_api::Request::Add { disk: table.into() }).unwrap();
+    let wrong = table.replace("\"new\"", "\"bad\"").replace("1MiB", "1 MiB of it");
+    let refused = node.control().ask(henge_api::Request::Add { disk: wrong }).unwrap_err();
+    assert!(!refused.to_string().contains("hush"), "{refused}");
+    let asked = henge_api::Request::Events { name: None, after: 0, most: 100 };
+    let events = format!("{:?}", node.control().ask(asked).unwrap().events);
+    assert!(events.contains("bob") && !events.contains("hush"), "{events}");
+    for (file, has_secret) in [("events.jsonl", false), ("disks.json", true)] {
+        let path = dir.path().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.contains("hush"), has_secret, "{file}");
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{file}: {mode:o}");
+    }
+    node.stop().unwrap();
+}
