@@ -1,13 +1,15 @@
 //! The web page's comparison: records the load of a node and simulates it under several schedulers.
 
 use crate::cmd::sim;
+use crate::page::Comparer;
 use crate::recording::{self, Recording};
 use crate::study::{Options, Study};
 use anyhow::{Result, anyhow};
+use henge_api::Request;
 use henge_core::{Duration, Histogram};
-use henge_node::{Control, Request};
+use henge_node::Control;
 use henge_sim::{FlowOutcome, Outcome};
-use henge_web::{Compare, Comparer, Comparison, Run, RunFlow};
+use henge_web::{Compare, Comparison, Run, RunFlow};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 

@@ -4,6 +4,7 @@ mod cmd;
 mod compare;
 mod data;
 mod nbd;
+mod page;
 mod recording;
 mod report;
 mod scenarios;
@@ -11,10 +12,11 @@ mod study;
 mod when;
 
 use clap::{Parser, Subcommand};
+use std::sync::OnceLock;
 
 /// Storage that performs as promised, whatever the neighbours do.
 #[derive(Parser)]
-#[command(version, about, propagate_version = true)]
+#[command(version = version(), about, propagate_version = true)]
 struct Henge {
     #[command(subcommand)]
     command: Command,
@@ -38,6 +40,8 @@ enum Command {
     Token(cmd::nodes::TokenArgs),
     /// Virtual disks of a manager, or of one running node
     Vd(cmd::vd::Args),
+    /// Pools while no node serves them: format a device, look, mend, rename, adopt what a disk left
+    Pool(cmd::pool::Args),
     /// Measure a device, an export or a model, and write the lines of its pool
     Profile(cmd::profile::Args),
     /// Plan: what fits on this hardware?
@@ -52,8 +56,23 @@ enum Command {
     Reproduce(cmd::reproduce::Args),
     /// Look at traces of requests, change them, replay them, compare runs
     Trace(Box<cmd::trace::Args>),
+    /// What a disk attached by NVMe tells of its service
+    Nvme(cmd::nvme::Args),
     /// Look at disk models
     Disk(cmd::disk::Args),
+    /// Write the manual pages
+    Man(cmd::manual::ManArgs),
+    /// Write completions for a shell
+    Completions(cmd::manual::CompletionsArgs),
+}
+
+/// The version, and the commit where the build was told of it (`make build` does).
+fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| match option_env!("HENGE_COMMIT") {
+        Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        _ => env!("CARGO_PKG_VERSION").to_owned(),
+    })
 }
 
 /// Whoever reads our output and has seen enough (`henge vd list | head -3`) ends us without a word, as other tools do.
@@ -72,10 +91,12 @@ fn main() -> std::process::ExitCode {
     end_with_our_reader();
     let result = match Henge::parse().command {
         Command::Demo(args) => cmd::demo::run(args),
+        Command::Pool(args) => cmd::pool::run(args),
         Command::Profile(args) => cmd::profile::run(args),
         Command::Admit(args) => cmd::admit::run(args),
         Command::Proxy(args) => cmd::proxy::run(args),
         Command::Sim(args) => cmd::sim::run(args),
+        Command::Nvme(args) => cmd::nvme::run(args),
         Command::Disk(args) => cmd::disk::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Record(args) => cmd::record::run(args),
@@ -87,6 +108,8 @@ fn main() -> std::process::ExitCode {
         Command::Manager(args) => cmd::manager::run(args),
         Command::Nodes(args) => cmd::nodes::run(args),
         Command::Token(args) => cmd::nodes::run_token(args),
+        Command::Man(args) => cmd::manual::man::<Henge>(args),
+        Command::Completions(args) => Ok(cmd::manual::completions::<Henge>(args)),
     };
     match result {
         Ok(code) => code,

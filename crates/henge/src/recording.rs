@@ -4,16 +4,16 @@
 //! per disk with what its clients sent (no payload). What-ifs are changes of that scenario.
 //!
 //! How a disk's load is replayed depends on what it was. Where as many commands as ever were pending nearly all the time,
-//! its clients sent the next when one was answered (a closed loop): so many are kept outstanding, and the times are
+//! its clients sent the next when one was answered (a closed loop): that number is kept outstanding, and the times are
 //! forgotten. Else the commands came when they came (an open loop), and come then again.
 //!
-//! A pool on an emulated device is simulated with that device; any other as so many slots as were in flight in the mean
+//! A pool on an emulated device is simulated with that device; any other as a number of slots: the requests in flight in the mean
 //! while it was busy, each as slow as requests were in the mean. That holds as far as the load stays alike.
 
 use anyhow::{Context, Result, bail};
+use henge_api::{DiskStatus, PoolStatus, Reply, Request, Status, Tapped};
 use henge_config::Source;
 use henge_core::{Duration, Instant, Op, Value};
-use henge_node::{DiskStatus, PoolStatus, Reply, Request, Status, Tapped};
 use henge_sim::{Axis, Setting};
 use henge_workload::{Format, Record, Trace, TraceOptions, TraceWriter};
 use std::collections::BTreeMap;

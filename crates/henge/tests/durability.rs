@@ -144,7 +144,7 @@ fn start(dir: &Path, volatile: Option<u64>) -> Child {
     let file = dir.join("node.toml");
     let cache = volatile.map_or(String::new(), |seed| format!("volatile = {{ seed = {seed} }}\n"));
     let text = format!(
-        "listen = \"nbd+unix://{0}/nbd.sock\"\n[[pool]]\nname = \"p\"\npath = \"{0}/pool\"\ncapacity = \"16MiB\"\n{cache}\
+        "listen = \"nbd+unix://{0}/nbd.sock\"\nstate_dir = \"{0}/state\"\n[[pool]]\nname = \"p\"\npath = \"{0}/pool\"\ncapacity = \"16MiB\"\n{cache}\
          [[disk]]\nname = \"disk\"\ncapacity = \"8MiB\"\n",
         dir.display()
     );

@@ -45,6 +45,7 @@ impl ManagerArg {
             .timeout_global(Some(Duration::from_secs(90)))
             .timeout_connect(Some(Duration::from_secs(5)))
             .http_status_as_error(false)
+            .max_redirects(0)
             .build();
         Ok(Api {
             addresses: addresses.split(',').map(|a| a.trim().trim_end_matches('/').to_owned()).collect(),
@@ -95,7 +96,7 @@ impl Api {
                 // Another one leads; it may say which.
                 Ok(answer) if answer.status == 503 => {
                     if let Some(leader) = answer.body.get("leader").and_then(Value::as_str) {
-                        addresses.push_front(leader.to_owned());
+                        self.follow(leader, &mut addresses, &asked)?;
                     }
                     last = Some(Ok(answer));
                 }
@@ -104,6 +105,21 @@ impl Api {
             }
         }
         last.context("no manager was named").flatten().and_then(done)
+    }
+
+    /// Asks the leader next, if it is one of the managers that were named: the token goes nowhere else, whoever says so.
+    fn follow(&self, leader: &str, addresses: &mut VecDeque<String>, asked: &BTreeSet<String>) -> Result<()> {
+        let leader = leader.trim_end_matches('/');
+        if self.addresses.iter().any(|address| address == leader) {
+            addresses.push_front(leader.to_owned());
+        } else if addresses.iter().all(|address| asked.contains(address)) {
+            let named = self.addresses.join(",");
+            bail!(
+                "another manager leads, {leader} as this one says; your token is not sent there unasked. If that is one of \
+                 yours, name it too: --manager {named},{leader} (or HENGE_MANAGER)"
+            );
+        }
+        Ok(())
     }
 
     fn ask_at(

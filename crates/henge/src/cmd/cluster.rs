@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Table, presets};
-use henge_node::{Request, Signals, Status};
+use henge_api::{Request, Status};
+use henge_node::Signals;
 use rustix::process::{Pid, Signal};
 use std::fs;
 use std::net::TcpListener;
@@ -245,7 +246,7 @@ fn until_linked(members: &mut [Member]) -> Result<()> {
 }
 
 fn status(control: &Path) -> Option<Status> {
-    henge_node::ask(control, &Request::Status).ok()?.status
+    henge_api::ask(control, &Request::Status).ok()?.status
 }
 
 fn show(members: &[Member]) {

@@ -13,6 +13,7 @@ A manager's configuration:
     state_dir = \"/var/lib/henge-manager\" # what it remembers; admin.token is made there
     secret_file = \"/etc/henge/secret\"    # what all nodes know: openssl rand -hex 32
 
+    audit = \"file\"                     # who changed what: state_dir/audit.jsonl; or \"stderr\", \"none\"
     page = \"127.0.0.1:7180\"             # the web page, and /metrics for Prometheus
     admission = \"measured\"               # or \"worst-case\"
     tags = \"local\"                      # or \"central\": finish times of disks over several nodes, made here by the whole rate
@@ -79,6 +80,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     args.log.start();
+    for why in &config.open {
+        eprintln!("henge: insecure: {why}");
+    }
+    super::keep_files_private();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;

@@ -1,9 +1,10 @@
 //! `henge node`: serve virtual disks.
 
 use crate::compare::Compares;
+use crate::page::NodeSource;
 use anyhow::{Context, Result};
 use henge_node::{Address, Node, NodeConfig, Signals};
-use henge_web::{Access, NodeSource, Serving, serve};
+use henge_web::{Access, Serving, serve};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,7 +37,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     args.log.start();
+    super::keep_files_private();
     config.requests = args.requests.or(config.requests);
+    for why in &config.open {
+        eprintln!("henge: insecure: {why}");
+    }
     let http = config.http.clone();
     let access = match http.as_ref().and_then(|http| http.token_file.as_deref()) {
         Some(path) => Access::read(path)?,
@@ -69,8 +74,13 @@ pub fn page(node: &Node, address: SocketAddr, access: Access) -> Result<Serving>
 }
 
 fn announce(address: &Address, disks: &[String]) {
-    match disks {
-        [] => println!("listening on {}", address.uri("")),
-        disks => disks.iter().for_each(|disk| println!("serving {}", address.uri(disk))),
+    match (disks, address) {
+        ([], Address::Nvme(at)) => println!("listening on nvme://{at}"),
+        // Not an address but what attaches it.
+        (disks, Address::Nvme(_)) => {
+            disks.iter().for_each(|disk| println!("serving {disk}: {}", address.uri(disk)))
+        }
+        ([], _) => println!("listening on {}", address.uri("")),
+        (disks, _) => disks.iter().for_each(|disk| println!("serving {}", address.uri(disk))),
     }
 }

@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 fn listen(args: &Args) -> Result<Recording> {
     let ask = |request| {
-        let reply = henge_node::ask(&args.node, &request)?;
+        let reply = henge_api::ask(&args.node, &request)?;
         match reply.error {
             Some(why) => bail!("{why}"),
             None => Ok(reply),

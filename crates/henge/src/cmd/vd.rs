@@ -5,8 +5,8 @@ use super::vd_manager;
 use crate::when::when;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
+use henge_api::{DiskStatus, Request, Status};
 use henge_core::{Duration, format_size};
-use henge_node::{DiskStatus, Request, Status};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -73,7 +73,7 @@ enum Action {
         name: String,
         #[command(flatten)]
         node: NodeArg,
-        /// Keys of the disk, as the configuration has them: capacity=1GiB pool=ssd stripe=64KiB
+        /// Keys of the disk and terms of its contract, as the configuration has them: capacity=1GiB pool=ssd weight=4 limit=675/s
         #[arg(required = true, value_name = "KEY=VALUE")]
         keys: Vec<String>,
     },
@@ -193,10 +193,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
         }
         Action::Add { name, node, keys } => {
-            let mut disk = format!("name = {name:?}\n");
-            for (key, value) in pairs(&keys)? {
-                disk.push_str(&format!("{key} = {}\n", toml_value(&value)));
-            }
+            let disk = disk_text(&name, pairs(&keys)?);
             ask(&node.socket(), &Request::Add { disk })?;
         }
         Action::Events { name, node, most, follow } => match node.manager()? {
@@ -208,8 +205,24 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(node: &Path, request: &Request) -> Result<henge_node::Reply> {
-    let reply = henge_node::ask(node, request)?;
+/// Keys of a disk that are no terms of its contract.
+const DISK_KEYS: [&str; 9] =
+    ["pool", "pools", "capacity", "stripe", "leeway", "commands", "read_only", "iscsi", "contract"];
+
+/// A disk as the configuration writes it. Terms of its contract may stand beside its own keys, as at a manager.
+fn disk_text(name: &str, keys: Vec<(String, String)>) -> String {
+    let mut text = format!("name = {name:?}\n");
+    for (key, value) in keys {
+        let table = if DISK_KEYS.contains(&key.as_str()) { "" } else { "contract." };
+        // A pool may be called 7.
+        let value = if key == "pool" { format!("{value:?}") } else { toml_value(&value) };
+        text.push_str(&format!("{table}{key} = {value}\n"));
+    }
+    text
+}
+
+fn ask(node: &Path, request: &Request) -> Result<henge_api::Reply> {
+    let reply = henge_api::ask(node, request)?;
     match reply.error {
         Some(why) => bail!("{why}"),
         None => Ok(reply),
@@ -324,9 +337,29 @@ fn show(disk: &DiskStatus) {
     if disk.contract.contains_key("latency") {
         line("in bound", format!("{:.2} %", disk.in_bound() * 100.0));
     }
+    if let Some(kept) = &disk.kept {
+        for (what, seconds) in [("last day", &kept.day), ("last month", &kept.month), ("in all", &kept.ever)]
+        {
+            line(what, seconds.line().unwrap_or_else(|| "it wanted nothing of what it is promised".into()));
+        }
+    }
+    line("processor", format!("{} of the node's", time(disk.processor)));
     line("waits for", disk.waiting.clone().unwrap_or_else(|| "nothing".into()));
     if !disk.places.is_empty() {
         line("places", disk.places.join(" "));
     }
     disk.trouble.iter().for_each(|trouble| line("not served", trouble.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_of_the_contract_may_stand_beside_the_disks_keys() {
+        let keys = pairs(&["pool=7", "capacity=1GB", "limit=675/s", "weight=4"].map(str::to_owned)).unwrap();
+        let said = disk_text("web", keys);
+        let meant = "name = \"web\"\npool = \"7\"\ncapacity = \"1GB\"\ncontract.limit = \"675/s\"\ncontract.weight = 4\n";
+        assert_eq!(said, meant);
+    }
 }

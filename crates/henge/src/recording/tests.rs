@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::study::{Options, Study};
-use henge_node::GateStatus;
+use henge_api::GateStatus;
 
 const MS: u64 = 1_000_000;
 

@@ -164,12 +164,15 @@ fn when_the_leader_is_killed_another_manager_goes_on_and_nothing_is_lost() {
         said(&output).contains("\"connected\":true").then_some(())
     });
 
-    // Who does not lead says who does, and the command goes there.
+    // Who does not lead says who does; the command goes there if that manager was named, too, for it carries a token.
     let (status, body) = b.get("/api/v1/disks", token.trim()).unwrap();
     let leader = format!("http://{}", a.api);
     assert_eq!((status, body["leader"].as_str()), (503, Some(leader.as_str())), "{body}");
     assert!(body["detail"].as_str().unwrap().contains(&leader), "{body}");
-    let output = henge(&[&b], &token_file, &["vd", "create", "by-b", "capacity=10MB", "rate=5/s"]);
+    let create = ["vd", "create", "by-b", "capacity=10MB", "rate=5/s"];
+    let output = henge(&[&b], &token_file, &create);
+    assert!(!output.status.success() && said(&output).contains(&leader), "{}", said(&output));
+    let output = henge(&[&b, &a], &token_file, &create);
     assert!(output.status.success(), "{}", said(&output));
 
     // Killed while disks are created: what was acknowledged is there.
@@ -196,7 +199,7 @@ fn when_the_leader_is_killed_another_manager_goes_on_and_nothing_is_lost() {
     assert!(output.status.success(), "{}", said(&output));
     a.start();
     until("the first manager to follow", || a.leads().filter(|leads| !leads));
-    let output = henge(&[&a], &token_file, &["vd", "show", "d0"]);
+    let output = henge(&[&a, &b], &token_file, &["vd", "show", "d0"]);
     assert!(said(&output).contains("7/s"), "{}", said(&output));
 }
 

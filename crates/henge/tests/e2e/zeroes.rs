@@ -10,6 +10,10 @@ const POOLS: [(&str, &str); 3] = [
 ];
 
 fn check(pool: &str, medium: &str, what: &str) {
+    if pool.contains("MEDIUM") {
+        let henge = env!("CARGO_BIN_EXE_henge");
+        assert!(try_run(henge, ["pool", "format", medium, "--name", "p", "--force"]).status.success());
+    }
     let pool = pool.replace("MEDIUM", medium);
     let node = Node::start(&format!("[[pool]]\nname = \"p\"\n{pool}\n"));
     let vd = |args: &[&str]| {
@@ -34,7 +38,7 @@ fn nobody_reads_what_another_wrote() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("medium");
-    let full = vec![0xee; 24 << 20]; // what the medium held before anybody's disk
+    let full = vec![0xee; 26 << 20]; // what the medium held before anybody's disk
     std::fs::write(&file, &full).unwrap();
     for (what, pool) in POOLS {
         check(pool, file.to_str().unwrap(), what);
@@ -50,7 +54,7 @@ fn nobody_reads_what_another_wrote_to_a_block_device() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("medium");
-    std::fs::write(&file, vec![0xee; 24 << 20]).unwrap();
+    std::fs::write(&file, vec![0xee; 26 << 20]).unwrap();
     let made = try_run("losetup", ["--show", "-f", file.to_str().unwrap()]);
     if !made.status.success() {
         return skip(TEST, "the right to make loop devices");

@@ -11,7 +11,7 @@ pub const RUN: u32 = 16;
 pub const STRETCH: u64 = 64 << 10;
 /// A turn is so many times what it costs to begin one: the loss is 5 %.
 const TURN: f64 = 20.0;
-/// It is the difference of two figures, so its rounds may differ by so many times what theirs may.
+/// It is the difference of two figures, so its rounds may differ by this many times more, as shares of a request's time.
 const SWITCH_NOISE: f64 = 5.0;
 /// Shorter turns gain nothing where switching is cheap, and cost exclusive use of the device.
 const TURN_LEAST: Duration = Duration::from_millis(20);
@@ -37,7 +37,9 @@ pub struct Measured {
 pub struct Noisy {
     pub what: String,
     pub spread: Spread,
-    /// What was allowed.
+    /// Half the way from the least to the most, as a share: of a rate's median, or of a request's time.
+    pub relative: f64,
+    /// The share allowed.
     pub limit: f64,
 }
 
@@ -59,17 +61,20 @@ impl Measured {
 pub fn noisy(measured: &Measured, limit: f64) -> Vec<Noisy> {
     let mut noisy: Vec<Noisy> = measured
         .all()
-        .map(|s| Noisy { what: format!("{} (requests/s)", s.job.name), spread: s.rates(), limit })
-        .filter(|n| n.spread.relative() > limit)
+        .map(|s| {
+            let spread = s.rates();
+            let relative = spread.relative();
+            Noisy { what: format!("{} (requests/s)", s.job.name), spread, relative, limit }
+        })
+        .filter(|n| n.relative > limit)
         .collect();
     let (switch, limit) = (measured.switches(), SWITCH_NOISE * limit);
+    // Against a request's time: beginning elsewhere may cost nothing, and any spread is infinitely many times nothing.
+    let relative = switch.half() * measured.runs.rates().median;
     // Where it decides the length of turns at all.
-    if switch.most * TURN > TURN_LEAST.as_secs_f64() && switch.relative() > limit && noisy.is_empty() {
-        noisy.push(Noisy {
-            what: "what it costs to begin elsewhere (ms)".into(),
-            spread: switch.in_ms(),
-            limit,
-        });
+    if switch.most * TURN > TURN_LEAST.as_secs_f64() && relative > limit && noisy.is_empty() {
+        let what = "what it costs to begin elsewhere (ms), as a share of a request's time".into();
+        noisy.push(Noisy { what, spread: switch.in_ms(), relative, limit });
     }
     noisy
 }
@@ -326,7 +331,7 @@ mod tests {
         let found = noisy(&measured, 0.1);
         assert_eq!(found.len(), 1);
         assert!(found[0].what.contains("at depth 8"), "{}", found[0].what);
-        assert!((found[0].spread.relative() - 0.2).abs() < 1e-9);
+        assert!((found[0].relative - 0.2).abs() < 1e-9);
         // A run takes 1.8 ms longer than its requests in sequence, give or take 1.2: nobody knows what a seek costs.
         measured.depths.pop();
         measured.runs = series(65536, 1, &[900.0, 850.0, 980.0]);
@@ -334,6 +339,9 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].what.contains("elsewhere"), "{}", found[0].what);
         measured.runs = steady(400.0);
+        assert!(noisy(&measured, 0.1).is_empty());
+        // A seek costs nothing in two rounds, and 0.3 of a request's time in one: little enough.
+        measured.runs = series(65536, 1, &[1000.0, 1000.0, 980.0]);
         assert!(noisy(&measured, 0.1).is_empty());
     }
 

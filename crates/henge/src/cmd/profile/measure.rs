@@ -166,9 +166,13 @@ impl Spread {
     pub fn in_ms(&self) -> Spread {
         Spread::of(self.all.iter().map(|x| x * 1e3))
     }
-    /// Half the way from the least to the most, as a share of the median.
+    /// Half the way from the least to the most.
+    pub fn half(&self) -> f64 {
+        (self.most - self.least) / 2.0
+    }
+    /// The same as a share of the median.
     pub fn relative(&self) -> f64 {
-        (self.most - self.least) / 2.0 / self.median.abs().max(f64::MIN_POSITIVE)
+        self.half() / self.median.abs().max(f64::MIN_POSITIVE)
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Args {
     /// Rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
     rounds: u32,
-    /// How far the rounds may differ before nothing is concluded: half of most less least, of the median
+    /// How far the rounds may differ before nothing is concluded: half of most less least, of the median; may be over 100%
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "10%")]
     noise: f64,
     /// Measure writes as well. DESTROYS what is on the target
@@ -75,8 +75,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     if time < Duration::from_millis(1) { Err("a figure takes at least 1ms".into()) } else { Ok(time) }
 }
 
+/// A share that may be more than the whole: rounds can differ by any number of times their median.
 fn share(text: &str) -> Result<f64, String> {
-    henge_core::parse_share(text).map(|millionths| f64::from(millionths) / 1e6).map_err(|e| e.to_string())
+    let percent = text.trim().strip_suffix('%').and_then(|p| p.trim().parse::<f64>().ok());
+    percent
+        .filter(|p| p.is_finite() && *p >= 0.0)
+        .map(|p| p / 100.0)
+        .ok_or_else(|| format!("\"{text}\" is not a share; write it like \"30%\""))
 }
 
 /// Measures, concludes, and shows both; fails where it cannot conclude.

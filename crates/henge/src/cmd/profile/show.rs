@@ -105,10 +105,10 @@ pub fn refusal(noisy: &[Noisy], limit: f64, time: Duration) -> String {
         lines.push(format!(
             "  {}: {} (at most {allowed}): {}",
             n.what,
-            share(n.spread.relative()),
+            share(n.relative),
             figures(&n.spread)
         ));
-        worst = worst.max(n.spread.relative() / n.limit);
+        worst = worst.max(n.relative / n.limit);
     }
     lines.push(format!(
         "keep others off the device (clients, scrubs, a throttled cache), measure longer (--time {}), \
@@ -151,7 +151,7 @@ pub fn json(
             }).collect::<Vec<_>>(),
         })
     });
-    let noise = |n: &Noisy| json!({"what": n.what, "relative": n.spread.relative(), "rounds": n.spread.all});
+    let noise = |n: &Noisy| json!({"what": n.what, "relative": n.relative, "rounds": n.spread.all});
     json!({
         "target": target,
         "measured": measured.all().map(series).collect::<Vec<_>>(),

@@ -265,12 +265,12 @@ mod tests {
             name: name.into(),
             nodes: vec!["n".into()],
             pools: vec!["p".into()],
-            promise: henge_node::Promise {
+            promise: henge_api::Promise {
                 rate: Some(675.0),
                 unit: "requests".into(),
                 latency: Some(120_000_000),
                 percentile: Some(95.0),
-                ..henge_node::Promise::default()
+                ..henge_api::Promise::default()
             },
             ..DiskView::default()
         };

@@ -1,6 +1,6 @@
 //! Where `henge top` looks: nodes' control sockets, or a web page's server.
 
-use henge_node::Request;
+use henge_api::Request;
 use henge_web::{About, Hub, NodeSample, Sample, Snapshot, Viewer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ impl Looker {
 }
 
 fn ask(socket: &Path, several: bool) -> Result<NodeSample, String> {
-    let reply = henge_node::ask(socket, &Request::Meters).map_err(|e| e.to_string())?;
+    let reply = henge_api::ask(socket, &Request::Meters).map_err(|e| e.to_string())?;
     let status =
         reply.status.ok_or_else(|| reply.error.unwrap_or_else(|| "the node sent no meters".into()))?;
     let name = if several { socket.display().to_string() } else { "this node".into() };

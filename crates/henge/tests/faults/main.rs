@@ -1,0 +1,98 @@
+//! A campaign of faults: real nodes on a file system that fails, stalls, and forgets what was not synced, by seed.
+//!
+//! The node runs as users run it, and is judged by what users see: the control socket, NBD, its exit and its words. Below it is
+//! a file system of this test's own (FUSE), so that superblocks, tables, parts and `state_dir` all suffer, whatever their format,
+//! and nothing in the node knows of it. Judged are: no byte lost that was acknowledged as durable; no byte of another tenant; no
+//! acknowledged change forgotten; epochs that grow whatever the clock says (libfaketime, where it is installed); and that the node
+//! serves again on storage that is well.
+//!
+//! `make test-faults` runs 1,000 schedules; `FAULTS=1 SEED=42` repeats one.
+
+mod medium;
+mod model;
+mod mount;
+mod nbd;
+mod node;
+mod plan;
+mod schedule;
+mod steps;
+
+use schedule::Tally;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().map_or(otherwise, |v| v.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+#[test]
+#[ignore = "`make test-faults`"]
+fn nothing_acknowledged_is_lost_and_nobody_reads_anothers_bytes() {
+    let (seed, count) = (number("HENGE_SEED", 1), number("HENGE_FAULTS", 100));
+    let formats = node::henge().args(["pool", "--help"]).output();
+    let formats = formats.expect("the command starts").status.success();
+    if node::clock().is_none() {
+        println!("skipped: steps of the clock (no libfaketime)");
+    }
+    let (next, begun) = (AtomicU64::new(seed), Instant::now());
+    let all: Mutex<BTreeMap<u64, Tally>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..number("HENGE_JOBS", 4).min(count) {
+            scope.spawn(|| {
+                loop {
+                    let mine = next.fetch_add(1, Ordering::Relaxed);
+                    if mine >= seed + count {
+                        return;
+                    }
+                    let tally = schedule::run(mine, formats);
+                    for what in &tally.troubles {
+                        println!("seed {mine}: {what}");
+                    }
+                    if !tally.troubles.is_empty() {
+                        println!("  again: make test-faults FAULTS=1 SEED={mine}");
+                    }
+                    all.lock().expect("nobody panics here").insert(mine, tally);
+                }
+            });
+        }
+    });
+    let all = all.into_inner().expect("nobody panics here");
+    tell(&all, begun.elapsed());
+    let failed: Vec<u64> =
+        all.iter().filter(|(_, t)| !t.troubles.is_empty()).map(|(seed, _)| *seed).collect();
+    assert!(failed.is_empty(), "{} of {count} schedules failed: {failed:?}", failed.len());
+    assert_eq!(all.len() as u64, count);
+}
+
+fn tell(all: &BTreeMap<u64, Tally>, time: Duration) {
+    let sum = |of: fn(&Tally) -> u64| all.values().map(of).sum::<u64>();
+    let failed = all.values().filter(|t| !t.troubles.is_empty()).count();
+    println!(
+        "{} schedules in {:.0} s: {} lives, {} ends without notice or in order, {} losses of power, {} faults, {} changes of disks",
+        all.len(),
+        time.as_secs_f64(),
+        sum(|t| t.lives),
+        sum(|t| t.kills),
+        sum(|t| t.cuts),
+        sum(|t| t.faults),
+        sum(|t| t.changes)
+    );
+    println!(
+        "{} blocks compared after restarts and in between; schedules that failed: {failed}",
+        sum(|t| t.blocks)
+    );
+    let mut starts: Vec<Duration> = all.values().flat_map(|t| t.starts.iter().copied()).collect();
+    starts.sort();
+    let at =
+        |share: f64| starts.get(((starts.len() as f64 - 1.0) * share) as usize).copied().unwrap_or_default();
+    let late = starts.iter().filter(|time| **time > Duration::from_secs(1)).count();
+    println!(
+        "from start to serving: {} restarts, p50 {:.0?}, p99 {:.0?}, most {:.0?}; above 1 s: {late}",
+        starts.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+}

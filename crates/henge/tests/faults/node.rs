@@ -1,0 +1,180 @@
+//! The real node as a process: started, asked over its control socket, and seen to serve or to say why not.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What every wait ends with.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a node has its sockets and its storage.
+pub struct Place {
+    pub sockets: PathBuf,
+    pub mounted: PathBuf,
+    /// Keys of both pools.
+    pub pools: String,
+}
+
+impl Place {
+    pub fn nbd(&self) -> PathBuf {
+        self.sockets.join("nbd.sock")
+    }
+    fn config(&self) -> String {
+        format!(
+            "listen = \"nbd+unix://{0}/nbd.sock\"\ncontrol = \"{0}/control.sock\"\nstate_dir = \"{1}/state\"\n\
+             [link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n\
+             [[pool]]\nname = \"folder\"\npath = \"{1}/pool\"\ncapacity = \"16MiB\"\n{2}\
+             [[pool]]\nname = \"device\"\ndevice = \"{1}/device\"\n{2}\
+             [[disk]]\nname = \"base\"\npool = \"folder\"\ncapacity = \"1MiB\"\n",
+            self.sockets.display(),
+            self.mounted.display(),
+            self.pools
+        )
+    }
+}
+
+pub struct Node {
+    child: Child,
+    control: PathBuf,
+    errors: PathBuf,
+}
+
+/// Why there is no node.
+#[derive(Debug)]
+pub enum NoNode {
+    /// It ended by itself and said this.
+    Said(String),
+    /// It was killed while it began.
+    Killed,
+    /// It does neither.
+    Silent,
+}
+
+/// An answer over the control socket.
+#[derive(Debug)]
+pub enum Answer {
+    Done(Value),
+    Refused(String),
+    /// Done, and perhaps not to be remembered.
+    Unremembered,
+    Gone,
+}
+
+impl Node {
+    /// Starts it with the wall clock so many days off; waits until it serves. `begun` is told its process first.
+    pub fn start(place: &Place, days: i64, begun: impl FnOnce(u32)) -> (Result<Node, NoNode>, Duration) {
+        let file = place.sockets.join("node.toml");
+        fs::write(&file, place.config()).expect("written");
+        let errors = place.sockets.join("node.log");
+        for socket in ["nbd.sock", "control.sock"] {
+            let _ = fs::remove_file(place.sockets.join(socket));
+        }
+        let mut command = henge();
+        command.args(["node", "-c"]).arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(fs::File::create(&errors).expect("a log"));
+        if let Some(library) = clock() {
+            command.env("LD_PRELOAD", library).env("FAKETIME", format!("{days:+}d"));
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+        }
+        let since = Instant::now();
+        let child = command.spawn().expect("the node starts");
+        begun(child.id());
+        let mut node = Node { child, control: place.sockets.join("control.sock"), errors };
+        let outcome = node.wait_until_it_serves(&place.nbd());
+        (outcome.map(|()| node), since.elapsed())
+    }
+
+    fn wait_until_it_serves(&mut self, nbd: &Path) -> Result<(), NoNode> {
+        let since = Instant::now();
+        while since.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                let said = fs::read_to_string(&self.errors).unwrap_or_default();
+                return Err(if status.code().is_some() { NoNode::Said(said) } else { NoNode::Killed });
+            }
+            // The control socket is the last thing that a node opens.
+            if nbd.exists() && matches!(self.status(), Answer::Done(_)) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.kill();
+        Err(NoNode::Silent)
+    }
+
+    pub fn kill(&mut self) {
+        // It may have been killed already.
+        let _ = self.child.kill();
+        self.child.wait().expect("a child");
+    }
+
+    /// An orderly end; whether it went well.
+    pub fn stop(&mut self) -> bool {
+        let id = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process");
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        let since = Instant::now();
+        while since.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status.success();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.kill();
+        false
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+
+    pub fn status(&self) -> Answer {
+        self.ask(&json!({ "op": "status" }))
+    }
+
+    pub fn ask(&self, request: &Value) -> Answer {
+        let answer = || -> io::Result<Value> {
+            let mut stream = UnixStream::connect(&self.control)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            writeln!(stream, "{request}")?;
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line)?;
+            serde_json::from_str(&line).map_err(io::Error::other)
+        };
+        let Ok(answer) = answer() else { return Answer::Gone };
+        match (answer["ok"].as_bool(), answer["error"].as_str()) {
+            (Some(true), _) => Answer::Done(answer),
+            (_, Some(why)) if why.contains("may be forgotten") => Answer::Unremembered,
+            (_, why) => Answer::Refused(why.unwrap_or_default().to_owned()),
+        }
+    }
+}
+
+/// The command that is tested: the one just built, or `$HENGE`.
+pub fn henge() -> Command {
+    Command::new(std::env::var_os("HENGE").unwrap_or_else(|| env!("CARGO_BIN_EXE_henge").into()))
+}
+
+/// What sets the clock off for one process: Debian's libfaketime, where it is.
+pub fn clock() -> Option<PathBuf> {
+    let name = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+    [name, "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"]
+        .iter()
+        .map(PathBuf::from)
+        .find(|p| p.exists())
+}
+
+/// Makes the device a pool.
+pub fn format(place: &Place, name: &str) -> Result<(), String> {
+    let device = place.mounted.join("device");
+    let mut command = henge();
+    command.args(["pool", "format"]).arg(device).args(["--name", name, "--force"]);
+    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}

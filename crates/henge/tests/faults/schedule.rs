@@ -1,0 +1,321 @@
+//! One seed: a node's lives, what is done in them, what goes wrong, and the judgement after each.
+
+use crate::medium::{Medium, SECTOR};
+use crate::model::{Disk, Since};
+use crate::mount::{Mounted, Storage};
+use crate::node::{Answer, NoNode, Node, Place, clock, format};
+use crate::plan::{Kind, Part, Plan, What};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub const MIB: u64 = 1 << 20;
+
+/// Counts of a campaign.
+#[derive(Default)]
+pub struct Tally {
+    pub lives: u64,
+    pub kills: u64,
+    pub cuts: u64,
+    pub faults: u64,
+    pub changes: u64,
+    pub blocks: u64,
+    /// How long a node took to serve, on storage that is well.
+    pub starts: Vec<Duration>,
+    /// What went wrong with which disk, and when.
+    pub troubles: Vec<String>,
+}
+
+/// A disk that may be there.
+pub struct Held {
+    pub disk: Disk,
+    /// Nobody was told whether it is.
+    pub perhaps: bool,
+}
+
+/// The node has gone.
+pub struct Gone;
+
+/// A schedule under way.
+pub struct Schedule {
+    pub dice: Pcg64Mcg,
+    pub storage: Mounted,
+    pub place: Place,
+    pub disks: BTreeMap<String, Held>,
+    pub tenants: u64,
+    epoch: u64,
+    pub tally: Tally,
+    /// In this life an administrator was told that storage failed. A sync may have, which ends FLUSH for as long as the node lives; after its
+    /// end nobody vouches for what was written and not flushed before.
+    pub shaken: bool,
+    /// Whether each step is told, for whoever looks into a seed.
+    tells: bool,
+}
+
+/// Runs a seed's schedule; `formats`: whether this version makes pools by `henge pool format`.
+pub fn run(seed: u64, formats: bool) -> Tally {
+    let mut dice = Pcg64Mcg::seed_from_u64(seed);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (sockets, mounted) = (dir.path().join("s"), dir.path().join("m"));
+    std::fs::create_dir(&sockets).and_then(|()| std::fs::create_dir(&mounted)).expect("directories");
+    let medium = Medium::new(Pcg64Mcg::seed_from_u64(dice.random()));
+    let storage = Mounted(Arc::new(Mutex::new(Storage::new(medium, dice.random_range(0..4) > 0))));
+    let session =
+        storage.mount(&mounted).expect("a FUSE file system; /dev/fuse, and fusermount3 for others than root");
+    let engine = if dice.random() { "auto" } else { "threads" };
+    let pools = format!("engine = \"{engine}\"\ndirect = {}\ncost = \"requests\"\n", dice.random::<bool>());
+    let place = Place { sockets, mounted, pools };
+    let mut schedule = Schedule {
+        dice,
+        storage,
+        place,
+        disks: [("base".to_owned(), Held { disk: Disk::new(1, MIB), perhaps: true })].into(),
+        tenants: 1,
+        epoch: 0,
+        shaken: false,
+        tally: Tally::default(),
+        tells: std::env::var_os("HENGE_TELL").is_some(),
+    };
+    schedule.prepare(formats);
+    for _ in 0..schedule.dice.random_range(2..5) {
+        let cut = schedule.life();
+        if !schedule.judge(cut) {
+            break;
+        }
+    }
+    schedule.tally.blocks += schedule.disks.values().map(|held| held.disk.compared).sum::<u64>();
+    drop(session);
+    schedule.tally
+}
+
+impl Schedule {
+    pub fn trouble(&mut self, what: impl Into<String>) {
+        let hits = self.storage.lock().hits.join("; ");
+        self.tally.troubles.push(format!("{}\n      [{hits}]", what.into()));
+    }
+
+    pub fn tell(&self, what: impl FnOnce() -> String) {
+        if self.tells {
+            println!("  {}", what());
+        }
+    }
+
+    /// The device, and the pool on it; making that may fail, and is done again.
+    fn prepare(&mut self, formats: bool) {
+        let device = self.place.mounted.join("device");
+        let made = std::fs::File::create(&device).and_then(|file| {
+            file.set_len(16 * MIB)?;
+            file.sync_all()?;
+            std::fs::File::open(&self.place.mounted)?.sync_all()
+        });
+        made.expect("the storage is well");
+        if formats {
+            if self.dice.random_range(0..3) == 0 {
+                self.arm(Part::Device);
+                // Whatever it says: it is done again.
+                let _ = format(&self.place, "device");
+                self.settle(false);
+            }
+            self.storage.lock().hits.clear();
+            if let Err(why) = format(&self.place, "device") {
+                self.trouble(format!("a device was not made a pool: {why}"));
+            }
+        }
+    }
+
+    /// Has something go wrong soon.
+    fn arm(&mut self, part: Part) {
+        let dice = &mut self.dice;
+        let few = 1u32 << dice.random_range(0..5);
+        let at = 1 + dice.random_range(0..few);
+        let (kind, what) = match dice.random_range(0..12) {
+            0 => (None, What::Kill),
+            1 => (None, What::KillAfter),
+            2..=4 => (None, What::Cut),
+            5 => (Some(Kind::Write), What::Fail(libc::EIO, dice.random_range(1..4))),
+            6 => (Some(Kind::Read), What::Fail(libc::EIO, 1)),
+            7 => (None, What::Fail(libc::ENOSPC, if dice.random() { 2 } else { u32::MAX })),
+            8 | 9 => (Some(Kind::Sync), What::Fail(libc::EIO, 1)),
+            10 => (Some(Kind::Shape), What::Fail(libc::EIO, 1)),
+            _ => (None, What::Stall(Duration::from_millis(dice.random_range(5..100)))),
+        };
+        self.storage.lock().plans.push(Plan { part, kind, at, what });
+    }
+
+    fn some_part(&mut self) -> Part {
+        [Part::State, Part::Folder, Part::Device, Part::Any][self.dice.random_range(0..4)]
+    }
+
+    /// The process has ended. Whether the power went, too.
+    fn settle(&mut self, cut: bool) -> bool {
+        let mut storage = self.storage.lock();
+        let cut = cut || storage.is_cut;
+        storage.heal(cut);
+        cut
+    }
+
+    fn start(&mut self) -> (Result<Node, NoNode>, Duration) {
+        self.tally.lives += 1;
+        let days = if self.dice.random_range(0..3) == 0 { self.dice.random_range(-4000..4000) } else { 0 };
+        let storage = self.storage.clone();
+        let begun = move |id| storage.lock().process = Some(id);
+        Node::start(&self.place, if clock().is_some() { days } else { 0 }, begun)
+    }
+
+    /// A life in which something goes wrong. Whether the power went at its end.
+    fn life(&mut self) -> bool {
+        if self.dice.random_range(0..4) == 0 {
+            let part = self.some_part();
+            self.arm(part);
+        }
+        let (node, _) = self.start();
+        match node {
+            Ok(mut node) => self.live(&mut node),
+            Err(NoNode::Killed) => {}
+            Err(NoNode::Silent) => self.trouble("neither does the node serve nor does it end"),
+            Err(NoNode::Said(why)) => self.said(&why),
+        }
+        let faults = self.storage.lock().hits.len() as u64;
+        self.tally.faults += faults;
+        self.tally.kills += 1;
+        let cut = self.dice.random_range(0..2) == 0;
+        let cut = self.settle(cut);
+        self.tell(|| format!("-- the end; power lost: {cut}"));
+        if std::mem::take(&mut self.shaken) {
+            self.disks.values_mut().for_each(|held| held.disk.flush_failed());
+        }
+        self.tally.cuts += u64::from(cut);
+        cut
+    }
+
+    /// A node that does not begin says why, in one line.
+    fn said(&mut self, why: &str) {
+        let lines: Vec<&str> =
+            why.lines().filter(|line| !line.contains(" WARN ") && !line.contains(" INFO ")).collect();
+        if self.storage.lock().hits.is_empty() {
+            self.trouble(format!(
+                "the node does not serve, and nothing had gone wrong with its storage: {why}"
+            ));
+        } else if lines.is_empty() || lines.len() > 6 {
+            self.trouble(format!("the node does not serve and does not say why in a line: {why}"));
+        }
+    }
+
+    fn live(&mut self, node: &mut Node) {
+        self.look(node);
+        let steps = self.dice.random_range(3..14);
+        for _ in 0..steps {
+            if self.dice.random_range(0..5) == 0 {
+                let part = self.some_part();
+                self.arm(part);
+            }
+            if self.step(node).is_err() || node.has_ended() {
+                break;
+            }
+        }
+        match self.dice.random_range(0..4) {
+            0 if !node.has_ended() => {
+                let _ = node.stop();
+            }
+            _ => node.kill(),
+        }
+    }
+
+    /// Compares the node's disks with what it acknowledged. What nobody knew is known then, as long as this node lives.
+    pub fn look(&mut self, node: &Node) {
+        let Answer::Done(answer) = node.status() else { return };
+        let mut there = BTreeMap::new();
+        for disk in answer["status"]["disks"].as_array().into_iter().flatten() {
+            let name = disk["name"].as_str().unwrap_or_default().to_owned();
+            let limit = disk["contract"]["limit"].as_str().unwrap_or_default().to_owned();
+            there.insert(name, (disk["capacity"].as_u64().unwrap_or_default(), limit));
+        }
+        let mut wrong = Vec::new();
+        for (name, held) in &mut self.disks {
+            match there.remove(name) {
+                None if held.perhaps => {}
+                None => wrong.push(format!("disk {name} is not there")),
+                Some((capacity, limit)) => {
+                    if !held.disk.capacity.contains(&capacity) {
+                        wrong.push(format!("disk {name} has {capacity} bytes, not {:?}", held.disk.capacity));
+                    }
+                    if !held.disk.limit.contains(&limit) {
+                        wrong.push(format!(
+                            "disk {name} has the limit \"{limit}\", not {:?}",
+                            held.disk.limit
+                        ));
+                    }
+                }
+            }
+        }
+        wrong.extend(there.into_keys().map(|name| format!("disk {name} is there, and should not be")));
+        wrong.into_iter().for_each(|wrong| self.trouble(wrong));
+    }
+
+    /// On storage that is well again: the node serves, and has all that was promised. Whether it does.
+    fn judge(&mut self, cut: bool) -> bool {
+        let hits = std::mem::take(&mut self.storage.lock().hits);
+        let (node, time) = self.start();
+        let mut node = match node {
+            Ok(node) => node,
+            Err(why) => {
+                self.storage.lock().hits = hits;
+                self.trouble(format!(
+                    "after {}: the node does not serve: {why:?}",
+                    if cut { "a cut" } else { "a kill" }
+                ));
+                return false;
+            }
+        };
+        self.tally.starts.push(time);
+        self.storage.lock().hits.clone_from(&hits);
+        self.look(&node);
+        self.storage.lock().hits.clear();
+        let before = self.tally.troubles.len();
+        self.resolve(&node);
+        self.check_epoch();
+        let since = if cut { Since::Cut } else { Since::Kill };
+        for name in self.disks.keys().cloned().collect::<Vec<_>>() {
+            let blocks = self.disks[&name].disk.capacity[0] / SECTOR;
+            if self.compare(&name, 0, blocks, since).is_err() {
+                self.trouble(format!("disk {name} cannot be read: {}", node.log()));
+            }
+        }
+        if self.tally.troubles.len() > before {
+            self.tally.troubles.push(format!("  in the life before: [{}]", hits.join("; ")));
+        }
+        node.kill();
+        // What was seen after a restart may still be forgotten by the medium: a look behind the node's back.
+        let again = !cut && self.dice.random_range(0..3) == 0;
+        self.settle(again);
+        self.tally.cuts += u64::from(again);
+        self.tally.troubles.is_empty() && (!again || self.judge(true))
+    }
+
+    /// After a restart nothing is uncertain: what is there was decided.
+    fn resolve(&mut self, node: &Node) {
+        let Answer::Done(answer) = node.status() else { return };
+        let disks = answer["status"]["disks"].as_array().cloned().unwrap_or_default();
+        self.disks.retain(|name, held| {
+            let Some(found) = disks.iter().find(|disk| disk["name"] == name.as_str()) else {
+                return !held.perhaps;
+            };
+            held.perhaps = false;
+            held.disk.capacity = vec![found["capacity"].as_u64().unwrap_or_default()];
+            held.disk.limit = vec![found["contract"]["limit"].as_str().unwrap_or_default().to_owned()];
+            true
+        });
+    }
+
+    /// Peers hear a node whose epoch has grown.
+    fn check_epoch(&mut self) {
+        let file = self.place.mounted.join("state/epoch");
+        let said = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
+        match said {
+            Some(epoch) if epoch > self.epoch => self.epoch = epoch,
+            _ => self.trouble(format!("the epoch is {said:?} after {}", self.epoch)),
+        }
+    }
+}
