@@ -2,6 +2,12 @@
 
 CARGO ?= cargo
 
+# What `henge --version` says beside the version; only of optimized builds, so that a commit does not rebuild the tests.
+build demo: export HENGE_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+
+# By the lock file. A registry that lacks other platforms' packages makes `npm ci` give up; then what the lock file names is still taken.
+NPM_INSTALL = { npm ci --no-audit --no-fund --silent >/dev/null 2>&1 || npm install --no-save --no-audit --no-fund --silent; }
+
 .PHONY: help setup web build demo test test-iscsi fmt clippy doc fuzz clean
 
 help: ## This list
@@ -12,34 +18,56 @@ setup: ## Install the packages that build and tests need (Debian)
 
 web: ## The web page, to be embedded by the next build; without Node.js 18 and npm a plain page takes its place
 	@if [ -n "$$(find web/src web/public web/index.html web/package-lock.json -newer web/dist/index.html 2>/dev/null)" ] || [ ! -f web/dist/index.html ]; then \
-	  if command -v npm >/dev/null && cd web && { [ -d node_modules ] || npm install --no-save --no-audit --no-fund --silent; } && npm run --silent build >/dev/null; then \
+	  if command -v npm >/dev/null && cd web && { [ -d node_modules ] || $(NPM_INSTALL); } && npm run --silent build >/dev/null; then \
 	    echo "web: built into web/dist"; \
 	  else echo "web: not built (it needs Node.js 18 or newer, npm and its registry); henge goes on with a plain page"; fi; \
 	fi
 
 build: setup web ## The henge command, optimized: target/release/henge
-	$(CARGO) build --release --bin henge
+	$(CARGO) build --locked --release --bin henge
 
 demo: setup web ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
 	$(CARGO) run --release --quiet --bin henge -- demo $(ARGS)
 
 test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	$(CARGO) fmt --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --workspace
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --workspace
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
 
 test-iscsi: build ## Other people's initiators against a node: libiscsi's conformance tests, QEMU
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi
+
+.PHONY: test-storage
+test-storage: build ## A killed node's writes against its successor's, on a disk that takes 1.5 s a write (root; about a minute)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-storage
 
 .PHONY: test-cluster
 test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares of the total; who is refused (ARGS="shares": a part)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-cluster $(ARGS)
 
+.PHONY: test-hostile
+test-hostile: build ## Neighbours who mean harm: what two victims keep of what they had alone (ARGS="--quick", "--list", names)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-hostile $(ARGS)
+
 .PHONY: test-iscsi-guest
 test-iscsi-guest: build ## The Linux kernel's initiator, in a QEMU guest: mkfs, write, mount again, fsck (about a minute)
 	@./tools/setup guest
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi-guest
+
+.PHONY: test-nvme
+test-nvme: ## NVMe/TCP from outside: sessions in any pieces, a node with NBD, iSCSI and NVMe clients on one contract, hosts without manners
+	$(CARGO) test -p henge-nvme
+	$(CARGO) test -p henge-node --test iscsi nvme::
+
+.PHONY: bench-nvme
+bench-nvme: build ## Server CPU per request over NVMe/TCP, beside iSCSI and NBD in one run (ARGS="--sizes 4096 --json")
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-nvme $(ARGS)
+
+.PHONY: test-nvme-guest
+test-nvme-guest: build ## The Linux kernel's NVMe/TCP host, in QEMU guests of two kernels: discover, mkfs, fio, digests, growth, a restart
+	@./tools/setup guest
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nvme-guest
 
 .PHONY: test-web
 test-web: setup web ## The web page in a headless Chromium: driven, looked at (out/web), held against axe-core
@@ -76,6 +104,10 @@ bench-traces: ## How fast the text formats of traces are read (HENGE_DATA: the t
 bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdkit and qemu-nbd (ARGS="--json memory/unix")
 	@./tools/bench-nbd $(ARGS)
 
+.PHONY: bench-isolation
+bench-isolation: build ## What a victim keeps whatever its neighbour does, beside QEMU's and nbdkit's limits (ARGS="--list", ARGS="'nvme-dc/sfq/*/*'")
+	@./tools/bench-isolation --henge $${CARGO_TARGET_DIR:-target}/release/henge $(ARGS)
+
 .PHONY: bench-link
 bench-link: build ## CPU per request of a disk at another node, beside one of the node's own
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-link $(ARGS)
@@ -92,6 +124,13 @@ bench-live: build ## A node at work: limits, shares, clients without manners, 10
 DURABLE ?= 10000
 test-durability: ## Kill the node and cut the power until DURABLE acknowledged flush/FUA writes are checked (10000)
 	@HENGE_DURABLE=$(DURABLE) $(CARGO) test -p henge --test durability -- --nocapture
+
+.PHONY: test-faults
+FAULTS ?= 1000
+SEED ?= 1
+test-faults: setup ## FAULTS schedules (1000) from SEED on: a node is killed, loses power, storage and clock fail; nothing may be lost (needs FUSE)
+	@if [ -c /dev/fuse ]; then HENGE_FAULTS=$(FAULTS) HENGE_SEED=$(SEED) $(CARGO) test --quiet -p henge --test faults -- --include-ignored --nocapture; \
+	else echo "skipped: test-faults (no /dev/fuse)"; fi
 
 .PHONY: test-shown
 test-shown: ## The latency that a node shows beside the simulator's of the same arrivals (on a machine at rest)
@@ -124,8 +163,24 @@ test-vpfs: ## The proxy before a double of PVFS2 over real sockets; captures of 
 .PHONY: test-vpfs
 
 test-vpfs-live: ## Of these, the ones that take minutes: shares through proxies beside the simulator's, two-level contracts
-	$(CARGO) test -p henge-proxy --test shares -- --ignored --nocapture --test-threads 1
+	$(CARGO) test -p henge-proxy --test it shares -- --ignored --nocapture --test-threads 1
 .PHONY: test-vpfs-live
+
+.PHONY: test-security
+test-security: ## Attacks on a manager, nodes and their doors by scripts, each refused; other people's clients
+	@$(CARGO) build --quiet --bin henge
+	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-security
+
+.PHONY: deny
+deny: ## Licences, sources and known weaknesses of everything that is linked (deny.toml)
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny --version 0.20.2
+	$(CARGO) deny --locked check
+
+.PHONY: sbom
+sbom: ## What the release is made of, as CycloneDX: out/henge.cdx.json
+	@mkdir -p out
+	@$(CARGO) metadata --locked --format-version 1 --filter-platform x86_64-unknown-linux-gnu | ./tools/sbom web/package-lock.json > out/henge.cdx.json
+	@echo "sbom: out/henge.cdx.json"
 
 clean: ## Forget what was built
 	$(CARGO) clean
@@ -146,3 +201,21 @@ bench-manager: ## Decisions, memory and restart of a manager with 10,000 disks o
 openapi: ## Write docs/openapi.json anew from the server's source
 	$(CARGO) run --quiet --bin henge -- manager --openapi > docs/openapi.json
 .PHONY: openapi
+
+.PHONY: deb
+deb: setup web ## The Debian package: target/debian/henge_*.deb
+	@./tools/deb
+
+.PHONY: test-deb
+test-deb: deb ## The package in a clean Debian: installed, used, upgraded under load, removed, purged (needs root)
+	@./tools/setup deb
+	@./tools/test-deb
+
+.PHONY: docs
+docs: ## The documentation as a site: target/docs/index.html; a link that leads nowhere is an error
+	@cd site && { [ -d node_modules ] || $(NPM_INSTALL); } && npm run --silent build
+	@echo "docs: built into target/docs"
+
+.PHONY: test-docs
+test-docs: build ## Run the commands of the documentation's pages (ARGS="start.md": a page)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-docs $(ARGS)

@@ -42,7 +42,8 @@ thread_local! {
 
 fn start() -> Node {
     let text = NODE.replace("PID", &std::process::id().to_string());
-    let config = NodeConfig::parse(Source::new("node.toml", &text)).expect("the configuration is right");
+    let mut config = NodeConfig::parse(Source::new("node.toml", &text)).expect("the configuration is right");
+    config.forgets = true;
     Node::start(config).expect("it starts")
 }
 

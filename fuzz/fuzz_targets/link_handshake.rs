@@ -2,12 +2,14 @@
 #![no_main]
 
 use henge_core::Instant;
-use henge_link::{Event, Identity, Link};
+use henge_link::{Event, Identity, Link, Role};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
+    let Some((&role, data)) = data.split_first() else { return };
+    let role = if role & 1 == 0 { Role::Dialler } else { Role::Dialled };
     let identity = Identity { cluster: "lab".into(), name: "a".into(), epoch: 1, secret: b"quarry".to_vec() };
-    let mut link = Link::new(identity, [7; 16], Instant::ZERO);
+    let mut link = Link::new(identity, role, [7; 16], Instant::ZERO);
     let mut at = 0;
     while let Ok(received) = link.receive(&data[at..], Instant::ZERO) {
         match received.event {

@@ -2,7 +2,8 @@
 #![no_main]
 
 use henge_config::Source;
-use henge_node::{NodeConfig, Request};
+use henge_api::Request;
+use henge_node::NodeConfig;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,6 @@
 """Initiators with sessions by way of two nodes: one disk, one table of reservations, and what becomes of both when a node goes."""
 
-import os, signal, subprocess, threading, time
+import glob, os, signal, subprocess, threading, time
 from support import *
 import libiscsi
 from libiscsi import BUSY, CHECK, CONFLICT, GOOD, PREFIX, UNAVAILABLE, Session
@@ -237,7 +237,7 @@ def resets(n1, n2):
     check("new ones are welcome", usable(n1, "one") and usable(n2, "one"))
     for session in (a, b, c):
         session.close()
-    n2.process.send_signal(signal.SIGSTOP)
+    stop(n2)
     a = Session(n1, "one", 1, "a")
     settle(a)
     begun = time.monotonic()
@@ -247,6 +247,13 @@ def resets(n1, n2):
     check("a reset by n1 while n2 stands still waits until n2 must have stopped", done and 2.0 < took < 8.0, f"{took:.1f} s")
     a.close()
     until("n2 is itself again", lambda: usable(n2, "one"))
+
+
+def stop(node):
+    """Stops a node, and waits until each of its threads stands: one may still answer after the signal was sent."""
+    node.process.send_signal(signal.SIGSTOP)
+    stats = lambda: glob.glob(f"/proc/{node.process.pid}/task/*/stat")
+    until("it stands", lambda: all(open(stat).read().rpartition(")")[2].split()[0] == "T" for stat in stats()))
 
 
 def alive(session):
@@ -264,7 +271,7 @@ def stands_still(n1, n2):
     check("both register", patient(a, REGISTER, new=1) == GOOD and patient(b, REGISTER, new=2) == GOOD)
     check("n2's initiator reserves", b.reserve(RESERVE, REGISTRANTS, key=2) == GOOD and b.write(0, b"b" * 512) == GOOD)
     settle(a)
-    n2.process.send_signal(signal.SIGSTOP)
+    stop(n2)
     begun = time.monotonic()
     status = a.reserve(PREEMPT, EXCLUSIVE, key=1, new=2)
     took = time.monotonic() - begun

@@ -63,7 +63,8 @@ class Node:
     def write(self, peers, body, secret=SECRET, link=""):
         """Its configuration; `peers` are pairs of a name and an address, and perhaps where initiators go there."""
         initiators = f', "iscsi://{self.address}:{self.iscsi}"' if self.iscsi else ""
-        text = f'listen = ["nbd://{self.address}:{self.nbd}"{initiators}]\ncontrol = "{self.control}"\n'
+        # In a namespace of its own a node has an address that the others reach, and nobody else.
+        text = f'listen = ["nbd://{self.address}:{self.nbd}"{initiators}]\ninsecure = true\ncontrol = "{self.control}"\n'
         text += f'state_dir = "{self.dir}/{self.name}.state"\n'
         text += f'[link]\nname = "{self.name}"\nlisten = "{self.link_address()}"\nsecret = "{secret}"\n{link}\n'
         for name, address, *iscsi in peers:
