@@ -11,7 +11,7 @@ pub const RUN: u32 = 16;
 pub const STRETCH: u64 = 64 << 10;
 /// A turn is so many times what it costs to begin one: the loss is 5 %.
 const TURN: f64 = 20.0;
-/// It is the difference of two figures, so its rounds may differ by this many times more, as shares of a request's time.
+/// It is the difference of two figures, so its rounds may differ by this many times more.
 const SWITCH_NOISE: f64 = 5.0;
 /// Shorter turns gain nothing where switching is cheap, and cost exclusive use of the device.
 const TURN_LEAST: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ pub struct Measured {
 pub struct Noisy {
     pub what: String,
     pub spread: Spread,
-    /// Half the way from the least to the most, as a share: of a rate's median, or of a request's time.
+    /// Half the way from the least to the most, as a share of the median, or of a request's time where that is longer.
     pub relative: f64,
     /// The share allowed.
     pub limit: f64,
@@ -69,11 +69,11 @@ pub fn noisy(measured: &Measured, limit: f64) -> Vec<Noisy> {
         .filter(|n| n.relative > limit)
         .collect();
     let (switch, limit) = (measured.switches(), SWITCH_NOISE * limit);
-    // Against a request's time: beginning elsewhere may cost nothing, and any spread is infinitely many times nothing.
-    let relative = switch.half() * measured.runs.rates().median;
+    // Where it costs next to nothing a request's time is the measure: any spread is infinitely many times nothing.
+    let relative = switch.half() / switch.median.max(1.0 / measured.runs.rates().median);
     // Where it decides the length of turns at all.
     if switch.most * TURN > TURN_LEAST.as_secs_f64() && relative > limit && noisy.is_empty() {
-        let what = "what it costs to begin elsewhere (ms), as a share of a request's time".into();
+        let what = "what it costs to begin elsewhere (ms)".into();
         noisy.push(Noisy { what, spread: switch.in_ms(), relative, limit });
     }
     noisy
