@@ -43,6 +43,8 @@ export default defineConfig({
       pages("Operate", [
         ["Measure, admit, repair", "/operate"],
         ["See who gets what", "/watching"],
+        ["Who may do what", "/security"],
+        ["What is durable", "/durability"],
         ["Upgrade", "/upgrade"],
         ["A parallel file system", "/vpfs"],
       ]),
