@@ -136,6 +136,10 @@ test-faults: setup ## FAULTS schedules (1000) from SEED on: a node is killed, lo
 test-shown: ## The latency that a node shows beside the simulator's of the same arrivals (on a machine at rest)
 	$(CARGO) test --workspace --test e2e -- --ignored --nocapture shown_latency
 
+.PHONY: test-live
+test-live: ## Shares and limits in real time: clients of a node, applications before one and two proxies (on a machine at rest)
+	$(CARGO) test -p henge -p henge-proxy --test e2e --test it live:: -- --ignored --nocapture --test-threads 1
+
 .PHONY: soak
 SOAK ?= 1000000
 soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind; as many reads through a page cache that is emptied

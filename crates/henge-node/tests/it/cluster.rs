@@ -6,6 +6,8 @@ use henge_node::{Address, Node, NodeConfig};
 use std::time::{Duration, Instant};
 
 const EIO: u32 = 5;
+/// Far less than a part waits for a silent peer unless told otherwise, and far more than a busy machine takes.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 fn config(name: &str, link: &str, rest: &str) -> NodeConfig {
     let text = format!(
@@ -194,7 +196,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     until("the peer is noticed to be gone", || !linked(&nodes[0]));
     let begun = Instant::now();
     assert_eq!(client.read(65_536, 4096), Err(EIO), "its part");
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(begun.elapsed() < PATIENCE, "not at once: {:?}", begun.elapsed());
     assert!(client.read(0, 65_536).is_ok(), "the others' parts go on");
     assert!(client.read(2 * 65_536, 65_536).is_ok());
     client.send(0, 3, 0, 0, &[]);
@@ -229,7 +231,7 @@ fn a_part_that_is_not_answered_fails_after_the_stated_time() {
     let begun = Instant::now();
     assert_eq!(client.read(65_536, 4096), Err(EIO));
     let took = begun.elapsed();
-    assert!((Duration::from_millis(300)..Duration::from_secs(2)).contains(&took), "{took:?}");
+    assert!((Duration::from_millis(300)..PATIENCE).contains(&took), "{took:?}");
     assert!(client.read(0, 4096).is_ok(), "the place here");
     assert!(linked(&nodes[0]), "slow is not gone");
 }
@@ -244,8 +246,8 @@ fn a_client_that_goes_takes_its_parts_along() {
     until("all nodes are linked", || nodes.iter().all(linked));
     let mut goes = Client::connect(&nodes[0], "web");
     let mut stays = Client::connect(&nodes[0], "web");
-    for i in 0..20 {
-        goes.send(0, 0, 65_536 + i * 512, 512, &[]);
+    for i in 0..240 {
+        goes.send(0, 0, 65_536 + i % 100 * 512, 512, &[]);
     }
     stays.send(0, 0, 65_536, 512, &[]);
     let there =
@@ -253,10 +255,8 @@ fn a_client_that_goes_takes_its_parts_along() {
     let pending = || nodes[0].control().status().unwrap().peers[0].pending;
     until("they wait at the other node", || pending() > 15 && there() > 10);
     drop(goes);
-    // 21 requests would take 2.6 s.
-    let begun = Instant::now();
+    // All of them would take 30 s, longer than is waited.
     until("its parts are given up", || pending() <= 2 && there() <= 1);
-    assert!(begun.elapsed() < Duration::from_millis(1000), "{:?}", begun.elapsed());
     assert_eq!(stays.reply(), 0);
 }
 

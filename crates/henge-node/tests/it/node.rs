@@ -94,8 +94,8 @@ fn a_contract_changes_under_a_connected_client() {
     let refused = node.control().set("web", &[("latency", "20ms")]).unwrap_err();
     assert!(matches!(&refused, ControlError::Refused(why) if why.contains("latency")), "{refused}");
     node.control().set("web", &[("limit", "2000/s")]).unwrap();
-    let quick = timed(10);
-    assert!(quick < Duration::from_millis(200), "2000/s at once: {quick:?}");
+    let quick = timed(100);
+    assert!(quick < Duration::from_secs(4), "2000/s at once: at 20/s these take 5 s: {quick:?}");
     assert!(node.control().set("nope", &[("limit", "1/s")]).is_err());
     node.control().set("web", &[("limit", ""), ("burst", "")]).unwrap();
     assert!(node.control().status().unwrap().disk("web").unwrap().contract.is_empty());

@@ -228,7 +228,7 @@ fn a_successor_starts_while_a_proxy_leaves() {
     let leaving = std::thread::spawn(|| first.leave());
     let begun = Instant::now();
     while TcpStream::connect(address).is_ok() {
-        assert!(begun.elapsed() < Duration::from_millis(500), "it listens still");
+        assert!(begun.elapsed() < Duration::from_secs(20), "it listens still");
         std::thread::sleep(Duration::from_millis(5));
     }
     let _second = Running::start(&text);

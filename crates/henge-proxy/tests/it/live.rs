@@ -4,7 +4,7 @@ use crate::double::*;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const LIMITS: &str = "<Defaults>\nClientJobBMITimeoutSecs 300\nServerJobFlowTimeoutSecs 30\n</Defaults>\n";
 
@@ -69,6 +69,7 @@ fn load(
 
 /// Two applications told apart by port, one server of 40 MB/s, weights 1 : 4.
 #[test]
+#[ignore = "measures in real time: make test-live"]
 fn shares_of_one_server_follow_the_weights() {
     let server = Server::start(40e6, LIMITS);
     let rest = "
@@ -152,6 +153,13 @@ fn another_protocol_passes_unharmed() {
     assert_eq!(status["opaque"], 1, "{status}");
 }
 
+/// Waits until a request has come to the server.
+fn until_seen(server: &Server) {
+    while server.store.lock().expect("a store").seen.is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A request is dropped, not released late, when its client has given up.
 #[test]
 fn a_request_older_than_its_clients_patience_is_never_released() {
@@ -160,7 +168,7 @@ fn a_request_older_than_its_clients_patience_is_never_released() {
     let proxy = proxy_before(&server, 1, rest);
     let address = proxy.addresses[0];
     let first = std::thread::spawn(move || Client::connect(&[address], 1).write(0, &pattern(1, 0, 65_536)));
-    std::thread::sleep(Duration::from_millis(100));
+    until_seen(&server);
     let mut second = Client::connect(&[address], 2);
     let waiter = std::thread::spawn(move || second.write(0, &pattern(2, 0, 65_536)));
     first.join().expect("a client").expect("the first is served");
@@ -195,15 +203,13 @@ fn a_client_that_leaves_is_forgotten() {
     let proxy = proxy_before(&server, 1, rest);
     let address = proxy.addresses[0];
     let first = std::thread::spawn(move || Client::connect(&[address], 1).write(0, &pattern(1, 0, 65_536)));
-    std::thread::sleep(Duration::from_millis(50));
+    until_seen(&server);
     for file in 10..20 {
         // They send a request and vanish.
         let _ = Client::connect(&[address], file).write_and_vanish(&pattern(file, 0, 65_536));
     }
-    let began = Instant::now();
     Client::connect(&[address], 3).write(0, &pattern(3, 0, 65_536)).expect("served");
     first.join().expect("a client").expect("served");
-    assert!(began.elapsed() < Duration::from_secs(2), "waited for those who left: {:?}", began.elapsed());
     let seen = server.store.lock().expect("a store").seen.iter().map(|s| s.0).collect::<Vec<_>>();
     assert_eq!(seen, [100, 300], "only those who stayed");
 }
@@ -253,6 +259,7 @@ fn totals_over_two_servers(sync: &str, seconds: u64) -> [f64; 2] {
 /// 30 MB/s each; with one share of the total both get 20 (10 of it on each server for the striped one). Each
 /// server alone would share in halves: 15 against 30.
 #[test]
+#[ignore = "measures in real time: make test-live"]
 fn the_total_over_several_servers_is_shared() {
     for sync in
         ["{ predict = { every = \"256KiB\" } }", "\"layout\"", "{ threshold = { every = \"256KiB\" } }"]

@@ -1,7 +1,7 @@
 //! Contracts that cannot be kept are refused when they are stated, with the numbers: in a node's file, in a scenario, and
 //! while the node runs. Contracts of latency and of disk time work live, and a log of such a run repeats in the simulator.
 
-use crate::shares::{fio, has_nbd_engine};
+use crate::live::{fio, has_nbd_engine};
 use crate::support::Node;
 use henge_core::{Instant, RequestRow};
 use std::path::Path;

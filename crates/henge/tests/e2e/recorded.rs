@@ -1,6 +1,6 @@
 //! `henge node --requests` writes the simulator's columns, and what they say can be repeated.
 
-use crate::shares::{fio, has_nbd_engine};
+use crate::live::{fio, has_nbd_engine};
 use crate::support::{Node, have, qemu_io};
 use henge_core::{Contract, Dispatch, FlowId, Gate, Params, Rate, Request, RequestId, RequestRow, Value};
 

@@ -1,4 +1,4 @@
-//! Shares, limits and their changes, measured by fio and by the node.
+//! Shares, limits and their changes, measured by fio and by the node in real time: `make test-live`.
 
 use crate::support::{Node, have, run, skip};
 use std::process::{Command, Stdio};
@@ -52,6 +52,7 @@ fn reading(node: &Node, names: &[&str]) -> (f64, Vec<f64>) {
 }
 
 #[test]
+#[ignore = "measures in real time: make test-live"]
 fn two_clients_at_one_to_three() {
     if !has_nbd_engine("two_clients_at_one_to_three") {
         return;
@@ -77,6 +78,7 @@ fn two_clients_at_one_to_three() {
 }
 
 #[test]
+#[ignore = "measures in real time: make test-live"]
 fn a_limit_changes_while_clients_are_connected() {
     if !has_nbd_engine("a_limit_changes_while_clients_are_connected") {
         return;
