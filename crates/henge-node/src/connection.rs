@@ -77,6 +77,8 @@ pub(crate) struct Connection {
     /// One of them waits for room at the disk, and nothing of its own will wake it.
     starved: bool,
     queued: bool,
+    /// A piece of a long CACHE is over: the next is begun in the connection's turn.
+    onward: bool,
     /// The protocol leaves nothing but to close it.
     broken: bool,
     /// Commands of which something was written out just now.
@@ -98,6 +100,7 @@ impl Connection {
             long: BTreeMap::new(),
             starved: false,
             queued: false,
+            onward: false,
             broken: false,
             written: Vec::new(),
             left: 0,
@@ -108,7 +111,7 @@ impl Connection {
     pub(crate) fn has_input(&self) -> bool {
         let something = self.link.readable || !self.rest.is_empty() || self.session.goes_on();
         // A full session takes nothing, however often it is asked: a client that reads no replies keeps it so.
-        self.is_stalled() || something && self.session.wants() != Wants::Nothing
+        self.onward || self.is_stalled() || something && self.session.wants() != Wants::Nothing
     }
 
     /// It waits for room or memory.
@@ -213,7 +216,7 @@ impl Connection {
     /// Tries again what was held back; `None` when nothing is any more.
     fn resume(&mut self, id: RequestId, plane: &mut Plane, now: Instant) -> Option<Stop> {
         self.queued = false;
-        if self.starved {
+        if self.starved || self.onward {
             self.resume_long(id, plane, now);
             self.queued = self.starved;
         }
@@ -483,6 +486,9 @@ impl Connection {
         }
         for mut long in std::mem::take(&mut self.long).into_values() {
             let disk = self.disk.expect("buffers belong to a disk's commands");
+            if long.is_fetch() {
+                plane.end_fetch(disk);
+            }
             long.take_all().for_each(|buffer| plane.put_buffer(disk, buffer));
         }
     }

@@ -69,6 +69,9 @@ struct Errand {
     newer: Option<At>,
 }
 
+/// What a request counts of a round beside the bytes that it copies: passing it on takes about as long as copying so many.
+const REQUEST: u64 = 2 << 10;
+
 /// Where an errand is: its gate, and its name there.
 type At = (u32, RequestId);
 
@@ -250,8 +253,9 @@ impl Plane {
         self.copied.pop()
     }
 
-    /// Polls the listed gates until nothing is left to do at `now`, or the round's bytes are copied. Gates whose storage is memory do
-    /// a piece by turns; the others only pass bytes on.
+    /// Polls the listed gates until nothing is left to do at `now`, or the round has done its part. Gates do a piece by turns. What is
+    /// answered at once may bring forth more, for as long as clients like: so each request counts, and where storage is memory or the
+    /// page cache, its bytes do.
     pub(crate) fn poll(&mut self, now: Instant) {
         loop {
             self.poll_gates(now);
@@ -278,7 +282,8 @@ impl Plane {
                 if self.disks[errand.disk as usize].is_none()
                     && self.zeroed(g, errand.disk, finished.outcome, now)
                 {
-                    piece = piece.saturating_sub(len);
+                    self.room = self.room.saturating_sub(REQUEST);
+                    piece = piece.saturating_sub(len.max(REQUEST));
                     worked.commands += 1;
                     continue;
                 }
@@ -287,9 +292,10 @@ impl Plane {
                     let disk = self.disks[errand.disk as usize].as_ref().expect("a disk in use is there");
                     recorder.row(&disk.config.name, &finished.served, g as u32, errand.seq, errand.parts);
                 }
+                let done = if self.gates[g].copies { len + REQUEST } else { REQUEST };
+                self.room = self.room.saturating_sub(done);
+                piece = piece.saturating_sub(done);
                 if self.gates[g].copies {
-                    self.room = self.room.saturating_sub(len);
-                    piece = piece.saturating_sub(len);
                     self.copied.push((errand.disk as usize, len));
                     worked.bytes += len;
                     let disk = self.disks[errand.disk as usize].as_ref();

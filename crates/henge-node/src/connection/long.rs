@@ -6,6 +6,9 @@
 //! what has begun goes on whatever others hold. Of a WRITE a piece has memory for [`EARLY`] bytes until these have come, then for all of
 //! it. Where not even a window is left, pieces are as long as the disk's minimum.
 //!
+//! A CACHE answers nobody in between, so nothing of its client's would slow it down. Hence it goes on in its connection's turns alone, which
+//! its disk's weight says; [`FETCHED`] pieces of it are at the disk at once, and of each disk a few such commands are under way.
+//!
 //! Example: a READ of 32 MiB by a client that reads nothing: 4 MiB are read and held; the other 28 are asked for as the client takes these.
 //!
 //! Guarantee: at most `WINDOWS` times `WINDOW` bytes for each command, of its own disk's share. Price: a long READ is at the disk with four
@@ -24,6 +27,8 @@ use std::collections::VecDeque;
 pub(super) const WINDOW: u32 = 1 << 20;
 /// Most pieces of one command at once.
 const WINDOWS: usize = 4;
+/// The same of a CACHE, whose bytes nobody waits for.
+const FETCHED: usize = 2;
 /// A payload has so much memory before anything of it has come.
 pub(super) const EARLY: usize = 64 << 10;
 
@@ -72,7 +77,11 @@ impl Long {
             command,
             kind,
             step,
-            most: if step < u64::from(WINDOW) { 1 } else { WINDOWS },
+            most: match kind {
+                _ if step < u64::from(WINDOW) => 1,
+                Kind::Cache => FETCHED,
+                _ => WINDOWS,
+            },
             begun: 0,
             done: 0,
             windows: VecDeque::new(),
@@ -81,6 +90,11 @@ impl Long {
             spare: None,
             failure: None,
         }
+    }
+
+    /// It holds one of its disk's places for long CACHEs.
+    pub(super) fn is_fetch(&self) -> bool {
+        self.kind == Kind::Cache
     }
 
     /// Bytes of the next piece.
@@ -121,7 +135,7 @@ impl Long {
 }
 
 impl Connection {
-    /// Begins a READ or CACHE of which no more than a window is held at once. False where there is no memory even for that.
+    /// Begins a READ or CACHE of which no more than some windows are held at once. False where it has to wait for its turn or memory.
     pub(super) fn begin_long(
         &mut self,
         command: henge_nbd::Command,
@@ -130,13 +144,20 @@ impl Connection {
         plane: &mut Plane,
         now: Instant,
     ) -> bool {
+        let disk = self.disk();
+        if kind == Kind::Cache && !plane.begin_fetch(disk) {
+            return false;
+        }
         for step in steps(plane) {
-            let Some(buffer) = plane.take_buffer(self.disk(), step) else { continue };
+            let Some(buffer) = plane.take_buffer(disk, step) else { continue };
             let mut long = Long::new(command, kind, step);
             long.spare = Some(buffer);
             self.long.insert(command.id, long);
             self.go_on(command.id, id, plane, now);
             return true;
+        }
+        if kind == Kind::Cache {
+            plane.end_fetch(disk);
         }
         false
     }
@@ -179,7 +200,7 @@ impl Connection {
 
     /// Goes on with all that could not.
     pub(super) fn resume_long(&mut self, id: RequestId, plane: &mut Plane, now: Instant) {
-        self.starved = false;
+        (self.starved, self.onward) = (false, false);
         let all: Vec<RequestId> = self.long.keys().copied().collect();
         for which in all {
             if self.long.get(&which).is_some_and(|long| long.kind != Kind::Write) {
@@ -209,7 +230,7 @@ impl Connection {
         long.done += window.len;
         if long.kind == Kind::Cache {
             plane.put_buffer(disk, long.spare.replace(frame).unwrap_or_default());
-            self.go_on(which, id, plane, now);
+            self.onward |= long.begun < long.command.len;
         } else {
             plane.put_buffer(disk, frame);
             if self.stalled == Some(Stalled::Window(which)) {
@@ -305,6 +326,9 @@ impl Connection {
         }
         let reply = long.failure.map_or(henge_nbd::Answer::Done, henge_nbd::Answer::Fault);
         self.session.reply(which, reply);
+        if long.is_fetch() {
+            plane.end_fetch(disk);
+        }
         long.take_all().for_each(|buffer| plane.put_buffer(disk, buffer));
         self.long.remove(&which);
     }

@@ -302,6 +302,48 @@ fn a_cache_of_everything_stays_within_its_windows() {
     rig.assert_clean();
 }
 
+/// A CACHE answers nobody in between, and storage in memory answers at once. Yet between two turns of its connection no more is done than
+/// the pieces that were begun: whatever the disk's size, and however many such commands there are.
+#[test]
+fn caches_of_everything_go_on_by_turns() {
+    let mut rig = Rig::new(false, "commands = { prefetch = true }", "");
+    for cookie in 0..16 {
+        rig.ask(CACHE, cookie, 0, CAPACITY);
+    }
+    let now = Instant::from_nanos(1);
+    let (mut pieces, mut turns) = (0, 0);
+    for _ in 0..10_000 {
+        rig.connection.link.readable = true;
+        rig.connection.link.writable = true;
+        rig.connection.read(ID, &mut rig.plane, &rig.catalog, &mut rig.chunk, now);
+        let mut of_this_turn = 0;
+        loop {
+            rig.plane.poll(now);
+            let answers: Vec<_> = rig.plane.answers.drain(..).collect();
+            if answers.is_empty() {
+                break;
+            }
+            of_this_turn += answers.len();
+            answers.into_iter().for_each(|answer| rig.connection.answer(answer, &mut rig.plane, now));
+        }
+        assert!(of_this_turn <= 4 * 2, "{of_this_turn} pieces between two turns");
+        assert!(rig.plane.disk(0).held <= 4 * 2 * MIB, "{} held", rig.plane.disk(0).held);
+        rig.connection.write(ID, &mut rig.plane, now);
+        (pieces, turns) = (pieces + of_this_turn, turns + 1);
+        if rig.connection.session.in_flight() == 0 {
+            break;
+        }
+    }
+    assert_eq!(pieces, 16 * CAPACITY / MIB);
+    assert!(turns >= pieces / 8, "{turns} turns");
+    rig.take(usize::MAX);
+    let replies = simple(&rig.received, &[]);
+    assert_eq!(replies.len(), 16);
+    assert!(replies.iter().all(|(_, error)| *error == 0));
+    assert_eq!(rig.plane.disk(0).fetches, 0);
+    rig.assert_clean();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     /// Reads of all lengths at once, a client that takes bytes as it likes, few commands at the disk at once: every read is

@@ -29,6 +29,8 @@ pub(crate) struct Disk {
     pub(super) bases: Vec<(GateId, u64)>,
     /// Bytes of buffers it holds.
     pub held: usize,
+    /// Long CACHEs under way.
+    pub fetches: u32,
     /// Clients connected.
     pub connections: usize,
     /// What its clients saw.
@@ -55,6 +57,7 @@ impl Disk {
             newest: None,
             bases,
             held: 0,
+            fetches: 0,
             connections: 0,
             meters: DiskMeters::default(),
             first: 0,

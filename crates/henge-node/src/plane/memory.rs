@@ -7,6 +7,9 @@ use henge_iscsi::scsi::Extent;
 /// Most steps of one look at what takes room: each may be a system call, while everybody waits. The client asks again, for another turn.
 const EXTENT_STEPS: usize = 64;
 
+/// Most long CACHEs of a disk at once; others wait, as what waits for memory does.
+const FETCHES: u32 = 4;
+
 impl Plane {
     /// Memory for a command of this disk; `None` when it has to wait (`budget.rs` says for how much nobody has to).
     pub(crate) fn take_buffer(&mut self, number: usize, len: u64) -> Option<Buffer> {
@@ -66,6 +69,22 @@ impl Plane {
         }
         self.freed |= buffer.capacity() > 0;
         self.buffers.put(buffer);
+    }
+
+    /// A long CACHE of this disk is to begin. False when as many as may are under way.
+    pub(crate) fn begin_fetch(&mut self, number: usize) -> bool {
+        let disk = self.disk(number);
+        let may = disk.fetches < FETCHES;
+        disk.fetches += u32::from(may);
+        may
+    }
+
+    /// One is over, and another may begin.
+    pub(crate) fn end_fetch(&mut self, number: usize) {
+        if let Some(disk) = self.disks.get_mut(number).and_then(Option::as_mut) {
+            disk.fetches = disk.fetches.saturating_sub(1);
+        }
+        self.freed = true;
     }
 
     /// What each disk can have, whatever the others hold.

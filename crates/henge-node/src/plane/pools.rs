@@ -18,7 +18,7 @@ pub(crate) struct GateState {
     pub(super) submitted: u64,
     /// On the list of gates to be polled.
     pub(super) listed: bool,
-    /// Its storage is memory, so that serving a request copies its bytes.
+    /// Its storage is memory or the page cache, so that serving a request copies its bytes in the loop.
     pub(super) copies: bool,
     /// The weight of the disk that it served last.
     pub(super) weight: u32,
@@ -75,7 +75,7 @@ impl Plane {
                 errands: Pending::new(),
                 submitted: 0,
                 listed: false,
-                copies: pool.medium == Medium::Memory,
+                copies: pool.medium == Medium::Memory || !pool.direct,
                 weight: 1,
                 promised: None,
             });

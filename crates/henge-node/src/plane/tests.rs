@@ -116,3 +116,35 @@ fn a_spread_disk_is_asked_to_cache() {
         assert_eq!(plane.buffers.out(), 0);
     }
 }
+
+/// However much is answered at once, a round of the loop does its part of it and looks at its sockets again: bytes count where they are
+/// copied, in memory or through the page cache, and so does each request.
+#[test]
+fn a_round_is_bounded_whatever_is_answered_at_once() {
+    let mut plane = plane(&disks(1, ""));
+    for (len, most) in [(0, 64), (4096, 22), (MIB / 16, 2)] {
+        let mut sent = 0;
+        while sent < 1000
+            && plane.has_room(0)
+            && let Some(buffer) = plane.take_buffer(0, len)
+        {
+            let read = Command::new(Kind::Read, 0, len, Instant::ZERO, 0);
+            plane.submit(0, read, buffer, owner(sent), Instant::ZERO);
+            sent += 1;
+        }
+        let (mut rounds, mut left) = (0, sent as usize);
+        assert!(left > 10 * most, "{left} of {len} bytes are under way");
+        while !plane.is_idle() {
+            plane.begin_round(128 << 10);
+            plane.poll(Instant::ZERO);
+            assert!(plane.answers.len() <= most, "{} of {len} bytes in one round", plane.answers.len());
+            rounds += 1;
+            assert!(!plane.answers.is_empty() && left >= plane.answers.len(), "it goes on");
+            left -= plane.answers.len();
+            for answer in std::mem::take(&mut plane.answers) {
+                plane.put_buffer(0, answer.frame);
+            }
+        }
+        assert!(left == 0 && rounds >= sent as usize / most, "{left} left after {rounds} rounds");
+    }
+}
