@@ -14,6 +14,8 @@ pub enum Piece {
     Buffer(RequestId, usize, usize),
     /// Nothing to send: this command's buffer is not needed any more.
     Release(RequestId),
+    /// Nothing to send: a piece of this command is sent.
+    Over(RequestId),
 }
 
 /// A stretch, with its bytes where they are the output's own.
@@ -109,6 +111,11 @@ impl Output {
         self.pieces.push_back(Piece::Release(task));
     }
 
+    /// After what was pushed so far is sent, the command goes on.
+    pub(crate) fn piece(&mut self, task: RequestId) {
+        self.pieces.push_back(Piece::Over(task));
+    }
+
     /// What is to be sent next, in order. The output's own bytes may come in two segments.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let mut at = 0;
@@ -127,19 +134,23 @@ impl Output {
                     Piece::Buffer(task, from, len) => {
                         [Segment::Buffer(task, from + already, len - already), Segment::Bytes(&[])]
                     }
-                    Piece::Release(_) => [Segment::Bytes(&[]), Segment::Bytes(&[])],
+                    Piece::Release(_) | Piece::Over(_) => [Segment::Bytes(&[]), Segment::Bytes(&[])],
                 }
             })
             .filter(|segment| !matches!(segment, Segment::Bytes([])))
     }
 
-    /// `count` bytes have been sent. Calls `released` for each buffer that is free now.
-    pub(crate) fn advance(&mut self, mut count: usize, mut released: impl FnMut(RequestId)) {
+    /// `count` bytes have been sent. Calls `sent` for each command whose buffer is free now (true), or of which a piece is sent.
+    pub(crate) fn advance(&mut self, mut count: usize, mut sent: impl FnMut(RequestId, bool)) {
         while let Some(&piece) = self.pieces.front() {
             let len = match piece {
                 Piece::Own(len) | Piece::Buffer(_, _, len) => len,
                 Piece::Release(task) => {
-                    released(task);
+                    sent(task, true);
+                    0
+                }
+                Piece::Over(task) => {
+                    sent(task, false);
                     0
                 }
             };
@@ -205,7 +216,7 @@ mod tests {
             let rest = all(&output, &buffer);
             let step = rest.len().min(7);
             sent.extend_from_slice(&rest[..step]);
-            output.advance(step, |task| freed.push(task));
+            output.advance(step, |task, _| freed.push(task));
         }
         assert_eq!(sent, whole);
         assert_eq!(freed, [id]);

@@ -7,6 +7,8 @@
 
 use crate::catalog::Catalog;
 use crate::client::Link;
+use crate::inflow::WINDOW;
+use crate::job::Held;
 use crate::plane::{Answer, Owner, Plane};
 use crate::turns::{BYTES, COMMANDS};
 use henge_backend::Buffer;
@@ -21,7 +23,7 @@ mod long;
 #[cfg(test)]
 mod tests;
 
-use long::{Long, WINDOW};
+use long::Long;
 
 /// Bytes read at once; shared by all connections, since what is left over is kept by those that have some.
 pub(crate) const CHUNK: usize = 64 << 10;
@@ -52,12 +54,6 @@ pub(crate) enum Stop {
     Stalled,
     /// It is over: end of stream, an error, or what the protocol does not allow.
     Gone,
-}
-
-struct Held {
-    frame: Buffer,
-    /// Where the command's own bytes begin in it.
-    lead: usize,
 }
 
 /// A client.

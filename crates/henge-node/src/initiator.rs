@@ -5,6 +5,7 @@
 
 use crate::client::{Link, Surroundings};
 use crate::connection::Stop;
+use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Owner, Plane};
 use crate::portal::{Asked, Asker, Portal};
@@ -12,7 +13,7 @@ use crate::turns::{BYTES, COMMANDS};
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Action, Extent, Outcome, Status};
 use henge_iscsi::{Command, HEADER_MAX, Payload, Segment, Session, Step, TargetId, Want};
-use henge_vdisk::Kind;
+use henge_vdisk::{Frame, Kind};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
@@ -78,6 +79,8 @@ impl Initiator {
     pub(crate) fn read(&mut self, id: RequestId, around: Surroundings<'_>) -> Stop {
         let Surroundings { plane, portal, chunk, now, .. } = around;
         self.left = COMMANDS;
+        // Of a disk's own memory each piece can be had, whatever other disks hold.
+        self.session.set_piece(plane.least().min(u64::from(inflow::WINDOW)));
         self.resume(id, plane, portal, now);
         let mut taken = 0;
         let rest = std::mem::take(&mut self.rest);
@@ -128,36 +131,34 @@ impl Initiator {
             let n = self.link.readv(&mut [IoSliceMut::new(chunk)])?;
             return Ok(Some((0, n)));
         };
-        if !self.prepare(p, plane) {
-            return Ok(None);
-        }
+        let Some(free) = self.prepare(p, plane) else { return Ok(None) };
         let Some(held) = self.held.get_mut(&p.task) else { return Ok(None) };
-        let (from, len) = (held.lead + p.offset, p.len.min(BYTES));
+        let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
         let room = if len == p.len { chunk } else { &mut [][..] };
         let slices = &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(room)];
         let n = self.link.readv(slices)?;
         Ok(Some((n.min(len), n.saturating_sub(len))))
     }
 
-    /// A buffer for a payload. False when there is no memory.
-    fn prepare(&mut self, p: Payload, plane: &mut Plane) -> bool {
-        if self.held.contains_key(&p.task) {
-            return true;
+    /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
+    fn prepare(&mut self, p: Payload, plane: &mut Plane) -> Option<usize> {
+        if let Some(held) = self.held.get(&p.task)
+            && held.lead + p.offset < held.frame.len()
+        {
+            return Some(held.frame.len() - held.lead - p.offset);
         }
         let disk = self.disk.expect("payload comes after login to a disk");
-        let (len, lead) = match self.session.action(p.task) {
-            Some(Action::Write { offset, len, .. }) => {
-                let frame = plane.disk(disk).vdisk.frame(Kind::Write, *offset, *len);
-                (frame.len, frame.lead as usize)
-            }
-            _ => (p.buffer as u64, 0),
+        let frame = match self.session.action(p.task) {
+            Some(Action::Write { offset, len, .. }) => plane.disk(disk).vdisk.frame(Kind::Write, offset, len),
+            _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
-        let Some(frame) = plane.take_buffer(disk, len) else {
-            self.no_memory = true;
-            return false;
-        };
-        self.held.insert(p.task, Held { frame, lead });
-        true
+        let mut held = self.held.remove(&p.task);
+        let room = inflow::room(&mut held, frame, p.offset, disk, plane);
+        if let Some(held) = held {
+            self.held.insert(p.task, held);
+        }
+        self.no_memory = room.is_none();
+        room
     }
 
     /// Tries again what was held back.
@@ -186,10 +187,8 @@ impl Initiator {
         while !input.is_empty() && !self.is_stalled() {
             let taken = match self.session.want() {
                 Want::Payload(p) => {
-                    if !self.prepare(p, plane) {
-                        break;
-                    }
-                    let n = input.len().min(p.len);
+                    let Some(free) = self.prepare(p, plane) else { break };
+                    let n = input.len().min(p.len).min(free);
                     let held = self.held.get_mut(&p.task).expect("it was just prepared");
                     let from = held.lead + p.offset;
                     held.frame[from..from + n].copy_from_slice(&input[..n]);

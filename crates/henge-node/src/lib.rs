@@ -24,6 +24,7 @@ mod events;
 mod exchange;
 mod fill;
 mod grounds;
+mod inflow;
 mod initiator;
 mod job;
 mod ledger;

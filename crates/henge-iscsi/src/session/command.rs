@@ -41,6 +41,14 @@ pub(super) struct Task {
     pub takes: usize,
     /// Bytes that have come.
     pub received: usize,
+    /// A READ or WRITE that is longer goes in pieces.
+    pub window: u64,
+    /// Bytes of it that are over.
+    pub base: usize,
+    /// Data-In PDUs that were made of it.
+    pub data_in: u32,
+    /// One of its pieces is on its way to the initiator.
+    pub sending: bool,
     /// Whether more data come unasked.
     pub unsolicited: bool,
     pub data_sn: u32,
@@ -62,6 +70,7 @@ impl Task {
     pub fn buffer(&self) -> usize {
         match self.transfer {
             Transfer::None => 0,
+            _ if self.piece_at().is_some() => self.window as usize,
             Transfer::In(len) => len.min(self.expects_in.next_multiple_of(4096)) as usize,
             Transfer::Out(_) => self.takes,
         }
@@ -124,6 +133,10 @@ impl Session {
             work: Work::Background,
             takes: 0,
             received: 0,
+            window: self.piece(),
+            base: 0,
+            data_in: 0,
+            sending: false,
             unsolicited: !last,
             data_sn: 0,
             r2t: None,
@@ -174,7 +187,7 @@ impl Session {
         if let Transfer::Out(_) = task.transfer
             && has_data
             && self.held > 0
-            && self.held + takes as u64 > self.limits.held
+            && self.held + task.buffer() as u64 > self.limits.held
         {
             task.answer(Status::TaskSetFull, Vec::new());
         }
@@ -222,7 +235,7 @@ impl Session {
         if task.unsolicited || task.at_storage.is_some() || task.queued {
             return;
         }
-        let needs_more = task.received < task.takes;
+        let needs_more = task.received < task.piece_end();
         let has_buffer = task.buffer() == 0 || self.buffers.contains_key(&id);
         match &mut task.work {
             Work::Answer(status, data) => {
@@ -303,9 +316,11 @@ impl Session {
     /// Sends the next action to the storage.
     pub(super) fn execute(&mut self, targets: &mut Targets, id: RequestId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let Work::Storage(actions) = &mut task.work else { return };
+        if !matches!(task.work, Work::Storage(_)) {
+            return;
+        }
         let Some(target) = self.target else { return };
-        let Some(action) = actions.last().cloned() else {
+        let Some(action) = task.next_action() else {
             return self.answer(targets, id, Status::Good, &[]);
         };
         let unit = task.unit;
@@ -347,6 +362,9 @@ impl Session {
             self.forget(id);
             self.quieted(targets);
             return self.settle(targets);
+        }
+        if outcome == Outcome::Done && task.has_another() {
+            return self.next_piece(targets, id, buffer);
         }
         let Work::Storage(actions) = &mut task.work else { return };
         let Some(action) = actions.pop() else { return };

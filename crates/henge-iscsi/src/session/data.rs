@@ -21,7 +21,7 @@ impl Session {
     pub(super) fn ask_for_data(&mut self, id: RequestId) {
         let tag = self.new_tag();
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let len = (task.takes - task.received).min(self.agreed.max_burst as usize);
+        let len = (task.piece_end() - task.received).min(self.agreed.max_burst as usize);
         task.r2t = Some(Asked { tag, end: task.received + len });
         task.data_sn = 0;
         let mut ask = Header::reply(response::R2T);
@@ -69,7 +69,9 @@ impl Session {
             }
             (Work::Storage(_), Transfer::Out(_)) => {
                 let wanted = task.takes.saturating_sub(offset);
-                let payload = Payload { task: id, unit: task.unit, offset, len: 0, buffer: task.buffer() };
+                let at = offset.saturating_sub(task.base);
+                let payload =
+                    Payload { task: id, unit: task.unit, offset: at, len: 0, buffer: task.buffer() };
                 Incoming::new(header, Sink::Buffer(payload), Some(id), wanted)
             }
             _ => Incoming::new(header, Sink::Discard, Some(id), 0),

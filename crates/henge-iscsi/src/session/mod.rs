@@ -15,14 +15,15 @@
 //! ```
 //!
 //! A command's buffer (of [`Command::buffer`] bytes) belongs to the driver from its first `Payload` or
-//! `Execute` until its `Release`. What is held at a time is bounded: by the command window in number, by
-//! [`Limits::held`] in bytes.
+//! `Execute` until its `Release`. A long READ or WRITE has several, one after another (`window.rs`). What is held at
+//! a time is bounded: by the command window in number, by [`Limits::held`] in bytes.
 
 mod command;
 mod data;
 mod manage;
 mod receive;
 mod reply;
+mod window;
 
 use crate::login::Login;
 use crate::output::{Output, Segment};
@@ -44,6 +45,8 @@ pub struct Limits {
     pub immediate: u32,
     /// Bytes of data in buffers at a time. At least one command may always go on.
     pub held: u64,
+    /// A READ or WRITE that is longer goes through a buffer of so many bytes, piece by piece ([`Session::set_piece`]).
+    pub piece: u64,
     /// How long a login may take.
     pub login: Duration,
     /// How long an initiator may be silent before it is asked whether it lives, and then before it is given up.
@@ -58,6 +61,7 @@ impl Default for Limits {
             window: 128,
             immediate: 16,
             held: 32 << 20,
+            piece: 1 << 20,
             login: Duration::from_secs(15),
             silence: Duration::from_secs(60),
             offer: Offer::default(),
@@ -153,6 +157,8 @@ pub struct Session {
     /// Buffers in use and their bytes: a buffer outlives its task until the reply is sent.
     buffers: BTreeMap<RequestId, usize>,
     waiting: VecDeque<RequestId>,
+    /// Commands of which a piece was just sent.
+    sent: Vec<RequestId>,
     functions: Vec<manage::Function>,
     /// What is left of a long text response.
     text: Vec<u8>,
@@ -189,6 +195,7 @@ impl Session {
             held: 0,
             buffers: BTreeMap::new(),
             waiting: VecDeque::new(),
+            sent: Vec::new(),
             functions: Vec::new(),
             text: Vec::new(),
             text_in: Vec::new(),
@@ -218,12 +225,9 @@ impl Session {
         &self.agreed
     }
 
-    /// What a command's data are for, once it is known: where on the disk they go decides how a buffer is aligned.
-    pub fn action(&self, task: RequestId) -> Option<&Action> {
-        match &self.tasks.get(task)?.work {
-            command::Work::Storage(actions) => actions.last(),
-            _ => None,
-        }
+    /// What the data in a command's buffer are for, once it is known: where on the disk they go decides how a buffer is aligned.
+    pub fn action(&self, task: RequestId) -> Option<Action> {
+        self.tasks.get(task)?.next_action()
     }
 
     /// Whether a [`Step::Release`] of the command's buffer is still to come.
@@ -260,13 +264,19 @@ impl Session {
 
     /// `count` bytes of the segments have been sent.
     pub fn advance(&mut self, targets: &mut Targets, count: usize) {
-        let (steps, buffers, held) = (&mut self.steps, &mut self.buffers, &mut self.held);
-        self.out.advance(count, |task| {
-            if let Some(len) = buffers.remove(&task) {
+        let (steps, buffers, held, sent) =
+            (&mut self.steps, &mut self.buffers, &mut self.held, &mut self.sent);
+        self.out.advance(count, |task, whole| {
+            if !whole {
+                sent.push(task);
+            } else if let Some(len) = buffers.remove(&task) {
                 *held -= len as u64;
                 steps.push_back(Step::Release(task));
             }
         });
+        while let Some(task) = self.sent.pop() {
+            self.piece_sent(targets, task);
+        }
         self.admit(targets);
     }
 

@@ -36,6 +36,17 @@ impl Residual {
     }
 }
 
+/// Bytes of a command's data.
+struct Data<'a> {
+    bytes: &'a [u8],
+    /// Where in the command's data they begin.
+    at: usize,
+    /// No more come after them: the status goes with them.
+    whole: bool,
+    /// The command in whose buffer they are; else they are copied.
+    from: Option<RequestId>,
+}
+
 impl Session {
     /// Ends a task with a status, and with data of our own.
     pub(super) fn answer(&mut self, targets: &mut Targets, id: RequestId, status: Status, data: &[u8]) {
@@ -49,7 +60,7 @@ impl Session {
             _ => (0, 0),
         };
         let residual = Residual::of(moved, expected);
-        let (itt, lun) = (task.itt, task.lun);
+        let (itt, lun, data_in) = (task.itt, task.lun, task.data_in);
         let sense = match status {
             Status::Check(sense) => {
                 let unit = self.target.and_then(|target| targets.unit(target, task.unit));
@@ -59,10 +70,12 @@ impl Session {
         };
         self.forget(id);
         if sent > 0 {
-            return self.send_data(itt, lun, residual, &data[..sent], None);
+            let data = Data { bytes: &data[..sent], at: 0, whole: true, from: None };
+            self.send_data(itt, lun, residual, data, 0);
+            return;
         }
         let mut header = Header::reply(response::SCSI);
-        header.put(3, status.code()).put_u32(16, itt);
+        header.put(3, status.code()).put_u32(16, itt).put_u32(36, data_in);
         residual.write(&mut header);
         self.stamp(&mut header, true);
         let mut segment = Vec::new();
@@ -75,35 +88,51 @@ impl Session {
         self.settle(targets);
     }
 
-    /// Ends a task that has read into its buffer.
+    /// Ends a task that has read into its buffer: all of it, or its last piece.
     pub(super) fn answer_from_buffer(&mut self, id: RequestId, buffer: &[u8]) {
         let Some(task) = self.tasks.get(id) else { return };
         let Transfer::In(len) = task.transfer else { return };
         let residual = Residual::of(len, task.expects_in);
-        let sent = len.min(task.expects_in) as usize;
-        let (itt, lun) = (task.itt, task.lun);
-        assert!(buffer.len() >= sent, "a command's buffer holds what it reads");
+        let (sent, base) = (len.min(task.expects_in) as usize, task.base);
+        let (itt, lun, number) = (task.itt, task.lun, task.data_in);
+        assert!(buffer.len() >= sent - base, "a command's buffer holds what it reads");
         self.forget(id);
-        self.send_data(itt, lun, residual, &buffer[..sent], Some(id));
+        let data = Data { bytes: &buffer[..sent - base], at: base, whole: true, from: Some(id) };
+        self.send_data(itt, lun, residual, data, number);
         self.free(id);
     }
 
-    /// Data-In PDUs; the last one carries the status. The F bit ends each burst.
+    /// Sends a piece of a READ of which there is more.
+    pub(super) fn send_piece(&mut self, id: RequestId, buffer: &[u8]) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some((_, len)) = task.piece_at() else { return };
+        task.sending = true;
+        let (itt, lun, number, base) = (task.itt, task.lun, task.data_in, task.base);
+        let data = Data { bytes: &buffer[..len as usize], at: base, whole: false, from: Some(id) };
+        let number = self.send_data(itt, lun, Residual::None, data, number);
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.data_in = number;
+        }
+        self.out.piece(id);
+    }
+
+    /// Data-In PDUs; the last one of all carries the status. The F bit ends each burst. The number of the next one.
     fn send_data(
         &mut self,
         itt: u32,
         lun: [u8; 8],
         residual: Residual,
-        data: &[u8],
-        from: Option<RequestId>,
-    ) {
+        data: Data<'_>,
+        mut number: u32,
+    ) -> u32 {
         let (most, burst) = (self.agreed.send_max as usize, self.agreed.max_burst as usize);
-        let mut offset = 0;
-        let mut number = 0;
-        while offset < data.len() {
+        let Data { bytes, at, whole, from } = data;
+        let mut done = 0;
+        while done < bytes.len() {
+            let offset = at + done;
             let burst_left = burst - offset % burst;
-            let len = (data.len() - offset).min(most).min(burst_left);
-            let last = offset + len == data.len();
+            let len = (bytes.len() - done).min(most).min(burst_left);
+            let last = whole && done + len == bytes.len();
             let mut header = Header::reply(response::DATA);
             header.put(1, if last || len == burst_left { 0x80 } else { 0 });
             header.put_lun(lun).put_u32(16, itt).put_u32(20, crate::wire::NO_TAG);
@@ -115,14 +144,15 @@ impl Session {
             } else {
                 header.put_u32(24, 0);
             }
-            let range = offset..offset + len;
+            let range = done..done + len;
             match from {
-                Some(id) => self.out.pdu_of_buffer(header, id, range.clone(), &data[range]),
-                None => self.out.pdu(header, &data[range]),
+                Some(id) => self.out.pdu_of_buffer(header, id, range.clone(), &bytes[range]),
+                None => self.out.pdu(header, &bytes[range]),
             }
-            offset += len;
+            done += len;
             number += 1;
         }
+        number
     }
 
     /// The task is no more; its window place is free. Its buffer stays.
@@ -130,7 +160,9 @@ impl Session {
         if let Some(task) = self.tasks.remove(id) {
             self.by_tag.remove(&task.itt);
             self.counts[usize::from(task.immediate)] -= 1;
-            if task.aborted {
+            if task.aborted && task.sending {
+                self.free(id); // some of it is still to be sent
+            } else if task.aborted {
                 self.free_now(id);
             }
         }

@@ -5,3 +5,4 @@ mod ports;
 mod resize;
 mod session;
 mod splits;
+mod windows;

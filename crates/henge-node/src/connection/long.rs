@@ -16,6 +16,7 @@
 //! disk's meters count pieces.
 
 use super::{Connection, Held, Stalled, Stop};
+use crate::inflow::{EARLY, WINDOW};
 use crate::plane::{Answer, Owner, Plane};
 use henge_backend::{Buffer, BufferPool};
 use henge_core::{Fault, Instant, RequestId};
@@ -23,14 +24,10 @@ use henge_nbd::CommandKind;
 use henge_vdisk::{Failure, Kind};
 use std::collections::VecDeque;
 
-/// Longest piece. A power of two, so that pieces are aligned wherever the command begins.
-pub(super) const WINDOW: u32 = 1 << 20;
 /// Most pieces of one command at once.
 const WINDOWS: usize = 4;
 /// The same of a CACHE, whose bytes nobody waits for.
 const FETCHED: usize = 2;
-/// A payload has so much memory before anything of it has come.
-pub(super) const EARLY: usize = 64 << 10;
 
 /// A piece of a READ or CACHE.
 struct Window {

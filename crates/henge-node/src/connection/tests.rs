@@ -1,8 +1,9 @@
 //! A connection over a socket pair, its loop by hand: what it holds while its client dawdles, and that bytes arrive as they are.
 
-use super::{Catalog, Connection, long::EARLY};
+use super::{Catalog, Connection};
 use crate::client::Link;
 use crate::config::NodeConfig;
+use crate::inflow::EARLY;
 use crate::plane::Plane;
 use henge_config::Source;
 use henge_core::{Instant, RequestId};

@@ -5,6 +5,7 @@
 
 use crate::client::{Link, Surroundings};
 use crate::connection::Stop;
+use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::nvme::Fabric;
 use crate::plane::{Answer, Owner, Plane};
@@ -14,7 +15,7 @@ use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::scsi;
 use henge_nvme::wire::HEADER_MAX;
 use henge_nvme::{Action, Command, Outcome, Payload, Segment, Session, Step, Want};
-use henge_vdisk::Kind;
+use henge_vdisk::{Frame, Kind};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -142,11 +143,9 @@ impl Host {
             let n = self.link.readv(&mut [IoSliceMut::new(chunk)])?;
             return Ok(Some((0, n)));
         };
-        if !self.prepare(p, plane) {
-            return Ok(None);
-        }
+        let Some(free) = self.prepare(p, plane) else { return Ok(None) };
         let Some(held) = &mut self.places[p.task.index()].held else { return Ok(None) };
-        let (from, len) = (held.lead + p.offset, p.len.min(BYTES));
+        let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
         // What follows the payload is read with it: the next header, most of the time.
         let room = if len == p.len { chunk } else { &mut [][..] };
         let slices = &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(room)];
@@ -154,25 +153,21 @@ impl Host {
         Ok(Some((n.min(len), n.saturating_sub(len))))
     }
 
-    /// A buffer for a payload. False when there is no memory.
-    fn prepare(&mut self, p: Payload, plane: &mut Plane) -> bool {
-        if self.place(p.task).held.is_some() {
-            return true;
+    /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
+    fn prepare(&mut self, p: Payload, plane: &mut Plane) -> Option<usize> {
+        if let Some(held) = &self.place(p.task).held
+            && held.lead + p.offset < held.frame.len()
+        {
+            return Some(held.frame.len() - held.lead - p.offset);
         }
-        let Some(disk) = self.disk else { return false };
-        let (len, lead) = match self.session.action(p.task) {
-            Some(Action::Write { offset, len, .. }) => {
-                let frame = plane.disk(disk).vdisk.frame(Kind::Write, offset, len);
-                (frame.len, frame.lead as usize)
-            }
-            _ => (p.buffer as u64, 0),
+        let disk = self.disk?;
+        let frame = match self.session.action(p.task) {
+            Some(Action::Write { offset, len, .. }) => plane.disk(disk).vdisk.frame(Kind::Write, offset, len),
+            _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
-        let Some(frame) = plane.take_buffer(disk, len) else {
-            self.no_memory = true;
-            return false;
-        };
-        self.place(p.task).held = Some(Held { frame, lead });
-        true
+        let room = inflow::room(&mut self.place(p.task).held, frame, p.offset, disk, plane);
+        self.no_memory = room.is_none();
+        room
     }
 
     /// Tries again what was held back.
@@ -202,10 +197,8 @@ impl Host {
         while !input.is_empty() && !self.is_stalled() {
             let taken = match self.session.want() {
                 Want::Payload(p) => {
-                    if !self.prepare(p, plane) {
-                        break;
-                    }
-                    let n = input.len().min(p.len);
+                    let Some(free) = self.prepare(p, plane) else { break };
+                    let n = input.len().min(p.len).min(free);
                     if let Some(held) = &mut self.places[p.task.index()].held {
                         let from = held.lead + p.offset;
                         held.frame[from..from + n].copy_from_slice(&input[..n]);

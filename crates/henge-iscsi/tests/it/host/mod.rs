@@ -44,6 +44,10 @@ pub struct Host {
     pub pending: Vec<Command>,
     pub hold: bool,
     pub cancelled: Vec<RequestId>,
+    /// The initiator takes nothing.
+    pub deaf: bool,
+    /// The largest buffer that a command had.
+    pub largest: usize,
     input: Vec<u8>,
     pub sent: Vec<u8>,
 }
@@ -58,6 +62,8 @@ impl Host {
             pending: Vec::new(),
             hold: false,
             cancelled: Vec::new(),
+            deaf: false,
+            largest: 0,
             input: Vec::new(),
             sent: Vec::new(),
         }
@@ -99,7 +105,8 @@ impl Host {
                 }
             }
             let mut unsent = 0;
-            for segment in self.session.segments() {
+            let sends = if self.deaf { 0 } else { usize::MAX };
+            for segment in self.session.segments().take(sends) {
                 let bytes = match segment {
                     Segment::Bytes(own) => own,
                     Segment::Buffer(task, from, len) => &self.buffers[&task][from..from + len],
@@ -117,6 +124,7 @@ impl Host {
     fn execute(&mut self, targets: &mut Targets, command: &Command) {
         let buffer = self.buffers.entry(command.task).or_default();
         buffer.resize(command.buffer, 0);
+        self.largest = self.largest.max(buffer.len());
         let outcome = match command.action {
             Action::Read { offset, len } => {
                 let from = offset as usize;
