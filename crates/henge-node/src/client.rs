@@ -36,6 +36,12 @@ pub(crate) struct Link {
     pub moved: u64,
     /// Commands answered since then.
     pub answers: u32,
+    /// When something came last, while payload is awaited; and when that is looked at.
+    pub heard: Instant,
+    pub payload_due: Option<Instant>,
+    /// Since when it waits for memory; and when that is looked at.
+    pub thirsty: Option<Instant>,
+    pub memory_due: Option<Instant>,
 }
 
 impl Link {
@@ -55,6 +61,10 @@ impl Link {
             unwritten,
             moved,
             answers,
+            heard: Instant::ZERO,
+            payload_due: None,
+            thirsty: None,
+            memory_due: None,
         }
     }
 
@@ -192,6 +202,28 @@ impl Client {
             Client::Iscsi(c) => c.is_stalled(),
             Client::Nvme(c) => c.is_stalled(),
             Client::Peer(_) => false,
+        }
+    }
+    /// Whether bytes of a payload are to come.
+    pub(crate) fn awaits_payload(&self) -> bool {
+        match self {
+            Client::Nbd(c) => c.awaits_payload(),
+            Client::Iscsi(c) => c.session.awaits_data(),
+            Client::Nvme(c) => c.session.awaits_data(),
+            Client::Peer(_) => false,
+        }
+    }
+    /// Who it is, for people.
+    pub(crate) fn describe(&mut self) -> String {
+        let from = match self.link().from {
+            Some(address) => address.to_string(),
+            None => "this machine".to_owned(),
+        };
+        match self {
+            Client::Nbd(_) => format!("an NBD client from {from}"),
+            Client::Iscsi(c) => format!("initiator {} from {from}", c.session.initiator()),
+            Client::Nvme(_) => format!("an NVMe host from {from}"),
+            Client::Peer(_) => format!("a node from {from}"),
         }
     }
     /// Whether reading would get anywhere as soon as nothing holds it back.

@@ -87,6 +87,10 @@ pub struct NodeConfig {
     pub connections_per_address: usize,
     /// Most at one disk.
     pub connections_per_disk: usize,
+    /// A payload of which nothing has come for so long ends its connection.
+    pub payload_timeout: Duration,
+    /// A command that has waited for memory for so long is told of.
+    pub memory_wait: Duration,
     /// For how long a client's next request is looked for before the node sleeps.
     pub busy_poll: Duration,
     /// Bounds on each connection.
@@ -150,6 +154,11 @@ impl NodeConfig {
         if busy_poll > BusyPoll::MOST {
             return Err(p.error("busy_poll", format!("busy_poll is at most {}", BusyPoll::MOST)));
         }
+        let mut patience = |key, default: u64| match p.duration(key)? {
+            Some(time) if time < Duration::from_secs(1) => Err(p.error(key, format!("{key} is at least 1s"))),
+            time => Ok(time.unwrap_or(Duration::from_secs(default))),
+        };
+        let (payload_timeout, memory_wait) = (patience("payload_timeout", 60)?, patience("memory_wait", 5)?);
         let limits = match p.table("limits")? {
             None => Limits::default(),
             Some(mut table) => {
@@ -208,6 +217,8 @@ impl NodeConfig {
             connections,
             connections_per_address,
             connections_per_disk,
+            payload_timeout,
+            memory_wait,
             busy_poll,
             limits,
             requests,

@@ -110,6 +110,11 @@ impl Connection {
         self.onward || self.is_stalled() || something && self.session.wants() != Wants::Nothing
     }
 
+    /// Bytes of a WRITE are to come.
+    pub(crate) fn awaits_payload(&self) -> bool {
+        matches!(self.session.wants(), Wants::Payload { .. })
+    }
+
     /// It waits for room or memory.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.is_some() || self.starved

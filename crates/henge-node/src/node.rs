@@ -9,6 +9,7 @@ use crate::manager::{Agent, Facts};
 use crate::operate::term;
 use crate::plane::tickets::PartOf;
 use crate::plane::{Notice, Plane};
+use crate::server::patience::Patience;
 use crate::server::places::Most;
 use crate::server::{Message, Server, Setup};
 use crate::socket;
@@ -149,6 +150,7 @@ impl Node {
                     per_address: config.connections_per_address,
                     per_disk: config.connections_per_disk,
                 },
+                patience: Patience { payload: config.payload_timeout, memory: config.memory_wait },
                 busy_poll: config.busy_poll,
                 messages: receiver,
                 wake,

@@ -62,6 +62,8 @@ struct Errand {
     disk: u32,
     part: PartId,
     scratch: Option<Patch>,
+    /// Memory that it has beside its command's, counted for its disk.
+    extra: usize,
     parts: u32,
     seq: u64,
     /// The errands of the same disk before and after this one.
@@ -87,6 +89,8 @@ pub(crate) struct Plane {
     by_name: BTreeMap<String, usize>,
     pub buffers: BufferPool,
     budget: Budget,
+    /// How often memory was asked for and not there.
+    pub refused: u64,
     pub answers: Vec<Answer>,
     /// Other machines reach a portal for iSCSI: each disk says who may log in.
     pub chap_needed: bool,
@@ -143,6 +147,7 @@ impl Plane {
             by_name: BTreeMap::new(),
             buffers: BufferPool::new(config.buffers),
             budget: Budget::new(config.buffers),
+            refused: 0,
             answers: Vec::new(),
             chap_needed: config.chap_needed,
             links: Links::new(config.link.clone(), epoch),

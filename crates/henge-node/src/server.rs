@@ -33,10 +33,12 @@ mod clients;
 pub(crate) mod links;
 mod nvme;
 mod orders;
+pub(crate) mod patience;
 pub(crate) mod places;
 mod removal;
 mod traffic;
 
+use patience::{Patience, Waits};
 use places::{Most, Places};
 use removal::Removal;
 
@@ -120,6 +122,7 @@ pub(crate) struct Setup {
     pub limits: Limits,
     pub place: Place,
     pub connections: Most,
+    pub patience: Patience,
     /// For how long the next request is looked for before the loop sleeps.
     pub busy_poll: Duration,
     pub messages: Receiver<Message>,
@@ -138,6 +141,8 @@ pub(crate) struct Server {
     listeners: Vec<Listener>,
     limits: Limits,
     places: Places,
+    patience: Patience,
+    waits: Waits,
     portal: Portal,
     connections: Pending<Client>,
     /// Which connections use which disk.
@@ -193,6 +198,7 @@ impl Server {
             limits,
             place,
             connections,
+            patience,
             busy_poll,
             messages,
             sender,
@@ -214,6 +220,8 @@ impl Server {
             listeners,
             limits,
             places: Places::new(Most { all: connections.all.min(0xff_ffff), ..connections }),
+            patience,
+            waits: Waits::default(),
             removals: Vec::new(),
             portal,
             connections: Pending::new(),
@@ -344,7 +352,8 @@ impl Server {
         let stopping = self.stopping.map(|s| s.deadline);
         let links = self.plane.links.wake_at();
         let portal = [self.portal.wake_at(self.now), self.portal.nvme.wake_at()];
-        let at = [self.plane.wake_at(), handshake, stopping, self.look, links, self.removal_due()];
+        let waits = self.waits.due();
+        let at = [self.plane.wake_at(), handshake, stopping, self.look, links, self.removal_due(), waits];
         at.into_iter().chain(portal).flatten().min()
     }
 
@@ -410,6 +419,7 @@ impl Server {
                 self.drop_connection(id);
             }
         }
+        self.lose_patience();
         self.look();
         self.look_at_hosts();
         self.tick_links();

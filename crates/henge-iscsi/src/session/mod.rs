@@ -247,6 +247,12 @@ impl Session {
         }
     }
 
+    /// Whether data are to come that were asked for, or announced.
+    pub fn awaits_data(&self) -> bool {
+        matches!(self.want(), Want::Payload(_))
+            || self.tasks.iter().any(|(_, task)| task.r2t.is_some() || task.unsolicited)
+    }
+
     /// The next thing to do.
     pub fn step(&mut self) -> Option<Step> {
         self.steps.pop_front()

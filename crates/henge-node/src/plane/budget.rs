@@ -60,6 +60,16 @@ impl Budget {
         true
     }
 
+    /// A disk that holds `held` has `more`, whether it may or not: others' minima are theirs still, and nothing beyond is given meanwhile.
+    pub(crate) fn add(&mut self, held: usize, more: usize) {
+        self.beyond += (held + more).saturating_sub(self.least) - held.saturating_sub(self.least);
+    }
+
+    /// What is shared, and how much of it is held.
+    pub(crate) fn shared(&self) -> (usize, usize) {
+        (self.total.saturating_sub(self.disks * self.least), self.beyond)
+    }
+
     /// A disk that held `held` has given back `less`.
     pub(crate) fn give(&mut self, held: usize, less: usize) {
         let (before, after) = (held.saturating_sub(self.least), (held - less).saturating_sub(self.least));

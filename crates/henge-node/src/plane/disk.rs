@@ -5,7 +5,7 @@ use crate::config::DiskConfig;
 use crate::meters::DiskMeters;
 use crate::spread::Spread;
 use henge_backend::Buffer;
-use henge_core::{Contract, Cost, Rate, RequestId};
+use henge_core::{Contract, Cost, Instant, Rate, RequestId};
 use henge_vdisk::{GateId, VirtualDisk};
 use std::sync::Arc;
 
@@ -31,6 +31,9 @@ pub(crate) struct Disk {
     pub held: usize,
     /// Long CACHEs under way.
     pub fetches: u32,
+    /// When an event told of its clients, and how many could have since.
+    pub told: Option<Instant>,
+    pub untold: u32,
     /// Clients connected.
     pub connections: usize,
     /// What its clients saw.
@@ -58,6 +61,8 @@ impl Disk {
             bases,
             held: 0,
             fetches: 0,
+            told: None,
+            untold: 0,
             connections: 0,
             meters: DiskMeters::default(),
             first: 0,

@@ -45,7 +45,7 @@ impl Plane {
         (0..self.gates.len()).for_each(|g| self.hear(g));
     }
 
-    fn notice(&self, name: &str, text: String) {
+    pub(crate) fn notice(&self, name: &str, text: String) {
         if let Some(to) = &self.notices {
             // Whoever listened may have ended before the loop.
             let _ = to.send((name.to_owned(), text));

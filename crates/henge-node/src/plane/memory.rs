@@ -1,6 +1,7 @@
 //! Memory for commands, and which of a disk's bytes take room.
 
 use super::Plane;
+use crate::server::patience::of;
 use henge_backend::{Buffer, BufferPool, Store};
 use henge_iscsi::scsi::Extent;
 
@@ -17,6 +18,7 @@ impl Plane {
         let footprint = BufferPool::footprint(len);
         let held = self.disk(number).held;
         if !self.budget.take(held, footprint) {
+            self.refused += 1;
             return None;
         }
         match self.buffers.get(len) {
@@ -26,6 +28,7 @@ impl Plane {
             }
             None => {
                 self.budget.give(held + footprint, footprint);
+                self.refused += 1;
                 None
             }
         }
@@ -85,6 +88,37 @@ impl Plane {
             disk.fetches = disk.fetches.saturating_sub(1);
         }
         self.freed = true;
+    }
+
+    /// What a request had beside its command's memory is given back.
+    pub(super) fn uncount_extra(&mut self, number: usize, bytes: usize) {
+        if bytes > 0
+            && let Some(disk) = self.disks.get_mut(number).and_then(Option::as_mut)
+        {
+            let back = bytes.min(disk.held);
+            self.budget.give(disk.held, back);
+            disk.held -= back;
+            self.freed = true;
+        }
+    }
+
+    /// What a disk holds, and who holds most of what all share; for people.
+    pub(crate) fn holders(&mut self, number: usize, most: usize) -> String {
+        let least = self.budget.least();
+        let own = of(self.disk(number).held, least);
+        let (shared, beyond) = self.budget.shared();
+        let disks = self.disks.iter().flatten();
+        let mut others: Vec<(usize, &str)> =
+            disks.map(|disk| (disk.held.saturating_sub(least), disk.config.name.as_str())).collect();
+        others.retain(|(held, _)| *held > 0);
+        others.sort_unstable_by(|a, b| b.cmp(a));
+        others.truncate(most);
+        let list: Vec<String> = others
+            .iter()
+            .map(|(held, name)| format!("{name} {}", henge_core::format_size(*held as u64)))
+            .collect();
+        let list = if list.is_empty() { String::new() } else { format!(", most of it {}", list.join(", ")) };
+        format!("it holds {own} that are its own; of what disks share, {} are held{list}", of(beyond, shared))
     }
 
     /// What each disk can have, whatever the others hold.

@@ -148,3 +148,29 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
         assert!(left == 0 && rounds >= sent as usize / most, "{left} left after {rounds} rounds");
     }
 }
+
+/// Blocks that are read before they are written count for their disk, until the command is over or given up.
+#[test]
+fn blocks_around_a_write_are_counted() {
+    let mut plane = plane(&disks(1, "commands = { align = \"4KiB\" }"));
+    for gives_up in [false, true] {
+        let frame = plane.disk(0).vdisk.frame(Kind::Write, 100, 5000);
+        let mut buffer = plane.take_buffer(0, frame.len).unwrap();
+        buffer.fill(1);
+        let before = plane.disk(0).held;
+        let write = Command::new(Kind::Write, 100, 5000, Instant::ZERO, 0);
+        plane.submit(0, write, buffer, owner(1), Instant::ZERO);
+        assert_eq!(plane.disk(0).held, before + 2 * 4096, "its first and its last block");
+        if gives_up {
+            plane.abort(0, owner(1).connection, None, Instant::ZERO);
+        }
+        while plane.is_listed() {
+            plane.poll(Instant::ZERO);
+        }
+        let answer = plane.answers.pop().expect("memory answers at once");
+        assert_eq!(answer.outcome.is_err(), gives_up);
+        assert_eq!(plane.disk(0).held, before);
+        plane.put_buffer(0, answer.frame);
+        assert_eq!((plane.disk(0).held, plane.budget.shared().1), (0, 0));
+    }
+}

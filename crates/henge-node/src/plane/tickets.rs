@@ -296,8 +296,16 @@ impl Plane {
         *at += len;
         let state = &mut self.gates[gate];
         let part = PartId { command: RequestId::default(), index: 0 };
-        let errand =
-            Errand { disk: flow as u32, part, scratch: None, parts: 1, seq: 0, older: None, newer: None };
+        let errand = Errand {
+            disk: flow as u32,
+            part,
+            scratch: None,
+            extra: 0,
+            parts: 1,
+            seq: 0,
+            older: None,
+            newer: None,
+        };
         request.id = state.errands.insert(errand);
         let taken = state.pipeline.submit(request, Buffer::empty(), now);
         assert!(taken.is_ok(), "one request of a flow is never too much");

@@ -63,6 +63,9 @@ impl Plane {
                 Data::Scratch(patch) => (Buffer::zeroed(request.len as usize), Some(patch)),
                 Data::Compare { .. } => (Buffer::zeroed(request.len as usize), None),
             };
+            let extra = if matches!(data, Data::None | Data::Frame { .. }) { 0 } else { payload.capacity() };
+            self.budget.add(disk.held, extra);
+            disk.held += extra;
             if request.op == Op::Flush {
                 let base = disk.bases.iter().find(|(on, _)| *on == gate);
                 request.offset = base.expect("a disk knows its gates").1;
@@ -71,7 +74,7 @@ impl Plane {
             let parts = (f64::from(Request::WHOLE) / f64::from(request.commands)).round().max(1.0) as u32;
             let (seq, older) = (state.submitted, disk.newest);
             let errand =
-                Errand { disk: number as u32, part: part_id, scratch, parts, seq, older, newer: None };
+                Errand { disk: number as u32, part: part_id, scratch, extra, parts, seq, older, newer: None };
             request.id = state.errands.insert(errand);
             disk.newest = Some((gate.0, request.id));
             let taken = state.pipeline.submit(request, payload, now);
@@ -122,6 +125,7 @@ impl Plane {
         now: Instant,
     ) {
         let number = errand.disk as usize;
+        self.uncount_extra(number, errand.extra);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         if disk.home_of.is_some() {
             let flight = disk.flights[errand.part.command.index()].as_mut();

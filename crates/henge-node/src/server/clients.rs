@@ -155,6 +155,7 @@ impl Server {
     pub(super) fn drop_connection(&mut self, id: RequestId) {
         let Some(mut client) = self.connections.remove(id) else { return };
         let number = client.disk();
+        self.waits.forget(id, &mut client);
         self.places.leave(client.link().from);
         match &mut client {
             Client::Nbd(connection) => connection.release(&mut self.plane),

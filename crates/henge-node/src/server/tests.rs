@@ -32,6 +32,7 @@ impl Bench {
             limits: config.limits,
             place: crate::state::Place::Forgets,
             connections: super::places::Most { all: 64, per_address: 64, per_disk: 64 },
+            patience: Patience { payload: Duration::from_secs(60), memory: Duration::from_secs(5) },
             busy_poll: Duration::ZERO,
             messages,
             sender,
@@ -168,4 +169,99 @@ fn disks_of_two_pools_share_the_processor_by_weight() {
     let used = [Of::Disk(0), Of::Disk(1)].map(|of| bench.server.turns.used(of));
     let ratio = used[1] as f64 / used[0] as f64;
     assert!((2.7..3.3).contains(&ratio), "{used:?}: {ratio}");
+}
+
+impl Client {
+    /// A WRITE's header, and some of its payload.
+    fn begin_write(&mut self, len: u32, some: usize) {
+        let mut text = 0x2560_9513u32.to_be_bytes().to_vec();
+        text.extend([0, 0, 0, 1]); // no flags; WRITE
+        text.extend([0; 16]); // cookie and offset
+        text.extend(len.to_be_bytes());
+        text.resize(text.len() + some, 7);
+        self.socket.write_all(&text).unwrap();
+    }
+
+    /// What came since; `None` when the node has hung up.
+    fn heard(&mut self) -> Option<usize> {
+        let mut buffer = [0; 4096];
+        match self.socket.read(&mut buffer) {
+            Ok(0) => None,
+            Ok(n) => Some(n),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Some(0),
+            Err(_) => None,
+        }
+    }
+}
+
+#[test]
+fn a_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not() {
+    let mut bench = Bench::new(&disk("d", "a", "weight = 1"));
+    let (to, notices) = std::sync::mpsc::channel();
+    bench.server.plane.tell_notices(to);
+    let (mut stops, mut slow) = (bench.client("d", 4096, 0), bench.client("d", 4096, 0));
+    let mut idle = bench.client("d", 4096, 0);
+    stops.begin_write(1 << 20, 1000);
+    slow.begin_write(1 << 20, 1000);
+    let mut ended = None;
+    for second in 0..300 {
+        bench.round();
+        bench.round();
+        if stops.heard().is_none() {
+            ended.get_or_insert(second);
+        }
+        assert_eq!((slow.heard(), idle.heard()), (Some(0), Some(0)), "after {second} s");
+        if second % 50 == 0 {
+            slow.socket.write_all(&[7; 100]).unwrap();
+        }
+        bench.server.now += Duration::from_secs(1);
+    }
+    assert!(ended.is_some_and(|second| (60..=62).contains(&second)), "{ended:?}");
+    let texts: Vec<_> = notices.try_iter().collect();
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    assert!(texts[0].0 == "d" && texts[0].1.contains("nothing of a payload for 60s"), "{texts:?}");
+    assert!(bench.server.waits.due().is_some(), "the slow one is looked at again");
+    drop((stops, slow, idle));
+    for _ in 0..3 {
+        bench.round();
+    }
+    assert_eq!(bench.server.waits.due(), None, "whoever is gone is not");
+    assert_eq!(bench.server.plane.buffers.out(), 0);
+}
+
+/// Whoever waits for the node's memory is told of, and not closed; it goes on once there is some.
+#[test]
+fn who_waits_for_memory_is_told_of() {
+    let mut bench = Bench::new(&(disk("d", "a", "weight = 1") + &disk("hog", "b", "weight = 1")));
+    let (to, notices) = std::sync::mpsc::channel();
+    bench.server.plane.tell_notices(to);
+    let mut client = bench.client("d", 4096, 0);
+    let mut kept = Vec::new();
+    for (number, len) in [(1, 1 << 20), (0, 1 << 20), (0, 4096)] {
+        while let Some(buffer) = bench.server.plane.take_buffer(number, len) {
+            kept.push((number, buffer));
+        }
+    }
+    client.begin_write(1 << 20, 1000);
+    for _ in 0..100 {
+        bench.round();
+        bench.server.now += Duration::from_secs(1);
+    }
+    let texts: Vec<_> = notices.try_iter().map(|(name, text)| format!("{name}: {text}")).collect();
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    for part in ["d: a command of an NBD client from this machine", "memory for 5", "8MiB of 8MiB", "hog "] {
+        assert!(texts[0].contains(part), "{part} in {texts:?}");
+    }
+    assert_eq!(client.heard(), Some(0), "it is not its doing");
+    kept.drain(..).for_each(|(number, buffer)| bench.server.plane.put_buffer(number, buffer));
+    let mut rest = &vec![7; (1 << 20) - 1000][..];
+    let mut got = 0;
+    for _ in 0..1000 {
+        if let Ok(n) = client.socket.write(rest) {
+            rest = &rest[n..];
+        }
+        bench.round();
+        got += client.heard().expect("it is served");
+    }
+    assert_eq!((rest.len(), got), (0, 16), "the WRITE is answered");
 }

@@ -37,7 +37,7 @@ impl Server {
     fn read(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.link().listed = false;
-        let before = connection.disk();
+        let (before, refused) = (connection.disk(), self.plane.refused);
         let around = Surroundings {
             plane: &mut self.plane,
             catalog: &self.catalog,
@@ -65,6 +65,7 @@ impl Server {
         if speaks {
             self.mark(id);
         }
+        self.note_waits(id, stop, self.plane.refused != refused);
         match stop {
             Stop::Waiting => {}
             Stop::Turn => self.want(id, Way::In),

@@ -207,6 +207,11 @@ impl Session {
         self.tasks.get(task)?.action()
     }
 
+    /// Whether data are to come that were asked for, or announced.
+    pub fn awaits_data(&self) -> bool {
+        self.asked > 0 || matches!(self.want(), Want::Payload(_))
+    }
+
     /// Whether a [`Step::Release`] of the command's buffer is still to come.
     pub fn holds(&self, task: RequestId) -> bool {
         self.tasks.get(task).is_some_and(|task| task.holds > 0)
