@@ -60,5 +60,6 @@ pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use listen::Address;
 pub use meters::DiskMeters;
 pub use node::{Control, ControlError, Node, StartError, check};
+pub use promise::{Judge, Second};
 pub use signals::{Asked, Signals};
 pub use socket::answer_line;

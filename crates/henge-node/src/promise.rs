@@ -53,10 +53,47 @@ pub(crate) struct Mark {
 
 /// What a second was.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Second {
+pub enum Second {
+    /// The disk did not want what it is promised.
     NotWanted,
+    /// It got all that it wanted.
     Kept,
+    /// It did not, and this held it up most.
     Missed(String),
+}
+
+/// Judges one disk second by second, as the promise ledger does: for whoever simulates it.
+///
+/// ```
+/// use henge_api::{DiskStatus, Promise};
+/// use henge_node::{Judge, Second};
+/// let promise = Promise { rate: Some(100.0), unit: "requests".into(), ..Promise::default() };
+/// let mut disk = DiskStatus { promise, ..DiskStatus::default() };
+/// let mut judge = Judge::new(&disk);
+/// (disk.metered, disk.commands) = (1_000_000_000, 100);
+/// assert_eq!(judge.second(&disk), Second::Kept);
+/// ```
+pub struct Judge {
+    before: Mark,
+    spare: f64,
+}
+
+impl Judge {
+    /// From these counters on.
+    pub fn new(disk: &DiskStatus) -> Judge {
+        Judge { before: Mark::of(disk), spare: 0.0 }
+    }
+
+    /// What the time since the last look was. Counters only grow.
+    pub fn second(&mut self, disk: &DiskStatus) -> Second {
+        let now = Mark::of(disk);
+        let second = match now.since_ms(&self.before) {
+            Some(_) => judge(&self.before, &now, disk, &mut self.spare),
+            None => Second::NotWanted,
+        };
+        self.before = now;
+        second
+    }
 }
 
 impl Mark {

@@ -59,6 +59,10 @@ pub struct Window {
     pub disk_time: Duration,
     /// Commands that came.
     pub arrived: u64,
+    /// Time during which commands were pending.
+    pub busy: Duration,
+    /// Commands pending, integrated over time: its share of the window's width is their mean number.
+    pub outstanding: Duration,
 }
 
 /// Everything measured of one flow.
@@ -122,6 +126,8 @@ pub(crate) struct Meter {
     current: Window,
     tag: Instant,
     pub pending: u32,
+    /// Until when `busy` and `outstanding` are counted.
+    counted: Instant,
 }
 
 impl Meter {
@@ -136,6 +142,7 @@ impl Meter {
             current: Window::default(),
             tag: Instant::ZERO,
             pending: 0,
+            counted: Instant::ZERO,
         }
     }
 
@@ -242,9 +249,24 @@ impl Meter {
         self.outcome
     }
 
+    /// Counts what was pending until `now`, in the open window.
+    fn count(&mut self, now: Instant) {
+        let time = now.since(self.counted);
+        self.counted = self.counted.max(now);
+        if self.pending > 0 {
+            self.current.busy += time;
+            self.current.outstanding += time * u64::from(self.pending);
+        }
+    }
+
     /// Closes the windows that ended by `now`.
     fn roll(&mut self, now: Instant) {
-        while Instant::ZERO + self.width * (self.outcome.windows.len() as u64 + 1) <= now {
+        loop {
+            let end = Instant::ZERO + self.width * (self.outcome.windows.len() as u64 + 1);
+            if end > now {
+                return self.count(now);
+            }
+            self.count(end);
             let mut window = std::mem::take(&mut self.current);
             window.max = Duration::from_nanos(self.open.iter().copied().max().unwrap_or(0));
             window.p95 = quantile(&mut self.open, 95);

@@ -5,6 +5,7 @@ mod compare;
 mod data;
 mod nbd;
 mod page;
+mod plan;
 mod recording;
 mod report;
 mod scenarios;
@@ -50,6 +51,8 @@ enum Command {
     Sim(cmd::sim::Args),
     /// Who is promised what and gets what, live in a terminal
     Top(cmd::top::Args),
+    /// Would a change break a promise? Tried on what was recorded
+    Plan(cmd::plan::Args),
     /// Record a node's live requests, and ask what would be if
     Record(cmd::record::Args),
     /// Repeat the papers' experiments and compare
@@ -99,6 +102,7 @@ fn main() -> std::process::ExitCode {
         Command::Nvme(args) => cmd::nvme::run(args),
         Command::Disk(args) => cmd::disk::run(args),
         Command::Top(args) => cmd::top::run(args),
+        Command::Plan(args) => Ok(cmd::plan::run(args)),
         Command::Record(args) => cmd::record::run(args),
         Command::Reproduce(args) => cmd::reproduce::run(args),
         Command::Trace(args) => cmd::trace::run(*args),

@@ -13,19 +13,20 @@
 use anyhow::{Context, Result, bail};
 use henge_api::{DiskStatus, PoolStatus, Reply, Request, Status, Tapped};
 use henge_config::Source;
-use henge_core::{Duration, Instant, Op, Value};
+use henge_core::{Duration, Histogram, Instant, Op, Value};
 use henge_sim::{Axis, Setting};
 use henge_workload::{Format, Record, Trace, TraceOptions, TraceWriter};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-/// Most commands of a recording: 1.5 GB of memory at the least.
-const COMMANDS_MAX: usize = 30_000_000;
-/// The tap is emptied so often.
-const EVERY: std::time::Duration = std::time::Duration::from_millis(250);
+mod listen;
+mod windows;
+
+pub use listen::{Session, record};
+pub use windows::{About, Bounds, of_windows, rotate};
+
 /// Mean pending over most pending, from which on a load counts as a closed loop.
 const CLOSED: f64 = 0.7;
 /// A closed loop's trace is repeated, so that it does not run out where it is served faster.
@@ -41,12 +42,16 @@ struct Load {
     /// Commands pending at most, and in the mean.
     most: u32,
     mean: f64,
+    /// How long its commands took.
+    latency: Histogram,
 }
 
 /// What was recorded.
 pub struct Recording {
     /// How long.
     time: Duration,
+    /// When it began, in milliseconds since 1970.
+    wall: u64,
     pools: Vec<PoolStatus>,
     device: String,
     /// Share of the time in which each pool's gates were busy.
@@ -56,82 +61,6 @@ pub struct Recording {
     lost: u64,
     /// Commands answered.
     commands: usize,
-}
-
-/// Records for a time the disks that lie on `pool` (all where nothing is said). `tick` hears how far it is and may end it.
-pub fn record(
-    ask: Ask<'_>,
-    pool: Option<&str>,
-    time: Duration,
-    mut tick: impl FnMut(f64, usize) -> bool,
-) -> Result<Recording> {
-    let meters = || -> Result<Status> { ask(Request::Meters)?.status.context("the node sent no meters") };
-    let before = meters()?;
-    alike(&before, pool)?; // said before anybody waits for it
-    let taken = |reply: Reply| reply.taken.context("the node sent nothing from its tap");
-    let began = taken(ask(Request::Tap)?)?.now;
-    let end = began.saturating_add(time.as_nanos());
-    let mut commands: Vec<Tapped> = Vec::new();
-    let (mut lost, mut names, mut now) = (0, Names::default(), began);
-    while now < end {
-        std::thread::sleep(EVERY.min(std::time::Duration::from_nanos(end - now)));
-        let part = taken(ask(Request::Tap)?)?;
-        now = part.now;
-        lost += part.lost;
-        names.learn(part.disks);
-        commands.extend(part.commands.into_iter().map(|c| Tapped(names.id(c.0), c.1, c.2, c.3, c.4, c.5)));
-        if commands.len() > COMMANDS_MAX
-            || !tick((now - began) as f64 / time.as_nanos() as f64, commands.len())
-        {
-            break;
-        }
-    }
-    ask(Request::Untap)?;
-    // Meters are a second old at most: these are of the end.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    let after = meters()?;
-    let pools = alike(&after, pool)?;
-    let device = device(&pools, &before, &after)?;
-    let time = Duration::from_nanos(now.min(end) - began);
-    let busy = pools.iter().map(|pool| busy(&pool.name, &before, &after)).collect();
-    let mut recording = Recording { time, device, busy, loads: Vec::new(), lost, commands: 0, pools };
-    for disk in &after.disks {
-        if !disk.pools.iter().all(|p| recording.pools.iter().any(|pool| pool.name == *p)) {
-            continue;
-        }
-        let number = names.ids.get(&disk.name).copied();
-        let theirs = commands.iter().filter(|c| Some(c.0) == number && c.4 >= began && c.4 < end);
-        let load = Load::of(disk, theirs.copied().collect(), began, time);
-        recording.commands += load.records.len();
-        recording.loads.push(load);
-    }
-    if recording.commands == 0 {
-        bail!(
-            "nothing was asked of {} in {time}",
-            pool.map_or("the node".to_owned(), |p| format!("pool \"{p}\""))
-        );
-    }
-    Ok(recording)
-}
-
-/// Which disk a command was for, whatever other disk had its number before or after.
-#[derive(Default)]
-struct Names {
-    ids: BTreeMap<String, u32>,
-    /// By the node's number: the id of the disk that has it now.
-    now: BTreeMap<u32, u32>,
-}
-
-impl Names {
-    fn learn(&mut self, told: Vec<(u32, String)>) {
-        for (number, name) in told {
-            let next = self.ids.len() as u32;
-            self.now.insert(number, *self.ids.entry(name).or_insert(next));
-        }
-    }
-    fn id(&self, number: u32) -> u32 {
-        self.now.get(&number).copied().unwrap_or(u32::MAX)
-    }
 }
 
 /// The pools that are simulated together: all of a scenario's nodes are alike.
@@ -212,12 +141,14 @@ impl Load {
             pending += change;
             most = most.max(pending);
         }
+        let mut latency = Histogram::default();
         for c in &commands {
             area += u128::from(c.5);
+            latency.record(Duration::from_nanos(c.5));
         }
         let mean = area as f64 / time.as_nanos().max(1) as f64;
         let records = commands.iter().map(record).collect();
-        Load { status: disk.clone(), records, most: most.max(1) as u32, mean }
+        Load { status: disk.clone(), records, most: most.max(1) as u32, mean, latency }
     }
 
     fn is_closed(&self) -> bool {
@@ -255,11 +186,37 @@ impl Recording {
             });
             write_trace(&dir.join(format!("{}.trace", load.status.name)), all)?;
         }
-        for (name, text) in [("scenario.toml", self.scenario()), ("admit.toml", self.plan())] {
+        let files = [
+            ("admit.toml", self.plan()),
+            (windows::ABOUT, self.known().text()),
+            // Last: where it stands, the recording is whole.
+            ("scenario.toml", self.scenario()),
+        ];
+        for (name, text) in files {
             let path = dir.join(name);
             std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// Commands pending in the mean, over all disks.
+    fn pressure(&self) -> f64 {
+        self.loads.iter().map(|load| load.mean).sum()
+    }
+
+    /// What a scenario has no room for.
+    fn known(&self) -> About {
+        let latency = |load: &Load| {
+            let at = |q: f64| load.latency.quantile(q).map_or(0, Duration::as_nanos);
+            (load.status.name.clone(), [at(0.5), at(0.95), at(0.99)])
+        };
+        About {
+            pools: self.pools.iter().map(|pool| pool.name.clone()).collect(),
+            began: self.wall,
+            commands: self.commands as u64,
+            pending: self.pressure(),
+            latency_ns: self.loads.iter().filter(|l| !l.records.is_empty()).map(latency).collect(),
+        }
     }
 
     /// The recorded disks and pools as `henge admit` reads them.

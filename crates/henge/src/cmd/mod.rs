@@ -13,6 +13,7 @@ pub mod manual;
 pub mod node;
 pub mod nodes;
 pub mod nvme;
+pub mod plan;
 pub mod pool;
 pub mod profile;
 pub mod proxy;

@@ -164,7 +164,7 @@ fn pair<'a>(text: &'a str, option: &str) -> Result<(&'a str, &'a str)> {
 }
 
 /// As TOML writes it; what is no TOML is a text, so that quotes need no quoting.
-fn value_of(text: &str) -> Value {
+pub fn value_of(text: &str) -> Value {
     let source = Source::new("value", format!("value = {text}"));
     let parsed = source.parse("value").ok().and_then(|mut p| p.take("value"));
     parsed.unwrap_or_else(|| Value::Text(text.to_owned()))

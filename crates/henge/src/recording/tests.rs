@@ -1,5 +1,6 @@
 //! Recordings made by hand: what kind of load they hold, what scenario they become, and that the simulator reads it.
 
+use super::listen::Names;
 use super::*;
 use crate::study::{Options, Study};
 use henge_api::GateStatus;
@@ -98,6 +99,7 @@ fn recording() -> Recording {
     ];
     Recording {
         time,
+        wall: 1_800_000_000_000,
         pools: vec![pool("p", 0)],
         device: "{ constant = { time = \"2ms\", slots = 1, capacity = \"4GiB\" } }".into(),
         busy: vec![0.5],
