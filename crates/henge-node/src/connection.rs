@@ -7,7 +7,6 @@
 
 use crate::catalog::Catalog;
 use crate::client::Link;
-use crate::inflow::WINDOW;
 use crate::job::Held;
 use crate::plane::{Answer, Owner, Plane};
 use crate::turns::{BYTES, COMMANDS};
@@ -356,7 +355,7 @@ impl Connection {
             None => {
                 let frame = self.frame(&command, kind, plane);
                 let cut = frame.len > 0 && self.may_cut(&command);
-                if cut && command.len > WINDOW {
+                if cut && command.len > long::window(kind) {
                     if self.begin_long(command, kind, id, plane, now) {
                         return None;
                     }

@@ -26,7 +26,10 @@ use std::collections::VecDeque;
 
 /// Most pieces of one command at once.
 const WINDOWS: usize = 4;
-/// The same of a CACHE, whose bytes nobody waits for.
+/// Longest piece of a CACHE. Nobody waits for its bytes, and where they are in the page cache the loop copies each piece in one go, as
+/// many as the gate lets through: short ones leave others their turns.
+const FETCH: u32 = 128 << 10;
+/// Most of them at once, of one command.
 const FETCHED: usize = 2;
 
 /// A piece of a READ or CACHE.
@@ -75,7 +78,7 @@ impl Long {
             kind,
             step,
             most: match kind {
-                _ if step < u64::from(WINDOW) => 1,
+                _ if step < u64::from(window(kind)) => 1,
                 Kind::Cache => FETCHED,
                 _ => WINDOWS,
             },
@@ -145,7 +148,7 @@ impl Connection {
         if kind == Kind::Cache && !plane.begin_fetch(disk) {
             return false;
         }
-        for step in steps(plane) {
+        for step in steps(kind, plane) {
             let Some(buffer) = plane.take_buffer(disk, step) else { continue };
             let mut long = Long::new(command, kind, step);
             long.spare = Some(buffer);
@@ -452,9 +455,15 @@ impl Long {
     }
 }
 
+/// A command that is longer goes in pieces of this length.
+pub(super) fn window(kind: Kind) -> u32 {
+    if kind == Kind::Cache { FETCH } else { WINDOW }
+}
+
 /// How long pieces may be: a window, or what the disk has for itself alone.
-fn steps(plane: &Plane) -> [u64; 2] {
-    [u64::from(WINDOW), plane.least().min(u64::from(WINDOW))]
+fn steps(kind: Kind, plane: &Plane) -> [u64; 2] {
+    let window = u64::from(window(kind));
+    [window, plane.least().min(window)]
 }
 
 impl Connection {
