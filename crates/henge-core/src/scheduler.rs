@@ -166,8 +166,8 @@ pub trait Scheduler: Send {
     /// `flow` received `service` at other nodes, as they announced (not piggybacked on a request).
     fn foreign(&mut self, _flow: FlowId, _service: Cost, _now: Instant) {}
 
-    /// A finish time for a queued request was made elsewhere, `lead` after its arrival; it takes the place of the own one. `false`
-    /// where there is no such request any more, or where the scheduler has no finish times.
+    /// A clock of the flow's whole rate, over several gates, says that a queued request is to be over `lead` after its arrival. `false` where
+    /// there is no such request any more, or where the scheduler promises its flow no rate.
     fn retag(&mut self, _id: RequestId, _lead: Duration, _now: Instant) -> bool {
         false
     }

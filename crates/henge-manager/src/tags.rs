@@ -17,9 +17,14 @@ use std::time::Duration;
 /// For so long a contract is taken to be as it was.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// Commands of a disk under way, where its contract does not bound them.
+const PENDING: u64 = 64;
+
 struct Entry {
     /// None: nothing is promised, or there is no such disk.
     clock: Option<CentralClock>,
+    /// Most commands under way: nobody tells here when one is over.
+    pending: u64,
     looked: std::time::Instant,
 }
 
@@ -42,8 +47,10 @@ impl Clocks {
         let now = Instant::from_nanos(self.began.elapsed().as_nanos() as u64);
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         let lead = |ask: Ask| {
-            let clock = disks.get_mut(&ask.disk)?.clock.as_mut()?;
-            Some(Lead { at: ask.at, ns: clock.tag(Cost::new(ask.cost), now).as_nanos() })
+            let Entry { clock, pending, .. } = disks.get_mut(&ask.disk)?;
+            let unfinished = Cost::new(ask.cost.saturating_mul(*pending));
+            let lead = clock.as_mut()?.tag_among(unfinished, Cost::new(ask.cost), now);
+            Some(Lead { at: ask.at, ns: lead.as_nanos() })
         };
         asks.into_iter().filter_map(lead).collect()
     }
@@ -72,7 +79,11 @@ impl Clocks {
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         disks.retain(|_, entry| entry.looked.elapsed() < FRESH * 60);
         for (name, contract) in contracts {
-            let entry = disks.entry(name).or_insert_with(|| Entry { clock: None, looked: self.began });
+            let entry = disks.entry(name).or_insert_with(|| Entry {
+                clock: None,
+                pending: PENDING,
+                looked: self.began,
+            });
             entry.looked = std::time::Instant::now();
             entry.follow(&contract);
         }
@@ -81,6 +92,7 @@ impl Clocks {
 
 impl Entry {
     fn follow(&mut self, contract: &Contract) {
+        self.pending = contract.pending.map_or(PENDING, u64::from);
         if !self.clock.as_mut().is_some_and(|clock| clock.change(contract)) {
             self.clock = CentralClock::new(contract);
         }

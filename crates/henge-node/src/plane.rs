@@ -293,6 +293,7 @@ impl Plane {
                     continue;
                 }
                 self.unchain(&errand);
+                self.disk(errand.disk as usize).over(&finished.served.request);
                 if let Some(recorder) = &mut self.recorder {
                     let disk = self.disks[errand.disk as usize].as_ref().expect("a disk in use is there");
                     recorder.row(&disk.config.name, &finished.served, g as u32, errand.seq, errand.parts);

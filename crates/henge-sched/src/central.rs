@@ -10,50 +10,45 @@
 //!   FT_i = max(arrival_i, FT_{i-1}) + cost_i / B          whichever gate request i is for
 //! ```
 //!
-//! A gate relays the command, not its data, and hears by how much the finish time is after the arrival: the *lead*, since clocks of
-//! machines do not agree. It does not wait for that. The request is queued with the gate's own tag; the lead replaces it if it
-//! comes before the request goes, and is of no use if it comes later. A manager that is slow, or away, costs precision alone.
+//! Gates of one node, like those of an array's spindles, are told at once. A gate of another node relays the command, not its data, and hears
+//! by how much the finish time is after the arrival: the *lead*, since clocks of machines do not agree. It does not wait for
+//! that. A lead that comes after the request went is of no use. A manager that is slow, or away, costs precision alone.
 //!
 //! **Example.** 100/s over two gates, 50/s reserved at each: three requests that come at 0 for the same gate are to be over at 20,
 //! 40 and 60 ms by its own clock, at 10, 20 and 30 ms by this one.
 //!
-//! **Guarantee.** None that the gate's own reservations do not give: a gate that promised f·B/N to each of its disks cannot serve
-//! them all at B. Among what waits, each disk is served by what it is owed in all.
+//! **Guarantee.** A gate keeps its own promises first, and gives what is left by these times (`spread.rs`): it promised f·B/N to each of
+//! its disks, and cannot serve them all at B.
 //!
 //! **Price.** A message there and back for each part of a command; 48 bytes a disk where the tags are made.
 //!
-//! **Where we depart.** The lead is bounded as gates bound it (`finish_clock.rs`): by H, or what `pending` requests take at B. The
-//! paper has no bound, and waits for the tag.
+//! **Where we depart.** What a disk took of what was spare is held against it for 50 ms: FT_{i-1} counts as at most now + max(50 ms, 2·q / B),
+//! q its unfinished requests: with q / B, whoever takes what is spare is owed more at any gate where more than its N-th part waits. Its
+//! reservations at gates stand meanwhile. The paper has no bound, and waits for the tag.
 
 use crate::Pace;
 use crate::finish_clock::fine;
 use crate::weight::ceil_instant;
-use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Rate, VTime};
+use henge_core::{Contract, Cost, Duration, Instant, Rate, VTime};
 
-/// H, as gates have it by default.
-const LEAD: Duration = Duration::from_secs(2);
+/// H, as Virtual Clock has it.
+const LEAD: Duration = Duration::from_millis(50);
 
 /// The clock of one disk.
 #[derive(Clone, Copy, Debug)]
 pub struct CentralClock {
     pace: Pace,
     rate: Rate,
-    /// Furthest that a clock is ahead.
-    lead: VTime,
     finish: VTime,
+    /// What was tagged and is not over.
+    unfinished: Cost,
 }
 
 impl CentralClock {
     /// Of the disk's whole contract; none where that promises no rate.
     pub fn new(contract: &Contract) -> Option<Self> {
         let rate = contract.rate.filter(|rate| rate.per_second > 0)?;
-        let pace = Pace::new(rate);
-        let pending = match rate.unit {
-            CostUnit::Requests => u64::from(contract.pending.unwrap_or(0)) * 1_000_000,
-            _ => 0,
-        };
-        let lead = pace.span(Cost::new(pending)).max(fine(Instant::ZERO + LEAD));
-        Some(CentralClock { pace, rate, lead, finish: VTime::ZERO })
+        Some(CentralClock { pace: Pace::new(rate), rate, finish: VTime::ZERO, unfinished: Cost::ZERO })
     }
 
     /// What rates count.
@@ -64,15 +59,29 @@ impl CentralClock {
     /// Another contract, from the next request on.
     pub fn change(&mut self, contract: &Contract) -> bool {
         let Some(new) = CentralClock::new(contract) else { return false };
-        *self = CentralClock { finish: self.finish, ..new };
+        let unfinished = if new.rate.unit == self.rate.unit { self.unfinished } else { Cost::ZERO };
+        *self = CentralClock { finish: self.finish, unfinished, ..new };
         true
     }
 
-    /// By how much the finish time of a request that comes now is after now.
+    /// By how much the finish time of a request that comes now is after now. Who tags so says when it is [over](Self::over).
     pub fn tag(&mut self, cost: Cost, now: Instant) -> Duration {
-        let before = self.finish.min(fine(now) + self.lead);
-        self.finish = fine(now).max(before) + self.pace.span(cost);
+        let lead = self.tag_among(self.unfinished, cost, now);
+        self.unfinished += cost;
+        lead
+    }
+
+    /// The same for who hears of no end: at most `unfinished` of the disk are under way.
+    pub fn tag_among(&mut self, unfinished: Cost, cost: Cost, now: Instant) -> Duration {
+        let under_way = self.pace.span(unfinished);
+        let furthest = fine(now) + fine(Instant::ZERO + LEAD).max(under_way + under_way);
+        self.finish = fine(now).max(self.finish.min(furthest)) + self.pace.span(cost);
         ceil_instant(self.finish).since(now)
+    }
+
+    /// A tagged request is over, or was cancelled.
+    pub fn over(&mut self, cost: Cost) {
+        self.unfinished = self.unfinished.saturating_sub(cost);
     }
 }
 
@@ -97,15 +106,23 @@ mod tests {
         assert!(CentralClock::new(&Contract::default()).is_none(), "nothing is promised");
     }
 
+    /// Served at once, over and over, a disk is 50 ms ahead, and one request; what is under way counts in any case.
     #[test]
     fn a_lead_is_bounded() {
         let mut clock = CentralClock::new(&Contract::reserved(Rate::requests(10))).unwrap();
+        for _ in 0..1000 {
+            assert!(clock.tag(ONE, at(0)) <= Duration::from_millis(150));
+            clock.over(ONE);
+        }
+        let mut clock = CentralClock::new(&Contract::reserved(Rate::requests(10))).unwrap();
         let most = (0..1000).map(|_| clock.tag(ONE, at(0))).max().unwrap();
-        assert_eq!(most, Duration::from_millis(2_100));
+        assert_eq!(most, Duration::from_secs(100));
+        (0..1000).for_each(|_| clock.over(ONE));
+        assert_eq!(clock.tag(ONE, at(0)), Duration::from_millis(150));
     }
 
     proptest! {
-        /// Whatever comes when: in any time the clock gives finish times for no more than the rate, and one request.
+        /// Whatever comes when, and nothing is over yet: the clock gives finish times for no more than the rate, and one request.
         #[test]
         fn finish_times_are_no_denser_than_the_rate(gaps in proptest::collection::vec(0u64..40, 2..100)) {
             let mut clock = CentralClock::new(&Contract::reserved(Rate::requests(50))).unwrap();
@@ -114,7 +131,7 @@ mod tests {
             for gap in gaps {
                 now += Duration::from_millis(gap);
                 let finish = now + clock.tag(ONE, now);
-                if let Some(before) = before.filter(|b| *b <= now + LEAD) {
+                if let Some(before) = before {
                     prop_assert!(finish >= before + Duration::from_millis(20), "{before:?} {finish:?}");
                 }
                 before = Some(finish);

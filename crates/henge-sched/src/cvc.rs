@@ -201,21 +201,25 @@ impl Cvc {
         let unfinished = self.flows[request.flow].unfinished;
         let bound = self.flows[request.flow].latency.map(|l| l.bound);
         self.clocks.bound_lead(request.flow, unfinished, bound, now);
+        self.clocks.save(request);
         let finish = self.clocks.finish(request);
-        self.enter(request, seq, finish)
+        self.enter(request, seq, finish, None)
     }
 
-    /// Puts a request into the deadline orders by its finish time.
-    fn enter(&mut self, request: &Request, seq: u64, finish: VTime) -> (u64, u64) {
+    /// Puts a request into the deadline orders by its finish time, and by what a clock of its whole disk says, if one does.
+    fn enter(&mut self, request: &Request, seq: u64, finish: VTime, owed: Option<Duration>) -> (u64, u64) {
         if finish == NEVER {
             return (u64::MAX, u64::MAX);
         }
         let flow = &self.flows[request.flow];
-        self.clocks.tagged(request.flow, finish);
+        if owed.is_none() {
+            self.clocks.tagged(request.flow, finish);
+        }
         let finish = instant(finish).as_nanos();
         let bound = flow.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
-        let by = bound.map_or(finish, |d| finish.min((request.arrival + d).as_nanos()));
-        let soft = if self.soft_flows > 0 { by } else { u64::MAX };
+        let by = [bound, owed].into_iter().flatten().map(|d| (request.arrival + d).as_nanos());
+        let by = by.fold(finish, u64::min);
+        let soft = if self.soft_flows > 0 || owed.is_some() { by } else { u64::MAX };
         let slot = request.id.slot;
         let reserved = self.clocks.is_reserved(request.flow);
         let queue = if reserved { &mut self.hard } else { &mut self.best_effort };
@@ -409,9 +413,15 @@ impl Scheduler for Cvc {
     }
     fn retag(&mut self, id: RequestId, lead: Duration, _: Instant) -> bool {
         let Some(queued) = self.backlog.get(id).copied() else { return false };
-        let finish = self.clocks.led(&queued.request, lead);
+        if queued.extra.finish == u64::MAX || !self.clocks.is_reserved(queued.request.flow) {
+            return false;
+        }
+        let Some(span) = self.clocks.whole_span(&queued.request) else { return false };
+        let since = fine(queued.request.arrival + lead) - span;
+        let finish =
+            self.clocks.spend(&queued.request, fine(Instant::from_nanos(queued.extra.finish)), since);
         self.untag(queued.extra, queued.sequence);
-        let (finish, soft) = self.enter(&queued.request, queued.sequence, finish);
+        let (finish, soft) = self.enter(&queued.request, queued.sequence, finish, Some(lead));
         let places = &mut self.backlog.get_mut(id).expect("it was just seen").extra;
         (places.finish, places.soft) = (finish, soft);
         true

@@ -32,6 +32,7 @@ use crate::booking::{Booking, check_bound};
 use crate::floor::Floor;
 use crate::horizon::Horizon;
 use crate::registry::{DefaultDepth, Entry, Order, one_of};
+use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
 use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms};
@@ -83,9 +84,13 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 struct Flow {
     /// Promised a second, in the gate's unit; zero where nothing is.
     rate: u64,
+    /// Where that is a part of it: the pace of the whole disk.
+    whole: Option<Pace>,
     /// Whether it goes only where promises leave room.
     best_effort: bool,
     latency: Duration,
+    /// What went because it was owed would have taken so long at its rate (`spread.rs`): whatever waits conforms so much sooner.
+    given: VTime,
     /// Counts only where something is promised, and deadlines count from when requests conform.
     bucket: ConformingBucket,
 }
@@ -93,6 +98,10 @@ struct Flow {
 impl Flow {
     fn deadline(&self, start: VTime) -> VTime {
         start + since_epoch(Instant::ZERO + self.latency)
+    }
+    /// When a request conforms that came at `arrival`, as far as is known now.
+    fn start(&self, tag: &Tag, arrival: VTime) -> VTime {
+        if self.given == tag.given { tag.start } else { (tag.start - (self.given - tag.given)).max(arrival) }
     }
 }
 
@@ -141,6 +150,8 @@ impl ConformingBucket {
 struct Tag {
     /// When it conforms, on the clock of the turns.
     start: VTime,
+    /// What the flow had been given then.
+    given: VTime,
     /// When it came here.
     here: Instant,
     /// It is due after all that the horizon has counters for.
@@ -152,6 +163,8 @@ pub(crate) struct Edf {
     rules: Rules,
     flows: Flows<Flow>,
     backlog: Backlog<Tag>,
+    /// What clocks of disks on several gates say.
+    spread: Spread,
     turns: Turns,
     /// How far the clock of the turns has jumped.
     ahead: VTime,
@@ -170,6 +183,7 @@ impl Edf {
             rules,
             flows: Flows::new(),
             backlog: Backlog::new(),
+            spread: Spread::default(),
             turns: Turns::default(),
             ahead: VTime::ZERO,
             spare: IndexedHeap::new(),
@@ -196,6 +210,23 @@ impl Edf {
         Some((ConformingBucket::new(kept.bucket.pace, kept.bucket.size, clock), kept.latency))
     }
 
+    /// How long a request takes at the rate of its whole disk.
+    pub(crate) fn whole_span(&self, request: &Request) -> Option<VTime> {
+        let flow = self.flows.get(request.flow).filter(|flow| flow.rate > 0)?;
+        Some(flow.whole.unwrap_or(flow.bucket.pace).span(request.cost))
+    }
+
+    /// A request that waits is owed from `since`, by the clock of its whole disk.
+    pub(crate) fn owe(&mut self, id: RequestId, since: VTime, now: Instant) {
+        let Some(request) = self.backlog.get(id).map(|queued| queued.request) else { return };
+        if self.rules.conforming && self.rate(request.flow).is_some() {
+            self.spread.owe(id, since);
+        }
+        if self.backlog.is_front(id) {
+            self.place(request.flow, now);
+        }
+    }
+
     /// Whether the scheduler knows the flow.
     pub(crate) fn knows(&self, flow: FlowId) -> bool {
         self.flows.get(flow).is_some()
@@ -213,8 +244,8 @@ impl Edf {
             true => flow.bucket.take(request.cost, arrival),
             false => arrival,
         };
-        let due = flow.deadline(start);
-        Tag { start, here, later: self.horizon.add(millis(due), millis(clock)) }
+        let (due, given) = (flow.deadline(start), flow.given);
+        Tag { start, given, here, later: self.horizon.add(millis(due), millis(clock)) }
     }
 
     /// A waiting request has this tag no more.
@@ -227,10 +258,15 @@ impl Edf {
     fn place(&mut self, id: FlowId, now: Instant) {
         let Some(head) = self.backlog.front(id) else {
             self.turns.remove(id);
+            self.spread.remove(id);
             self.spare.remove(id.0);
             return;
         };
-        let (flow, start) = (&self.flows[id], head.extra.start);
+        let flow = &self.flows[id];
+        let start = flow.start(&head.extra, since_epoch(head.request.arrival) + self.ahead);
+        let (since, at) =
+            (self.spread.since(head.request.id), At { now, clock: since_epoch(now) + self.ahead });
+        self.spread.wait(id, since, head.sequence, start, at);
         if flow.best_effort {
             self.turns.remove(id);
             self.spare.set(id.0, (head.request.arrival.as_nanos(), head.sequence));
@@ -244,17 +280,29 @@ impl Edf {
 
     /// Whose turn it is.
     fn choose(&mut self, now: Instant) -> Option<FlowId> {
-        let due = self.turns.due(self.clock(now)).map(|(flow, _)| flow);
+        let due = self.turns.due(self.clock(now)).map(|(flow, deadline)| match self.spread.due(now) {
+            Some((kept, since)) if self.flows[kept].deadline(since + self.ahead) < deadline => kept,
+            _ => flow,
+        });
+        let owed = if due.is_none() { self.spread.owed(now) } else { None };
         let cost = |flow| self.backlog.front(flow).expect("an ordered flow has a request").request.cost;
         if let Some((flow, _)) = self.spare.peek() {
             let flow = FlowId(flow);
-            if due.is_none() || self.floor.covers(cost(flow)) {
+            if due.or(owed).is_none() || self.floor.covers(cost(flow)) {
                 self.floor.served(cost(flow));
                 return Some(flow);
             }
         }
-        if let Some(flow) = due {
+        if let Some(flow) = due.or(owed) {
             self.floor.promise_served(cost(flow), !self.spare.is_empty());
+            if owed.is_some() {
+                // What is owed by the clock of the whole disk costs the bucket here nothing.
+                let request = self.backlog.front(flow).expect("an ordered flow has a request").request;
+                let flow = &mut self.flows[flow];
+                flow.bucket.correct(request.cost, Cost::ZERO);
+                flow.given = flow.given + flow.bucket.pace.span(request.cost);
+                self.spread.went(request.id);
+            }
             return Some(flow);
         }
         let (flow, start, _) = self.turns.early()?;
@@ -272,12 +320,12 @@ impl Edf {
         Some(queued.request)
     }
 
-    fn correct(&mut self, flow: FlowId, charged: Cost, actual: Cost) {
-        let conforming = self.rules.conforming;
-        if charged == actual {
+    fn correct(&mut self, request: &Request, actual: Cost) {
+        let (charged, conforming) = (request.cost, self.rules.conforming);
+        if charged == actual || self.spread.was_owed(request.id) {
             return;
         }
-        if let Some(flow) = self.flows.get_mut(flow).filter(|f| conforming && f.rate > 0) {
+        if let Some(flow) = self.flows.get_mut(request.flow).filter(|f| conforming && f.rate > 0) {
             flow.bucket.correct(charged, actual);
         }
     }
@@ -340,7 +388,15 @@ impl Scheduler for Edf {
         let (rate, best_effort) =
             (contract.rate.map_or(0, |r| r.per_second), self.rules.conforming && !promised);
         self.flows.remove(id);
-        self.flows.get_or_insert_with(id, || Flow { rate, best_effort, bucket, latency });
+        let whole = contract.whole.filter(|whole| whole.per_second > 0).map(Pace::new);
+        self.flows.get_or_insert_with(id, || Flow {
+            rate,
+            whole,
+            given: VTime::ZERO,
+            best_effort,
+            bucket,
+            latency,
+        });
         for queued in waiting {
             let tag = self.tag(&queued.request, queued.extra.here, now);
             self.backlog.get_mut(queued.request.id).expect("it was just listed").extra = tag;
@@ -358,13 +414,14 @@ impl Scheduler for Edf {
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let tag = self.tag(&request, now, now);
+        self.spread.came(request.id);
         if self.backlog.push(request, tag) {
             self.place(request.flow, now);
         }
     }
     fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
         let request = self.take(id, now)?;
-        self.correct(request.flow, request.cost, Cost::ZERO);
+        self.correct(&request, Cost::ZERO);
         Some(request)
     }
     fn dispatch(&mut self, now: Instant, _: Slots) -> Dispatch {
@@ -376,13 +433,19 @@ impl Scheduler for Edf {
         Dispatch::Ready(queued.request)
     }
     fn complete(&mut self, completion: &Completion, _: Instant) {
-        self.correct(completion.request.flow, completion.request.cost, completion.actual);
+        self.correct(&completion.request, completion.actual);
     }
     fn adjust(&mut self, request: &Request, cost: Cost, _: Instant) {
         if let Some(queued) = self.backlog.get_mut(request.id) {
             queued.request.cost = cost;
         }
-        self.correct(request.flow, request.cost, cost);
+        self.correct(request, cost);
+    }
+    fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
+        let Some(request) = self.backlog.get(id).map(|queued| queued.request) else { return false };
+        let Some(span) = self.whole_span(&request) else { return false };
+        self.owe(id, since_epoch(request.arrival + lead) - span, now);
+        true
     }
     fn queued(&self) -> usize {
         self.backlog.queued()
@@ -400,6 +463,7 @@ impl Scheduler for Edf {
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
         self.turns.clear();
+        self.spread.clear();
         self.spare.clear();
         self.horizon = Horizon::default();
     }

@@ -29,6 +29,7 @@
 
 use crate::booking::{Booking, check_bound};
 use crate::foreign::MEMORY_DEFAULT;
+use crate::spread::SAVED;
 use crate::{Flows, Pace};
 use henge_core::{
     Contract, Cost, CostUnit, Duration, FlowId, Instant, ParamError, Params, Rate, Refused, Request, VTime,
@@ -94,6 +95,10 @@ pub(crate) fn none_or(
 struct Clock {
     /// The reservation; `None` for best effort.
     reserved: Option<(Rate, Pace)>,
+    /// Where this is a part of it: the pace of the whole.
+    whole: Option<Pace>,
+    /// What it left unused of late.
+    saved: VTime,
     /// FT of the request tagged last.
     finish: VTime,
 }
@@ -155,7 +160,9 @@ impl FinishClocks {
         self.params.booking.change(old.and_then(|c| c.rate()), rate)?;
         // A finish time of a promise says nothing about the time after it, nor the other way round.
         let finish = old.filter(|c| c.reserved.is_some() == rate.is_some()).map_or(VTime::ZERO, |c| c.finish);
-        self.flows.get_or_insert_with(flow, || Clock { reserved: rate.map(|r| (r, Pace::new(r))), finish });
+        let whole = contract.whole.filter(|whole| whole.per_second > 0).map(Pace::new);
+        let reserved = rate.map(|r| (r, Pace::new(r)));
+        self.flows.get_or_insert_with(flow, || Clock { reserved, whole, saved: VTime::ZERO, finish });
         self.best_effort += u64::from(rate.is_none());
         self.best_effort -= u64::from(old.is_some_and(|c| c.reserved.is_none()));
         self.pace_best_effort();
@@ -208,12 +215,40 @@ impl FinishClocks {
         (fine(request.arrival) + self.shift).max(clock.finish) + pace.span(self.charge(request))
     }
 
-    /// FT of a request that is to be over so long after its arrival, as somebody else says.
-    pub fn led(&self, request: &Request, lead: Duration) -> VTime {
-        if self.flows.get(request.flow).is_none_or(|clock| self.pace(clock).is_none()) {
-            return NEVER;
-        }
-        fine(request.arrival + lead) + self.shift
+    /// How long a request takes at the rate of the whole disk.
+    pub fn whole_span(&self, request: &Request) -> Option<VTime> {
+        let clock = self.flows.get(request.flow)?;
+        let (_, pace) = clock.reserved?;
+        Some(clock.whole.unwrap_or(pace).span(self.charge(request)))
+    }
+
+    /// The deadline of a request of a disk whose clock starts it at `since` (`spread.rs`).
+    pub fn whole_finish(&self, request: &Request, since: VTime) -> VTime {
+        since + self.shift + self.whole_span(request).unwrap_or(NEVER)
+    }
+
+    /// When what the flow was served is paid off.
+    pub fn paid(&self, flow: FlowId) -> VTime {
+        self.flows.get(flow).map_or(VTime::ZERO, |clock| clock.finish)
+    }
+
+    /// Keeps what the flow's reservation left unused until this request came, 4 s of it at most (`spread.rs`).
+    pub fn save(&mut self, request: &Request) {
+        let Some(clock) = self.flows.get_mut(request.flow).filter(|clock| clock.whole.is_some()) else {
+            return;
+        };
+        clock.saved = (clock.saved + (fine(request.arrival) - clock.finish)).min(SAVED);
+    }
+
+    /// A request that has this finish time is of a disk that one clock runs for, which starts it at `since`: it takes of what was kept,
+    /// and is over so much sooner.
+    pub fn spend(&mut self, request: &Request, finish: VTime, since: VTime) -> VTime {
+        let span = self.span(request.flow, self.charge(request)).unwrap_or(VTime::ZERO);
+        let clock = &mut self.flows[request.flow];
+        let spent = clock.saved.min(finish - span - since);
+        clock.saved -= spent;
+        clock.finish -= spent;
+        finish - spent
     }
 
     /// Bounds the lead of all flows alike, where `smallest` is the smallest finish time of all that waits: nobody is

@@ -16,6 +16,7 @@
 //! | `horizon.rs` | how many requests are due before a moment |
 //! | `finish_clock.rs` | finish times from reservations |
 //! | `central.rs` | finish times made in one place, for a disk on several gates |
+//! | `spread.rs` | what a gate makes of those, beside what it promised itself |
 //! | `service_times.rs` | how long the device takes for a request |
 //! | `booking.rs` | what is promised in all, against the capacity |
 //! | `terms.rs` | which terms of a contract a scheduler keeps, and how it refuses the others |
@@ -46,6 +47,7 @@ mod rank_tree;
 mod registry;
 mod service_times;
 mod sfq;
+mod spread;
 mod terms;
 #[cfg(test)]
 mod trial;

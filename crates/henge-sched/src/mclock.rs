@@ -35,6 +35,7 @@
 use crate::booking::Booking;
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order};
+use crate::spread::{At, Spread};
 use crate::weight::{OwnPace, ceil_instant, since_epoch};
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms, Weight};
 use henge_core::{
@@ -63,6 +64,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
         booking: Booking::from_params(params, terms.unit)?,
         flows: Flows::new(),
         backlog: Backlog::new(),
+        spread: Spread::default(),
         reserved: IndexedHeap::new(),
         eligible: IndexedHeap::new(),
         limited: IndexedHeap::new(),
@@ -79,6 +81,8 @@ struct Flow {
     /// What was promised, in the unit of the gate.
     booked: Option<Rate>,
     rate: Option<OwnPace>,
+    /// Where the rate is a part of it: that of the whole disk.
+    whole: Option<OwnPace>,
     limit: Option<OwnPace>,
     /// R' + c'/r and so on: the next request's tags, but for its arrival. R and L in nanoseconds.
     next_r: VTime,
@@ -93,6 +97,8 @@ struct MClock {
     flows: Flows<Flow>,
     /// With each request: when it came.
     backlog: Backlog<Instant>,
+    /// What clocks of disks on several gates say.
+    spread: Spread,
     /// Flows with a reservation, by R (or L where that is later).
     reserved: IndexedHeap<(VTime, u64)>,
     /// Flows below their limit, by P.
@@ -119,9 +125,11 @@ impl MClock {
             self.reserved.remove(id.0);
             self.eligible.remove(id.0);
             self.limited.remove(id.0);
+            self.spread.remove(id);
             return;
         };
         let (arrival, sequence) = (since_epoch(head.extra), head.sequence);
+        let since = self.spread.since(head.request.id);
         let least = self.least_p();
         let flow = &mut self.flows[id];
         let l = if flow.limit.is_some() { flow.next_l.max(arrival) } else { VTime::ZERO };
@@ -133,9 +141,11 @@ impl MClock {
             // What its limit keeps it from, it does not bank.
             flow.next_p = flow.next_p.max(least);
             self.eligible.remove(id.0);
+            self.spread.remove(id);
             self.limited.set(id.0, l);
         } else {
             self.limited.remove(id.0);
+            self.spread.wait(id, since, sequence, flow.next_r, At { now, clock: since_epoch(now) });
             self.eligible.set(id.0, (flow.next_p, sequence));
         }
     }
@@ -216,6 +226,7 @@ impl Scheduler for MClock {
         flow.booked = contract.rate;
         flow.weight = Weight::new(contract.weight());
         flow.rate = contract.rate.map(OwnPace::new);
+        flow.whole = contract.whole.filter(|whole| whole.per_second > 0).map(OwnPace::new).or(flow.rate);
         flow.limit = contract.limit.map(OwnPace::new);
         // A promise counts from when it was made.
         flow.next_r = flow.next_r.max(since_epoch(now));
@@ -233,6 +244,7 @@ impl Scheduler for MClock {
 
     fn enqueue(&mut self, request: Request, now: Instant) {
         let id = request.flow;
+        self.spread.came(request.id);
         if self.backlog.push(request, now) {
             let least = self.least_p();
             let flow = &mut self.flows[id];
@@ -257,12 +269,21 @@ impl Scheduler for MClock {
         {
             self.place(FlowId(id), now);
         }
-        let due = self.reserved.peek().filter(|(_, (r, _))| *r <= since_epoch(now)).map(|(id, _)| FlowId(id));
+        let due = self.reserved.peek().filter(|(_, (r, _))| *r <= since_epoch(now));
+        let due = due.map(|(id, (r, _))| match self.spread.due(now) {
+            Some((kept, since)) if since < r => kept,
+            _ => FlowId(id),
+        });
         let spare = self.eligible.peek().map(|(id, _)| FlowId(id));
         let cost = |id: FlowId| self.backlog.front(id).expect("an ordered flow has a request").request.cost;
-        match (due, spare) {
-            (Some(due), Some(spare)) if self.floor.covers(cost(spare)) => {
-                Dispatch::Ready(self.go(spare, due == spare, now))
+        let owed = if due.is_none() { self.spread.owed(now) } else { None };
+        match (due.or(owed), spare) {
+            (Some(_), Some(spare)) if self.floor.covers(cost(spare)) => {
+                Dispatch::Ready(self.go(spare, due == Some(spare), now))
+            }
+            (Some(owed), _) if due.is_none() => {
+                self.floor.promise_served(cost(owed), self.eligible.len() > 1);
+                Dispatch::Ready(self.go(owed, false, now))
             }
             (Some(due), _) => Dispatch::Ready(self.go(due, true, now)),
             (None, Some(spare)) => Dispatch::Ready(self.go(spare, false, now)),
@@ -288,6 +309,17 @@ impl Scheduler for MClock {
         }
     }
 
+    fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
+        let Some(request) = self.backlog.get(id).map(|queued| queued.request) else { return false };
+        let flow = &self.flows[request.flow];
+        let (Some(whole), Some(_)) = (flow.whole, flow.rate) else { return false };
+        self.spread.told(&request, lead, whole.span(&request, self.terms.unit));
+        if self.backlog.is_front(id) {
+            self.place(request.flow, now);
+        }
+        true
+    }
+
     fn queued(&self) -> usize {
         self.backlog.queued()
     }
@@ -305,6 +337,7 @@ impl Scheduler for MClock {
         self.reserved.clear();
         self.eligible.clear();
         self.limited.clear();
+        self.spread.clear();
         self.settle();
     }
 

@@ -33,6 +33,7 @@
 use crate::booking::{Booking, check_bound};
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order};
+use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
 use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms, Weight};
@@ -68,6 +69,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
         },
         flows: Flows::new(),
         backlog: Backlog::new(),
+        spread: Spread::default(),
         turns: Turns::default(),
         spare: IndexedHeap::new(),
         ahead: VTime::ZERO,
@@ -78,6 +80,8 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 /// A flow that was promised something.
 struct Curve {
     rate: Pace,
+    /// Where that is a part of it: that of the whole disk.
+    whole: Pace,
     /// σ/ρ
     burst: VTime,
     /// δ
@@ -228,6 +232,8 @@ struct PClock {
     flows: Flows<Flow>,
     /// With each request: when it came, on the clock that runs ahead; v for flows without a curve.
     backlog: Backlog<VTime>,
+    /// What clocks of disks on several gates say.
+    spread: Spread,
     turns: Turns,
     /// Flows without a curve, by start tag.
     spare: IndexedHeap<(VTime, u64)>,
@@ -242,13 +248,26 @@ impl PClock {
         since_epoch(now) + self.ahead
     }
 
+    fn latency(&self, id: FlowId) -> VTime {
+        self.flows[id].curve.as_ref().map_or(VTime::ZERO, |curve| curve.latency)
+    }
+
     fn place(&mut self, id: FlowId, now: Instant) {
         let Some(head) = self.backlog.front(id) else {
             self.turns.remove(id);
+            self.spread.remove(id);
             self.spare.remove(id.0);
             return;
         };
         let flow = &self.flows[id];
+        let since = self.spread.since(head.request.id);
+        self.spread.wait(
+            id,
+            since,
+            head.sequence,
+            flow.paid,
+            At { now, clock: since_epoch(now) + self.ahead },
+        );
         match &flow.curve {
             Some(curve) => {
                 let start = head.extra.max(flow.paid - curve.burst);
@@ -280,6 +299,15 @@ impl PClock {
         request
     }
 
+    /// What is owed by the clock of the whole disk costs its curve here nothing.
+    fn go_owed(&mut self, id: FlowId, now: Instant) -> Request {
+        let request = self.backlog.pop_front(id).expect("an ordered flow has a request").request;
+        self.spread.went(request.id);
+        self.floor.promise_served(request.cost, !self.spare.is_empty());
+        self.place(id, now);
+        request
+    }
+
     fn go_spare(&mut self, id: FlowId, start: VTime, now: Instant) -> Request {
         let request = self.backlog.pop_front(id).expect("an ordered flow has a request").request;
         let flow = &mut self.flows[id];
@@ -293,7 +321,7 @@ impl PClock {
     fn correct(&mut self, request: &Request, actual: Cost, now: Instant) {
         let Some(flow) = self.flows.get_mut(request.flow) else { return };
         let (more, less) = (actual.saturating_sub(request.cost), request.cost.saturating_sub(actual));
-        if more == less {
+        if more == less || self.spread.was_owed(request.id) {
             return;
         }
         let span = |cost| flow.curve.as_ref().map_or(flow.weight.span(cost), |curve| curve.rate.span(cost));
@@ -336,9 +364,10 @@ impl Scheduler for PClock {
         let clock = self.clock(now);
         let flow = self.flows.get_or_insert_with(id, Flow::default);
         let curve = contract.rate.map(|rate| {
+            let whole = Pace::new(contract.whole.filter(|whole| whole.per_second > 0).unwrap_or(rate));
             let (rate, latency) = (Pace::new(rate), contract.latency.map_or(LATENCY_DEFAULT, |l| l.bound));
             let burst = contract.burst.map_or(VTime::ZERO, |burst| rate.span(burst));
-            Curve { rate, burst, latency: since_epoch(Instant::ZERO + latency) }
+            Curve { rate, whole, burst, latency: since_epoch(Instant::ZERO + latency) }
         });
         let (had, has) = (flow.curve.is_some(), curve.is_some());
         flow.weight = Weight::new(contract.weight());
@@ -366,6 +395,7 @@ impl Scheduler for PClock {
     fn enqueue(&mut self, request: Request, now: Instant) {
         let id = request.flow;
         let tag = if self.flows[id].curve.is_some() { self.clock(now) } else { self.v };
+        self.spread.came(request.id);
         if self.backlog.push(request, tag) {
             self.place(id, now);
         }
@@ -381,15 +411,22 @@ impl Scheduler for PClock {
     }
 
     fn dispatch(&mut self, now: Instant, _: Slots) -> Dispatch {
-        let due = self.turns.due(self.clock(now));
+        let due = self.turns.due(self.clock(now)).map(|(id, deadline)| match self.spread.due(now) {
+            Some((kept, since)) if since + self.ahead + self.latency(kept) < deadline => kept,
+            _ => id,
+        });
+        let owed = if due.is_none() { self.spread.owed(now) } else { None };
         if let Some((id, (start, _))) = self.spare.peek() {
             let cost = self.backlog.front(FlowId(id)).expect("an ordered flow has a request").request.cost;
-            if due.is_none() || self.floor.covers(cost) {
+            if due.or(owed).is_none() || self.floor.covers(cost) {
                 return Dispatch::Ready(self.go_spare(FlowId(id), start, now));
             }
         }
-        if let Some((id, _)) = due {
+        if let Some(id) = due {
             return Dispatch::Ready(self.go_promised(id, now));
+        }
+        if let Some(id) = owed {
+            return Dispatch::Ready(self.go_owed(id, now));
         }
         let Some((id, start, _)) = self.turns.early() else { return Dispatch::Idle };
         self.ahead = start - since_epoch(now); // it is not due, so this is further ahead than before
@@ -407,6 +444,16 @@ impl Scheduler for PClock {
         }
     }
 
+    fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
+        let Some(request) = self.backlog.get(id).map(|queued| queued.request) else { return false };
+        let Some(curve) = &self.flows[request.flow].curve else { return false };
+        self.spread.told(&request, lead, curve.whole.span(request.cost));
+        if self.backlog.is_front(id) {
+            self.place(request.flow, now);
+        }
+        true
+    }
+
     fn queued(&self) -> usize {
         self.backlog.queued()
     }
@@ -420,6 +467,7 @@ impl Scheduler for PClock {
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
         self.turns.clear();
+        self.spread.clear();
         self.spare.clear();
     }
 

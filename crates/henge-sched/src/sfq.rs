@@ -371,6 +371,11 @@ impl Sfq {
         request
     }
 
+    /// A request that waits.
+    pub(crate) fn waiting_request(&self, id: RequestId) -> Option<Request> {
+        self.backlog.get(id).map(|queued| queued.request)
+    }
+
     /// The flow's first request.
     pub(crate) fn head(&self, id: FlowId) -> Option<&Request> {
         self.backlog.front(id).map(|queued| &queued.request)

@@ -38,6 +38,7 @@ use crate::edf::{self, ConformingBucket, Edf};
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, Order, one_of};
 use crate::sfq::{self, Sfq};
+use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
 use crate::{Flows, Term, Terms};
@@ -107,6 +108,8 @@ struct Promised {
     flows: Flows<Share>,
     /// Flows with a rate that have something waiting above.
     turns: Turns,
+    /// What clocks of disks on several gates say.
+    spread: Spread,
     floor: Floor,
     /// How long the clock stood.
     stood: VTime,
@@ -140,9 +143,12 @@ impl Promised {
     /// The flow's first request above is this one.
     fn place(&mut self, flow: FlowId, head: Option<&Request>, now: Instant) {
         let (Some(share), Some(head)) = (self.flows.get(flow), head) else {
+            self.spread.remove(flow);
             return self.turns.remove(flow);
         };
         let start = share.bucket.conforms(head.cost, share.since);
+        let (since, at) = (self.spread.since(head.id), At { now, clock: self.clock(now) });
+        self.spread.wait(flow, since, u64::from(flow.0), start, at);
         self.turns.set(flow, start, start + share.bound, u64::from(flow.0), self.clock(now));
     }
 
@@ -152,7 +158,10 @@ impl Promised {
         let (flow, deadline) = self.turns.due(clock)?;
         let start = deadline - self.flows[flow].bound;
         self.stood = self.stood + ((clock - start) - Self::BEHIND);
-        Some(flow)
+        match self.spread.due(now) {
+            Some((kept, since)) if (since - self.stood) + self.flows[kept].bound < deadline => Some(kept),
+            _ => Some(flow),
+        }
     }
 
     /// The request goes down, as promised or not.
@@ -240,15 +249,20 @@ impl TwoLevel {
                     self.credit -= i64::try_from(request.cost.get()).unwrap_or(i64::MAX);
                     self.window_ends.get_or_insert(now + self.rules.credit_window);
                     self.lower.enqueue(request, now);
+                    if let Some(since) = self.promised.spread.since(request.id) {
+                        self.lower.owe(request.id, since, now);
+                    }
                 }
                 answer => return answer,
             }
         }
     }
 
-    /// Who goes down: whoever has had less than was promised here, else by the shares.
+    /// Who goes down: whoever has had less than was promised here, then who is owed by a clock of its whole disk, else by the shares.
     fn next_above(&mut self, slots: Slots, now: Instant) -> Dispatch {
-        while let Some(flow) = self.promised.due(now) {
+        loop {
+            let due = self.promised.due(now);
+            let Some(flow) = due.or_else(|| self.promised.spread.owed(now)) else { break };
             let shared = self.upper.first().and_then(|first| self.upper.head(first));
             if shared.is_some_and(|request| self.promised.floor.covers(request.cost)) {
                 break;
@@ -257,10 +271,13 @@ impl TwoLevel {
             match self.upper.dispatch_of(flow, now) {
                 Some(request) => {
                     self.promised.floor.promise_served(request.cost, waits);
-                    self.promised.gone(&request, true);
+                    self.promised.gone(&request, due.is_some());
                     return Dispatch::Ready(request);
                 }
-                None => self.promised.turns.remove(flow), // at its limit
+                None => {
+                    self.promised.turns.remove(flow); // at its limit
+                    self.promised.spread.remove(flow);
+                }
             }
         }
         let answer = self.upper.dispatch(now, slots);
@@ -368,6 +385,7 @@ impl Scheduler for TwoLevel {
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let first = self.upper.head(request.flow).is_none();
+        self.promised.spread.came(request.id);
         self.upper.enqueue(request, now);
         if first {
             self.promised.came(request.flow, now);
@@ -408,6 +426,14 @@ impl Scheduler for TwoLevel {
     fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
         self.upper.foreign(flow, service, now);
     }
+    fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
+        // What went down already is not far from the device.
+        let Some(request) = self.upper.waiting_request(id) else { return false };
+        let Some(span) = self.lower.whole_span(&request) else { return false };
+        self.promised.spread.told(&request, lead, span);
+        self.place_above(request.flow, now);
+        true
+    }
     fn queued(&self) -> usize {
         self.upper.queued() + self.lower.queued()
     }
@@ -425,6 +451,7 @@ impl Scheduler for TwoLevel {
         self.lower.drain(into);
         self.upper.drain(into);
         self.promised.turns.clear();
+        self.promised.spread.clear();
         into[first..].sort_by_key(|r| r.arrival); // stable: what was let down came first
     }
     fn virtual_time(&self) -> VTime {

@@ -39,6 +39,7 @@ use crate::bucket::Bucket;
 use crate::finish_clock::{ClockParams, FinishClocks};
 use crate::registry::{DefaultDepth, Entry, Order, one_of};
 use crate::sfq::Key;
+use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
 use henge_core::{
@@ -67,6 +68,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
         clocks: FinishClocks::new(knobs, terms.unit),
         buckets: Flows::new(),
         backlog: Backlog::new(),
+        spread: Spread::default(),
         turns: Turns::default(),
         held: IndexedHeap::new(),
     }))
@@ -74,9 +76,6 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 
 /// H: what a flow took of what was spare is held against it for no longer.
 const LEAD: Duration = Duration::from_millis(50);
-
-/// No tag was made elsewhere.
-const OWN: u64 = u64::MAX;
 
 /// How what is spare is shared by what flows get at all nodes.
 struct Total {
@@ -116,8 +115,9 @@ struct VirtualClock {
     clocks: FinishClocks,
     /// Of the flows that have a limit.
     buckets: Flows<Bucket>,
-    /// With the lead in ns that a tag made elsewhere gives; `OWN`: there is none.
-    backlog: Backlog<u64>,
+    backlog: Backlog<()>,
+    /// What clocks of disks on several gates say.
+    spread: Spread,
     /// Flows whose first request may go.
     turns: Turns,
     /// Flows whose first request is beyond their limit, by when it may go.
@@ -139,11 +139,11 @@ impl VirtualClock {
             }
             None => {
                 let (request, sequence) = (&first.request, first.sequence);
-                let finish = match first.extra {
-                    OWN => self.clocks.finish(request),
-                    lead => self.clocks.led(request, Duration::from_nanos(lead)),
-                };
+                let finish = self.clocks.finish(request);
                 let start = if self.regulated { self.clocks.start(request, finish) } else { VTime::ZERO };
+                let since = self.spread.since(request.id);
+                let at = At { now, clock: self.clocks.clock(now) };
+                self.spread.wait(flow, since, sequence, self.clocks.paid(flow), at);
                 if !self.held.is_empty() {
                     self.held.remove(flow.0);
                 }
@@ -158,6 +158,7 @@ impl VirtualClock {
     /// The flow has nothing that may go.
     fn stand_back(&mut self, flow: FlowId) {
         self.turns.remove(flow);
+        self.spread.remove(flow);
         if let Some(total) = &mut self.total {
             total.order.remove(flow.0);
         }
@@ -173,12 +174,23 @@ impl VirtualClock {
 
     /// Whose turn it is; its clocks go on.
     fn choose(&mut self, now: Instant) -> Option<FlowId> {
-        if let Some((flow, finish)) = self.turns.due(self.clocks.clock(now)) {
+        if let Some((mut flow, mut finish)) = self.turns.due(self.clocks.clock(now)) {
+            if let Some((kept, since)) = self.spread.due(now) {
+                let request = &self.backlog.front(kept).expect("it has something waiting").request;
+                if self.clocks.whole_finish(request, since) < finish {
+                    (flow, finish) = (kept, self.clocks.finish(request));
+                }
+            }
             self.clocks.tagged(flow, finish);
             if !self.regulated {
                 self.clocks.bound_leads(finish, now);
             }
             self.share(flow, false, now);
+            return Some(flow);
+        }
+        if let Some(flow) = self.spread.owed(now) {
+            self.share(flow, true, now);
+            self.spread.went(self.backlog.front(flow).expect("it has something waiting").request.id);
             return Some(flow);
         }
         let (flow, start, finish) = self.turns.early()?;
@@ -211,10 +223,10 @@ impl VirtualClock {
         if charged == actual {
             return;
         }
-        let mut spare = false;
+        let mut spare = self.spread.was_owed(request.id);
         if let Some(total) = &mut self.total {
             total.clocks.correct(flow, charged, actual);
-            spare = *total.took_spare(request.id.index());
+            spare |= *total.took_spare(request.id.index());
         }
         if !spare {
             self.clocks.correct(flow, charged, actual);
@@ -274,7 +286,8 @@ impl Scheduler for VirtualClock {
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let (flow, foreign) = (request.flow, request.foreign);
-        if self.backlog.push(request, OWN) {
+        self.spread.came(request.id);
+        if self.backlog.push(request, ()) {
             self.place(flow, now);
         }
         self.foreign(flow, foreign, now);
@@ -330,11 +343,12 @@ impl Scheduler for VirtualClock {
         self.place(flow, now);
     }
     fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
-        let Some(queued) = self.backlog.get_mut(id) else { return false };
-        queued.extra = lead.as_nanos().min(OWN - 1);
-        let flow = queued.request.flow;
+        let Some(request) = self.backlog.get(id).map(|queued| queued.request) else { return false };
+        let Some(span) = self.clocks.whole_span(&request) else { return false };
+        self.spread.told(&request, lead, span);
+        self.regulated = true; // else what is spare would be whose deadlines are nearest, not who is owed
         if self.backlog.is_front(id) {
-            self.place(flow, now);
+            self.place(request.flow, now);
         }
         true
     }
@@ -350,6 +364,7 @@ impl Scheduler for VirtualClock {
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
         self.turns.clear();
+        self.spread.clear();
         self.held.clear();
         if let Some(total) = &mut self.total {
             total.order.clear();

@@ -211,20 +211,26 @@ impl Net {
 
     /// A gate relays a request to the manager: the finish time that it is given, and when the gate has it. Messages take as long
     /// one as the other, so the manager sees requests in the order in which they came.
-    pub(crate) fn relay(
-        &mut self,
-        gate: u32,
-        request: &Request,
-        unit: CostUnit,
-        now: Instant,
-    ) -> Option<(Instant, Tag)> {
-        let clock = self.central.as_mut()?.get_mut(request.flow.index())?.as_mut()?;
-        if clock.rate().unit != unit {
-            return None;
-        }
+    pub(crate) fn relay(&mut self, gate: u32, request: &Request, now: Instant) -> Option<(Instant, Tag)> {
+        let clock = self.clock(request)?;
+        let unit = clock.rate().unit;
         let lead = clock.tag(cost_of(request, unit), now);
         self.traffic.tags += 1;
         Some((now + self.latency * 2, Tag { gate, id: request.id, lead }))
+    }
+
+    /// The clock of the request's flow, where there is one. Nobody promises a rate of disk time.
+    fn clock(&mut self, request: &Request) -> Option<&mut CentralClock> {
+        let clock = self.central.as_mut()?.get_mut(request.flow.index())?.as_mut()?;
+        Some(clock).filter(|clock| clock.rate().unit != CostUnit::DiskTime)
+    }
+
+    /// A request that was relayed is over.
+    pub(crate) fn over(&mut self, request: &Request) {
+        if let Some(clock) = self.clock(request) {
+            let unit = clock.rate().unit;
+            clock.over(cost_of(request, unit));
+        }
     }
 
     /// A finish time is on its way.

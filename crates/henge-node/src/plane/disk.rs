@@ -5,7 +5,8 @@ use crate::config::DiskConfig;
 use crate::meters::DiskMeters;
 use crate::spread::Spread;
 use henge_backend::Buffer;
-use henge_core::{Contract, Cost, Instant, Rate, RequestId};
+use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Rate, Request, RequestId};
+use henge_sched::CentralClock;
 use henge_vdisk::{GateId, VirtualDisk};
 use std::sync::Arc;
 
@@ -48,11 +49,24 @@ pub(crate) struct Disk {
     pub home_of: Option<usize>,
     /// As the manager is told of its parts.
     pub(super) told_as: Arc<str>,
+    /// Its whole rate's clock, where it lies on several gates of this node.
+    pub(super) clock: Option<CentralClock>,
+}
+
+/// What a request counts in a rate's unit; nobody promises a rate of disk time.
+fn counted(request: &Request, unit: CostUnit) -> Option<Cost> {
+    match unit {
+        CostUnit::Requests => Some(Cost::new(u64::from(request.commands))),
+        CostUnit::Bytes => Some(Cost::new(request.len.max(1))),
+        CostUnit::DiskTime => None,
+    }
 }
 
 impl Disk {
     pub(crate) fn new(config: DiskConfig, vdisk: VirtualDisk, bases: Vec<(GateId, u64)>) -> Disk {
+        let clock = CentralClock::new(&config.contract).filter(|_| bases.len() > 1);
         Disk {
+            clock,
             told_as: config.name.as_str().into(),
             config,
             vdisk,
@@ -86,6 +100,29 @@ impl Disk {
         let rate = contract.rate.filter(|_| self.spread.is_none())?;
         let per_second = rate.per_second / self.config.pools.len() as u64 / self.among;
         Some(Rate { per_second, ..rate })
+    }
+
+    /// The disk's contract is another one.
+    pub(super) fn follow_contract(&mut self) {
+        let (contract, several) = (&self.config.contract, self.bases.len() > 1);
+        if !self.clock.as_mut().is_some_and(|clock| clock.change(contract)) {
+            self.clock = CentralClock::new(contract).filter(|_| several);
+        }
+    }
+
+    /// A part goes to its gate: by how much its finish time by the disk's clock is after now.
+    pub(super) fn lead(&mut self, request: &Request, now: Instant) -> Option<Duration> {
+        let clock = self.clock.as_mut()?;
+        Some(clock.tag(counted(request, clock.rate().unit)?, now))
+    }
+
+    /// A part is over, or was cancelled.
+    pub(super) fn over(&mut self, request: &Request) {
+        if let Some(clock) = &mut self.clock
+            && let Some(cost) = counted(request, clock.rate().unit)
+        {
+            clock.over(cost);
+        }
     }
 
     /// As NBD clients see it.

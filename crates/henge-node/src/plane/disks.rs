@@ -296,6 +296,7 @@ impl Plane {
         let disk = self.disks[number].insert(disk);
         if result.is_ok() {
             disk.config = config;
+            disk.follow_contract();
             self.weigh_links();
         }
         result

@@ -174,3 +174,53 @@ fn blocks_around_a_write_are_counted() {
         assert_eq!((plane.disk(0).held, plane.budget.shared().1), (0, 0));
     }
 }
+
+/// Commands answered in 60 s of two disks on four spindles of 100/s with a gate each: "a" has 60/s in all and keeps 8 reads outstanding,
+/// "b" has 330/s and keeps 64. Chance chooses the places.
+fn on_spindles(one_clock: bool) -> [u32; 2] {
+    let mut plane = plane(
+        "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = { vc = { per = \"spindle\" } }\n\
+         emulated = { raid0 = 4, stripe = \"64KiB\", constant = { time = \"10ms\" } }\n\
+         [[disk]]\nname = \"a\"\ncapacity = \"16MiB\"\ncontract = { rate = \"60/s\" }\n\
+         [[disk]]\nname = \"b\"\ncapacity = \"16MiB\"\ncontract = { rate = \"330/s\" }\n",
+    );
+    if !one_clock {
+        (0..2).for_each(|disk| plane.disk(disk).clock = None);
+    }
+    let (mut answered, mut outstanding, mut random) = ([0; 2], [0; 2], 1u64);
+    let mut now = Instant::ZERO;
+    while now < Instant::from_nanos(60_000_000_000) {
+        for (disk, most) in [(0, 8), (1, 64)] {
+            while outstanding[disk] < most {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let command = Command::new(Kind::Read, (random >> 33) % 4096 * 4096, 4096, now, 0);
+                let buffer = plane.take_buffer(disk, 4096).expect("there is room for 72 reads");
+                plane.submit(disk, command, buffer, owner(0), now);
+                outstanding[disk] += 1;
+            }
+        }
+        plane.list_due(now);
+        plane.poll(now);
+        let answers = std::mem::take(&mut plane.answers);
+        if answers.is_empty() {
+            now = plane.wake_at().map_or(now, |at| at.max(now + Duration::from_nanos(1)));
+        }
+        for answer in answers {
+            assert_eq!(answer.outcome, Ok(()));
+            answered[answer.disk] += 1;
+            outstanding[answer.disk] -= 1;
+            plane.put_buffer(answer.disk, answer.frame);
+        }
+    }
+    answered
+}
+
+/// The gates of one pool keep one clock for a disk's whole rate.
+#[test]
+fn a_disk_on_several_spindles_has_its_whole_rate() {
+    let [a, b] = on_spindles(true);
+    assert!(a >= 60 * 60 * 975 / 1000 && b >= 330 * 60 * 99 / 100, "{a} and {b}");
+    let [a, _] = on_spindles(false);
+    assert!(a < 60 * 60 * 95 / 100, "each gate on its own: {a}");
+}

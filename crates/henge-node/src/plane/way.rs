@@ -79,6 +79,9 @@ impl Plane {
             disk.newest = Some((gate.0, request.id));
             let taken = state.pipeline.submit(request, payload, now);
             assert!(taken.is_ok(), "the gate said that it had room");
+            if let Some(lead) = disk.lead(&request, now) {
+                state.pipeline.gate_mut().retag(request.id, lead, now);
+            }
             if disk.home_of.is_some() && disk.config.contract.rate.is_some() {
                 let unit = state.pipeline.gate().cost_unit();
                 self.tags.tell(&disk.told_as, g, &request, unit);
@@ -170,7 +173,8 @@ impl Plane {
         for (g, id) in self.errands_of(number, &theirs) {
             // What is in flight stays so, and is over when the storage says it.
             let g = g as usize;
-            let Some((_, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
+            let Some((request, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
+            self.disk(number).over(&request);
             let errand = self.gates[g].errands.remove(id).expect("what waits was submitted");
             self.unchain(&errand);
             self.list(g);

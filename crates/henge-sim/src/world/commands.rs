@@ -109,7 +109,7 @@ impl World {
         if gate.pipeline.submit(request, (), now).is_err() {
             gate.parts.remove(request.id);
             self.lose(command);
-        } else if let Some((at, tag)) = self.net.relay(g, &request, unit, now) {
+        } else if let Some((at, tag)) = self.net.relay(g, &request, now) {
             match at > now {
                 true => self.calendar.enter(at, Event::Tag(self.net.send_tag(tag))),
                 false => self.retag(tag, now),
@@ -150,6 +150,7 @@ impl World {
         let part = gate.parts.remove(request.id).expect("a request that is over was submitted here");
         gate.seen += 1;
         let service = now.since(served.dispatched);
+        self.net.over(request);
         self.watch.served(g, request.flow.0, request.cost);
         let command = self.commands.get(part.command).expect("a part's command is pending");
         let striping = self.clients[command.client as usize].striping.as_ref();

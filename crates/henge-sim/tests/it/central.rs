@@ -26,24 +26,23 @@ fn rate(outcome: &Outcome, flow: &str) -> f64 {
 #[test]
 fn a_disk_gets_its_rate_wherever_its_requests_gather() {
     let late = |outcome: &Outcome| outcome.flow("a").unwrap().missed;
-    // By its own clock node 0 owes 75 : 100 of 200/s: 86/s for "a", of whose 100/s more and more wait.
-    let local = gathered("vc", 100, "");
-    assert!(rate(&local, "a") < 92.0, "{}", rate(&local, "a"));
+    // By its own clock node 0 owes 75 : 90 of 200/s: 91/s for "a", of whose 100/s more and more wait.
+    let local = gathered("vc", 90, "");
+    assert!(rate(&local, "a") < 95.0, "{}", rate(&local, "a"));
     assert!(local.traffic.tags == 0 && late(&local) > 1000, "{}", late(&local));
-    // By one clock for all of it, 150 : 100: all that "a" asks, and "b" has no less than it was promised.
-    let central = gathered("vc", 100, "tags = \"central\"\nlatency = \"25us\"");
+    // By one clock for all of it "a" is owed all that it asks: what "b" was promised goes first, and 35/s are left.
+    let central = gathered("vc", 90, "tags = \"central\"\nlatency = \"25us\"");
     assert!(rate(&central, "a") > 98.0, "{}", rate(&central, "a"));
     assert!(rate(&central, "b") > 97.0, "{}", rate(&central, "b"));
     assert_eq!(late(&central), 0);
 }
 
-/// The sweep hands out what is spare; here nothing is: 75/s and 125/s of 200/s. What "a" is owed in all comes first all the same.
+/// Here nothing is spare, 75/s and 125/s of 200/s: who gathers takes nothing of what the gate promised to its neighbour.
 #[test]
-fn a_sweep_heeds_tags_that_were_made_elsewhere() {
-    let (local, central) =
-        (gathered("cvc", 125, ""), gathered("cvc", 125, "tags = \"central\"\nlatency = \"25us\""));
-    assert!(rate(&local, "a") < 85.0, "{}", rate(&local, "a"));
-    assert!(rate(&central, "a") > 98.0, "{}", rate(&central, "a"));
+fn a_sweep_keeps_what_the_gate_promised() {
+    let central = gathered("cvc", 125, "tags = \"central\"\nlatency = \"25us\"");
+    assert!(rate(&central, "a") > 74.0, "{}", rate(&central, "a"));
+    assert!(rate(&central, "b") > 0.98 * 125.0, "{}", rate(&central, "b"));
 }
 
 /// Nobody waits for a tag: a manager that is slow, or away, costs precision.

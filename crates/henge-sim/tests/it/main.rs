@@ -6,3 +6,4 @@ mod errors;
 mod fairness;
 mod neighbours;
 mod run;
+mod spindles;
