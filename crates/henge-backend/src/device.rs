@@ -16,7 +16,8 @@
 //! |---|---|
 //! | make: record `making` | there is no part |
 //! | make: zero the space | a record `making`, freed at the next start, or when it is made again |
-//! | make: record `used` | the same |
+//! | make: its disk is remembered, by whoever asked | the same; a disk that is remembered has it made again |
+//! | make: record `used` | the same; nobody has written to it before |
 //! | grow: zero the new end | the part is as it was, and the end nobody's |
 //! | grow: record the new length | the part is as long as it was, or as it is to be; both with zeroes there |
 //! | remove: record free | the part is there, or not |
@@ -56,6 +57,8 @@ pub struct Device {
     space: Space,
     /// The parts that disks have opened: the record, and the bytes that the disk has.
     open: BTreeMap<String, (usize, u64)>,
+    /// The parts that steps have made and nobody has claimed: the record, still `making`, and the bytes.
+    unclaimed: BTreeMap<String, (usize, u64)>,
     file: File,
     files: Files,
     notices: VecDeque<String>,
@@ -151,6 +154,7 @@ impl Device {
             table,
             space,
             open: BTreeMap::new(),
+            unclaimed: BTreeMap::new(),
             file,
             files: Files::new(engine, block),
             notices: notices.into(),
@@ -247,6 +251,11 @@ impl Device {
         self.space.grow(&name, len)
     }
 
+    /// The record of a part that a disk has, or is to have.
+    fn slot_of(&self, name: &str) -> Option<usize> {
+        self.table.find(name).or_else(|| self.unclaimed.get(name).map(|(slot, _)| *slot))
+    }
+
     fn kept(&self, name: &str) -> Vec<(usize, Uuid, u64)> {
         let of = |(slot, r): (usize, &Record)| {
             (r.state == State::Kept && r.name == name).then_some((slot, r.id, r.len))
@@ -257,7 +266,7 @@ impl Device {
 
 /// A part's place; one that is kept goes by its own id, for its name may be another's.
 fn extent(record: &Record) -> Extent {
-    let name = if record.state == State::Used { record.name.clone() } else { record.id.to_string() };
+    let name = if record.state != State::Kept { record.name.clone() } else { record.id.to_string() };
     Extent { name, base: record.base, len: record.len }
 }
 
@@ -352,6 +361,10 @@ impl Backend for Device {
 impl Store for Device {
     fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
         check_name(name)?;
+        if let Some(&(slot, _)) = self.unclaimed.get(name) {
+            self.put(slot, Some(Record { state: State::Used, ..self.table.get(slot).clone() }))?;
+            self.unclaimed.remove(name);
+        }
         let slot = match self.table.find(name) {
             Some(slot) => {
                 self.reopen(slot, len)?;
@@ -372,15 +385,19 @@ impl Store for Device {
     }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        if let Some(slot) = self.table.find(name) {
+        if let Some(slot) = self.slot_of(name) {
             self.put(slot, None)?;
             self.space.free(name);
         }
         self.open.remove(name);
+        self.unclaimed.remove(name);
         Ok(())
     }
     fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
         self.begin_steps(name, len)
+    }
+    fn begin_claim(&mut self, name: &str) -> io::Result<Step> {
+        self.begin_using(name)
     }
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         self.begin_freeing(name)

@@ -47,8 +47,14 @@ pub trait Store: Backend<Payload = Buffer> {
         self.open_part(name, len).map(Step::There)
     }
 
-    /// A step that [`begin_part`](Self::begin_part) or [`begin_removal`](Self::begin_removal) of that part named is over: what comes
-    /// next. After an error nothing comes, and it may be begun again.
+    /// Begins to record that a part which was made by steps is a disk's. Until then it is nobody's, and must not be written: where the
+    /// node ends before, the part goes when it begins again. Of any other part there is nothing to do.
+    fn begin_claim(&mut self, _name: &str) -> io::Result<Step> {
+        Ok(Step::There(0))
+    }
+
+    /// A step that [`begin_part`](Self::begin_part), [`begin_claim`](Self::begin_claim) or [`begin_removal`](Self::begin_removal) of that
+    /// part named is over: what comes next. After an error nothing comes, and it may be begun again.
     fn go_on(&mut self, _name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         outcome.map(|_| Step::There(0))
     }
@@ -120,6 +126,10 @@ macro_rules! parts_behind {
         fn begin_part(&mut self, name: &str, len: u64) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;
             $store.begin_part(name, len)
+        }
+        fn begin_claim(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_claim(name)
         }
         fn go_on(
             &mut self,

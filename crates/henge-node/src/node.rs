@@ -7,7 +7,7 @@ use crate::ledger::Ledger;
 use crate::listen::{Address, Listener};
 use crate::manager::{Agent, Facts};
 use crate::operate::term;
-use crate::plane::tickets::PartOf;
+use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Notice, Plane};
 use crate::server::patience::Patience;
 use crate::server::places::Most;
@@ -328,15 +328,52 @@ impl Control {
         let made = self.prepare(&request)?;
         // Held meanwhile, so that what is remembered last is what was done last.
         let mut memory = self.memory();
-        let change = memory.prepare(&request, added.as_deref(), origin);
-        let change = change.map_err(|e| ControlError::Refused(format!("it could not be remembered: {e}")));
-        let done = change.and_then(|change| Ok((self.tell(request)?, change)));
-        if let (Err(_), Some(disk), false) = (&done, added, made.is_empty()) {
-            self.send(Message::Discard(disk, made));
+        if let Some(disk) = added {
+            return self.add_and_keep(&mut memory, request, &disk, origin, made);
         }
-        let (reply, change) = done?;
+        let change = memory.prepare(&request, None, origin).map_err(unremembered)?;
+        let reply = self.tell(request)?;
         memory.commit(change).map_err(ControlError::Unremembered)?;
         Ok(reply)
+    }
+
+    /// Adds a disk, whose parts are made, in an order in which nothing is left behind wherever the node ends: it is remembered; then
+    /// the parts are its own; then clients may come. A part that no remembered disk has claimed goes when the node begins again, and a
+    /// disk that is remembered gets what is missing then.
+    fn add_and_keep(
+        &self,
+        memory: &mut Memory,
+        request: Request,
+        disk: &str,
+        origin: Origin,
+        made: Vec<PartOf>,
+    ) -> Result<Reply, ControlError> {
+        // Two may ask for one name at once.
+        let kept = match memory.disks.contains_key(disk) {
+            true => Err(ControlError::Refused(format!("there is a disk \"{disk}\" already"))),
+            false => memory.prepare(&request, Some(disk), origin).map_err(unremembered),
+        };
+        let written = kept.is_ok();
+        let done = kept
+            .and_then(|change| memory.commit(change).map_err(unremembered))
+            .and_then(|()| self.work(|reply| Message::Claim(disk.to_owned(), made.clone(), reply)))
+            .and_then(|_| self.tell(request));
+        let Err(ControlError::Refused(why)) = done else { return done };
+        // What is left is emptied before it is forgotten: the other way round a part would be left, and nobody to say whose it is.
+        let discarded = match made.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.work(|reply| Message::Discard(disk.to_owned(), made, reply)),
+        };
+        if let Err(e) = discarded {
+            tracing::warn!(disk, error = %e, "parts of a disk that was refused are left");
+        }
+        match if written { memory.forget(disk) } else { Ok(()) } {
+            Ok(()) => Err(ControlError::Refused(why)),
+            Err(e) => {
+                let there = format!("{why}; it may be there, and empty, when the node begins again: {e}");
+                Err(ControlError::Refused(there))
+            }
+        }
     }
 
     /// Has the parts made that a request will need; those that were not there before.
@@ -344,8 +381,13 @@ impl Control {
         if !matches!(request, Request::Add { .. } | Request::Grow { .. } | Request::Room { .. }) {
             return Ok(Vec::new());
         }
+        self.work(|reply| Message::Prepare(request.clone(), reply))
+    }
+
+    /// Has the loop work at parts beside the data path, and waits for it.
+    fn work(&self, message: impl FnOnce(Sender<Worked>) -> Message) -> Result<Vec<PartOf>, ControlError> {
         let (reply, answer) = mpsc::channel();
-        self.send(Message::Prepare(request.clone(), reply));
+        self.send(message(reply));
         answer.recv().map_err(|_| ControlError::Ended)?.map_err(ControlError::Refused)
     }
 
@@ -364,7 +406,8 @@ impl Control {
         let mut failed = Vec::new();
         for (name, request) in requests {
             let adds = matches!(request, Request::Add { .. });
-            if let Err(e) = self.prepare(&request).and_then(|_| self.tell(request)) {
+            let claim = |made| self.work(|reply| Message::Claim(name.clone(), made, reply));
+            if let Err(e) = self.prepare(&request).and_then(claim).and_then(|_| self.tell(request)) {
                 eprintln!("henge: disk \"{name}\" is not as it was before the node ended: {e}");
                 failed.extend(adds.then(|| (name, e.to_string())));
             }
@@ -416,6 +459,11 @@ fn terms(disk: &DiskConfig) -> String {
     let terms = disk.terms.iter().map(|(key, value)| format!("{key}={}", term(value)));
     let terms: Vec<String> = terms.collect();
     if terms.is_empty() { "best effort".into() } else { terms.join(" ") }
+}
+
+/// Nothing is done that is not remembered.
+fn unremembered(e: io::Error) -> ControlError {
+    ControlError::Refused(format!("it could not be remembered: {e}"))
 }
 
 /// What is noted of a request: its kind, whom it is about, and the particulars.

@@ -86,8 +86,10 @@ pub(crate) enum Message {
     Ask(Request, Sender<Reply>),
     /// Make the parts that this request will need.
     Prepare(Request, Sender<Worked>),
+    /// The disk of that name is remembered: these parts, which were made for it, are its own.
+    Claim(String, Vec<PartOf>, Sender<Worked>),
     /// The disk of that name, for which these parts were made, was refused.
-    Discard(String, Vec<PartOf>),
+    Discard(String, Vec<PartOf>, Sender<Worked>),
     /// What a ticket had to have done is done.
     Chore(u64, io::Result<Option<File>>),
     /// Opens or empties the tap, for an empty buffer.

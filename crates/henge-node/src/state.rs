@@ -165,6 +165,14 @@ impl Memory {
         file.map_or(Ok(()), Prepared::commit)
     }
 
+    /// A disk that was remembered before it was there was refused: it is as if nobody had asked. After an error a restart may find it.
+    pub(crate) fn forget(&mut self, name: &str) -> io::Result<()> {
+        self.disks.remove(name);
+        let after = File { peers: self.peers.clone(), iscsi: self.iscsi.clone(), disks: self.disks.clone() };
+        let file = self.write(&after)?;
+        self.commit(Change { after, file })
+    }
+
     /// What a request makes of the memory; whether that is anything new.
     fn change(
         &self,

@@ -23,7 +23,9 @@ enum Stage {
     Recording(Change),
     /// Make: the space is zeroed.
     Zeroing,
-    /// Make: the record `used` is written.
+    /// Make: the zeroes become durable. The part is whole then, and nobody's.
+    Syncing,
+    /// Claim: the record `used` is written.
     Using(Change),
     /// Grow: the new end is zeroed.
     ZeroingEnd,
@@ -40,6 +42,11 @@ impl Device {
         crate::space::check_name(name)?;
         let found = self.table.find(name);
         let seen = self.open.get(name).map(|(_, len)| *len);
+        if let Some((slot, has)) = self.unclaimed.get(name) {
+            let base = self.table.get(*slot).base;
+            let why = || io::Error::other(format!("\"{name}\" was just made with {has} bytes, for another"));
+            return if *has == len { Ok(Step::There(base)) } else { Err(why()) };
+        }
         match (found, seen) {
             (None, _) if len.is_multiple_of(PAGE) => self.begin_making(name, len),
             (Some(slot), Some(seen))
@@ -81,9 +88,17 @@ impl Device {
         Ok(self.wait(name, slot, len, Stage::ZeroingEnd, zero))
     }
 
+    /// The part is a disk's from now on.
+    pub(super) fn begin_using(&mut self, name: &str) -> io::Result<Step> {
+        let Some(&(slot, len)) = self.unclaimed.get(name) else { return Ok(Step::There(0)) };
+        let used = Record { state: State::Used, ..self.table.get(slot).clone() };
+        let (change, chore) = self.begin_change(slot, Some(used), false)?;
+        Ok(self.wait(name, slot, len, Stage::Using(change), Step::Run(chore)))
+    }
+
     pub(super) fn begin_freeing(&mut self, name: &str) -> io::Result<Step> {
         crate::space::check_name(name)?;
-        let Some(slot) = self.table.find(name) else {
+        let Some(slot) = self.slot_of(name) else {
             self.open.remove(name);
             return Ok(Step::There(0));
         };
@@ -109,16 +124,24 @@ impl Device {
             },
             Stage::Zeroing => match outcome {
                 Ok(_) => {
-                    let used = Record { state: State::Used, ..self.table.get(slot).clone() };
-                    let (change, chore) = self.begin_change(slot, Some(used), true)?;
-                    Ok(self.wait(name, slot, len, Stage::Using(change), Step::Run(chore)))
+                    let file = self.file.try_clone()?;
+                    let sync: Chore = Box::new(move || crate::open::synced(file.sync_data()).map(|()| None));
+                    Ok(self.wait(name, slot, len, Stage::Syncing, Step::Run(sync)))
                 }
                 Err(e) => self.take_back(name, slot, e),
             },
-            Stage::Using(change) => match self.ended(change, outcome) {
-                Ok(()) => Ok(self.opened(name, slot, len)),
+            Stage::Syncing => match self.files.heed(self.file.as_raw_fd(), outcome) {
+                Ok(_) => {
+                    self.unclaimed.insert(name.to_owned(), (slot, len));
+                    Ok(Step::There(self.table.get(slot).base))
+                }
                 Err(e) => self.take_back(name, slot, e),
             },
+            // After an error it is still unclaimed, and can be removed.
+            Stage::Using(change) => self.ended(change, outcome).map(|()| {
+                self.unclaimed.remove(name);
+                self.opened(name, slot, len)
+            }),
             Stage::ZeroingEnd => match outcome.and_then(|_| self.begin_length(slot, name, len)) {
                 Ok((change, chore)) => {
                     Ok(self.wait(name, slot, len, Stage::Longer(change), Step::Run(chore)))
@@ -135,6 +158,7 @@ impl Device {
                     Ok(()) => {
                         self.space.free(name);
                         self.open.remove(name);
+                        self.unclaimed.remove(name);
                     }
                     // It stays `making`: nobody's, and its space with it, until the next start.
                     Err(_) if why.is_some() => self.place_again(slot)?,

@@ -20,7 +20,7 @@
 //!
 //! # Example
 //! `add` of a disk of 2 GiB beside a tenant of weight 4: one chore (the record "making"), 32768 pieces, which get a fifth of the device while
-//! the tenant wants all of it, one chore (sync, the record "used"). Then the disk itself is added, which finds its parts.
+//! the tenant wants all of it, one chore (sync). The disk is remembered; one chore (the record "used"). Then the disk itself is added, which finds its parts.
 //!
 //! # Price
 //! A piece a turn of the loop: about as much as a request of a client. While something is zeroed, one number of a disk is taken.
@@ -51,6 +51,8 @@ pub(crate) struct PartOf {
 pub(crate) enum Work {
     /// Made, or found.
     Make(PartOf),
+    /// Given to its disk, which is remembered by now.
+    Claim(PartOf),
     /// Made longer.
     Lengthen(PartOf),
     /// Removed.
@@ -60,7 +62,7 @@ pub(crate) enum Work {
 impl Work {
     fn part(&self) -> &PartOf {
         match self {
-            Work::Make(part) | Work::Lengthen(part) | Work::Remove(part) => part,
+            Work::Make(part) | Work::Claim(part) | Work::Lengthen(part) | Work::Remove(part) => part,
         }
     }
 }
@@ -240,6 +242,7 @@ impl Plane {
         let store = self.gates[work.part().gate].pipeline.backend_mut();
         let step = match &work {
             Work::Make(part) | Work::Lengthen(part) => store.begin_part(&part.name, part.len),
+            Work::Claim(part) => store.begin_claim(&part.name),
             Work::Remove(part) => store.begin_removal(&part.name),
         };
         self.take_step(i, step, now);

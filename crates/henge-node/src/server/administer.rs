@@ -15,8 +15,6 @@ pub(super) enum Waiter {
     Removed(Sender<Reply>, String, Vec<PartOf>),
     /// Whoever is about to add a disk, or to let it grow.
     Prepared(Sender<Worked>),
-    /// Nobody.
-    Nobody,
 }
 
 impl Server {
@@ -32,11 +30,18 @@ impl Server {
         self.begin_ticket(&disk, works, Waiter::Prepared(reply));
     }
 
+    /// Parts were made for a disk that is remembered now: they are its own.
+    pub(super) fn claim(&mut self, disk: &str, parts: Vec<PartOf>, reply: Sender<Worked>) {
+        self.begin_ticket(disk, parts.into_iter().map(Work::Claim).collect(), Waiter::Prepared(reply));
+    }
+
     /// Parts were made for a disk that was refused then. Somebody else's disk of that name may have them by now.
-    pub(super) fn discard(&mut self, disk: &str, parts: Vec<PartOf>) {
-        if self.plane.number(disk).is_none() {
-            self.begin_ticket(disk, parts.into_iter().map(Work::Remove).collect(), Waiter::Nobody);
+    pub(super) fn discard(&mut self, disk: &str, parts: Vec<PartOf>, reply: Sender<Worked>) {
+        if self.plane.number(disk).is_some() {
+            // Whoever asked may have gone.
+            return drop(reply.send(Ok(Vec::new())));
         }
+        self.begin_ticket(disk, parts.into_iter().map(Work::Remove).collect(), Waiter::Prepared(reply));
     }
 
     /// A disk was removed: its parts go.
@@ -67,11 +72,7 @@ impl Server {
                     };
                     drop(reply.send(reply_now));
                 }
-                Some(Waiter::Nobody) | None => {
-                    if let Err(why) = worked {
-                        tracing::warn!(why, "parts that nobody uses are left");
-                    }
-                }
+                None => {}
             }
         }
     }

@@ -42,7 +42,8 @@ impl Server {
                     }
                 }
                 Message::Prepare(request, reply) => self.prepare(&request, reply),
-                Message::Discard(disk, parts) => self.discard(&disk, parts),
+                Message::Claim(disk, parts, reply) => self.claim(&disk, parts, reply),
+                Message::Discard(disk, parts, reply) => self.discard(&disk, parts, reply),
                 Message::Chore(ticket, outcome) => self.plane.chore_done(ticket, outcome, self.now),
                 Message::Ask(Request::Remove { name }, reply) => self.begin_removing(name, reply),
                 Message::Ask(request, reply) => {

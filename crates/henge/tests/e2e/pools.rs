@@ -168,3 +168,30 @@ fn a_refused_disk_takes_no_room() {
     let pool = dir.path().join("pool");
     assert!(pool.join(".henge.pool").exists() && !pool.join("web.part0").exists());
 }
+
+/// Who asks for a disk is told that it is there when it will be there for good, or that it is not: nothing is left of one that could not
+/// be remembered, and nobody has to adopt or to discard anything.
+#[test]
+fn a_disk_that_could_not_be_remembered_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = dir.path().join("device").to_str().unwrap().to_owned();
+    std::fs::File::create(&device).unwrap().set_len(16 * MIB).unwrap();
+    good(&["pool", "format", &device, "--name", "p"]);
+    let pool = "[[pool]]\nname = \"p\"\ndevice = \"DIR/device\"\n";
+    let node = Node::start_in(dir, pool, &[]);
+    // What is to be remembered can be written, but does not get its name.
+    std::fs::create_dir_all(node.path("state/disks.json/taken")).unwrap();
+    let add = node.vd(&["add", "web", "pool=p", "capacity=4MiB"]);
+    let why = String::from_utf8(add.stderr).unwrap();
+    assert!(!add.status.success() && why.contains("could not be remembered"), "{why}");
+    assert!(node.status()["disks"].as_array().unwrap().is_empty(), "nobody is served what may be forgotten");
+    std::fs::remove_dir_all(node.path("state/disks.json")).unwrap();
+    let dir = node.stop();
+    assert!(!good(&["pool", "show", &device]).contains("web"), "no part is left");
+    let node = Node::start_in(dir, pool, &[]);
+    let add = node.vd(&["add", "web", "pool=p", "capacity=4MiB"]);
+    assert!(add.status.success(), "{}", String::from_utf8_lossy(&add.stderr));
+    let node = Node::start_in(node.stop(), pool, &[]);
+    assert_eq!(node.status()["disks"][0]["name"], "web");
+    node.stop();
+}

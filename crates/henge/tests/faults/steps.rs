@@ -166,14 +166,13 @@ impl Schedule {
             Answer::Unremembered => Ok(None),
             Answer::Refused(why) => {
                 self.shaken |= why.contains("Input/output error");
-                // A part that an interrupted `add` left behind is nobody's until somebody says so.
-                let expected =
-                    ["no room", "cannot grow", "under way", "no disk", "adopt = true", "is not served"];
+                let expected = ["no room", "cannot grow", "under way", "no disk", "is not served"];
                 if self.storage.lock().hits.is_empty() && !expected.iter().any(|part| why.contains(part)) {
                     self.trouble(format!("{request} is refused, and nothing had gone wrong: {why}"));
                 }
-                // It is not served any more, and is to be removed again.
-                if why.contains("could not be removed whole") { Ok(None) } else { Ok(Some(false)) }
+                // It is not served any more, and is to be removed again; or it was refused, and may be remembered all the same.
+                let perhaps = ["could not be removed whole", "it may be there"];
+                if perhaps.iter().any(|part| why.contains(part)) { Ok(None) } else { Ok(Some(false)) }
             }
             Answer::Gone => Err(Gone),
         }

@@ -84,13 +84,21 @@ fn every_step_can_fail_and_be_done_again() {
             }
             let begun = d.begin_part("b", PART);
             let (made, steps) = carry_out(&mut d, "b", begun, usize::MAX);
-            assert_eq!(steps, 3, "record, zero, record");
+            assert_eq!(steps, 3, "record, zero, sync");
             let b = made.unwrap();
+            assert!(!d.has_part("b"), "it is nobody's yet");
+            for fails in [0, usize::MAX] {
+                let begun = d.begin_claim("b");
+                assert_eq!(carry_out(&mut d, "b", begun, fails).0.is_ok(), fails > 0);
+                assert_eq!(d.has_part("b"), fails > 0);
+            }
             assert!(bytes(&d, b, PART).iter().all(|byte| *byte == 0));
 
             // It grows over what somebody removed; two steps.
             let begun = d.begin_part("c", PART);
             let c = carry_out(&mut d, "c", begun, usize::MAX).0.unwrap();
+            let begun = d.begin_claim("c");
+            carry_out(&mut d, "c", begun, usize::MAX).0.unwrap();
             d.file.write_all_at(&[9; PART as usize], d.data + c).unwrap();
             let begun = d.begin_removal("c");
             assert_eq!(carry_out(&mut d, "c", begun, usize::MAX).1, 1);
@@ -127,4 +135,34 @@ fn what_was_made_by_steps_is_found() {
     assert!(d.go_on("a", Ok(None)).is_err(), "nothing is under way");
     drop(d);
     assert_eq!(again(dir.path()).open_part("a", PART).unwrap(), base);
+}
+
+/// A part that was made and that nobody has claimed goes when the node begins again, with its space, and nobody has to say so; a part that
+/// was claimed stays, whatever becomes of its disk.
+#[test]
+fn what_nobody_has_claimed_goes_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = device(dir.path());
+    for (name, claimed) in [("a", true), ("b", false), ("c", false)] {
+        let begun = d.begin_part(name, PART);
+        let base = carry_out(&mut d, name, begun, usize::MAX).0.unwrap();
+        assert!(matches!(d.begin_part(name, PART), Ok(Step::There(at)) if at == base), "it is found");
+        assert!(d.begin_part(name, 2 * PART).is_err(), "whoever wants another one waits");
+        if claimed {
+            let begun = d.begin_claim(name);
+            carry_out(&mut d, name, begun, usize::MAX).0.unwrap();
+            d.file.write_all_at(&[7; 100], d.data + base).unwrap();
+        }
+    }
+    // Whoever was refused in the end takes it back at once.
+    let begun = d.begin_removal("c");
+    carry_out(&mut d, "c", begun, usize::MAX).0.unwrap();
+    assert!(d.space.find("c").is_none() && d.space.find("b").is_some());
+    drop(d);
+    let mut d = again(dir.path());
+    assert!(d.has_part("a") && !d.has_part("b"));
+    assert_eq!(d.settle(&|_| false).unwrap(), ["a"], "no disk has it, and what is written there is kept");
+    assert!(d.adopt_part("b").is_ok() && !d.has_part("b"), "nothing is kept of what nobody claimed");
+    let base = d.open_part("b", 2 * PART).unwrap();
+    assert!(bytes(&d, base, 2 * PART).iter().all(|byte| *byte == 0));
 }
