@@ -160,6 +160,9 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// Disks.
     pub disks: Vec<DiskStatus>,
+    /// Disks that should be served and are not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedDisk>,
     /// This node's name in its cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -176,6 +179,15 @@ impl Status {
     pub fn disk(&self, name: &str) -> Option<&DiskStatus> {
         self.disks.iter().find(|d| d.name == name)
     }
+}
+
+/// A disk that should be served and is not: its storage fails, or its text does not fit what is stored. All others are served.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FailedDisk {
+    /// Its name, which no other disk gets.
+    pub name: String,
+    /// What is wrong.
+    pub why: String,
 }
 
 /// A pool.

@@ -169,7 +169,11 @@ impl Node {
         })?;
         opening.recv().map_err(|_| io::Error::other("the node's thread ended before it began"))??;
         control.recall();
-        control.begin(&disks, noticed, fills, ledger)?;
+        let failed = watch::look(&control.messages, &control.wake, false).unwrap_or_default().failed;
+        let (failed, disks): (Vec<_>, Vec<_>) =
+            disks.into_iter().partition(|(name, _)| failed.iter().any(|f| f.name == *name));
+        let failed: Vec<String> = failed.into_iter().map(|(name, _)| name).collect();
+        control.begin(&disks, &failed, noticed, fills, ledger)?;
         let agent = match agent {
             Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),
             None => None,
@@ -233,11 +237,16 @@ impl Control {
     fn begin(
         &self,
         disks: &[(String, String)],
+        failed: &[String],
         noticed: Receiver<Notice>,
         fills: Fills,
         ledger: Ledger,
     ) -> io::Result<()> {
-        self.events.note(EventKind::Started, "", format!("{} disks", disks.len()));
+        let all = match failed {
+            [] => format!("{} disks", disks.len()),
+            failed => format!("{} disks; not served: {}", disks.len(), failed.join(", ")),
+        };
+        self.events.note(EventKind::Started, "", all);
         for (name, terms) in disks.iter().filter(|(name, _)| !self.events.knows(name)) {
             self.events.note(EventKind::Admitted, name, terms.clone());
         }

@@ -6,7 +6,8 @@ use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, Plane};
 use crate::watch::{SLICE, Slice};
 use henge_api::{
-    AtGate, Buckets, DiskStatus, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Request, Status,
+    AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Request,
+    Status,
 };
 use henge_config::Source;
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Value, WaitReason};
@@ -250,6 +251,9 @@ impl Plane {
                 gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
             });
         }
+        let failed = self.failed.iter();
+        status.failed =
+            failed.map(|(name, f)| FailedDisk { name: name.clone(), why: f.why.clone() }).collect();
         status.node = self.links.here().map(str::to_owned);
         status.tags = self.tags.counts;
         status.peers = self.links.peers.iter().flatten().map(peer).collect();

@@ -66,6 +66,9 @@ pub struct NodeView {
     /// Links to other nodes, and what went over them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<henge_api::PeerStatus>,
+    /// Disks that it should serve and does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<henge_api::FailedDisk>,
 }
 
 /// A pool.

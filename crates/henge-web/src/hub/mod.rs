@@ -124,6 +124,7 @@ impl Hub {
             rate: tenth(rate),
             bytes: bytes.round(),
             peers: status.peers.clone(),
+            failed: status.failed.clone(),
         };
         let (pools, point) = node.pools(sample, fresh, passed);
         self.pools.extend(pools);

@@ -50,8 +50,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let disks: Vec<String> = config.disks.iter().map(|disk| disk.name.clone()).collect();
     let signals = Signals::block();
     let node = Node::start(config)?;
+    let failed = node.control().status()?.failed;
+    let served: Vec<String> =
+        disks.into_iter().filter(|name| !failed.iter().any(|f| f.name == *name)).collect();
     for address in node.addresses() {
-        announce(address, &disks);
+        announce(address, &served);
+    }
+    for disk in failed {
+        eprintln!("henge: disk \"{}\" is not served: {}", disk.name, disk.why);
     }
     let page = match http {
         Some(http) => Some(page(&node, http.listen, access)?),

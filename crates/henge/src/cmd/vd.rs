@@ -5,7 +5,7 @@ use super::vd_manager;
 use crate::when::when;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
-use henge_api::{DiskStatus, Request, Status};
+use henge_api::{DiskStatus, FailedDisk, Request, Status};
 use henge_core::{Duration, format_size};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -170,6 +170,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
             let status = status(&node.socket())?;
             let known = || status.disks.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+            if let Some(failed) = status.failed.iter().find(|failed| failed.name == name) {
+                if node.json {
+                    println!("{}", serde_json::to_string(failed)?);
+                } else {
+                    show_failed(failed);
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
             let disk = status.disk(&name);
             let disk =
                 disk.with_context(|| format!("there is no disk \"{name}\"; there are: {}", known()))?;
@@ -206,8 +214,20 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Keys of a disk that are no terms of its contract.
-const DISK_KEYS: [&str; 9] =
-    ["pool", "pools", "capacity", "stripe", "leeway", "commands", "read_only", "iscsi", "contract"];
+const DISK_KEYS: [&str; 12] = [
+    "pool",
+    "pools",
+    "capacity",
+    "stripe",
+    "leeway",
+    "commands",
+    "read_only",
+    "adopt",
+    "iscsi",
+    "nvme",
+    "nbd",
+    "contract",
+];
 
 /// A disk as the configuration writes it. Terms of its contract may stand beside its own keys, as at a manager.
 fn disk_text(name: &str, keys: Vec<(String, String)>) -> String {
@@ -316,7 +336,25 @@ fn list(status: &Status) {
             disk.waiting.clone().unwrap_or_default(),
         ]);
     }
+    for failed in &status.failed {
+        table.add_row([failed.name.as_str(), "-", "-", "-", "-", "-", "-", "-", "not served"]);
+    }
     println!("{table}");
+    for failed in &status.failed {
+        println!("not served: {}: {}", failed.name, failed.why);
+    }
+}
+
+fn show_failed(disk: &FailedDisk) {
+    let line = |what: &str, value: &str| println!("{what:<12}{value}");
+    line("name", &disk.name);
+    line("state", "not served; its data stays as it is");
+    line("why", &disk.why);
+    line("what to do", "mend its storage or its text in the configuration, and begin the node again");
+    line(
+        "",
+        &format!("or `henge vd remove {}`, which gives up the name and keeps what was written", disk.name),
+    );
 }
 
 fn show(disk: &DiskStatus) {

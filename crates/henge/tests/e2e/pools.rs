@@ -114,9 +114,18 @@ fn one_bad_disk_fails_alone() {
     let smaller = format!("{POOL}{}{}", disk("web", "").replace("8MiB", "4MiB"), disk("db", ""));
     let node = Node::start_in(dir, &smaller, &[]);
     qemu_io(&node.uri("db"), &["write -P 8 0 8M"]);
-    let why = String::from_utf8(node.vd(&["show", "web"]).stderr).unwrap();
+    let show = String::from_utf8(node.vd(&["show", "web"]).stdout).unwrap();
+    assert!(
+        show.contains("not served") && show.contains("not shrunk") && show.contains("what to do"),
+        "{show}"
+    );
+    let list = String::from_utf8(node.vd(&["list"]).stdout).unwrap();
+    assert!(list.contains("not served: web: ") && list.contains("not shrunk"), "{list}");
+    assert_eq!(node.status()["failed"][0]["name"], "web");
+    let events = String::from_utf8(node.vd(&["events"]).stdout).unwrap();
+    assert!(events.contains("1 disks; not served: web"), "{events}");
     let add = String::from_utf8(node.vd(&["add", "web", "pool=p", "capacity=4MiB"]).stderr).unwrap();
-    assert!(add.contains("not served") && add.contains("not shrunk"), "{add} {why}");
+    assert!(add.contains("not served") && add.contains("not shrunk"), "{add}");
     let dir = node.stop();
     let node = Node::start_in(dir, &both, &[]);
     let read = qemu_io(&node.uri("web"), &["read -P 7 0 8M"]);
