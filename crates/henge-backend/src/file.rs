@@ -50,8 +50,15 @@ const fn ways_to_zero(op: Op) -> &'static [i32] {
 /// clean from then on. So two syncs at once could not tell whose data was lost, and a later one succeeds although it is. Therefore
 /// one sync is under way at a time; who comes meanwhile waits for the next, which is one for all of them; and after one that
 /// failed, all fail, until the file is opened anew.
+///
+/// An administrator's change syncs the same file on another thread. While that is under way, whatever would be called durable is held
+/// back: the error may be told over there, and nobody knows until that thread is done.
 #[derive(Default)]
 struct Syncs {
+    /// Changes under way elsewhere that sync the file.
+    elsewhere: u32,
+    /// What is durable unless one of those fails.
+    held: Vec<u32>,
     /// Whose sync is under way.
     leader: Option<u32>,
     /// Who came before it began.
@@ -250,8 +257,11 @@ impl Files {
             return self.issue(token);
         }
         let (fd, claims) = (r.fd, r.fua && r.op != Op::Read);
-        let lost = claims && self.syncs.get(&fd).is_some_and(|syncs| syncs.failed);
-        self.finish(token, if lost { Err(Fault::Io) } else { Ok(()) });
+        match self.syncs.get_mut(&fd).filter(|_| claims) {
+            Some(syncs) if syncs.failed => self.finish(token, Err(Fault::Io)),
+            Some(syncs) if syncs.elsewhere > 0 => syncs.held.push(token),
+            _ => self.finish(token, Ok(())),
+        }
     }
 
     /// Whether a sync is to begin for it; else it waits for one, or has failed.
@@ -284,11 +294,32 @@ impl Files {
         let riders = std::mem::replace(&mut syncs.riders, std::mem::take(&mut syncs.waiting));
         syncs.leader = syncs.riders.pop();
         let next = syncs.leader;
-        self.finish(token, Ok(()));
-        riders.into_iter().for_each(|rider| self.finish(rider, Ok(())));
+        let good = [token].into_iter().chain(riders);
+        if syncs.elsewhere > 0 {
+            syncs.held.extend(good);
+        } else {
+            good.for_each(|token| self.finish(token, Ok(())));
+        }
         if let Some(next) = next {
             self.issue(next);
         }
+    }
+
+    /// Somebody else is about to change a file that is served, and to sync it: [`heed_elsewhere`](Self::heed_elsewhere) says how it went.
+    pub(crate) fn elsewhere(&mut self, fd: RawFd) {
+        self.syncs.entry(fd).or_default().elsewhere += 1;
+    }
+
+    /// How that went: what was held back is durable, or not.
+    pub(crate) fn heed_elsewhere<T>(&mut self, fd: RawFd, outcome: io::Result<T>) -> io::Result<T> {
+        let syncs = self.syncs.entry(fd).or_default();
+        syncs.elsewhere = syncs.elsewhere.saturating_sub(1);
+        let outcome = self.heed(fd, outcome);
+        let syncs = self.syncs.entry(fd).or_default();
+        if syncs.elsewhere == 0 && !syncs.failed {
+            std::mem::take(&mut syncs.held).into_iter().for_each(|token| self.finish(token, Ok(())));
+        }
+        outcome
     }
 
     /// What somebody else did with a file that is served. A failed sync is everybody's: the system has said so once, and says it to
@@ -309,6 +340,7 @@ impl Files {
         self.failed.push(fd);
         let mut others = std::mem::take(&mut syncs.riders);
         others.append(&mut syncs.waiting);
+        others.append(&mut syncs.held);
         others.into_iter().for_each(|other| self.finish(other, Err(Fault::Io)));
     }
 
@@ -601,6 +633,37 @@ mod tests {
         assert_eq!(both, [(2, true), (3, true)]);
         engine.end(-libc::EIO);
         assert_eq!(over(&mut files), [(4, false)]);
+    }
+
+    /// A change elsewhere syncs the same file, and its sync is told the error: whatever a client's sync says meanwhile.
+    #[test]
+    fn nothing_is_called_durable_before_a_sync_elsewhere_is_known() {
+        let eio = || crate::open::synced(Err(io::Error::from_raw_os_error(libc::EIO)));
+        for fails in [true, false] {
+            for block in [1, 512] {
+                let (engine, mut files) = told(block);
+                ask(&mut files, 1, Op::Flush, false, 7);
+                files.elsewhere(7);
+                engine.end(0);
+                ask(&mut files, 2, Op::Flush, false, 7);
+                ask(&mut files, 3, Op::Write, true, 7);
+                ask(&mut files, 4, Op::Write, false, 7);
+                ask(&mut files, 5, Op::Flush, false, 8);
+                let mut others = Vec::new();
+                while !engine.under_way().is_empty() {
+                    engine.end(0);
+                    others.append(&mut over(&mut files));
+                }
+                others.sort_unstable();
+                assert_eq!(others, [(4, true), (5, true)], "they claim nothing of that file");
+                let heard = files.heed_elsewhere(7, if fails { eio() } else { Ok(()) });
+                assert_eq!(heard.is_err(), fails);
+                let mut held = over(&mut files);
+                held.sort_unstable();
+                assert_eq!(held, [(1, !fails), (2, !fails), (3, !fails)]);
+                assert_eq!(files.failed().is_some(), fails);
+            }
+        }
     }
 
     #[test]

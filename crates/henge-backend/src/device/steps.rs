@@ -125,12 +125,13 @@ impl Device {
             Stage::Zeroing => match outcome {
                 Ok(_) => {
                     let file = self.file.try_clone()?;
+                    self.files.elsewhere(self.file.as_raw_fd());
                     let sync: Chore = Box::new(move || crate::open::synced(file.sync_data()).map(|()| None));
                     Ok(self.wait(name, slot, len, Stage::Syncing, Step::Run(sync)))
                 }
                 Err(e) => self.take_back(name, slot, e),
             },
-            Stage::Syncing => match self.files.heed(self.file.as_raw_fd(), outcome) {
+            Stage::Syncing => match self.files.heed_elsewhere(self.file.as_raw_fd(), outcome) {
                 Ok(_) => {
                     self.unclaimed.insert(name.to_owned(), (slot, len));
                     Ok(Step::There(self.table.get(slot).base))
@@ -193,11 +194,13 @@ impl Device {
     ) -> io::Result<(Change, Chore)> {
         let file = self.file.try_clone()?;
         let sync = move |file: &File| if after_sync { crate::open::synced(file.sync_data()) } else { Ok(()) };
-        self.table.begin(file, slot, record, sync)
+        let begun = self.table.begin(file, slot, record, sync)?;
+        self.files.elsewhere(self.file.as_raw_fd());
+        Ok(begun)
     }
 
     fn ended(&mut self, change: Change, outcome: Outcome) -> io::Result<()> {
-        let outcome = self.files.heed(self.file.as_raw_fd(), outcome);
+        let outcome = self.files.heed_elsewhere(self.file.as_raw_fd(), outcome);
         self.table.end(change, outcome.as_ref().map(drop));
         outcome.map(drop).map_err(|e| crate::open::named(&self.path, &e))
     }

@@ -30,7 +30,8 @@ impl Directory {
         let (has, base) = (part.len, part.base);
         let Some(file) = self.parts[i].as_ref().filter(|_| has < len) else { return Ok(Step::There(base)) };
         self.space.could_grow(name, len)?;
-        let file = file.try_clone()?;
+        let (fd, file) = (file.as_raw_fd(), file.try_clone()?);
+        self.files.elsewhere(fd);
         self.half = Some(Half::Lengthening(of.clone(), len));
         Ok(Step::Run(Box::new(move || maker.lengthen(&file, &of, len).map(|()| None))))
     }
@@ -69,7 +70,7 @@ impl Directory {
             Some(Half::Lengthening(of, len)) if of == name => {
                 let fd = self.place(name).and_then(|i| self.parts[i].as_ref()).map(AsRawFd::as_raw_fd);
                 match fd {
-                    Some(fd) => self.files.heed(fd, outcome)?,
+                    Some(fd) => self.files.heed_elsewhere(fd, outcome)?,
                     None => outcome?,
                 };
                 self.space.grow(name, len)?;
