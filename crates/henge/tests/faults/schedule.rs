@@ -24,6 +24,8 @@ pub struct Tally {
     pub blocks: u64,
     /// How long a node took to serve, on storage that is well.
     pub starts: Vec<Duration>,
+    /// How long one took that begins anew, in a folder of its own in which nothing ever goes wrong.
+    pub bare: Vec<Duration>,
     /// What went wrong with which disk, and when.
     pub troubles: Vec<String>,
 }
@@ -78,6 +80,9 @@ pub fn run(seed: u64, formats: bool) -> Tally {
         tally: Tally::default(),
         tells: std::env::var_os("HENGE_TELL").is_some(),
     };
+    if seed.is_multiple_of(4) {
+        schedule.tally.bare.extend(bare(&schedule.place));
+    }
     schedule.prepare(formats);
     for _ in 0..schedule.dice.random_range(2..5) {
         let cut = schedule.life();
@@ -88,6 +93,19 @@ pub fn run(seed: u64, formats: bool) -> Tally {
     schedule.tally.blocks += schedule.disks.values().map(|held| held.disk.compared).sum::<u64>();
     drop(session);
     schedule.tally
+}
+
+/// How long a node takes here and now, where nothing goes wrong.
+fn bare(of: &Place) -> Option<Duration> {
+    let dir = tempfile::tempdir().ok()?;
+    let (sockets, mounted) = (dir.path().join("s"), dir.path().join("m"));
+    std::fs::create_dir(&sockets).and_then(|()| std::fs::create_dir(&mounted)).ok()?;
+    std::fs::File::create(mounted.join("device")).and_then(|file| file.set_len(16 * MIB)).ok()?;
+    let place = Place { sockets, mounted, pools: of.pools.clone() };
+    format(&place, "device").ok()?;
+    let (node, time) = Node::start(&place, 0, |_| ());
+    node.ok()?.kill();
+    Some(time)
 }
 
 impl Schedule {
@@ -269,7 +287,10 @@ impl Schedule {
                 return false;
             }
         };
-        self.tally.starts.push(time);
+        // One that waits for a killed node's requests says so, and until when.
+        if !node.log().contains(" is in use; waiting up to ") {
+            self.tally.starts.push(time);
+        }
         self.storage.lock().hits.clone_from(&hits);
         self.look(&node);
         self.storage.lock().hits.clear();
