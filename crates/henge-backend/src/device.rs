@@ -100,19 +100,12 @@ impl Device {
         let (file, block) = if options.look {
             open::read_only(path, options.direct)?
         } else {
+            // What it is says more than that it is in use, and nobody waits for a device that is not ours.
+            let (seen, _) = open::read_only(path, options.direct)?;
+            identify(&seen, path, name)?;
             open::claim(path, options.direct, options.patience)?
         };
-        let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
-        let (of, mut notices) = read_superblock(&file, size, path)?;
-        if of.name != name {
-            return Err(wrong(
-                path,
-                &format!(
-                    "is the pool \"{}\" ({}), not \"{name}\"; name it so, or `henge pool rename` it",
-                    of.name, of.pool
-                ),
-            ));
-        }
+        let (of, mut notices) = identify(&file, path, name)?;
         let room = of.data.end - of.data.start;
         if capacity > room {
             return Err(wrong(
@@ -272,6 +265,20 @@ fn extent(record: &Record) -> Extent {
 
 fn wrong(path: &Path, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{} {why}", path.display()))
+}
+
+/// The pool's own description, where it is the pool of that name; and what is to be said of it.
+fn identify(file: &File, path: &Path, name: &str) -> io::Result<(Superblock, Vec<String>)> {
+    let size = rustix::fs::seek(file, SeekFrom::End(0))?;
+    let (of, notices) = read_superblock(file, size, path)?;
+    if of.name == name {
+        return Ok((of, notices));
+    }
+    let why = format!(
+        "is the pool \"{}\" ({}), not \"{name}\"; name it so, or `henge pool rename` it",
+        of.name, of.pool
+    );
+    Err(wrong(path, &why))
 }
 
 /// The superblock that can be believed, and what is to be said of the other; or why there is none.
@@ -483,6 +490,17 @@ mod tests {
         let good = std::mem::replace(&mut device.file, File::open(&device.path).unwrap());
         assert!(work(device).is_err());
         device.file = good;
+    }
+
+    /// A device that is not this pool is said to be what it is, also while somebody else has it: nobody waits for it.
+    #[test]
+    fn what_it_is_says_more_than_that_it_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let _served = device(dir.path());
+        let patience = std::time::Duration::from_secs(3600);
+        let options = Options { direct: false, patience, ..Options::default() };
+        let why = Device::open(&dir.path().join("device"), "q", 0, options).err().unwrap().to_string();
+        assert!(why.contains("is the pool \"p\""), "{why}");
     }
 
     /// Zeroing fails, and the growth is asked for again: what was removed there never shows, also after the node began again.

@@ -6,7 +6,7 @@
 //! | file | is |
 //! |---|---|
 //! | `NAME` | the part of a disk |
-//! | `.NAME.new` | a part that is being made: nobody's, and deleted at the next start |
+//! | `.NAME.new` | a part that is being made, or whose disk is not remembered yet: nobody's, and deleted at the next start |
 //! | `.NAME.kept.ID` | a part that no disk has any more; kept until it is adopted or discarded |
 //! | `.henge.pool` | which pool this is: [`identity`] |
 //! | `.henge.lock` | locked by the node that serves it |
@@ -29,7 +29,7 @@ use crate::{Buffer, Step, Store};
 use henge_core::{Backend, Done, Fault, Instant, Request};
 use maker::Maker;
 use rustix::fs::SeekFrom;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -50,6 +50,8 @@ pub struct Directory {
     adopted: Vec<String>,
     /// A part that is being made, lengthened or removed by steps.
     half: Option<steps::Half>,
+    /// Parts that steps have made and nobody has claimed.
+    unclaimed: BTreeSet<String>,
     _lock: Option<File>,
 }
 
@@ -81,6 +83,7 @@ impl Directory {
             notices,
             adopted: Vec::new(),
             half: None,
+            unclaimed: BTreeSet::new(),
             _lock: lock,
         })
     }
@@ -129,6 +132,10 @@ impl Backend for Directory {
 impl Store for Directory {
     fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
         check_name(name)?;
+        if self.unclaimed.contains(name) {
+            self.maker().claim(name)?;
+            self.unclaimed.remove(name);
+        }
         let open = self.space.extents().iter().position(|part| part.name == name);
         match open {
             Some(i) if self.space.extents()[i].len < len => {
@@ -159,6 +166,9 @@ impl Store for Directory {
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         manage::unlink(&self.path.join(name))?;
+        if self.unclaimed.remove(name) {
+            manage::unlink(&manage::beside(&self.path, name))?;
+        }
         if let Some(i) = self.space.free(name)
             && let Some(file) = self.parts.remove(i)
         {
@@ -169,6 +179,9 @@ impl Store for Directory {
     fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
         self.begin_steps(name, len)
     }
+    fn begin_claim(&mut self, name: &str) -> io::Result<Step> {
+        Ok(self.begin_naming(name))
+    }
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         self.begin_removing(name)
     }
@@ -176,7 +189,8 @@ impl Store for Directory {
         self.next_step(name, outcome)
     }
     fn has_part(&self, name: &str) -> bool {
-        self.space.find(name).is_some() || std::fs::symlink_metadata(self.path.join(name)).is_ok()
+        !self.unclaimed.contains(name) && self.space.find(name).is_some()
+            || std::fs::symlink_metadata(self.path.join(name)).is_ok()
     }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;

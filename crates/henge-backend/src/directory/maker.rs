@@ -19,6 +19,15 @@ pub(super) struct Maker {
 impl Maker {
     /// The file of a part, so long; made, if need be.
     pub(super) fn open_file(&self, name: &str, len: u64) -> io::Result<Option<File>> {
+        let (file, made) = self.find_or_make(name, len)?;
+        if made {
+            self.claim(name)?;
+        }
+        Ok(file)
+    }
+
+    /// The same, and whether it was made: then it is nobody's before it is [claimed](Self::claim).
+    pub(super) fn find_or_make(&self, name: &str, len: u64) -> io::Result<(Option<File>, bool)> {
         let path = self.path.join(name);
         // Whole pages, so that a window around the last bytes can be written.
         let whole = len.next_multiple_of(crate::ALIGN as u64);
@@ -36,10 +45,10 @@ impl Maker {
                 let (file, _) = open::read_only(&path, false)?;
                 self.check_length(&file, &path, whole)?;
             }
-            return Ok(None);
+            return Ok((None, false));
         }
         if !there {
-            return self.make_file(name, whole).map(Some);
+            return self.make_file(name, whole).map(|file| (Some(file), true));
         }
         let (file, block) = open::claim(&path, self.options.direct, self.options.patience)?;
         if block > self.block {
@@ -52,20 +61,25 @@ impl Maker {
         if block == 1 {
             open::forget_cache(&file);
         }
-        Ok(Some(file))
+        Ok((Some(file), false))
     }
 
-    /// Makes a part beside its place, and renames it when it is whole.
+    /// A part that was made, and is whole, gets its name.
+    pub(super) fn claim(&self, name: &str) -> io::Result<()> {
+        let path = self.path.join(name);
+        let renamed = std::fs::rename(manage::beside(&self.path, name), &path);
+        renamed.map_err(|e| named(&path, &e)).and_then(|()| open::sync_directory(&self.path))
+    }
+
+    /// Makes a part beside its place, whole.
     fn make_file(&self, name: &str, len: u64) -> io::Result<File> {
-        let (path, beside) = (self.path.join(name), self.path.join(format!(".{name}.new")));
+        let (path, beside) = (self.path.join(name), manage::beside(&self.path, name));
         let make = || -> io::Result<File> {
             manage::unlink(&beside)?;
             let (file, _) = open::open(&beside, true, self.options.direct)?;
             open::lock(&file, &beside, self.options.patience)?;
             file.set_len(len)?;
             file.sync_all()?;
-            std::fs::rename(&beside, &path)?;
-            open::sync_directory(&self.path)?;
             Ok(file)
         };
         make().map_err(|e| named(&path, &e))

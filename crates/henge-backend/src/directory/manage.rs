@@ -67,6 +67,11 @@ pub fn unlink(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The file of a part that is being made, or that nobody has claimed yet.
+pub fn beside(path: &Path, name: &str) -> std::path::PathBuf {
+    path.join(format!(".{name}.new"))
+}
+
 /// Deletes what was being made when the node ended.
 pub fn clear(path: &Path) -> io::Result<()> {
     let unmade = |name: &&String| {

@@ -1,4 +1,4 @@
-//! A part's file is made, lengthened and removed by a thread that may block, beside those that are served. Each is one step: what the
+//! A part's file is made, named, lengthened and removed by a thread that may block, beside those that are served. Each is one step: what the
 //! file system does with a file it does whole or not at all, after what [`maker`](super::maker) says.
 
 use super::{Directory, manage};
@@ -8,10 +8,15 @@ use crate::store::{Chore, Step};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is under way with the part of that name.
 pub(super) enum Half {
-    Making(String),
+    /// The part, and whether it was made: it may have been there.
+    Making(String, Arc<AtomicBool>),
+    /// Its file gets its name.
+    Claiming(String),
     Lengthening(String, u64),
     Removing(String),
 }
@@ -23,17 +28,35 @@ impl Directory {
         let Some(i) = self.place(name) else {
             let i = self.space.allocate(name, len)?;
             self.parts.insert(i, None);
-            self.half = Some(Half::Making(of.clone()));
-            return Ok(Step::Run(Box::new(move || maker.open_file(&of, len))));
+            let is_new = Arc::new(AtomicBool::new(false));
+            self.half = Some(Half::Making(of.clone(), Arc::clone(&is_new)));
+            return Ok(Step::Run(Box::new(move || {
+                let (file, made) = maker.find_or_make(&of, len)?;
+                is_new.store(made, Ordering::Relaxed);
+                Ok(file)
+            })));
         };
         let part = &self.space.extents()[i];
         let (has, base) = (part.len, part.base);
+        if has < len && self.unclaimed.contains(name) {
+            return Err(io::Error::other(format!("\"{name}\" was just made with {has} bytes, for another")));
+        }
         let Some(file) = self.parts[i].as_ref().filter(|_| has < len) else { return Ok(Step::There(base)) };
         self.space.could_grow(name, len)?;
         let (fd, file) = (file.as_raw_fd(), file.try_clone()?);
         self.files.elsewhere(fd);
         self.half = Some(Half::Lengthening(of.clone(), len));
         Ok(Step::Run(Box::new(move || maker.lengthen(&file, &of, len).map(|()| None))))
+    }
+
+    /// The part is a disk's from now on.
+    pub(super) fn begin_naming(&mut self, name: &str) -> Step {
+        if !self.unclaimed.contains(name) {
+            return Step::There(0);
+        }
+        let (maker, of) = (self.maker(), name.to_owned());
+        self.half = Some(Half::Claiming(of.clone()));
+        Step::Run(Box::new(move || maker.claim(&of).map(|()| None)))
     }
 
     pub(super) fn begin_removing(&mut self, name: &str) -> io::Result<Step> {
@@ -44,9 +67,11 @@ impl Directory {
             self.files.forget(file.as_raw_fd());
         }
         let (directory, path) = (self.path.clone(), self.path.join(name));
+        let beside = self.unclaimed.contains(name).then(|| manage::beside(&self.path, name));
         self.half = Some(Half::Removing(name.to_owned()));
         let chore: Chore = Box::new(move || {
             manage::unlink(&path)?;
+            beside.map_or(Ok(()), |beside| manage::unlink(&beside))?;
             drop(file);
             open::sync_directory(&directory).map(|()| None)
         });
@@ -56,8 +81,11 @@ impl Directory {
     pub(super) fn next_step(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         let there = |own: &Self| Step::There(own.space.find(name).map_or(0, |part| part.base));
         match self.half.take() {
-            Some(Half::Making(of)) if of == name => match outcome {
+            Some(Half::Making(of, is_new)) if of == name => match outcome {
                 Ok(file) => {
+                    if is_new.load(Ordering::Relaxed) {
+                        self.unclaimed.insert(of);
+                    }
                     let i = self.place(name).expect("its place was kept");
                     self.parts[i] = file;
                     Ok(there(self))
@@ -67,6 +95,12 @@ impl Directory {
                     Err(e)
                 }
             },
+            // After an error it may have its name or not, is still unclaimed, and can be removed.
+            Some(Half::Claiming(of)) if of == name => {
+                outcome?;
+                self.unclaimed.remove(name);
+                Ok(there(self))
+            }
             Some(Half::Lengthening(of, len)) if of == name => {
                 let fd = self.place(name).and_then(|i| self.parts[i].as_ref()).map(AsRawFd::as_raw_fd);
                 match fd {
@@ -78,6 +112,7 @@ impl Directory {
             }
             Some(Half::Removing(of)) if of == name => {
                 outcome?;
+                self.unclaimed.remove(name);
                 self.leave(name);
                 Ok(Step::There(0))
             }
@@ -129,7 +164,13 @@ mod tests {
         for fails in [true, false] {
             let begun = pool.begin_part("a", 1 << 20);
             assert_eq!(carry_out(&mut pool, "a", begun, fails).is_err(), fails);
-            assert_eq!((pool.has_part("a"), pool.parts.len()), (!fails, usize::from(!fails)));
+            assert_eq!((pool.has_part("a"), pool.parts.len()), (false, usize::from(!fails)));
+        }
+        for fails in [true, false] {
+            assert!(!file.exists(), "it is nobody's yet");
+            let begun = pool.begin_claim("a");
+            assert_eq!(carry_out(&mut pool, "a", begun, fails).is_err(), fails);
+            assert_eq!((pool.has_part("a"), file.exists()), (!fails, !fails));
         }
         pool.parts[0].as_ref().unwrap().write_all_at(&[7; 100], 0).unwrap();
         let base = pool.open_part("a", 1 << 20).unwrap();
@@ -148,7 +189,41 @@ mod tests {
         assert!(pool.go_on("a", Ok(None)).is_err());
         let begun = pool.begin_part("a", 1 << 20);
         carry_out(&mut pool, "a", begun, false).unwrap();
+        pool.open_part("a", 1 << 20).unwrap();
         assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 0), "another file");
+    }
+
+    /// As on a device: a part that was made and that nobody has claimed goes when the node begins again, also where the file system
+    /// does not know whether anything was written.
+    #[test]
+    fn what_nobody_has_claimed_goes_by_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { direct: false, apart: true, ..Options::default() };
+        let mut pool = Directory::open(dir.path(), "p", 16 << 20, options).unwrap();
+        for name in ["a.part0", "b.part0", "c.part0"] {
+            let begun = pool.begin_part(name, 1 << 20);
+            let base = carry_out(&mut pool, name, begun, false).unwrap();
+            let i = pool.place(name).unwrap();
+            pool.parts[i].as_ref().unwrap().write_all_at(&[0; 4096], 0).unwrap();
+            assert!(
+                matches!(pool.begin_part(name, 1 << 20), Ok(Step::There(at)) if at == base),
+                "it is found"
+            );
+            assert!(pool.begin_part(name, 2 << 20).is_err(), "whoever wants another one waits");
+        }
+        let begun = pool.begin_claim("a.part0");
+        carry_out(&mut pool, "a.part0", begun, false).unwrap();
+        let begun = pool.begin_removal("c.part0");
+        carry_out(&mut pool, "c.part0", begun, false).unwrap();
+        drop(pool);
+        let mut pool = Directory::open(dir.path(), "p", 16 << 20, options).unwrap();
+        assert_eq!(
+            pool.settle(&|_| false).unwrap(),
+            ["a.part0"],
+            "no disk has it, and what is written there is kept"
+        );
+        assert!(manage::kept(dir.path()).unwrap().iter().all(|kept| kept.name == "a.part0"));
+        pool.open_part("b.part0", 1 << 20).unwrap();
     }
 
     #[test]
