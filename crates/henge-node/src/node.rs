@@ -369,14 +369,11 @@ impl Control {
             .and_then(|_| self.tell(request));
         let Err(ControlError::Refused(why)) = done else { return done };
         // What is left is emptied before it is forgotten: the other way round a part would be left, and nobody to say whose it is.
-        let discarded = match made.is_empty() {
-            true => Ok(Vec::new()),
-            false => self.work(|reply| Message::Discard(disk.to_owned(), made, reply)),
-        };
-        if let Err(e) = discarded {
+        if let Err(e) = self.work(|reply| Message::Discard(disk.to_owned(), made, reply)) {
             tracing::warn!(disk, error = %e, "parts of a disk that was refused are left");
         }
-        match if written { memory.forget(disk) } else { Ok(()) } {
+        let forgotten = if written { memory.forget(disk) } else { Ok(()) };
+        match forgotten {
             Ok(()) => Err(ControlError::Refused(why)),
             Err(e) => {
                 let there = format!("{why}; it may be there, and empty, when the node begins again: {e}");

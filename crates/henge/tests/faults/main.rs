@@ -1,6 +1,6 @@
 //! A campaign of faults: real nodes on a file system that fails, stalls, and forgets what was not synced, by seed.
 //!
-//! The node runs as users run it, and is judged by what users see: the control socket, NBD, its exit and its words. Below it is
+//! The node runs as users run it, and is judged by what users see: the control socket, NBD, iSCSI, NVMe, its exit and its words. Below it is
 //! a file system of this test's own (FUSE), so that superblocks, tables, parts and `state_dir` all suffer, whatever their format,
 //! and nothing in the node knows of it. Judged are: no byte lost that was acknowledged as durable; no byte of another tenant; no
 //! acknowledged change forgotten; epochs that grow whatever the clock says (libfaketime, where it is installed); and that the node
@@ -8,11 +8,14 @@
 //!
 //! `make test-faults` runs 1,000 schedules; `FAULTS=1 SEED=42` repeats one.
 
+mod iscsi;
 mod medium;
 mod model;
 mod mount;
 mod nbd;
 mod node;
+mod nvme;
+mod others;
 mod plan;
 mod schedule;
 mod steps;
@@ -85,14 +88,17 @@ fn tell(all: &BTreeMap<u64, Tally>, time: Duration) {
     let sum = |of: fn(&Tally) -> u64| all.values().map(of).sum::<u64>();
     let failed = all.values().filter(|t| !t.troubles.is_empty()).count();
     println!(
-        "{} schedules in {:.0} s: {} lives, {} ends without notice or in order, {} losses of power, {} faults, {} changes of disks",
+        "{} schedules in {:.0} s: {} lives, {} ends without notice or in order, {} losses of power, {} faults, \
+         {} changes of disks, {} visits by iSCSI and NVMe, {} devices formatted anew",
         all.len(),
         time.as_secs_f64(),
         sum(|t| t.lives),
         sum(|t| t.kills),
         sum(|t| t.cuts),
         sum(|t| t.faults),
-        sum(|t| t.changes)
+        sum(|t| t.changes),
+        sum(|t| t.visits),
+        sum(|t| t.formats)
     );
     println!(
         "{} blocks compared after restarts and in between; schedules that failed: {failed}",

@@ -25,7 +25,7 @@ impl Place {
     }
     fn config(&self) -> String {
         format!(
-            "listen = \"nbd+unix://{0}/nbd.sock\"\ncontrol = \"{0}/control.sock\"\nstate_dir = \"{1}/state\"\n\
+            "listen = [\"nbd+unix://{0}/nbd.sock\", \"iscsi://127.0.0.1:0\", \"nvme://127.0.0.1:0\"]\ncontrol = \"{0}/control.sock\"\nstate_dir = \"{1}/state\"\n\
              [link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n\
              [[pool]]\nname = \"folder\"\npath = \"{1}/pool\"\ncapacity = \"16MiB\"\n{2}\
              [[pool]]\nname = \"device\"\ndevice = \"{1}/device\"\n{2}\
@@ -41,6 +41,9 @@ pub struct Node {
     child: Child,
     control: PathBuf,
     errors: PathBuf,
+    said: PathBuf,
+    /// Where it listens for iSCSI and NVMe.
+    pub ports: (u16, u16),
 }
 
 /// Why there is no node.
@@ -74,7 +77,9 @@ impl Node {
             let _ = fs::remove_file(place.sockets.join(socket));
         }
         let mut command = henge();
-        command.args(["node", "-c"]).arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["node", "-c"]).arg(&file).stdin(Stdio::null());
+        let said = place.sockets.join("node.out");
+        command.stdout(fs::File::create(&said).expect("a file"));
         command.stderr(fs::File::create(&errors).expect("a log"));
         if let Some(library) = clock() {
             command.env("LD_PRELOAD", library).env("FAKETIME", format!("{days:+}d"));
@@ -83,7 +88,8 @@ impl Node {
         let since = Instant::now();
         let child = command.spawn().expect("the node starts");
         begun(child.id());
-        let mut node = Node { child, control: place.sockets.join("control.sock"), errors };
+        let mut node =
+            Node { child, control: place.sockets.join("control.sock"), errors, said, ports: (0, 0) };
         let outcome = node.wait_until_it_serves(&place.nbd());
         (outcome.map(|()| node), since.elapsed())
     }
@@ -95,14 +101,25 @@ impl Node {
                 let said = fs::read_to_string(&self.errors).unwrap_or_default();
                 return Err(if status.code().is_some() { NoNode::Said(said) } else { NoNode::Killed });
             }
-            // The control socket is the last thing that a node opens.
-            if nbd.exists() && matches!(self.status(), Answer::Done(_)) {
+            // The control socket is the last thing that a node opens; then it says where it listens.
+            if nbd.exists() && matches!(self.status(), Answer::Done(_)) && self.find_ports().is_some() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         self.kill();
         Err(NoNode::Silent)
+    }
+
+    fn find_ports(&mut self) -> Option<()> {
+        let said = fs::read_to_string(&self.said).ok()?;
+        let after = |what: &str| {
+            let digits = said.split(what).nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?;
+            digits.parse().ok()
+        };
+        let nvme = || after("nvme://127.0.0.1:").or_else(|| after(" -s "));
+        self.ports = (after("iscsi://127.0.0.1:")?, nvme()?);
+        Some(())
     }
 
     pub fn kill(&mut self) {

@@ -7,7 +7,7 @@ use crate::node::{Answer, NoNode, Node, Place, clock, format};
 use crate::plan::{Kind, Part, Plan, What};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub struct Tally {
     pub cuts: u64,
     pub faults: u64,
     pub changes: u64,
+    pub visits: u64,
+    pub formats: u64,
     pub blocks: u64,
     /// How long a node took to serve, on storage that is well.
     pub starts: Vec<Duration>,
@@ -35,6 +37,15 @@ pub struct Held {
     pub disk: Disk,
     /// Nobody was told whether it is.
     pub perhaps: bool,
+    pub on: On,
+}
+
+/// Which pools a disk lies on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    Folder,
+    Device,
+    Both,
 }
 
 /// The node has gone.
@@ -48,6 +59,12 @@ pub struct Schedule {
     pub disks: BTreeMap<String, Held>,
     pub tenants: u64,
     epoch: u64,
+    /// Where a node listens for iSCSI and NVMe.
+    pub ports: (u16, u16),
+    /// Disks that the node says it cannot serve, while its storage fails.
+    pub failed: BTreeSet<String>,
+    /// Its storage is well again: everything is to be served.
+    judging: bool,
     pub tally: Tally,
     /// In this life an administrator was told that storage failed. A sync may have, which ends FLUSH for as long as the node lives; after its
     /// end nobody vouches for what was written and not flushed before.
@@ -73,9 +90,12 @@ pub fn run(seed: u64, formats: bool) -> Tally {
         dice,
         storage,
         place,
-        disks: [("base".to_owned(), Held { disk: Disk::new(1, MIB), perhaps: true })].into(),
+        disks: [("base".to_owned(), Held { disk: Disk::new(1, MIB), perhaps: true, on: On::Folder })].into(),
         tenants: 1,
         epoch: 0,
+        ports: (0, 0),
+        failed: BTreeSet::new(),
+        judging: false,
         shaken: false,
         tally: Tally::default(),
         tells: std::env::var_os("HENGE_TELL").is_some(),
@@ -87,6 +107,9 @@ pub fn run(seed: u64, formats: bool) -> Tally {
     for _ in 0..schedule.dice.random_range(2..5) {
         let cut = schedule.life();
         if !schedule.judge(cut) {
+            break;
+        }
+        if formats && schedule.dice.random_range(0..6) == 0 && !schedule.format_anew() {
             break;
         }
     }
@@ -143,6 +166,40 @@ impl Schedule {
         }
     }
 
+    /// Between two lives somebody makes the device a pool anew; that may fail, and is done again. Disks that lay on it are empty, and are
+    /// others': what the former ones had must never show. Whether the schedule goes on.
+    fn format_anew(&mut self) -> bool {
+        if self.dice.random() {
+            self.arm(Part::Device);
+        }
+        // Whatever it says: it is done again.
+        let _ = format(&self.place, "device");
+        let cut = self.dice.random_range(0..2) == 0;
+        let cut = self.settle(cut);
+        self.storage.lock().hits.clear();
+        if let Err(why) = format(&self.place, "device") {
+            self.trouble(format!("a device was not formatted anew: {why}"));
+            return false;
+        }
+        self.tally.formats += 1;
+        self.tally.cuts += u64::from(cut);
+        self.tell(|| format!("-- the device was formatted anew; power lost: {cut}"));
+        for held in self.disks.values_mut() {
+            match held.on {
+                On::Folder => {}
+                On::Both => held.disk.perhaps_emptied(),
+                On::Device => {
+                    self.tenants += 1;
+                    self.tally.blocks += held.disk.compared;
+                    let old = std::mem::replace(&mut held.disk, Disk::new(self.tenants, MIB));
+                    (held.disk.capacity, held.disk.limit) = (old.capacity, old.limit);
+                }
+            }
+        }
+        // What was seen after the last restart, and not flushed, may have gone with the power.
+        !cut || self.judge(true)
+    }
+
     /// Has something go wrong soon.
     fn arm(&mut self, part: Part) {
         let dice = &mut self.dice;
@@ -190,7 +247,10 @@ impl Schedule {
         }
         let (node, _) = self.start();
         match node {
-            Ok(mut node) => self.live(&mut node),
+            Ok(mut node) => {
+                self.ports = node.ports;
+                self.live(&mut node);
+            }
             Err(NoNode::Killed) => {}
             Err(NoNode::Silent) => self.trouble("neither does the node serve nor does it end"),
             Err(NoNode::Said(why)) => self.said(&why),
@@ -250,10 +310,15 @@ impl Schedule {
             let limit = disk["contract"]["limit"].as_str().unwrap_or_default().to_owned();
             there.insert(name, (disk["capacity"].as_u64().unwrap_or_default(), limit));
         }
+        // Not while its storage is well: then every disk is served.
+        let troubled = !self.judging && !self.storage.lock().hits.is_empty();
+        let failed = answer["status"]["failed"].as_array().into_iter().flatten();
+        let failed = failed.filter_map(|disk| disk["name"].as_str().map(str::to_owned));
+        self.failed = failed.filter(|_| troubled).collect();
         let mut wrong = Vec::new();
         for (name, held) in &mut self.disks {
             match there.remove(name) {
-                None if held.perhaps => {}
+                None if held.perhaps || self.failed.contains(name) => {}
                 None => wrong.push(format!("disk {name} is not there")),
                 Some((capacity, limit)) => {
                     if !held.disk.capacity.contains(&capacity) {
@@ -292,7 +357,9 @@ impl Schedule {
             self.tally.starts.push(time);
         }
         self.storage.lock().hits.clone_from(&hits);
+        self.judging = true;
         self.look(&node);
+        self.judging = false;
         self.storage.lock().hits.clear();
         let before = self.tally.troubles.len();
         self.resolve(&node);

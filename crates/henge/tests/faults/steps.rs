@@ -4,7 +4,7 @@ use crate::medium::SECTOR;
 use crate::model::{Disk, Since};
 use crate::nbd::{End, FLUSH, FUA, Nbd, WRITE, WRITE_ZEROES};
 use crate::node::{Answer, Node};
-use crate::schedule::{Gone, Held, MIB, Schedule};
+use crate::schedule::{Gone, Held, MIB, On, Schedule};
 use rand::RngExt;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -15,7 +15,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 impl Schedule {
     pub fn step(&mut self, node: &mut Node) -> Result<(), Gone> {
         match self.dice.random_range(0..100) {
-            0..40 => self.write(),
+            0..28 => self.write(),
+            28..40 => self.visit(),
             40..55 => self.flush(),
             55..62 => self.read_some(),
             62..75 => self.add(node),
@@ -36,22 +37,27 @@ impl Schedule {
     }
 
     /// A disk that is there for certain.
-    fn some_disk(&mut self) -> Option<String> {
-        let there: Vec<String> =
-            { self.disks.iter() }.filter(|(_, h)| !h.perhaps).map(|(n, _)| n.clone()).collect();
+    pub fn some_disk(&mut self) -> Option<String> {
+        let there: Vec<String> = { self.disks.iter() }
+            .filter(|(n, h)| !h.perhaps && !self.failed.contains(*n))
+            .map(|(n, _)| n.clone())
+            .collect();
         if there.is_empty() { None } else { Some(there[self.dice.random_range(0..there.len())].clone()) }
     }
 
     /// What a client's connection ended with: where nothing had gone wrong, that is wrong.
-    fn ended(&mut self, what: &str, error: io::Error) -> Gone {
+    pub fn ended(&mut self, what: &str, error: io::Error) -> Gone {
         let alive = self.storage.lock().process.is_some();
         if alive && error.kind() == io::ErrorKind::WouldBlock {
             self.trouble(format!("{what}: no answer within a minute"));
         }
+        if alive && error.kind() == io::ErrorKind::Other && self.storage.lock().hits.is_empty() {
+            self.trouble(format!("{what}: {error}, and nothing had gone wrong"));
+        }
         Gone
     }
 
-    fn failed(&mut self, what: &str, error: u32) {
+    pub fn failed(&mut self, what: &str, error: u32) {
         if self.storage.lock().hits.is_empty() {
             self.trouble(format!("{what} fails with error {error}, and nothing had gone wrong"));
         }
@@ -92,20 +98,37 @@ impl Schedule {
             let (offset, end) = nbd.answer()?;
             let (first, count, version, fua) = batch[&offset];
             self.tell(|| format!("  {name} {first}+{count}: {end:?}"));
-            match end {
-                End::Done => {
-                    let disk = &mut self.disks.get_mut(name).expect("it is there").disk;
-                    disk.acknowledge(first, count, version, fua);
-                }
-                End::Error(error) => {
-                    if fua {
-                        self.disks.get_mut(name).expect("it is there").disk.flush_failed();
-                    }
-                    self.failed(&format!("a write to {name}"), error);
-                }
-            }
+            self.written(name, (first, count, version, fua), end);
         }
         Ok(())
+    }
+
+    pub fn model(&mut self, name: &str) -> &mut Disk {
+        &mut self.disks.get_mut(name).expect("it is there").disk
+    }
+
+    /// How a write ended: its first block, its length, its version, and whether it was to be durable.
+    pub fn written(&mut self, name: &str, (first, count, version, fua): (u64, u64, u64, bool), end: End) {
+        match end {
+            End::Done => self.model(name).acknowledge(first, count, version, fua),
+            End::Error(error) => {
+                if fua {
+                    self.model(name).flush_failed();
+                }
+                self.failed(&format!("a write to {name}"), error);
+            }
+        }
+    }
+
+    /// How a flush ended.
+    pub fn flushed(&mut self, name: &str, end: End) {
+        match end {
+            End::Done => self.model(name).flushed(),
+            End::Error(error) => {
+                self.model(name).flush_failed();
+                self.failed(&format!("a flush of {name}"), error);
+            }
+        }
     }
 
     fn flush(&mut self) -> Result<(), Gone> {
@@ -115,16 +138,9 @@ impl Schedule {
             nbd.send(0, FLUSH, 0, 0, &[])?;
             Ok(nbd.answer()?.1)
         };
-        match flush().map_err(|e| self.ended(&format!("flushing {name}"), e))? {
-            End::Done => {
-                self.tell(|| format!("flush {name}: done"));
-                self.disks.get_mut(&name).expect("it is there").disk.flushed();
-            }
-            End::Error(error) => {
-                self.disks.get_mut(&name).expect("it is there").disk.flush_failed();
-                self.failed(&format!("a flush of {name}"), error);
-            }
-        }
+        let end = flush().map_err(|e| self.ended(&format!("flushing {name}"), e))?;
+        self.tell(|| format!("flush {name}: {end:?}"));
+        self.flushed(&name, end);
         Ok(())
     }
 
@@ -147,13 +163,17 @@ impl Schedule {
                 return Ok(());
             }
         };
+        self.compare_with(name, first, &data, since);
+        Ok(())
+    }
+
+    pub fn compare_with(&mut self, name: &str, first: u64, data: &[u8], since: Since) {
         let disk = &mut self.disks.get_mut(name).expect("it is there").disk;
         let blocks = data.chunks(SECTOR as usize).zip(first..);
         let wrong: Vec<String> = blocks.filter_map(|(bytes, at)| disk.compare(at, bytes, since)).collect();
         if let Some(one) = wrong.first() {
             self.trouble(format!("disk {name}, after {since:?}: {one} ({} such)", wrong.len()));
         }
-        Ok(())
     }
 
     /// Asks for a change. `true`: done; `false`: refused, and nothing changed.
@@ -188,10 +208,11 @@ impl Schedule {
             "pool = \"device\"",
             "pools = [\"folder\", \"device\"]\nstripe = \"64KiB\"",
         ];
-        let pool = pools[self.dice.random_range(0..pools.len())];
+        let which = self.dice.random_range(0..pools.len());
+        let (pool, on) = (pools[which], [On::Folder, On::Device, On::Both][which]);
         let text = format!("name = \"{name}\"\n{pool}\ncapacity = \"1MiB\"\n");
         self.tenants += 1;
-        let held = |perhaps| Held { disk: Disk::new(self.tenants, MIB), perhaps };
+        let held = |perhaps| Held { disk: Disk::new(self.tenants, MIB), perhaps, on };
         self.disks.insert(name.clone(), held(true));
         match self.change(node, &json!({ "op": "add", "disk": text }))? {
             Some(true) => self.disks.get_mut(&name).expect("just made").perhaps = false,
