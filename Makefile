@@ -171,9 +171,9 @@ test-vpfs-live: ## Of these, the ones that take minutes: shares through proxies 
 .PHONY: test-vpfs-live
 
 .PHONY: test-security
-test-security: ## Attacks on a manager, nodes and their doors by scripts, each refused; other people's clients
+test-security: ## Attacks on a manager, nodes and their doors by scripts, each refused; other people's clients (ARGS=tls: NBD with TLS alone)
 	@$(CARGO) build --quiet --bin henge
-	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-security
+	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-security $(ARGS)
 
 .PHONY: deny
 deny: ## Licences, sources and known weaknesses of everything that is linked (deny.toml)

@@ -4,7 +4,7 @@
 #![no_main]
 
 use henge_core::{Fault, Instant};
-use henge_nbd::{Answer, CommandKind, Error, Event, Export, Limits, Piece, Session, Wants};
+use henge_nbd::{Answer, CommandKind, Error, Event, Export, Limits, Piece, Session, Tls, Wants};
 use libfuzzer_sys::fuzz_target;
 
 const NOW: Instant = Instant::from_nanos(1);
@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((&how, data)) = data.split_first() else { return };
     let exports = [Export::new("disk", 1 << 20), Export { read_only: true, ..Export::new("other", 1 << 40) }];
     let limits = Limits { commands: 4, bytes: 1 << 16, output: 4096, skip: 1 << 20, ..Limits::default() };
-    let mut session = Session::new(limits, NOW);
+    let tls = [Tls::No, Tls::No, Tls::Allow, Tls::Require][usize::from(how >> 6)];
+    let mut session = Session::new(limits, NOW).with_tls(tls);
     let mut waiting = Vec::new();
     let step = usize::from(how >> 3) + 1;
     let mut rest = data;
@@ -56,7 +57,7 @@ fn feed(session: &mut Session, mut input: &[u8], exports: &[Export], waiting: &m
         match event {
             Event::Nothing => break,
             Event::Command(command) => waiting.push(command),
-            Event::Payload(_) | Event::Entered { .. } => {}
+            Event::Payload(_) | Event::Entered { .. } | Event::StartTls => {}
             Event::Closed(_) => return whole,
         }
     }
@@ -82,5 +83,9 @@ fn answer(session: &mut Session, waiting: &mut Waiting, how: u8) -> bool {
 fn read(session: &mut Session) -> bool {
     let len = session.output().len() as usize;
     session.written(len, |_| {});
-    len > 0
+    let begins = session.is_ready_for_tls();
+    if begins {
+        session.encrypted();
+    }
+    len > 0 || begins
 }

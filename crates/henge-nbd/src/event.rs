@@ -13,6 +13,9 @@ pub enum Event {
         /// Its number.
         export: usize,
     },
+    /// The client begins TLS. Once the output is written ([`is_ready_for_tls`](crate::Session::is_ready_for_tls)), all bytes either way are
+    /// TLS, and [`encrypted`](crate::Session::encrypted) is to be called.
+    StartTls,
     /// A command without payload.
     Command(Command),
     /// A WRITE, of which the payload follows: `len` bytes for its buffer, reported by [`payload`](crate::Session::payload).
@@ -30,6 +33,8 @@ pub enum Closed {
     Abort,
     /// EXPORT_NAME for what is not there: closing is the only answer that it has.
     UnknownExport,
+    /// It wants an export before TLS, which this server requires.
+    TlsRequired,
     /// The handshake took too long.
     Late,
     /// The client does not speak the protocol.

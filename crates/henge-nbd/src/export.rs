@@ -118,6 +118,18 @@ impl Exports for [Export] {
     }
 }
 
+/// Whether a server encrypts (proto: "TLS support").
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tls {
+    /// It does not (NOTLS).
+    #[default]
+    No,
+    /// Where the client asks for it (SELECTIVETLS).
+    Allow,
+    /// Before anything else (FORCEDTLS).
+    Require,
+}
+
 /// Bounds on what one connection can make a server hold or do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {

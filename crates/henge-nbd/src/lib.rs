@@ -59,7 +59,8 @@
 //! ```
 //!
 //! The protocol is that of `doc/proto.md` of the NetworkBlockDevice project, quoted here as "proto: section".
-//! Not done, and refused as the protocol asks: TLS, extended headers, oldstyle negotiation.
+//! TLS is negotiated here and done by the driver ([`Event::StartTls`]).
+//! Not done, and refused as the protocol asks: extended headers, oldstyle negotiation.
 
 #![forbid(unsafe_code)]
 
@@ -79,7 +80,7 @@ mod windows;
 pub use client::{Ask, Client, ClientEvent, ClientFailure, Negotiated, Wish};
 pub use command::{Command, CommandKind};
 pub use event::{Closed, Event, Wants};
-pub use export::{BlockSize, Export, Exports, Limits};
+pub use export::{BlockSize, Export, Exports, Limits, Tls};
 pub use output::{Output, Segment};
 pub use proto::Error;
 pub use reply::{Answer, Extent, Piece};

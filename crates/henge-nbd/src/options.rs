@@ -1,7 +1,7 @@
 //! Option haggling, the server's side (proto: "Fixed newstyle negotiation", "Option types").
 
 use crate::proto::{BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, OPTION_REPLY_MAGIC, Put, info, opt, rep};
-use crate::{Closed, Export, Exports, Output};
+use crate::{Closed, Export, Exports, Output, Tls};
 
 /// Most exports that LIST shows; more are too big a reply.
 const LIST_MAX: usize = 16_384;
@@ -16,6 +16,9 @@ pub(crate) struct Handshake {
     /// No 124 zeroes after EXPORT_NAME.
     pub no_zeroes: bool,
     pub structured: bool,
+    pub tls: Tls,
+    /// TLS has begun.
+    pub encrypted: bool,
     /// For which export base:allocation was selected last.
     pub allocation: Option<usize>,
 }
@@ -26,6 +29,8 @@ pub(crate) enum Step {
     /// LIST is answered piece by piece.
     List,
     Enter(usize),
+    /// STARTTLS is acknowledged.
+    Tls,
     Close(Closed),
 }
 
@@ -42,6 +47,11 @@ impl Handshake {
         shutdown: bool,
         out: &mut Output,
     ) -> Step {
+        // "the server MUST NOT … reply … before TLS": a client learns nothing but that TLS is needed.
+        let in_clear = self.tls == Tls::Require && !self.encrypted;
+        if option == opt::EXPORT_NAME && in_clear {
+            return Step::Close(Closed::TlsRequired);
+        }
         if option == opt::EXPORT_NAME {
             return self.export_name(data, exports, shutdown, out);
         }
@@ -54,6 +64,14 @@ impl Handshake {
         }
         let answer = match option {
             _ if shutdown => Err((rep::ERR_SHUTDOWN, "the server is shutting down")),
+            opt::STARTTLS => match self.may_begin_tls(data) {
+                Ok(()) => {
+                    reply(out, option, rep::ACK, |_| {});
+                    return Step::Tls;
+                }
+                refused => refused,
+            },
+            _ if in_clear => Err((rep::ERR_TLS_REQD, "this server requires TLS")),
             opt::LIST => match may_list(data, exports) {
                 Ok(()) => return Step::List,
                 refused => refused,
@@ -72,7 +90,6 @@ impl Handshake {
             opt::STRUCTURED_REPLY => Err((rep::ERR_INVALID, "this option has no data")),
             opt::LIST_META_CONTEXT => contexts(option, data, exports, out).map(|_| ()),
             opt::SET_META_CONTEXT => self.set_context(data, exports, out),
-            opt::STARTTLS => Err((rep::ERR_UNSUP, "TLS is not supported")),
             opt::EXTENDED_HEADERS => Err((rep::ERR_UNSUP, "extended headers are not supported")),
             _ => Err((rep::ERR_UNSUP, "unknown option")),
         };
@@ -81,6 +98,21 @@ impl Handshake {
             Err((kind, why)) => refuse(out, option, kind, why),
         }
         Step::Next
+    }
+
+    fn may_begin_tls(&self, data: &[u8]) -> Result<(), Refusal> {
+        match self.tls {
+            Tls::No => Err((rep::ERR_UNSUP, "TLS is not supported")),
+            _ if self.encrypted => Err((rep::ERR_INVALID, "TLS has begun already")),
+            _ if !data.is_empty() => Err((rep::ERR_INVALID, "this option has no data")),
+            Tls::Allow | Tls::Require => Ok(()),
+        }
+    }
+
+    /// TLS has begun: whatever was settled before may have been somebody's on the way, and is forgotten.
+    pub(crate) fn encrypted(&mut self) {
+        let Handshake { fixed, no_zeroes, tls, .. } = *self;
+        *self = Handshake { fixed, no_zeroes, tls, encrypted: true, ..Handshake::default() };
     }
 
     fn export_name<E: Exports + ?Sized>(

@@ -12,7 +12,7 @@ use crate::command::{HEADER, Header, Terms, Wrong, check};
 use crate::options::{Handshake, Step, list, refuse};
 use crate::proto::{Error, Fields, IHAVEOPT, INIT_PASSWD, Put, cmd, gather, handshake, rep};
 use crate::windows::Later;
-use crate::{Closed, Command, CommandKind, Event, Export, Exports, Limits, Output, Wants};
+use crate::{Closed, Command, CommandKind, Event, Export, Exports, Limits, Output, Tls, Wants};
 use henge_core::{Instant, Pending, RequestId};
 use std::collections::VecDeque;
 
@@ -35,6 +35,8 @@ pub(crate) enum State {
     List {
         from: usize,
     },
+    /// Nothing is read in clear any more.
+    Tls,
     Requests,
     Payload {
         id: RequestId,
@@ -105,6 +107,12 @@ impl Session {
         }
     }
 
+    /// The same, with this much of TLS.
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.handshake.tls = tls;
+        self
+    }
+
     /// Feeds bytes as they came: how many were taken, and what came of them. Call it again with the rest until
     /// all are taken; when it takes none and says `Nothing`, see [`wants`](Self::wants).
     pub fn receive<E: Exports + ?Sized>(
@@ -170,6 +178,15 @@ impl Session {
                         self.state = State::List { from: 0 };
                         None
                     }
+                    // The client has to wait for the answer; what came with the question is of somebody on the way, or of a client that
+                    // would take it for encrypted.
+                    Step::Tls if *consumed < input.len() => {
+                        Some(self.close(Closed::Garbage("bytes after STARTTLS, before its answer")))
+                    }
+                    Step::Tls => {
+                        self.state = State::Tls;
+                        Some(Event::StartTls)
+                    }
                     Step::Enter(index) => Some(self.enter(index, exports)),
                     Step::Close(why) => Some(self.close(why)),
                 }
@@ -199,7 +216,7 @@ impl Session {
                 self.state = State::Requests;
                 None
             }
-            State::Payload { .. } | State::Closed => NOTHING,
+            State::Payload { .. } | State::Tls | State::Closed => NOTHING,
         }
     }
 
@@ -314,7 +331,7 @@ impl Session {
                 let len = self.commands.get(id).map_or(0, |open| open.command.len);
                 Wants::Payload { id, at: len - left, len: left }
             }
-            State::Closed => Wants::Nothing,
+            State::Tls | State::Closed => Wants::Nothing,
             _ if self.is_full() => Wants::Nothing,
             _ => Wants::Bytes,
         }
@@ -324,6 +341,21 @@ impl Session {
     /// well.
     pub fn goes_on(&self) -> bool {
         matches!(self.state, State::List { .. })
+    }
+
+    /// Everything that is said in clear is written, and TLS may begin.
+    pub fn is_ready_for_tls(&self) -> bool {
+        matches!(self.state, State::Tls) && self.out.is_empty()
+    }
+
+    /// From here on bytes in both directions are encrypted. What was negotiated before is not any more.
+    ///
+    /// # Panics
+    /// When it was not [ready](Self::is_ready_for_tls).
+    pub fn encrypted(&mut self) {
+        assert!(self.is_ready_for_tls(), "TLS begins once its acknowledgement is written");
+        self.handshake.encrypted();
+        self.state = State::Option;
     }
 
     fn is_full(&self) -> bool {

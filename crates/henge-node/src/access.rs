@@ -9,10 +9,10 @@
 //! With `target_user` and `target_secret` the node proves itself to the initiator as well.
 //!
 //! ```toml
-//! nbd = "nobody"                       # or "anyone", or { users = ["libvirt-qemu", "1000"] }
+//! nbd = "nobody"                       # or "anyone", or { users = ["libvirt-qemu", "1000"], certificates = ["CN=ann"] }
 //! ```
 //! NBD asks nobody who they are, but the kernel says whose process has connected to a Unix socket: `users` are names or numbers of this
-//! machine's users. Where nothing is stated, a disk whose `iscsi` says who may come is nobody's by NBD, so that
+//! machine's users. Who comes by TLS has shown a certificate: `certificates` are names in it. Where nothing is stated, a disk whose `iscsi` says who may come is nobody's by NBD, so that
 //! no other door stands open beside the guarded one; every other disk is anyone's.
 
 use henge_core::{ParamError, Params, Value};
@@ -66,13 +66,18 @@ pub enum NbdAccess {
     Anyone,
     /// It is not shown.
     Nobody,
-    /// Processes of these users, by a Unix socket.
-    Users(Vec<u32>),
+    /// These alone.
+    These {
+        /// Processes of these users, by a Unix socket.
+        users: Vec<u32>,
+        /// Who shows a certificate with one of these names, by TLS.
+        certificates: Vec<String>,
+    },
 }
 
 /// Reads `nbd = …` of a disk.
 pub(crate) fn nbd(p: &mut Params, iscsi: &Access) -> Result<NbdAccess, ParamError> {
-    const FORMS: &str = "nbd is \"anyone\", \"nobody\", or { users = [\"libvirt-qemu\"] }";
+    const FORMS: &str = "nbd is \"anyone\", \"nobody\", or { users = [\"libvirt-qemu\"], certificates = [\"spiffe://henge/client/ann\"] }";
     let span = p.error("nbd", String::new()).span;
     let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
     match p.take("nbd") {
@@ -84,11 +89,23 @@ pub(crate) fn nbd(p: &mut Params, iscsi: &Access) -> Result<NbdAccess, ParamErro
             other => Err(wrong(format!("{FORMS}, not \"{other}\""))),
         },
         Some(Value::Table(mut table)) => {
-            let Some(Value::List(items)) = table.take("users") else { return Err(wrong(FORMS.into())) };
+            let mut list = |key| match table.take(key) {
+                None => Ok(None),
+                Some(Value::List(items)) => Ok(Some(items)),
+                Some(_) => Err(wrong(FORMS.into())),
+            };
+            let (users, certificates) = (list("users")?, list("certificates")?);
             table.finish()?;
+            if users.is_none() && certificates.is_none() {
+                return Err(wrong(FORMS.into()));
+            }
             let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-            let users = items.iter().map(|(user, span)| number(user, span, &known));
-            users.collect::<Result<_, _>>().map(NbdAccess::Users)
+            let users = users.iter().flatten().map(|(user, span)| number(user, span, &known));
+            let certificates = certificates.iter().flatten().map(|(name, span)| certificate(name, span));
+            Ok(NbdAccess::These {
+                users: users.collect::<Result<_, _>>()?,
+                certificates: certificates.collect::<Result<_, _>>()?,
+            })
         }
         Some(_) => Err(wrong(FORMS.into())),
     }
@@ -111,6 +128,22 @@ fn number(user: &Value, span: &Range<usize>, known: &str) -> Result<u32, ParamEr
         }
         _ => Err(wrong("users are names or numbers, like [\"libvirt-qemu\", 1000]".into())),
     }
+}
+
+/// A name as certificates have it: a URI, a DNS name, or a common name behind `CN=`.
+fn certificate(name: &Value, span: &Range<usize>) -> Result<String, ParamError> {
+    const FORMS: &str = "a certificate's name is a URI, a DNS name or a common name, like \"spiffe://henge/client/ann\", \
+                         \"backup.example.org\" or \"CN=ann\"";
+    let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
+    let Value::Text(name) = name else { return Err(wrong(FORMS.into())) };
+    if name.contains("://") || name.strip_prefix("CN=").is_some_and(|common| !common.is_empty()) {
+        return Ok(name.clone());
+    }
+    let dns = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.contains('.') && name.chars().all(dns) {
+        return Ok(name.to_ascii_lowercase());
+    }
+    Err(wrong(format!("{FORMS}, not \"{name}\"")))
 }
 
 /// A name and its secret; both or neither.
@@ -147,12 +180,27 @@ mod tests {
         assert_eq!(read(guarded), Ok(NbdAccess::Nobody));
         assert_eq!(read("iscsi = { initiators = [\"iqn.2026-11.example:a\"] }"), Ok(NbdAccess::Nobody));
         assert_eq!(read(&format!("{guarded}nbd = \"anyone\"")), Ok(NbdAccess::Anyone));
-        assert_eq!(read("nbd = { users = [\"root\", 7, \"8\"] }"), Ok(NbdAccess::Users(vec![0, 7, 8])));
+        let these = |users: &[u32], names: &[&str]| {
+            let certificates = names.iter().map(|&name| name.to_owned()).collect();
+            Ok(NbdAccess::These { users: users.to_vec(), certificates })
+        };
+        assert_eq!(read("nbd = { users = [\"root\", 7, \"8\"] }"), these(&[0, 7, 8], &[]));
+        assert_eq!(
+            read(
+                "nbd = { certificates = [\"spiffe://h/Ann\", \"Host.example.org\", \"CN=Ann B\"], users = [1] }"
+            ),
+            these(&[1], &["spiffe://h/Ann", "host.example.org", "CN=Ann B"])
+        );
         for (text, says) in [
             ("nbd = \"nobdy\"", "not \"nobdy\""),
             ("nbd = { users = [\"no such user\"] }", "no user"),
             ("nbd = { user = [\"root\"] }", "users"),
             ("nbd = { users = [-1] }", "no user"),
+            ("nbd = {}", "nobody"),
+            ("nbd = { certificates = \"CN=ann\" }", "certificates = ["),
+            ("nbd = { certificates = [\"ann\"] }", "not \"ann\""),
+            ("nbd = { certificates = [\"CN=\"] }", "CN=ann"),
+            ("nbd = { certificates = [7] }", "URI"),
         ] {
             let why = read(text).unwrap_err();
             assert!(why.contains(says), "{text}: {why}");

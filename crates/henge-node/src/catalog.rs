@@ -1,8 +1,8 @@
 //! The disks that NBD clients are shown: each client only those that it may use.
 //!
-//! Disks for anyone are in one map; those for some users are in a map of each of these users as well. So what a client sees is at most two
-//! maps, both in the order of disks' numbers, and neither a disk that comes or goes nor a client that asks looks at the others. A disk that
-//! a client may not use is as one that does not exist.
+//! Disks for anyone are in one map; those for some users, or for who shows some certificate, are in a map of each of these as well. So
+//! what a client sees is a few maps, all in the order of disks' numbers, and neither a disk that comes or goes nor a client that
+//! asks looks at the others. A disk that a client may not use is as one that does not exist.
 
 use crate::access::NbdAccess;
 use henge_nbd::{Export, Exports};
@@ -10,11 +10,21 @@ use std::collections::BTreeMap;
 
 type Disks = BTreeMap<usize, Export>;
 
+/// Who a client has proven to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Who {
+    /// By a Unix socket: whose process it is.
+    pub user: Option<u32>,
+    /// By TLS: the names in its certificate.
+    pub certificate: Vec<String>,
+}
+
 /// All of them.
 #[derive(Default)]
 pub(crate) struct Catalog {
     for_anyone: Disks,
     for_users: BTreeMap<u32, Disks>,
+    for_certificates: BTreeMap<String, Disks>,
     by_name: BTreeMap<String, (usize, NbdAccess)>,
     names: BTreeMap<usize, String>,
     /// Disks that take no client now, and why.
@@ -23,10 +33,8 @@ pub(crate) struct Catalog {
 
 /// The disks that one client may use.
 pub(crate) struct Shown<'a> {
-    for_anyone: &'a Disks,
-    for_user: Option<&'a Disks>,
-    by_name: &'a BTreeMap<String, (usize, NbdAccess)>,
-    refused: &'a BTreeMap<usize, &'static str>,
+    catalog: &'a Catalog,
+    who: &'a Who,
 }
 
 impl Catalog {
@@ -38,9 +46,12 @@ impl Catalog {
         match access {
             NbdAccess::Anyone => drop(self.for_anyone.insert(number, export)),
             NbdAccess::Nobody => {}
-            NbdAccess::Users(users) => {
+            NbdAccess::These { users, certificates } => {
                 for user in users {
                     self.for_users.entry(*user).or_default().insert(number, export.clone());
+                }
+                for name in certificates {
+                    self.for_certificates.entry(name.clone()).or_default().insert(number, export.clone());
                 }
             }
         }
@@ -61,55 +72,69 @@ impl Catalog {
         let Some(name) = self.names.remove(&number) else { return };
         let gone = self.by_name.remove(&name);
         self.for_anyone.remove(&number);
-        if let Some((_, NbdAccess::Users(users))) = gone {
-            for user in users {
-                let Some(theirs) = self.for_users.get_mut(&user) else { continue };
-                theirs.remove(&number);
-                if theirs.is_empty() {
-                    self.for_users.remove(&user);
-                }
-            }
+        if let Some((_, NbdAccess::These { users, certificates })) = gone {
+            users.iter().for_each(|user| take_out(&mut self.for_users, user, number));
+            certificates.iter().for_each(|name| take_out(&mut self.for_certificates, name, number));
         }
     }
 
-    /// What a client may use: by a Unix socket a process of this user, else anybody.
-    pub(crate) fn shown_to(&self, user: Option<u32>) -> Shown<'_> {
-        let for_user = user.and_then(|user| self.for_users.get(&user));
-        Shown { for_anyone: &self.for_anyone, for_user, by_name: &self.by_name, refused: &self.refused }
+    /// What a client may use.
+    pub(crate) fn shown_to<'a>(&'a self, who: &'a Who) -> Shown<'a> {
+        Shown { catalog: self, who }
+    }
+}
+
+/// A disk is no longer among those of somebody; who has none is forgotten.
+fn take_out<K: Ord>(of: &mut BTreeMap<K, Disks>, who: &K, number: usize) {
+    let Some(theirs) = of.get_mut(who) else { return };
+    theirs.remove(&number);
+    if theirs.is_empty() {
+        of.remove(who);
+    }
+}
+
+impl<'a> Shown<'a> {
+    /// The maps of which each shows some; a disk may be in several.
+    fn maps(&self) -> impl Iterator<Item = &'a Disks> + use<'a> {
+        let (catalog, who) = (self.catalog, self.who);
+        let user = who.user.and_then(|user| catalog.for_users.get(&user));
+        let certificate = who.certificate.iter().filter_map(|name| catalog.for_certificates.get(name));
+        std::iter::once(&catalog.for_anyone).chain(user).chain(certificate)
     }
 }
 
 impl Exports for Shown<'_> {
     fn count(&self) -> usize {
-        self.for_anyone.len() + self.for_user.map_or(0, BTreeMap::len)
+        match self.who.certificate.len() + usize::from(self.who.user.is_some()) {
+            // Nothing is in two of them.
+            0 | 1 => self.maps().map(BTreeMap::len).sum(),
+            _ => self.list(0).count(),
+        }
     }
 
     fn list(&self, from: usize) -> impl Iterator<Item = (usize, &Export)> {
-        let mut anyone = self.for_anyone.range(from..).peekable();
-        let mut user = self.for_user.into_iter().flat_map(move |disks| disks.range(from..)).peekable();
+        let mut at = from;
         std::iter::from_fn(move || {
-            let next = match (anyone.peek(), user.peek()) {
-                (Some((a, _)), Some((u, _))) if u < a => user.next(),
-                (Some(_), _) => anyone.next(),
-                (None, _) => user.next(),
-            };
-            next.map(|(number, export)| (*number, export))
+            let next = self.maps().filter_map(|disks| disks.range(at..).next());
+            let (number, export) = next.min_by_key(|(number, _)| **number)?;
+            at = number + 1;
+            Some((*number, export))
         })
     }
 
     fn get(&self, index: usize) -> Option<&Export> {
-        self.for_anyone.get(&index).or_else(|| self.for_user?.get(&index))
+        self.maps().find_map(|disks| disks.get(&index))
     }
 
     fn refusal(&self, index: usize) -> Option<&'static str> {
-        self.refused.get(&index).copied()
+        self.catalog.refused.get(&index).copied()
     }
 
     fn find(&self, name: &str) -> Option<usize> {
         if name.is_empty() && self.count() == 1 {
             return self.list(0).next().map(|(number, _)| number);
         }
-        let number = self.by_name.get(name)?.0;
+        let number = self.catalog.by_name.get(name)?.0;
         self.get(number).map(|_| number)
     }
 }
@@ -118,8 +143,12 @@ impl Exports for Shown<'_> {
 mod tests {
     use super::*;
 
-    fn names(catalog: &Catalog, user: Option<u32>) -> Vec<String> {
-        let shown = catalog.shown_to(user);
+    fn user(user: Option<u32>) -> Who {
+        Who { user, certificate: Vec::new() }
+    }
+
+    fn names(catalog: &Catalog, who: Who) -> Vec<String> {
+        let shown = catalog.shown_to(&who);
         let names: Vec<String> = shown.list(0).map(|(_, export)| export.name.clone()).collect();
         assert_eq!(names.len(), shown.count());
         assert_eq!(
@@ -138,7 +167,7 @@ mod tests {
     #[test]
     fn each_client_is_shown_what_it_may_use_and_nothing_else() {
         let mut catalog = Catalog::default();
-        let users = |users: &[u32]| NbdAccess::Users(users.to_vec());
+        let users = |users: &[u32]| NbdAccess::These { users: users.to_vec(), certificates: Vec::new() };
         let disks = [
             ("a", users(&[7])),
             ("b", NbdAccess::Anyone),
@@ -149,25 +178,60 @@ mod tests {
         for (number, (name, access)) in disks.iter().enumerate() {
             catalog.add(number, Export::new(name, 4096), access);
         }
-        assert_eq!(names(&catalog, None), ["b", "e"]);
-        assert_eq!(names(&catalog, Some(7)), ["a", "b", "d", "e"]);
-        assert_eq!(names(&catalog, Some(8)), ["b", "d", "e"]);
-        assert_eq!(names(&catalog, Some(9)), ["b", "e"]);
+        assert_eq!(names(&catalog, user(None)), ["b", "e"]);
+        assert_eq!(names(&catalog, user(Some(7))), ["a", "b", "d", "e"]);
+        assert_eq!(names(&catalog, user(Some(8))), ["b", "d", "e"]);
+        assert_eq!(names(&catalog, user(Some(9))), ["b", "e"]);
         // Unknown and forbidden look alike.
         for name in ["a", "c", "d", "zzz", ""] {
-            assert_eq!(catalog.shown_to(None).find(name), None, "{name}");
-            assert_eq!(catalog.shown_to(Some(9)).find(name), None, "{name}");
+            assert_eq!(catalog.shown_to(&user(None)).find(name), None, "{name}");
+            assert_eq!(catalog.shown_to(&user(Some(9))).find(name), None, "{name}");
         }
-        assert!(catalog.shown_to(None).get(0).is_none());
+        assert!(catalog.shown_to(&user(None)).get(0).is_none());
         // From a number on, as LIST goes on.
-        let later: Vec<usize> = catalog.shown_to(Some(7)).list(2).map(|(n, _)| n).collect();
+        let later: Vec<usize> = catalog.shown_to(&user(Some(7))).list(2).map(|(n, _)| n).collect();
         assert_eq!(later, [3, 4]);
         // A sole disk is the default one: the sole one that is shown.
         (0..3).for_each(|number| catalog.remove(number));
         catalog.remove(4);
-        assert_eq!(catalog.shown_to(Some(8)).find(""), Some(3));
-        assert_eq!(catalog.shown_to(None).find(""), None);
+        assert_eq!(catalog.shown_to(&user(Some(8))).find(""), Some(3));
+        assert_eq!(catalog.shown_to(&user(None)).find(""), None);
         catalog.add(3, Export::new("d", 4096), &NbdAccess::Anyone);
-        assert_eq!((names(&catalog, None), catalog.for_users.len()), (vec!["d".to_owned()], 0));
+        assert_eq!((names(&catalog, user(None)), catalog.for_users.len()), (vec!["d".to_owned()], 0));
+    }
+
+    #[test]
+    fn a_certificate_shows_what_any_of_its_names_may_use_once() {
+        let mut catalog = Catalog::default();
+        let these = |users: &[u32], names: &[&str]| {
+            let certificates = names.iter().map(|&name| name.to_owned()).collect();
+            NbdAccess::These { users: users.to_vec(), certificates }
+        };
+        let disks = [
+            ("a", these(&[], &["CN=ann"])),
+            ("b", NbdAccess::Anyone),
+            ("c", these(&[7], &["CN=ann", "spiffe://h/ann"])),
+            ("d", these(&[], &["spiffe://h/ann"])),
+            ("e", these(&[], &["spiffe://h/bob"])),
+        ];
+        for (number, (name, access)) in disks.iter().enumerate() {
+            catalog.add(number, Export::new(name, 4096), access);
+        }
+        let shows = |names: &[&str]| Who {
+            user: None,
+            certificate: names.iter().map(|&name| name.to_owned()).collect(),
+        };
+        assert_eq!(names(&catalog, Who::default()), ["b"]);
+        assert_eq!(names(&catalog, shows(&["CN=ann"])), ["a", "b", "c"]);
+        assert_eq!(names(&catalog, shows(&["CN=ann", "spiffe://h/ann"])), ["a", "b", "c", "d"]);
+        assert_eq!(names(&catalog, Who { user: Some(7), ..shows(&["spiffe://h/ann"]) }), ["b", "c", "d"]);
+        assert_eq!(names(&catalog, shows(&["spiffe://h/bob"])), ["b", "e"]);
+        // Neither part of a name, nor its case, nor another kind of name is that name.
+        assert_eq!(names(&catalog, shows(&["CN=an", "CN=Ann", "ann", "spiffe://h/ann/x"])), ["b"]);
+        let bob = shows(&["spiffe://h/bob"]);
+        assert_eq!(catalog.shown_to(&bob).find("a"), catalog.shown_to(&bob).find("zzz"));
+        assert!(catalog.shown_to(&bob).get(0).is_none());
+        (0..5).for_each(|number| catalog.remove(number));
+        assert!(catalog.for_certificates.is_empty() && catalog.for_users.is_empty());
     }
 }

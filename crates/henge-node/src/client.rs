@@ -47,7 +47,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(fd: OwnedFd) -> Link {
         let (readable, writable) = (true, true);
-        let stream = Stream::Plain(fd);
+        let stream = Stream::plain(fd);
         let (moved, answers) = (0, 0);
         let (listed, unwritten) = (false, false);
         Link {

@@ -3,6 +3,7 @@
 //! ```toml
 //! listen = ["nbd://127.0.0.1:10809", "nbd+unix:///run/henge/nbd.sock"]
 //! control = "/run/henge/node.sock"
+//! # listen = "nbds://10.0.0.5:10809" and tls = { … }: `tls.rs`
 //! http = "127.0.0.1:8080"               # the web page; elsewhere { listen = "0.0.0.0:8080", token_file = "/etc/henge/tokens" }
 //! state_dir = "/var/lib/henge"          # what the node remembers; this is the default
 //! busy_poll = "50us"                    # a client's next request is looked for so long before the node sleeps; "0us": not at all
@@ -37,6 +38,7 @@
 use crate::busy_poll::BusyPoll;
 use crate::link_config::{self, LinkConfig, Nodes, PeerConfig};
 use crate::manager::ManagerConfig;
+use crate::tls::TlsConfig;
 use henge_config::{ConfigError, Source};
 use henge_core::{Duration, ParamError, Params, format_size};
 use henge_nbd::Limits;
@@ -63,6 +65,8 @@ pub(crate) const STATE_DIR: &str = "/var/lib/henge";
 pub struct NodeConfig {
     /// Where clients come.
     pub listen: Vec<Listen>,
+    /// The node's certificate, and whose it takes.
+    pub tls: Option<TlsConfig>,
     /// Doors through which others than this machine's users come unasked, as `insecure = true` allows; in words.
     pub open: Vec<String>,
     /// Other machines reach a portal for iSCSI: each disk says who may log in.
@@ -128,6 +132,7 @@ impl NodeConfig {
     fn from_params(mut p: Params, source: &Source) -> Result<Self, ParamError> {
         let listen_span = p.error("listen", String::new()).span;
         let listen = fronts::listen(&mut p)?;
+        let tls = TlsConfig::take(&mut p)?;
         let insecure = p.bool("insecure")?.unwrap_or(false);
         let control = p.text("control")?.map(PathBuf::from);
         let http = fronts::http(&mut p)?;
@@ -193,7 +198,11 @@ impl NodeConfig {
             disks.push(disk);
         }
         p.finish()?;
-        let open = fronts::open_doors(&listen, &disks, manager.is_some());
+        if let Some(missing) = fronts::missing(&listen, tls.as_ref(), &disks) {
+            let span = if missing.span.is_empty() { listen_span } else { missing.span };
+            return Err(ParamError { span, ..missing });
+        }
+        let open = fronts::open_doors(&listen, tls.as_ref(), &disks, manager.is_some());
         if let Some(why) = open.first().filter(|_| !insecure) {
             let help = "let it listen on 127.0.0.1 or a Unix socket, or write insecure = true where the network lets only \
                         those in who may";
@@ -207,6 +216,7 @@ impl NodeConfig {
             chap_needed: !insecure && fronts::by_iscsi_from_elsewhere(&listen).is_some(),
             open,
             listen,
+            tls,
             control,
             http,
             state_dir,

@@ -5,10 +5,11 @@
 //! rest. A WRITE's payload goes from the socket straight into the command's buffer, a READ's from there
 //! straight to the socket.
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Who};
 use crate::client::Link;
 use crate::job::Held;
 use crate::plane::{Answer, Owner, Plane};
+use crate::tls::Tls;
 use crate::turns::{BYTES, COMMANDS};
 use henge_backend::Buffer;
 use henge_core::{Instant, RequestId};
@@ -17,6 +18,7 @@ use henge_vdisk::{Failure, Frame, Kind};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 
 mod long;
 #[cfg(test)]
@@ -61,8 +63,12 @@ pub(crate) struct Connection {
     pub session: Session,
     pub disk: Option<usize>,
     pub stalled: Option<Stalled>,
-    /// Whose process it is, where it came by a Unix socket.
-    user: Option<u32>,
+    /// Who it has proven to be.
+    who: Who,
+    /// With what TLS begins.
+    tls: Option<Arc<Tls>>,
+    /// TLS has begun, and who it is has not been looked at since.
+    unproven: bool,
     /// Received and not yet taken by the session.
     rest: Vec<u8>,
     /// Buffers by the slot of the session's name for the command.
@@ -86,7 +92,9 @@ impl Connection {
     pub(crate) fn new(link: Link, user: Option<u32>, limits: Limits, now: Instant) -> Self {
         Connection {
             link,
-            user,
+            who: Who { user, ..Who::default() },
+            tls: None,
+            unproven: false,
             session: Session::new(limits, now),
             disk: None,
             stalled: None,
@@ -100,6 +108,23 @@ impl Connection {
             written: Vec::new(),
             left: 0,
         }
+    }
+
+    /// The same at a listener with this much of TLS.
+    pub(crate) fn with_tls(mut self, mode: henge_nbd::Tls, tls: Option<Arc<Tls>>) -> Self {
+        self.session = self.session.with_tls(mode);
+        self.tls = tls;
+        self
+    }
+
+    /// What was said in clear is written: the bytes are TLS from here on. False when that cannot be.
+    fn begin_tls(&mut self) -> bool {
+        let Some(tls) = self.tls.as_ref().filter(|_| self.rest.is_empty()) else { return false };
+        self.unproven = self.link.stream.secure(tls);
+        if self.unproven {
+            self.session.encrypted();
+        }
+        self.unproven
     }
 
     /// Whether reading would get anywhere as soon as nothing holds it back.
@@ -139,7 +164,7 @@ impl Connection {
             return stop;
         }
         if self.session.goes_on() {
-            self.session.receive(&[], &catalog.shown_to(self.user), now);
+            self.session.receive(&[], &catalog.shown_to(&self.who), now);
         }
         if !self.rest.is_empty() {
             let rest = std::mem::take(&mut self.rest);
@@ -182,6 +207,10 @@ impl Connection {
             Wants::Nothing => Ok(None),
             Wants::Bytes => {
                 let n = self.link.readv(&mut [IoSliceMut::new(chunk)])?;
+                // A byte that was decrypted came after the handshake.
+                if n > 0 && std::mem::take(&mut self.unproven) {
+                    self.who.certificate = self.link.stream.proven().unwrap_or_default();
+                }
                 Ok(Some((0, n)))
             }
             Wants::Payload { id, at, len } => {
@@ -256,7 +285,7 @@ impl Connection {
                 _ if self.left == 0 => (0, Some(Stop::Turn)),
                 _ => {
                     self.left -= 1;
-                    let (consumed, event) = self.session.receive(input, &catalog.shown_to(self.user), now);
+                    let (consumed, event) = self.session.receive(input, &catalog.shown_to(&self.who), now);
                     (consumed, self.act(event, consumed, id, plane, now))
                 }
             };
@@ -283,6 +312,8 @@ impl Connection {
                 self.disk = Some(export);
                 None
             }
+            // Once the answer is written.
+            Event::StartTls => None,
             Event::Command(command) => self.start(command, id, plane, now),
             Event::Payload(command) => self.prepare(command, id, plane, now),
             // What is in flight is answered first.
@@ -475,6 +506,9 @@ impl Connection {
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }
+        }
+        if self.session.is_ready_for_tls() && !self.begin_tls() {
+            return false;
         }
         !self.broken
     }

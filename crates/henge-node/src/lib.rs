@@ -52,6 +52,7 @@ mod storage;
 mod stream;
 mod tags;
 mod tap;
+mod tls;
 mod turns;
 mod watch;
 
@@ -63,3 +64,4 @@ pub use node::{Control, ControlError, Node, StartError, check};
 pub use promise::{Judge, Second};
 pub use signals::{Asked, Signals};
 pub use socket::answer_line;
+pub use tls::TlsConfig;

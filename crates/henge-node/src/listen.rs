@@ -1,6 +1,7 @@
 //! Sockets that clients come to.
 
 use crate::config::Listen;
+use henge_nbd::Tls;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +15,8 @@ use std::time::Duration;
 pub enum Address {
     /// By TCP.
     Tcp(SocketAddr),
+    /// By TCP, with TLS.
+    Tls(SocketAddr),
     /// By a Unix socket.
     Unix(PathBuf),
     /// By iSCSI over TCP.
@@ -29,6 +32,7 @@ impl Address {
     pub fn uri(&self, export: &str) -> String {
         match self {
             Address::Tcp(address) => format!("nbd://{address}/{export}"),
+            Address::Tls(address) => format!("nbds://{address}/{export}"),
             Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
             Address::Nvme(address) => crate::nvme::connect_to(address, export),
             Address::Link(address) => format!("link://{address}"),
@@ -52,12 +56,14 @@ const GONE: Duration = Duration::from_secs(120);
 pub(crate) struct Listener {
     fd: OwnedFd,
     pub address: Address,
+    /// Whether NBD clients speak TLS here.
+    pub tls: Tls,
 }
 
 impl Listener {
     pub(crate) fn bind(listen: &Listen) -> io::Result<Listener> {
         match listen {
-            Listen::Tcp(host) | Listen::Iscsi(host) | Listen::Nvme(host) => {
+            Listen::Tcp(host) | Listen::Tls(host, _) | Listen::Iscsi(host) | Listen::Nvme(host) => {
                 let named = |e: io::Error| io::Error::new(e.kind(), format!("{host}: {e}"));
                 let socket = TcpListener::bind(host).map_err(named)?;
                 socket.set_nonblocking(true)?;
@@ -65,14 +71,16 @@ impl Listener {
                 let address = match listen {
                     Listen::Iscsi(_) => Address::Iscsi(local),
                     Listen::Nvme(_) => Address::Nvme(local),
+                    Listen::Tls(_, Tls::Require) => Address::Tls(local),
                     _ => Address::Tcp(local),
                 };
-                Ok(Listener { fd: socket.into(), address })
+                let tls = if let Listen::Tls(_, tls) = listen { *tls } else { Tls::No };
+                Ok(Listener { fd: socket.into(), address, tls })
             }
             Listen::Unix(path) => {
                 let socket = bind_unix(path)?;
                 socket.set_nonblocking(true)?;
-                Ok(Listener { fd: socket.into(), address: Address::Unix(path.clone()) })
+                Ok(Listener { fd: socket.into(), address: Address::Unix(path.clone()), tls: Tls::No })
             }
         }
     }

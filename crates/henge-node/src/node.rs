@@ -15,10 +15,12 @@ use crate::server::{Message, Server, Setup};
 use crate::socket;
 use crate::state::{Memory, Origin, Place};
 use crate::tags::Queued;
+use crate::tls;
 use crate::watch::{self, Latest};
 use henge_api::{EventKind, Lead, Reply, Request, Status, Terms};
 use henge_config::{ConfigError, Source};
 use henge_core::Instant;
+use henge_nbd::Tls;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -101,6 +103,8 @@ impl Node {
         raise_descriptors();
         let place = Place::open(&config)?;
         let memory = remembered(&mut config, place.clone())?;
+        let tls = open_tls(&config)?;
+        tls.as_ref().map_or(Ok(()), tls::Tls::follow)?;
         let mut listeners = bind(&config.listen)?;
         let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
         if let Some(link) = &config.link {
@@ -143,6 +147,7 @@ impl Node {
                 plane,
                 sender,
                 listeners,
+                tls,
                 limits: config.limits,
                 place,
                 connections: Most {
@@ -534,6 +539,7 @@ fn facts(config: &NodeConfig, addresses: &[Address], link: Option<&Address>) -> 
     let advertise = config.manager.as_ref().and_then(|m| m.advertise.clone());
     let uri = |address: &Address| match (&advertise, address) {
         (Some(host), Address::Tcp(at)) => format!("nbd://{host}:{}/%", at.port()),
+        (Some(host), Address::Tls(at)) => format!("nbds://{host}:{}/%", at.port()),
         (Some(host), Address::Iscsi(at)) => {
             format!("iscsi://{host}:{}/{}%/0", at.port(), crate::portal::PREFIX)
         }
@@ -547,6 +553,12 @@ fn facts(config: &NodeConfig, addresses: &[Address], link: Option<&Address>) -> 
         _ => None,
     });
     Facts { addresses: addresses.iter().map(uri).collect(), link, pools: pools.collect() }
+}
+
+/// The certificates that the file names, if it does; followed from here on by who keeps it.
+fn open_tls(config: &NodeConfig) -> Result<Option<Arc<tls::Tls>>, ConfigError> {
+    let open = |tls| tls::Tls::open(tls).map(Arc::new).map_err(|e| config.source.point(e));
+    config.tls.as_ref().map(open).transpose()
 }
 
 fn bind(listen: &[Listen]) -> io::Result<Vec<Listener>> {
@@ -567,6 +579,7 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     remembered(&mut config, place)?;
     let config = &config;
     let mut plane = Plane::open(config, 0, true, Instant::ZERO).map_err(|e| config.source.point(e))?;
+    open_tls(config)?;
     let grounds = crate::grounds::look(config);
     if let Some(refused) = grounds.refused.into_iter().next() {
         return Err(config.source.point(refused).into());
@@ -575,6 +588,8 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     for listen in &config.listen {
         lines.push(match listen {
             Listen::Tcp(host) => format!("listen   nbd://{host}"),
+            Listen::Tls(host, Tls::Require) => format!("listen   nbds://{host}"),
+            Listen::Tls(host, _) => format!("listen   nbd://{host}, with TLS where the client asks for it"),
             Listen::Unix(path) => format!("listen   nbd+unix://{}", path.display()),
             Listen::Iscsi(host) => format!("listen   iscsi://{host}"),
             Listen::Nvme(host) => format!("listen   nvme://{host}"),

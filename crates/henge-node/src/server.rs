@@ -14,6 +14,7 @@ use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
 use crate::state::Place;
 use crate::tags::Queued;
+use crate::tls::Tls;
 use crate::turns::{self, Of, Terms, Turns, Way};
 use crate::watch::Slice;
 use henge_api::{Lead, Reply, Request, Taken, Tapped};
@@ -121,6 +122,8 @@ pub(crate) enum Message {
 pub(crate) struct Setup {
     pub plane: Plane,
     pub listeners: Vec<Listener>,
+    /// With what TLS begins, where a listener has it.
+    pub tls: Option<Arc<Tls>>,
     pub limits: Limits,
     pub place: Place,
     pub connections: Most,
@@ -141,6 +144,7 @@ pub(crate) struct Server {
     plane: Plane,
     catalog: Catalog,
     listeners: Vec<Listener>,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     places: Places,
     patience: Patience,
@@ -197,6 +201,7 @@ impl Server {
         let Setup {
             plane,
             listeners,
+            tls,
             limits,
             place,
             connections,
@@ -220,6 +225,7 @@ impl Server {
             plane,
             catalog: Catalog::default(),
             listeners,
+            tls,
             limits,
             places: Places::new(Most { all: connections.all.min(0xff_ffff), ..connections }),
             patience,

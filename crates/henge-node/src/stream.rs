@@ -1,4 +1,4 @@
-//! A connection's bytes, whatever carries them: the socket itself, later what decrypts it.
+//! A connection's bytes, whatever carries them: the socket itself, or TLS over it.
 //!
 //! # The rule
 //! The loop watches sockets by edges: it is told once that something came, so whoever reads goes on until there is nothing more. For
@@ -12,9 +12,15 @@
 //! - [`Stream::writev`] says how many of the *caller's* bytes it took. What it holds back of them, encrypted and not yet in the socket, is
 //!   bounded, and [`Stream::is_flushed`] is false meanwhile: the loop calls [`Stream::flush`] when the socket has room again.
 
+use crate::tls::Tls;
 use rustix::io::Result;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+mod secure;
+
+use secure::Secure;
 
 /// What a read gave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,51 +32,72 @@ pub(crate) struct Got {
 }
 
 /// A connection's bytes.
-#[derive(Debug)]
-pub(crate) enum Stream {
-    /// The socket's own.
-    Plain(OwnedFd),
+pub(crate) struct Stream {
+    fd: OwnedFd,
+    /// What decrypts and encrypts them, once TLS has begun.
+    secure: Option<Box<Secure>>,
 }
 
 impl Stream {
+    /// The socket's own.
+    pub(crate) fn plain(fd: OwnedFd) -> Stream {
+        Stream { fd, secure: None }
+    }
+
+    /// From here on, the bytes of the socket are TLS. False where that cannot be.
+    pub(crate) fn secure(&mut self, tls: &Arc<Tls>) -> bool {
+        if self.secure.is_none() {
+            self.secure = Secure::begin(tls).map(Box::new);
+            return self.secure.is_some();
+        }
+        false
+    }
+
+    /// The names by which the other side has proven itself; `None` while it has not, empty where it need not.
+    pub(crate) fn proven(&self) -> Option<Vec<String>> {
+        self.secure.as_ref()?.proven()
+    }
+
     /// Reads into the slices, the first one first.
     pub(crate) fn readv(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<Got> {
-        match self {
-            Stream::Plain(fd) => {
-                let len = rustix::io::readv(fd, into)?;
-                let asked: usize = into.iter().map(|slice| slice.len()).sum();
-                Ok(Got { len, more: len == asked })
-            }
+        if let Some(secure) = &mut self.secure {
+            return secure.readv(self.fd.as_fd(), into);
         }
+        let len = rustix::io::readv(&self.fd, into)?;
+        let asked: usize = into.iter().map(|slice| slice.len()).sum();
+        Ok(Got { len, more: len == asked })
     }
 
     /// Writes what it takes of the slices, the first one first: how many bytes.
     pub(crate) fn writev(&mut self, from: &[IoSlice<'_>]) -> Result<usize> {
-        match self {
-            Stream::Plain(fd) => rustix::io::writev(fd, from),
+        match &mut self.secure {
+            Some(secure) => secure.writev(self.fd.as_fd(), from),
+            None => rustix::io::writev(&self.fd, from),
         }
     }
 
     /// Whether everything that was taken is in the socket.
     pub(crate) fn is_flushed(&self) -> bool {
-        match self {
-            Stream::Plain(_) => true,
-        }
+        self.secure.as_ref().is_none_or(|secure| secure.is_flushed())
     }
 
     /// Puts what was held back into the socket, as far as there is room; AGAIN where there is none.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        match self {
-            Stream::Plain(_) => Ok(()),
+        self.secure.as_mut().map_or(Ok(()), |secure| secure.flush(self.fd.as_fd()))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(secure) = &mut self.secure {
+            secure.end(self.fd.as_fd());
         }
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Plain(fd) => fd.as_fd(),
-        }
+        self.fd.as_fd()
     }
 }
 
@@ -85,7 +112,7 @@ mod tests {
     fn a_read_says_whether_there_may_be_more() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let mut stream = Stream::Plain(ours.into());
+        let mut stream = Stream::plain(ours.into());
         let (mut a, mut b) = ([0; 3], [0; 4]);
         let mut read =
             |a: &mut [u8], b: &mut [u8]| stream.readv(&mut [IoSliceMut::new(a), IoSliceMut::new(b)]);

@@ -7,4 +7,5 @@ mod corpus;
 mod handshake;
 mod pair;
 mod splits;
+mod tls;
 mod transmission;

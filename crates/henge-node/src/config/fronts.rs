@@ -1,6 +1,8 @@
 //! Where clients come: `listen` and `http`.
 
+use crate::tls::TlsConfig;
 use henge_core::{ParamError, Params, Value};
+use henge_nbd::Tls;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -9,6 +11,8 @@ use std::path::PathBuf;
 pub enum Listen {
     /// `nbd://HOST:PORT`
     Tcp(String),
+    /// `nbds://HOST:PORT`, or `{ at = "nbd://HOST:PORT", tls = "allow" }`
+    Tls(String, Tls),
     /// `nbd+unix:///PATH`
     Unix(PathBuf),
     /// `iscsi://HOST:PORT`
@@ -37,26 +41,91 @@ pub(super) fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
     let parse = |(value, span): (Value, Range<usize>)| {
         let wrong = || ParamError {
             message:
-                "listen is an address like \"nbd://127.0.0.1:10809\", \"nbd+unix:///run/henge/nbd.sock\", \
-                 \"iscsi://127.0.0.1:3260\" or \"nvme://127.0.0.1:4420\""
+                "listen is an address like \"nbds://10.0.0.5:10809\" (with TLS), \"nbd://127.0.0.1:10809\", \
+                 \"nbd+unix:///run/henge/nbd.sock\", \"iscsi://127.0.0.1:3260\" or \"nvme://127.0.0.1:4420\""
                     .into(),
             help: None,
             span: span.clone(),
         };
+        if let Value::Table(table) = value {
+            return door(table);
+        }
         let Value::Text(text) = &value else { return Err(wrong()) };
         if let Some(path) = text.strip_prefix("nbd+unix://").filter(|p| p.starts_with('/')) {
             return Ok(Listen::Unix(path.into()));
         }
         let (made, host, port): (fn(String) -> Listen, _, _) = match text.split_once("://") {
             Some(("nbd", host)) if !host.is_empty() => (Listen::Tcp, host, 10809),
+            Some(("nbds", host)) if !host.is_empty() => (|host| Listen::Tls(host, Tls::Require), host, 10809),
             Some(("iscsi", host)) if !host.is_empty() => (Listen::Iscsi, host, 3260),
             Some(("nvme", host)) if !host.is_empty() => (Listen::Nvme, host, crate::nvme::PORT),
             _ => return Err(wrong()),
         };
-        let (_, tail) = host.rsplit_once(']').unwrap_or(("", host));
-        Ok(made(if tail.contains(':') { host.to_owned() } else { format!("{host}:{port}") }))
+        Ok(made(with_port(host, port)))
     };
     texts.into_iter().map(parse).collect()
+}
+
+fn with_port(host: &str, port: u16) -> String {
+    let (_, tail) = host.rsplit_once(']').unwrap_or(("", host));
+    if tail.contains(':') { host.to_owned() } else { format!("{host}:{port}") }
+}
+
+/// `{ at = "nbd://HOST:PORT", tls = "allow" }`
+fn door(mut table: Params) -> Result<Listen, ParamError> {
+    let at = table.text("at")?;
+    let at = table.required("at", at)?;
+    let Some(host) = at.strip_prefix("nbd://").filter(|host| !host.is_empty()) else {
+        return Err(
+            table.error("at", format!("at is an address like \"nbd://10.0.0.5:10809\", not \"{at}\""))
+        );
+    };
+    let tls = table.text("tls")?;
+    let host = with_port(host, 10809);
+    let listen = match table.required("tls", tls)?.as_str() {
+        "require" => Listen::Tls(host, Tls::Require),
+        "allow" => Listen::Tls(host, Tls::Allow),
+        "no" => Listen::Tcp(host),
+        other => {
+            let message = format!("tls is \"require\", \"allow\" or \"no\", not \"{other}\"");
+            return Err(table.error("tls", message));
+        }
+    };
+    table.finish()?;
+    Ok(listen)
+}
+
+/// TLS needs a certificate, and who is let in by a certificate needs somebody who asks for it: what is missing, if so.
+pub(super) fn missing(
+    listen: &[Listen],
+    tls: Option<&TlsConfig>,
+    disks: &[super::DiskConfig],
+) -> Option<ParamError> {
+    const TABLE: &str = "tls = { certificate = \"/etc/henge/node.pem\", key = \"/etc/henge/node.key\", ca = \"/etc/henge/ca.pem\" }";
+    let secure = listen.iter().find_map(|listen| match listen {
+        Listen::Tls(host, _) => Some(host),
+        _ => None,
+    });
+    if let (Some(host), None) = (secure, tls) {
+        let message = format!("{host} speaks TLS, and nothing says with which certificate");
+        return Some(ParamError { message, help: Some(format!("write {TABLE}")), span: 0..0 });
+    }
+    if let (None, Some(tls)) = (secure, tls) {
+        let message = "no listener speaks TLS".into();
+        let help = Some("write listen = \"nbds://10.0.0.5:10809\", or take tls out".into());
+        return Some(ParamError { message, help, span: tls.span.clone() });
+    }
+    if tls.is_some_and(|tls| tls.ca.is_some()) {
+        return None;
+    }
+    let by_certificate = |disk: &&super::DiskConfig| matches!(&disk.nbd, crate::access::NbdAccess::These { certificates, .. } if !certificates.is_empty());
+    let disk = disks.iter().find(by_certificate)?;
+    let message = format!("disk {} lets certificates in, and no listener asks for one", disk.name);
+    Some(ParamError {
+        message,
+        help: Some(format!("write listen = \"nbds://10.0.0.5:10809\" and {TABLE}")),
+        span: disk.span.clone(),
+    })
 }
 
 /// The web page's address; one that other machines reach needs tokens.
@@ -110,10 +179,22 @@ pub(super) fn by_iscsi_from_elsewhere(listen: &[Listen]) -> Option<&str> {
 }
 
 /// Why others than this machine's users could use disks unasked: nothing for each door at which somebody asks who comes.
-pub(super) fn open_doors(listen: &[Listen], disks: &[super::DiskConfig], managed: bool) -> Vec<String> {
+pub(super) fn open_doors(
+    listen: &[Listen],
+    tls: Option<&TlsConfig>,
+    disks: &[super::DiskConfig],
+    managed: bool,
+) -> Vec<String> {
+    let asks = tls.is_some_and(|tls| tls.ca.is_some());
     let nbd = listen.iter().filter_map(|listen| match listen {
         Listen::Tcp(host) if !is_loopback(host) => Some(format!(
             "nbd://{host}: whoever reaches it uses every disk that NBD shows, for it asks nobody who they are"
+        )),
+        Listen::Tls(host, Tls::Require) if !asks && !is_loopback(host) => Some(format!(
+            "nbds://{host}: whoever reaches it uses every disk that NBD shows, for tls names no ca whose certificates clients need"
+        )),
+        Listen::Tls(host, Tls::Allow) if !is_loopback(host) => Some(format!(
+            "nbd://{host}: whoever reaches it uses every disk that is anyone's, for it allows TLS and does not require it"
         )),
         Listen::Nvme(host) if !is_loopback(host) => Some(format!(
             "nvme://{host}: whoever reaches it uses every disk, for a host's name proves nothing"

@@ -50,7 +50,8 @@ impl Server {
                     let credentials = rustix::net::sockopt::socket_peercred(&fd).ok();
                     let by_unix = matches!(listener.address, Address::Unix(_));
                     let user = credentials.filter(|_| by_unix).map(|who| who.uid.as_raw());
-                    Client::Nbd(Box::new(Connection::new(Link::new(fd), user, self.limits, self.now)))
+                    let connection = Connection::new(Link::new(fd), user, self.limits, self.now);
+                    Client::Nbd(Box::new(connection.with_tls(listener.tls, self.tls.clone())))
                 }
             };
             let id = self.connections.next_id();

@@ -29,6 +29,7 @@ impl Bench {
         let setup = Setup {
             plane,
             listeners: config.listen.iter().map(|l| Listener::bind(l).unwrap()).collect(),
+            tls: config.tls.as_ref().map(|tls| Arc::new(Tls::open(tls).unwrap_or_else(|e| panic!("{e:?}")))),
             limits: config.limits,
             place: crate::state::Place::Forgets,
             connections: super::places::Most { all: 64, per_address: 64, per_disk: 64 },
