@@ -72,6 +72,8 @@ pub struct Row {
     pub holds: Option<Expr>,
     /// Why it differs, where it is known to.
     pub note: Option<String>,
+    /// The experiment whose lines show that this is why.
+    pub shown_by: Option<String>,
     /// Where it is written.
     pub span: Range<usize>,
 }
@@ -110,6 +112,8 @@ pub struct Judged {
     pub holds: Option<bool>,
     /// Why it differs.
     pub note: Option<String>,
+    /// The experiment whose lines show that this is why.
+    pub shown_by: Option<String>,
 }
 
 impl Experiment {
@@ -118,9 +122,11 @@ impl Experiment {
         let title = p.text("title")?.unwrap_or_default();
         let about = p.text("about")?.unwrap_or_default();
         let axes = p.tables("vary")?.into_iter().map(axis).collect::<Result<_, _>>()?;
-        let measures = p.tables("measure")?.into_iter().map(measure).collect::<Result<_, _>>()?;
-        let rows = p.tables("row")?.into_iter().map(row).collect::<Result<_, _>>()?;
+        let measures: Vec<Measure> =
+            p.tables("measure")?.into_iter().map(measure).collect::<Result<_, _>>()?;
+        let rows: Vec<Row> = p.tables("row")?.into_iter().map(row).collect::<Result<_, _>>()?;
         let plots = p.tables("plot")?.into_iter().map(Plot::read).collect::<Result<_, _>>()?;
+        check_measured(&rows, &measures)?;
         Ok(Experiment { title, about, axes, measures, rows, plots, base: p.rest() })
     }
 
@@ -180,6 +186,25 @@ impl Experiment {
     }
 }
 
+/// A line that measures nothing says nothing: what it shows, and what it is judged by, must come from a run.
+fn check_measured(rows: &[Row], measures: &[Measure]) -> Result<(), ParamError> {
+    let measured = |name: &str| measures.iter().any(|m| m.name == name);
+    for row in rows {
+        let wrong = |message: &str, help: &str| {
+            let span = row.span.clone();
+            Err(ParamError { message: format!("\"{}\": {message}", row.what), help: Some(help.into()), span })
+        };
+        if !row.here.is_measured(&measured) {
+            return wrong("here has no measured term", "a flow's, a node's or total's, like VD2.rate");
+        }
+        let judged = |rule: &Expr| rule.is_measured(&|name: &str| name == "here" || measured(name));
+        if row.holds.as_ref().is_some_and(|rule| !judged(rule)) {
+            return wrong("holds has no measured term", "it judges here, like here >= 675");
+        }
+    }
+    Ok(())
+}
+
 impl Row {
     fn judge(&self, measured: &dyn Quantities) -> Result<Judged, ParamError> {
         let wrong = |message: String| ParamError { message, help: None, span: self.span.clone() };
@@ -194,6 +219,7 @@ impl Row {
             unit: self.unit.clone(),
             holds,
             note: self.note.clone(),
+            shown_by: self.shown_by.clone(),
         })
     }
 }
@@ -275,9 +301,10 @@ fn row(mut p: Params) -> Result<Row, ParamError> {
         Some(text) => Some(Expr::parse(&text).map_err(|message| p.error("holds", message))?),
     };
     let note = p.text("note")?;
+    let shown_by = p.text("shown_by")?;
     let span = p.span();
     p.finish()?;
-    Ok(Row { what, paper, here, unit, holds, note, span })
+    Ok(Row { what, paper, here, unit, holds, note, shown_by, span })
 }
 
 /// Replaces every `${…}` of a text; `None` where there is none.
@@ -319,4 +346,47 @@ fn filled(expression: &str, run: &Bindings, variables: &dyn Quantities) -> Resul
         return Ok(Value::Integer(number as i64));
     }
     Ok(Value::Float(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged_by(here: &str, holds: &str) -> Result<(), ParamError> {
+        let row = Row {
+            what: "a line".into(),
+            paper: String::new(),
+            here: Expr::parse(here).unwrap(),
+            unit: String::new(),
+            holds: Some(Expr::parse(holds).unwrap()),
+            note: None,
+            shown_by: None,
+            span: 0..0,
+        };
+        let measure =
+            Measure { name: "C".into(), sets: Vec::new(), value: Expr::parse("total.rate").unwrap() };
+        check_measured(&[row], &[measure])
+    }
+
+    #[test]
+    fn a_rule_without_a_measured_term_is_refused() {
+        for (here, holds) in [
+            ("f.rate[S=2] * 4 - 175", "here >= 1"),
+            ("C", "here > 350"),
+            ("max(S <= 3: f.rate)", "here ~ 125 within 5%"),
+            ("f.rate", "g.rate < 3 and 1 < 2"),
+        ] {
+            judged_by(here, holds).unwrap_or_else(|e| panic!("{here}, {holds}: {e}"));
+        }
+        for (here, holds, said) in [
+            ("4 * 40 - 35", "here >= 1", "here has no measured term"),
+            ("max(S <= 3: S)", "here >= 1", "here has no measured term"),
+            ("sum(S: 1)", "here == 3", "here has no measured term"),
+            ("f.rate", "1 < 2", "holds has no measured term"),
+            ("f.rate", "not 3 > 4", "holds has no measured term"),
+        ] {
+            let error = judged_by(here, holds).unwrap_err();
+            assert!(error.message.contains(said), "{here}, {holds}: {}", error.message);
+        }
+    }
 }

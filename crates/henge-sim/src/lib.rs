@@ -21,6 +21,7 @@ mod plot;
 mod replay;
 pub mod rule;
 mod stall;
+mod verdict;
 mod world;
 
 pub use build::Outside;
@@ -34,4 +35,5 @@ pub use net::Traffic;
 pub use outcome::{GateOutcome, Outcome};
 pub use plot::{Plot, PlotKind};
 pub use replay::{Compared, Feed, Recording, Replayed};
+pub use verdict::Verdict;
 pub use world::{Observer, Timing, Unwatched, World};

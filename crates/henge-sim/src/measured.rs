@@ -1,7 +1,7 @@
 //! What runs measured, as rules and plots ask for it.
 
 use crate::rule::{Bindings, Quantities};
-use crate::{Experiment, FlowOutcome, GateOutcome, Outcome, Window};
+use crate::{Experiment, FlowOutcome, GateOutcome, Judged, Outcome, Window};
 use henge_core::{CostUnit, Duration, Histogram, WaitReason};
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ pub struct Measured {
 /// What can be asked of a flow, of `total`, and (the second list) of a node or a gate.
 const OF_FLOWS: &str = "rate, throughput, latency(q), mean, p50, p95, p99, max, within(bound), in_bound, missed, \
      behind, offered, answered, left, wait, service, disk_share, busy_share, promised, faults, windows_within(bound), \
-     waited(reason number); of total also messages, message_bytes, \
-     message_share, unfairness, unfairness_bound, unfairness_of_bound, imbalance";
+     waited(reason number), on(node) (bytes a second at that node); of total also messages, message_bytes, \
+     message_share, unfairness, unfairness_bound, unfairness_of_bound, imbalance, deviation";
 const OF_ADMISSION: &str = "deterministic, paper, measured, replay (disks that each rule admits), the same with _violation, oracle, \
      iops_max, ratio(n), reserved(n), reserved_worst(n)";
 const OF_NODES: &str =
@@ -49,6 +49,22 @@ impl Measured {
     /// All runs with the values of their axes.
     pub fn runs(&self) -> impl Iterator<Item = (&[String], &Outcome)> {
         self.runs.iter().map(|(k, o)| (k.as_slice(), o))
+    }
+
+    /// Theorem 2 of DSFQ over all runs that it covers, as a line of the verdict; `None` where it covers none.
+    pub fn theorem_2(&self) -> Option<Judged> {
+        let covered: Vec<&Outcome> =
+            self.runs.values().filter(|o| o.fairness.who.is_some() && o.fairness.caveat.is_none()).collect();
+        let here = covered.iter().map(|o| o.fairness.of_bound).fold(0.0, f64::max);
+        (!covered.is_empty()).then(|| Judged {
+            what: "Theorem 2 of DSFQ: the largest unfairness of any run that it covers, of its bound".into(),
+            paper: "≤ 100 %".into(),
+            here,
+            unit: "percent".into(),
+            holds: Some(here <= 1.0),
+            note: None,
+            shown_by: None,
+        })
     }
 
     /// The run that `run` names; an axis with one value need not be bound.
@@ -104,6 +120,9 @@ impl Quantities for Measured {
         if let Some(value) = of_nodes(outcome, of, what, arguments, period)? {
             return Ok(value);
         }
+        if let ("on", [node], None) = (what, arguments, period) {
+            return on_node(outcome, of, *node);
+        }
         let flows: Vec<&FlowOutcome> = match of {
             "total" => outcome.flows.iter().collect(),
             name => vec![outcome.flow(name).ok_or_else(|| {
@@ -122,6 +141,23 @@ impl Quantities for Measured {
     fn variable(&self, name: &str, _run: &Bindings) -> Option<f64> {
         self.variables.get(name).copied()
     }
+}
+
+/// What a flow, or all together, had of a node, in bytes a second.
+fn on_node(outcome: &Outcome, of: &str, node: f64) -> Result<f64, String> {
+    let flow = outcome.flows.iter().position(|f| f.name == of);
+    if flow.is_none() && of != "total" {
+        return Err(format!("there is no flow \"{of}\""));
+    }
+    let mut gates = outcome.gates.iter().filter(|g| f64::from(g.node) == node).peekable();
+    if gates.peek().is_none() {
+        return Err(format!("there is no node {node}"));
+    }
+    let bytes = gates.map(|g| match flow {
+        Some(flow) => g.bytes.get(flow).copied().unwrap_or(0),
+        None => g.bytes.iter().sum(),
+    });
+    Ok(bytes.sum::<u64>() as f64 / outcome.seconds())
 }
 
 /// What is measured of a run as a whole.
@@ -236,6 +272,7 @@ fn of_flows(flows: &[&FlowOutcome], seconds: f64, what: &str, arguments: &[f64])
         }
         ("windows_within", [bound]) => windows_within(flows.iter().flat_map(|f| &f.windows), *bound),
         ("imbalance", []) => imbalance(flows, 0, usize::MAX),
+        ("deviation", []) => deviation(flows),
         _ => return Err(format!("{what} is not measured; of flows there are {OF_FLOWS}")),
     })
 }
@@ -248,6 +285,14 @@ fn promised(flow: &FlowOutcome) -> Option<f64> {
         CostUnit::Bytes => rate.per_second as f64,
         CostUnit::DiskTime => rate.per_second as f64 / 1e9,
     })
+}
+
+/// Standard deviation over the flows of their bytes by weight, as a share of the mean.
+fn deviation(flows: &[&FlowOutcome]) -> f64 {
+    let each: Vec<f64> = flows.iter().map(|f| f.bytes as f64 / f64::from(f.contract.weight())).collect();
+    let mean = each.iter().sum::<f64>() / each.len() as f64;
+    let squares: f64 = each.iter().map(|x| (x - mean) * (x - mean)).sum();
+    (squares / each.len() as f64).sqrt() / mean
 }
 
 /// Mean over windows of (most − least) / (most + least), of the flows' bytes by their weights.

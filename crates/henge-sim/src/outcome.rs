@@ -13,6 +13,8 @@ pub struct GateOutcome {
     pub node: u32,
     /// Requests served.
     pub served: u64,
+    /// Bytes served, by flow; a flow beyond the end had none.
+    pub bytes: Vec<u64>,
     /// Time during which it held at least one request.
     pub occupied: Duration,
     /// Time that the model says it was busy.

@@ -2,7 +2,7 @@
 
 use crate::experiment::expression;
 use crate::rule::Expr;
-use henge_core::{ParamError, Params};
+use henge_core::{ParamError, Params, Value};
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Plot {
     pub among: Vec<String>,
     /// Where the scale ends; at the highest value where nothing is said.
     pub y_max: Option<f64>,
+    /// What the paper has: points, by the name of what they belong to.
+    pub paper: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// What a figure shows.
@@ -110,8 +112,37 @@ impl Plot {
         };
         let among = names(&mut p, "among")?;
         let y_max = p.number("y_max")?;
+        let paper = match p.table("paper")? {
+            None => Vec::new(),
+            Some(mut t) => t
+                .keys()
+                .into_iter()
+                .map(|k| Ok((k.clone(), points(&mut t, &k)?)))
+                .collect::<Result<_, ParamError>>()?,
+        };
         p.finish()?;
-        Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max })
+        Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max, paper })
+    }
+}
+
+/// `[[2, 1.25], [10, 1.05]]`
+fn points(p: &mut Params, key: &str) -> Result<Vec<(f64, f64)>, ParamError> {
+    let wrong = p.error(key, format!("{key} is a list of points, like [[2, 1.25], [10, 1.05]]"));
+    let number = |value: &Value| match value {
+        Value::Integer(n) => Some(*n as f64),
+        Value::Float(x) => Some(*x),
+        _ => None,
+    };
+    let point = |value: &Value| match value {
+        Value::List(pair) => match pair.as_slice() {
+            [(x, _), (y, _)] => number(x).zip(number(y)),
+            _ => None,
+        },
+        _ => None,
+    };
+    match p.take(key) {
+        Some(Value::List(items)) => items.iter().map(|(v, _)| point(v).ok_or(wrong.clone())).collect(),
+        _ => Err(wrong),
     }
 }
 
@@ -119,10 +150,10 @@ fn names(p: &mut Params, key: &str) -> Result<Vec<String>, ParamError> {
     let wrong = |p: &Params| p.error(key, format!("{key} is a list of names"));
     match p.take(key) {
         None => Ok(Vec::new()),
-        Some(henge_core::Value::List(items)) => items
+        Some(Value::List(items)) => items
             .into_iter()
             .map(|(v, _)| match v {
-                henge_core::Value::Text(t) => Ok(t),
+                Value::Text(t) => Ok(t),
                 _ => Err(wrong(p)),
             })
             .collect(),

@@ -1,6 +1,6 @@
 //! The web page's comparison: records the load of a node and simulates it under several schedulers.
 
-use crate::cmd::sim;
+use crate::cmd::sim_compare;
 use crate::page::Comparer;
 use crate::recording::{self, Recording};
 use crate::study::{Options, Study};
@@ -103,7 +103,7 @@ pub(crate) fn simulated(dir: &Path, scheduler: &str) -> Run {
 
 fn simulate(dir: &Path, scheduler: &str) -> Result<Outcome> {
     let mut study = Study::read(&dir.join("scenario.toml"))?;
-    sim::compare(&mut study, &[scheduler.to_owned()])?;
+    sim_compare::compare(&mut study, &[scheduler.to_owned()])?;
     let measured = study.run(&Options { quiet: true, ..Options::default() })?;
     let mut runs = measured.runs();
     runs.next().map(|(_, outcome)| outcome.clone()).ok_or_else(|| anyhow!("nothing was simulated"))

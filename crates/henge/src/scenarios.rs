@@ -32,6 +32,7 @@ const ALL: &[(&str, &str)] = built_in![
     "twolevel/fig3",
     "twolevel/fig4",
     "twolevel/fig5",
+    "twolevel/nodes",
     "locality/fig2",
     "locality/fig3",
     "locality/fig4",
@@ -47,6 +48,11 @@ const ALL: &[(&str, &str)] = built_in![
     "vpfs/btio",
     "vpfs/sync",
     "vpfs/dynamic",
+    "vpfs/messages",
+    "vpfs/patterns",
+    "robust/dsfq",
+    "robust/stonehenge",
+    "robust/twolevel",
 ];
 
 /// All ids.
@@ -100,7 +106,11 @@ mod tests {
         assert_eq!(files, known);
         for id in ids() {
             let source = henge_config::Source::new(id, text(id).unwrap());
-            crate::study::Study::new(source, &dir).unwrap_or_else(|e| panic!("{e:#}"));
+            let study = crate::study::Study::new(source, &dir).unwrap_or_else(|e| panic!("{e:#}"));
+            for row in &study.experiment.rows {
+                let shown = row.shown_by.as_deref().unwrap_or(id);
+                assert!(text(shown).is_some(), "{id}, \"{}\": there is no experiment {shown}", row.what);
+            }
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Options {
     pub requests: Option<PathBuf>,
     /// No bar, whatever stderr is.
     pub quiet: bool,
+    /// One run after another: somebody else uses the other cores.
+    pub one_core: bool,
 }
 
 impl Study {
@@ -82,7 +84,11 @@ impl Study {
             scenarios.push(self.experiment.scenario(run, &measured).map_err(|e| self.point(e))?);
         }
         let bar = Bar::new(runs.len(), options.quiet);
-        let outcomes = on_all_cores(scenarios, |params| self.one(params, options, &bar));
+        let one = |params| self.one(params, options, &bar);
+        let outcomes = match options.one_core {
+            true => scenarios.into_iter().map(one).collect(),
+            false => on_all_cores(scenarios, one),
+        };
         bar.bar.finish_and_clear();
         for (run, outcome) in runs.iter().zip(outcomes) {
             let named = || run.iter().map(|(a, v)| format!("{a} = {v}")).collect::<Vec<_>>().join(", ");
@@ -167,9 +173,14 @@ impl Study {
     }
 }
 
+/// How many threads can run at once.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Calls `work` for every item, on as many threads as there are cores; results in the items' order.
 pub fn on_all_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(items.len().max(1));
+    let cores = cores().min(items.len().max(1));
     let items: Vec<Mutex<Option<T>>> = items.into_iter().map(|i| Mutex::new(Some(i))).collect();
     let results: Mutex<BTreeMap<usize, R>> = Mutex::new(BTreeMap::new());
     let next = AtomicUsize::new(0);

@@ -143,13 +143,14 @@ fn folded(fold: &Fold, from: &dyn Quantities, run: &Bindings) -> Result<Value, S
     if kept.is_empty() {
         return Err(format!("no {} is left by the condition", fold.axis));
     }
-    if matches!(fold.how.as_str(), "all" | "any") {
+    if matches!(fold.how.as_str(), "all" | "any" | "count") {
         let verdicts: Result<Vec<bool>, String> = kept.iter().map(|run| fold.body.truth(from, run)).collect();
         let verdicts = verdicts?;
-        return Ok(Value::Truth(match fold.how.as_str() {
-            "all" => verdicts.iter().all(|v| *v),
-            _ => verdicts.iter().any(|v| *v),
-        }));
+        return Ok(match fold.how.as_str() {
+            "all" => Value::Truth(verdicts.iter().all(|v| *v)),
+            "any" => Value::Truth(verdicts.iter().any(|v| *v)),
+            _ => Value::Number(verdicts.iter().filter(|v| **v).count() as f64),
+        });
     }
     let numbers: Result<Vec<f64>, String> = kept.iter().map(|run| fold.body.number(from, run)).collect();
     call(&fold.how, &numbers?).map(Value::Number)
@@ -217,6 +218,7 @@ mod tests {
         assert_eq!(number("max(S < 10: VD.rate[scheduler=vc])"), 300.0);
         assert_eq!(number("VD.within(120ms)[S=2]"), 0.12);
         assert_eq!(number("sum(S: S)"), 16.0);
+        assert_eq!(number("count(S: VD.rate[scheduler=vc] >= 300)"), 2.0);
         assert_eq!(number("mean(scheduler: VD.rate[S=2])"), 210.0);
     }
 

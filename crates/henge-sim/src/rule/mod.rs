@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `FLOW.what`, `total.what`, `node0.what` | what was measured; `what(120ms)` where it takes an argument |
 //! | `[axis=value, 10s..20s]` | in which run, and in which part of it; what a fold binds need not be said |
-//! | `all`, `any`, `min`, `max`, `mean`, `sum` `(axis condition: expression)` | over the values of an axis |
+//! | `all`, `any`, `count`, `min`, `max`, `mean`, `sum` `(axis condition: expression)` | over the values of an axis |
 //! | `min(a, b)`, `max(a, b)`, `abs(a)` | functions |
 //! | `+ - * /`, `< <= > >= ==`, `a < b < c`, `and or not` | as usual |
 //! | `a ~ b within 5%` | equal up to a share of b |

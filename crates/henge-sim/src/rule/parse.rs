@@ -43,7 +43,7 @@ pub struct Quantity {
 /// One expression over all values of an axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fold {
-    /// `all`, `any`, `min`, `max`, `mean`, `sum`
+    /// `all`, `any`, `count`, `min`, `max`, `mean`, `sum`
     pub how: String,
     /// Over which axis.
     pub axis: String,
@@ -53,7 +53,7 @@ pub struct Fold {
     pub body: Expr,
 }
 
-const FOLDS: [&str; 6] = ["all", "any", "min", "max", "mean", "sum"];
+const FOLDS: [&str; 7] = ["all", "any", "count", "min", "max", "mean", "sum"];
 
 impl Expr {
     /// Reads an expression; the error names the place.
@@ -62,6 +62,20 @@ impl Expr {
         let expr = parser.or()?;
         parser.expect(&Token::End)?;
         Ok(expr)
+    }
+
+    /// Whether something in it comes from a run: a quantity, or a name that `known` says is measured.
+    pub fn is_measured(&self, known: &dyn Fn(&str) -> bool) -> bool {
+        match self {
+            Expr::Number(_) => false,
+            Expr::Name(name) => known(name),
+            Expr::Quantity(_) => true,
+            Expr::Negative(a) | Expr::Not(a) => a.is_measured(known),
+            Expr::Binary(_, a, b) => a.is_measured(known) || b.is_measured(known),
+            Expr::Near(a, b, _) => a.is_measured(known) || b.is_measured(known),
+            Expr::Call(_, arguments) => arguments.iter().any(|a| a.is_measured(known)),
+            Expr::Fold(fold) => fold.body.is_measured(known),
+        }
     }
 
     fn first_name(&self) -> Option<&str> {

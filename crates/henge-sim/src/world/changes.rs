@@ -110,6 +110,7 @@ impl World {
                 name: gate.name,
                 node: gate.node,
                 served: gate.served,
+                bytes: gate.bytes,
                 occupied: meters.busy.saturating_sub(gate.busy_at_warm),
                 busy: gate.busy,
                 depth_mean: depth_ns as f64 / measured.as_nanos().max(1) as f64,

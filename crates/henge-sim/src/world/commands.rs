@@ -163,6 +163,11 @@ impl World {
         flow.meter.served(request, served.disk_time, *busy, now);
         if self.warm {
             gate.served += 1;
+            let flow = request.flow.index();
+            if gate.bytes.len() <= flow {
+                gate.bytes.resize(flow + 1, 0);
+            }
+            gate.bytes[flow] += request.len;
             gate.service.record(service);
             gate.busy += busy.unwrap_or_default();
         }

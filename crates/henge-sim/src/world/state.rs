@@ -28,6 +28,8 @@ pub(crate) struct GateState {
     /// Of the windows in `depths` together.
     pub(super) depth_so_far: u128,
     pub(super) served: u64,
+    /// Bytes served, by flow.
+    pub(super) bytes: Vec<u64>,
     pub(super) busy: Duration,
     /// Since when each flow waits, and why; used when the run explains.
     pub(super) waiting: Vec<Option<(Instant, WaitReason)>>,
@@ -50,6 +52,7 @@ impl GateState {
             limits: Vec::new(),
             depth_so_far: 0,
             served: 0,
+            bytes: Vec::new(),
             busy: Duration::ZERO,
             waiting: Vec::new(),
         }

@@ -119,8 +119,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let placement = spread(&wishes, placed);
     match args.json {
-        true => println!("{:#}", as_json(&plan, &nodes, &wishes, &placement)),
-        false => show(&plan, &nodes, &wishes, &placement),
+        true => println!("{:#}", as_json(&plan, &nodes, &wishes, &placement, sought(args.online))),
+        false => show(&plan, &nodes, &wishes, &placement, sought(args.online)),
     }
     let all = placement.iter().all(Option::is_some);
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -268,7 +268,15 @@ fn outcome(
     }
 }
 
-fn show(plan: &Plan, nodes: &[Node], wishes: &[Result<Wish, String>], placement: &Placement) {
+/// What a placement tries to make most of.
+fn sought(online: bool) -> &'static str {
+    match online {
+        true => "each disk in the order of the file, wherever it fits best",
+        false => "sought is the largest number of disks, all of the same worth",
+    }
+}
+
+fn show(plan: &Plan, nodes: &[Node], wishes: &[Result<Wish, String>], placement: &Placement, sought: &str) {
     let left = left(nodes, wishes, placement);
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -302,7 +310,10 @@ fn show(plan: &Plan, nodes: &[Node], wishes: &[Result<Wish, String>], placement:
         ]);
     }
     let admitted = placement.iter().flatten().count();
-    println!("{table}\n\n{admitted} of {} disks admitted, by worst-case arithmetic", plan.disks.len());
+    println!(
+        "{table}\n\n{admitted} of {} disks admitted, by worst-case arithmetic; {sought}",
+        plan.disks.len()
+    );
 }
 
 fn as_json(
@@ -310,6 +321,7 @@ fn as_json(
     nodes: &[Node],
     wishes: &[Result<Wish, String>],
     placement: &Placement,
+    sought: &str,
 ) -> serde_json::Value {
     let left = left(nodes, wishes, placement);
     let disks = plan.disks.iter().zip(wishes).zip(placement).map(|((asked, wish), places)| {
@@ -324,5 +336,5 @@ fn as_json(
     let nodes = plan.servers.iter().zip(&left).map(|(server, node)| {
         json!({ "name": server.name, "rate_left": node.free[0], "capacity_left": node.free[1].max(0.0) as u64 })
     });
-    json!({ "disks": disks.collect::<Vec<_>>(), "nodes": nodes.collect::<Vec<_>>() })
+    json!({ "sought": sought, "disks": disks.collect::<Vec<_>>(), "nodes": nodes.collect::<Vec<_>>() })
 }

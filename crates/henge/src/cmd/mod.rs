@@ -20,6 +20,7 @@ pub mod proxy;
 pub mod record;
 pub mod reproduce;
 pub mod sim;
+pub mod sim_compare;
 pub mod sim_disk;
 pub mod top;
 pub mod trace;

@@ -1,6 +1,6 @@
 //! `henge record`: a node's live requests as a scenario, and what would be if.
 
-use super::sim;
+use super::{sim, sim_compare};
 use crate::recording::{self, Bounds, Recording};
 use crate::study::{Options, Study};
 use anyhow::{Context, Result, bail};
@@ -171,7 +171,7 @@ fn possible(dir: &Path, args: &Args) -> Result<Vec<String>> {
     for name in &args.compare {
         let mut study = Study::read(&dir.join("scenario.toml"))?;
         sim::change(&mut study, &args.set)?;
-        sim::compare(&mut study, std::slice::from_ref(name))?;
+        sim_compare::compare(&mut study, std::slice::from_ref(name))?;
         match study.world(None) {
             Ok(_) => possible.push(name.clone()),
             Err(why) => eprintln!("{name} is left out: {why:#}"),
@@ -189,7 +189,9 @@ fn what_if(dir: &Path, args: &Args) -> Result<()> {
     if !args.times.is_empty() {
         study.experiment.vary(recording::times(dir, &args.times)?);
     }
-    sim::compare(&mut study, &possible(dir, args)?)?;
+    for dropped in sim_compare::compare(&mut study, &possible(dir, args)?)? {
+        eprintln!("{dropped}");
+    }
     let measured = study.run(&Options { quiet: args.json, ..Options::default() })?;
     sim::show(&study, &measured, args.json, args.report.as_deref())
 }

@@ -4,7 +4,7 @@ use crate::report::{figure::Figure, json, page, plots, table, totals};
 use crate::study::{Options, Study};
 use anyhow::{Context, Result, anyhow};
 use henge_config::Source;
-use henge_core::{Params, RequestRow, Value};
+use henge_core::{RequestRow, Value};
 use henge_sim::{Axis, Feed, Measured, Recording, Setting, edit};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,12 +56,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return super::sim_disk::run(&args.disk, args.requests.as_deref(), args.json);
     };
     let mut study = Study::read(scenario)?;
+    for hint in super::sim_compare::spelling(&mut study.experiment) {
+        eprintln!("{}: {hint}", scenario.display());
+    }
     change(&mut study, &args.set)?;
     for sweep in &args.sweep {
         let (key, values) = pair(sweep, "--sweep")?;
         study.experiment.vary(swept(key, values));
     }
-    compare(&mut study, &args.compare)?;
+    for dropped in super::sim_compare::compare(&mut study, &args.compare)? {
+        eprintln!("{dropped}");
+    }
     if let Some(recording) = &args.replay {
         return replay(&study, recording, &args);
     }
@@ -70,6 +75,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         explain: args.explain.is_some(),
         requests: args.requests.clone(),
         quiet: args.json,
+        one_core: false,
     };
     let measured = study.run(&options)?;
     if args.json {
@@ -98,15 +104,6 @@ pub fn change(study: &mut Study, changes: &[String]) -> Result<()> {
         }
         edit::set(&mut study.experiment.base, key, value_of(value))
             .map_err(|e| anyhow!("--set {change}: {e}"))?;
-    }
-    Ok(())
-}
-
-/// `--compare`: the same under several schedulers.
-pub fn compare(study: &mut Study, names: &[String]) -> Result<()> {
-    if !names.is_empty() {
-        let axis = compared(&mut study.experiment.base, names)?;
-        study.experiment.vary(axis);
     }
     Ok(())
 }
@@ -175,43 +172,6 @@ fn swept(key: &str, values: &str) -> Axis {
     Axis { name: key.to_owned(), values: values.split(',').map(setting).collect() }
 }
 
-/// The scenario's own scheduler keeps its knobs; the others run as they come, at the same place, and ignore
-/// what they cannot promise.
-fn compared(base: &mut Params, names: &[String]) -> Result<Axis> {
-    let node = base.get_mut("node");
-    let own = match node {
-        Some(Value::Table(node)) => node.clone().choice("scheduler").ok().flatten(),
-        _ => return Err(anyhow!("--compare needs a scenario with one [node]")),
-    };
-    // Contracts count in what their gate charges, and the device takes as many at once, under whatever scheduler that
-    // lets itself be told so.
-    let shared =
-        ["cost", "depth"].map(|key| (key, own.as_ref().and_then(|(_, knobs)| knobs.clone().take(key))));
-    let per = own.as_ref().and_then(|(_, knobs)| knobs.clone().text("per").ok().flatten());
-    let setting = |name: &String| {
-        let mut knobs = match &own {
-            Some((same, knobs)) if same == name => knobs.clone(),
-            _ => Params::new(name).with("unkept", Value::Text("ignore".into())),
-        };
-        for (key, value) in &shared {
-            let Some(value) = value.as_ref().filter(|_| own.as_ref().is_some_and(|(same, _)| same != name))
-            else {
-                continue;
-            };
-            let told = knobs.clone().with(key, value.clone());
-            if henge_sched::build(name, told.clone()).is_ok() {
-                knobs = told;
-            }
-        }
-        if let Some(per) = &per {
-            knobs = knobs.with("per", Value::Text(per.clone()));
-        }
-        let choice = Params::new("scheduler").with(name, Value::Table(knobs));
-        Setting { name: name.clone(), sets: vec![("node.scheduler".into(), Value::Table(choice))] }
-    };
-    Ok(Axis { name: "scheduler".into(), values: names.iter().map(setting).collect() })
-}
-
 fn print_tables(study: &Study, measured: &Measured, args: &Args) -> Result<()> {
     let axes: Vec<&str> = study.experiment.axes.iter().map(|a| a.name.as_str()).collect();
     let many = measured.runs().count() > 1;
@@ -247,7 +207,7 @@ fn print_tables(study: &Study, measured: &Measured, args: &Args) -> Result<()> {
         && args.set.is_empty()
     {
         let rows = study.experiment.judge(measured).map_err(|e| study.source.point(e))?;
-        println!("{}", table::verdicts(&rows));
+        println!("{}", table::verdicts(&rows.iter().map(henge_sim::Verdict::new).collect::<Vec<_>>()));
     }
     Ok(())
 }

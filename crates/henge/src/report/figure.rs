@@ -5,7 +5,8 @@ use kuva::backend::png::PngBackend;
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::annotations::ReferenceLine;
 use kuva::plot::legend::LegendPosition;
-use kuva::plot::{LinePlot, LineStyle};
+use kuva::plot::scatter::MarkerShape;
+use kuva::plot::{BarPlot, LinePlot, LineStyle, ScatterPlot};
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use kuva::render::render::render_multiple;
@@ -41,6 +42,10 @@ pub struct Figure {
     pub line: Option<f64>,
     /// The y axis ends here; by the data where nothing is said.
     pub y_max: Option<f64>,
+    /// The names of what is compared, where that are no numbers: bars then, a group for each.
+    pub categories: Vec<String>,
+    /// What the paper has: open markers.
+    pub paper: Vec<Series>,
 }
 
 /// Light or dark.
@@ -59,7 +64,8 @@ const HEIGHT: f64 = 430.0;
 
 impl Figure {
     fn highest(&self) -> f64 {
-        let ys = self.series.iter().flat_map(|s| &s.points).map(|p| p.1).chain(self.line);
+        let all = self.series.iter().chain(&self.paper);
+        let ys = all.flat_map(|s| &s.points).map(|p| p.1).chain(self.line);
         ys.filter(|y| y.is_finite()).fold(0.0, f64::max)
     }
 
@@ -68,7 +74,9 @@ impl Figure {
         // What is beyond the scale runs along its upper edge.
         let top = if highest > 0.0 { highest * 1.05 } else { f64::INFINITY };
         let lines = self.series.iter().enumerate().map(|(i, s)| Plot::Line(line(s, i, top)));
-        let plots: Vec<Plot> = lines.collect();
+        let bars = !self.categories.is_empty();
+        let mut plots: Vec<Plot> = if bars { vec![Plot::Bar(self.bars())] } else { lines.collect() };
+        plots.extend(self.paper.iter().map(|s| Plot::Scatter(self.markers(s))));
         let xs = || self.series.iter().flat_map(|s| &s.points).map(|p| p.0).filter(|x| x.is_finite());
         let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
         let theme = match look {
@@ -93,13 +101,47 @@ impl Figure {
         if highest > 0.0 {
             layout = layout.with_y_axis_max(highest * 1.05);
         }
-        if low < high {
+        if bars {
+            layout = layout.with_x_tick_rotate(0.0);
+        } else if low < high {
             layout = layout.with_x_axis_min(low).with_x_axis_max(high);
         }
         if let Some(y) = self.line {
             layout = layout.with_reference_line(ReferenceLine::horizontal(y).with_color("#999999"));
         }
         render_multiple(plots, layout)
+    }
+
+    /// A group of bars for each category, a bar for each series.
+    fn bars(&self) -> BarPlot {
+        let mut plot = BarPlot::new();
+        for (at, category) in self.categories.iter().enumerate() {
+            let value =
+                |s: &Series| s.points.get(at).map_or(0.0, |p| if p.1.is_finite() { p.1 } else { 0.0 });
+            let bars = self.series.iter().enumerate().map(|(i, s)| (value(s), COLORS[i % COLORS.len()]));
+            plot = plot.with_group(category.clone(), bars.collect::<Vec<_>>());
+        }
+        match self.series.len() {
+            0 | 1 => plot,
+            _ => plot.with_legend(self.series.iter().map(|s| s.name.as_str()).collect()),
+        }
+    }
+
+    /// Open markers, in the color of the line that they belong to.
+    fn markers(&self, series: &Series) -> ScatterPlot {
+        let of = self.series.iter().position(|s| s.name == series.name).unwrap_or(COLORS.len() - 1);
+        ScatterPlot::new()
+            .with_data(series.points.clone())
+            .with_color(COLORS[of % COLORS.len()])
+            .with_size(5.0)
+            .with_marker(MarkerShape::Circle)
+            .with_marker_opacity(0.0)
+            .with_marker_stroke_width(1.6)
+            .with_legend(if series.name.is_empty() {
+                "paper".into()
+            } else {
+                format!("{} (paper)", series.name)
+            })
     }
 
     /// As a vector picture.
@@ -118,9 +160,14 @@ impl Figure {
     /// Its points: one row each.
     pub fn csv(&self) -> String {
         let mut out = format!("series,{},{}\n", field(&self.x_label), field(&self.y_label));
-        for series in &self.series {
+        let paper = self.paper.iter().map(|s| (format!("{} (paper)", s.name).trim().to_owned(), s));
+        for (name, series) in self.series.iter().map(|s| (s.name.clone(), s)).chain(paper) {
             for (x, y) in &series.points {
-                writeln!(out, "{},{x},{y}", field(&series.name)).expect("writing to a string succeeds");
+                let x = match self.categories.get(*x as usize) {
+                    Some(category) => field(category),
+                    None => x.to_string(),
+                };
+                writeln!(out, "{},{x},{y}", field(&name)).expect("writing to a string succeeds");
             }
         }
         out
@@ -149,8 +196,9 @@ fn line(series: &Series, i: usize, top: f64) -> LinePlot {
         .with_data(points.map(|(x, y)| (x, y.min(top))).collect::<Vec<_>>())
         .with_color(COLORS[i % COLORS.len()])
         .with_stroke_width(1.8)
-        .with_line_style(style)
-        .with_legend(series.name.clone());
+        .with_line_style(style);
+    // A line without a name is alone, and needs no legend.
+    let plot = if series.name.is_empty() { plot } else { plot.with_legend(series.name.clone()) };
     if series.steps { plot.with_step() } else { plot }
 }
 
@@ -180,6 +228,8 @@ mod tests {
             }],
             line: Some(2.0),
             y_max: None,
+            categories: Vec::new(),
+            paper: Vec::new(),
         }
     }
 
@@ -196,6 +246,16 @@ mod tests {
         assert!(png.starts_with(b"\x89PNG"));
         let svg = std::fs::read_to_string(dir.path().join("shares.svg")).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("requests/s, all"));
+        // Bars, and what a paper has.
+        let categories = vec!["none".to_owned(), "total".to_owned(), "hybrid, one of three".to_owned()];
+        let bars = Figure { categories, ..figure() };
+        assert_eq!(
+            bars.csv(),
+            "series,time (s),\"requests/s, all\"\na,none,1\na,total,NaN\na,\"hybrid, one of three\",3.5\n"
+        );
+        assert!(bars.svg(Look::Light).contains("hybrid, one of three"));
+        let paper = vec![Series { name: "a".into(), points: vec![(1.0, 2.0)], steps: false }];
+        assert!(Figure { paper, ..figure() }.svg(Look::Light).contains("a (paper)"));
         // A figure of nothing is drawn, too.
         Figure { series: Vec::new(), line: None, ..figure() }.write(dir.path()).unwrap();
     }

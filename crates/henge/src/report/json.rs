@@ -1,14 +1,21 @@
 //! What programs read.
 
 use henge_core::{Duration, WaitReason};
-use henge_sim::{Compared, Experiment, FlowOutcome, GateOutcome, Judged, Measured, Outcome, Replayed};
+use henge_sim::{Compared, Experiment, FlowOutcome, GateOutcome, Measured, Outcome, Replayed, Verdict};
 use serde_json::{Map, Value, json};
 
-/// `{"id", "holds", "rows": [{"what", "paper", "here", "holds"}]}`
-pub fn verdict(id: &str, holds: bool, rows: &[Judged]) -> Value {
-    let row =
-        |r: &Judged| json!({"what": r.what, "paper": r.paper, "here": number(r.here), "holds": r.holds});
-    json!({"id": id, "holds": holds, "rows": rows.iter().map(row).collect::<Vec<_>>()})
+/// `{"id", "seeds", "holds", "rows": [{"what", "paper", "here" (median), "least", "most", "by_seed", "held", "holds"}]}`
+pub fn verdict(id: &str, seeds: &[u64], holds: bool, rows: &[Verdict]) -> Value {
+    let row = |r: &Verdict| {
+        let (least, most) = r.range();
+        let by_seed: Vec<Value> = r.here.iter().map(|x| number(*x)).collect();
+        json!({
+            "what": r.what, "paper": r.paper, "here": number(r.median()), "least": number(least),
+            "most": number(most), "by_seed": by_seed, "held": r.held, "holds": r.holds(),
+            "note": r.note, "shown_by": r.shown_by,
+        })
+    };
+    json!({"id": id, "seeds": seeds, "holds": holds, "rows": rows.iter().map(row).collect::<Vec<_>>()})
 }
 
 /// Every run of a study.

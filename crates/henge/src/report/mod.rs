@@ -4,5 +4,6 @@ pub mod figure;
 pub mod json;
 pub mod page;
 pub mod plots;
+pub mod results;
 pub mod table;
 pub mod totals;

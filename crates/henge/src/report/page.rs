@@ -4,7 +4,7 @@
 use super::figure::{Figure, Look};
 use super::table;
 use anyhow::{Context, Result};
-use henge_sim::Judged;
+use henge_sim::Verdict;
 use minijinja::Environment;
 use serde::Serialize;
 
@@ -44,14 +44,16 @@ pub struct Line {
     what: String,
     paper: String,
     here: String,
-    verdict: &'static str,
+    range: String,
+    verdict: String,
     class: &'static str,
     note: Option<String>,
+    shown_by: Option<String>,
 }
 
-impl From<&Judged> for Line {
-    fn from(row: &Judged) -> Self {
-        let class = match row.holds {
+impl From<&Verdict> for Line {
+    fn from(row: &Verdict) -> Self {
+        let class = match row.holds() {
             Some(true) => "holds",
             Some(false) => "differs",
             None => "reported",
@@ -59,10 +61,12 @@ impl From<&Judged> for Line {
         Line {
             what: row.what.clone(),
             paper: row.paper.clone(),
-            here: table::in_unit(row.here, &row.unit),
-            verdict: table::verdict(row.holds),
+            here: table::in_unit(row.median(), &row.unit),
+            range: table::range(row),
+            verdict: table::judged(row),
             class,
             note: row.note.clone(),
+            shown_by: row.shown_by.clone(),
         }
     }
 }
@@ -139,6 +143,8 @@ mod tests {
             series: Vec::new(),
             line: None,
             y_max: None,
+            categories: Vec::new(),
+            paper: Vec::new(),
         };
         let section = Section {
             about: "a <b> c".into(),

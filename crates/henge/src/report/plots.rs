@@ -33,6 +33,12 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
         series: Vec::new(),
         line: plot.line,
         y_max: plot.y_max,
+        categories: Vec::new(),
+        paper: plot
+            .paper
+            .iter()
+            .map(|(name, points)| Series { name: name.clone(), points: points.clone(), steps: false })
+            .collect(),
     };
     // One value of a series axis each; a plot without such an axis has one series without a name.
     let series_of = |series: &Option<String>| -> Result<Vec<(String, Bindings)>, String> {
@@ -47,6 +53,11 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
     match &plot.kind {
         PlotKind::Line { x, series, y } => {
             let mut figure = blank("");
+            let along = values(experiment, plot, x)?;
+            // What is compared by name has no order and no distance: bars.
+            if along.iter().any(|v| v.parse::<f64>().is_err()) {
+                figure.categories = along;
+            }
             for (name, run) in series_of(series)? {
                 for (part, expression) in y {
                     let mut points = Vec::new();
@@ -66,7 +77,9 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
         }
         PlotKind::Time { what, flows, series } => {
             let mut figures = Vec::new();
+            let mut names = Vec::new();
             for (name, run) in series_of(series)? {
+                names.push(name.clone());
                 let outcome = measured.run(&run)?;
                 let mut figure = blank(&name);
                 if let "depth" | "limit" = what.as_str() {
@@ -79,6 +92,9 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
                     }
                 }
                 figures.push(figure);
+            }
+            if let Some(overlaid) = overlaid(&figures, &names, blank("")) {
+                return Ok(vec![overlaid]);
             }
             // Side by side they are compared: one scale for all.
             let highest = figures.iter().flat_map(|f| &f.series).flat_map(|s| &s.points).map(|p| p.1);
@@ -99,6 +115,15 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
             Ok(vec![figure])
         }
     }
+}
+
+/// The same one curve of several runs: in one picture.
+fn overlaid(figures: &[Figure], names: &[String], into: Figure) -> Option<Figure> {
+    if figures.len() < 2 || figures.iter().any(|f| f.series.len() != 1) {
+        return None;
+    }
+    let one = |(figure, name): (&Figure, &String)| Series { name: name.clone(), ..figure.series[0].clone() };
+    Some(Figure { series: figures.iter().zip(names).map(one).collect(), ..into })
 }
 
 fn with(run: &Bindings, axis: &str, value: &str) -> Bindings {
@@ -172,6 +197,8 @@ pub fn of_run(outcome: &Outcome, prefix: &str) -> Result<Vec<Figure>> {
         series,
         line: None,
         y_max: None,
+        categories: Vec::new(),
+        paper: Vec::new(),
     };
     let times = |what: &str| -> Result<Vec<Series>> {
         outcome.flows.iter().map(|f| over_time(f, &outcome.timing, what).map_err(|e| anyhow!(e))).collect()

@@ -3,7 +3,7 @@
 use super::page::Rows;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use henge_core::{Contract, CostUnit, Duration, WaitReason, format_size};
-use henge_sim::{FlowOutcome, Judged, Outcome, Replayed};
+use henge_sim::{FlowOutcome, Outcome, Replayed, Verdict};
 
 /// A table with these columns; the first is left-aligned, the others are numbers.
 pub fn table(columns: &[&str]) -> Table {
@@ -183,17 +183,43 @@ pub fn verdict(holds: Option<bool>) -> &'static str {
     }
 }
 
-/// paper / here / verdict.
-pub fn verdicts(rows: &[Judged]) -> Table {
+/// From the least to the most that the seeds gave; empty where there was one.
+pub fn range(row: &Verdict) -> String {
+    if row.of() < 2 {
+        return String::new();
+    }
+    let (least, most) = row.range();
+    if least > most {
+        return "–".into();
+    }
+    let (least, most) = (in_unit(least, &row.unit), in_unit(most, &row.unit));
+    if least == most { "the same".into() } else { format!("{least} to {most}") }
+}
+
+/// holds, DIFFERS or reported; of several seeds, at how many.
+pub fn judged(row: &Verdict) -> String {
+    match row.held {
+        Some(held) if row.of() > 1 => format!("{} ({held} of {})", verdict(row.holds()), row.of()),
+        _ => verdict(row.holds()).to_owned(),
+    }
+}
+
+/// paper / here / range / verdict.
+pub fn verdicts(rows: &[Verdict]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_header(["what", "paper", "here", "verdict"]);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    if rows.iter().all(|row| row.of() < 2) {
+        table.set_header(["what", "paper", "here", "verdict"]);
+    } else {
+        table.set_header(["what", "paper", "here (median)", "range", "verdict"]);
+    }
     for row in rows {
-        table.add_row([
-            row.what.clone(),
-            row.paper.clone(),
-            in_unit(row.here, &row.unit),
-            verdict(row.holds).to_owned(),
-        ]);
+        let here = in_unit(row.median(), &row.unit);
+        let mut cells = vec![row.what.clone(), row.paper.clone(), here, range(row), judged(row)];
+        if row.of() < 2 {
+            cells.remove(3);
+        }
+        table.add_row(cells);
     }
     table
 }

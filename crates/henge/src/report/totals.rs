@@ -8,15 +8,17 @@ use henge_sim::{Experiment, Fairness, Measured, Outcome};
 pub fn sentence(outcome: &Outcome) -> String {
     let fairness = &outcome.fairness;
     let mut text = String::new();
-    if let Some((f, g, gate)) = fairness.who {
+    // What the theorem does not cover is not judged by its figures: they would read as a verdict.
+    if let (Some((f, g, gate)), None) = (fairness.who, fairness.caveat) {
         let name = |flow: u32| &outcome.flows[flow as usize].name;
         text = format!(
-            "Largest unfairness: {} by weight, {} against {} at {}; {}.",
+            "Largest unfairness: {} by weight, {} against {} at {}; Theorem 2 of DSFQ allows {} ({:.1} % used at most by any pair).",
             amount(fairness.worst, fairness),
             name(f),
             name(g),
             outcome.gates[gate as usize].name,
-            allowed(fairness)
+            amount(fairness.bound, fairness),
+            fairness.of_bound * 100.0
         );
         if fairness.watched < fairness.of {
             text += &format!(" ({} of {} pairs were watched.)", fairness.watched, fairness.of);
@@ -38,21 +40,6 @@ pub fn sentence(outcome: &Outcome) -> String {
     text.trim_start().to_owned()
 }
 
-fn allowed(fairness: &Fairness) -> String {
-    match fairness.caveat {
-        None => format!(
-            "Theorem 2 of DSFQ allows {} ({:.1} % used at most by any pair)",
-            amount(fairness.bound, fairness),
-            fairness.of_bound * 100.0
-        ),
-        Some(caveat) => format!(
-            "{} with the figures of Theorem 2 (DSFQ), which does not cover this run: {}",
-            amount(fairness.bound, fairness),
-            caveat.as_str()
-        ),
-    }
-}
-
 fn amount(value: f64, fairness: &Fairness) -> String {
     match fairness.unit {
         Some(CostUnit::Requests) => format!("{:.1} requests", value / 1e6),
@@ -67,13 +54,15 @@ pub fn rows(experiment: &Experiment, measured: &Measured) -> Option<Rows> {
     let mut rows = Vec::new();
     for (values, outcome) in measured.runs().filter(|(_, o)| said(o)) {
         let f = &outcome.fairness;
+        let covered = f.who.is_some() && f.caveat.is_none();
+        let if_covered = |text: String| if covered { text } else { "–".to_owned() };
         let named: Vec<String> =
             experiment.axes.iter().zip(values).map(|(a, v)| format!("{} = {v}", a.name)).collect();
         rows.push(vec![
             named.join(", "),
-            amount(f.worst, f),
-            amount(f.bound, f),
-            format!("{:.1} %", f.of_bound * 100.0),
+            if_covered(amount(f.worst, f)),
+            if_covered(amount(f.bound, f)),
+            if_covered(format!("{:.1} %", f.of_bound * 100.0)),
             f.caveat.map_or("covered", |c| c.as_str()).to_owned(),
             outcome.traffic.messages.to_string(),
             format!("{:.2} MB", outcome.traffic.bytes as f64 / 1e6),

@@ -177,6 +177,8 @@ pub fn figures(m: &Measured, found: Option<&Findings>) -> Vec<Figure> {
         series,
         line: None,
         y_max: None,
+        categories: Vec::new(),
+        paper: Vec::new(),
     };
     let mut rates = vec![
         line("median", by_depth(&|s| s.rates().median)),
