@@ -12,7 +12,8 @@
 //! nbd = "nobody"                       # or "anyone", or { users = ["libvirt-qemu", "1000"], certificates = ["CN=ann"] }
 //! ```
 //! NBD asks nobody who they are, but the kernel says whose process has connected to a Unix socket: `users` are names or numbers of this
-//! machine's users. Who comes by TLS has shown a certificate: `certificates` are names in it. Where nothing is stated, a disk whose `iscsi` says who may come is nobody's by NBD, so that
+//! machine's users. Who comes by TLS has shown a certificate: `certificates` are names in it. Where nothing is stated, a disk whose `iscsi`
+//! says who may come is nobody's by NBD, so that
 //! no other door stands open beside the guarded one; every other disk is anyone's.
 
 use henge_core::{ParamError, Params, Value};
