@@ -26,6 +26,7 @@ pub mod top;
 pub mod trace;
 pub mod vd;
 mod vd_manager;
+mod vd_propose;
 
 /// What a server writes (tenants' bytes, what it remembers, secrets among it) is for its user alone, whatever the shell that started
 /// it says; where others are to come to a socket, that is stated.

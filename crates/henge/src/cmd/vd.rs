@@ -1,7 +1,7 @@
 //! `henge vd`: virtual disks, of a manager or of one running node.
 
 use super::api::{Api, ManagerArg};
-use super::vd_manager;
+use super::{vd_manager, vd_propose};
 use crate::when::when;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
@@ -67,6 +67,8 @@ enum Action {
         #[arg(required = true, value_name = "TERM=VALUE")]
         terms: Vec<String>,
     },
+    /// The cheapest contract that the recorded load would have kept, to be pasted into `henge vd set`
+    Propose(vd_propose::Args),
     /// Make a disk on a pool of one node, without a manager
     Add {
         /// The disk's name
@@ -200,6 +202,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 ask(&node.socket(), &Request::Set { name, contract })?;
             }
         }
+        Action::Propose(args) => vd_propose::run(&args)?,
         Action::Add { name, node, keys } => {
             let disk = disk_text(&name, pairs(&keys)?);
             ask(&node.socket(), &Request::Add { disk })?;

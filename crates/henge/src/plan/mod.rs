@@ -2,9 +2,11 @@
 
 mod change;
 mod judged;
+mod need;
 
 pub use change::{Added, Change, Term, flows};
 pub use judged::{Judged, judged};
+pub use need::{Came, Need};
 
 use crate::recording;
 use crate::study::{Options, Study, on_all_cores};
@@ -30,6 +32,16 @@ impl Recorded {
         Ok(Recorded { windows, disks })
     }
 
+    /// Whether the scheduler in force takes the change, in every window; else why not.
+    pub fn fits(&self, change: &Change) -> Result<()> {
+        for window in &self.windows {
+            let mut study = Study::read(&window.join("scenario.toml"))?;
+            change.apply(&mut study, window)?;
+            study.world(None)?;
+        }
+        Ok(())
+    }
+
     /// Simulates every window with the change.
     pub fn run(&self, change: &Change) -> Result<Vec<Outcome>> {
         let mut studies = Vec::new();
@@ -53,5 +65,16 @@ impl Recorded {
     }
 }
 
+/// The scheduler of a recorded window, and what it charges, where that is said.
+pub fn scheduler_of(window: &Path) -> Result<(String, Option<String>)> {
+    let mut study = Study::read(&window.join("scenario.toml"))?;
+    let point = |e| study.source.point(e);
+    let node = study.experiment.base.table("node").map_err(point)?;
+    let mut node = node.context("a recording has a [node]")?;
+    let (name, mut knobs) = node.choice("scheduler").map_err(point)?.context("a node has a scheduler")?;
+    let cost = knobs.text("cost").ok().flatten();
+    Ok((name, cost))
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

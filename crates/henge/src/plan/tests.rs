@@ -16,7 +16,7 @@ fn trace(dir: &Path, name: &str, rate: u64) {
 }
 
 /// A device of 100 reads a second, under a scheduler that keeps rates: `web` is promised 40/s and asks for them.
-fn recorded(dir: &Path, backup: u64) -> Recorded {
+pub(crate) fn recorded(dir: &Path, backup: u64) -> Recorded {
     trace(dir, "web", 40);
     trace(dir, "backup", backup);
     let text = "duration = \"10s\"\noverbook = true\n[node]\n\
