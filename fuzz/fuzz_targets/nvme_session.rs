@@ -1,10 +1,11 @@
 //! Any bytes, in any pieces, to an NVMe/TCP session: no panic, no endless loop, nothing beyond its bounds.
 //!
 //! The first byte chooses how the rest is cut, what the connection is before it comes (nothing, an admin queue, an I/O
-//! queue, a discovery controller's), and how commands end.
+//! queue, a discovery controller's), whether hosts must prove who they are, and how commands end.
 #![no_main]
 
 use henge_core::{Duration, Fault, Instant, RequestId};
+use henge_nvme::auth::Key;
 use henge_nvme::{
     Access, Action, Command, DISCOVERY, Limits, Namespace, Outcome, Reach, Segment, Service, Session, Step,
     SubsystemId, Subsystems, Want,
@@ -14,15 +15,23 @@ use std::collections::BTreeMap;
 
 const HELD: u64 = 1 << 20;
 const NQN: &str = "nqn.2026-11.example:d";
+const SECRET: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 
 fuzz_target!(|data: &[u8]| {
     let Some((&how, data)) = data.split_first() else { return };
     let mut subsystems = Subsystems::at(1);
     let id = subsystems.add(NQN, Access::default(), namespace()).expect("the first");
+    // A controller that is there already may do all; its other queues, and new hosts, are to prove who they are.
+    let is_guarded = how & 0x0f == 0x0e;
     let mut admin = Host::new(&mut subsystems, how);
     let stage = how >> 6;
     if stage == 2 {
         admin.begin(&mut subsystems, 0, 0xffff, NQN);
+    }
+    if is_guarded {
+        let key = Key::parse(SECRET).expect("well formed");
+        let access = Access { key: Some(key.clone()), controller_key: Some(key), ..Access::default() };
+        subsystems.set_access(id, access);
     }
     let mut host = Host::new(&mut subsystems, how);
     match stage {
@@ -90,7 +99,7 @@ struct Host {
 impl Host {
     fn new(subsystems: &mut Subsystems, how: u8) -> Host {
         let limits = Limits { held: HELD, asked: 128 << 10, ..Limits::default() };
-        let session = Session::new(subsystems, limits, ("::1".into(), "4420".into()), Instant::ZERO);
+        let session = Session::new(subsystems, limits, ("::1".into(), "4420".into()), [how; 32], Instant::ZERO);
         Host { session, buffers: BTreeMap::new(), held_back: Vec::new(), rest: Vec::new(), how }
     }
 
@@ -166,6 +175,11 @@ impl Host {
                     }
                     Step::Cancel(_) => {}
                     Step::Release(task) => drop(self.buffers.remove(&task)),
+                    Step::Derive(task) => {
+                        // Any number will do here; the real one takes too long.
+                        assert!(self.session.derivation(task).is_some());
+                        self.session.derived(subsystems, task, vec![self.how; 256]);
+                    }
                 }
             }
             let mut unsent = 0;

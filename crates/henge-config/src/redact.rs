@@ -30,6 +30,20 @@ pub fn redacted(text: &str) -> String {
         }
     }
     shown.push_str(rest);
+    without_keys(&shown)
+}
+
+/// What secrets of NVMe hosts begin with: they are hidden by whatever key they stand, or in a list.
+const HOSTS_SECRET: &str = "DHHC-1:";
+
+fn without_keys(text: &str) -> String {
+    let mut parts = text.split(HOSTS_SECRET);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '+' | '/' | '=');
+        shown.push('…');
+        shown.push_str(part.trim_start_matches(is_part));
+    }
     shown
 }
 
@@ -68,6 +82,8 @@ mod tests {
             ("password = 12345, x = 1", "password = \"…\", x = 1"),
             ("secret = \"never closed", "secret = \"…\""),
             ("secret_file = \"/etc/henge/secret\"", "secret_file = \"/etc/henge/secret\""),
+            ("key = \"DHHC-1:00:AA+/=:\"", "key = \"…\""),
+            ("hosts = [\"DHHC-1:00:AA==:\", \"b\"]", "hosts = [\"…\", \"b\"]"),
             ("é = 1\nsecret = \"é\"", "é = 1\nsecret = \"…\""),
         ] {
             assert_eq!(redacted(text), shown);

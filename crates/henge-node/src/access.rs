@@ -12,8 +12,8 @@
 //! nbd = "nobody"                       # or "anyone", or { users = ["libvirt-qemu", "1000"], certificates = ["CN=ann"] }
 //! ```
 //! NBD asks nobody who they are, but the kernel says whose process has connected to a Unix socket: `users` are names or numbers of this
-//! machine's users. Who comes by TLS has shown a certificate: `certificates` are names in it. Where nothing is stated, a disk whose `iscsi`
-//! says who may come is nobody's by NBD, so that
+//! machine's users. Who comes by TLS has shown a certificate: `certificates` are names in it. Where nothing is stated, a disk whose
+//! `iscsi` or `nvme` says who proves itself is nobody's by NBD, so that
 //! no other door stands open beside the guarded one; every other disk is anyone's.
 
 use henge_core::{ParamError, Params, Value};
@@ -76,12 +76,13 @@ pub enum NbdAccess {
     },
 }
 
-/// Reads `nbd = …` of a disk.
-pub(crate) fn nbd(p: &mut Params, iscsi: &Access) -> Result<NbdAccess, ParamError> {
+/// Reads `nbd = …` of a disk; `nvme_guarded`: its hosts by NVMe prove who they are.
+pub(crate) fn nbd(p: &mut Params, iscsi: &Access, nvme_guarded: bool) -> Result<NbdAccess, ParamError> {
     const FORMS: &str = "nbd is \"anyone\", \"nobody\", or { users = [\"libvirt-qemu\"], certificates = [\"spiffe://henge/client/ann\"] }";
     let span = p.error("nbd", String::new()).span;
     let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
     match p.take("nbd") {
+        None if nvme_guarded => Ok(NbdAccess::Nobody),
         None if iscsi.users.is_empty() && iscsi.initiators.is_empty() => Ok(NbdAccess::Anyone),
         None => Ok(NbdAccess::Nobody),
         Some(Value::Text(text)) => match text.as_str() {
@@ -170,7 +171,7 @@ mod tests {
     fn read(text: &str) -> Result<NbdAccess, String> {
         let source = henge_config::Source::new("node.toml", text);
         let mut p = source.parse("the disk").unwrap();
-        let access = access(&mut p).and_then(|iscsi| nbd(&mut p, &iscsi));
+        let access = access(&mut p).and_then(|iscsi| nbd(&mut p, &iscsi, false));
         access.map_err(|e| source.point(e).to_string())
     }
 

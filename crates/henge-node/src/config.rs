@@ -71,6 +71,8 @@ pub struct NodeConfig {
     pub open: Vec<String>,
     /// Other machines reach a portal for iSCSI: each disk says who may log in.
     pub chap_needed: bool,
+    /// Other machines reach a listener for NVMe: each disk that is shown there says how hosts prove who they are.
+    pub proof_needed: bool,
     /// The control socket.
     pub control: Option<PathBuf>,
     /// The web page.
@@ -214,6 +216,7 @@ impl NodeConfig {
         let source = source.clone();
         Ok(NodeConfig {
             chap_needed: !insecure && fronts::by_iscsi_from_elsewhere(&listen).is_some(),
+            proof_needed: !insecure && fronts::by_nvme_from_elsewhere(&listen).is_some(),
             open,
             listen,
             tls,

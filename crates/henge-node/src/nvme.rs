@@ -5,10 +5,12 @@
 
 mod access;
 mod host;
+mod powers;
 mod service;
 
 pub(crate) use access::access;
 pub(crate) use host::Host;
+use powers::Powers;
 
 use crate::config::DiskConfig;
 use crate::plane::Disk;
@@ -17,6 +19,8 @@ use henge_nvme::{Namespace, QueueId, Reach, SubsystemId, Subsystems};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Bound;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// What the names of all subsystems begin with.
 pub(crate) const PREFIX: &str = "nqn.2026-11.local.henge:";
@@ -40,11 +44,13 @@ pub(crate) struct Fabric {
     next_look: Option<Instant>,
     /// Whether hosts come here at all.
     enabled: bool,
+    /// What hosts' proofs wait for.
+    pub powers: Powers,
 }
 
 impl Fabric {
-    /// `port`: this node's number among those that serve the same disks. Where nobody listens, nothing is offered.
-    pub(crate) fn new(port: u16, enabled: bool) -> Fabric {
+    /// `port`: this node's number among those that serve the same disks. Where nobody listens, nothing is offered. `wake` wakes the loop.
+    pub(crate) fn new(port: u16, enabled: bool, wake: Arc<OwnedFd>) -> Fabric {
         Fabric {
             subsystems: Subsystems::at(port),
             disks: BTreeMap::new(),
@@ -53,6 +59,7 @@ impl Fabric {
             looked: None,
             next_look: None,
             enabled,
+            powers: Powers::new(wake),
         }
     }
 

@@ -113,13 +113,17 @@ impl Plane {
         let nodes = Nodes { here: self.links.here(), peers: &peers };
         let is_taken = |name: &str| self.number(name).is_some();
         let disk = config::disk(params, &pools, &is_taken, nodes);
-        let guarded = disk.and_then(|disk| match self.chap_needed && disk.access.users.is_empty() {
-            false => Ok(disk),
-            true => Err(config::at(
-                &disk.span,
+        let guarded = disk.and_then(|disk| {
+            let by_iscsi = self.chap_needed && disk.shown_by_iscsi() && disk.access.users.is_empty();
+            let by_nvme = self.proof_needed && disk.shown_by_nvme() && !disk.hosts.is_guarded();
+            let says = if by_iscsi {
                 "other machines reach this node by iSCSI, so the disk says who may log in: iscsi = { user = …, secret = … }"
-                    .into(),
-            )),
+            } else if by_nvme {
+                "other machines reach this node by NVMe, so the disk says how hosts prove who they are: nvme = { secret_file = … }"
+            } else {
+                return Ok(disk);
+            };
+            Err(config::at(&disk.span, says.into()))
         });
         let disk = guarded.map_err(|e| source.point(e).to_string())?;
         match self.failed.get(&disk.name) {

@@ -94,6 +94,8 @@ pub(crate) struct Plane {
     pub answers: Vec<Answer>,
     /// Other machines reach a portal for iSCSI: each disk says who may log in.
     pub chap_needed: bool,
+    /// Other machines reach a listener for NVMe: each disk that is shown there says how hosts prove who they are.
+    pub proof_needed: bool,
     /// The other nodes.
     pub links: Links,
     /// Parts of spread disks that are at their homes here.
@@ -150,6 +152,7 @@ impl Plane {
             refused: 0,
             answers: Vec::new(),
             chap_needed: config.chap_needed,
+            proof_needed: config.proof_needed,
             links: Links::new(config.link.clone(), epoch),
             inner: Pending::new(),
             listed: Turns::new(),

@@ -75,7 +75,7 @@ impl Portal {
         addresses.iter().for_each(|address| targets.add_portal(address));
         Ok(Portal {
             targets,
-            nvme: Fabric::new(port, hosts_come),
+            nvme: Fabric::new(port, hosts_come, Arc::clone(&wake)),
             disks: BTreeMap::new(),
             by_disk: BTreeMap::new(),
             connections: BTreeMap::new(),

@@ -15,9 +15,13 @@ pub(crate) mod kind {
     pub const PROPERTY_SET: u8 = 0x00;
     pub const CONNECT: u8 = 0x01;
     pub const PROPERTY_GET: u8 = 0x04;
+    pub const AUTH_SEND: u8 = 0x05;
+    pub const AUTH_RECEIVE: u8 = 0x06;
     pub const DISCONNECT: u8 = 0x08;
 }
 
+/// In the result of a Connect: the host is to prove who it is (6.3).
+pub(crate) const AUTHENTICATES: u64 = 1 << 17;
 /// Bytes of Connect's data.
 pub(crate) const CONNECT_DATA: usize = 1024;
 /// The controller is the subsystem's choice.

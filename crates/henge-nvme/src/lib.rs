@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`Session`] is one connection, which is one queue: the NVMe/TCP transport (revision 1.0) with header and data digests,
-//! in-capsule data and R2T; Fabrics' Connect and properties; admin and I/O commands (NVMe 1.4). [`Subsystems`] is what
+//! in-capsule data and R2T; Fabrics' Connect, properties and authentication ([`auth`]); admin and I/O commands (NVMe 1.4). [`Subsystems`] is what
 //! sessions share: subsystems with a namespace each, the controllers that hosts have of them, discovery, events. Time is an
 //! argument, payload lies in the driver's buffers.
 //!
@@ -15,11 +15,12 @@
 //! (NVM Command Set 1.0) and "Transport" (NVMe over TCP Transport Specification 1.0).
 //!
 //! Not done, and refused as the specifications ask: namespace management, metadata and protection information, PRPs,
-//! several data units in flight per R2T, Copy, TLS.
+//! several data units in flight per R2T, Copy, TLS, and keys of TLS made by authentication.
 
 #![forbid(unsafe_code)]
 
 mod admin;
+pub mod auth;
 mod controller;
 mod fabrics;
 mod namespace;

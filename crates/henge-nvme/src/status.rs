@@ -65,6 +65,8 @@ impl Status {
     pub const CONNECT_PARAMETERS: Status = Status::final_of(0x182);
     /// The host may not use the subsystem.
     pub const CONNECT_HOST: Status = Status::final_of(0x184);
+    /// The host has yet to prove who it is.
+    pub const AUTHENTICATE: Status = Status::final_of(0x191);
     /// The storage could not take a write.
     pub const WRITE_FAULT: Status = Status(0x280);
     /// The storage could not give what was asked for.

@@ -4,6 +4,7 @@
 //! controller; each connection is one queue of a controller. What queues must know of each other goes through here as
 //! notices; [`Subsystems::next_poked`] says whose session to give them to.
 
+use crate::auth::{Group, Key};
 use crate::controller::Controller;
 use crate::namespace::Namespace;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +29,29 @@ const NOTICES_MAX: usize = 32;
 pub struct Access {
     /// NQNs of hosts; empty: any.
     pub hosts: Vec<String>,
+    /// What one of them proves to know by DH-HMAC-CHAP.
+    pub keys: BTreeMap<String, Key>,
+    /// What others prove to know; with none, a host is who it says.
+    pub key: Option<Key>,
+    /// What the controller proves to know, when a host asks.
+    pub controller_key: Option<Key>,
+    /// The weakest group in which they may prove it.
+    pub weakest: Group,
 }
 
 impl Access {
     /// Whether this host may.
     pub fn allows(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|name| name == host)
+    }
+    /// What this host proves to know.
+    pub fn key(&self, host: &str) -> Option<&Key> {
+        self.keys.get(host).or(self.key.as_ref())
+    }
+    /// Whether each host proves who it is.
+    pub fn is_guarded(&self) -> bool {
+        let all = !self.hosts.is_empty() && self.hosts.iter().all(|host| self.keys.contains_key(host));
+        all || self.key.is_some()
     }
 }
 
@@ -77,6 +95,8 @@ pub struct Subsystems {
     queues: BTreeMap<QueueId, Queue>,
     next_queue: u32,
     poked: BTreeSet<QueueId>,
+    /// The number of the last challenge; 0: there was none.
+    sequence: u32,
     /// Grows whenever the discovery log becomes another.
     pub(crate) generation: u64,
     /// The number of this node's port, told by discovery.
@@ -97,6 +117,7 @@ impl Subsystems {
             queues: BTreeMap::new(),
             next_queue: 0,
             poked: BTreeSet::new(),
+            sequence: 0,
             generation: 1,
             port,
         }
@@ -180,6 +201,13 @@ impl Subsystems {
     }
     pub(crate) fn controller_mut(&mut self, cntlid: u16) -> Option<&mut Controller> {
         self.controllers.get_mut(&cntlid)
+    }
+
+    /// A number for a challenge: no two in a row have the same, and none is 0. The first one is drawn.
+    pub(crate) fn next_sequence(&mut self, drawn: u32) -> u32 {
+        let next = if self.sequence == 0 { drawn } else { self.sequence.wrapping_add(1) };
+        self.sequence = next.max(1);
+        self.sequence
     }
 
     /// A name for a new connection.

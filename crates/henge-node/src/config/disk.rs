@@ -105,7 +105,7 @@ pub(crate) fn disk(
     let adopt = p.bool("adopt")?.unwrap_or(false);
     let access = crate::access::access(&mut p)?;
     let hosts = crate::nvme::access(&mut p)?;
-    let nbd = crate::access::nbd(&mut p, &access)?;
+    let nbd = crate::access::nbd(&mut p, &access, hosts.is_guarded())?;
     p.finish()?;
     Ok(DiskConfig {
         name,
@@ -126,6 +126,17 @@ pub(crate) fn disk(
         contract_span,
         capacity_span,
     })
+}
+
+impl DiskConfig {
+    /// Whether initiators find it: a disk whose hosts prove by NVMe who they are has no other door beside that one, unless it is stated.
+    pub(crate) fn shown_by_iscsi(&self) -> bool {
+        !self.hosts.is_guarded() || self.access != henge_iscsi::chap::Access::default()
+    }
+    /// Whether hosts find it by NVMe: the same of a disk that CHAP guards.
+    pub(crate) fn shown_by_nvme(&self) -> bool {
+        self.access.users.is_empty() || self.hosts != henge_nvme::Access::default()
+    }
 }
 
 /// The keys and values of a contract as written, to be changed one by one later.

@@ -178,6 +178,14 @@ pub(super) fn by_iscsi_from_elsewhere(listen: &[Listen]) -> Option<&str> {
     })
 }
 
+/// The listener for NVMe that other machines reach, if there is one.
+pub(super) fn by_nvme_from_elsewhere(listen: &[Listen]) -> Option<&str> {
+    listen.iter().find_map(|listen| match listen {
+        Listen::Nvme(host) if !is_loopback(host) => Some(host.as_str()),
+        _ => None,
+    })
+}
+
 /// Why others than this machine's users could use disks unasked: nothing for each door at which somebody asks who comes.
 pub(super) fn open_doors(
     listen: &[Listen],
@@ -196,15 +204,18 @@ pub(super) fn open_doors(
         Listen::Tls(host, Tls::Allow) if !is_loopback(host) => Some(format!(
             "nbd://{host}: whoever reaches it uses every disk that is anyone's, for it allows TLS and does not require it"
         )),
-        Listen::Nvme(host) if !is_loopback(host) => Some(format!(
-            "nvme://{host}: whoever reaches it uses every disk, for a host's name proves nothing"
-        )),
         _ => None,
     });
-    let unguarded = disks.iter().find(|disk| disk.access.users.is_empty()).map(|disk| disk.name.as_str());
+    let unproved = disks.iter().find(|disk| disk.shown_by_nvme() && !disk.hosts.is_guarded());
+    let unproved = unproved.map(|disk| disk.name.as_str()).or(managed.then_some("of a manager"));
+    let nvme = by_nvme_from_elsewhere(listen).zip(unproved).map(|(host, disk)| {
+        format!("nvme://{host}: whoever reaches it uses disk {disk}, which has no nvme = {{ secret_file = … }}, for a name proves nothing")
+    });
+    let unguarded = disks.iter().find(|disk| disk.shown_by_iscsi() && disk.access.users.is_empty());
+    let unguarded = unguarded.map(|disk| disk.name.as_str());
     let unguarded = unguarded.or(managed.then_some("of a manager"));
     let iscsi = by_iscsi_from_elsewhere(listen).zip(unguarded).map(|(host, disk)| {
         format!("iscsi://{host}: whoever reaches it logs in to disk {disk}, which has no iscsi = {{ user = …, secret = … }}")
     });
-    nbd.chain(iscsi).collect()
+    nbd.chain(nvme).chain(iscsi).collect()
 }

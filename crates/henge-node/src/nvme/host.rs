@@ -232,6 +232,12 @@ impl Host {
                 Step::Execute(command) => self.execute(command, id, plane, fabric, now),
                 Step::Cancel(task) => self.cancel(task, id, plane, fabric, now),
                 Step::Release(task) => self.put(task, plane),
+                Step::Derive(task) => {
+                    let derivation = self.session.derivation(task);
+                    if !derivation.is_some_and(|derivation| fabric.powers.begin(id, task, derivation)) {
+                        self.session.close(&mut fabric.subsystems);
+                    }
+                }
             }
         }
     }

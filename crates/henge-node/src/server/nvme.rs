@@ -8,12 +8,18 @@ use henge_nvme::{Limits, Session};
 use std::os::fd::OwnedFd;
 
 impl Server {
-    /// A new connection of a host, which came to the address that its socket says; none when the system does not say.
+    /// A new connection of a host, which came to the address that its socket says; none when the system does not say, or gives no randomness.
     pub(super) fn host(&mut self, fd: OwnedFd) -> Option<Host> {
         let at = rustix::net::getsockname(&fd).ok()?;
         let at = std::net::SocketAddr::try_from(at).ok()?;
         let here = (at.ip().to_canonical().to_string(), at.port().to_string());
-        let session = Session::new(&mut self.portal.nvme.subsystems, Limits::default(), here, self.now);
+        let mut seed = [0; 32];
+        let got = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+        if got != Ok(seed.len()) {
+            return None;
+        }
+        let subsystems = &mut self.portal.nvme.subsystems;
+        let session = Session::new(subsystems, Limits::default(), here, seed, self.now);
         Some(Host::new(Link::new(fd), session))
     }
 
@@ -26,9 +32,15 @@ impl Server {
         }
     }
 
-    /// Delivers what queues have for each other. Whether there was something to deliver.
+    /// Delivers what queues have for each other, and what their proofs waited for. Whether there was something to deliver.
     pub(super) fn poke_hosts(&mut self) -> bool {
         let mut any = false;
+        while let Some((id, task, power)) = self.portal.nvme.powers.next() {
+            any = true;
+            self.with_host(id, |host, server| {
+                host.session.derived(&mut server.portal.nvme.subsystems, task, power);
+            });
+        }
         while let Some(id) = self.portal.nvme.next_poked() {
             any = true;
             self.with_host(id, |host, server| host.session.poke(&mut server.portal.nvme.subsystems));

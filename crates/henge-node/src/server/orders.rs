@@ -139,11 +139,12 @@ impl Server {
             return;
         }
         self.catalog.add(number, disk.export(), &disk.config.nbd);
-        // A disk that CHAP guards has no other door beside it unless that is stated.
-        if disk.config.access.users.is_empty() || !disk.config.hosts.hosts.is_empty() {
+        if disk.config.shown_by_nvme() {
             self.portal.nvme.add(number, disk);
         }
-        self.portal.add(number, disk, &self.plane.links, self.now);
+        if disk.config.shown_by_iscsi() {
+            self.portal.add(number, disk, &self.plane.links, self.now);
+        }
     }
 
     fn begin_stopping(&mut self) {

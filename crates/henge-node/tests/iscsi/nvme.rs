@@ -324,3 +324,69 @@ fn broken_hosts_break_nobody_else() {
     assert_eq!(good.read(8, 4096), [5; 4096]);
     node.stop().unwrap();
 }
+
+/// SHA-256 of a key and a text.
+fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
+    use hmac::{Hmac, KeyInit, Mac};
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(key).unwrap();
+    mac.update(text);
+    mac.finalize().into_bytes().to_vec()
+}
+
+impl Queue {
+    fn tell(&mut self, message: &[u8]) {
+        let entry = Entry::new(0x7f).put(4, &[5]).put(41, &[1, 1, 0xe9]).dword(11, message.len() as u32);
+        assert_eq!(self.run(entry, 0, message).0, 0);
+    }
+    fn ask(&mut self) -> Vec<u8> {
+        let entry = Entry::new(0x7f).put(4, &[6]).put(41, &[1, 1, 0xe9]).dword(11, 4096);
+        let (status, _, message) = self.run(entry, 4096, &[]);
+        assert_eq!(status, 0);
+        message
+    }
+    /// DH-HMAC-CHAP by SHA-256 and a group of 2048 bits, with the exponent 1: then 2^y is what both know. The last message.
+    fn prove(&mut self, secret: &[u8]) -> Vec<u8> {
+        use sha2::Digest;
+        let mut negotiate = [0; 72];
+        (negotiate[4], negotiate[7], negotiate[8]) = (1, 1, 1);
+        (negotiate[10], negotiate[11], negotiate[12], negotiate[42]) = (1, 1, 1, 1);
+        self.tell(&negotiate);
+        let challenge = self.ask();
+        assert_eq!((challenge[1], challenge[9], le16(&challenge, 10)), (1, 1, 256));
+        let shared = sha2::Sha256::digest(&challenge[48..304]);
+        let mut text = mac(&shared, &challenge[16..48]);
+        text.extend(&challenge[12..16]);
+        text.extend([1, 0, 0]);
+        text.extend(["HostHost", HOST, "\0", NQN].concat().as_bytes());
+        let mut reply = vec![0; 16];
+        (reply[0], reply[1], reply[4], reply[6], reply[11]) = (1, 2, 1, 32, 1);
+        reply.extend(mac(secret, &text));
+        reply.resize(16 + 64 + 255, 0);
+        reply.push(2);
+        self.tell(&reply);
+        self.ask()
+    }
+}
+
+#[test]
+fn a_host_proves_who_it_is_before_it_uses_the_disk() {
+    const SECRET: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let secret: Vec<u8> = (0..32).collect();
+    let (node, _state) =
+        start(&format!("nvme = {{ hosts = [{{ nqn = \"{HOST}\", secret = \"{SECRET}\" }}] }}\n"));
+    let enable = || Entry::new(0x7f).dword(11, 0x14).dword(12, 0x0046_0001);
+    let (mut liar, status, result) = Queue::open(address(&node), 0, 0xffff, NQN);
+    assert_eq!((status, result >> 16), (0, 2), "it is asked to");
+    assert_eq!(liar.run(enable(), 0, &[]).0, 0x191);
+    assert_eq!(liar.prove(&[9; 32])[..8], [0, 0xf1, 0, 0, 1, 0, 1, 1]);
+    assert_eq!(liar.stream.read(&mut [0]).unwrap(), 0, "and the connection is over");
+    let (mut admin, _, cntlid) = Queue::open(address(&node), 0, 0xffff, NQN);
+    assert_eq!(admin.prove(&secret)[..2], [1, 3]);
+    assert_eq!(admin.run(enable(), 0, &[]).0, 0);
+    let (mut io, ..) = Queue::open(address(&node), 1, cntlid as u16, NQN);
+    assert_eq!(io.run(Entry::new(2).blocks(0, 1), 512, &[]).0, 0x191);
+    assert_eq!(io.prove(&secret)[..2], [1, 3]);
+    let mut host = Host { admin, io };
+    assert_eq!(host.read(0, 512), [0; 512]);
+    node.stop().unwrap();
+}

@@ -148,6 +148,46 @@ fn a_door_that_stands_open_to_other_machines_is_stated() {
     }
 }
 
+const HOSTS_SECRET: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+
+#[test]
+fn other_machines_reach_disks_by_nvme_whose_hosts_prove_who_they_are() {
+    let parse = |text: &str| NodeConfig::parse(Source::new("node.toml", text));
+    let head = "listen = \"nvme://192.0.2.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"16MiB\"\n\
+                [[disk]]\nname = \"web\"\ncapacity = \"1MiB\"\n";
+    let named = "nvme = { hosts = [\"nqn.2026-11.example:a\"] }\n";
+    for open in ["", named] {
+        let why = parse(&format!("{head}{open}")).unwrap_err().to_string();
+        assert!(why.contains("disk web") && why.contains("secret_file") && why.contains("insecure"), "{why}");
+    }
+    let guarded = format!("{head}nvme = {{ secret = \"{HOSTS_SECRET}\" }}\n");
+    let config = parse(&guarded).unwrap();
+    assert!(config.open.is_empty() && config.proof_needed && !config.chap_needed);
+    // A door beside it that nobody guards is stated, or not there.
+    let beside = parse(&guarded.replace(
+        "listen = \"nvme://192.0.2.1:0\"",
+        "listen = [\"nvme://192.0.2.1:0\", \"iscsi://192.0.2.1:0\"]",
+    ));
+    assert!(beside.unwrap().open.is_empty());
+    let stated = guarded.replace(
+        "listen = \"nvme://192.0.2.1:0\"",
+        "listen = [\"nvme://192.0.2.1:0\", \"iscsi://192.0.2.1:0\"]",
+    ) + "iscsi = { initiators = [\"iqn.2026-11.example:a\"] }\n";
+    assert!(parse(&stated).unwrap_err().to_string().contains("disk web"));
+}
+
+#[test]
+fn a_disk_with_secrets_for_hosts_is_nobodys_by_nbd() {
+    let disks = format!(
+        "{DISKS}[[disk]]\nname = \"proved\"\ncapacity = \"1MiB\"\nnvme = {{ secret = \"{HOSTS_SECRET}\" }}\n"
+    );
+    let node = start("listen = \"nbd://127.0.0.1:0\"", &disks);
+    let mut stream = TcpStream::connect(address(&node)).unwrap();
+    greet(&mut stream);
+    assert_eq!(listed(&mut stream), ["open"]);
+    node.stop().unwrap();
+}
+
 /// The manager's end of a connection, as somebody could be who knows the secret, or does not.
 struct Manager {
     reader: BufReader<TcpStream>,

@@ -26,6 +26,8 @@ pub(super) enum Work {
     Half(RequestId, usize),
     /// An asynchronous event request.
     Event,
+    /// It waits for a power to be computed.
+    Derive,
 }
 
 /// A command that is not over.
@@ -191,6 +193,9 @@ impl Session {
         self.fuse(subsystems, id);
         if let Some(reply) = reply {
             self.answer_data(subsystems, id, &reply);
+            if self.is_refused {
+                self.close(subsystems);
+            }
             return Ok(discard);
         }
         let Some(takes) = self.tasks.get(id).map(|task| task.takes) else { return Ok(discard) };
@@ -233,6 +238,12 @@ impl Session {
             let connects = sqe.opcode() == FABRICS && sqe.0[4] == fabrics::kind::CONNECT;
             return if connects { Plan::Parameters(fabrics::CONNECT_DATA) } else { Status::SEQUENCE.into() };
         };
+        match (sqe.opcode(), sqe.0[4]) {
+            (FABRICS, fabrics::kind::AUTH_SEND) => return self.plan_message(sqe, true),
+            (FABRICS, fabrics::kind::AUTH_RECEIVE) => return self.plan_message(sqe, false),
+            _ if self.exchange.is_closed() => return Status::AUTHENTICATE.into(),
+            _ => {}
+        }
         match (sqe.opcode(), joined.qid) {
             (FABRICS, qid) => self.fabrics(subsystems, sqe, joined.cntlid, qid),
             (_, 0) => self.admin(subsystems, sqe, joined.cntlid),

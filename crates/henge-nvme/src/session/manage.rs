@@ -21,6 +21,9 @@ impl Session {
         let Work::Parameters(mut list, needs) = std::mem::replace(&mut task.work, decided) else { return };
         let sqe = task.sqe;
         list.truncate(needs);
+        if sqe.opcode() == FABRICS && sqe.0[4] == fabrics::kind::AUTH_SEND {
+            return self.message_arrived(subsystems, id, &list);
+        }
         let plan = match self.stage {
             Stage::Joined(joined) if joined.qid == 0 => {
                 admin::parameters(subsystems, joined.cntlid, &sqe, &list)
@@ -52,7 +55,9 @@ impl Session {
             Ok(joined) => {
                 self.stage = Stage::Joined(joined);
                 self.subsystem = subsystems.controller(joined.cntlid).and_then(|there| there.subsystem);
-                let ending = Ending { status: Status::SUCCESS, result: u64::from(joined.cntlid) };
+                let proves =
+                    if self.begin_exchange(subsystems, joined.cntlid) { fabrics::AUTHENTICATES } else { 0 };
+                let ending = Ending { status: Status::SUCCESS, result: u64::from(joined.cntlid) | proves };
                 if !joined.flow_control {
                     self.head = NO_HEAD;
                 }
@@ -132,6 +137,9 @@ impl Session {
 
     /// Whether a command ends the queue once it is answered.
     pub(super) fn ends_queue(&self, id: RequestId) -> bool {
+        if self.is_refused {
+            return true;
+        }
         let sqe = self.tasks.get(id).map(|task| task.sqe);
         let joined = matches!(self.stage, Stage::Joined(joined) if joined.qid > 0);
         joined && sqe.is_some_and(|sqe| sqe.opcode() == FABRICS && sqe.0[4] == fabrics::kind::DISCONNECT)

@@ -7,7 +7,7 @@
 //!       Payload(p)        read p.len bytes to p.offset of the buffer of p.task; session.delivered(subsystems, those bytes, now)
 //!       Later | Nothing   do not read: send first | close
 //!     }
-//!     while let Some(step) = session.step()   Execute, Cancel, Release
+//!     while let Some(step) = session.step()   Execute, Cancel, Release, Derive
 //!     send session.segments(), then session.advance(subsystems, n)
 //!   }
 //!   when an action is done: session.complete(subsystems, task, outcome, buffer)
@@ -18,12 +18,14 @@
 //! `Release`. What is held at a time is bounded: by the queue's size in number, by [`Limits::held`] in bytes. Data that come
 //! when asked for are asked for in order, a bounded number of bytes at a time, so that few buffers are half full.
 
+mod authenticate;
 mod command;
 mod manage;
 mod receive;
 mod reply;
 mod storage;
 
+use crate::auth::{Derivation, Draw, Exchange};
 use crate::fabrics::Joined;
 use crate::output::{Digests, Output, Segment};
 use crate::plan::Action;
@@ -45,11 +47,19 @@ pub struct Limits {
     pub asked: u64,
     /// How long it may take until a connection is a queue.
     pub connect: Duration,
+    /// And how long until the host has proved who it is, where it must. Hosts compute with numbers of up to 8192 bits meanwhile.
+    pub authenticate: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { held: 32 << 20, in_capsule: 16 << 10, asked: 2 << 20, connect: Duration::from_secs(10) }
+        Limits {
+            held: 32 << 20,
+            in_capsule: 16 << 10,
+            asked: 2 << 20,
+            connect: Duration::from_secs(10),
+            authenticate: Duration::from_secs(30),
+        }
     }
 }
 
@@ -75,6 +85,8 @@ pub enum Step {
     Cancel(RequestId),
     /// The command's buffer is free.
     Release(RequestId),
+    /// Run [`Session::derivation`] of the command beside the loop, then call [`Session::derived`].
+    Derive(RequestId),
 }
 
 /// Payload that comes next on the connection.
@@ -149,6 +161,13 @@ pub struct Session {
     events: VecDeque<RequestId>,
     /// The first of a fused pair, when the command before was one.
     fused: Option<RequestId>,
+    /// Whether the host has proved who it is, and how far it is.
+    exchange: Exchange,
+    draw: Draw,
+    /// What is computed for the exchange, and the command that waits for it.
+    derivation: Option<(RequestId, Derivation)>,
+    /// The exchange has failed: the next answer is the last.
+    is_refused: bool,
     /// When it must be a queue.
     deadline: Instant,
     /// A command has come since the last tick.
@@ -161,8 +180,14 @@ const BACKLOG_MAX: usize = 256 << 10;
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// A connection has opened, which came to this address and port.
-    pub fn new(subsystems: &mut Subsystems, limits: Limits, here: (String, String), now: Instant) -> Session {
+    /// A connection has opened, which came to this address and port. `seed` is 32 random bytes of its own.
+    pub fn new(
+        subsystems: &mut Subsystems,
+        limits: Limits,
+        here: (String, String),
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Session {
         Session {
             queue: subsystems.open(),
             stage: Stage::Opened,
@@ -185,6 +210,10 @@ impl Session {
             last_tag: 0,
             events: VecDeque::new(),
             fused: None,
+            exchange: Exchange::default(),
+            draw: Draw::new(seed),
+            derivation: None,
+            is_refused: false,
             is_active: false,
         }
     }
@@ -259,7 +288,7 @@ impl Session {
         self.stage == Stage::Over && self.at_storage == 0
     }
 
-    /// Time has passed: a connection that takes too long to become a queue ends, and so does a controller whose host is silent.
+    /// Time has passed: a connection that takes too long to become a queue, or to prove whose it is, ends, and so does a controller whose host is silent.
     pub fn tick(&mut self, subsystems: &mut Subsystems, now: Instant) {
         let Stage::Joined(joined) = self.stage else {
             if self.stage != Stage::Over && now >= self.deadline {
@@ -267,6 +296,9 @@ impl Session {
             }
             return;
         };
+        if self.exchange.is_closed() && now >= self.deadline + self.limits.authenticate {
+            return self.close(subsystems);
+        }
         let Some(controller) = subsystems.controller_mut(joined.cntlid) else { return };
         if std::mem::take(&mut self.is_active) {
             controller.refresh(now);

@@ -29,6 +29,7 @@ impl Session {
             Work::Storage(Action::CompareWrite { .. }) if !self.is_paired(id) => {}
             Work::Storage(_) | Work::Several(_) => self.execute(subsystems, id),
             Work::Half(first, _) => self.advance_task(subsystems, *first),
+            Work::Derive => {}
             Work::Event => {
                 self.events.push_back(id);
                 self.tell_events(subsystems);

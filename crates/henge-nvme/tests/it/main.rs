@@ -1,5 +1,6 @@
 //! The tests of henge-nvme from outside, as one binary: each file is one subject.
 
+mod auth;
 mod host;
 mod session;
 mod splits;

@@ -139,9 +139,12 @@ fn who_may_not_connect_is_told_why() {
     assert_eq!(refused(&mut s, 0, 0xffff, "nqn.2026-11.example:other"), (0x182, 1 << 16 | 256));
     assert_eq!(refused(&mut s, 0, 3, NQN), (0x182, 1 << 16 | 16));
     assert_eq!(refused(&mut s, 1, 3, NQN), (0x182, 1 << 16 | 16));
-    s.set_access(id, Access { hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:else".into()] });
+    s.set_access(
+        id,
+        Access { hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:else".into()], ..Access::default() },
+    );
     assert_eq!(refused(&mut s, 0, 0xffff, NQN), (0x184, 0));
-    s.set_access(id, Access { hosts: vec![HOST.into()] });
+    s.set_access(id, Access { hosts: vec![HOST.into()], ..Access::default() });
     assert_eq!(refused(&mut s, 0, 0xffff, NQN).0, 0);
 }
 
@@ -172,7 +175,8 @@ fn discovery_tells_a_host_what_it_may_use() {
     let (mut s, id) = subsystems();
     s.set_elsewhere(id, vec![("192.0.2.2".into(), "4421".into())]);
     let other = namespace();
-    s.add("nqn.2026-11.example:secret", Access { hosts: vec!["nobody".into()] }, other).expect("another");
+    s.add("nqn.2026-11.example:secret", Access { hosts: vec!["nobody".into()], ..Access::default() }, other)
+        .expect("another");
     let (mut driver, _) = admin(&mut s, Wire::default(), DISCOVERY);
     let page = Entry::new(2, 2).dword(10, 0x70 | 1023 << 16).at_host(4096);
     driver.feed(&mut s, &Wire::default().command(page, &[]));

@@ -44,6 +44,8 @@ pub struct Driver {
     pub hold: bool,
     pub fault: Option<Fault>,
     pub cancelled: Vec<RequestId>,
+    /// A power that was not computed because `hold` is set.
+    pub deriving: Option<RequestId>,
     input: Vec<u8>,
     pub sent: Vec<u8>,
 }
@@ -52,13 +54,14 @@ impl Driver {
     pub fn new(subsystems: &mut Subsystems, limits: Limits) -> Driver {
         let here = ("192.0.2.1".to_owned(), "4420".to_owned());
         Driver {
-            session: Session::new(subsystems, limits, here, NOW),
+            session: Session::new(subsystems, limits, here, [3; 32], NOW),
             disk: vec![0; BYTES],
             buffers: BTreeMap::new(),
             pending: Vec::new(),
             hold: false,
             fault: None,
             cancelled: Vec::new(),
+            deriving: None,
             input: Vec::new(),
             sent: Vec::new(),
         }
@@ -97,6 +100,8 @@ impl Driver {
                     Step::Execute(command) => self.execute(subsystems, &command),
                     Step::Cancel(task) => self.cancelled.push(task),
                     Step::Release(task) => drop(self.buffers.remove(&task)),
+                    Step::Derive(task) if self.hold => self.deriving = Some(task),
+                    Step::Derive(task) => self.derive(subsystems, task),
                 }
             }
             let mut unsent = 0;
@@ -113,6 +118,11 @@ impl Driver {
                 return;
             }
         }
+    }
+
+    pub fn derive(&mut self, subsystems: &mut Subsystems, task: RequestId) {
+        let power = self.session.derivation(task).expect("it was asked for").run();
+        self.session.derived(subsystems, task, power);
     }
 
     fn execute(&mut self, subsystems: &mut Subsystems, command: &Command) {
