@@ -32,6 +32,7 @@ mod memory;
 mod open;
 pub mod pools;
 mod raw;
+pub mod registry;
 mod space;
 mod store;
 mod traced;

@@ -54,7 +54,7 @@ pub use disk::DiskConfig;
 pub(crate) use disk::disk;
 pub use fronts::{Http, Listen};
 pub(crate) use pool::scheduler;
-pub use pool::{Medium, PoolConfig, SchedulerConfig};
+pub use pool::{PoolConfig, SchedulerConfig};
 pub(crate) use text::{at, check_name};
 
 /// Where a node remembers when its file does not say.

@@ -4,7 +4,7 @@
 //! ten looks each is looked at. It is said when less than a twentieth of the file system is free and the disks may still write more
 //! than that; and again once it had twice as much.
 
-use crate::config::{Medium, NodeConfig};
+use crate::config::NodeConfig;
 use crate::plane::Notice;
 use henge_backend::pools::{self, Fill};
 use henge_core::format_size;
@@ -30,14 +30,9 @@ pub(crate) struct Fills {
 
 impl Fills {
     pub(crate) fn of(config: &NodeConfig) -> Fills {
-        let pool = |pool: &crate::config::PoolConfig| match &pool.medium {
-            Medium::Path(path) => Some(Pool {
-                name: pool.name.clone(),
-                path: path.clone(),
-                capacity: pool.capacity,
-                is_said: false,
-            }),
-            _ => None,
+        let pool = |pool: &crate::config::PoolConfig| {
+            let path = pool.medium.directory()?.to_owned();
+            Some(Pool { name: pool.name.clone(), path, capacity: pool.capacity, is_said: false })
         };
         Fills { pools: config.pools.iter().filter_map(pool).collect(), looks: 0 }
     }

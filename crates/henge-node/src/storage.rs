@@ -2,8 +2,9 @@
 //!
 //! Whoever only looks (`--check`) makes, locks and writes nothing.
 
-use crate::config::{Medium, NodeConfig, PoolConfig, at};
-use henge_backend::{Device, Directory, Emulated, Faulty, Memory, Options, Store, Traced, Volatile};
+use crate::config::{NodeConfig, PoolConfig, at};
+use henge_backend::registry::Wanted;
+use henge_backend::{Emulated, Faulty, Options, Store, Traced, Volatile};
 use henge_core::{Model, ParamError, format_size};
 use henge_device::Built;
 use std::io;
@@ -76,20 +77,11 @@ fn medium(
     // An emulated disk is as large as its model, whatever plays it.
     let overcommit = pool.overcommit || pool.emulated.is_some();
     let options = Options { direct, engine, short, apart, look, overcommit, ..Options::default() };
-    Ok(match &pool.medium {
-        Medium::Memory => Box::new(Memory::new(capacity)?),
-        Medium::Path(path) => {
-            let (path, name) = match spindle {
-                Some(i) => (path.join(format!("spindle{i}")), format!("{}.{i}", pool.name)),
-                None => (path.clone(), pool.name.clone()),
-            };
-            Box::new(Directory::open(&path, &name, capacity, options)?)
-        }
-        Medium::Device(path) => {
-            let opened = Device::open(path, &pool.name, capacity, options);
-            Box::new(opened.map_err(|e| of_an_older_version(e, pool, config))?)
-        }
-    })
+    let opened = pool.medium.open(&Wanted { pool: &pool.name, spindle, capacity, options });
+    if pool.medium.key() == "device" {
+        return opened.map_err(|e| of_an_older_version(e, pool, config));
+    }
+    opened
 }
 
 /// A device that is no pool may be one of a version that kept its table in a file.

@@ -1,22 +1,13 @@
 //! `[[pool]]`: what keeps its data, and who goes next there.
 
 use super::text::{check_name, table_text, toml};
+use henge_backend::registry::{self, Medium};
 use henge_backend::{EngineChoice, Faults};
 use henge_core::{Contract, ParamError, Params, Value};
 use henge_device::DeviceSpec;
 use std::ops::Range;
 use std::path::PathBuf;
-
-/// What keeps a pool's data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Medium {
-    /// A directory of sparse files.
-    Path(PathBuf),
-    /// A block device, or one big file.
-    Device(PathBuf),
-    /// Memory.
-    Memory,
-}
+use std::sync::Arc;
 
 /// A scheduler by name with its knobs.
 #[derive(Clone, Debug)]
@@ -51,7 +42,7 @@ pub struct PoolConfig {
     /// Its name.
     pub name: String,
     /// What keeps its data.
-    pub medium: Medium,
+    pub medium: Arc<dyn Medium>,
     /// Bytes; 0 takes all of a device.
     pub capacity: u64,
     /// Its gate, or gates.
@@ -87,15 +78,15 @@ pub(super) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     let name = p.text("name")?;
     let name = p.required("name", name)?;
     check_name(&p, &name)?;
-    let (medium, medium_span) = medium(&mut p)?;
+    let (medium, medium_span) = registry::read(&mut p)?;
     let capacity = p.size("capacity")?;
     let emulated_text = p.get_mut("emulated").map(|written| toml(written));
     let emulated = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
     let scheduler = scheduler(&mut p)?;
-    let capacity = match (capacity, &medium, &emulated) {
+    let capacity = match (capacity, medium.knows_capacity(), &emulated) {
         (Some(0), ..) => return Err(p.error("capacity", "a pool of 0 bytes holds nothing".into())),
         (Some(capacity), ..) => capacity,
-        (None, Medium::Device(_), _) => 0,
+        (None, true, _) => 0,
         (None, _, Some(spec)) => spec.build().capacity(),
         (None, ..) => {
             return Err(p.error_here(format!("pool \"{name}\" needs a capacity, like capacity = \"200GB\"")));
@@ -152,28 +143,12 @@ pub(super) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
             "per = \"spindle\" needs an emulated array; add emulated = { raid0 = 4, … }".into(),
         ));
     }
-    if pool.scheduler.per_spindle && matches!(pool.medium, Medium::Device(_)) {
-        return Err(p.error("device", "per = \"spindle\" needs a directory or memory, not a device".into()));
+    if pool.scheduler.per_spindle && !pool.medium.has_spindles() {
+        let key = pool.medium.key();
+        return Err(p.error(key, format!("per = \"spindle\" needs a directory or memory, not {key}")));
     }
     p.finish()?;
     Ok(pool)
-}
-
-fn medium(p: &mut Params) -> Result<(Medium, Range<usize>), ParamError> {
-    let path = p.text("path")?;
-    let device = p.text("device")?;
-    let memory = p.bool("memory")?.unwrap_or(false);
-    let place = |key: &str| p.error(key, String::new()).span;
-    match (path, device, memory) {
-        (Some(path), None, false) => Ok((Medium::Path(path.into()), place("path"))),
-        (None, Some(device), false) => Ok((Medium::Device(device.into()), place("device"))),
-        (None, None, true) => Ok((Medium::Memory, place("memory"))),
-        (None, None, false) => Err(p.error_here(format!(
-            "a {} needs path = \"/srv/henge\", device = \"/dev/sdb\" or memory = true",
-            p.name()
-        ))),
-        _ => Err(p.error_here(format!("a {} has one of path, device and memory", p.name()))),
-    }
 }
 
 /// Reads `scheduler = …` and the pool's `cost = …` beside it.

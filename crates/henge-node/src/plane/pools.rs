@@ -1,7 +1,7 @@
 //! Pools and their gates.
 
 use super::{Errand, Plane};
-use crate::config::{Medium, NodeConfig, PoolConfig};
+use crate::config::{NodeConfig, PoolConfig};
 use crate::operate::term;
 use crate::storage;
 use crate::turns::{Of, Terms, Turns, Way};
@@ -75,7 +75,7 @@ impl Plane {
                 errands: Pending::new(),
                 submitted: 0,
                 listed: false,
-                copies: pool.medium == Medium::Memory || !pool.direct,
+                copies: pool.medium.copies() || !pool.direct,
                 weight: 1,
                 promised: None,
             });
