@@ -42,6 +42,10 @@ test-iscsi: build ## Other people's initiators against a node: libiscsi's confor
 test-storage: build ## A killed node's writes against its successor's, on a disk that takes 1.5 s a write (root; about a minute)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-storage
 
+.PHONY: test-nbd-pool
+test-nbd-pool: build ## A node over nbdkit, qemu-nbd and another node, killed and started again under fio (about two minutes; ARGS=memory: a part)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nbd-pool $(ARGS)
+
 .PHONY: test-cluster
 test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares of the total; who is refused (ARGS="shares": a part)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-cluster $(ARGS)

@@ -38,6 +38,7 @@ export default defineConfig({
         ["Choose a scheduler", "/choose"],
         ["What holds on which device", "/promises"],
         ["Compared with others", "/compared"],
+        ["Pools over NBD", "/backends"],
         ["Limits", "/limits"],
       ]),
       pages("Operate", [

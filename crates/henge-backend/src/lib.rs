@@ -8,6 +8,7 @@
 //! | [`Memory`] | memory |
 //! | [`Directory`] | one sparse file per part |
 //! | [`Device`] | a block device with a table of extents |
+//! | exports of NBD servers | other machines and programs |
 //!
 //! [`pools`] is what an administrator does with the last two while no node serves them. [`Raw`] is a file or a device as it is, for whoever measures it.
 //!
@@ -29,6 +30,7 @@ mod engine;
 mod faulty;
 mod file;
 mod memory;
+mod nbd;
 mod open;
 pub mod pools;
 mod raw;

@@ -73,6 +73,7 @@ pub const KINDS: &[Kind] = &[
     Kind { key: "path", example: "path = \"/srv/henge\"", read: media::directory },
     Kind { key: "device", example: "device = \"/dev/sdb\"", read: media::device },
     Kind { key: "memory", example: "memory = true", read: media::memory },
+    Kind { key: "nbd", example: "nbd = { uri = \"nbd://10.0.0.5/vm\" }", read: crate::nbd::read },
 ];
 
 /// Reads what a pool is made of, and where its table says so. One kind is needed, and one is enough.
@@ -122,6 +123,9 @@ mod tests {
         }
         let two = Params::new("pool").with("path", text("/a")).with("device", text("/b"));
         let message = read(&mut two.clone()).unwrap_err().message;
-        assert!(message.starts_with("a pool has one of path, device") && !message.contains("needs"), "{message}");
+        assert!(
+            message.starts_with("a pool has one of path, device") && !message.contains("needs"),
+            "{message}"
+        );
     }
 }

@@ -99,6 +99,14 @@ pub trait Store: Backend<Payload = Buffer> {
         None
     }
 
+    /// What [`event_fd`](Self::event_fd) names has signalled: `reap` is to look.
+    fn signalled(&mut self) {}
+
+    /// Also a part that is adopted takes a while to be opened: [`begin_part`](Self::begin_part) is asked first.
+    fn opens_elsewhere(&self) -> bool {
+        false
+    }
+
     /// How it does its work here, for people: `io_uring, O_DIRECT (512 bytes)`.
     fn describe(&self) -> String;
 
@@ -170,6 +178,14 @@ macro_rules! parts_behind {
         fn event_fd(&self) -> Option<std::os::fd::RawFd> {
             let $wrapper = self;
             $store.event_fd()
+        }
+        fn signalled(&mut self) {
+            let $wrapper = self;
+            $store.signalled()
+        }
+        fn opens_elsewhere(&self) -> bool {
+            let $wrapper = self;
+            $store.opens_elsewhere()
         }
     };
 }

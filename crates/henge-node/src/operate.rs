@@ -140,7 +140,11 @@ impl Plane {
         match request {
             Request::Add { disk } => {
                 let config = self.read_disk(&Source::new(ORIGIN, disk.as_str()))?;
-                if config.adopt {
+                let elsewhere = |p: &usize| {
+                    let mut gates = self.pools[*p].gates.clone();
+                    gates.any(|g| self.gates[g].pipeline.backend().opens_elsewhere())
+                };
+                if config.adopt && !config.pools.iter().any(elsewhere) {
                     return Ok((config.name, Vec::new())); // they are there
                 }
                 if !config.places.is_empty() {

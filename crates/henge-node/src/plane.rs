@@ -232,6 +232,12 @@ impl Plane {
         self.gates[g].line_up(g, &mut self.listed);
     }
 
+    /// A gate's storage has signalled.
+    pub(crate) fn signalled(&mut self, g: usize) {
+        self.gates[g].pipeline.backend_mut().signalled();
+        self.list(g);
+    }
+
     /// Whether a gate is to be polled at once.
     pub(crate) fn is_listed(&self) -> bool {
         !self.listed.is_empty() || !self.links.returns.is_empty()

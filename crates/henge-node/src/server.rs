@@ -368,7 +368,7 @@ impl Server {
     fn happened(&mut self, event: &Event) {
         match Source::unpack(event.data) {
             Source::Listener(n) => self.accept(n as usize),
-            Source::Gate(n) => self.plane.list(n as usize),
+            Source::Gate(n) => self.plane.signalled(n as usize),
             Source::Control => self.control(),
             Source::Connection(id) => {
                 let Some(connection) = self.connections.get_mut(id) else { return };

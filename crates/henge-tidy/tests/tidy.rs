@@ -24,7 +24,7 @@ const PURE: &[&str] = &[
 const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-admission", &[]),
     ("henge-api", &["henge-link"]),
-    ("henge-backend", &["henge-device"]),
+    ("henge-backend", &["henge-device", "henge-nbd"]),
     ("henge-config", &[]),
     ("henge-core", &[]),
     ("henge-device", &[]),

@@ -40,7 +40,7 @@ fn unknown_keys_and_units() {
     says("listen = \"tcp://x\"", &["node.toml:1:10", "nbd://127.0.0.1:10809"]);
     says(
         "[[pool]]\nname = \"p\"\n",
-        &["needs path = \"/srv/henge\", device = \"/dev/sdb\" or memory = true"],
+        &["needs path = \"/srv/henge\", device = \"/dev/sdb\", memory = true or nbd = {"],
     );
     says(
         "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = \"fi-fo\"",

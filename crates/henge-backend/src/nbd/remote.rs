@@ -1,0 +1,436 @@
+//! One export: the requests that its server has, and what becomes of them when it is lost.
+//!
+//! # The rule
+//! A request that was not answered when its connection was lost is sent again on another. That is safe because no two writes of the same
+//! bytes are ever with the server at once: the later one waits here for the earlier one's answer. So nothing newer is overwritten.
+//!
+//! An answered write is only in the server's cache until a FLUSH after it is answered. While one connection of several is left, the server
+//! lives, and so does its cache. When the last one is lost and some answered write was not flushed, nobody can tell whether it is still
+//! there. Then every FLUSH and FUA fails until the node begins again, as after a failed sync of a file. With `fua` each write is
+//! durable before it is answered, so nothing is ever in doubt.
+//!
+//! # Bounds
+//! As many requests as the gate's depth. They wait for a lost server for `wait`, then they fail.
+
+use super::dial::{Dialed, named};
+use super::link::{Flight, Link, Over, ZEROES};
+use super::uri::Uri;
+use crate::Buffer;
+use henge_core::{Done, Duration, Fault, Instant, Op, Pending, Request, RequestId};
+use henge_nbd::proto::flag;
+use henge_nbd::{Ask, Error, Negotiated};
+use rustix::event::epoll::EventFlags;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+const BACKOFF_LEAST: Duration = Duration::from_millis(100);
+const BACKOFF_MOST: Duration = Duration::from_secs(5);
+/// Most bytes that one command zeroes, so that others are not behind it for long.
+const ZEROED: u64 = 128 << 20;
+/// Notices that nobody has taken; older ones are forgotten.
+const NOTICES: usize = 16;
+
+/// How a server is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    /// Connections, where the server allows several.
+    pub connections: usize,
+    /// How long requests wait for a server that is lost.
+    pub wait: Duration,
+    /// Every write is durable before it is answered.
+    pub fua: bool,
+}
+
+/// One export.
+pub(crate) struct Remote {
+    uri: Uri,
+    terms: Terms,
+    pub said: Negotiated,
+    /// Bytes that a disk uses.
+    pub used: u64,
+    number: u64,
+    links: Vec<Option<Link>>,
+    epoll: Rc<OwnedFd>,
+    flights: Pending<Flight>,
+    waiting: VecDeque<RequestId>,
+    over: Vec<Over>,
+    /// Writes answered that may be in the server's cache, and how many of them a FLUSH has covered.
+    answered: u64,
+    flushed: u64,
+    in_doubt: bool,
+    down_since: Option<Instant>,
+    retry_at: Instant,
+    backoff: Duration,
+    dialing: bool,
+    trouble: String,
+    pub notices: VecDeque<String>,
+    /// On the list of those that have something to do.
+    pub listed: bool,
+}
+
+impl Remote {
+    /// An export to which one connection is there. `number` is the upper part of its sockets' names in `epoll`.
+    pub(crate) fn new(
+        uri: Uri,
+        terms: Terms,
+        number: u64,
+        dialed: Dialed,
+        epoll: Rc<OwnedFd>,
+    ) -> Result<Remote, String> {
+        let said = dialed.said;
+        fits(&said, terms, 0).map_err(|why| format!("{}: {why}", named(&uri)))?;
+        let link =
+            Link::new(dialed, Rc::clone(&epoll), number << 8).map_err(|e| format!("{}: {e}", named(&uri)))?;
+        let mut remote = Remote {
+            uri,
+            terms,
+            said,
+            used: 0,
+            number,
+            links: vec![Some(link)],
+            epoll,
+            flights: Pending::new(),
+            waiting: VecDeque::new(),
+            over: Vec::new(),
+            answered: 0,
+            flushed: 0,
+            in_doubt: false,
+            down_since: None,
+            retry_at: Instant::ZERO,
+            backoff: BACKOFF_LEAST,
+            dialing: false,
+            trouble: String::new(),
+            notices: VecDeque::new(),
+            listed: false,
+        };
+        if !remote.can(flag::SEND_FLUSH) {
+            remote.notice(
+                "the server knows no FLUSH: whether what it has answered is durable is up to it".into(),
+            );
+        }
+        if remote.can(flag::READ_ONLY) {
+            remote.notice("the export is read-only: every write fails".into());
+        }
+        Ok(remote)
+    }
+
+    /// Where it is.
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    fn can(&self, flag: u16) -> bool {
+        self.said.flags & flag != 0
+    }
+
+    fn notice(&mut self, text: String) {
+        if self.notices.len() == NOTICES {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(format!("{}: {text}", named(&self.uri)));
+    }
+
+    fn alive(&self) -> usize {
+        self.links.iter().flatten().count()
+    }
+
+    fn wanted(&self) -> usize {
+        if self.can(flag::CAN_MULTI_CONN) { self.terms.connections } else { 1 }
+    }
+
+    /// A socket has told of something.
+    pub(crate) fn happened(&mut self, link: usize, flags: EventFlags) {
+        if let Some(Some(link)) = self.links.get_mut(link) {
+            link.happened(flags);
+        }
+    }
+
+    /// Takes a request whose first byte is at `offset` of the export.
+    pub(crate) fn submit(&mut self, request: &Request, payload: Buffer, offset: u64) {
+        let flight = Flight {
+            request: *request,
+            payload,
+            offset,
+            done: 0,
+            piece: 0,
+            flushing: false,
+            covers: 0,
+            link: None,
+            begun: false,
+            bytes: false,
+        };
+        let id = self.flights.insert(flight);
+        self.waiting.push_back(id);
+    }
+
+    /// Does all that can be done at once. What is over goes to `done`.
+    pub(crate) fn work(&mut self, now: Instant, done: &mut VecDeque<Done<Buffer>>) {
+        self.expire(now, done);
+        self.dispatch(done);
+        loop {
+            for i in 0..self.links.len() {
+                let Some(link) = &mut self.links[i] else { continue };
+                let moved =
+                    link.write(&self.flights).and_then(|()| link.read(&mut self.flights, &mut self.over));
+                let heard = std::mem::take(&mut self.over);
+                let went = heard.iter().fold(false, |went, over| went | self.settle(*over, done));
+                self.over = heard;
+                self.over.clear();
+                match moved {
+                    Err(lost) => self.lost(i, &lost.0, now),
+                    Ok(()) if went => self.lost(i, "the server shuts down", now),
+                    Ok(()) => {}
+                }
+            }
+            if self.waiting.is_empty() || !self.dispatch(done) {
+                return;
+            }
+        }
+    }
+
+    /// Sends what may be sent; whether anything was.
+    fn dispatch(&mut self, done: &mut VecDeque<Done<Buffer>>) -> bool {
+        let mut any = false;
+        for _ in 0..self.waiting.len() {
+            let Some(id) = self.waiting.pop_front() else { break };
+            let flight = self.flights.get(id).expect("a flight that waits is there");
+            let durable = flight.request.op == Op::Flush || flight.request.fua;
+            if durable && self.in_doubt {
+                self.finish(id, Err(Fault::Io), done);
+            } else if is_write(flight) && self.can(flag::READ_ONLY) {
+                self.finish(id, Err(Fault::Unsupported), done);
+            } else if (flight.request.op == Op::Flush || flight.flushing) && !self.can(flag::SEND_FLUSH) {
+                self.finish(id, Ok(()), done);
+            } else if let Some(link) = self.idlest().filter(|_| !self.is_held(id)) {
+                self.send(id, link);
+                any = true;
+            } else {
+                self.waiting.push_back(id);
+            }
+        }
+        any
+    }
+
+    fn idlest(&self) -> Option<usize> {
+        let loads = self.links.iter().enumerate().filter_map(|(i, link)| Some((link.as_ref()?.load, i)));
+        loads.min().map(|(_, i)| i)
+    }
+
+    /// Whether a write of some of the same bytes is with the server.
+    fn is_held(&self, id: RequestId) -> bool {
+        let flight = self.flights.get(id).expect("a flight that waits is there");
+        if flight.begun || !is_write(flight) {
+            return false;
+        }
+        let overlaps = |other: &Flight| {
+            other.begun
+                && is_write(other)
+                && other.offset < flight.offset + flight.request.len
+                && flight.offset < other.offset + other.request.len
+        };
+        self.flights.iter().any(|(_, other)| overlaps(other))
+    }
+
+    fn send(&mut self, id: RequestId, link: usize) {
+        let zeroes = self.can(flag::SEND_WRITE_ZEROES);
+        let fua = self.can(flag::SEND_FUA);
+        let all = self.terms.fua;
+        let answered = self.answered;
+        let block = u64::from(self.said.block.least.max(1));
+        let payload = u64::from(self.said.block.most) / block * block;
+        let flight = self.flights.get_mut(id).expect("a flight that waits is there");
+        let left = flight.request.len - flight.done;
+        let (ask, most) = match flight.request.op {
+            _ if flight.flushing => (Ask::Flush, 0),
+            Op::Flush => (Ask::Flush, 0),
+            Op::Read => (Ask::Read, payload),
+            Op::Write => (Ask::Write, payload),
+            Op::Trim | Op::WriteZeroes if zeroes => {
+                (Ask::WriteZeroes { no_hole: flight.request.op == Op::WriteZeroes, fast: false }, ZEROED)
+            }
+            Op::Trim | Op::WriteZeroes => (Ask::Write, payload.min(ZEROES.len() as u64)),
+        };
+        flight.bytes = ask == Ask::Write && flight.request.op != Op::Write;
+        flight.piece = left.min(most);
+        flight.covers = answered;
+        flight.link = Some(link);
+        flight.begun = true;
+        let offset = if ask == Ask::Flush { 0 } else { flight.offset + flight.done };
+        let fua = fua && is_write(flight) && ask != Ask::Flush && (all || flight.request.fua);
+        let link = self.links[link].as_mut().expect("the idlest connection is there");
+        link.send(id, ask, offset, flight.piece, fua);
+    }
+
+    /// A piece is over. True where the server wants no more on this connection.
+    fn settle(&mut self, (id, outcome): Over, done: &mut VecDeque<Done<Buffer>>) -> bool {
+        let (can_fua, can_flush, all) =
+            (self.can(flag::SEND_FUA), self.can(flag::SEND_FLUSH), self.terms.fua);
+        let flight = self.flights.get_mut(id).expect("a flight that was sent is there");
+        let flush = flight.request.op == Op::Flush || flight.flushing;
+        match outcome {
+            Err(Error::Shutdown) => return true, // it is still this connection's, and is lost with it
+            Err(error) => {
+                if flush {
+                    self.doubt("a FLUSH failed");
+                }
+                self.finish(id, Err(fault(error)), done);
+            }
+            Ok(()) if flush => {
+                self.flushed = self.flushed.max(flight.covers);
+                self.finish(id, Ok(()), done);
+            }
+            Ok(()) => {
+                flight.link = None;
+                flight.done += flight.piece;
+                let durable = can_fua && (all || flight.request.fua);
+                if flight.done < flight.request.len {
+                    self.waiting.push_front(id);
+                } else if is_write(flight) && flight.request.fua && !can_fua && can_flush {
+                    flight.flushing = true;
+                    self.waiting.push_front(id);
+                } else {
+                    self.answered += u64::from(is_write(flight) && !durable);
+                    self.finish(id, Ok(()), done);
+                }
+            }
+        }
+        false
+    }
+
+    fn finish(&mut self, id: RequestId, outcome: Result<(), Fault>, done: &mut VecDeque<Done<Buffer>>) {
+        let flight = self.flights.remove(id).expect("a flight ends once");
+        done.push_back(Done { id: flight.request.id, outcome, busy: None, payload: flight.payload });
+    }
+
+    fn doubt(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.in_doubt, true) {
+            self.notice(format!("{why}: {}", crate::store::SYNC_FAILED));
+        }
+    }
+
+    fn lost(&mut self, link: usize, why: &str, now: Instant) {
+        self.links[link] = None;
+        let last = self.alive() == 0;
+        for (id, flight) in self.flights.iter_mut() {
+            if flight.link == Some(link) {
+                flight.link = None;
+                self.waiting.push_back(id);
+            }
+            // A server that begins again may have forgotten what it answered.
+            if last && is_write(flight) {
+                (flight.done, flight.flushing) = (0, false);
+            }
+        }
+        self.trouble = why.to_owned();
+        self.retry_at = now;
+        self.backoff = BACKOFF_LEAST;
+        if last {
+            self.down_since = Some(now);
+            self.notice(format!("the connection is lost ({why}); requests wait for {}", self.terms.wait));
+            if self.answered > self.flushed {
+                self.doubt("the last connection was lost before a FLUSH");
+            }
+        }
+    }
+
+    /// Nobody waits for a lost server for ever.
+    fn expire(&mut self, now: Instant, done: &mut VecDeque<Done<Buffer>>) {
+        if self.down_since.is_some_and(|since| since + self.terms.wait <= now) {
+            while let Some(id) = self.waiting.pop_front() {
+                self.finish(id, Err(Fault::Unreachable), done);
+            }
+        }
+    }
+
+    /// Whether somebody is to dial now; the outcome goes to [`dialed`](Self::dialed).
+    pub(crate) fn is_to_dial(&mut self, now: Instant) -> bool {
+        let due = !self.dialing && self.alive() < self.wanted() && self.retry_at <= now;
+        self.dialing |= due;
+        due
+    }
+
+    /// What came of dialling.
+    pub(crate) fn dialed(&mut self, outcome: Result<Dialed, String>, now: Instant) {
+        self.dialing = false;
+        let placed = outcome.and_then(|dialed| {
+            fits(&dialed.said, self.terms, self.used)?;
+            let said = dialed.said;
+            let i = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+            let token = self.number << 8 | i as u64;
+            let link = Link::new(dialed, Rc::clone(&self.epoll), token).map_err(|e| e.to_string())?;
+            if i == self.links.len() {
+                self.links.push(None);
+            }
+            self.links[i] = Some(link);
+            self.said = Negotiated { size: said.size, ..said };
+            Ok(())
+        });
+        match placed {
+            Ok(()) => {
+                (self.retry_at, self.backoff) = (now, BACKOFF_LEAST);
+                self.trouble.clear();
+                if let Some(since) = self.down_since.take() {
+                    let ms = now.since(since).as_nanos() / 1_000_000;
+                    self.notice(format!("the server is back after {}", Duration::from_millis(ms)));
+                }
+            }
+            Err(why) => {
+                self.retry_at = now + self.backoff;
+                self.backoff = (self.backoff + self.backoff).min(BACKOFF_MOST);
+                if self.trouble != why {
+                    let named = format!("{}: ", named(&self.uri));
+                    self.notice(format!("no connection: {}", why.strip_prefix(&named).unwrap_or(&why)));
+                    self.trouble = why;
+                }
+            }
+        }
+    }
+
+    /// When there is something to do that no socket tells of.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        let dial = (!self.dialing && self.alive() < self.wanted()).then_some(self.retry_at);
+        let waits = self.down_since.filter(|_| !self.flights.is_empty());
+        let end = waits.map(|since| since + self.terms.wait);
+        match (dial, end) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Says goodbye.
+    pub(crate) fn end(&mut self) {
+        self.links.iter_mut().flatten().for_each(Link::end);
+    }
+}
+
+fn is_write(flight: &Flight) -> bool {
+    matches!(flight.request.op, Op::Write | Op::Trim | Op::WriteZeroes)
+}
+
+/// Whether an export can be used so, of which a disk uses `used` bytes.
+fn fits(said: &Negotiated, terms: Terms, used: u64) -> Result<(), String> {
+    if said.size < used {
+        return Err(format!("the export has shrunk to {} bytes, and its disk has {used}", said.size));
+    }
+    if terms.fua && said.flags & (flag::SEND_FUA | flag::READ_ONLY) == 0 {
+        return Err("fua = true needs a server that knows FUA, and this one does not".into());
+    }
+    Ok(())
+}
+
+fn fault(error: Error) -> Fault {
+    match error {
+        Error::NoSpace => Fault::NoSpace,
+        Error::NotSupported => Fault::Unsupported,
+        Error::NotPermitted
+        | Error::Io
+        | Error::NoMemory
+        | Error::Invalid
+        | Error::Overflow
+        | Error::Shutdown => Fault::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,472 @@
+//! A server of a few lines at the other end of socket pairs, and a clock that is told the time: it answers what it is told to, when it is
+//! told to, and is killed in between.
+
+use super::*;
+use henge_core::FlowId;
+use henge_nbd::{Client, ClientEvent, Wish};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use rustix::event::epoll;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+const SIZE: u64 = 1 << 20;
+const ALL: u16 = flag::HAS_FLAGS
+    | flag::SEND_FLUSH
+    | flag::SEND_FUA
+    | flag::SEND_TRIM
+    | flag::SEND_WRITE_ZEROES
+    | flag::CAN_MULTI_CONN;
+
+/// A command that has come and is not answered.
+#[derive(Clone, Debug)]
+struct Asked {
+    wire: usize,
+    flags: u16,
+    kind: u16,
+    cookie: u64,
+    offset: u64,
+    len: u32,
+    data: Vec<u8>,
+}
+
+/// The server's end of some connections. It has a cache that it forgets when it is killed.
+struct Server {
+    flags: u16,
+    size: u64,
+    most: u32,
+    wires: Vec<Option<(UnixStream, Vec<u8>)>>,
+    asked: Vec<Asked>,
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+}
+
+impl Server {
+    fn new(flags: u16) -> Server {
+        let empty = vec![0; SIZE as usize];
+        let (cached, durable) = (empty.clone(), empty);
+        Server { flags, size: SIZE, most: 32 << 20, wires: Vec::new(), asked: Vec::new(), cached, durable }
+    }
+
+    fn dial(&mut self) -> Dialed {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut client = Client::new(Wish::default());
+        let hello = [&b"NBDMAGICIHAVEOPT"[..], &[0, 3]].concat();
+        assert_eq!(client.receive(&hello).1, ClientEvent::Nothing);
+        let reply = |kind: u32, data: &[u8]| {
+            let head = [&0x0003_e889_0455_65a9u64.to_be_bytes()[..], &7u32.to_be_bytes()].concat();
+            [&head[..], &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
+        };
+        let export = [&[0, 0][..], &self.size.to_be_bytes(), &self.flags.to_be_bytes()].concat();
+        let block =
+            [&[0, 3][..], &1u32.to_be_bytes(), &4096u32.to_be_bytes(), &self.most.to_be_bytes()].concat();
+        let input = [reply(3, &export), reply(3, &block), reply(1, &[])].concat();
+        let (taken, event) = client.receive(&input);
+        let ClientEvent::Ready(said) = event else { panic!("{event:?}") };
+        assert_eq!(taken, input.len());
+        let said_before = client.output().len() as usize;
+        client.written(said_before, |_| {});
+        self.wires.push(Some((theirs, Vec::new())));
+        Dialed { socket: ours.into(), client, said }
+    }
+
+    /// Reads what has come.
+    fn hear(&mut self) {
+        for (wire, slot) in self.wires.iter_mut().enumerate() {
+            let Some((stream, bytes)) = slot else { continue };
+            let mut chunk = [0; 65536];
+            while let Ok(n @ 1..) = stream.read(&mut chunk) {
+                bytes.extend_from_slice(&chunk[..n]);
+            }
+            while bytes.len() >= 28 {
+                let two = |at: usize| u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap());
+                let eight = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
+                let len = u32::from_be_bytes(bytes[24..28].try_into().unwrap());
+                let (flags, kind, cookie, offset) = (two(4), two(6), eight(8), eight(16));
+                let data = if kind == 1 { len as usize } else { 0 };
+                if bytes.len() < 28 + data {
+                    break;
+                }
+                let asked =
+                    Asked { wire, flags, kind, cookie, offset, len, data: bytes[28..28 + data].to_vec() };
+                bytes.drain(..28 + data);
+                self.asked.push(asked);
+            }
+        }
+    }
+
+    /// Does the command without answering it.
+    fn apply(&mut self, asked: &Asked) {
+        let range = asked.offset as usize..asked.offset as usize + asked.len as usize;
+        match asked.kind {
+            1 => self.cached[range.clone()].copy_from_slice(&asked.data),
+            6 => self.cached[range.clone()].fill(0),
+            3 => self.durable.clone_from(&self.cached),
+            _ => {}
+        }
+        if asked.flags & 1 != 0 {
+            self.durable[range.clone()].copy_from_slice(&self.cached[range]);
+        }
+    }
+
+    /// Does the command and answers it.
+    fn serve(&mut self, n: usize, error: u32) {
+        let asked = self.asked.remove(n);
+        if error == 0 {
+            self.apply(&asked);
+        }
+        let Some((stream, _)) = &mut self.wires[asked.wire] else { return };
+        let mut reply =
+            [&0x6744_6698u32.to_be_bytes()[..], &error.to_be_bytes(), &asked.cookie.to_be_bytes()].concat();
+        if asked.kind == 0 && error == 0 {
+            reply.extend_from_slice(&self.cached[asked.offset as usize..][..asked.len as usize]);
+        }
+        stream.write_all(&reply).unwrap();
+    }
+
+    /// One connection breaks. The commands that came by it may still be done, or not.
+    fn cut(&mut self, wire: usize) {
+        self.wires[wire] = None;
+        self.asked.retain(|asked| asked.wire != wire);
+    }
+
+    /// All connections break, and what was not durable is gone.
+    fn kill(&mut self) {
+        (0..self.wires.len()).for_each(|wire| self.cut(wire));
+        self.cached.clone_from(&self.durable);
+    }
+}
+
+struct Bench {
+    server: Server,
+    remote: Remote,
+    now: Instant,
+    done: VecDeque<Done<Buffer>>,
+    next: u32,
+}
+
+fn terms(connections: usize, fua: bool) -> Terms {
+    Terms { connections, wait: Duration::from_secs(30), fua }
+}
+
+impl Bench {
+    fn new(flags: u16, terms: Terms) -> Bench {
+        Bench::on(Server::new(flags), terms)
+    }
+
+    fn on(mut server: Server, terms: Terms) -> Bench {
+        let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let uri = super::super::uri::parse("nbd://test").unwrap();
+        let dialed = server.dial();
+        let remote = Remote::new(uri, terms, 0, dialed, epoll).unwrap();
+        let mut bench = Bench { server, remote, now: Instant::ZERO, done: VecDeque::new(), next: 0 };
+        bench.dial();
+        bench
+    }
+
+    fn dial(&mut self) {
+        while self.remote.is_to_dial(self.now) {
+            let dialed = self.server.dial();
+            self.remote.dialed(Ok(dialed), self.now);
+        }
+    }
+
+    fn ask(&mut self, op: Op, offset: u64, len: u64, fua: bool, fill: u8) -> RequestId {
+        let id = RequestId { slot: self.next, generation: 0 };
+        self.next += 1;
+        let mut request = Request::new(id, FlowId(0), op, offset, len, self.now);
+        request.fua = fua;
+        let mut payload = Buffer::zeroed(if matches!(op, Op::Read | Op::Write) { len as usize } else { 0 });
+        payload.fill(fill);
+        self.remote.submit(&request, payload, offset);
+        id
+    }
+
+    /// What is ready goes there and back; the server answers nothing.
+    fn turn(&mut self) {
+        for link in 0..self.remote.links.len() {
+            self.remote.happened(link, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP);
+        }
+        self.remote.work(self.now, &mut self.done);
+        self.server.hear();
+    }
+
+    /// Until nothing is left to be answered.
+    fn all(&mut self) -> Vec<(u32, Result<(), Fault>)> {
+        for _ in 0..1000 {
+            self.turn();
+            if self.remote.flights.is_empty() {
+                break;
+            }
+            if !self.server.asked.is_empty() {
+                self.server.serve(0, 0);
+            }
+        }
+        self.turn();
+        self.over()
+    }
+
+    fn over(&mut self) -> Vec<(u32, Result<(), Fault>)> {
+        let mut over: Vec<_> = self.done.drain(..).map(|done| (done.id.slot, done.outcome)).collect();
+        over.sort_by_key(|(id, _)| *id);
+        over
+    }
+}
+
+#[test]
+fn bytes_go_there_and_come_back_in_pieces_of_what_the_server_takes() {
+    let mut server = Server::new(ALL);
+    server.most = 8192;
+    let mut bench = Bench::on(server, terms(1, false));
+    bench.ask(Op::Write, 4096, 20480, true, 7);
+    assert_eq!(bench.all(), [(0, Ok(()))]);
+    assert!(bench.server.durable[4096..24576].iter().all(|b| *b == 7), "FUA on each piece");
+    bench.ask(Op::Read, 0, 32768, false, 9);
+    bench.turn();
+    while !bench.server.asked.is_empty() {
+        assert!(bench.server.asked[0].len <= 8192);
+        bench.server.serve(0, 0);
+        bench.turn();
+    }
+    let done = bench.done.pop_front().unwrap();
+    let expected = [vec![0; 4096], vec![7; 20480], vec![0; 8192]].concat();
+    assert!(done.payload[..] == expected[..]);
+    bench.ask(Op::Trim, 4096, 4096, false, 0);
+    assert_eq!(bench.all(), [(2, Ok(()))]);
+    assert!(bench.server.cached[4096..8192].iter().all(|b| *b == 0), "what is trimmed reads as zeroes");
+}
+
+#[test]
+fn a_poor_server_gets_zeroes_as_bytes_and_a_flush_for_fua() {
+    let mut bench = Bench::new(flag::HAS_FLAGS | flag::SEND_FLUSH, terms(4, false));
+    assert_eq!(bench.remote.alive(), 1, "no multi-conn, one connection");
+    bench.ask(Op::Write, 0, 200_000, true, 5);
+    bench.all();
+    bench.ask(Op::WriteZeroes, 0, 150_000, false, 0);
+    bench.turn();
+    assert!(bench.server.asked.iter().all(|asked| asked.kind == 1 && asked.len <= 65536));
+    assert_eq!(bench.all(), [(1, Ok(()))]);
+    assert!(bench.server.cached[..150_000].iter().all(|b| *b == 0) && bench.server.cached[150_000] == 5);
+    assert!(bench.server.durable[..200_000].iter().all(|b| *b == 5), "a flush followed the write");
+}
+
+#[test]
+fn writes_of_the_same_bytes_are_never_with_the_server_at_once() {
+    let mut bench = Bench::new(ALL, terms(2, false));
+    for i in 0..4 {
+        bench.ask(Op::Write, 1024 * i, 2048, false, i as u8);
+    }
+    bench.turn();
+    for (i, a) in bench.server.asked.iter().enumerate() {
+        for b in &bench.server.asked[..i] {
+            assert!(a.offset >= b.offset + 2048 || b.offset >= a.offset + 2048);
+        }
+    }
+    assert_eq!(bench.all().len(), 4);
+}
+
+#[test]
+fn what_was_not_answered_is_sent_again_and_in_doubt_is_only_what_was_not_flushed() {
+    // Everything answered is flushed: nothing is in doubt.
+    let mut bench = Bench::new(ALL, terms(1, false));
+    bench.ask(Op::Write, 0, 4096, false, 1);
+    bench.all();
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    assert_eq!(bench.all(), [(1, Ok(()))]);
+    bench.ask(Op::Write, 4096, 4096, false, 2);
+    bench.ask(Op::Read, 0, 4096, false, 0);
+    bench.turn();
+    bench.server.kill();
+    bench.turn();
+    assert!(bench.over().is_empty() && bench.remote.down_since.is_some());
+    bench.dial();
+    assert_eq!(bench.all(), [(2, Ok(())), (3, Ok(()))]);
+    assert_eq!(bench.server.cached[4096], 2);
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    assert_eq!(bench.all(), [(4, Ok(()))]);
+    // An answered write that no flush has covered is lost: no flush says otherwise.
+    bench.ask(Op::Write, 0, 4096, false, 3);
+    bench.all();
+    bench.server.kill();
+    bench.turn();
+    bench.dial();
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    bench.ask(Op::Write, 0, 4096, true, 4);
+    bench.ask(Op::Write, 0, 4096, false, 4);
+    assert_eq!(bench.all(), [(6, Err(Fault::Io)), (7, Err(Fault::Io)), (8, Ok(()))]);
+    assert!(bench.remote.notices.iter().any(|text| text.contains("before a FLUSH")));
+}
+
+#[test]
+fn one_connection_of_several_that_breaks_puts_nothing_in_doubt() {
+    let mut bench = Bench::new(ALL, terms(3, false));
+    assert_eq!(bench.remote.alive(), 3);
+    bench.ask(Op::Write, 0, 4096, false, 1);
+    bench.all();
+    for i in 0..6 {
+        bench.ask(Op::Write, 8192 + 4096 * i, 4096, false, 2);
+    }
+    bench.turn();
+    assert!((0..3).all(|wire| bench.server.asked.iter().any(|asked| asked.wire == wire)), "all are used");
+    bench.server.cut(1);
+    assert_eq!(bench.all().len(), 6);
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    assert_eq!(bench.all(), [(7, Ok(()))]);
+    bench.dial();
+    assert_eq!(bench.remote.alive(), 3);
+}
+
+#[test]
+fn with_fua_a_server_may_forget_its_cache_at_any_time() {
+    let mut bench = Bench::new(ALL, terms(2, true));
+    bench.ask(Op::Write, 0, 4096, false, 1);
+    assert_eq!(bench.all(), [(0, Ok(()))]);
+    bench.server.kill();
+    bench.turn();
+    bench.dial();
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    assert_eq!(bench.all(), [(1, Ok(()))]);
+    assert_eq!(bench.server.cached[0], 1);
+    assert!(fits(&Negotiated { size: SIZE, ..Negotiated::default() }, terms(1, true), 0).is_err());
+}
+
+#[test]
+fn requests_wait_for_a_lost_server_and_then_fail() {
+    let mut bench = Bench::new(ALL, terms(1, false));
+    bench.ask(Op::Read, 0, 4096, false, 0);
+    bench.turn();
+    bench.server.kill();
+    bench.turn();
+    let mut dials = 0;
+    while bench.now < Instant::ZERO + Duration::from_secs(25) {
+        bench.now = bench.remote.wake_at().expect("it tries again").max(bench.now);
+        bench.turn();
+        if bench.remote.is_to_dial(bench.now) {
+            dials += 1;
+            bench.remote.dialed(Err("refused".into()), bench.now);
+        }
+    }
+    assert!((8..=14).contains(&dials), "{dials} in 25 s");
+    assert_eq!(bench.remote.notices.len(), 2, "{:?}", bench.remote.notices);
+    assert!(bench.done.is_empty());
+    bench.now = Instant::ZERO + Duration::from_secs(30);
+    bench.ask(Op::Read, 0, 4096, false, 0);
+    bench.turn();
+    assert_eq!(bench.over(), [(0, Err(Fault::Unreachable)), (1, Err(Fault::Unreachable))]);
+    bench.now = bench.remote.wake_at().unwrap();
+    bench.dial();
+    bench.ask(Op::Read, 0, 4096, false, 0);
+    assert_eq!(bench.all(), [(2, Ok(()))]);
+}
+
+#[test]
+fn a_shrunk_export_is_not_taken_again_and_errors_are_passed_on() {
+    let mut bench = Bench::new(ALL, terms(1, false));
+    bench.remote.used = SIZE;
+    bench.ask(Op::Write, 0, 4096, false, 0);
+    bench.turn();
+    bench.server.serve(0, 28);
+    bench.turn();
+    assert_eq!(bench.over(), [(0, Err(Fault::NoSpace))]);
+    bench.server.kill();
+    bench.server.size = SIZE - 4096;
+    bench.turn();
+    assert!(bench.remote.is_to_dial(bench.now));
+    let dialed = bench.server.dial();
+    bench.remote.dialed(Ok(dialed), bench.now);
+    assert_eq!(bench.remote.alive(), 0);
+    assert!(bench.remote.notices.back().unwrap().contains("shrunk to"), "{:?}", bench.remote.notices);
+}
+
+#[test]
+fn a_read_only_export_is_said_and_a_flush_that_fails_is_remembered() {
+    let mut bench = Bench::new(ALL | flag::READ_ONLY, terms(1, false));
+    assert!(bench.remote.notices[0].contains("read-only"));
+    bench.ask(Op::Write, 0, 4096, false, 0);
+    bench.ask(Op::Read, 0, 4096, false, 0);
+    assert_eq!(bench.all(), [(0, Err(Fault::Unsupported)), (1, Ok(()))]);
+    let mut bench = Bench::new(ALL, terms(1, false));
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    bench.turn();
+    bench.server.serve(0, 5);
+    bench.turn();
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    assert_eq!(bench.all(), [(0, Err(Fault::Io)), (1, Err(Fault::Io))]);
+}
+
+/// Whatever is asked, answered in any order, cut and killed: each request ends once; a FLUSH that succeeds has made all that was answered
+/// before it durable; what is read is what the last answered write of the place wrote, unless the server was killed in between.
+#[test]
+fn no_flushed_write_is_lost_and_no_old_one_comes_again() {
+    for seed in 0..300 {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let (connections, fua) = (dice.random_range(1..4), dice.random_bool(0.3));
+        let mut bench = Bench::new(ALL, terms(connections, fua));
+        // By block of 4 KiB: the fills that it may have, were it looked at now.
+        let mut may: Vec<Vec<u8>> = vec![vec![0]; 8];
+        let mut sure: Vec<Vec<u8>> = may.clone();
+        let mut open: BTreeMap<u32, (Op, u64, u8)> = BTreeMap::new();
+        for step in 0..200u32 {
+            let block = dice.random_range(0..8u64);
+            let fill = (step % 250) as u8 + 1;
+            match dice.random_range(0..10) {
+                0..4 if !open.values().any(|(op, b, _)| *op == Op::Flush || *b == block) => {
+                    let id = bench.ask(Op::Write, block * 4096, 4096, false, fill);
+                    open.insert(id.slot, (Op::Write, block, fill));
+                    may[block as usize].push(fill);
+                }
+                4 if open.is_empty() => {
+                    let id = bench.ask(Op::Flush, 0, 0, false, 0);
+                    open.insert(id.slot, (Op::Flush, 0, 0));
+                }
+                5 if dice.random_bool(0.2) => bench.server.kill(),
+                6 if dice.random_bool(0.2) => {
+                    let wire = dice.random_range(0..bench.server.wires.len());
+                    // What the broken connection brought may be done all the same.
+                    let lost: Vec<Asked> =
+                        bench.server.asked.iter().filter(|a| a.wire == wire).cloned().collect();
+                    lost.iter().filter(|_| dice.random_bool(0.5)).for_each(|asked| bench.server.apply(asked));
+                    bench.server.cut(wire);
+                }
+                _ if !bench.server.asked.is_empty() => {
+                    let n = dice.random_range(0..bench.server.asked.len());
+                    bench.server.serve(n, 0);
+                }
+                _ => {}
+            }
+            bench.turn();
+            bench.now += Duration::from_millis(200);
+            bench.dial();
+            for (id, outcome) in bench.over() {
+                let (op, block, fill) = open.remove(&id).expect("it ends once");
+                match (op, outcome) {
+                    (Op::Write, Ok(())) => {
+                        may[block as usize] = vec![fill];
+                        if fua {
+                            sure[block as usize] = vec![fill];
+                        } else {
+                            sure[block as usize].push(fill);
+                        }
+                    }
+                    (Op::Flush, Ok(())) => sure.clone_from(&may),
+                    (Op::Flush, Err(Fault::Io)) if !fua => {}
+                    other => panic!("seed {seed}: {other:?}"),
+                }
+            }
+        }
+        bench.all();
+        for block in 0..8 {
+            // A write under way may have come to the medium, too.
+            let durable = bench.server.durable[block * 4096];
+            let known = sure[block].contains(&durable) || may[block].contains(&durable);
+            assert!(
+                known,
+                "seed {seed}, block {block}: {durable}, not of {:?} nor {:?}",
+                sure[block], may[block]
+            );
+        }
+    }
+}
