@@ -101,8 +101,8 @@ impl Device {
             open::read_only(path, options.direct)?
         } else {
             // What it is says more than that it is in use, and nobody waits for a device that is not ours.
-            let (seen, _) = open::read_only(path, options.direct)?;
-            identify(&seen, path, name)?;
+            // Closed again before the device is claimed: whoever closes a file gives up the process's POSIX locks on it.
+            identify(&open::read_only(path, options.direct)?.0, path, name)?;
             open::claim(path, options.direct, options.patience)?
         };
         let (of, mut notices) = identify(&file, path, name)?;
