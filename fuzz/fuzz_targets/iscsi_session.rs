@@ -162,7 +162,7 @@ impl Host {
                 | Action::CompareWrite { offset, len, .. }
                 | Action::Or { offset, len, .. }
                 | Action::Fill { offset, len, .. }
-                | Action::Zero { offset, len }
+                | Action::Zero { offset, len, .. }
                 | Action::Trim { offset, len }
                 | Action::Extents { offset, len } => (offset, len),
                 Action::Flush => (0, 512),

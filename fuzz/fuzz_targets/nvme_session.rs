@@ -205,7 +205,7 @@ impl Host {
                 | Action::Check { offset, len }
                 | Action::Compare { offset, len }
                 | Action::CompareWrite { offset, len, .. }
-                | Action::Zero { offset, len }
+                | Action::Zero { offset, len, .. }
                 | Action::Trim { offset, len } => (offset, len),
                 Action::Flush | Action::Report => (0, 512),
             };

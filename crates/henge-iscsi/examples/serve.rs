@@ -56,7 +56,7 @@ impl Memory {
                 let new: Vec<u8> = pattern.iter().copied().cycle().take(len as usize).collect();
                 self.write(span(offset, len), &new);
             }
-            Action::Zero { offset, len } => self.write(span(offset, len), &vec![0; len as usize]),
+            Action::Zero { offset, len, .. } => self.write(span(offset, len), &vec![0; len as usize]),
             Action::Trim { offset, len } => {
                 let span = span(offset, len);
                 self.bytes[span.clone()].fill(0);

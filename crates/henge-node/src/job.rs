@@ -161,9 +161,8 @@ impl Job {
                 (Kind::Write, offset + self.done, (len - self.done).min(FILL), false)
             }
             // To SCSI, what is given back reads as zeroes, its unaligned ends too: TRIM is a hint and does not do.
-            Action::Zero { offset, len } | Action::Trim { offset, len } => {
-                (Kind::WriteZeroes { no_hole: false }, offset, len, false)
-            }
+            Action::Zero { offset, len, fua } => (Kind::WriteZeroes { no_hole: false }, offset, len, fua),
+            Action::Trim { offset, len } => (Kind::WriteZeroes { no_hole: false }, offset, len, false),
             // The gate is to see that it is asked, not how far the answer may reach.
             Action::Extents { offset, .. } => (Kind::Status, offset, 0, false),
             Action::Flush | Action::Reserve(_) | Action::Sweep(_) => (Kind::Flush, 0, 0, false),

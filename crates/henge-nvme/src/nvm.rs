@@ -57,8 +57,9 @@ pub(crate) fn start(namespace: &Namespace, sqe: &Sqe) -> Plan {
         opcode::WRITE => Action::Write { offset, len, fua },
         opcode::COMPARE if sqe.fuse() == 1 => Action::CompareWrite { offset, len, fua },
         opcode::COMPARE => Action::Compare { offset, len },
-        opcode::WRITE_ZEROES if sqe.dword(12) & 1 << 25 != 0 => Action::Trim { offset, len },
-        opcode::WRITE_ZEROES => Action::Zero { offset, len },
+        // Giving back is a wish, and FUA none: with both, zeroes are made durable.
+        opcode::WRITE_ZEROES if sqe.dword(12) & 1 << 25 != 0 && !fua => Action::Trim { offset, len },
+        opcode::WRITE_ZEROES => Action::Zero { offset, len, fua },
         opcode::VERIFY => Action::Check { offset, len },
         opcode::DATASET => {
             return Plan::Parameters(RANGE * (sqe.dword(10) as usize & 0xff) + RANGE);

@@ -53,6 +53,8 @@ pub enum Action {
         offset: u64,
         /// Bytes.
         len: u64,
+        /// Durable before it is done.
+        fua: bool,
     },
     /// Give it back to the pool; it reads as zeroes afterwards.
     Trim {

@@ -173,7 +173,8 @@ impl Unit {
         let action = if zero && cdb[1] & 0x08 != 0 {
             Action::Trim { offset, len }
         } else if zero {
-            Action::Zero { offset, len }
+            // WRITE SAME has no bit that says FUA.
+            Action::Zero { offset, len, fua: false }
         } else {
             Action::Fill { offset, len, pattern: block.into() }
         };

@@ -442,7 +442,7 @@ fn as_unit(action: Action) -> Option<scsi::Action> {
         Action::Compare { offset, len } => scsi::Action::Compare { offset, len },
         Action::CompareWrite { offset, len, fua } => scsi::Action::CompareWrite { offset, len, fua },
         Action::Check { offset, len } => scsi::Action::Check { offset, len },
-        Action::Zero { offset, len } => scsi::Action::Zero { offset, len },
+        Action::Zero { offset, len, fua } => scsi::Action::Zero { offset, len, fua },
         Action::Trim { offset, len } => scsi::Action::Trim { offset, len },
         Action::Flush => scsi::Action::Flush,
         Action::Report => return None,

@@ -3,7 +3,7 @@
 use crate::host::*;
 use henge_core::{Duration, Fault, Instant};
 use henge_nvme::wire::{le16, le32, le64, pdu};
-use henge_nvme::{Access, DISCOVERY, Limits, Reach, Want};
+use henge_nvme::{Access, Action, DISCOVERY, Limits, Reach, Want};
 
 const READ: u8 = 2;
 const WRITE: u8 = 1;
@@ -299,6 +299,26 @@ fn ranges_are_given_back_and_read_as_zeroes() {
     assert!(io.disk[..2048].iter().all(|byte| *byte == 0));
     io.feed(&mut s, &wire.command(Entry::new(0x0c, 7).blocks(0, 4), &[]));
     assert_eq!(io.completion().status, 0);
+}
+
+/// Force Unit Access reaches the storage, for zeroes too (NVM 3.2.8), and also where they might be given back.
+#[test]
+fn zeroes_that_must_be_durable_are() {
+    const FUA: u32 = 1 << 30;
+    const DEALLOCATE: u32 = 1 << 25;
+    let (offset, len) = (0, 4 * 512);
+    for (bits, wanted) in [
+        (0, Action::Zero { offset, len, fua: false }),
+        (FUA, Action::Zero { offset, len, fua: true }),
+        (DEALLOCATE, Action::Trim { offset, len }),
+        (FUA | DEALLOCATE, Action::Zero { offset, len, fua: true }),
+    ] {
+        let wire = Wire::default();
+        let (mut s, _, _admin, mut io) = pair(wire, true);
+        io.hold = true;
+        io.feed(&mut s, &wire.command(Entry::new(8, 7).blocks(0, 4).dword(12, 3 | bits), &[]));
+        assert_eq!(io.pending[0].action, wanted);
+    }
 }
 
 #[test]

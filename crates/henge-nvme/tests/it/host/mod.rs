@@ -152,7 +152,7 @@ impl Driver {
                 Outcome::Done
             }
             Action::Compare { .. } | Action::CompareWrite { .. } => Outcome::Unequal,
-            Action::Zero { offset, len } | Action::Trim { offset, len } => {
+            Action::Zero { offset, len, .. } | Action::Trim { offset, len } => {
                 self.disk[range(offset, len)].fill(0);
                 Outcome::Done
             }
