@@ -1,0 +1,47 @@
+//! The folder of an identity: what `henge join` writes, and what is renewed in it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `identity.pem` | the private key, the certificate and its root: one file, so that they never come apart |
+//! | `ca.pem` | the cluster's roots |
+//! | `revoked.pem` | lists of certificates that count no more, where there are any |
+//!
+//! For clients the same stands under the names that QEMU and libnbd look for: `client-key.pem`, `client-cert.pem`, `ca-cert.pem`.
+
+use crate::identity::Role;
+use crate::names::Validity;
+use std::io;
+use std::path::Path;
+
+/// Writes a key and its certificate.
+pub fn keep(dir: &Path, role: Role, key: &str, certificate: &str) -> io::Result<()> {
+    henge_io::replace(&dir.join("identity.pem"), format!("{key}{certificate}").as_bytes())?;
+    if role == Role::Client {
+        henge_io::replace(&dir.join("client-key.pem"), key.as_bytes())?;
+        henge_io::replace(&dir.join("client-cert.pem"), certificate.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Writes whom to believe, where it differs from what is there.
+pub fn believe(dir: &Path, role: Role, ca: &str, revoked: &str) -> io::Result<()> {
+    let write = |name: &str, text: &str| {
+        let path = dir.join(name);
+        let same = std::fs::read_to_string(&path).is_ok_and(|there| there == text);
+        if same { Ok(()) } else { henge_io::replace(&path, text.as_bytes()) }
+    };
+    write("ca.pem", ca)?;
+    if role == Role::Client {
+        write("ca-cert.pem", ca)?;
+    }
+    match (revoked.is_empty(), dir.join("revoked.pem")) {
+        (false, _) => write("revoked.pem", revoked),
+        (true, path) if path.exists() => std::fs::remove_file(path),
+        (true, _) => Ok(()),
+    }
+}
+
+/// Whether a certificate is to be renewed: two thirds of its time are over. `now` counts seconds since 1970.
+pub fn is_due(validity: Validity, now: i64) -> bool {
+    now >= validity.until - (validity.until - validity.from) / 3
+}

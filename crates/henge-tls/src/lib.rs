@@ -1,0 +1,40 @@
+//! TLS 1.3 (RFC 8446), the certificates it rests on (RFC 5280), and who they name.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `config` | `tls = { … }` and `identity = "…"` in a configuration |
+//! | `files` | certificates, keys and lists of revoked ones, read from files |
+//! | `server` | the end that is dialled: its certificate, whom it lets in, files that change |
+//! | `client` | the end that dials: whom it takes for which role of a cluster |
+//! | `names` | the names of a certificate, and why one does not count |
+//! | `folder` | what `henge join` writes, and what is renewed in it |
+//! | `identity` | who somebody is in a cluster: a role and a name, as a URI |
+//! | `authority` | a cluster's roots: certificates issued, revoked, and a root exchanged for another |
+//! | `invitation` | one-time tokens by which somebody joins |
+//! | `duplex` | a blocking TLS connection that one thread reads while others write |
+//!
+//! Cryptography is rustls' and ring's; certificates are written by rcgen and read by x509-parser. Nothing here opens a socket.
+
+mod authority;
+mod client;
+mod config;
+mod duplex;
+mod files;
+mod folder;
+mod identity;
+mod invitation;
+mod names;
+mod server;
+
+pub use authority::{
+    IssueError, Issued, Pem, Request, Root, check_request, fingerprint, fingerprint_of, serial_of,
+};
+pub use client::{Dial, DialError, root_of};
+pub use config::TlsConfig;
+pub use duplex::{Duplex, Half};
+pub use files::{FileError, certificates, private_key};
+pub use folder::{believe, is_due, keep};
+pub use identity::{Identity, Role};
+pub use invitation::{Token, TokenError};
+pub use names::{Validity, names, refusal, validity};
+pub use server::{Clients, Tls};
