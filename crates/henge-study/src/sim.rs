@@ -47,16 +47,16 @@ pub struct Args {
     pub report: Option<PathBuf>,
     /// A single disk instead of a scenario.
     #[command(flatten)]
-    pub disk: super::sim_disk::DiskArgs,
+    pub disk: crate::sim_disk::DiskArgs,
 }
 
 /// Runs it.
 pub fn run(args: Args) -> Result<ExitCode> {
     let Some(scenario) = &args.scenario else {
-        return super::sim_disk::run(&args.disk, args.requests.as_deref(), args.json);
+        return crate::sim_disk::run(&args.disk, args.requests.as_deref(), args.json);
     };
     let mut study = Study::read(scenario)?;
-    for hint in super::sim_compare::spelling(&mut study.experiment) {
+    for hint in crate::compare::spelling(&mut study.experiment) {
         eprintln!("{}: {hint}", scenario.display());
     }
     change(&mut study, &args.set)?;
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let (key, values) = pair(sweep, "--sweep")?;
         study.experiment.vary(swept(key, values));
     }
-    for dropped in super::sim_compare::compare(&mut study, &args.compare)? {
+    for dropped in crate::compare::compare(&mut study, &args.compare)? {
         eprintln!("{dropped}");
     }
     if let Some(recording) = &args.replay {

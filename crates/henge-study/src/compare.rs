@@ -31,10 +31,10 @@ pub fn compare(study: &mut Study, names: &[String]) -> Result<Vec<String>> {
     let shared = shared(&known);
     let mut settings = Vec::new();
     for name in names {
-        let right = right(name);
-        if let Some(right) = &right {
-            said.push(format!("--compare: \"{name}\" is spelled \"{right}\", and taken for that"));
-        }
+        let right = henge_sched::respelled(name).map(|(right, hint)| {
+            said.push(format!("--compare: {hint}"));
+            right
+        });
         settings.push(one(right.as_ref().unwrap_or(name), &known, &shared, &mut said));
     }
     experiment.vary(Axis { name: "scheduler".into(), values: settings });
@@ -78,7 +78,7 @@ fn respelled(value: &mut Value) -> Option<String> {
         Value::Table(table) => table.keys().first()?.clone(),
         _ => return None,
     };
-    let right = right(&name)?;
+    let (right, hint) = henge_sched::respelled(&name)?;
     *value = match std::mem::replace(value, Value::Bool(false)) {
         Value::Table(mut table) => {
             let knobs = table.take(&name).expect("a listed key");
@@ -86,14 +86,7 @@ fn respelled(value: &mut Value) -> Option<String> {
         }
         _ => Value::Text(right.clone()),
     };
-    Some(format!("the scheduler \"{name}\" is spelled \"{right}\", and taken for that"))
-}
-
-/// How a scheduler's name is spelled, where an underscore is all that is wrong.
-fn right(name: &str) -> Option<String> {
-    let right = name.replace('_', "-");
-    (right != name && henge_sched::find(name).is_none() && henge_sched::find(&right).is_some())
-        .then_some(right)
+    Some(hint)
 }
 
 /// What the scenario says of its gates: the first that says it decides.
