@@ -64,7 +64,17 @@ pub trait Backend {
 
     /// Bytes it holds.
     fn capacity(&self) -> u64;
+
+    /// Most bytes that one request should move, so that nobody waits long for one: longer commands are cut before the gate.
+    /// The default suits what answers from memory or over a network.
+    fn quantum(&self) -> u64 {
+        1 << 20
+    }
 }
+
+/// The [`quantum`](Backend::quantum) of devices: well under a millisecond on flash, a few on a hard disk; and more gives them hardly more bytes
+/// a second.
+pub const DEVICE_QUANTUM: u64 = 128 << 10;
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
     type Payload = B::Payload;
@@ -79,6 +89,9 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
     }
     fn capacity(&self) -> u64 {
         (**self).capacity()
+    }
+    fn quantum(&self) -> u64 {
+        (**self).quantum()
     }
 }
 

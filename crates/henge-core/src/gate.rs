@@ -10,13 +10,16 @@
 //! warm it allocates nothing per request.
 
 mod exchange;
+mod silent;
 
 use crate::meters::Metered;
 use crate::{
     Completion, Contract, Cost, CostModel, DepthController, Dispatch, Duration, FlowId, FlowMeters,
-    GateMeters, Instant, Learned, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots, WaitReason,
+    GateMeters, Instant, Learned, Op, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots,
+    WaitReason,
 };
 use exchange::{AMID, Change};
+use silent::{Links, NONE, Watch};
 
 /// The three parts that a gate is made of.
 pub struct Assembly {
@@ -54,7 +57,42 @@ pub struct Served {
 enum Place {
     Free,
     Waiting { id: RequestId },
-    InFlight { request: Request, dispatched: Instant, epoch: u32 },
+    InFlight { request: Request, dispatched: Instant, epoch: u32, slot: Slot, links: Links },
+}
+
+/// What a request in flight has of the depth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    /// One of its slots.
+    Own,
+    /// None: it is beside the depth by its nature.
+    Beside,
+    /// None any more.
+    GivenBack,
+}
+
+/// Requests that are at the device beside the depth: they wait there for something else than the others do, and tenants' requests keep
+/// their slots. Whatever comes beyond these has a slot like any other.
+#[derive(Clone, Copy, Default)]
+struct Beside {
+    flushes: u32,
+    administration: u32,
+    /// Requests that have been silent for long.
+    silent: u32,
+}
+
+impl Beside {
+    /// The count of requests like this one, and most that may be.
+    fn of(&mut self, request: &Request) -> Option<(&mut u32, u32)> {
+        match request.op {
+            _ if request.administration => Some((&mut self.administration, Gate::ADMINISTRATION)),
+            Op::Flush => Some((&mut self.flushes, Gate::FLUSHES)),
+            _ => None,
+        }
+    }
+    fn all(self) -> u32 {
+        self.flushes + self.administration + self.silent
+    }
 }
 
 #[derive(Default)]
@@ -64,6 +102,8 @@ struct Flow {
     removed: bool,
     /// Since which exchange its requests wait in the scheduler in which they do.
     epoch: u32,
+    /// Of its requests, those that have given their slots back.
+    silent: u32,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
@@ -74,6 +114,8 @@ pub struct Gate {
     flows: Vec<Option<Box<Flow>>>,
     places: Vec<Place>,
     in_flight: u32,
+    beside: Beside,
+    watch: Watch,
     /// Grows by two with each exchange of the scheduler, so that none hears of requests it did not dispatch.
     epoch: u32,
     pending_max: u32,
@@ -121,6 +163,13 @@ impl QueueView for View<'_> {
 impl Gate {
     /// Most requests a flow may have pending where its contract does not say.
     pub const PENDING_DEFAULT: u32 = 1024;
+    /// Most FLUSHes at the device beside the depth: a device that makes something durable holds up others less than the slot would.
+    pub const FLUSHES: u32 = 4;
+    /// The same of an administrator's work.
+    pub const ADMINISTRATION: u32 = 1;
+
+    /// Most requests that are silent at once: each holds its buffer, and a slot at the device.
+    pub const SILENT: u32 = 1024;
 
     /// A gate without flows.
     pub fn new(parts: Assembly) -> Self {
@@ -130,6 +179,8 @@ impl Gate {
             flows: Vec::new(),
             places: Vec::new(),
             in_flight: 0,
+            beside: Beside::default(),
+            watch: Watch::default(),
             epoch: 0,
             pending_max: Self::PENDING_DEFAULT,
             leaves_pending: false,
@@ -247,9 +298,14 @@ impl Gate {
     pub fn next(&mut self, now: Instant) -> Dispatch {
         self.tick(now);
         self.move_on(now);
-        let depth = self.parts.depth.depth();
+        if self.is_full() && self.queued() > 0 {
+            self.release(now);
+        }
+        let beside = self.beside.all();
+        let depth = self.parts.depth.depth().saturating_add(beside);
         if self.in_flight >= depth {
-            self.ask_again = self.change.is_moving().then_some(now);
+            let look_at = self.watch.least.filter(|_| self.queued() > 0).map(|_| self.watch.look_at);
+            self.ask_again = if self.change.is_moving() { Some(now) } else { look_at };
             if self.queued() == 0 {
                 return Dispatch::Idle;
             }
@@ -257,7 +313,11 @@ impl Gate {
             self.note_reasons(reason, now);
             return Dispatch::Wait { until: None, reason };
         }
-        let slots = Slots { in_flight: self.in_flight, depth, spare: self.parts.depth.spare(self.in_flight) };
+        let slots = Slots {
+            in_flight: self.in_flight,
+            depth,
+            spare: self.parts.depth.spare(self.in_flight - beside),
+        };
         let (answer, epoch) = self.ask(now, slots);
         self.ask_again = self.change.is_moving().then_some(now);
         match answer {
@@ -276,6 +336,57 @@ impl Gate {
         answer
     }
 
+    fn is_full(&self) -> bool {
+        self.in_flight - self.beside.all() >= self.parts.depth.depth()
+    }
+
+    /// What has been silent for long gives its slots back.
+    fn release(&mut self, now: Instant) {
+        let Some((long, short)) = self.watch.patience() else { return };
+        if now < self.watch.look_at {
+            return;
+        }
+        self.watch.look_at = now + short;
+        let mut at = self.watch.oldest;
+        while at != NONE && self.beside.silent < Self::SILENT {
+            let Place::InFlight { request, dispatched, links, .. } = &self.places[at as usize] else {
+                unreachable!("what is watched is in flight");
+            };
+            let (id, flow, next) = (request.id, request.flow, links.newer);
+            let silent_for = now.since(*dispatched);
+            if silent_for < short {
+                break;
+            }
+            let known = self.flows[flow.index()].as_ref().is_some_and(|state| state.silent > 0);
+            if silent_for >= if known { short } else { long } {
+                self.give_back(id, now);
+            }
+            at = next;
+        }
+    }
+
+    /// A request in flight gives its slot back: it goes on beside the depth, and completes like any other. Whether it had one.
+    pub fn give_back(&mut self, id: RequestId, now: Instant) -> bool {
+        let Some(Place::InFlight { request, epoch, slot, links, .. }) = self.places.get_mut(id.index())
+        else {
+            return false;
+        };
+        if request.id != id || *slot != Slot::Own || self.beside.silent >= Self::SILENT {
+            return false;
+        }
+        *slot = Slot::GivenBack;
+        let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
+        self.watch.unlink(&mut self.places, links);
+        self.beside.silent += 1;
+        self.flow_mut(flow).silent += 1;
+        if self.epoch.wrapping_sub(epoch) <= AMID {
+            // What it took is free; how long it takes is nobody's measure of the depth.
+            self.parts.depth.freed(cost, self.parts.scheduler.queued() > 0, now);
+        }
+        self.ask_again = Some(now);
+        true
+    }
+
     fn dispatched(&mut self, request: Request, epoch: u32, now: Instant) {
         let place = &mut self.places[request.id.index()];
         assert!(
@@ -284,14 +395,27 @@ impl Gate {
             self.parts.scheduler.name(),
             request.id
         );
-        *place = Place::InFlight { request, dispatched: now, epoch };
+        let slot = self.beside.of(&request).filter(|(count, most)| **count < *most);
+        let beside = slot.map(|(count, _)| *count += 1).is_some();
+        let slot = if beside { Slot::Beside } else { Slot::Own };
+        let links = Links { older: NONE, newer: NONE };
+        *place = Place::InFlight { request, dispatched: now, epoch, slot, links };
+        if !beside {
+            let joined = self.watch.append(&mut self.places, request.id.slot);
+            if let Place::InFlight { links, .. } = &mut self.places[request.id.index()] {
+                *links = joined;
+            }
+        }
         self.meters.advance(self.in_flight, now);
         self.in_flight += 1;
         self.left(request.flow, now);
+        if beside {
+            return;
+        }
         let parts =
             self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
         let wait = now.since(parts.scheduler.waits_from(&request));
-        self.parts.depth.dispatched(request.flow, wait, self.in_flight, now);
+        self.parts.depth.dispatched(request.flow, wait, self.in_flight - self.beside.all(), now);
         self.parts.depth.took(request.cost, now);
     }
 
@@ -349,13 +473,28 @@ impl Gate {
     /// When it is not in flight: completing twice is an error of the caller.
     pub fn complete(&mut self, id: RequestId, failed: bool, now: Instant) -> Served {
         let place = std::mem::replace(&mut self.places[id.index()], Place::Free);
-        let Place::InFlight { mut request, dispatched, epoch } = place else {
+        let Place::InFlight { mut request, dispatched, epoch, slot, links } = place else {
             panic!("request {id:?} is not in flight");
         };
         assert_eq!(request.id, id, "a request of another generation is in flight there");
         self.meters.advance(self.in_flight, now);
         self.in_flight -= 1;
         let service = now.since(dispatched);
+        match slot {
+            Slot::Own => {
+                self.watch.unlink(&mut self.places, links);
+                self.watch.learn(service);
+            }
+            Slot::Beside => {
+                if let Some((count, _)) = self.beside.of(&request) {
+                    *count -= 1;
+                }
+            }
+            Slot::GivenBack => {
+                self.beside.silent -= 1;
+                self.flow_mut(request.flow).silent -= 1;
+            }
+        }
         let disk_time = now.since(dispatched.max(self.last_completion));
         self.last_completion = now;
         let (cost, waits) = (request.cost, self.parts.scheduler.queued() > 0);
@@ -366,8 +505,8 @@ impl Gate {
             parts.scheduler.complete(&completion, now);
             request.cost = actual;
         }
-        if self.epoch.wrapping_sub(epoch) <= AMID {
-            self.parts.depth.completed(request.flow, service, self.in_flight, now);
+        if slot == Slot::Own && self.epoch.wrapping_sub(epoch) <= AMID {
+            self.parts.depth.completed(request.flow, service, self.in_flight - self.beside.all(), now);
             self.parts.depth.freed(cost, waits, now);
         }
         let state = self.flow_mut(request.flow);
@@ -439,6 +578,14 @@ impl Gate {
         }
     }
 
+    /// Requests that have been in flight for so long, and for much longer than others, give their slots back; `None`: never.
+    pub fn set_patience(&mut self, least: Option<Duration>) {
+        self.watch.least = least;
+    }
+    /// Requests in flight that have given their slots back.
+    pub fn silent(&self) -> u32 {
+        self.beside.silent
+    }
     /// Most requests pending for flows whose contract does not say.
     pub fn set_pending_max(&mut self, pending: u32) {
         assert!(pending > 0, "a gate that takes nothing in");
@@ -485,7 +632,7 @@ impl Gate {
     pub fn queued(&self) -> usize {
         self.parts.scheduler.queued() + self.change.old().map_or(0, |parts| parts.scheduler.queued())
     }
-    /// Most requests in flight now.
+    /// Most requests in flight now, beside FLUSHes and administration in slots of their own.
     pub fn depth(&self) -> u32 {
         self.parts.depth.depth()
     }
@@ -495,7 +642,7 @@ impl Gate {
         if !state.meters.waits() {
             return None;
         }
-        let busy = self.in_flight >= self.parts.depth.depth();
+        let busy = self.in_flight - self.beside.all() >= self.parts.depth.depth();
         let old = self.change.old().filter(|_| state.epoch != self.epoch);
         old.unwrap_or(&self.parts).scheduler.waiting(flow, now).or(busy.then(|| self.why_full()))
     }

@@ -25,7 +25,7 @@ mod slots;
 mod sync;
 mod units;
 
-pub use backend::{Backend, Done, Fault, Model};
+pub use backend::{Backend, DEVICE_QUANTUM, Done, Fault, Model};
 pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate};
 pub use cost::{CostModel, Learned, Seen};
 pub use depth::{DepthController, QueueView};

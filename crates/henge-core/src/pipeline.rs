@@ -74,17 +74,26 @@ impl<B: Backend> Pipeline<B> {
         self.payloads.get_mut(id.index())?.take()
     }
 
-    /// Dispatches what may go, and returns the next request that is over, if any.
-    pub fn poll(&mut self, now: Instant) -> Option<Finished<B::Payload>> {
-        while let Dispatch::Ready(request) = self.gate.next(now) {
+    /// Dispatches what may go. Whoever polls no further for now calls it, so that a place that has become free does not stay so until
+    /// it polls again.
+    pub fn submit_ready(&mut self, now: Instant) {
+        // What is idle gives its place back before the next one is looked for.
+        while self.idle.is_empty()
+            && let Dispatch::Ready(request) = self.gate.next(now)
+        {
             let payload =
                 self.payloads[request.id.index()].take().expect("a waiting request has its data here");
             if request.len == 0 && request.op != Op::Flush {
                 self.idle.push_back((request.id, payload));
-                break; // its place is free again before the next one is looked for
+            } else {
+                self.backend.submit(&request, payload, now);
             }
-            self.backend.submit(&request, payload, now);
         }
+    }
+
+    /// Dispatches what may go, and returns the next request that is over, if any.
+    pub fn poll(&mut self, now: Instant) -> Option<Finished<B::Payload>> {
+        self.submit_ready(now);
         let done = match self.idle.pop_front() {
             Some((id, payload)) => Done { id, outcome: Ok(()), busy: None, payload },
             None => self.backend.reap(now)?,

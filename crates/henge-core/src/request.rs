@@ -43,6 +43,8 @@ pub struct Request {
     pub op: Op,
     /// Durable before it is answered (a write with FUA).
     pub fua: bool,
+    /// An administrator's work, such as zeroing a new part: it has a slot of its own at the gate.
+    pub administration: bool,
     /// How many client commands it stands for, in millionths: a whole command is
     /// [`Request::WHOLE`]; one of n parts of a split command is 1/n of that.
     pub commands: u32,
@@ -69,6 +71,7 @@ impl Request {
             flow,
             op,
             fua: false,
+            administration: false,
             commands: Self::WHOLE,
             offset,
             len,

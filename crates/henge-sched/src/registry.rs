@@ -69,6 +69,20 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     SCHEDULERS.iter().find(|e| e.name == name)
 }
 
+/// How a scheduler's name is spelled, and a hint to say so, where an underscore is all that is wrong: names have hyphens, and pages once wrote
+/// `two_level`.
+///
+/// ```
+/// assert_eq!(henge_sched::respelled("two_level").unwrap().0, "two-level");
+/// assert_eq!(henge_sched::respelled("two-level"), None);
+/// assert_eq!(henge_sched::respelled("no_such"), None);
+/// ```
+pub fn respelled(name: &str) -> Option<(String, String)> {
+    let right = name.replace('_', "-");
+    let hint = format!("the scheduler \"{name}\" is spelled \"{right}\", and taken for that");
+    (find(name).is_none() && find(&right).is_some()).then_some((right, hint))
+}
+
 /// The schedulers that keep `term`, as a list for people.
 pub fn keepers(term: Term) -> String {
     let names: Vec<_> = SCHEDULERS.iter().filter(|e| e.keeps.contains(&term)).map(|e| e.name).collect();

@@ -69,6 +69,27 @@ fn a_flood_does_not_harm_who_keeps_to_the_contract() {
     }
 }
 
+/// The promises are all that the device does: App1's 30 MB/s of 40, and the 20 of App2, which asks for 60. App2 wanders behind its promise then, and
+/// its deadlines into the past; App1, which keeps to its rate, must not pay for that.
+#[test]
+fn overloaded_by_one_promise_the_other_keeps_its_bound() {
+    for seed in 0..8 {
+        let mut t = trial(&[("depth", Value::Integer(1))]).seed(seed);
+        t.flow(0, &contract(40, 100));
+        t.flow(1, &contract(20, 300));
+        t.source(0, offered(30), anywhere(KIB64), at(62));
+        t.source(1, offered(60), anywhere(KIB64), at(62));
+        t.run(at(62));
+        let good = windows(&t, 0, 100, 2, 62);
+        let rest = mb_per_second(&t, 1, 2, 62);
+        // What App1 leaves of 50 MB/s is 20 on average.
+        let arrived = t.served.iter().filter(|s| s.request.flow.0 == 0 && s.request.arrival > at(2)).count();
+        let left = 50.0 - (arrived as u64 * KIB64) as f64 / 1e6 / 60.0;
+        assert!(rest >= 0.98 * left, "seed {seed}: the flood gets what is left: {rest} of {left} MB/s");
+        assert!(good >= 0.98, "seed {seed}: in bound in {good} of the windows");
+    }
+}
+
 /// Both flood: shares as the rates, 2 : 1; with the lower queue unbounded they are lost.
 #[test]
 fn floods_share_by_their_rates_because_the_lower_queue_is_bounded() {

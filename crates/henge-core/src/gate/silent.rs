@@ -1,0 +1,139 @@
+//! Requests that are silent for long give their slots back.
+//!
+//! # The problem
+//! Storage over a network can leave some requests without an answer for seconds, while it answers others at once: those of a disk whose
+//! server hangs. They fill the depth. Then everybody stands still for them.
+//!
+//! # The rule
+//! While the depth is used up and something waits, the gate looks at what is in flight, the oldest first, ten times in a patience. A request
+//! is silent when it has been in flight for longer than the patience
+//!
+//! > P = max(P₀, 20·p99)
+//!
+//! where P₀ is configured and p99 is the service time that one request in a hundred exceeds. A request of a flow that has silent ones
+//! already is silent after P/10. A silent request goes on, beside the depth. Its slot is another's.
+//!
+//! p99 is tracked by steps: up by 99/800 of itself where a request takes longer, down by 1/800 where it does not. So it rests where one in
+//! a hundred takes longer.
+//!
+//! # Example
+//! Depth 32, P₀ = 1 s. Tenant A has 64 outstanding, and its server hangs; B has 4 on a server that does not. A's requests fill the depth
+//! within milliseconds, and B stands still. After 1 s the 32 silent ones go beside. A's other 32 follow, which are silent after 0.1 s.
+//! Then B has the whole depth, until A's server answers: 64 completions take no slot from anybody.
+//!
+//! # Guarantee
+//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once. Nothing is given up, answered twice, or counted twice.
+//!
+//! # Price
+//! A list through the places, in the order of dispatch: constant time for each request. A look costs as many steps as requests are older than
+//! P/10, which is none while storage is well.
+
+use super::Place;
+use crate::{Duration, Instant};
+
+/// Nobody.
+pub(super) const NONE: u32 = u32::MAX;
+/// How many looks there are in a patience, and how much less patience a flow gets that has silent requests.
+const LOOKS: u64 = 10;
+/// Patience in service times that one request in a hundred exceeds.
+const TIMES: u64 = 20;
+
+/// Neighbours in the order of dispatch, by slot.
+#[derive(Clone, Copy)]
+pub(super) struct Links {
+    pub older: u32,
+    pub newer: u32,
+}
+
+/// What is in flight, in the order of dispatch, and how long it may be.
+pub(super) struct Watch {
+    /// None: nothing is ever silent.
+    pub least: Option<Duration>,
+    pub oldest: u32,
+    newest: u32,
+    /// The service time that one in a hundred exceeds, in nanoseconds.
+    p99_ns: u64,
+    pub look_at: Instant,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Watch { least: None, oldest: NONE, newest: NONE, p99_ns: 0, look_at: Instant::ZERO }
+    }
+}
+
+impl Watch {
+    /// Patience with a request, and with one of a flow that has silent ones.
+    pub(super) fn patience(&self) -> Option<(Duration, Duration)> {
+        let least = self.least?;
+        let long = least.max(Duration::from_nanos(self.p99_ns.saturating_mul(TIMES)));
+        Some((long, Duration::from_nanos((long.as_nanos() / LOOKS).max(1))))
+    }
+
+    /// A request was answered after so long.
+    pub(super) fn learn(&mut self, service: Duration) {
+        let p99 = self.p99_ns;
+        self.p99_ns = if service.as_nanos() > p99 {
+            // What it begins with is nothing, so it also rises by a microsecond.
+            (p99 + p99 / 800 * 99 + 1_000).min(service.as_nanos())
+        } else {
+            p99 - p99 / 800
+        };
+    }
+
+    /// The newest from now on.
+    pub(super) fn append(&mut self, places: &mut [Place], slot: u32) -> Links {
+        let links = Links { older: self.newest, newer: NONE };
+        match links.older {
+            NONE => self.oldest = slot,
+            older => set(places, older, |links| links.newer = slot),
+        }
+        self.newest = slot;
+        links
+    }
+
+    /// Not watched any more.
+    pub(super) fn unlink(&mut self, places: &mut [Place], links: Links) {
+        match links.older {
+            NONE => self.oldest = links.newer,
+            older => set(places, older, |other| other.newer = links.newer),
+        }
+        match links.newer {
+            NONE => self.newest = links.older,
+            newer => set(places, newer, |other| other.older = links.older),
+        }
+    }
+}
+
+fn set(places: &mut [Place], slot: u32, change: impl FnOnce(&mut Links)) {
+    let Place::InFlight { links, .. } = &mut places[slot as usize] else {
+        panic!("what is in the list is in flight");
+    };
+    change(links);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tracked_time_rests_where_one_in_a_hundred_takes_longer() {
+        let mut watch = Watch { least: Some(Duration::from_millis(1)), ..Watch::default() };
+        // Service times of 1, 2, …, 100 ms in an order that visits all: 99 ms is exceeded by one in a hundred.
+        for i in 0..20_000u64 {
+            watch.learn(Duration::from_millis(1 + i * 37 % 100));
+        }
+        let ms = watch.p99_ns / 1_000_000;
+        assert!((95..=100).contains(&ms), "{ms} ms");
+        let (long, short) = watch.patience().unwrap();
+        assert_eq!(long, Duration::from_nanos(watch.p99_ns * 20));
+        assert_eq!(short, Duration::from_nanos(watch.p99_ns * 2));
+    }
+
+    #[test]
+    fn nothing_is_silent_where_nobody_says_so_and_the_least_holds() {
+        assert!(Watch::default().patience().is_none());
+        let watch = Watch { least: Some(Duration::from_secs(1)), ..Watch::default() };
+        assert_eq!(watch.patience(), Some((Duration::from_secs(1), Duration::from_millis(100))));
+    }
+}
