@@ -33,7 +33,7 @@ use crate::file::Files;
 use crate::open::{self, Options, named};
 use crate::space::{Extent, GRAIN, Space, check_name};
 use crate::{Buffer, Step, Store};
-use henge_core::{Backend, Done, Fault, Instant, Request};
+use henge_core::{Backend, Done, Fault, Instant, Request, RequestId};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -358,10 +358,13 @@ impl Backend for Device {
         self.files.reap()
     }
     fn wake_at(&self) -> Option<Instant> {
-        None
+        self.files.wake_at()
     }
     fn capacity(&self) -> u64 {
         self.space.capacity()
+    }
+    fn quantum(&self) -> u64 {
+        henge_core::DEVICE_QUANTUM
     }
 }
 
@@ -450,6 +453,9 @@ impl Store for Device {
     }
     fn block(&self) -> u64 {
         self.files.block()
+    }
+    fn copied(&mut self) -> Option<(RequestId, u64)> {
+        self.files.copied()
     }
     fn event_fd(&self) -> Option<RawFd> {
         Some(self.files.engine().event_fd())

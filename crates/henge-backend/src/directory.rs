@@ -26,7 +26,7 @@ use crate::file::Files;
 use crate::open::{self, Options, named};
 use crate::space::{Space, check_name};
 use crate::{Buffer, Step, Store};
-use henge_core::{Backend, Done, Fault, Instant, Request};
+use henge_core::{Backend, Done, Fault, Instant, Request, RequestId};
 use maker::Maker;
 use rustix::fs::SeekFrom;
 use std::collections::{BTreeSet, VecDeque};
@@ -122,10 +122,13 @@ impl Backend for Directory {
         self.files.reap()
     }
     fn wake_at(&self) -> Option<Instant> {
-        None
+        self.files.wake_at()
     }
     fn capacity(&self) -> u64 {
         self.space.capacity()
+    }
+    fn quantum(&self) -> u64 {
+        henge_core::DEVICE_QUANTUM
     }
 }
 
@@ -239,6 +242,9 @@ impl Store for Directory {
             Err(rustix::io::Errno::NXIO) => (len, false),
             Err(_) => (len, true),
         }
+    }
+    fn copied(&mut self) -> Option<(RequestId, u64)> {
+        self.files.copied()
     }
     fn event_fd(&self) -> Option<RawFd> {
         Some(self.files.engine().event_fd())

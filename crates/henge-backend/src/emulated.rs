@@ -103,6 +103,12 @@ impl<S: Store> Backend for Emulated<S> {
     fn capacity(&self) -> u64 {
         self.store.capacity().min(self.model.capacity())
     }
+    fn quantum(&self) -> u64 {
+        match self.model.quantum() {
+            u64::MAX => self.store.quantum(),
+            says => says,
+        }
+    }
 }
 
 impl<S: Store> Store for Emulated<S> {

@@ -8,6 +8,7 @@ pub use short::Short;
 pub use threads::Threads;
 pub use uring::Uring;
 
+use crate::file::CACHED_MAX;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
@@ -26,6 +27,8 @@ pub struct Io {
     pub len: u64,
     /// From or to where; dangling for kinds that move nothing.
     pub memory: NonNull<u8>,
+    /// It may take its time, and is done beside whoever submits it, even if it could be done at once.
+    pub aside: bool,
 }
 
 /// What an [`Io`] does.
@@ -88,19 +91,21 @@ pub enum Choice {
 
 /// Makes the engine that the options choose, for transfers of whole blocks.
 pub fn open(options: &crate::Options, block: u64) -> std::io::Result<Box<dyn Engine>> {
-    let engine = choose(options.engine, options.depth)?;
+    let engine = choose(options.engine, options.depth, block == 1)?;
     Ok(match options.short {
         Some((share, seed)) => Box::new(Short::new(engine, share, block, seed)),
         None => engine,
     })
 }
 
-fn choose(choice: Choice, depth: u32) -> std::io::Result<Box<dyn Engine>> {
+fn choose(choice: Choice, depth: u32, cached: bool) -> std::io::Result<Box<dyn Engine>> {
     let threads = || Threads::new(depth.clamp(1, 16)).map(|t| Box::new(t) as Box<dyn Engine>);
+    let at_once = if cached { CACHED_MAX } else { u64::MAX };
+    let ring = || Uring::new(depth).map(|ring| ring.telling_at_most(at_once));
     match choice {
         Choice::Threads => threads(),
-        Choice::Uring => Ok(Box::new(Uring::new(depth)?)),
-        Choice::Auto => match Uring::new(depth) {
+        Choice::Uring => Ok(Box::new(ring()?)),
+        Choice::Auto => match ring() {
             Ok(ring) => Ok(Box::new(ring)),
             Err(_) => threads(),
         },

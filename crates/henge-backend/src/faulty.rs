@@ -92,6 +92,9 @@ impl<S: Store> Backend for Faulty<S> {
     fn capacity(&self) -> u64 {
         self.store.capacity()
     }
+    fn quantum(&self) -> u64 {
+        self.store.quantum()
+    }
 }
 
 impl<S: Store> Store for Faulty<S> {

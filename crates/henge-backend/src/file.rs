@@ -9,7 +9,7 @@
 
 use crate::Buffer;
 use crate::engine::{Engine, Io, Kind};
-use henge_core::{Done, Fault, Op, Request, RequestId};
+use henge_core::{Done, Fault, Instant, Op, Request, RequestId};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
@@ -19,8 +19,14 @@ use std::ptr::NonNull;
 const ZEROES_MAX: u64 = 1 << 20;
 /// Longest write through the page cache at once. The kernel keeps what is written at once together in one folio, and ext4 looks
 /// at every block of the folio at each later write into it: a random write of 4 KiB costs 54 us of CPU where the disk was filled
-/// by writes of 1 MiB, and 17 us where it was by these.
-const CACHED_MAX: u64 = 128 << 10;
+/// by writes of 1 MiB, and 17 us where it was by these. And a read of what is there copies while its caller waits, so that also
+/// reads are cut, and whoever reaps has others' turns in between.
+pub(crate) const CACHED_MAX: u64 = 128 << 10;
+
+/// A read through the page cache of at least so many bytes is done aside where not all of them are there. Who asks for them makes room
+/// in the cache, and reads ahead, in his own time: of a hole, for example, 128 KiB are zeroed and then copied, which was seen to take
+/// milliseconds. To hand it to somebody else takes about as long as copying so many.
+const ASIDE_MIN: u64 = 32 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -95,6 +101,10 @@ pub(crate) struct Files {
     syncs: BTreeMap<RawFd, Syncs>,
     /// Files whose sync failed, which nobody was told of yet.
     failed: Vec<RawFd>,
+    /// A piece of a longer request was copied, and its next is to wait until whoever reaps comes again.
+    rests: bool,
+    /// That piece, which nobody was told of yet.
+    copied: Option<(RequestId, u64)>,
 }
 
 impl Files {
@@ -110,7 +120,13 @@ impl Files {
             done: VecDeque::new(),
             syncs: BTreeMap::new(),
             failed: Vec::new(),
+            rests: false,
+            copied: None,
         }
+    }
+    /// When `reap` is to be called again without a signal.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.rests.then_some(Instant::ZERO)
     }
     /// A file whose sync failed; each is told of once.
     pub(crate) fn failed(&mut self) -> Option<RawFd> {
@@ -172,11 +188,20 @@ impl Files {
         self.issue(token);
     }
 
-    /// One that is over.
+    /// What was copied of the request that rests; said once.
+    pub(crate) fn copied(&mut self) -> Option<(RequestId, u64)> {
+        self.copied.take()
+    }
+
+    /// One that is over. Where there is none, [`wake_at`](Self::wake_at) says whether to ask again at once.
     pub(crate) fn reap(&mut self) -> Option<Done<Buffer>> {
+        self.rests = false;
         loop {
             if let Some(done) = self.done.pop_front() {
                 return Some(done);
+            }
+            if self.rests {
+                return None;
             }
             let (token, result) = self.engine.reap()?;
             self.advance(token, result);
@@ -200,7 +225,7 @@ impl Files {
         let (kind, offset, len, memory) = match r.step {
             Step::Move => {
                 let kind = if r.op == Op::Read { Kind::Read } else { Kind::Write { durable } };
-                let rest = if cached && r.op != Op::Read { rest.min(CACHED_MAX) } else { rest };
+                let rest = if cached { rest.min(CACHED_MAX) } else { rest };
                 // SAFETY: the payload is `r.len` bytes long (asserted in `submit`), and `moved` is less.
                 let memory = unsafe { r.payload.address().add(r.moved as usize) };
                 (kind, offset, rest, memory)
@@ -211,7 +236,8 @@ impl Files {
             Step::Zeroes => (Kind::Write { durable }, offset, rest.min(ZEROES_MAX), zeroes),
             Step::Sync => (Kind::Sync, 0, 0, NonNull::dangling()),
         };
-        let io = Io { token, kind, fd: r.fd, offset, len, memory };
+        let aside = cached && kind == Kind::Read && len >= ASIDE_MIN && !is_cached(r.fd, offset, len);
+        let io = Io { token, kind, fd: r.fd, offset, len, memory, aside };
         // SAFETY: the payload belongs to `running[token]` until the engine has returned the token, and the zeroes,
         // ZEROES_MAX of them, to us, who never change them; `Drop` leaks both if that never happens.
         unsafe { self.engine.submit(io) };
@@ -234,6 +260,10 @@ impl Files {
                     self.moved(token);
                 } else if moved > r.moved {
                     r.moved = moved;
+                    if block == 1 && result as u64 >= CACHED_MAX {
+                        self.copied = Some((r.id, result as u64));
+                        self.rests = true;
+                    }
                     self.issue(token);
                 } else if r.op == Op::Read {
                     // The file ends here; what it does not have reads as zeroes.
@@ -381,6 +411,21 @@ impl Files {
     }
 }
 
+/// Whether the page cache has all of a range. Where the kernel (before Linux 6.5) does not say: yes.
+fn is_cached(fd: RawFd, offset: u64, len: u64) -> bool {
+    /// cachestat(2): the number on all architectures but Alpha.
+    const CACHESTAT: libc::c_long = 451;
+    let page = crate::ALIGN as u64;
+    let pages = (offset + len).div_ceil(page) - offset / page;
+    let range = [offset, len];
+    // How many pages are there; dirty, in writeback, evicted, recently evicted.
+    let mut found = [0u64; 5];
+    // SAFETY: the kernel reads two numbers and writes five, where these are; it changes nothing else.
+    let outcome =
+        unsafe { libc::syscall(CACHESTAT, fd, range.as_ptr(), found.as_mut_ptr(), 0 as libc::c_uint) };
+    outcome != 0 || found[0] >= pages
+}
+
 /// Whether a request claims durability that its file can no longer give.
 fn running_fails(syncs: &BTreeMap<RawFd, Syncs>, request: &Request, fd: RawFd) -> bool {
     let claims = request.op == Op::Flush || (request.fua && request.op != Op::Read);
@@ -405,7 +450,7 @@ impl Drop for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_core::{FlowId, Instant};
+    use henge_core::FlowId;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
 
@@ -510,23 +555,30 @@ mod tests {
     }
 
     #[test]
-    fn long_writes_through_the_page_cache_are_cut() {
-        let (cut, whole) = (vec![CACHED_MAX, CACHED_MAX, 5], vec![2 * CACHED_MAX + 5]);
+    fn long_transfers_through_the_page_cache_are_cut_and_each_piece_is_a_turn() {
+        let (cut, whole) = (vec![CACHED_MAX, CACHED_MAX, 5], 2 * CACHED_MAX + 5);
         let direct = 2 * CACHED_MAX + 4096;
         // What is to be durable is synced at the end, among the others.
         let synced = [&cut[..], &[0]].concat();
-        for (op, block, fua, len, want) in [
-            (Op::Write, 1, false, whole[0], cut),
-            (Op::Write, 1, true, whole[0], synced),
-            (Op::Read, 1, false, whole[0], whole),
-            (Op::Write, 4096, false, direct, vec![direct]),
+        for (op, block, fua, len, want, turns) in [
+            (Op::Write, 1, false, whole, cut.clone(), 3),
+            (Op::Write, 1, true, whole, synced, 3),
+            (Op::Read, 1, false, whole, cut, 3),
+            (Op::Read, 1, false, CACHED_MAX, vec![CACHED_MAX], 1),
+            (Op::Write, 4096, false, direct, vec![direct], 1),
+            (Op::Read, 4096, false, direct, vec![direct], 1),
         ] {
             let asked = std::rc::Rc::default();
             let mut files = Files::new(Box::new(Noting(VecDeque::new(), std::rc::Rc::clone(&asked))), block);
             let mut request = Request::new(RequestId::default(), FlowId(0), op, 0, len, Instant::ZERO);
             request.fua = fua;
             files.submit(&request, Buffer::zeroed(len as usize), -1, 0);
+            for _ in 1..turns {
+                assert!(files.reap().is_none() && files.wake_at().is_some(), "{op:?} of {len} bytes");
+                assert_eq!(files.copied().map(|(_, bytes)| bytes), Some(CACHED_MAX));
+            }
             assert_eq!(files.reap().map(|done| done.outcome), Some(Ok(())));
+            assert!(files.reap().is_none() && files.wake_at().is_none() && files.copied().is_none());
             assert_eq!(*asked.borrow(), want, "{op:?} of {len} bytes, blocks of {block}, FUA {fua}");
         }
     }
@@ -691,6 +743,36 @@ mod tests {
         assert_eq!(over(&mut files), []);
         assert_eq!(engine.end(-libc::ENOSPC), Kind::Write { durable: false });
         assert_eq!(files.reap().map(|done| done.outcome), Some(Err(Fault::NoSpace)));
+    }
+
+    #[test]
+    fn long_reads_of_what_is_not_in_the_page_cache_are_done_aside() {
+        let file = tempfile::tempfile().unwrap();
+        let len = 4 * ASIDE_MIN;
+        file.set_len(len).unwrap();
+        file.write_all_at(&vec![7; ASIDE_MIN as usize], 0).unwrap();
+        let fd = file.as_raw_fd();
+        let known = is_cached(fd, 0, ASIDE_MIN) && !is_cached(fd, 2 * ASIDE_MIN, ASIDE_MIN);
+        if !known {
+            println!("skipped: long_reads_of_what_is_not_in_the_page_cache_are_done_aside (no cachestat)");
+            return;
+        }
+        for (offset, len, block, want) in [
+            (0, ASIDE_MIN, 1, false),
+            (2 * ASIDE_MIN, ASIDE_MIN, 1, true),
+            // The half of it is there.
+            (ASIDE_MIN / 2, ASIDE_MIN, 1, true),
+            // As quick as it would be to hand it over; and past the page cache nothing is copied.
+            (2 * ASIDE_MIN, ASIDE_MIN - 4096, 1, false),
+            (2 * ASIDE_MIN, ASIDE_MIN, 4096, false),
+        ] {
+            let (engine, mut files) = told(block);
+            let request = Request::new(RequestId::default(), FlowId(0), Op::Read, offset, len, Instant::ZERO);
+            files.submit(&request, Buffer::zeroed(len as usize), fd, offset);
+            assert_eq!(engine.0.borrow().0[0].aside, want, "{len} bytes at {offset}, blocks of {block}");
+            engine.end(0);
+            assert_eq!(over(&mut files), [(0, true)]);
+        }
     }
 
     #[test]

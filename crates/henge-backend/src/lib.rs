@@ -9,6 +9,7 @@
 //! | [`Directory`] | one sparse file per part |
 //! | [`Device`] | a block device with a table of extents |
 //! | exports of NBD servers | other machines and programs |
+//! | images of a Ceph pool | OSDs of a cluster |
 //!
 //! [`pools`] is what an administrator does with the last two while no node serves them. [`Raw`] is a file or a device as it is, for whoever measures it.
 //!
@@ -34,6 +35,7 @@ mod nbd;
 mod open;
 pub mod pools;
 mod raw;
+mod rbd;
 pub mod registry;
 mod space;
 mod store;
@@ -49,6 +51,7 @@ pub use faulty::{Faults, Faulty};
 pub use memory::Memory;
 pub use open::Options;
 pub use raw::Raw;
+pub use rbd::Origin;
 pub use store::{Chore, Step, Store};
 pub use traced::Traced;
 pub use volatile::Volatile;

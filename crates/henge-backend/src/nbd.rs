@@ -76,6 +76,9 @@ impl Medium for Exports {
     fn copies(&self) -> bool {
         true
     }
+    fn may_be_silent(&self) -> bool {
+        true
+    }
 }
 
 /// A pool over NBD servers.

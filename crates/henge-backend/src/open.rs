@@ -1,6 +1,7 @@
 //! Opening what stands under a pool: past the page cache where that is possible, and by one node at a time.
 
 use rustix::fs::{Advice, AtFlags, FileType, FlockOperation, StatxFlags};
+use rustix::process::FlockType;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -70,6 +71,12 @@ pub(crate) fn claim(path: &Path, direct: bool, patience: Duration) -> io::Result
     let (file, block) = loop {
         match open_flags(&options, path, direct, flags) {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                // Whoever lives will not go because somebody waits; the requests of one that was killed do.
+                if let Ok((probe, _)) = read_only(path, false)
+                    && let Some(process) = holder(&probe)
+                {
+                    return Err(busy(path, &another(Some(process))));
+                }
                 if !wait.more() {
                     let why = "is in use: mounted, part of a RAID or of LVM, or served by another node";
                     return Err(io::Error::new(
@@ -131,9 +138,19 @@ pub(crate) fn lock(file: &File, path: &Path, patience: Duration) -> io::Result<(
     let exclusive = FlockOperation::NonBlockingLockExclusive;
     let own = rustix::fs::fcntl_lock(file, exclusive);
     if matches!(own, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS)) {
-        return Err(busy(path, "another node"));
+        return Err(busy(path, &another(holder(file))));
     }
     flock(file, path, patience)
+}
+
+/// The process that has the POSIX lock of a file, where it is one of this machine's that can be named.
+fn holder(file: &File) -> Option<i32> {
+    let theirs = rustix::process::fcntl_getlk(file, &FlockType::WriteLock.into()).ok()??;
+    theirs.pid.map(|pid| pid.as_raw_nonzero().get())
+}
+
+fn another(process: Option<i32>) -> String {
+    process.map_or("another node".into(), |pid| format!("another node: process {pid}"))
 }
 
 fn busy(path: &Path, whom: &str) -> io::Error {

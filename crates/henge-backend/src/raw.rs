@@ -67,13 +67,22 @@ impl Backend for Raw {
         }
     }
     fn reap(&mut self, _: Instant) -> Option<Done<Buffer>> {
-        self.files.reap()
+        loop {
+            // Whoever measures serves nobody else meanwhile.
+            match self.files.reap() {
+                None if self.files.wake_at().is_some() => {}
+                done => return done,
+            }
+        }
     }
     fn wake_at(&self) -> Option<Instant> {
         None
     }
     fn capacity(&self) -> u64 {
         self.capacity
+    }
+    fn quantum(&self) -> u64 {
+        henge_core::DEVICE_QUANTUM
     }
 }
 

@@ -39,6 +39,16 @@ pub trait Medium: Debug + Send + Sync {
         false
     }
 
+    /// Some of its requests may be silent for seconds while others are answered: it is several servers, or far away.
+    fn may_be_silent(&self) -> bool {
+        false
+    }
+
+    /// Its disks are images, which have names and snapshots of their own.
+    fn has_images(&self) -> bool {
+        false
+    }
+
     /// It can be opened once for each spindle of an emulated array.
     fn has_spindles(&self) -> bool {
         false
@@ -74,6 +84,7 @@ pub const KINDS: &[Kind] = &[
     Kind { key: "device", example: "device = \"/dev/sdb\"", read: media::device },
     Kind { key: "memory", example: "memory = true", read: media::memory },
     Kind { key: "nbd", example: "nbd = { uri = \"nbd://10.0.0.5/vm\" }", read: crate::nbd::read },
+    Kind { key: "rbd", example: "rbd = { pool = \"henge\" }", read: crate::rbd::read },
 ];
 
 /// Reads what a pool is made of, and where its table says so. One kind is needed, and one is enough.

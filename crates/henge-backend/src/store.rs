@@ -1,7 +1,7 @@
 //! What the node asks of real storage beyond [`Backend`].
 
-use crate::Buffer;
-use henge_core::{Backend, Histogram};
+use crate::{Buffer, Origin};
+use henge_core::{Backend, Histogram, RequestId};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -72,6 +72,11 @@ pub trait Store: Backend<Payload = Buffer> {
         Ok(())
     }
 
+    /// Where the bytes of a part come from that is opened next; only stores of images are asked.
+    fn set_origin(&mut self, name: &str, _origin: &Origin) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("\"{name}\" is on a pool without images")))
+    }
+
     /// All disks are here that are to have what they had: parts that nobody has opened, and that are not spared, are kept from now
     /// on until somebody adopts or discards them. Their names.
     fn settle(&mut self, _is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
@@ -101,6 +106,11 @@ pub trait Store: Backend<Payload = Buffer> {
 
     /// What [`event_fd`](Self::event_fd) names has signalled: `reap` is to look.
     fn signalled(&mut self) {}
+
+    /// A piece that was copied while `reap` was called, of a request that is not over by it: each is told of once.
+    fn copied(&mut self) -> Option<(RequestId, u64)> {
+        None
+    }
 
     /// Also a part that is adopted takes a while to be opened: [`begin_part`](Self::begin_part) is asked first.
     fn opens_elsewhere(&self) -> bool {
@@ -159,6 +169,10 @@ macro_rules! parts_behind {
             let $wrapper = self;
             $store.adopt_part(name)
         }
+        fn set_origin(&mut self, name: &str, origin: &crate::Origin) -> std::io::Result<()> {
+            let $wrapper = self;
+            $store.set_origin(name, origin)
+        }
         fn settle(&mut self, is_spared: &dyn Fn(&str) -> bool) -> std::io::Result<Vec<String>> {
             let $wrapper = self;
             $store.settle(is_spared)
@@ -182,6 +196,10 @@ macro_rules! parts_behind {
         fn signalled(&mut self) {
             let $wrapper = self;
             $store.signalled()
+        }
+        fn copied(&mut self) -> Option<(henge_core::RequestId, u64)> {
+            let $wrapper = self;
+            $store.copied()
         }
         fn opens_elsewhere(&self) -> bool {
             let $wrapper = self;

@@ -52,6 +52,9 @@ impl<S: Store> Backend for Traced<S> {
     fn capacity(&self) -> u64 {
         self.store.capacity()
     }
+    fn quantum(&self) -> u64 {
+        self.store.quantum()
+    }
 }
 
 impl<S: Store> Store for Traced<S> {

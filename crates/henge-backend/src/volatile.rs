@@ -179,6 +179,9 @@ impl<S: Store> Backend for Volatile<S> {
     fn capacity(&self) -> u64 {
         self.store.capacity()
     }
+    fn quantum(&self) -> u64 {
+        self.store.quantum()
+    }
 }
 
 impl<S: Store> Store for Volatile<S> {

@@ -356,6 +356,42 @@ fn one_node_at_a_time() {
     });
 }
 
+/// Serves the pool that the environment names until its input ends.
+#[test]
+#[ignore = "the other process of `another_process_is_named_at_once`"]
+fn the_other_process() {
+    let path = PathBuf::from(std::env::var_os("HENGE_TEST_POOL").expect("a pool"));
+    let pool: Box<dyn Store> = match path.is_dir() {
+        true => Box::new(Directory::open(&path, "p", 12 * MIB, options()).unwrap()),
+        false => Box::new(Device::open(&path, "p", 0, options()).unwrap()),
+    };
+    println!("serves");
+    io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
+    drop(pool);
+}
+
+/// However long a node waits for the remains of a killed one: whoever lives is not waited for.
+#[test]
+fn another_process_is_named_at_once() {
+    both(|pool| {
+        use std::io::{BufRead, BufReader};
+        use std::process::{Command, Stdio};
+        drop(pool.open().unwrap());
+        let mut other = Command::new(std::env::current_exe().unwrap());
+        other.args(["--exact", "the_other_process", "--ignored", "--nocapture"]);
+        other.env("HENGE_TEST_POOL", pool.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut other = other.spawn().unwrap();
+        let mut said = BufReader::new(other.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("serves")), "the other process serves");
+        let patient = Options { patience: Duration::from_secs(100_000), ..options() };
+        let why = pool.open_as("p", patient).err().unwrap().to_string();
+        assert!(why.ends_with(&format!("is in use by another node: process {}", other.id())), "{why}");
+        drop(other.stdin.take());
+        assert!(other.wait().unwrap().success());
+        drop(pool.open_as("p", options()).unwrap());
+    });
+}
+
 /// An installation of the version whose table stood in a file: parts at the very beginning and at the very end.
 #[test]
 fn an_older_devices_parts_are_imported() {

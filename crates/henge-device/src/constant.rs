@@ -205,4 +205,9 @@ impl Backend for Constant {
     fn capacity(&self) -> u64 {
         self.config.capacity
     }
+
+    /// It says nothing of pieces.
+    fn quantum(&self) -> u64 {
+        u64::MAX
+    }
 }

@@ -23,8 +23,11 @@ pub struct Uring {
     /// Written into the ring, not yet told to the kernel.
     unsubmitted: usize,
     in_flight: usize,
-    /// What the ring had no place for.
+    /// What the ring had no place for, or is not to be told of yet.
     overflow: VecDeque<Io>,
+    /// Bytes of what was written into the ring, and most that the kernel is told of at once.
+    untold: u64,
+    at_once: u64,
 }
 
 impl Uring {
@@ -38,7 +41,14 @@ impl Uring {
         let ring = builder.build(entries).or_else(|_| IoUring::new(entries))?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
-        Ok(Uring { ring, event, unsubmitted: 0, in_flight: 0, overflow: VecDeque::new() })
+        let (overflow, at_once) = (VecDeque::new(), u64::MAX);
+        Ok(Uring { ring, event, unsubmitted: 0, in_flight: 0, overflow, untold: 0, at_once })
+    }
+
+    /// The same where the kernel copies, while it is told, what it finds in the page cache: so many bytes at once, or one request that
+    /// is longer. Between two such calls the loop may look after others.
+    pub fn telling_at_most(self, bytes: u64) -> Self {
+        Uring { at_once: bytes, ..self }
     }
 
     fn entry(io: &Io) -> squeue::Entry {
@@ -55,16 +65,23 @@ impl Uring {
                 opcode::Fallocate::new(fd, io.len).offset(io.offset).mode(mode).build()
             }
         };
-        entry.user_data(u64::from(io.token))
+        let flags = if io.aside { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+        entry.user_data(u64::from(io.token)).flags(flags)
     }
 
     fn push(&mut self, io: Io) -> Result<(), Io> {
+        let here = matches!(io.kind, Kind::Read | Kind::Write { .. }) && !io.aside;
+        let bytes = if here { io.len } else { 0 };
+        if self.untold > 0 && self.untold.saturating_add(bytes) > self.at_once {
+            return Err(io);
+        }
         let entry = Self::entry(&io);
         // SAFETY: the memory stays valid until this token is reaped, as `Engine::submit` demands of its caller.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             return Err(io);
         }
         self.unsubmitted += 1;
+        self.untold += bytes;
         Ok(())
     }
 
@@ -73,6 +90,9 @@ impl Uring {
         // EBUSY and EAGAIN mean "reap first", EINTR "again"; the entries stay in the ring until next time.
         if let Ok(taken) = self.ring.submit() {
             self.unsubmitted -= taken.min(self.unsubmitted);
+        }
+        if self.unsubmitted == 0 {
+            self.untold = 0;
         }
         while let Some(io) = self.overflow.pop_front() {
             if let Err(io) = self.push(io) {
@@ -123,7 +143,9 @@ impl Engine for Uring {
         }
         if let Err(io) = self.push(io) {
             self.overflow.push_back(io);
-            self.enter_quietly();
+            if self.at_once == u64::MAX {
+                self.enter_quietly();
+            }
         }
     }
 
@@ -135,7 +157,7 @@ impl Engine for Uring {
         for round in 0..ROUNDS {
             let call = match round {
                 0 => new || self.noted(),
-                _ => self.noted() && self.has_work(),
+                _ => self.unsubmitted > 0 || self.noted() && self.has_work(),
             };
             if !call {
                 return None;
@@ -178,6 +200,12 @@ mod tests {
     /// So often in a row the cache is emptied.
     const DROPS: usize = 200;
 
+    impl Uring {
+        fn completion_count(&mut self) -> usize {
+            self.ring.completion().len()
+        }
+    }
+
     /// Reads `count` blocks, and waits as the loop does. How many came back; fewer when one is never told of.
     fn read_blocks(file: &std::fs::File, count: usize) -> usize {
         let mut ring = Uring::new(DEPTH as u32).expect("a ring");
@@ -191,7 +219,8 @@ mod tests {
                 at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let to = NonNull::new(memory[token as usize * 4096..].as_mut_ptr()).expect("an address");
                 let offset = (at >> 33) % (FILE / 4096) * 4096;
-                let io = Io { token, kind: Kind::Read, fd: file.as_raw_fd(), offset, len: 4096, memory: to };
+                let fd = file.as_raw_fd();
+                let io = Io { token, kind: Kind::Read, fd, offset, len: 4096, memory: to, aside: false };
                 // SAFETY: the token's block of `memory` is touched by nobody until it is reaped.
                 unsafe { ring.submit(io) };
                 begun += 1;
@@ -218,6 +247,29 @@ mod tests {
         // What is still under way uses the memory.
         std::mem::forget(memory);
         over
+    }
+
+    /// What the kernel copies while it is told is told of by so many bytes at a time, whatever waits; the rest comes by itself.
+    #[test]
+    fn no_call_copies_more_than_it_may() {
+        const LEN: usize = 64 << 10;
+        let file = tempfile::tempfile().expect("a file");
+        std::io::Write::write_all(&mut &file, &vec![7; 8 * LEN]).expect("written");
+        let mut memory = vec![0u8; 8 * LEN];
+        let mut ring = Uring::new(8).expect("a ring").telling_at_most(2 * LEN as u64);
+        for (token, block) in memory.chunks_mut(LEN).enumerate() {
+            let to = NonNull::new(block.as_mut_ptr()).expect("an address");
+            let (fd, offset, len) = (file.as_raw_fd(), (token * LEN) as u64, LEN as u64);
+            let io = Io { token: token as u32, kind: Kind::Read, fd, offset, len, memory: to, aside: false };
+            // SAFETY: the block is touched by nobody until it is reaped.
+            unsafe { ring.submit(io) };
+        }
+        for call in 1..=4 {
+            ring.enter_quietly();
+            assert_eq!(ring.completion_count(), 2, "call {call}");
+            while ring.completed().is_some() {}
+        }
+        assert!(ring.idle() && ring.reap().is_none() && memory.iter().all(|byte| *byte == 7));
     }
 
     /// Blocks that are in the page cache come back at once, the others from another thread, which may note that there is work just

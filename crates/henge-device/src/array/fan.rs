@@ -53,6 +53,10 @@ impl Fan {
     pub fn smallest(&self) -> u64 {
         self.members.iter().map(|m| m.capacity()).min().unwrap_or(0)
     }
+    /// What is cut for one member.
+    pub fn quantum(&self) -> u64 {
+        self.members.iter().map(|m| m.quantum()).min().unwrap_or(u64::MAX)
+    }
     pub fn into_members(self) -> Vec<Model> {
         self.members
     }

@@ -52,4 +52,7 @@ impl Backend for Raid0 {
     fn capacity(&self) -> u64 {
         self.stripes.capacity(self.fan.smallest())
     }
+    fn quantum(&self) -> u64 {
+        self.fan.quantum().saturating_mul(self.fan.len() as u64)
+    }
 }

@@ -51,4 +51,7 @@ impl Backend for Raid1 {
     fn capacity(&self) -> u64 {
         self.fan.smallest()
     }
+    fn quantum(&self) -> u64 {
+        self.fan.quantum()
+    }
 }

@@ -203,6 +203,11 @@ impl Backend for Raid5 {
     fn capacity(&self) -> u64 {
         self.fan.smallest() / self.layout.unit * self.layout.row()
     }
+    /// Whole rows where a row is larger than what the members take: parts of one are read before they are written.
+    fn quantum(&self) -> u64 {
+        let row = self.layout.row();
+        (self.fan.quantum().saturating_mul(self.fan.len() as u64 - 1) / row).max(1).saturating_mul(row)
+    }
 }
 
 #[cfg(test)]

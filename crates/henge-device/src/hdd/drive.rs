@@ -207,4 +207,7 @@ impl Backend for Hdd {
     fn capacity(&self) -> u64 {
         self.capacity
     }
+    fn quantum(&self) -> u64 {
+        henge_core::DEVICE_QUANTUM
+    }
 }

@@ -362,4 +362,7 @@ impl Backend for Ssd {
     fn capacity(&self) -> u64 {
         self.facts.units() * u64::from(self.facts.unit)
     }
+    fn quantum(&self) -> u64 {
+        henge_core::DEVICE_QUANTUM
+    }
 }

@@ -1,0 +1,199 @@
+//! A cluster in memory, which does what a test says.
+
+#![allow(unsafe_code)] // flights land
+
+use super::cluster::{Cluster, Image, Lock, Snapshot};
+use super::flight::{Ask, Flight, Landed};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What an image is.
+#[derive(Default)]
+pub(crate) struct State {
+    pub data: Vec<u8>,
+    pub notes: BTreeMap<String, String>,
+    pub holder: Option<String>,
+    /// It gives its lock up to nobody.
+    pub stubborn: bool,
+    pub caches: bool,
+    /// Ceph knows which objects there are.
+    pub mapped: bool,
+    /// Results of the next requests, instead of what they would be.
+    pub results: VecDeque<i64>,
+    /// Requests do not end.
+    pub hangs: bool,
+    pub hung: Vec<(Box<Flight>, Arc<Landed>)>,
+    pub asked: Vec<(Ask, u64, u64)>,
+    pub broken: Vec<String>,
+}
+
+/// A cluster; it calls itself `me` where it takes locks.
+#[derive(Default)]
+pub(crate) struct Fake {
+    images: Mutex<BTreeMap<String, Arc<Mutex<State>>>>,
+    pub log: Mutex<Vec<String>>,
+}
+
+pub(crate) const OBJECT: u64 = 1 << 16;
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}
+
+impl Fake {
+    pub(crate) fn new() -> Arc<Fake> {
+        Arc::new(Fake::default())
+    }
+    /// An image that somebody else has made.
+    pub(crate) fn with(self: Arc<Self>, name: &str, size: u64) -> Arc<Self> {
+        self.put(name, size);
+        self
+    }
+    fn put(&self, name: &str, size: u64) {
+        let state = State { data: vec![0; size as usize], mapped: true, ..State::default() };
+        held(&self.images).insert(name.into(), Arc::new(Mutex::new(state)));
+    }
+    pub(crate) fn names(&self) -> Vec<String> {
+        held(&self.images).keys().cloned().collect()
+    }
+    /// Looks at an image, or changes it.
+    pub(crate) fn at<T>(&self, name: &str, look: impl FnOnce(&mut State) -> T) -> T {
+        let state = Arc::clone(held(&self.images).get(name).expect("there is such an image"));
+        let mut state = held(&state);
+        look(&mut state)
+    }
+    /// What hangs is answered.
+    pub(crate) fn answer(&self, name: &str) {
+        let hung = self.at(name, |image| {
+            image.hangs = false;
+            std::mem::take(&mut image.hung)
+        });
+        let image = Opened(Arc::clone(&held(&self.images)[name]), true);
+        hung.into_iter().for_each(|(flight, home)| image.begin(flight, &home));
+    }
+    fn note(&self, what: String) {
+        held(&self.log).push(what);
+    }
+}
+
+impl Cluster for Fake {
+    fn open(&self, image: &str, write: bool) -> io::Result<Option<Arc<dyn Image>>> {
+        let found = held(&self.images).get(image).cloned();
+        Ok(found.map(|state| Arc::new(Opened(state, write)) as Arc<dyn Image>))
+    }
+    fn create(&self, image: &str, size: u64) -> io::Result<()> {
+        self.note(format!("create {image}"));
+        self.put(image, size);
+        Ok(())
+    }
+    fn clone(&self, from: &Snapshot, image: &str) -> io::Result<()> {
+        self.note(format!("clone {from} {image}"));
+        let data = self.at(&from.image, |parent| parent.data.clone());
+        self.put(image, 0);
+        self.at(image, |clone| clone.data = data);
+        Ok(())
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.note(format!("rename {from} {to}"));
+        let state = held(&self.images).remove(from).expect("there is such an image");
+        held(&self.images).insert(to.into(), state);
+        Ok(())
+    }
+    fn remove(&self, image: &str) -> io::Result<()> {
+        if held(&self.images).remove(image).is_some() {
+            self.note(format!("remove {image}"));
+        }
+        Ok(())
+    }
+    fn name(&self) -> &str {
+        "Ceph pool fake"
+    }
+}
+
+struct Opened(Arc<Mutex<State>>, bool);
+
+impl Image for Opened {
+    fn begin(&self, mut flight: Box<Flight>, home: &Arc<Landed>) {
+        let mut image = held(&self.0);
+        image.asked.push((flight.ask, flight.offset, flight.len));
+        if image.hangs {
+            return image.hung.push((flight, Arc::clone(home)));
+        }
+        // As librbd does: what reaches beyond the end is cut, what begins there is wrong.
+        let end = image.data.len();
+        let (from, to) = (flight.offset as usize, ((flight.offset + flight.len) as usize).min(end));
+        let scripted = image.results.pop_front();
+        let result = match flight.ask {
+            _ if scripted.is_some() => scripted.unwrap_or_default(),
+            Ask::Flush => 0,
+            _ if from >= end => -i64::from(libc::EINVAL),
+            Ask::Read => {
+                flight.buffer[..to - from].copy_from_slice(&image.data[from..to]);
+                (to - from) as i64
+            }
+            Ask::Write => {
+                image.data[from..to].copy_from_slice(&flight.buffer[..to - from]);
+                0
+            }
+            Ask::Zero { .. } => {
+                image.data[from..to].fill(0);
+                0
+            }
+        };
+        drop(image);
+        let flight = flight.set_out(home);
+        // SAFETY: it has just set out.
+        unsafe { Flight::land(flight, result) };
+    }
+    fn size(&self) -> u64 {
+        held(&self.0).data.len() as u64
+    }
+    fn resize(&self, size: u64) -> io::Result<()> {
+        held(&self.0).data.resize(size as usize, 0);
+        Ok(())
+    }
+    fn note(&self, key: &str) -> io::Result<Option<String>> {
+        Ok(held(&self.0).notes.get(key).cloned())
+    }
+    fn set_note(&self, key: &str, value: &str) -> io::Result<()> {
+        assert!(self.1, "who looks notes nothing");
+        held(&self.0).notes.insert(key.into(), value.into());
+        Ok(())
+    }
+    fn caches(&self) -> io::Result<bool> {
+        Ok(held(&self.0).caches)
+    }
+    fn holder(&self) -> io::Result<Option<String>> {
+        Ok(held(&self.0).holder.clone())
+    }
+    fn lock(&self) -> io::Result<Lock> {
+        assert!(self.1, "who looks locks nothing");
+        let mut image = held(&self.0);
+        match image.holder.clone() {
+            Some(who) if who != "me" && image.stubborn => Ok(Lock::Theirs(who)),
+            _ => {
+                image.holder = Some("me".into());
+                Ok(Lock::Ours)
+            }
+        }
+    }
+    fn break_lock(&self, holder: &str) -> io::Result<()> {
+        let mut image = held(&self.0);
+        image.broken.push(holder.into());
+        image.holder = None;
+        Ok(())
+    }
+    fn object(&self) -> u64 {
+        OBJECT
+    }
+    fn extents(&self, each: &mut dyn FnMut(u64, u64)) -> io::Result<bool> {
+        let image = held(&self.0);
+        for (i, object) in image.data.chunks(OBJECT as usize).enumerate() {
+            if object.iter().any(|byte| *byte != 0) {
+                each(i as u64 * OBJECT, object.len() as u64);
+            }
+        }
+        Ok(image.mapped)
+    }
+}

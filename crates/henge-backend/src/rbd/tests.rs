@@ -1,0 +1,269 @@
+use super::fake::{Fake, OBJECT};
+use super::*;
+use henge_core::{FlowId, Value};
+
+const LEN: u64 = 4 * OBJECT;
+
+struct Rig {
+    fake: Arc<Fake>,
+    store: Rbd,
+    now: Instant,
+}
+
+impl Rig {
+    fn new(fake: Arc<Fake>) -> Rig {
+        let options = crate::Options { apart: true, ..crate::Options::default() };
+        let wanted = Wanted { pool: "p", spindle: None, capacity: 1 << 30, options };
+        let store = Rbd::new(Arc::clone(&fake) as _, Landed::new().unwrap(), &wanted, "as nobody".into());
+        Rig { fake, store, now: Instant::ZERO }
+    }
+    fn image(&mut self, part: &str, image: &str) -> u64 {
+        let origin = Origin { image: Some(image.into()), ..Origin::default() };
+        self.store.set_origin(part, &origin).unwrap();
+        self.store.open_part(part, LEN).unwrap()
+    }
+    fn submit(&mut self, op: Op, offset: u64, len: u64, payload: Buffer) {
+        let request = Request::new(RequestId::default(), FlowId(0), op, offset, len, self.now);
+        self.store.submit(&request, payload, self.now);
+    }
+    fn reap(&mut self) -> Option<Done<Buffer>> {
+        self.store.signalled();
+        self.store.reap(self.now)
+    }
+    fn run(&mut self, op: Op, offset: u64, len: u64, byte: u8) -> Result<Buffer, Fault> {
+        let mut payload = Buffer::zeroed(if matches!(op, Op::Read | Op::Write) { len as usize } else { 0 });
+        payload.fill(byte);
+        self.submit(op, offset, len, payload);
+        let done = self.reap().expect("it is over");
+        assert!(self.reap().is_none());
+        done.outcome.map(|()| done.payload)
+    }
+    fn notices(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.store.notice()).collect()
+    }
+    fn asked(&self, image: &str) -> Vec<(Ask, u64, u64)> {
+        self.fake.at(image, |image| std::mem::take(&mut image.asked))
+    }
+    /// Carries out what a thread would.
+    fn step(&mut self, name: &str, step: io::Result<Step>) -> io::Result<Step> {
+        let Step::Run(chore) = step? else { panic!("a thread is to do it") };
+        let outcome = chore();
+        self.store.go_on(name, outcome)
+    }
+}
+
+#[test]
+fn each_disk_is_an_image_and_nothing_else_is_in_it() {
+    let mut rig = Rig::new(Fake::new().with("vm", LEN));
+    let web = rig.store.open_part("web.part0", LEN).unwrap();
+    let vm = rig.image("vm.part0", "vm");
+    rig.run(Op::Write, web + 4096, 8192, 7).unwrap();
+    rig.run(Op::Write, vm, 512, 9).unwrap();
+    rig.run(Op::Trim, web + 8192, 4096, 0).unwrap();
+    rig.run(Op::Flush, 0, 0, 0).unwrap();
+    assert_eq!(rig.run(Op::Read, web + 4096, 4096, 0).unwrap()[..], [7; 4096]);
+    assert_eq!(rig.run(Op::Read, web + 8192, 4096, 1).unwrap()[..], [0; 4096]);
+    assert_eq!(rig.fake.at("vm", |image| (image.data[511], image.data[512])), (9, 0));
+    let zero = (Ask::Zero { full: false }, 8192, 4096);
+    assert_eq!(rig.asked("web")[1], zero);
+    rig.run(Op::WriteZeroes, web, 4096, 0).unwrap();
+    assert_eq!(rig.asked("web").last(), Some(&(Ask::Zero { full: true }, 0, 4096)));
+    assert_eq!(rig.run(Op::Read, web + LEN, 1, 0).unwrap_err(), Fault::OutOfRange);
+    assert!(rig.notices().is_empty());
+}
+
+#[test]
+fn an_image_is_one_disks_also_for_who_would_fence_it() {
+    let mut rig = Rig::new(Fake::new().with("vm", LEN));
+    rig.image("vm.part0", "vm");
+    let origin = Origin { image: Some("vm".into()), fence: true, ..Origin::default() };
+    rig.store.set_origin("two.part0", &origin).unwrap();
+    let why = rig.store.open_part("two.part0", LEN).unwrap_err().to_string();
+    assert!(why.contains("is that of \"vm.part0\" here"), "{why}");
+    assert!(rig.store.begin_part("two.part0", LEN).is_err());
+    assert!(rig.fake.at("vm", |image| image.broken.is_empty()));
+    rig.store.remove_part("vm.part0").unwrap();
+    rig.store.open_part("two.part0", LEN).unwrap();
+}
+
+#[test]
+fn long_zeroes_go_piece_by_piece() {
+    let mut rig = Rig::new(Fake::new());
+    let base = rig.store.open_part("web.part0", 300 << 20).unwrap();
+    rig.fake.at("web", |image| image.results.extend([0, 0, 0]));
+    rig.submit(Op::Trim, base, 300 << 20, Buffer::empty());
+    let done = std::iter::from_fn(|| rig.reap().or_else(|| rig.reap()).or_else(|| rig.reap())).next();
+    assert_eq!(done.unwrap().outcome, Ok(()));
+    let asked: Vec<_> = rig.asked("web").iter().map(|(_, offset, len)| (offset >> 20, len >> 20)).collect();
+    assert_eq!(asked, [(0, 128), (128, 128), (256, 44)]);
+}
+
+#[test]
+fn what_was_cut_from_outside_is_not_acknowledged() {
+    let mut rig = Rig::new(Fake::new().with("vm", LEN));
+    let base = rig.image("vm.part0", "vm");
+    rig.fake.at("vm", |image| image.data.truncate(2 * OBJECT as usize + 512));
+    rig.run(Op::Write, base, 4096, 7).unwrap();
+    for (op, offset) in [
+        (Op::Write, 2 * OBJECT), // librbd cuts it and calls it good
+        (Op::Read, 2 * OBJECT),
+        (Op::Trim, 2 * OBJECT),
+        (Op::Write, 3 * OBJECT),
+    ] {
+        assert_eq!(rig.run(op, base + offset, 4096, 1).unwrap_err(), Fault::Io, "{op:?} at {offset}");
+    }
+    let said = rig.notices();
+    assert!(said.len() == 1 && said[0].contains("cut to 131584 bytes, and its disk has 262144"), "{said:?}");
+    rig.fake.at("vm", |image| image.data.resize(LEN as usize, 0));
+    rig.run(Op::Write, base + 3 * OBJECT, 4096, 7).unwrap();
+}
+
+#[test]
+fn a_read_that_brings_too_little_is_an_error() {
+    let mut rig = Rig::new(Fake::new());
+    let base = rig.store.open_part("web.part0", LEN).unwrap();
+    rig.fake.at("web", |image| image.results.push_back(4095));
+    assert_eq!(rig.run(Op::Read, base, 4096, 0).unwrap_err(), Fault::Io);
+}
+
+#[test]
+fn who_was_blocklisted_serves_nothing_any_more_and_says_so() {
+    let mut rig = Rig::new(Fake::new());
+    let web = rig.store.open_part("web.part0", LEN).unwrap();
+    let db = rig.store.open_part("db.part0", LEN).unwrap();
+    rig.fake.at("web", |image| image.results.push_back(BLOCKLISTED));
+    rig.submit(Op::Write, web, 512, Buffer::zeroed(512));
+    rig.submit(Op::Write, web, 512, Buffer::zeroed(512)); // under way with it, and answered
+    let outcomes = [rig.reap().unwrap().outcome, rig.reap().unwrap().outcome];
+    assert_eq!(outcomes, [Err(Fault::Unreachable), Ok(())]);
+    rig.asked("web");
+    for at in [web, db] {
+        assert_eq!(rig.run(Op::Read, at, 512, 0).unwrap_err(), Fault::Unreachable);
+    }
+    assert!(rig.asked("web").is_empty() && rig.asked("db").is_empty(), "nobody is asked");
+    let said = rig.notices();
+    assert!(said.len() == 1 && said[0].contains("blocklisted"), "{said:?}");
+}
+
+#[test]
+fn a_full_pool_is_said_once_and_is_an_error_until_there_is_room() {
+    let mut rig = Rig::new(Fake::new());
+    let base = rig.store.open_part("web.part0", LEN).unwrap();
+    rig.fake.at("web", |image| image.results.extend([-28, -122, -28]));
+    assert_eq!(rig.run(Op::Write, base, 512, 0).unwrap_err(), Fault::NoSpace);
+    assert_eq!(rig.run(Op::Write, base, 512, 0).unwrap_err(), Fault::NoSpace);
+    let said = rig.notices();
+    assert!(said[0].contains("\"web.part0\": the pool is full"), "{said:?}");
+    rig.fake.at("web", |image| image.results.clear());
+    rig.run(Op::Write, base, 512, 0).unwrap();
+}
+
+#[test]
+fn what_is_silent_is_said_and_never_given_up() {
+    let mut rig = Rig::new(Fake::new());
+    let base = rig.store.open_part("web.part0", LEN).unwrap();
+    rig.fake.at("web", |image| image.hangs = true);
+    rig.submit(Op::Write, base, 512, Buffer::zeroed(512));
+    while rig.now < Instant::ZERO + SILENT + LOOK {
+        assert!(rig.notices().is_empty() || rig.now >= Instant::ZERO + SILENT);
+        rig.now = rig.store.wake_at().expect("it is looked at");
+        assert!(rig.reap().is_none());
+    }
+    rig.now = Instant::ZERO + Duration::from_secs(3600);
+    assert!(rig.reap().is_none());
+    rig.fake.answer("web");
+    assert_eq!(rig.reap().unwrap().outcome, Ok(()));
+    let said = rig.notices();
+    assert!(
+        said.last().unwrap().contains("answered after 1h") || said.last().unwrap().contains("3600s"),
+        "{said:?}"
+    );
+    rig.now = rig.store.wake_at().unwrap();
+    assert!(rig.reap().is_none() && rig.store.wake_at().is_none(), "nothing is under way");
+}
+
+#[test]
+fn a_removed_disk_takes_its_image_along_unless_it_is_somebody_elses() {
+    let mut rig = Rig::new(Fake::new().with("vm", LEN).with("db", LEN));
+    rig.store.open_part("web.part0", LEN).unwrap();
+    rig.image("vm.part0", "vm");
+    rig.store.remove_part("web.part0").unwrap();
+    rig.store.remove_part("vm.part0").unwrap();
+    assert_eq!(rig.fake.names(), ["db", "vm"]);
+    // A part that could not be opened is not removed, either: it is not ours.
+    assert!(rig.store.open_part("db.part0", LEN).is_err());
+    rig.store.remove_part("db.part0").unwrap();
+    assert_eq!(rig.fake.names(), ["db", "vm"]);
+}
+
+#[test]
+fn parts_are_made_grown_and_removed_by_steps() {
+    let mut rig = Rig::new(Fake::new());
+    let begun = rig.store.begin_part("web.part0", LEN);
+    assert!(!rig.store.has_part("web.part0"));
+    assert!(matches!(rig.step("web.part0", begun), Ok(Step::There(_))));
+    let base = rig.store.open_part("web.part0", LEN).unwrap();
+    let begun = rig.store.begin_part("web.part0", 2 * LEN);
+    assert!(matches!(rig.step("web.part0", begun), Ok(Step::There(at)) if at == base));
+    assert_eq!(rig.fake.at("web", |image| image.data.len() as u64), 2 * LEN);
+    rig.run(Op::Write, base + 2 * LEN - 512, 512, 7).unwrap();
+    let begun = rig.store.begin_removal("web.part0");
+    assert!(!rig.store.has_part("web.part0"));
+    rig.step("web.part0", begun).unwrap();
+    assert!(rig.fake.names().is_empty());
+    assert!(matches!(rig.store.begin_removal("web.part0"), Ok(Step::There(_))));
+}
+
+#[test]
+fn a_disk_that_comes_later_does_not_inherit_by_its_name() {
+    let mut rig = Rig::new(Fake::new());
+    rig.store.open_part("web.part0", LEN).unwrap();
+    let mut rig = Rig::new(Arc::clone(&rig.fake));
+    rig.store.settle(&|_| false).unwrap();
+    let begun = rig.store.begin_part("web.part0", LEN);
+    let why = rig.step("web.part0", begun).err().unwrap().to_string();
+    assert!(why.contains("keeps the image \"web\""), "{why}");
+    rig.store.begin_removal("web.part0").unwrap(); // as a ticket that failed does
+    assert_eq!(rig.fake.names(), ["web"]);
+    rig.store.adopt_part("web.part0").unwrap();
+    let begun = rig.store.begin_part("web.part0", LEN);
+    rig.step("web.part0", begun).unwrap();
+}
+
+#[test]
+fn holes_are_known_of_a_new_image_and_learned_of_another() {
+    let mut rig = Rig::new(Fake::new().with("vm", LEN));
+    rig.fake.at("vm", |image| image.data[OBJECT as usize] = 1);
+    let web = rig.store.open_part("web.part0", LEN).unwrap();
+    assert_eq!(rig.store.extent(web, LEN), (LEN, false));
+    rig.run(Op::Write, web + OBJECT, 1, 7).unwrap();
+    assert_eq!(rig.store.extent(web, LEN), (OBJECT, false));
+    assert_eq!(rig.store.extent(web + OBJECT, OBJECT), (OBJECT, true));
+    let vm = rig.image("vm.part0", "vm");
+    while rig.store.extent(vm, LEN) == (LEN, true) {
+        std::thread::yield_now(); // until the thread has looked
+        assert!(rig.reap().is_none());
+    }
+    assert_eq!(rig.store.extent(vm, LEN), (OBJECT, false));
+    assert_eq!(rig.store.extent(vm + OBJECT, LEN - OBJECT), (OBJECT, true));
+}
+
+#[test]
+fn the_table_is_read_and_what_is_wrong_is_said() {
+    let table = |keys: &[(&str, &str)]| {
+        let value = |text: &str| Value::Text(text.into());
+        let inner = keys.iter().fold(Params::new("rbd"), |p, (key, text)| p.with(key, value(text)));
+        read(&mut Params::new("pool").with("rbd", Value::Table(inner)))
+    };
+    let medium = table(&[("pool", "henge"), ("user", "gw")]).unwrap().unwrap();
+    assert!(medium.key() == "rbd" && medium.has_images() && !medium.copies() && !medium.knows_capacity());
+    assert!(read(&mut Params::new("pool")).unwrap().is_none());
+    for (keys, why) in [
+        (&[("user", "gw")][..], "pool"),
+        (&[("pool", "p"), ("user", "client.gw")], "user = \"gw\""),
+        (&[("pool", "p"), ("config", "/etc")], "config"),
+    ] {
+        let message = table(keys).unwrap_err().message;
+        assert!(message.contains(why), "{message}");
+    }
+}
