@@ -21,6 +21,8 @@ pub struct Target {
     pub(crate) name: String,
     /// Who may use it.
     pub(crate) access: Access,
+    /// No initiator finds it.
+    is_hidden: bool,
     pub(crate) units: BTreeMap<u16, Unit>,
     /// Portals of other nodes that lead to the same disk: their addresses, and their groups.
     pub(crate) elsewhere: Vec<(String, u16)>,
@@ -138,13 +140,28 @@ impl Targets {
         self.next_target += 1;
         let name = name.to_owned();
         self.by_name.insert(name.clone(), id);
-        self.targets.insert(id, Target { name, access, units: BTreeMap::new(), elsewhere: Vec::new() });
+        let elsewhere = Vec::new();
+        self.targets.insert(id, Target { name, access, is_hidden: false, units: BTreeMap::new(), elsewhere });
         Some(id)
+    }
+
+    /// A new target that no initiator finds: its units are there for others' reservations.
+    pub fn add_hidden(&mut self, name: &str) -> TargetId {
+        let id = TargetId(self.next_target);
+        self.next_target += 1;
+        let (access, elsewhere) = (Access::default(), Vec::new());
+        self.targets.insert(
+            id,
+            Target { name: name.to_owned(), access, is_hidden: true, units: BTreeMap::new(), elsewhere },
+        );
+        id
     }
 
     /// The target is gone; its sessions end.
     pub fn remove_target(&mut self, id: TargetId) {
-        if let Some(gone) = self.targets.remove(&id) {
+        if let Some(gone) = self.targets.remove(&id)
+            && !gone.is_hidden
+        {
             self.by_name.remove(&gone.name);
         }
         self.working.remove(&id);
@@ -222,7 +239,11 @@ impl Targets {
     /// The target of that name, or all.
     pub(crate) fn named(&self, name: Option<&str>) -> impl Iterator<Item = &Target> {
         let one = name.and_then(|name| self.targets.get(&self.find(name)?));
-        let all = self.targets.values().take(if name.is_none() { usize::MAX } else { 0 });
+        let all = self.targets.values().filter(|target| !target.is_hidden).take(if name.is_none() {
+            usize::MAX
+        } else {
+            0
+        });
         one.into_iter().chain(all)
     }
 

@@ -1,5 +1,6 @@
 //! A controller: what a host has of a subsystem. Its registers, its features, and what it still has to tell.
 
+use crate::reservation::{Log, Notification};
 use crate::subsystem::{QueueId, SubsystemId};
 use crate::wire::put;
 use henge_core::{Duration, Instant};
@@ -27,6 +28,8 @@ pub(crate) enum Event {
     Reach,
     /// The discovery log is another.
     Discovery,
+    /// The host, or the reservation, was preempted, or the reservation released.
+    Reservation,
 }
 
 impl Event {
@@ -36,16 +39,18 @@ impl Event {
             Event::Namespace => 1 << 8,
             Event::Reach => 1 << 11,
             Event::Discovery => 1 << 31,
+            Event::Reservation => 0, // has a mask of its own
         }
     }
-    /// Dword 0 of the completion: type 2 (notice), information, log page.
+    /// Dword 0 of the completion: type (2: notice; 6: of the I/O command set), information, log page.
     pub fn dword(self) -> u32 {
-        let (information, page) = match self {
-            Event::Namespace => (0x00, 0x04),
-            Event::Reach => (0x03, 0x0c),
-            Event::Discovery => (0xf0, 0x70),
+        let (kind, information, page) = match self {
+            Event::Namespace => (2, 0x00, 0x04),
+            Event::Reach => (2, 0x03, 0x0c),
+            Event::Discovery => (2, 0xf0, 0x70),
+            Event::Reservation => (6, 0x00, 0x80),
         };
-        2 | information << 8 | page << 16
+        kind | information << 8 | page << 16
     }
     /// The log page that tells more, and whose reading allows the event again.
     pub fn of_page(page: u8) -> Option<Event> {
@@ -53,6 +58,7 @@ impl Event {
             0x04 => Some(Event::Namespace),
             0x0c => Some(Event::Reach),
             0x70 => Some(Event::Discovery),
+            0x80 => Some(Event::Reservation),
             _ => None,
         }
     }
@@ -96,6 +102,8 @@ pub(crate) struct Controller {
     masked: Vec<Event>,
     /// The changed namespace list is not empty.
     pub changed: bool,
+    /// What it is to hear of reservations.
+    pub reservations: Log,
     errors: VecDeque<Failure>,
     pub error_count: u64,
 }
@@ -137,6 +145,7 @@ impl Controller {
             events: VecDeque::new(),
             masked: Vec::new(),
             changed: false,
+            reservations: Log::default(),
             errors: VecDeque::new(),
             error_count: 0,
         }
@@ -177,6 +186,8 @@ impl Controller {
             self.status = 0;
             self.events.clear();
             self.masked.clear();
+            self.reservations.forget();
+            self.reservations.mask = 0;
         }
         Some(resets || shuts_down)
     }
@@ -188,7 +199,7 @@ impl Controller {
 
     /// Something has happened. Whether it is to be told now.
     fn happened(&mut self, event: Event) -> bool {
-        let wanted = self.features.events & event.bit() != 0;
+        let wanted = event == Event::Reservation || self.features.events & event.bit() != 0;
         if !wanted || self.masked.contains(&event) || self.events.contains(&event) {
             return false;
         }
@@ -201,6 +212,13 @@ impl Controller {
     }
     pub fn reach_changed(&mut self) -> bool {
         self.happened(Event::Reach)
+    }
+    pub fn reservation_changed(&mut self, notification: Notification) -> bool {
+        self.reservations.note(notification) && self.happened(Event::Reservation)
+    }
+    /// The host has read of one. Whether it is to be told of another.
+    pub fn reservation_read(&mut self) -> bool {
+        self.reservations.read() && self.happened(Event::Reservation)
     }
     pub fn discovery_changed(&mut self) -> bool {
         self.happened(Event::Discovery)

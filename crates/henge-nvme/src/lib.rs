@@ -27,6 +27,7 @@ mod namespace;
 mod nvm;
 mod output;
 mod plan;
+pub mod reservation;
 pub mod service_log;
 mod session;
 mod status;

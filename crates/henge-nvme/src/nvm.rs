@@ -2,6 +2,7 @@
 
 use crate::namespace::{Namespace, Reach};
 use crate::plan::{Action, Plan};
+use crate::reservation::{self, Held, HostId};
 use crate::status::Status;
 use crate::wire::{Sqe, le32, le64};
 
@@ -36,15 +37,25 @@ pub(crate) const COMMANDS: &[(u8, bool)] = &[
     (opcode::WRITE_ZEROES, true),
     (opcode::DATASET, true),
     (opcode::VERIFY, false),
+    (reservation::opcode::REGISTER, false),
+    (reservation::opcode::REPORT, false),
+    (reservation::opcode::ACQUIRE, false),
+    (reservation::opcode::RELEASE, false),
 ];
 
-/// Begins a command for the disk.
-pub(crate) fn start(namespace: &Namespace, sqe: &Sqe) -> Plan {
+/// Begins a command for the disk, of a host that `held` may keep from it.
+pub(crate) fn start(namespace: &Namespace, held: &Held, host: &HostId, sqe: &Sqe) -> Plan {
     if sqe.nsid() != NSID && !(sqe.opcode() == opcode::FLUSH && sqe.nsid() == ALL) {
         return Status::NAMESPACE.into();
     }
     if namespace.reach == Reach::Inaccessible {
         return Status::INACCESSIBLE.into();
+    }
+    if reservation::is_command(sqe.opcode()) {
+        return reservation::start(held, host, sqe);
+    }
+    if held.conflicts(host, sqe.opcode()) {
+        return Status::RESERVATION.into();
     }
     let (offset, len) = match range(namespace, sqe) {
         Ok(range) => range,

@@ -1,6 +1,7 @@
 //! What a command comes to: an ending, or work for the storage.
 
 use crate::namespace::Service;
+use crate::reservation::Change;
 use crate::status::{Ending, Status};
 use henge_core::Fault;
 
@@ -65,6 +66,8 @@ pub enum Action {
     },
     /// Make durable what was completed before.
     Flush,
+    /// Change who may use the disk, as [`crate::Session::change`] says. To be answered by [`Outcome::Decided`].
+    Reserve,
     /// Tell what the disk is promised and what it has got. To be answered by [`Outcome::Service`].
     Report,
 }
@@ -72,7 +75,14 @@ pub enum Action {
 impl Action {
     /// Whether it changes the disk.
     pub fn writes(&self) -> bool {
-        !matches!(self, Action::Read { .. } | Action::Compare { .. } | Action::Check { .. } | Action::Report)
+        !matches!(
+            self,
+            Action::Read { .. }
+                | Action::Compare { .. }
+                | Action::Check { .. }
+                | Action::Reserve
+                | Action::Report
+        )
     }
     /// Bytes that its buffer must have.
     pub fn buffer(&self) -> usize {
@@ -93,6 +103,8 @@ pub enum Outcome<'a> {
     Unequal,
     /// Answer to [`Action::Report`].
     Service(&'a Service),
+    /// Answer to [`Action::Reserve`].
+    Decided(Status),
     /// The storage failed.
     Failed(Fault),
 }
@@ -110,6 +122,8 @@ pub(crate) enum Plan {
     Storage(Action),
     /// These one after another, without data.
     Several(Vec<Action>),
+    /// A change of who may use the disk.
+    Reserve(Change),
     /// It waits for an event.
     Event,
 }

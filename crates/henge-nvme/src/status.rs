@@ -37,8 +37,12 @@ impl Status {
     pub const SGL_OFFSET: Status = Status::final_of(0x16);
     /// More than is written atomically.
     pub const ATOMIC_UNIT: Status = Status::final_of(0x14);
+    /// Host identifiers have 128 bits, and a structure for 64 was asked for.
+    pub const HOST_ID_FORMAT: Status = Status::final_of(0x18);
     /// The keep alive timeout is not supported.
     pub const KEEP_ALIVE: Status = Status::final_of(0x1a);
+    /// Given up because the host was preempted.
+    pub const PREEMPTED: Status = Status::final_of(0x1b);
     /// The namespace cannot be written.
     pub const PROTECTED: Status = Status::final_of(0x20);
     /// The data were damaged on their way.
@@ -47,6 +51,8 @@ impl Status {
     pub const RANGE: Status = Status::final_of(0x80);
     /// No room is left.
     pub const CAPACITY: Status = Status::final_of(0x81);
+    /// Not now; it may be sent again.
+    pub const NOT_READY: Status = Status(0x82);
     /// A reservation is in the way.
     pub const RESERVATION: Status = Status::final_of(0x83);
     /// More asynchronous event requests than are kept.

@@ -7,6 +7,7 @@
 use crate::auth::{Group, Key};
 use crate::controller::Controller;
 use crate::namespace::Namespace;
+use crate::reservation::{Effect, Epochs, Held};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names a subsystem among [`Subsystems`].
@@ -61,6 +62,9 @@ pub struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) access: Access,
     pub(crate) namespace: Namespace,
+    /// Who may use it, beside whom.
+    pub(crate) held: Held,
+    pub(crate) epochs: Epochs,
     /// Where other nodes serve it: address and port.
     pub(crate) elsewhere: Vec<(String, String)>,
 }
@@ -72,6 +76,10 @@ pub(crate) enum Notice {
     Event,
     /// Give up the command of this name.
     Abort(u16),
+    /// Give up all commands: the host was preempted.
+    Preempted,
+    /// Give up what has not begun: the namespace cannot be used here now.
+    Withdraw,
     /// End it: its controller is gone.
     Close,
 }
@@ -131,7 +139,14 @@ impl Subsystems {
         let id = SubsystemId(self.next_subsystem);
         self.next_subsystem += 1;
         self.by_name.insert(nqn.to_owned(), id);
-        let subsystem = Subsystem { nqn: nqn.to_owned(), access, namespace, elsewhere: Vec::new() };
+        let subsystem = Subsystem {
+            nqn: nqn.to_owned(),
+            access,
+            namespace,
+            held: Held::default(),
+            epochs: Epochs::default(),
+            elsewhere: Vec::new(),
+        };
         self.subsystems.insert(id, subsystem);
         self.discovery_changed();
         Some(id)
@@ -179,7 +194,67 @@ impl Subsystems {
         if std::mem::replace(&mut subsystem.namespace.reach, reach) != reach {
             subsystem.namespace.reach_changes += 1;
             self.tell_controllers(Some(id), Controller::reach_changed);
+            if reach == crate::Reach::Inaccessible {
+                for cntlid in self.controllers_of(Some(id)) {
+                    self.tell_io_queues(cntlid, Notice::Withdraw);
+                }
+            }
         }
+    }
+
+    /// Who may use the namespace from now on. Whom that concerns is told, and commands of preempted hosts are aborted: they have
+    /// left the storage once it is [`Subsystems::is_quiet_before`] the number returned.
+    pub fn adopt(&mut self, id: SubsystemId, held: Held, effects: &[Effect]) -> u32 {
+        let Some(subsystem) = self.subsystems.get_mut(&id) else { return 0 };
+        subsystem.held = held;
+        let aborts = effects.iter().any(|effect| effect.aborts);
+        let epoch = if aborts { subsystem.epochs.next() } else { 0 };
+        if effects.is_empty() {
+            return epoch;
+        }
+        for cntlid in self.controllers_of(Some(id)) {
+            let Some(controller) = self.controllers.get_mut(&cntlid) else { continue };
+            let (host, mut tells, mut aborts) = (controller.host_id, false, false);
+            for effect in effects.iter().filter(|effect| effect.host == host) {
+                aborts |= effect.aborts;
+                if let Some(notification) = effect.notification {
+                    tells |= controller.reservation_changed(notification);
+                }
+            }
+            if tells {
+                self.tell_admin(cntlid);
+            }
+            if aborts {
+                self.tell_io_queues(cntlid, Notice::Preempted);
+            }
+        }
+        epoch
+    }
+
+    /// Whether no command for the namespace that began before `epoch` is at the storage.
+    pub fn is_quiet_before(&self, id: SubsystemId, epoch: u32) -> bool {
+        self.subsystems.get(&id).is_none_or(|there| there.epochs.is_quiet_before(epoch))
+    }
+
+    /// A command that began in this epoch is back from the storage.
+    pub(crate) fn end(&mut self, id: SubsystemId, epoch: u32) {
+        if let Some(subsystem) = self.subsystems.get_mut(&id) {
+            subsystem.epochs.end(epoch);
+        }
+    }
+
+    /// A controller has an event to tell.
+    pub(crate) fn tell_admin(&mut self, cntlid: u16) {
+        let admin = self.controllers.get(&cntlid).and_then(|there| there.queues.get(&0).copied());
+        if let Some(admin) = admin {
+            self.tell(admin, Notice::Event);
+        }
+    }
+
+    fn tell_io_queues(&mut self, cntlid: u16, notice: Notice) {
+        let Some(controller) = self.controllers.get(&cntlid) else { return };
+        let queues: Vec<QueueId> = controller.queues.range(1..).map(|(_, queue)| *queue).collect();
+        queues.into_iter().for_each(|queue| self.tell(queue, notice));
     }
 
     /// A session that has news: call [`crate::Session::poke`] for it.
@@ -189,6 +264,9 @@ impl Subsystems {
 
     pub(crate) fn get(&self, id: SubsystemId) -> Option<&Subsystem> {
         self.subsystems.get(&id)
+    }
+    pub(crate) fn get_mut(&mut self, id: SubsystemId) -> Option<&mut Subsystem> {
+        self.subsystems.get_mut(&id)
     }
     pub(crate) fn find(&self, nqn: &str) -> Option<SubsystemId> {
         self.by_name.get(nqn).copied()

@@ -24,7 +24,7 @@ mod sweep;
 pub use inquiry::TRANSFER_MAX;
 pub use plan::{Action, Extent, Outcome, Plan, Transfer};
 pub use ports::{Access, Group};
-pub use reserve::{Change, Effects, Reservations};
+pub use reserve::{Change, Effects, HostAction, HostChange, Registrant, Reservations, host_name, host_of};
 pub use sense::{Detail, Key, Sense, Status, attention};
 pub use sweep::Sweep;
 
@@ -179,6 +179,11 @@ impl Unit {
         self.epoch += 1;
         let hit = self.nexuses.iter().filter(|(_, attached)| effects.abort.contains(&attached.port));
         hit.map(|(nexus, _)| *nexus).collect()
+    }
+
+    /// Whether a session has it for itself (RESERVE(6)): no other may change reservations meanwhile.
+    pub fn is_taken(&self) -> bool {
+        self.reserved.is_some()
     }
 
     /// Whether it can be used here. While what is known of its reservations may be old, it cannot.

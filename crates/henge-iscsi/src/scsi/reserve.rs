@@ -12,6 +12,8 @@
 //! Registrations belong to initiator ports by name (`iqn…,i,0xISID`), not to sessions; where several nodes serve the disk, to
 //! an initiator port and the target port by which it comes (`iqn…,i,0xISID,t,0xPORT`), each pair having its own.
 //!
+//! Hosts that come by NVMe are registrants of the same table (`reserve_host.rs`).
+//!
 //! With APTPL they survive a restart: [`Reservations::save`] is the text to keep. The power of a disk over nodes does not
 //! fail with one of them: there [`Reservations::text`] is kept, whatever APTPL says.
 
@@ -184,6 +186,11 @@ impl Reservations {
         out.extend_from_slice(&[0, 0, 0, 0, u8::from(holds), kind, 0, 0, 0, 0]);
         let (name, by) = apart(&registration.port);
         out.extend_from_slice(&by.unwrap_or(port_number).to_be_bytes());
+        if let Some(host) = host::host_of(name) {
+            // No transport of SCSI's: protocol Fh, and the host's identifier (SPC-4 7.6.4.1).
+            out.extend_from_slice(&[0, 0, 0, 24, 0x0f, 0, 0, 0, 0, 0, 0, 0]);
+            return out.extend_from_slice(&host);
+        }
         let name = name.as_bytes();
         let padded = (name.len() + 1).next_multiple_of(4).max(20);
         out.extend_from_slice(&(padded as u32 + 4).to_be_bytes());
@@ -196,7 +203,10 @@ impl Reservations {
 
     /// PERSISTENT RESERVE OUT. The same change of the same reservations always comes to the same.
     pub fn apply(&mut self, change: &Change) -> Result<Effects, Status> {
-        self.change(&change.cdb, &change.list, &change.port)
+        match host::host_of(&change.port) {
+            Some(_) => self.change_by_host(change),
+            None => self.change(&change.cdb, &change.list, &change.port),
+        }
     }
 
     fn change(&mut self, cdb: &[u8; 16], list: &[u8], port: &str) -> Result<Effects, Status> {
@@ -403,8 +413,12 @@ fn transport_id(id: &[u8]) -> Option<String> {
     (fine && plain).then(|| format!("{node},i,0x{}", isid.to_ascii_lowercase()))
 }
 
+#[path = "reserve_host.rs"]
+mod host;
 #[path = "reserve_text.rs"]
 mod text;
+
+pub use host::{HostAction, HostChange, Registrant, host_name, host_of};
 
 #[cfg(test)]
 #[path = "reserve_tests.rs"]

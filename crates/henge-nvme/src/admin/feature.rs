@@ -3,7 +3,9 @@
 use super::identify::EVENTS_MAX;
 use crate::controller::{Controller, IO_QUEUES_MAX, offered_events};
 use crate::fabrics::keep_alive;
+use crate::nvm::{ALL, NSID};
 use crate::plan::Plan;
+use crate::reservation::{self, Held, Log};
 use crate::status::Status;
 use crate::subsystem::Subsystems;
 use crate::wire::Sqe;
@@ -20,6 +22,8 @@ mod id {
     pub const KEEP_ALIVE: u32 = 0x0f;
     pub const PROGRESS: u32 = 0x80;
     pub const HOST_ID: u32 = 0x81;
+    pub const RESERVATION_MASK: u32 = 0x82;
+    pub const RESERVATION_PERSISTENCE: u32 = 0x83;
 }
 /// Host Behavior Support, whose value is a page of its own.
 pub(super) const HOST_BEHAVIOR: u32 = 0x16;
@@ -57,6 +61,11 @@ pub(super) fn set(subsystems: &mut Subsystems, cntlid: u16, sqe: &Sqe) -> Plan {
         },
         id::QUEUES => return set_queues(controller, value),
         id::WRITE_CACHE | id::HOST_ID => return Status::NOT_CHANGEABLE.into(),
+        id::RESERVATION_MASK | id::RESERVATION_PERSISTENCE if !matches!(sqe.nsid(), NSID | ALL) => {
+            return Status::NAMESPACE.into();
+        }
+        id::RESERVATION_MASK => controller.reservations.mask = value & Log::MASK,
+        id::RESERVATION_PERSISTENCE => return reservation::persist(controller.host_id, value & 1 != 0),
         id::POWER if value & 0x1f != 0 => return Status::FIELD.into(), // there is one state
         _ => match kept(controller, feature) {
             Some(place) => *place = value,
@@ -80,7 +89,7 @@ fn set_queues(controller: &mut Controller, value: u32) -> Plan {
     Plan::result(controller.features.queues)
 }
 
-pub(super) fn get(controller: &Controller, sqe: &Sqe) -> Plan {
+pub(super) fn get(controller: &Controller, held: Option<&Held>, sqe: &Sqe) -> Plan {
     let (feature, select) = (sqe.dword(10) & 0xff, sqe.dword(10) >> 8 & 7);
     let discovery = controller.is_discovery() && !matches!(feature, id::EVENTS | id::KEEP_ALIVE);
     if discovery || select > 3 {
@@ -90,7 +99,15 @@ pub(super) fn get(controller: &Controller, sqe: &Sqe) -> Plan {
         1 | 2 => &Controller::new(controller.subsystem, String::new(), [0; 16]).features,
         _ => &controller.features,
     };
+    let of_namespace = matches!(feature, id::RESERVATION_MASK | id::RESERVATION_PERSISTENCE);
+    if of_namespace && sqe.nsid() != NSID {
+        return Status::NAMESPACE.into();
+    }
     let (value, changeable) = match feature {
+        id::RESERVATION_MASK => (if select == 0 { controller.reservations.mask } else { 0 }, true),
+        id::RESERVATION_PERSISTENCE => {
+            (u32::from(select == 0 && held.is_some_and(|held| held.persists)), true)
+        }
         id::ARBITRATION => (features.arbitration, true),
         id::POWER => (features.power, true),
         id::TEMPERATURE => (features.temperature, true),
@@ -116,7 +133,7 @@ pub(super) fn get(controller: &Controller, sqe: &Sqe) -> Plan {
         _ => return Status::FIELD.into(),
     };
     match select {
-        3 => Plan::result(u32::from(changeable) << 2),
+        3 => Plan::result(u32::from(changeable) << 2 | u32::from(of_namespace) << 1),
         _ => Plan::result(value),
     }
 }

@@ -17,6 +17,7 @@ mod id {
     pub const EFFECTS: u8 = 0x05;
     pub const ANA: u8 = 0x0c;
     pub const DISCOVERY: u8 = 0x70;
+    pub const RESERVATION: u8 = 0x80;
     /// Of our own: `docs/nvme.md` has it byte by byte.
     pub const SERVICE: u8 = 0xc0;
 }
@@ -80,6 +81,7 @@ pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -
         (id::CHANGED, Some(_)) => changed(controller),
         (id::EFFECTS, _) => effects(controller),
         (id::ANA, Some(namespace)) => ana(namespace, sqe.dword(10) >> 8 & 1 != 0),
+        (id::RESERVATION, Some(_)) => controller.reservations.page(),
         (id::DISCOVERY, None) => discovery(subsystems, caller, &controller.host),
         _ => return Log::Wrong(Status::LOG_PAGE),
     };
@@ -87,6 +89,11 @@ pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -
         controller.unmask(window.page);
         if window.page == id::CHANGED {
             controller.changed = false;
+        }
+        // Reading is taking: the next one is told by an event of its own.
+        let takes = window.page == id::RESERVATION && window.offset == 0;
+        if takes && controller.reservation_read() {
+            subsystems.tell_admin(caller.cntlid);
         }
     }
     window.cut(&page).map_or_else(Log::Wrong, Log::Data)

@@ -60,7 +60,10 @@ pub(crate) fn start(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe)
             Plan::Parameters(feature::HOST_BEHAVIOR_LEN)
         }
         opcode::SET_FEATURES => feature::set(subsystems, caller.cntlid, sqe),
-        opcode::GET_FEATURES => feature::get(controller, sqe),
+        opcode::GET_FEATURES => {
+            let there = controller.subsystem.and_then(|id| subsystems.get(id));
+            feature::get(controller, there.map(|there| &there.held), sqe)
+        }
         opcode::EVENT => Plan::Event,
         _ if discovery => Status::OPCODE.into(),
         _ => Status::OPCODE.into(),

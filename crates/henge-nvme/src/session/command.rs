@@ -6,6 +6,7 @@ use crate::admin;
 use crate::fabrics::{self, FABRICS};
 use crate::nvm;
 use crate::plan::{Action, Plan};
+use crate::reservation::Change;
 use crate::status::{Ending, Status};
 use crate::subsystem::Subsystems;
 use crate::wire::{Fatal, Place, Sqe};
@@ -20,6 +21,8 @@ pub(super) enum Work {
     Parameters(Vec<u8>, usize),
     /// One thing for the storage.
     Storage(Action),
+    /// A change of who may use the disk.
+    Reserve(Box<Change>),
     /// These, the next one last.
     Several(Vec<Action>),
     /// The second of a fused pair: its data go into the first one's buffer, from this byte on.
@@ -49,6 +52,10 @@ pub(super) struct Task {
     /// Bytes of its buffer, once there is room for it.
     pub holds: usize,
     pub at_storage: bool,
+    /// When it went there, if others may have to wait until it is back.
+    pub epoch: Option<u32>,
+    /// Why it is given up, where the host did not ask for that.
+    pub why: Option<Status>,
     /// Nobody waits for its outcome, or the host wants it to be given up.
     pub aborted: bool,
     /// It is answered; its buffer is still being sent.
@@ -68,6 +75,8 @@ impl Task {
             partner: None,
             holds: 0,
             at_storage: false,
+            epoch: None,
+            why: None,
             aborted: false,
             answered: false,
         }
@@ -76,6 +85,7 @@ impl Task {
     pub fn action(&self) -> Option<Action> {
         match &self.work {
             Work::Storage(action) => Some(*action),
+            Work::Reserve(_) => Some(Action::Reserve),
             Work::Several(actions) => actions.last().copied(),
             _ => None,
         }
@@ -109,6 +119,7 @@ impl Task {
         match plan {
             Plan::Done(ending) => self.answer(ending),
             Plan::Event => self.work = Work::Event,
+            Plan::Reserve(change) => self.work = Work::Reserve(Box::new(change)),
             Plan::Data(data) => {
                 self.answer(Status::SUCCESS);
                 return Some(data);
@@ -248,7 +259,7 @@ impl Session {
             (FABRICS, qid) => self.fabrics(subsystems, sqe, joined.cntlid, qid),
             (_, 0) => self.admin(subsystems, sqe, joined.cntlid),
             _ => match self.subsystem.and_then(|id| subsystems.get(id)) {
-                Some(subsystem) => nvm::start(&subsystem.namespace, sqe),
+                Some(there) => nvm::start(&there.namespace, &there.held, &self.host, sqe),
                 None => Status::NAMESPACE.into(),
             },
         }

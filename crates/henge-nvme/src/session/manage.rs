@@ -6,6 +6,7 @@ use crate::admin;
 use crate::fabrics::{self, FABRICS};
 use crate::nvm;
 use crate::plan::Plan;
+use crate::reservation;
 use crate::status::{Ending, Status};
 use crate::subsystem::{Notice, Subsystems};
 use henge_core::RequestId;
@@ -29,6 +30,9 @@ impl Session {
                 admin::parameters(subsystems, joined.cntlid, &sqe, &list)
             }
             Stage::Joined(_) => match self.subsystem.and_then(|id| subsystems.get(id)) {
+                Some(_) if reservation::is_command(sqe.opcode()) => {
+                    reservation::change(&self.host, &sqe, &list)
+                }
                 Some(there) => nvm::dataset(&there.namespace, &sqe, &list),
                 None => Status::NAMESPACE.into(),
             },
@@ -42,6 +46,7 @@ impl Session {
                     Work::Several(actions)
                 }
                 Plan::Done(ending) => Work::Answer(ending),
+                Plan::Reserve(change) => Work::Reserve(Box::new(change)),
                 _ => Work::Answer(Status::INTERNAL.into()),
             };
         }
@@ -54,7 +59,9 @@ impl Session {
         match fabrics::connect(subsystems, self.queue, &sqe, data) {
             Ok(joined) => {
                 self.stage = Stage::Joined(joined);
-                self.subsystem = subsystems.controller(joined.cntlid).and_then(|there| there.subsystem);
+                if let Some(there) = subsystems.controller(joined.cntlid) {
+                    (self.subsystem, self.host) = (there.subsystem, there.host_id);
+                }
                 let proves =
                     if self.begin_exchange(subsystems, joined.cntlid) { fabrics::AUTHENTICATES } else { 0 };
                 let ending = Ending { status: Status::SUCCESS, result: u64::from(joined.cntlid) | proves };
@@ -112,6 +119,44 @@ impl Session {
         }
     }
 
+    /// The host was preempted: all commands are given up, except changes of who may use the disk.
+    fn preempted(&mut self, subsystems: &mut Subsystems) {
+        let mut early = Vec::new();
+        for (id, task) in self.tasks.iter_mut() {
+            if matches!(task.work, Work::Reserve(_) | Work::Answer(_)) || task.answered {
+                continue;
+            }
+            task.why = Some(Status::PREEMPTED);
+            if task.at_storage {
+                task.aborted = true;
+                self.steps.push_back(Step::Cancel(id));
+            } else {
+                early.push(id);
+            }
+        }
+        for &id in &early {
+            // Of a pair at the storage the second ends with the first.
+            let first = match self.tasks.get(id).map(|task| &task.work) {
+                Some(Work::Half(first, _)) => Some(*first),
+                _ => None,
+            };
+            if first.and_then(|first| self.tasks.get(first)).is_none_or(|first| !first.at_storage) {
+                self.give_up(id, Status::PREEMPTED);
+            }
+        }
+        early.into_iter().for_each(|id| self.advance_task(subsystems, id));
+    }
+
+    /// The namespace cannot be used here now: what has not begun is given up.
+    fn withdraw(&mut self) {
+        for (id, task) in self.tasks.iter_mut() {
+            if task.at_storage && !matches!(task.work, Work::Reserve(_)) {
+                task.why.get_or_insert(Status::INACCESSIBLE);
+                self.steps.push_back(Step::Cancel(id));
+            }
+        }
+    }
+
     /// Answers requests that wait for events with the events that there are.
     pub(super) fn tell_events(&mut self, subsystems: &mut Subsystems) {
         let Stage::Joined(joined) = self.stage else { return };
@@ -130,6 +175,8 @@ impl Session {
             match notice {
                 Notice::Event => self.tell_events(subsystems),
                 Notice::Abort(cid) => self.abort_here(subsystems, cid),
+                Notice::Preempted => self.preempted(subsystems),
+                Notice::Withdraw => self.withdraw(),
                 Notice::Close => self.close(subsystems),
             }
         }

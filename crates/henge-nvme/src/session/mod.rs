@@ -29,9 +29,10 @@ use crate::auth::{Derivation, Draw, Exchange};
 use crate::fabrics::Joined;
 use crate::output::{Digests, Output, Segment};
 use crate::plan::Action;
+use crate::reservation::{Change, HostId};
 use crate::subsystem::{QueueId, SubsystemId, Subsystems};
 use crate::wire::{CQE, SHORT_HEADER};
-use command::Task;
+use command::{Task, Work};
 use henge_core::{Duration, Instant, Pending, RequestId};
 use receive::Incoming;
 use std::collections::VecDeque;
@@ -136,6 +137,8 @@ pub struct Session {
     /// The address and the port that the host has come to.
     here: (String, String),
     subsystem: Option<SubsystemId>,
+    /// The identifier of its host.
+    host: HostId,
     digests: Digests,
     incoming: Option<Incoming>,
     out: Output,
@@ -195,6 +198,7 @@ impl Session {
             limits,
             here,
             subsystem: None,
+            host: [0; 16],
             digests: Digests::default(),
             incoming: None,
             out: Output::default(),
@@ -234,6 +238,14 @@ impl Session {
     /// What a command's data are for: where on the disk they go decides how a buffer is aligned.
     pub fn action(&self, task: RequestId) -> Option<Action> {
         self.tasks.get(task)?.action()
+    }
+
+    /// What [`Action::Reserve`] of a command is to change.
+    pub fn change(&self, task: RequestId) -> Option<Change> {
+        match &self.tasks.get(task)?.work {
+            Work::Reserve(change) => Some(**change),
+            _ => None,
+        }
     }
 
     /// Whether data are to come that were asked for, or announced.

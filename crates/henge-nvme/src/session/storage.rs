@@ -7,7 +7,7 @@ use crate::namespace::Reach;
 use crate::plan::{Action, Outcome};
 use crate::status::{Ending, Status};
 use crate::subsystem::Subsystems;
-use henge_core::RequestId;
+use henge_core::{Fault, RequestId};
 
 impl Session {
     /// Goes on with a command as far as it can go.
@@ -27,7 +27,7 @@ impl Session {
             _ if needs_more => self.ask(id),
             Work::Parameters(..) => self.parameters_arrived(subsystems, id),
             Work::Storage(Action::CompareWrite { .. }) if !self.is_paired(id) => {}
-            Work::Storage(_) | Work::Several(_) => self.execute(subsystems, id),
+            Work::Storage(_) | Work::Several(_) | Work::Reserve(_) => self.execute(subsystems, id),
             Work::Half(first, _) => self.advance_task(subsystems, *first),
             Work::Derive => {}
             Work::Event => {
@@ -114,12 +114,15 @@ impl Session {
         let Some(action) = task.action() else {
             return self.answer(subsystems, id, Status::SUCCESS.into());
         };
-        let there = self.subsystem.and_then(|id| Some((id, subsystems.get(id)?)));
+        let there = self.subsystem.and_then(|id| Some((id, subsystems.get_mut(id)?)));
         let status = match there {
             None => Status::NAMESPACE,
             Some((_, there)) if there.namespace.reach == Reach::Inaccessible => Status::INACCESSIBLE,
-            Some((subsystem, _)) => {
+            Some((subsystem, there)) => {
                 task.at_storage = true;
+                // Whose end may wait until all is quiet is not waited for itself.
+                let aside = matches!(action, Action::Reserve | Action::Report);
+                task.epoch = (!aside).then(|| there.epochs.begin());
                 self.at_storage += 1;
                 let buffer = task.holds;
                 let command = Command { task: id, subsystem, buffer, action };
@@ -140,6 +143,9 @@ impl Session {
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.at_storage) else { return };
         task.at_storage = false;
         self.at_storage -= 1;
+        if let (Some(subsystem), Some(epoch)) = (self.subsystem, task.epoch.take()) {
+            subsystems.end(subsystem, epoch);
+        }
         if self.stage == Stage::Over {
             return self.forget(id);
         }
@@ -147,6 +153,8 @@ impl Session {
         let status = match outcome {
             Outcome::Done => Status::SUCCESS,
             Outcome::Unequal => Status::UNEQUAL,
+            Outcome::Decided(status) => status,
+            Outcome::Failed(Fault::Cancelled) if let Some(why) = task.why => why,
             Outcome::Failed(fault) => Status::of(fault, action.writes()),
             Outcome::Service(service) => {
                 let sqe = task.sqe;
@@ -160,7 +168,8 @@ impl Session {
             Work::Several(actions) => {
                 actions.pop();
                 if task.aborted {
-                    self.end(subsystems, id, Status::ABORTED);
+                    let why = task.why.unwrap_or(Status::ABORTED);
+                    self.end(subsystems, id, why);
                 } else {
                     self.execute(subsystems, id);
                 }
@@ -219,7 +228,12 @@ impl Session {
             return;
         }
         if let Some((first, _)) = first {
-            self.give_up(first, if fuse == 2 { Status::FIELD } else { Status::FUSED_MISSING });
+            let why = match fuse {
+                2 if action.is_none() => Status::FUSED_FAILED,
+                2 => Status::FIELD,
+                _ => Status::FUSED_MISSING,
+            };
+            self.give_up(first, why);
             self.advance_task(subsystems, first);
         }
         let is_first = fuse == 1 && matches!(action, Some(Action::CompareWrite { .. }));

@@ -2,5 +2,6 @@
 
 mod auth;
 mod host;
+mod reservation;
 mod session;
 mod splits;

@@ -2,10 +2,11 @@
 #![allow(dead_code)]
 
 use henge_core::{Fault, Instant, RequestId};
+use henge_nvme::reservation::Change;
 use henge_nvme::wire::{Common, le16, le32, le64, pdu};
 use henge_nvme::{
-    Access, Action, Command, Limits, Namespace, Outcome, Reach, Segment, Service, Session, Step, SubsystemId,
-    Subsystems, Want,
+    Access, Action, Command, Limits, Namespace, Outcome, Reach, Segment, Service, Session, Status, Step,
+    SubsystemId, Subsystems, Want,
 };
 use std::collections::BTreeMap;
 
@@ -44,6 +45,8 @@ pub struct Driver {
     pub hold: bool,
     pub fault: Option<Fault>,
     pub cancelled: Vec<RequestId>,
+    /// Changes of who may use the disk that were asked for.
+    pub changes: Vec<Change>,
     /// A power that was not computed because `hold` is set.
     pub deriving: Option<RequestId>,
     input: Vec<u8>,
@@ -61,6 +64,7 @@ impl Driver {
             hold: false,
             fault: None,
             cancelled: Vec::new(),
+            changes: Vec::new(),
             deriving: None,
             input: Vec::new(),
             sent: Vec::new(),
@@ -135,6 +139,10 @@ impl Driver {
         let range = |offset: u64, len: u64| offset as usize..(offset + len) as usize;
         let service = Service { commands: 3, reads: 1, bytes: 1_024_000, ..Service::default() };
         let outcome = match command.action {
+            Action::Reserve => {
+                self.changes.push(self.session.change(command.task).expect("it was asked for"));
+                Outcome::Decided(Status::SUCCESS)
+            }
             _ if self.fault.is_some() => Outcome::Failed(self.fault.expect("just asked")),
             Action::Read { offset, len } => {
                 buffer.copy_from_slice(&self.disk[range(offset, len)]);
