@@ -16,6 +16,7 @@
 //! `iscsi` or `nvme` says who proves itself is nobody's by NBD, so that
 //! no other door stands open beside the guarded one; every other disk is anyone's.
 
+use crate::front::{Door, Doors};
 use henge_core::{ParamError, Params, Value};
 use henge_iscsi::chap::{Access, Secret};
 use std::ops::Range;
@@ -76,18 +77,46 @@ pub enum NbdAccess {
     },
 }
 
-/// Reads `nbd = …` of a disk; `nvme_guarded`: its hosts by NVMe prove who they are.
-pub(crate) fn nbd(p: &mut Params, iscsi: &Access, nvme_guarded: bool) -> Result<NbdAccess, ParamError> {
+impl Door for Access {
+    fn is_stated(&self) -> bool {
+        *self != Access::default()
+    }
+    fn guards(&self) -> bool {
+        !self.users.is_empty()
+    }
+    fn names_somebody(&self) -> bool {
+        self.guards() || !self.initiators.is_empty()
+    }
+}
+
+/// Who may use a disk by NBD, if its table says so.
+#[derive(Debug)]
+pub(crate) struct NbdDoor(pub Option<NbdAccess>);
+
+impl Door for NbdDoor {
+    fn is_stated(&self) -> bool {
+        self.0.is_some()
+    }
+    /// It may: but who comes by another door comes to the same disk, as its table says there.
+    fn guards(&self) -> bool {
+        false
+    }
+}
+
+/// Reads `nbd = …` of a disk.
+pub(crate) fn nbd(p: &mut Params) -> Result<NbdDoor, ParamError> {
+    stated(p).map(NbdDoor)
+}
+
+fn stated(p: &mut Params) -> Result<Option<NbdAccess>, ParamError> {
     const FORMS: &str = "nbd is \"anyone\", \"nobody\", or { users = [\"libvirt-qemu\"], certificates = [\"spiffe://henge/client/ann\"] }";
     let span = p.error("nbd", String::new()).span;
     let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
     match p.take("nbd") {
-        None if nvme_guarded => Ok(NbdAccess::Nobody),
-        None if iscsi.users.is_empty() && iscsi.initiators.is_empty() => Ok(NbdAccess::Anyone),
-        None => Ok(NbdAccess::Nobody),
+        None => Ok(None),
         Some(Value::Text(text)) => match text.as_str() {
-            "anyone" => Ok(NbdAccess::Anyone),
-            "nobody" => Ok(NbdAccess::Nobody),
+            "anyone" => Ok(Some(NbdAccess::Anyone)),
+            "nobody" => Ok(Some(NbdAccess::Nobody)),
             other => Err(wrong(format!("{FORMS}, not \"{other}\""))),
         },
         Some(Value::Table(mut table)) => {
@@ -104,13 +133,19 @@ pub(crate) fn nbd(p: &mut Params, iscsi: &Access, nvme_guarded: bool) -> Result<
             let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
             let users = users.iter().flatten().map(|(user, span)| number(user, span, &known));
             let certificates = certificates.iter().flatten().map(|(name, span)| certificate(name, span));
-            Ok(NbdAccess::These {
+            Ok(Some(NbdAccess::These {
                 users: users.collect::<Result<_, _>>()?,
                 certificates: certificates.collect::<Result<_, _>>()?,
-            })
+            }))
         }
         Some(_) => Err(wrong(FORMS.into())),
     }
+}
+
+/// Who may use a disk by NBD, as its doors say.
+pub(crate) fn by_nbd(doors: &Doors) -> NbdAccess {
+    let stated = doors.of::<NbdDoor>().and_then(|door| door.0.clone());
+    stated.unwrap_or(if doors.shown_by("nbd") { NbdAccess::Anyone } else { NbdAccess::Nobody })
 }
 
 /// The number of a user, by name or number.
@@ -171,8 +206,8 @@ mod tests {
     fn read(text: &str) -> Result<NbdAccess, String> {
         let source = henge_config::Source::new("node.toml", text);
         let mut p = source.parse("the disk").unwrap();
-        let access = access(&mut p).and_then(|iscsi| nbd(&mut p, &iscsi, false));
-        access.map_err(|e| source.point(e).to_string())
+        let doors = crate::front::Doors::read(&crate::fronts::kinds(), &mut p);
+        doors.map(|doors| by_nbd(&doors)).map_err(|e| source.point(e).to_string())
     }
 
     #[test]

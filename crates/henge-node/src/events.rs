@@ -64,7 +64,7 @@ impl Events {
         let event = Event { seq: inner.next, at: wall(), kind, name: name.to_owned(), detail };
         inner.next += 1;
         match kind {
-            EventKind::Violated | EventKind::Refused | EventKind::Storage => {
+            EventKind::Violated | EventKind::Refused | EventKind::Storage | EventKind::Drifted => {
                 tracing::warn!(event = kind.as_str(), name, detail = event.detail);
             }
             _ => tracing::info!(event = kind.as_str(), name, detail = event.detail),

@@ -1,35 +1,27 @@
-//! One iSCSI initiator's connection: bytes in, actions out, replies back.
+//! One iSCSI initiator's side of the node: its commands become jobs at their disk, and are answered.
 //!
-//! As with NBD, a WRITE's payload goes from the socket straight into the command's buffer and a READ's from there
-//! straight to the socket, and a client that wants more than there is room or memory for is not read from.
+//! As with NBD, a WRITE's payload goes from the socket straight into the command's buffer and a READ's from there straight to the socket.
 
-use crate::client::{Link, Surroundings};
-use crate::connection::Stop;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Owner, Plane};
 use crate::portal::{Asked, Asker, Portal};
-use crate::turns::{BYTES, COMMANDS};
+use crate::pump::CHUNK;
+use crate::session::{Around, Session, Slices, Stop, Taken, Wants};
+use crate::turns::BYTES;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Action, Extent, Outcome, Status};
-use henge_iscsi::{Command, HEADER_MAX, Payload, Segment, Session, Step, TargetId, Want};
+use henge_iscsi::{Command, Payload, Segment, Step, TargetId, Want};
 use henge_vdisk::{Frame, Kind};
-use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{IoSlice, IoSliceMut};
 
 /// Stretches that one GET LBA STATUS tells of.
 const EXTENTS: usize = 128;
-/// Pieces written at once.
-const PIECES: usize = 64;
 
 /// An initiator.
 pub(crate) struct Initiator {
-    pub link: Link,
-    pub session: Session,
+    pub session: henge_iscsi::Session,
     pub disk: Option<usize>,
-    /// Received and not yet taken by the session.
-    rest: Vec<u8>,
     held: BTreeMap<RequestId, Held>,
     jobs: BTreeMap<RequestId, Job>,
     /// Changes of reservations, and sweeps, that are not decided.
@@ -39,105 +31,20 @@ pub(crate) struct Initiator {
     /// A payload waits for memory.
     no_memory: bool,
     gone: bool,
-    /// Headers that it may still take in this turn.
-    left: u32,
 }
 
 impl Initiator {
-    pub(crate) fn new(link: Link, session: Session) -> Initiator {
+    pub(crate) fn new(session: henge_iscsi::Session) -> Initiator {
         Initiator {
-            link,
             session,
             disk: None,
-            rest: Vec::new(),
             held: BTreeMap::new(),
             jobs: BTreeMap::new(),
             reserving: BTreeSet::new(),
             waiting: VecDeque::new(),
             no_memory: false,
             gone: false,
-            left: 0,
         }
-    }
-
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.no_memory || !self.waiting.is_empty()
-    }
-    pub(crate) fn has_input(&self) -> bool {
-        let something = self.link.readable || !self.rest.is_empty();
-        self.is_stalled() || something && self.session.want() != Want::Nothing
-    }
-    pub(crate) fn is_over(&self) -> bool {
-        self.session.want() == Want::Nothing && self.session.is_sent()
-    }
-    /// Nothing of it is at the disk any more.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.jobs.is_empty() && self.reserving.is_empty()
-    }
-
-    /// Reads and acts until something stops it.
-    pub(crate) fn read(&mut self, id: RequestId, around: Surroundings<'_>) -> Stop {
-        let Surroundings { plane, portal, chunk, now, .. } = around;
-        self.left = COMMANDS;
-        // Of a disk's own memory each piece can be had, whatever other disks hold.
-        self.session.set_piece(plane.least().min(u64::from(inflow::WINDOW)));
-        self.resume(id, plane, portal, now);
-        let mut taken = 0;
-        let rest = std::mem::take(&mut self.rest);
-        if !rest.is_empty() {
-            self.feed(&rest, id, plane, portal, now);
-        }
-        loop {
-            if self.is_stalled() {
-                return Stop::Stalled;
-            }
-            let more = self.link.readable || self.left == 0 && !self.rest.is_empty();
-            if !more || matches!(self.session.want(), Want::Later | Want::Nothing) {
-                return Stop::Waiting;
-            }
-            if taken >= BYTES || self.left == 0 {
-                return Stop::Turn;
-            }
-            let (payload, bytes) = match self.receive(chunk, plane) {
-                Ok(None) => return Stop::Stalled,
-                Ok(Some((0, 0))) => return Stop::Gone,
-                Ok(Some(read)) => read,
-                Err(Errno::AGAIN) => {
-                    self.link.readable = false;
-                    return Stop::Waiting;
-                }
-                Err(Errno::INTR) => continue,
-                Err(_) => return Stop::Gone,
-            };
-            taken += payload + bytes;
-            if payload > 0
-                && let Want::Payload(p) = self.session.want()
-            {
-                let held = &self.held[&p.task];
-                let from = held.lead + p.offset;
-                self.session.delivered(&mut portal.targets, &held.frame[from..from + payload], now);
-                self.pump(id, plane, portal, now);
-            }
-            self.feed(&chunk[..bytes], id, plane, portal, now);
-        }
-    }
-
-    /// Reads what the session wants: bytes of payload, and bytes into `chunk`. `None` when memory is missing.
-    fn receive(&mut self, chunk: &mut [u8], plane: &mut Plane) -> rustix::io::Result<Option<(usize, usize)>> {
-        let Want::Payload(p) = self.session.want() else {
-            // What is left over is in front of what comes.
-            let kept = self.rest.len();
-            debug_assert!(kept < HEADER_MAX, "less than a header was left");
-            let n = self.link.readv(&mut [IoSliceMut::new(chunk)])?;
-            return Ok(Some((0, n)));
-        };
-        let Some(free) = self.prepare(p, plane) else { return Ok(None) };
-        let Some(held) = self.held.get_mut(&p.task) else { return Ok(None) };
-        let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
-        let room = if len == p.len { chunk } else { &mut [][..] };
-        let slices = &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(room)];
-        let n = self.link.readv(slices)?;
-        Ok(Some((n.min(len), n.saturating_sub(len))))
     }
 
     /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
@@ -162,7 +69,7 @@ impl Initiator {
     }
 
     /// Tries again what was held back.
-    fn resume(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+    fn retry(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
         self.no_memory = false;
         for _ in 0..self.waiting.len() {
             let Some(task) = self.waiting.pop_front() else { return };
@@ -171,44 +78,6 @@ impl Initiator {
             }
         }
         self.pump(id, plane, portal, now);
-    }
-
-    /// Gives the session what was received. What it does not take is kept.
-    fn feed(&mut self, input: &[u8], id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
-        let joined;
-        let mut input = if self.rest.is_empty() {
-            input
-        } else {
-            let mut rest = std::mem::take(&mut self.rest);
-            rest.extend_from_slice(input);
-            joined = rest;
-            &joined[..]
-        };
-        while !input.is_empty() && !self.is_stalled() {
-            let taken = match self.session.want() {
-                Want::Payload(p) => {
-                    let Some(free) = self.prepare(p, plane) else { break };
-                    let n = input.len().min(p.len).min(free);
-                    let held = self.held.get_mut(&p.task).expect("it was just prepared");
-                    let from = held.lead + p.offset;
-                    held.frame[from..from + n].copy_from_slice(&input[..n]);
-                    self.session.delivered(&mut portal.targets, &input[..n], now);
-                    n
-                }
-                Want::Header if self.left == 0 => break,
-                Want::Header => {
-                    self.left -= 1;
-                    self.session.receive(&mut portal.targets, input, now)
-                }
-                Want::Later | Want::Nothing => break,
-            };
-            input = &input[taken..];
-            self.pump(id, plane, portal, now);
-            if taken == 0 {
-                break;
-            }
-        }
-        self.rest.extend_from_slice(input);
     }
 
     /// Does what the session wants done.
@@ -362,7 +231,7 @@ impl Initiator {
     }
 
     /// The disk has answered.
-    pub(crate) fn answer(
+    fn answer(
         &mut self,
         id: RequestId,
         answer: Answer,
@@ -409,56 +278,107 @@ impl Initiator {
     fn session_keeps(&self, task: RequestId) -> bool {
         self.session.holds(task)
     }
+}
 
-    /// Writes a turn's bytes of what is to be written, as far as the socket takes it. False when the connection is broken.
-    pub(crate) fn write(
-        &mut self,
-        id: RequestId,
-        plane: &mut Plane,
-        portal: &mut Portal,
-        now: Instant,
-    ) -> bool {
-        let mut left = BYTES;
-        while left > 0 && self.link.writable && !self.session.is_sent() {
-            let mut room = left;
-            let mut slices = [IoSlice::new(&[]); PIECES];
-            let mut count = 0;
-            for (slice, segment) in slices.iter_mut().zip(self.session.segments()) {
-                let bytes = match segment {
-                    Segment::Bytes(bytes) => bytes,
-                    Segment::Buffer(task, at, len) => &self.held[&task].data()[at..at + len],
-                };
-                let bytes = &bytes[..bytes.len().min(room)];
-                *slice = IoSlice::new(bytes);
-                (count, room) = (count + 1, room - bytes.len());
-                if room == 0 {
-                    break;
-                }
-            }
-            match self.link.stream.writev(&slices[..count]) {
-                Ok(n) => {
-                    left -= n;
-                    self.link.moved += n as u64;
-                    self.session.advance(&mut portal.targets, n);
-                    self.pump(id, plane, portal, now);
-                }
-                Err(Errno::AGAIN) => self.link.writable = false,
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
-            }
-        }
-        true
+impl Session for Initiator {
+    fn resume(&mut self, around: &mut Around<'_>) -> Option<Stop> {
+        // Of a disk's own memory each piece can be had, whatever other disks hold.
+        self.session.set_piece(around.plane.least().min(u64::from(inflow::WINDOW)));
+        self.retry(around.id, around.plane, around.portal, around.now);
+        self.is_stalled().then_some(Stop::Stalled)
     }
 
-    /// The connection is gone. What is at the disk comes back later; until then this stays.
-    pub(crate) fn end(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+    fn wants<'a>(&'a mut self, around: &'a mut Around<'_>) -> Wants<'a> {
+        match self.session.want() {
+            Want::Later | Want::Nothing => Wants::Nothing,
+            Want::Header => Wants::Bytes { most: CHUNK },
+            Want::Payload(p) => {
+                let Some(free) = self.prepare(p, around.plane) else { return Wants::Memory };
+                let Some(held) = self.held.get_mut(&p.task) else { return Wants::Memory };
+                let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
+                let beyond = if len == p.len { CHUNK } else { 0 };
+                Wants::Payload { into: &mut held.frame[from..from + len], beyond }
+            }
+        }
+    }
+
+    fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
+        let bytes = self.session.receive(&mut around.portal.targets, input, around.now);
+        self.pump(around.id, around.plane, around.portal, around.now);
+        Taken { bytes, stop: self.is_stalled().then_some(Stop::Stalled) }
+    }
+
+    fn delivered(&mut self, bytes: usize, around: &mut Around<'_>) -> Option<Stop> {
+        if let Want::Payload(p) = self.session.want() {
+            let held = &self.held[&p.task];
+            let from = held.lead + p.offset;
+            let bytes = &held.frame[from..from + bytes];
+            self.session.delivered(&mut around.portal.targets, bytes, around.now);
+            self.pump(around.id, around.plane, around.portal, around.now);
+        }
+        self.is_stalled().then_some(Stop::Stalled)
+    }
+
+    fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
+        self.answer(around.id, answer, around.plane, around.portal, around.now);
+    }
+
+    fn output<'a>(&'a mut self, _: &'a mut Around<'_>, out: &mut Slices<'_, 'a>) {
+        for segment in self.session.segments() {
+            let bytes = match segment {
+                Segment::Bytes(bytes) => bytes,
+                Segment::Buffer(task, at, len) => &self.held[&task].data()[at..at + len],
+            };
+            if !out.push(bytes) {
+                break;
+            }
+        }
+    }
+
+    fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
+        self.session.advance(&mut around.portal.targets, bytes);
+        self.pump(around.id, around.plane, around.portal, around.now);
+    }
+
+    /// What is at the disk comes back later; until then this stays.
+    fn close(&mut self, around: &mut Around<'_>) {
         self.gone = true;
-        portal.connections.remove(&self.session.nexus());
-        self.session.close(&mut portal.targets);
-        self.pump(id, plane, portal, now);
+        around.portal.connections.remove(&self.session.nexus());
+        self.session.close(&mut around.portal.targets);
+        self.pump(around.id, around.plane, around.portal, around.now);
         // What was to be sent will not be.
         let busy: Vec<RequestId> =
             self.held.keys().copied().filter(|task| !self.jobs.contains_key(task)).collect();
-        busy.into_iter().for_each(|task| self.put(task, plane));
+        busy.into_iter().for_each(|task| self.put(task, around.plane));
+    }
+
+    fn shut_down(&mut self, around: &mut Around<'_>) {
+        self.session.shutdown(&mut around.portal.targets, 5);
+    }
+
+    fn disk(&self) -> Option<usize> {
+        self.disk
+    }
+    fn takes(&self) -> bool {
+        self.session.want() != Want::Nothing
+    }
+    fn has_output(&self) -> bool {
+        !self.session.is_sent()
+    }
+    fn is_over(&self) -> bool {
+        self.session.want() == Want::Nothing && self.session.is_sent()
+    }
+    fn is_stalled(&self) -> bool {
+        self.no_memory || !self.waiting.is_empty()
+    }
+    fn awaits_payload(&self) -> bool {
+        self.session.awaits_data()
+    }
+    /// Nothing of it is at the disk any more.
+    fn is_quiet(&self) -> bool {
+        self.jobs.is_empty() && self.reserving.is_empty()
+    }
+    fn describe(&self) -> String {
+        format!("initiator {}", self.session.initiator())
     }
 }

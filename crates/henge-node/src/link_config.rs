@@ -22,13 +22,14 @@
 //! |---|---|---|
 //! | `name` | this node's name; unique in the cluster | needed |
 //! | `listen` | where peers come, `HOST:PORT` | needed; port 10810 |
-//! | `secret`, `secret_file` | the shared secret, or the file that holds it | one is needed |
+//! | `secret`, `secret_file` | the shared secret, or the file that holds it | one is needed, unless an `identity` says who this node is |
 //! | `cluster` | both ends of a link must name the same | `"henge"` |
 //! | `timeout` | a part that a peer has not answered by then fails | `"10s"` |
 //! | `announce` | service unknown to a node that this coordinator does not reach: told after so much; or `"never"` | `"1MiB"` |
 
 use crate::config::check_name;
 use henge_core::{Duration, ParamError, Params, Value};
+use henge_tls::TlsConfig;
 use std::ops::Range;
 
 /// Where peers come, where no port is written.
@@ -48,7 +49,8 @@ pub struct LinkConfig {
     /// Where peers come.
     pub listen: String,
     /// What all nodes know.
-    pub secret: Secret,
+    /// Or none: each shows its certificate, by TLS.
+    pub secret: Option<Secret>,
     /// How long a peer may take for a part.
     pub timeout: Duration,
     /// T of a coordinator, in bytes; without it nothing is announced.
@@ -101,10 +103,13 @@ pub(crate) struct Nodes<'a> {
 }
 
 /// Reads `[link]` and `[[peer]]`.
-pub(crate) fn links(p: &mut Params) -> Result<(Option<LinkConfig>, Vec<PeerConfig>), ParamError> {
+pub(crate) fn links(
+    p: &mut Params,
+    tls: Option<&TlsConfig>,
+) -> Result<(Option<LinkConfig>, Vec<PeerConfig>), ParamError> {
     let link = match p.table("link")? {
         None => None,
-        Some(table) => Some(link(table)?),
+        Some(table) => Some(link(table, tls)?),
     };
     let mut peers: Vec<PeerConfig> = Vec::new();
     for table in p.tables("peer")? {
@@ -125,13 +130,15 @@ pub(crate) fn links(p: &mut Params) -> Result<(Option<LinkConfig>, Vec<PeerConfi
     Ok((link, peers))
 }
 
-fn link(mut p: Params) -> Result<LinkConfig, ParamError> {
+fn link(mut p: Params, tls: Option<&TlsConfig>) -> Result<LinkConfig, ParamError> {
     let name = p.text("name")?;
     let name = p.required("name", name)?;
     check_name(&p, &name)?;
     let listen = p.text("listen")?;
     let listen = address(&p, "listen", p.required("listen", listen)?)?;
-    let secret = secret(&mut p)?;
+    let stated = p.keys().iter().any(|key| key == "secret" || key == "secret_file");
+    let identity = tls.is_some_and(|tls| tls.identity.is_some());
+    let secret = if identity && !stated { None } else { Some(secret(&mut p)?) };
     let timeout = p.duration("timeout")?.unwrap_or(Duration::from_secs(10));
     if timeout < Duration::from_millis(100) || timeout > Duration::from_secs(3600) {
         return Err(p.error("timeout", format!("timeout = {timeout} is out of range; 100ms to 1h")));

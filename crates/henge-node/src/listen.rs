@@ -1,45 +1,24 @@
 //! Sockets that clients come to.
 
-use crate::config::Listen;
+use crate::front::{Address, At, Listen, Local, Scheme};
 use henge_nbd::Tls;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-/// Where a node can be reached.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Address {
-    /// By TCP.
-    Tcp(SocketAddr),
-    /// By TCP, with TLS.
-    Tls(SocketAddr),
-    /// By a Unix socket.
-    Unix(PathBuf),
-    /// By iSCSI over TCP.
-    Iscsi(SocketAddr),
-    /// By NVMe over TCP.
-    Nvme(SocketAddr),
-    /// By other nodes.
-    Link(SocketAddr),
-}
-
-impl Address {
-    /// As clients write it; `export` is the disk. Of NVMe, which has no such names, the command that attaches it.
-    pub fn uri(&self, export: &str) -> String {
-        match self {
-            Address::Tcp(address) => format!("nbd://{address}/{export}"),
-            Address::Tls(address) => format!("nbds://{address}/{export}"),
-            Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
-            Address::Nvme(address) => crate::nvme::connect_to(address, export),
-            Address::Link(address) => format!("link://{address}"),
-            Address::Iscsi(address) => format!("iscsi://{address}/{}{export}/0", crate::portal::PREFIX),
-        }
-    }
-}
+/// Other nodes come, and no clients.
+static LINK: Scheme = Scheme {
+    name: "link",
+    port: Some(0),
+    tls: Tls::No,
+    example: "",
+    show: |at, host, _| format!("link://{}", at.text(host)),
+    attaches: false,
+};
 
 /// What a Unix socket holds of replies that its client has not read yet; the kernel doubles it for its own needs.
 /// By default that is hardly more than one reply of 128 KiB, and the next begins when three quarters of it are read.
@@ -56,42 +35,38 @@ const GONE: Duration = Duration::from_secs(120);
 pub(crate) struct Listener {
     fd: OwnedFd,
     pub address: Address,
-    /// Whether NBD clients speak TLS here.
+    /// Whether clients speak TLS here.
     pub tls: Tls,
 }
 
 impl Listener {
     pub(crate) fn bind(listen: &Listen) -> io::Result<Listener> {
-        match listen {
-            Listen::Tcp(host) | Listen::Tls(host, _) | Listen::Iscsi(host) | Listen::Nvme(host) => {
+        let (scheme, tls) = (listen.scheme, listen.tls);
+        let (fd, at) = match &listen.at {
+            At::Host(host) => {
                 let named = |e: io::Error| io::Error::new(e.kind(), format!("{host}: {e}"));
                 let socket = TcpListener::bind(host).map_err(named)?;
                 socket.set_nonblocking(true)?;
                 let local = socket.local_addr()?;
-                let address = match listen {
-                    Listen::Iscsi(_) => Address::Iscsi(local),
-                    Listen::Nvme(_) => Address::Nvme(local),
-                    Listen::Tls(_, Tls::Require) => Address::Tls(local),
-                    _ => Address::Tcp(local),
-                };
-                let tls = if let Listen::Tls(_, tls) = listen { *tls } else { Tls::No };
-                Ok(Listener { fd: socket.into(), address, tls })
+                (socket.into(), Local::Tcp(local))
             }
-            Listen::Unix(path) => {
+            At::Path(path) => {
                 let socket = bind_unix(path)?;
                 socket.set_nonblocking(true)?;
-                Ok(Listener { fd: socket.into(), address: Address::Unix(path.clone()), tls: Tls::No })
+                (socket.into(), Local::Unix(path.clone()))
             }
-        }
+        };
+        Ok(Listener { fd, address: Address { scheme, at }, tls })
     }
 
     /// Where other nodes come.
     pub(crate) fn bind_link(host: &str) -> io::Result<Listener> {
-        let mut listener = Listener::bind(&Listen::Tcp(host.to_owned()))?;
-        if let Address::Tcp(local) = listener.address {
-            listener.address = Address::Link(local);
-        }
-        Ok(listener)
+        Listener::bind(&Listen { scheme: &LINK, at: At::Host(host.to_owned()), tls: Tls::No })
+    }
+
+    /// Other nodes come here.
+    pub(crate) fn is_links(&self) -> bool {
+        *self.address.scheme == LINK
     }
 
     /// The next client, and its address where it has one; `None` when there is none now.
@@ -100,7 +75,7 @@ impl Listener {
         match rustix::net::acceptfrom_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((fd, from)) => {
                 let from = from.and_then(|a| SocketAddr::try_from(a).ok()).map(|a| a.ip());
-                if matches!(self.address, Address::Unix(_)) {
+                if matches!(self.address.at, Local::Unix(_)) {
                     // With less, replies only take more turns.
                     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, REPLIES);
                 } else {
@@ -124,7 +99,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
+        if let Local::Unix(path) = &self.address.at {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -168,9 +143,12 @@ mod tests {
     #[test]
     fn every_tcp_client_is_asked_whether_it_lives() {
         use rustix::net::sockopt;
-        for listen in [Listen::Tcp("127.0.0.1:0".into()), Listen::Iscsi("127.0.0.1:0".into())] {
-            let listener = Listener::bind(&listen).unwrap();
-            let (Address::Tcp(at) | Address::Iscsi(at)) = listener.address else { panic!("by TCP") };
+        for name in ["nbd", "iscsi", "nvme"] {
+            let scheme = crate::fronts::kinds().into_iter().flat_map(|kind| kind.schemes);
+            let scheme = scheme.into_iter().find(|scheme| scheme.name == name).unwrap();
+            let at = At::Host("127.0.0.1:0".into());
+            let listener = Listener::bind(&Listen { scheme, at, tls: Tls::No }).unwrap();
+            let at = listener.address.tcp(name).unwrap();
             let client = TcpStream::connect(at).unwrap();
             let (fd, from) = loop {
                 if let Some(come) = listener.accept().unwrap() {

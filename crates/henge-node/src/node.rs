@@ -3,8 +3,9 @@
 use crate::config::{DiskConfig, Listen, NodeConfig};
 use crate::events::Events;
 use crate::fill::Fills;
+use crate::front::Address;
 use crate::ledger::Ledger;
-use crate::listen::{Address, Listener};
+use crate::listen::Listener;
 use crate::manager::{Agent, Facts};
 use crate::operate::term;
 use crate::plane::tickets::{PartOf, Worked};
@@ -15,12 +16,12 @@ use crate::server::{Message, Server, Setup};
 use crate::socket;
 use crate::state::{Memory, Origin, Place};
 use crate::tags::Queued;
-use crate::tls;
 use crate::watch::{self, Latest};
 use henge_api::{EventKind, Lead, Reply, Request, Status, Terms};
 use henge_config::{ConfigError, Source};
-use henge_core::Instant;
+use henge_core::{Instant, ParamError};
 use henge_nbd::Tls;
+use henge_tls::{Clients, Tls as Certificates};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -104,7 +105,7 @@ impl Node {
         let place = Place::open(&config)?;
         let memory = remembered(&mut config, place.clone())?;
         let tls = open_tls(&config)?;
-        tls.as_ref().map_or(Ok(()), tls::Tls::follow)?;
+        tls.as_ref().map_or(Ok(()), Certificates::follow)?;
         let mut listeners = bind(&config.listen)?;
         let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
         if let Some(link) = &config.link {
@@ -537,27 +538,17 @@ fn remembered(config: &mut NodeConfig, place: Place) -> io::Result<Memory> {
 /// What the manager is told beyond the node's status.
 fn facts(config: &NodeConfig, addresses: &[Address], link: Option<&Address>) -> Facts {
     let advertise = config.manager.as_ref().and_then(|m| m.advertise.clone());
-    let uri = |address: &Address| match (&advertise, address) {
-        (Some(host), Address::Tcp(at)) => format!("nbd://{host}:{}/%", at.port()),
-        (Some(host), Address::Tls(at)) => format!("nbds://{host}:{}/%", at.port()),
-        (Some(host), Address::Iscsi(at)) => {
-            format!("iscsi://{host}:{}/{}%/0", at.port(), crate::portal::PREFIX)
-        }
-        (Some(host), Address::Nvme(at)) => crate::nvme::connect(host, at.port(), "%"),
-        (_, address) => address.uri("%"),
-    };
+    let host = advertise.as_deref();
+    let uri = |address: &Address| address.advertised(host, "%");
     let pools = config.pools.iter().map(|p| (p.name.clone(), (p.copies, p.profile)));
-    let link = link.and_then(|link| match (&advertise, link) {
-        (Some(host), Address::Link(at)) => Some(format!("{host}:{}", at.port())),
-        (None, Address::Link(at)) => Some(at.to_string()),
-        _ => None,
-    });
+    let link = link.map(|link| link.at.text(host));
     Facts { addresses: addresses.iter().map(uri).collect(), link, pools: pools.collect() }
 }
 
 /// The certificates that the file names, if it does; followed from here on by who keeps it.
-fn open_tls(config: &NodeConfig) -> Result<Option<Arc<tls::Tls>>, ConfigError> {
-    let open = |tls| tls::Tls::open(tls).map(Arc::new).map_err(|e| config.source.point(e));
+fn open_tls(config: &NodeConfig) -> Result<Option<Arc<Certificates>>, ConfigError> {
+    let open =
+        |tls| Certificates::open(tls, Clients::Required).map(Arc::new).map_err(|e| config.source.point(e));
     config.tls.as_ref().map(open).transpose()
 }
 
@@ -579,21 +570,22 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     remembered(&mut config, place)?;
     let config = &config;
     let mut plane = Plane::open(config, 0, true, Instant::ZERO).map_err(|e| config.source.point(e))?;
-    open_tls(config)?;
+    let certificates = open_tls(config)?;
     let grounds = crate::grounds::look(config);
     if let Some(refused) = grounds.refused.into_iter().next() {
         return Err(config.source.point(refused).into());
     }
     let mut lines = Vec::new();
     for listen in &config.listen {
-        lines.push(match listen {
-            Listen::Tcp(host) => format!("listen   nbd://{host}"),
-            Listen::Tls(host, Tls::Require) => format!("listen   nbds://{host}"),
-            Listen::Tls(host, _) => format!("listen   nbd://{host}, with TLS where the client asks for it"),
-            Listen::Unix(path) => format!("listen   nbd+unix://{}", path.display()),
-            Listen::Iscsi(host) => format!("listen   iscsi://{host}"),
-            Listen::Nvme(host) => format!("listen   nvme://{host}"),
-        });
+        let may = if listen.tls == Tls::Allow { ", with TLS where the client asks for it" } else { "" };
+        lines.push(format!("listen   {listen}{may}"));
+    }
+    if let Some(certificates) = certificates {
+        let of = certificates.config();
+        let pointed = |e: henge_tls::FileError| {
+            config.source.point(ParamError { message: e.0, help: None, span: of.span.clone() })
+        };
+        lines.push(format!("tls      {}", of.describe().map_err(pointed)?));
     }
     lines.extend(config.open.iter().map(|why| format!("insecure {why}")));
     if let Some(link) = &config.link {

@@ -6,17 +6,19 @@
 mod access;
 mod host;
 mod powers;
+mod reserve;
 mod service;
 
 pub(crate) use access::access;
 pub(crate) use host::Host;
 use powers::Powers;
+pub(crate) use reserve::Wish;
 
 use crate::config::DiskConfig;
 use crate::plane::Disk;
 use henge_core::{Duration, Instant, RequestId};
 use henge_nvme::{Namespace, QueueId, Reach, SubsystemId, Subsystems};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Bound;
 use std::os::fd::OwnedFd;
@@ -44,6 +46,8 @@ pub(crate) struct Fabric {
     next_look: Option<Instant>,
     /// Whether hosts come here at all.
     enabled: bool,
+    /// Changes of who may use disks that are still to be decided.
+    pub wishes: VecDeque<Wish>,
     /// What hosts' proofs wait for.
     pub powers: Powers,
 }
@@ -59,6 +63,7 @@ impl Fabric {
             looked: None,
             next_look: None,
             enabled,
+            wishes: VecDeque::new(),
             powers: Powers::new(wake),
         }
     }
@@ -74,7 +79,10 @@ impl Fabric {
         let config = &disk.config;
         let nqn = format!("{PREFIX}{}", config.name);
         let namespace = namespace(config, disk.vdisk.capacity());
-        let Some(id) = self.subsystems.add(&nqn, config.hosts.clone(), namespace) else { return };
+        let Some(id) = self.subsystems.add(&nqn, config.doors.of().cloned().unwrap_or_default(), namespace)
+        else {
+            return;
+        };
         self.disks.insert(id, number);
         self.by_disk.insert(number, id);
     }

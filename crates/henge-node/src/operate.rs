@@ -6,8 +6,8 @@ use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, Plane};
 use crate::watch::{SLICE, Slice};
 use henge_api::{
-    AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Request,
-    Status,
+    AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus, PoolStatus,
+    Promise, Request, Status,
 };
 use henge_config::Source;
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Value, WaitReason};
@@ -112,19 +112,12 @@ impl Plane {
         let peers = self.links.configs();
         let nodes = Nodes { here: self.links.here(), peers: &peers };
         let is_taken = |name: &str| self.number(name).is_some();
-        let disk = config::disk(params, &pools, &is_taken, nodes);
-        let guarded = disk.and_then(|disk| {
-            let by_iscsi = self.chap_needed && disk.shown_by_iscsi() && disk.access.users.is_empty();
-            let by_nvme = self.proof_needed && disk.shown_by_nvme() && !disk.hosts.is_guarded();
-            let says = if by_iscsi {
-                "other machines reach this node by iSCSI, so the disk says who may log in: iscsi = { user = …, secret = … }"
-            } else if by_nvme {
-                "other machines reach this node by NVMe, so the disk says how hosts prove who they are: nvme = { secret_file = … }"
-            } else {
-                return Ok(disk);
-            };
-            Err(config::at(&disk.span, says.into()))
-        });
+        let disk = config::disk(params, &pools, &is_taken, nodes, &self.kinds);
+        let guarded =
+            disk.and_then(|disk| match disk.doors.unguarded(&self.asked).and_then(|kind| kind.demand) {
+                Some(demand) => Err(config::at(&disk.span, demand.into())),
+                None => Ok(disk),
+            });
         let disk = guarded.map_err(|e| source.point(e).to_string())?;
         match self.failed.get(&disk.name) {
             Some(failed) => {
@@ -242,7 +235,7 @@ impl Plane {
             buffers: self.buffers.budget(),
             ..Status::default()
         };
-        for pool in &self.pools {
+        for (number, pool) in self.pools.iter().enumerate() {
             let gates = pool.gates.clone();
             let first = &self.gates[gates.start].pipeline;
             let (store, unit) = (first.backend().describe(), first.gate().cost_unit().to_string());
@@ -256,6 +249,7 @@ impl Plane {
                 unit,
                 capacity,
                 promised: pool.promised,
+                quantum: self.quantum(number),
                 gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
             });
         }
@@ -394,6 +388,18 @@ fn gate(state: &mut crate::plane::GateState, now: Instant) -> GateStatus {
         busy,
         mean_depth: if busy == 0 { 0.0 } else { in_flight_ns as f64 / busy as f64 },
         lateness_p99: lateness.map(|d| d.as_nanos()),
+        work: gate.work().map(|(under_way, most)| [under_way.as_nanos(), most.as_nanos()]),
+        learned: gate.learned().iter().map(learned).collect(),
+    }
+}
+
+fn learned(learned: &henge_core::Learned) -> LearnedCost {
+    LearnedCost {
+        kind: learned.kind.to_owned(),
+        fixed: learned.fixed.as_nanos(),
+        per_mib: learned.per_mib.as_nanos(),
+        error: f64::from(learned.error) / 1e4,
+        drift: learned.drift.map(|thousandths| thousandths as f64 / 1e3),
     }
 }
 

@@ -9,13 +9,15 @@ mod input;
 mod output;
 mod served;
 
-use crate::client::Link;
 use crate::links::{News, name};
-use crate::plane::Plane;
+use crate::plane::{Answer, Plane};
+use crate::session::{Around, Session, Share, Slices, Stop, Taken, Wants};
+use crate::stream::Stream;
 use henge_backend::Buffer;
 use henge_core::{Cost, Instant, Pending, RequestId};
 use henge_link::{Identity, Message, PartOutcome, Role};
 use henge_vdisk::Command;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -79,15 +81,24 @@ struct Attached {
     shape: u64,
 }
 
+/// What both ends know is the exporter of their TLS connection: then a proof is worth nothing on any other.
+const EXPORTER: &[u8] = b"EXPORTER-henge link 5";
+
+/// Who both ends are.
+struct Certificates {
+    own: henge_tls::Identity,
+    theirs: Option<henge_tls::Identity>,
+}
+
 /// One link.
 pub(crate) struct PeerLink {
-    pub link: Link,
     wire: henge_link::Link,
     /// Which peer, once that is known.
     pub peer: Option<usize>,
     /// Which peer was dialled.
     pub dialled: Option<usize>,
-    rest: Vec<u8>,
+    /// Where certificates say who is who.
+    certificates: Option<Certificates>,
     inflow: Option<Inflow>,
     /// The last payload was a long one.
     long: bool,
@@ -106,20 +117,13 @@ pub(crate) struct PeerLink {
 }
 
 impl PeerLink {
-    pub(crate) fn new(
-        link: Link,
-        identity: Identity,
-        nonce: [u8; 16],
-        dialled: Option<usize>,
-        now: Instant,
-    ) -> Self {
+    pub(crate) fn new(identity: Identity, nonce: [u8; 16], dialled: Option<usize>, now: Instant) -> Self {
         let role = if dialled.is_some() { Role::Dialler } else { Role::Dialled };
         PeerLink {
-            link,
             wire: henge_link::Link::new(identity, role, nonce, now),
             peer: None,
             dialled,
-            rest: Vec::new(),
+            certificates: None,
             inflow: None,
             long: false,
             places: BTreeMap::new(),
@@ -134,15 +138,12 @@ impl PeerLink {
         }
     }
 
-    pub(crate) fn has_input(&self) -> bool {
-        self.link.readable
+    /// The other end is who its certificate says.
+    pub(crate) fn certified(mut self, own: Option<henge_tls::Identity>) -> Self {
+        self.certificates = own.map(|own| Certificates { own, theirs: None });
+        self
     }
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.is_some()
-    }
-    pub(crate) fn has_output(&self) -> bool {
-        !self.pieces.is_empty() || self.texts > 0
-    }
+
     /// Why it is over, for people.
     pub(crate) fn why(&self) -> String {
         self.over.clone().unwrap_or_else(|| match self.peer {
@@ -160,7 +161,7 @@ impl PeerLink {
     }
 
     /// Pings, and gives up a peer that is silent. When it is to be asked again.
-    pub(crate) fn tick(&mut self, now: Instant) -> Instant {
+    pub(crate) fn look(&mut self, now: Instant) -> Instant {
         if now >= self.wire.wake_at() && !self.wire.tick(now) {
             self.end("the other node has been silent for 4s");
         }
@@ -169,6 +170,17 @@ impl PeerLink {
     }
 
     fn established(&mut self, name: &str, id: RequestId, plane: &mut Plane) -> Result<(), String> {
+        if let Some(Certificates { own, theirs }) = &self.certificates {
+            let fits = |who: &henge_tls::Identity| {
+                who.role == henge_tls::Role::Node && who.cluster == own.cluster && who.name == name
+            };
+            if !theirs.as_ref().is_some_and(fits) {
+                let shown = theirs.as_ref().map_or_else(|| "nobody's".to_owned(), |who| format!("{who}'s"));
+                return Err(format!(
+                    "it says it is \"{name}\", and its certificate is {shown}: a node's name in [link] is its certificate's"
+                ));
+            }
+        }
         let Some(peer) = plane.links.find(name) else {
             return Err(format!(
                 "\"{name}\" is no peer of this node; add [[peer]] name = \"{name}\" if it should be"
@@ -272,5 +284,116 @@ impl PeerLink {
         let outcome = if empty { PartOutcome::Io } else { outcome };
         plane.links.answered(peer, part, outcome, cost, now);
         Ok(())
+    }
+}
+
+impl Session for PeerLink {
+    fn share(&self) -> Share {
+        Share { bytes: input::TURN, messages: u32::MAX }
+    }
+
+    fn resume(&mut self, _: &mut Around<'_>) -> Option<Stop> {
+        None
+    }
+
+    fn wants<'a>(&'a mut self, around: &'a mut Around<'_>) -> Wants<'a> {
+        self.wanted(around.plane)
+    }
+
+    fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
+        let taken = self.take(input, around.id, around.plane, around.now);
+        self.text();
+        match taken {
+            Ok(bytes) => Taken { bytes, stop: None },
+            Err(why) => {
+                self.end(&why);
+                Taken { bytes: 0, stop: Some(Stop::Gone) }
+            }
+        }
+    }
+
+    fn delivered(&mut self, bytes: usize, around: &mut Around<'_>) -> Option<Stop> {
+        let delivered = self.arrived(bytes, around.id, around.plane, around.now);
+        delivered.err().map(|why| {
+            self.end(&why);
+            Stop::Gone
+        })
+    }
+
+    fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
+        self.answer(answer, around.plane, around.now);
+    }
+
+    fn came_by(&mut self, stream: &Stream) {
+        let Some(certificates) = self.certificates.as_mut().filter(|c| c.theirs.is_none()) else { return };
+        if let (Some(names), Some(secret)) = (stream.proven(), stream.exported(EXPORTER)) {
+            certificates.theirs = henge_tls::Identity::of(&names);
+            self.wire.prove_by(secret.to_vec());
+        }
+    }
+
+    fn output<'a>(&'a mut self, around: &'a mut Around<'_>, out: &mut Slices<'_, 'a>) {
+        self.text();
+        self.fill(around.plane, around.now);
+        self.pieces(around.plane, out);
+    }
+
+    fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
+        self.passed_on(bytes, around.plane);
+    }
+
+    fn lost(&mut self, why: Option<Errno>) {
+        match why {
+            Some(why) => self.end(&std::io::Error::from(why).to_string()),
+            None if self.peer.is_some() => self.end("the other node closed it"),
+            None => {}
+        }
+    }
+
+    fn close(&mut self, around: &mut Around<'_>) {
+        let Around { plane, id, now, .. } = around;
+        let (why, id, now) = (self.why(), *id, *now);
+        plane.links.connections.retain(|other| *other != id);
+        self.release(id, plane, now);
+        let links = &mut plane.links;
+        match (self.peer, self.dialled) {
+            (Some(p), _) if links.peers[p].as_ref().is_some_and(|peer| peer.link == Some(id)) => {
+                links.down(p, &why, now);
+            }
+            // Also one that was established here and refused there before it was joined: it is dialled again.
+            (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
+                let name = links.peer(p).config.name.clone();
+                links.failed(p, &why, now);
+                links.say(format!("no link to {name}: {why}"));
+            }
+            (None, None) => links.say(format!("a link is refused: {why}")),
+            _ => {}
+        }
+    }
+
+    /// Needed until every disk is flushed.
+    fn shut_down(&mut self, _: &mut Around<'_>) {}
+
+    /// Its parts are of many disks.
+    fn disk(&self) -> Option<usize> {
+        None
+    }
+    fn takes(&self) -> bool {
+        true
+    }
+    fn has_output(&self) -> bool {
+        !self.pieces.is_empty() || self.texts > 0
+    }
+    fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+    fn is_stalled(&self) -> bool {
+        false
+    }
+    fn awaits_payload(&self) -> bool {
+        false
+    }
+    fn describe(&self) -> String {
+        "a node".into()
     }
 }

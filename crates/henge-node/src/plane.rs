@@ -5,6 +5,7 @@
 
 use crate::config::{NodeConfig, at};
 use crate::exchange::Exchange;
+use crate::front::Kind;
 use crate::links::Links;
 use crate::record::Recorder;
 use crate::spread::Inner;
@@ -64,6 +65,8 @@ struct Errand {
     scratch: Option<Patch>,
     /// Memory that it has beside its command's, counted for its disk.
     extra: usize,
+    /// Bytes that were copied for it, and charged.
+    copied: u64,
     parts: u32,
     seq: u64,
     /// The errands of the same disk before and after this one.
@@ -92,10 +95,10 @@ pub(crate) struct Plane {
     /// How often memory was asked for and not there.
     pub refused: u64,
     pub answers: Vec<Answer>,
-    /// Other machines reach a portal for iSCSI: each disk says who may log in.
-    pub chap_needed: bool,
-    /// Other machines reach a listener for NVMe: each disk that is shown there says how hosts prove who they are.
-    pub proof_needed: bool,
+    /// All front ends.
+    pub kinds: Vec<&'static Kind>,
+    /// Those by which other machines come: each disk that is shown there says who may use it.
+    pub asked: Vec<&'static Kind>,
     /// The other nodes.
     pub links: Links,
     /// Parts of spread disks that are at their homes here.
@@ -151,8 +154,8 @@ impl Plane {
             budget: Budget::new(config.buffers),
             refused: 0,
             answers: Vec::new(),
-            chap_needed: config.chap_needed,
-            proof_needed: config.proof_needed,
+            kinds: config.kinds.clone(),
+            asked: config.asked.clone(),
             links: Links::new(config.link.clone(), epoch),
             inner: Pending::new(),
             listed: Turns::new(),
@@ -289,10 +292,13 @@ impl Plane {
             self.hear(g);
             let (mut piece, mut worked) = (BYTES as u64, Done::default());
             while piece > 0 {
-                let Some(finished) = self.gates[g].pipeline.poll(now) else { break };
-                let len = finished.served.request.len;
+                let Some(finished) = self.gates[g].pipeline.poll(now) else {
+                    worked.bytes += self.copied_on(g);
+                    break;
+                };
                 let errand = self.gates[g].errands.remove(finished.served.request.id);
                 let errand = errand.expect("what is finished was submitted");
+                let len = finished.served.request.len.saturating_sub(errand.copied);
                 if self.disks[errand.disk as usize].is_none()
                     && self.zeroed(g, errand.disk, finished.outcome, now)
                 {
@@ -322,9 +328,25 @@ impl Plane {
             }
             self.listed.done(turn, worked, now);
             if piece == 0 {
+                // It is polled again when others have had their turns, perhaps in the next round; its device works on meanwhile.
+                self.gates[g].pipeline.submit_ready(now);
                 self.list(g);
             }
         }
+    }
+
+    /// A gate has copied a piece of a longer request: its disk is charged for it at once. Bytes of the round that it took.
+    fn copied_on(&mut self, g: usize) -> u64 {
+        let Some((id, len)) = self.gates[g].pipeline.backend_mut().copied() else { return 0 };
+        if !self.gates[g].copies {
+            return 0;
+        }
+        self.room = self.room.saturating_sub(len + REQUEST);
+        if let Some(errand) = self.gates[g].errands.get_mut(id) {
+            errand.copied += len;
+            self.copied.push((errand.disk as usize, len));
+        }
+        len
     }
 
     /// Whether any request is waiting or under way.

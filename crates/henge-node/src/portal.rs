@@ -10,7 +10,7 @@ use crate::nvme::Fabric;
 use crate::plane::{Answer, Owner, Plane};
 use crate::state::Place;
 use henge_core::{Instant, RequestId};
-use henge_iscsi::scsi::{Disk, Nexus, Outcome, Reservations, Sense, Status};
+use henge_iscsi::scsi::{Disk, Effects, Nexus, Outcome, Reservations, Sense, Status};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 mod reserve;
 mod ways;
 
-use reserve::Desk;
 pub(crate) use reserve::{Asked, Asker};
+use reserve::{Desk, Units};
 
 /// What the names of all targets begin with.
 pub(crate) const PREFIX: &str = "iqn.2026-11.local.henge:";
@@ -90,8 +90,15 @@ impl Portal {
         })
     }
 
-    /// A disk is there: a target for it. Of one that was there before, initiators are told how long it is now.
-    pub(crate) fn add(&mut self, number: usize, disk: &crate::plane::Disk, links: &Links, now: Instant) {
+    /// A disk is there: a target for it, which initiators find if `shown`. Of one that was there before, initiators are told how long it is now.
+    pub(crate) fn add(
+        &mut self,
+        number: usize,
+        disk: &crate::plane::Disk,
+        shown: bool,
+        links: &Links,
+        now: Instant,
+    ) {
         let keeper = disk.config.places.first().filter(|_| disk.spread.is_some());
         let here = keeper.is_some_and(|place| Some(place.node.as_str()) == links.here());
         if !self.enabled && !here {
@@ -105,7 +112,12 @@ impl Portal {
         }
         let config = &disk.config;
         let name = format!("{PREFIX}{}", config.name);
-        let Some(id) = self.targets.add_target(&name, config.access.clone()) else { return };
+        let access = config.doors.of().cloned().unwrap_or_default();
+        let id = match shown {
+            true => self.targets.add_target(&name, access),
+            false => Some(self.targets.add_hidden(&name)),
+        };
+        let Some(id) = id else { return };
         let there = keeper.filter(|_| !here).and_then(|place| links.find(&place.node));
         let file = self.file(&config.name);
         let (kept, trouble) =
@@ -117,7 +129,7 @@ impl Portal {
         match there {
             _ if let Some(why) = trouble => {
                 tracing::error!(
-                    "disk \"{}\" is closed to iSCSI initiators, since nobody knows who reserved it: {why}; restore the file, or \
+                    "disk \"{}\" is closed to iSCSI initiators and NVMe hosts, since nobody knows who reserved it: {why}; restore the file, or \
                      remove it if no reservation matters, and restart the node",
                     config.name
                 );
@@ -130,6 +142,7 @@ impl Portal {
             None if here => self.desk.keep(&config.name, place, &kept, now),
             None => self.desk.add(&config.name, place),
         }
+        self.nvme.adopt(number, &kept, &Effects::default());
         self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity()), kept);
         self.disks.insert(id, (number, config.name.clone()));
         self.by_disk.insert(number, id);
@@ -173,7 +186,7 @@ impl Portal {
 
     /// Whether reservations need to be looked at.
     pub(crate) fn is_due(&self, links: &Links, now: Instant) -> bool {
-        self.desk.is_due(links, now)
+        !self.nvme.wishes.is_empty() || self.desk.is_due(links, now)
     }
 
     /// When time alone makes it necessary.
@@ -183,7 +196,24 @@ impl Portal {
 
     /// Goes on with whatever concerns reservations.
     pub(crate) fn settle(&mut self, plane: &mut Plane, now: Instant) {
-        for number in self.desk.settle(&mut self.targets, &mut plane.links, now) {
+        while let Some(wish) = self.nvme.wishes.pop_front() {
+            let asker = (wish.connection, wish.command);
+            let status = match self.by_disk.get(&wish.disk).copied() {
+                None => Some(Status::Check(Sense::NO_UNIT)),
+                Some(id) if self.targets.unit(id, 0).is_some_and(|unit| unit.is_taken()) => {
+                    Some(Status::ReservationConflict)
+                }
+                Some(id) => {
+                    let what = Asked::Change(wish.change);
+                    self.ask(id, what, Asker::Here(asker.0, asker.1), &mut plane.links)
+                }
+            };
+            if let Some(status) = status {
+                self.desk.refuse(asker, status);
+            }
+        }
+        let mut units = Units { targets: &mut self.targets, nvme: &mut self.nvme };
+        for number in self.desk.settle(&mut units, &mut plane.links, now) {
             if let Some(disk) = &plane.disks[number] {
                 self.tell_ways(number, disk, &plane.links);
             }

@@ -7,19 +7,19 @@
 use crate::busy_poll::BusyPoll;
 use crate::catalog::Catalog;
 use crate::client::Client;
-use crate::connection::CHUNK;
-use crate::listen::{Address, Listener};
+use crate::listen::Listener;
 use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
+use crate::pump;
 use crate::state::Place;
 use crate::tags::Queued;
-use crate::tls::Tls;
 use crate::turns::{self, Of, Terms, Turns, Way};
 use crate::watch::Slice;
 use henge_api::{Lead, Reply, Request, Taken, Tapped};
 use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
+use henge_tls::Tls;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,6 +49,9 @@ const STOPPING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// Connections that try again in one turn when memory came back.
 const RETRIES: usize = 64;
+/// Sessions whose time has come that are told so in one turn, and how soon one may name its next time.
+const TICKS: usize = 64;
+const TICK: Duration = Duration::from_millis(1);
 /// Events taken at once.
 const EVENTS: usize = 256;
 
@@ -81,6 +84,20 @@ impl Source {
         }
     }
 }
+
+/// What a session of that connection may use of the server, while the connection itself is in hand.
+macro_rules! around {
+    ($server:ident, $id:expr) => {
+        &mut crate::session::Around {
+            plane: &mut $server.plane,
+            catalog: &$server.catalog,
+            portal: &mut $server.portal,
+            id: $id,
+            now: $server.now,
+        }
+    };
+}
+use around;
 
 /// A control request and where its answer goes.
 pub(crate) enum Message {
@@ -164,8 +181,8 @@ pub(crate) struct Server {
     /// By disk: connections that wait for memory. Then the disks that have such connections; each is asked in its turn.
     memory_waiters: BTreeMap<usize, VecDeque<RequestId>>,
     thirsty: VecDeque<usize>,
-    /// Handshakes end by then; all take equally long, so they are in order.
-    handshakes: VecDeque<(Instant, RequestId)>,
+    /// When sessions have something to do by themselves.
+    due: BTreeSet<(Instant, RequestId)>,
     messages: Receiver<Message>,
     sender: Sender<Message>,
     wake: Arc<OwnedFd>,
@@ -212,12 +229,10 @@ impl Server {
             wake,
             started,
         } = setup;
-        let addresses = listeners.iter().filter_map(|listener| match &listener.address {
-            Address::Iscsi(address) => Some(address.to_string()),
-            _ => None,
-        });
+        let addresses = listeners.iter().filter_map(|listener| listener.address.tcp("iscsi"));
+        let addresses = addresses.map(|address| address.to_string());
         let node = (plane.links.here(), plane.links.epoch);
-        let hosts_come = listeners.iter().any(|listener| matches!(listener.address, Address::Nvme(_)));
+        let hosts_come = listeners.iter().any(|listener| listener.address.tcp("nvme").is_some());
         let portal = Portal::new(place, &addresses.collect::<Vec<_>>(), hosts_come, node, wake.clone())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
@@ -240,7 +255,7 @@ impl Server {
             room_waiters: Vec::new(),
             memory_waiters: BTreeMap::new(),
             thirsty: VecDeque::new(),
-            handshakes: VecDeque::new(),
+            due: BTreeSet::new(),
             messages,
             sender,
             wake,
@@ -249,7 +264,7 @@ impl Server {
             started,
             now: Instant::ZERO,
             stopping: None,
-            chunk: vec![0; CHUNK],
+            chunk: pump::chunk(),
             busy_poll: BusyPoll::new(busy_poll, Instant::ZERO),
             answered: 0,
         };
@@ -330,7 +345,7 @@ impl Server {
     fn is_asked_alone(&self, events: &[Event]) -> bool {
         let [event] = events else { return false };
         let Source::Connection(id) = Source::unpack(event.data) else { return false };
-        matches!(self.connections.get(id), Some(Client::Nbd(_) | Client::Iscsi(_) | Client::Nvme(_)))
+        self.connections.get(id).is_some_and(|client| !client.is_node)
     }
 
     /// The events that are there, or come within the time.
@@ -356,12 +371,12 @@ impl Server {
         if !self.turns.is_empty() || more {
             return Some(self.now);
         }
-        let handshake = self.handshakes.front().map(|(at, _)| *at);
+        let session = self.due.first().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| s.deadline);
         let links = self.plane.links.wake_at();
         let portal = [self.portal.wake_at(self.now), self.portal.nvme.wake_at()];
         let waits = self.waits.due();
-        let at = [self.plane.wake_at(), handshake, stopping, self.look, links, self.removal_due(), waits];
+        let at = [self.plane.wake_at(), session, stopping, self.look, links, self.removal_due(), waits];
         at.into_iter().chain(portal).flatten().min()
     }
 
@@ -374,14 +389,14 @@ impl Server {
                 let Some(connection) = self.connections.get_mut(id) else { return };
                 let flags = event.flags;
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR) {
-                    let link = connection.link();
+                    let link = &mut connection.link;
                     link.readable = true;
                     // The end of the stream is not announced twice, so it is read up to there.
                     link.ending |= !(flags - EventFlags::IN - EventFlags::OUT).is_empty();
                 }
-                let written = flags.contains(EventFlags::OUT) && !connection.link().writable;
-                connection.link().writable |= written;
-                let read = connection.link().readable;
+                let written = flags.contains(EventFlags::OUT) && !connection.link.writable;
+                connection.link.writable |= written;
+                let read = connection.link.readable;
                 if read {
                     self.want(id, Way::In);
                 }
@@ -400,7 +415,7 @@ impl Server {
     /// There may be something to be done for a connection: it has a turn, by its disk's contract.
     fn want(&mut self, id: RequestId, way: Way) {
         let Some(client) = self.connections.get_mut(id) else { return };
-        let link = client.link();
+        let link = &mut client.link;
         let listed = match way {
             Way::In => &mut link.listed,
             Way::Out => &mut link.unwritten,
@@ -409,7 +424,7 @@ impl Server {
             return;
         }
         let (of, terms) = match client {
-            Client::Peer(_) => (Of::Links, Terms::weighted(self.plane.links_weight)),
+            _ if client.is_node => (Of::Links, Terms::weighted(self.plane.links_weight)),
             _ => match client.disk().and_then(|n| Some((n, self.plane.disks[n].as_ref()?))) {
                 Some((number, disk)) => (Of::Disk(number), Terms::of(&disk.config.contract)),
                 None => (Of::Newcomers, Terms::weighted(1)),
@@ -420,13 +435,7 @@ impl Server {
 
     /// Takes in what came, lets storage work, replies.
     fn turn(&mut self) {
-        while self.handshakes.front().is_some_and(|(at, _)| *at <= self.now) {
-            let (_, id) = self.handshakes.pop_front().expect("just looked at");
-            let Some(Client::Nbd(connection)) = self.connections.get_mut(id) else { continue };
-            if connection.session.tick(self.now).is_some() {
-                self.drop_connection(id);
-            }
-        }
+        self.tick_sessions();
         self.lose_patience();
         self.look();
         self.look_at_hosts();
@@ -455,6 +464,21 @@ impl Server {
 }
 
 impl Server {
+    /// Sessions whose time has come, some at a time.
+    fn tick_sessions(&mut self) {
+        for _ in 0..TICKS {
+            let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= self.now) else { return };
+            self.due.remove(&(at, id));
+            let Some(client) = self.connections.get_mut(id) else { continue };
+            if !client.tick(around!(self, id)) {
+                self.drop_connection(id);
+                continue;
+            }
+            self.due.extend(client.due().map(|at| (at.max(self.now + TICK), id)));
+            self.mark(id);
+        }
+    }
+
     /// Lets some that wait for memory try again, disk by disk: however many connections of one disk wait, another disk's are not
     /// behind them. Whoever still finds none waits for what others hold, and is asked again when that comes back: so some are enough.
     fn water(&mut self) {

@@ -12,8 +12,9 @@
 //! - [`Stream::writev`] says how many of the *caller's* bytes it took. What it holds back of them, encrypted and not yet in the socket, is
 //!   bounded, and [`Stream::is_flushed`] is false meanwhile: the loop calls [`Stream::flush`] when the socket has room again.
 
-use crate::tls::Tls;
+use henge_tls::Tls;
 use rustix::io::Result;
+use rustls::ClientConnection;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -51,6 +52,16 @@ impl Stream {
             return self.secure.is_some();
         }
         false
+    }
+
+    /// The same as the end that dialled.
+    pub(crate) fn dial(&mut self, tls: &Arc<Tls>, connection: ClientConnection) {
+        self.secure = Some(Box::new(Secure::dial(tls, connection)));
+    }
+
+    /// Bytes that both ends of a TLS connection know, and nobody else, once its handshake is over (RFC 8446, section 7.5).
+    pub(crate) fn exported(&self, label: &[u8]) -> Option<[u8; 32]> {
+        self.secure.as_ref()?.exported(label)
     }
 
     /// The names by which the other side has proven itself; `None` while it has not, empty where it need not.

@@ -38,10 +38,11 @@ use std::collections::VecDeque;
 pub(crate) const BYTES: usize = 128 << 10;
 /// Most commands of a piece: about as long.
 pub(crate) const COMMANDS: u32 = 32;
-/// Estimated nanoseconds of work between two looks at all sockets, which cost about one.
-pub(crate) const ROUND: u64 = 200_000;
-/// Bytes that gates may copy in memory in a round: about as long.
-pub(crate) const ROUND_BYTES: u64 = 512 << 10;
+/// Estimated nanoseconds of work between two looks at all sockets, which cost about one of them in fifty. Whoever comes meanwhile waits
+/// for the rest: so this is what a busy loop adds to a small request of somebody else.
+pub(crate) const ROUND: u64 = 64_000;
+/// Bytes that gates may copy in memory in a round: half as long.
+pub(crate) const ROUND_BYTES: u64 = 128 << 10;
 /// A reserved turn that could not be had is made up for, if it is not older.
 const LATE: Duration = Duration::from_millis(10);
 /// Bytes of which a command with a longer payload counts once for each, as a gate does.
@@ -320,7 +321,7 @@ impl Turns {
                 u64::try_from(u128::from(took) * u128::from(part) / u128::from(estimated)).unwrap_or(0);
         }
         // Short rounds are mostly the waking up; and a thread that lost its processor for a while teaches little.
-        if estimated >= ROUND / 4 {
+        if estimated >= ROUND / 2 {
             let ratio = (took * ONE / estimated).clamp(ONE / 2, 2 * ONE);
             let correction = (15 * self.correction + self.correction * ratio / ONE) / 16;
             self.correction = correction.clamp(ONE / 16, 16 * ONE);

@@ -6,6 +6,9 @@
 //! A promise is judged over the last [`WINDOW`] seconds. A latency bound is violated when more of the commands answered in it
 //! were late than the percentile allows; a rate, when the disk had requests waiting all the time, for another reason than
 //! its own limit, and received less than the rate all the same. It has recovered when no such window was seen for as long again.
+//!
+//! A gate that learns what its device costs says how that compares with what was measured, or learned first. A device departs when for
+//! [`WINDOW`] looks in a row a kind of request costs half as much again, or two thirds; it is said again once it was within a quarter.
 
 use crate::events::{Events, wall};
 use crate::fill::Fills;
@@ -30,6 +33,10 @@ const WINDOW: usize = 10;
 const BACKLOGGED: f64 = 0.98;
 /// How much less than its rate counts as less, for what is cut off at the window's ends.
 const SLACK: f64 = 0.97;
+/// A device that costs that many times what it did, or that part of it, has departed …
+const DRIFTED: f64 = 1.5;
+/// … and one within this is as it was.
+const SETTLED: f64 = 1.25;
 /// Fewer commands say nothing about a percentile.
 const COMMANDS_MIN: u64 = 20;
 
@@ -150,12 +157,16 @@ struct Seen {
 #[derive(Default)]
 struct Judge {
     disks: BTreeMap<String, Seen>,
+    /// By gate and kind of request: looks in a row at which its cost had departed.
+    drifts: BTreeMap<(String, String), usize>,
+    said: BTreeSet<(String, String)>,
     last: u64,
 }
 
 impl Judge {
     fn see(&mut self, status: &mut Status, events: &Events) {
         self.unfairness(status);
+        self.drift(status, events);
         self.last = status.uptime;
         let names: BTreeSet<&str> = status.disks.iter().map(|disk| disk.name.as_str()).collect();
         self.disks.retain(|name, _| names.contains(name.as_str()));
@@ -177,6 +188,39 @@ impl Judge {
             }
             disk.violated = seen.broken.is_some();
         }
+    }
+
+    /// Says which devices are no longer what was measured or learned.
+    fn drift(&mut self, status: &Status, events: &Events) {
+        let mut before = std::mem::take(&mut self.drifts);
+        for gate in status.pools.iter().flat_map(|pool| &pool.gates) {
+            for cost in &gate.learned {
+                let Some(drift) = cost.drift.filter(|drift| *drift > 0.0) else { continue };
+                let key = (gate.name.clone(), cost.kind.clone());
+                let looks = before.remove(&key).unwrap_or(0);
+                let off = drift.max(1.0 / drift);
+                let looks = match looks {
+                    // What was said stays said until it is over.
+                    said if said >= WINDOW && off > SETTLED => said,
+                    said if said < WINDOW && off >= DRIFTED => said + 1,
+                    _ => 0,
+                };
+                if looks == WINDOW && self.said.insert(key.clone()) {
+                    let error = cost.error;
+                    let text = format!(
+                        "a {} of 64 KiB costs {drift:.2} times what was measured or learned first (the model is off by {error:.0} %); \
+                         measure it again with `henge profile`, or begin the node again to learn anew",
+                        cost.kind
+                    );
+                    events.note(EventKind::Drifted, &gate.name, text);
+                }
+                if looks == 0 {
+                    self.said.remove(&key);
+                }
+                self.drifts.insert(key, looks);
+            }
+        }
+        self.said.retain(|key| self.drifts.contains_key(key));
     }
 
     /// How unequally flows were served that waited all the time since the last look, with the bound on it.
@@ -276,7 +320,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_api::{AtGate, GateStatus, PoolStatus, Promise};
+    use henge_api::{AtGate, GateStatus, LearnedCost, PoolStatus, Promise};
 
     fn kinds(events: &Events) -> Vec<EventKind> {
         events.after(None, 0, 100).iter().map(|e| e.kind).collect()
@@ -294,6 +338,33 @@ mod tests {
             ..DiskStatus::default()
         };
         Status { uptime: at * second, disks: vec![disk], ..Status::default() }
+    }
+
+    #[test]
+    fn a_device_that_departs_is_told_of_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (events, mut judge) = (Events::open(Some(dir.path())), Judge::default());
+        let mut see = |drift: Option<f64>, looks: usize| {
+            let learned =
+                vec![LearnedCost { kind: "write".into(), drift, error: 4.0, ..LearnedCost::default() }];
+            let gates = vec![GateStatus { name: "ssd".into(), learned, ..GateStatus::default() }];
+            let pools = vec![PoolStatus { gates, ..PoolStatus::default() }];
+            for _ in 0..looks {
+                judge.see(&mut Status { pools: pools.clone(), ..Status::default() }, &events);
+            }
+            events.after(None, 0, 100).len()
+        };
+        assert_eq!(see(None, 20), 0, "nothing to compare with");
+        assert_eq!(see(Some(1.4), 20), 0);
+        assert_eq!((see(Some(1.6), WINDOW - 1), see(Some(1.4), 1), see(Some(1.6), WINDOW - 1)), (0, 0, 0));
+        assert_eq!(
+            (see(Some(1.6), 1), see(Some(1.6), 50), see(Some(1.3), 50), see(Some(1.6), 50)),
+            (1, 1, 1, 1)
+        );
+        assert_eq!((see(Some(1.2), 1), see(Some(0.66), WINDOW)), (1, 2), "cheaper is a departure, too");
+        assert_eq!(kinds(&events), [EventKind::Drifted; 2]);
+        let first = &events.after(None, 0, 100)[0];
+        assert!(first.name == "ssd" && first.detail.starts_with("a write of 64 KiB costs "), "{first:?}");
     }
 
     #[test]

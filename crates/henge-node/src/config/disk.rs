@@ -2,7 +2,9 @@
 
 use super::PoolConfig;
 use super::text::check_name;
+use crate::front::{Doors, Kind};
 use crate::link_config::{self, Nodes, PlaceConfig};
+use henge_backend::Origin;
 use henge_core::{Contract, ParamError, Params, Value, format_size};
 use henge_vdisk::Settings;
 use std::ops::Range;
@@ -29,16 +31,16 @@ pub struct DiskConfig {
     pub contract: Contract,
     /// How commands are cut and counted.
     pub settings: Settings,
+    /// Its pools say how long a request may be.
+    pub cut_by_pool: bool,
     /// Nobody may write.
     pub read_only: bool,
     /// What a former disk of this name left becomes this one's.
     pub adopt: bool,
-    /// Who may use it by iSCSI.
-    pub access: henge_iscsi::chap::Access,
-    /// Which hosts may use it by NVMe.
-    pub hosts: henge_nvme::Access,
-    /// Who may use it by NBD.
-    pub nbd: crate::access::NbdAccess,
+    /// Where its bytes come from, on a pool of images.
+    pub origin: Origin,
+    /// Who may use it, by each front end.
+    pub doors: Doors,
     /// Its place in the file.
     pub span: Range<usize>,
     /// The contract's place.
@@ -53,6 +55,7 @@ pub(crate) fn disk(
     pools: &[PoolConfig],
     is_taken: &dyn Fn(&str) -> bool,
     nodes: Nodes<'_>,
+    kinds: &[&'static Kind],
 ) -> Result<DiskConfig, ParamError> {
     let span = p.span();
     let name = p.text("name")?;
@@ -92,20 +95,20 @@ pub(crate) fn disk(
         }
     };
     // Zeroes that need not keep their room become holes, in every store of ours: what is trimmed there reads as zeroes.
-    let settings = match p.table("commands")? {
-        None => Settings { holes: true, ..Settings::default() },
+    let (settings, cut_by_pool) = match p.table("commands")? {
+        None => (Settings { holes: true, ..Settings::default() }, true),
         Some(mut table) => {
-            let is_stated = table.keys().iter().any(|key| key == "holes");
+            let is_stated = |name: &str| table.keys().iter().any(|key| key == name);
+            let (holes, quantum) = (is_stated("holes"), is_stated("quantum"));
             let settings = Settings::take(&mut table)?;
             table.finish()?;
-            Settings { holes: settings.holes || !is_stated, ..settings }
+            (Settings { holes: settings.holes || !holes, ..settings }, !quantum)
         }
     };
     let read_only = p.bool("read_only")?.unwrap_or(false);
     let adopt = p.bool("adopt")?.unwrap_or(false);
-    let access = crate::access::access(&mut p)?;
-    let hosts = crate::nvme::access(&mut p)?;
-    let nbd = crate::access::nbd(&mut p, &access, hosts.is_guarded())?;
+    let origin = origin(&mut p, &on, pools, &places)?;
+    let doors = Doors::read(kinds, &mut p)?;
     p.finish()?;
     Ok(DiskConfig {
         name,
@@ -117,26 +120,38 @@ pub(crate) fn disk(
         terms,
         contract,
         settings,
+        cut_by_pool,
         read_only,
         adopt,
-        access,
-        hosts,
-        nbd,
+        origin,
+        doors,
         span,
         contract_span,
         capacity_span,
     })
 }
 
-impl DiskConfig {
-    /// Whether initiators find it: a disk whose hosts prove by NVMe who they are has no other door beside that one, unless it is stated.
-    pub(crate) fn shown_by_iscsi(&self) -> bool {
-        !self.hosts.is_guarded() || self.access != henge_iscsi::chap::Access::default()
+/// `image`, `from` and `fence`, which are for one disk on one pool of images.
+fn origin(
+    p: &mut Params,
+    on: &[usize],
+    pools: &[PoolConfig],
+    places: &[PlaceConfig],
+) -> Result<Origin, ParamError> {
+    let keys = ["image", "from", "fence"];
+    let key = keys.into_iter().find(|key| p.get_mut(key).is_some());
+    let origin =
+        Origin { image: p.text("image")?, from: p.text("from")?, fence: p.bool("fence")?.unwrap_or(false) };
+    let Some(key) = key else { return Ok(origin) };
+    if let Some(pool) = on.iter().map(|i| &pools[*i]).find(|pool| !pool.medium.has_images()) {
+        let why = format!("{key} is for disks on pools of images (rbd), and \"{}\" is none", pool.name);
+        return Err(p.error(key, why));
     }
-    /// Whether hosts find it by NVMe: the same of a disk that CHAP guards.
-    pub(crate) fn shown_by_nvme(&self) -> bool {
-        self.access.users.is_empty() || self.hosts != henge_nvme::Access::default()
+    if on.len().max(places.len()) > 1 && !(origin.image.is_none() && origin.from.is_none()) {
+        return Err(p.error(key, format!("a disk with {key} is one image, so it has one pool")));
     }
+    origin.check().map_err(|(key, why)| p.error(key, why))?;
+    Ok(origin)
 }
 
 /// The keys and values of a contract as written, to be changed one by one later.

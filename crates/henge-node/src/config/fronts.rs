@@ -1,67 +1,53 @@
 //! Where clients come: `listen` and `http`.
 
-use crate::tls::TlsConfig;
+use crate::access::{NbdAccess, by_nbd};
+use crate::front::{At, Kind, Listen};
 use henge_core::{ParamError, Params, Value};
 use henge_nbd::Tls;
+use henge_tls::TlsConfig;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Where a node listens.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Listen {
-    /// `nbd://HOST:PORT`
-    Tcp(String),
-    /// `nbds://HOST:PORT`, or `{ at = "nbd://HOST:PORT", tls = "allow" }`
-    Tls(String, Tls),
-    /// `nbd+unix:///PATH`
-    Unix(PathBuf),
-    /// `iscsi://HOST:PORT`
-    Iscsi(String),
-    /// `nvme://HOST:PORT`
-    Nvme(String),
-}
-
-/// `http = "127.0.0.1:8080"`, or a table with `listen` and `token_file`.
+/// `http = "127.0.0.1:8080"`, `"https://10.0.0.5:8080"`, or a table with `listen` and `token_file`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Http {
     /// Where the web page and the metrics are.
     pub listen: std::net::SocketAddr,
+    /// By TLS, with the node's certificate.
+    pub secure: bool,
     /// One token a line.
     pub token_file: Option<PathBuf>,
 }
 
 /// `listen = "…"` or a list of such.
-pub(super) fn listen(p: &mut Params) -> Result<Vec<Listen>, ParamError> {
+pub(crate) fn listen(p: &mut Params, kinds: &[&'static Kind]) -> Result<Vec<Listen>, ParamError> {
     let span = p.error("listen", String::new()).span;
     let texts = match p.take("listen") {
         None => return Ok(Vec::new()),
         Some(Value::List(items)) => items,
         Some(one) => vec![(one, span)],
     };
+    let schemes = || kinds.iter().flat_map(|kind| kind.schemes);
     let parse = |(value, span): (Value, Range<usize>)| {
-        let wrong = || ParamError {
-            message:
-                "listen is an address like \"nbds://10.0.0.5:10809\" (with TLS), \"nbd://127.0.0.1:10809\", \
-                 \"nbd+unix:///run/henge/nbd.sock\", \"iscsi://127.0.0.1:3260\" or \"nvme://127.0.0.1:4420\""
-                    .into(),
-            help: None,
-            span: span.clone(),
+        let wrong = || {
+            let examples: Vec<&str> =
+                schemes().map(|scheme| scheme.example).filter(|e| !e.is_empty()).collect();
+            let (last, most) = examples.split_last().expect("there are front ends");
+            let message = format!("listen is an address like {} or {last}", most.join(", "));
+            ParamError { message, help: None, span: span.clone() }
         };
         if let Value::Table(table) = value {
-            return door(table);
+            return door(table, kinds);
         }
         let Value::Text(text) = &value else { return Err(wrong()) };
-        if let Some(path) = text.strip_prefix("nbd+unix://").filter(|p| p.starts_with('/')) {
-            return Ok(Listen::Unix(path.into()));
-        }
-        let (made, host, port): (fn(String) -> Listen, _, _) = match text.split_once("://") {
-            Some(("nbd", host)) if !host.is_empty() => (Listen::Tcp, host, 10809),
-            Some(("nbds", host)) if !host.is_empty() => (|host| Listen::Tls(host, Tls::Require), host, 10809),
-            Some(("iscsi", host)) if !host.is_empty() => (Listen::Iscsi, host, 3260),
-            Some(("nvme", host)) if !host.is_empty() => (Listen::Nvme, host, crate::nvme::PORT),
+        let (name, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let scheme = schemes().find(|scheme| scheme.name == name).ok_or_else(wrong)?;
+        let at = match scheme.port {
+            None if rest.starts_with('/') => At::Path(rest.into()),
+            Some(port) if !rest.is_empty() => At::Host(with_port(rest, port)),
             _ => return Err(wrong()),
         };
-        Ok(made(with_port(host, port)))
+        Ok(Listen { scheme, at, tls: scheme.tls })
     };
     texts.into_iter().map(parse).collect()
 }
@@ -72,20 +58,25 @@ fn with_port(host: &str, port: u16) -> String {
 }
 
 /// `{ at = "nbd://HOST:PORT", tls = "allow" }`
-fn door(mut table: Params) -> Result<Listen, ParamError> {
+fn door(mut table: Params, kinds: &[&'static Kind]) -> Result<Listen, ParamError> {
     let at = table.text("at")?;
     let at = table.required("at", at)?;
-    let Some(host) = at.strip_prefix("nbd://").filter(|host| !host.is_empty()) else {
+    let kind = kinds.iter().find(|kind| kind.may_be_tls);
+    let schemes = kind.map_or(&[][..], |kind| kind.schemes);
+    let by = |tls| schemes.iter().find(|scheme| scheme.tls == tls && scheme.port.is_some());
+    let plain = by(Tls::No);
+    let host = plain.and_then(|plain| at.strip_prefix(plain.name)?.strip_prefix("://"));
+    let (Some(plain), Some(host)) = (plain, host.filter(|host| !host.is_empty())) else {
         return Err(
             table.error("at", format!("at is an address like \"nbd://10.0.0.5:10809\", not \"{at}\""))
         );
     };
     let tls = table.text("tls")?;
-    let host = with_port(host, 10809);
+    let at = At::Host(with_port(host, plain.port.unwrap_or(0)));
     let listen = match table.required("tls", tls)?.as_str() {
-        "require" => Listen::Tls(host, Tls::Require),
-        "allow" => Listen::Tls(host, Tls::Allow),
-        "no" => Listen::Tcp(host),
+        "require" => Listen { scheme: by(Tls::Require).unwrap_or(plain), at, tls: Tls::Require },
+        "allow" => Listen { scheme: plain, at, tls: Tls::Allow },
+        "no" => Listen { scheme: plain, at, tls: Tls::No },
         other => {
             let message = format!("tls is \"require\", \"allow\" or \"no\", not \"{other}\"");
             return Err(table.error("tls", message));
@@ -96,21 +87,24 @@ fn door(mut table: Params) -> Result<Listen, ParamError> {
 }
 
 /// TLS needs a certificate, and who is let in by a certificate needs somebody who asks for it: what is missing, if so.
-pub(super) fn missing(
+pub(crate) fn missing(
     listen: &[Listen],
+    http: Option<&Http>,
     tls: Option<&TlsConfig>,
     disks: &[super::DiskConfig],
 ) -> Option<ParamError> {
     const TABLE: &str = "tls = { certificate = \"/etc/henge/node.pem\", key = \"/etc/henge/node.key\", ca = \"/etc/henge/ca.pem\" }";
-    let secure = listen.iter().find_map(|listen| match listen {
-        Listen::Tls(host, _) => Some(host),
-        _ => None,
+    let listener = listen.iter().find(|listen| listen.tls != Tls::No);
+    let host = listener.and_then(|listen| match &listen.at {
+        At::Host(host) => Some(host.clone()),
+        At::Path(_) => None,
     });
-    if let (Some(host), None) = (secure, tls) {
+    let secure = host.or_else(|| http.filter(|http| http.secure).map(|http| http.listen.to_string()));
+    if let (Some(host), None) = (&secure, tls) {
         let message = format!("{host} speaks TLS, and nothing says with which certificate");
         return Some(ParamError { message, help: Some(format!("write {TABLE}")), span: 0..0 });
     }
-    if let (None, Some(tls)) = (secure, tls) {
+    if let (None, Some(tls)) = (secure, tls.filter(|tls| tls.identity.is_none())) {
         let message = "no listener speaks TLS".into();
         let help = Some("write listen = \"nbds://10.0.0.5:10809\", or take tls out".into());
         return Some(ParamError { message, help, span: tls.span.clone() });
@@ -118,7 +112,7 @@ pub(super) fn missing(
     if tls.is_some_and(|tls| tls.ca.is_some()) {
         return None;
     }
-    let by_certificate = |disk: &&super::DiskConfig| matches!(&disk.nbd, crate::access::NbdAccess::These { certificates, .. } if !certificates.is_empty());
+    let by_certificate = |disk: &&super::DiskConfig| matches!(by_nbd(&disk.doors), NbdAccess::These { certificates, .. } if !certificates.is_empty());
     let disk = disks.iter().find(by_certificate)?;
     let message = format!("disk {} lets certificates in, and no listener asks for one", disk.name);
     Some(ParamError {
@@ -129,7 +123,7 @@ pub(super) fn missing(
 }
 
 /// The web page's address; one that other machines reach needs tokens.
-pub(super) fn http(p: &mut Params) -> Result<Option<Http>, ParamError> {
+pub(crate) fn http(p: &mut Params) -> Result<Option<Http>, ParamError> {
     const ADDRESS: &str = "an address and a port, like \"127.0.0.1:8080\" or \"[::1]:8080\"";
     let span = p.error("http", String::new()).span;
     let at = |message: String, help: Option<String>| ParamError { message, help, span: span.clone() };
@@ -145,10 +139,12 @@ pub(super) fn http(p: &mut Params) -> Result<Option<Http>, ParamError> {
         }
         Some(_) => return Err(at(format!("http is {ADDRESS}"), None)),
     };
-    let text = listen.strip_prefix("http://").unwrap_or(&listen);
+    let secure = listen.strip_prefix("https://");
+    let text = secure.or_else(|| listen.strip_prefix("http://")).unwrap_or(&listen);
+    let secure = secure.is_some();
     let address = text.replacen("localhost:", "127.0.0.1:", 1).parse::<std::net::SocketAddr>();
     let Ok(listen) = address else { return Err(at(format!("http is {ADDRESS}, not \"{listen}\""), None)) };
-    if token_file.is_none() && !listen.ip().is_loopback() {
+    if token_file.is_none() && !listen.ip().to_canonical().is_loopback() {
         return Err(at(
             format!(
                 "other machines reach {listen}, so it needs tokens; or let it be 127.0.0.1:{}",
@@ -160,62 +156,43 @@ pub(super) fn http(p: &mut Params) -> Result<Option<Http>, ParamError> {
             )),
         ));
     }
-    Ok(Some(Http { listen, token_file }))
+    Ok(Some(Http { listen, secure, token_file }))
 }
 
-/// Whether only this machine's processes reach a host and port.
-fn is_loopback(host: &str) -> bool {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
-}
-
-/// The portal for iSCSI that other machines reach, if there is one.
-pub(super) fn by_iscsi_from_elsewhere(listen: &[Listen]) -> Option<&str> {
-    let elsewhere = |listen: &'_ &Listen| matches!(listen, Listen::Iscsi(host) if !is_loopback(host));
-    listen.iter().find(elsewhere).and_then(|listen| match listen {
-        Listen::Iscsi(host) => Some(host.as_str()),
-        _ => None,
-    })
-}
-
-/// The listener for NVMe that other machines reach, if there is one.
-pub(super) fn by_nvme_from_elsewhere(listen: &[Listen]) -> Option<&str> {
-    listen.iter().find_map(|listen| match listen {
-        Listen::Nvme(host) if !is_loopback(host) => Some(host.as_str()),
-        _ => None,
+/// A page that other machines reach: its tokens cross the network in clear.
+pub(crate) fn page_in_clear(http: &Http) -> Option<String> {
+    let clear = !http.secure && !http.listen.ip().to_canonical().is_loopback();
+    clear.then(|| {
+        format!(
+            "http://{}: whoever is on the way reads the tokens of all who log in, and may use them",
+            http.listen
+        )
     })
 }
 
 /// Why others than this machine's users could use disks unasked: nothing for each door at which somebody asks who comes.
-pub(super) fn open_doors(
+pub(crate) fn open_doors(
     listen: &[Listen],
+    kinds: &[&'static Kind],
     tls: Option<&TlsConfig>,
     disks: &[super::DiskConfig],
     managed: bool,
 ) -> Vec<String> {
-    let asks = tls.is_some_and(|tls| tls.ca.is_some());
-    let nbd = listen.iter().filter_map(|listen| match listen {
-        Listen::Tcp(host) if !is_loopback(host) => Some(format!(
-            "nbd://{host}: whoever reaches it uses every disk that NBD shows, for it asks nobody who they are"
-        )),
-        Listen::Tls(host, Tls::Require) if !asks && !is_loopback(host) => Some(format!(
-            "nbds://{host}: whoever reaches it uses every disk that NBD shows, for tls names no ca whose certificates clients need"
-        )),
-        Listen::Tls(host, Tls::Allow) if !is_loopback(host) => Some(format!(
-            "nbd://{host}: whoever reaches it uses every disk that is anyone's, for it allows TLS and does not require it"
-        )),
-        _ => None,
+    let proves = tls.is_some_and(|tls| tls.ca.is_some());
+    let open = kinds.iter().flat_map(|kind| {
+        let open = disks.iter().find(|disk| disk.doors.unguarded(&[kind]).is_some());
+        let open = open.map(|disk| disk.name.as_str()).or(managed.then_some("of a manager"));
+        let theirs = listen.iter().filter(|listen| kind.schemes.contains(listen.scheme));
+        theirs.filter_map(move |listen| (kind.risk)(listen, listen.reached_at()?, proves, open))
     });
-    let unproved = disks.iter().find(|disk| disk.shown_by_nvme() && !disk.hosts.is_guarded());
-    let unproved = unproved.map(|disk| disk.name.as_str()).or(managed.then_some("of a manager"));
-    let nvme = by_nvme_from_elsewhere(listen).zip(unproved).map(|(host, disk)| {
-        format!("nvme://{host}: whoever reaches it uses disk {disk}, which has no nvme = {{ secret_file = … }}, for a name proves nothing")
-    });
-    let unguarded = disks.iter().find(|disk| disk.shown_by_iscsi() && disk.access.users.is_empty());
-    let unguarded = unguarded.map(|disk| disk.name.as_str());
-    let unguarded = unguarded.or(managed.then_some("of a manager"));
-    let iscsi = by_iscsi_from_elsewhere(listen).zip(unguarded).map(|(host, disk)| {
-        format!("iscsi://{host}: whoever reaches it logs in to disk {disk}, which has no iscsi = {{ user = …, secret = … }}")
-    });
-    nbd.chain(nvme).chain(iscsi).collect()
+    open.collect()
+}
+
+/// The front ends by which other machines come, and of which each disk has to say who may.
+pub(crate) fn asked(listen: &[Listen], kinds: &[&'static Kind]) -> Vec<&'static Kind> {
+    let asked = |kind: &&'static Kind| {
+        let theirs = |listen: &Listen| kind.schemes.contains(listen.scheme);
+        kind.demand.is_some() && listen.iter().any(|l| theirs(l) && l.reached_at().is_some())
+    };
+    kinds.iter().copied().filter(asked).collect()
 }

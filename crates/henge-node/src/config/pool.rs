@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub struct SchedulerConfig {
     /// By which the registry knows it.
     pub name: String,
+    /// What its writer should know of how it is written.
+    pub hint: Option<String>,
     /// Its parameters.
     pub knobs: Params,
     /// One gate for each spindle of an emulated array.
@@ -51,6 +53,8 @@ pub struct PoolConfig {
     pub emulated: Option<DeviceSpec>,
     /// … as it is written.
     pub emulated_text: Option<String>,
+    /// Most bytes of one request; the storage says where nothing is stated.
+    pub quantum: Option<u64>,
     /// Past the page cache.
     pub direct: bool,
     /// What moves bytes.
@@ -73,7 +77,7 @@ pub struct PoolConfig {
     pub medium_span: Range<usize>,
 }
 
-pub(super) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
+pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     let span = p.span();
     let name = p.text("name")?;
     let name = p.required("name", name)?;
@@ -119,7 +123,13 @@ pub(super) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
             Some(seed)
         }
     };
+    let quantum = p.size("quantum")?;
+    let page = henge_backend::ALIGN as u64;
+    if quantum.is_some_and(|q| q < page || q > 1 << 20 || !q.is_multiple_of(page)) {
+        return Err(p.error("quantum", "a pool's quantum is from 4KiB to 1MiB, a multiple of 4KiB".into()));
+    }
     let pool = PoolConfig {
+        quantum,
         name,
         medium,
         capacity,
@@ -155,6 +165,10 @@ pub(super) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
 pub(crate) fn scheduler(p: &mut Params) -> Result<SchedulerConfig, ParamError> {
     let (name, mut knobs) =
         p.choice("scheduler")?.unwrap_or_else(|| ("sfq".into(), Params::at("sfq", p.span())));
+    let (name, hint) = match henge_sched::respelled(&name) {
+        Some((right, hint)) => (right, Some(hint)),
+        None => (name, None),
+    };
     if name == "sfq" && knobs.get_mut("depth").is_none() {
         knobs = knobs.with("depth", Value::Integer(32));
     }
@@ -174,7 +188,7 @@ pub(crate) fn scheduler(p: &mut Params) -> Result<SchedulerConfig, ParamError> {
     };
     // So that a wrong scheduler is found where it is written, and before anything is opened.
     henge_sched::build(&name, knobs.clone())?;
-    Ok(SchedulerConfig { name, knobs, per_spindle })
+    Ok(SchedulerConfig { name, hint, knobs, per_spindle })
 }
 
 fn model_file(name: &str) -> Result<String, String> {

@@ -15,9 +15,11 @@
 //! pieces at once, not with all; a WRITE that breaks off half-way has written what came before (the protocol promises no more); the
 //! disk's meters count pieces.
 
-use super::{Connection, Held, Stalled, Stop};
+use super::{Connection, Stalled};
 use crate::inflow::{EARLY, WINDOW};
+use crate::job::Held;
 use crate::plane::{Answer, Owner, Plane};
+use crate::session::Stop;
 use henge_backend::{Buffer, BufferPool};
 use henge_core::{Fault, Instant, RequestId};
 use henge_nbd::CommandKind;
@@ -144,7 +146,7 @@ impl Connection {
         plane: &mut Plane,
         now: Instant,
     ) -> bool {
-        let disk = self.disk();
+        let disk = self.chosen();
         if kind == Kind::Cache && !plane.begin_fetch(disk) {
             return false;
         }
@@ -176,7 +178,7 @@ impl Connection {
 
     /// More pieces of a READ or CACHE, as long as there are room and memory.
     fn go_on(&mut self, which: RequestId, id: RequestId, plane: &mut Plane, now: Instant) {
-        let disk = self.disk();
+        let disk = self.chosen();
         let Some(long) = self.long.get_mut(&which) else { return };
         while long.failure.is_none() && long.begun < long.command.len && long.windows.len() < long.most {
             if !plane.has_room(disk) {
@@ -296,7 +298,7 @@ impl Connection {
         plane: &mut Plane,
         now: Instant,
     ) {
-        let disk = self.disk();
+        let disk = self.chosen();
         let Some(long) = self.long.get_mut(&which) else { return };
         let window = long.windows.pop_front().expect("what was written was kept");
         let frame = window.held.expect("what was written was read").frame;
@@ -308,7 +310,7 @@ impl Connection {
 
     /// A READ of which nothing is left to come or to be written.
     fn forget_long(&mut self, which: RequestId, plane: &mut Plane) {
-        let disk = self.disk();
+        let disk = self.chosen();
         let Some(long) = self.long.get_mut(&which) else { return };
         if long.windows.is_empty() && long.flying == 0 && long.begun == long.command.len {
             long.take_all().for_each(|buffer| plane.put_buffer(disk, buffer));
@@ -318,7 +320,7 @@ impl Connection {
 
     /// A WRITE or CACHE is answered when all of it is over.
     fn end_long(&mut self, which: RequestId, plane: &mut Plane) {
-        let disk = self.disk();
+        let disk = self.chosen();
         let Some(long) = self.long.get_mut(&which) else { return };
         let failed = long.failure.filter(|_| long.kind == Kind::Cache && long.flying == 0);
         if long.done < long.command.len && failed.is_none() {
@@ -356,7 +358,7 @@ impl Connection {
         plane: &mut Plane,
         now: Instant,
     ) -> Option<Stop> {
-        let disk = self.disk();
+        let disk = self.chosen();
         loop {
             let long = self.long.get_mut(&which)?;
             if !long.place().is_empty() {
@@ -475,7 +477,7 @@ impl Connection {
         plane: &mut Plane,
     ) -> bool {
         command.len > WINDOW
-            || frame > EARLY as u64 && !plane.is_own(self.disk(), BufferPool::footprint(frame as usize))
+            || frame > EARLY as u64 && !plane.is_own(self.chosen(), BufferPool::footprint(frame as usize))
     }
 
     /// Whether a command may go piece by piece.

@@ -1,12 +1,11 @@
 //! A connection over a socket pair, its loop by hand: what it holds while its client dawdles, and that bytes arrive as they are.
 
-use super::{Catalog, Connection};
-use crate::client::Link;
-use crate::config::NodeConfig;
+use super::Connection;
+use crate::client::Client;
 use crate::inflow::EARLY;
-use crate::plane::Plane;
-use henge_config::Source;
-use henge_core::{Instant, RequestId};
+use crate::session::Stop;
+use crate::session::bench::Bench;
+use henge_core::Instant;
 use henge_nbd::Limits;
 use proptest::prelude::*;
 use std::io::{ErrorKind, Read, Write};
@@ -14,17 +13,14 @@ use std::os::unix::net::UnixStream;
 
 const MIB: usize = 1 << 20;
 const CAPACITY: usize = 40 * MIB;
-const ID: RequestId = RequestId { slot: 7, generation: 0 };
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const CACHE: u16 = 5;
 
 struct Rig {
-    plane: Plane,
-    catalog: Catalog,
-    connection: Connection,
+    bench: Bench,
+    ours: Client,
     client: UnixStream,
-    chunk: Vec<u8>,
     received: Vec<u8>,
     most_held: usize,
     /// The node has ended the connection.
@@ -36,17 +32,13 @@ impl Rig {
         let text = format!(
             "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"48MiB\"\n{limits}\n[[disk]]\nname = \"d\"\ncapacity = \"40MiB\"\n{disk}\n"
         );
-        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-        let mut plane = Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{e:?}"));
-        let mut catalog = Catalog::default();
-        catalog.add(0, plane.disk(0).export(), &crate::access::NbdAccess::Anyone);
-        let (ours, client) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        client.set_nonblocking(true).unwrap();
-        let connection = Connection::new(Link::new(ours.into()), None, Limits::default(), Instant::ZERO);
-        let chunk = vec![0; super::CHUNK];
+        let mut bench = Bench::new(&text);
+        let export = bench.plane.disk(0).export();
+        bench.catalog.add(0, export, &crate::access::NbdAccess::Anyone);
+        let (ours, client) = Bench::client(Connection::new(None, Limits::default(), Instant::ZERO));
+        bench.now = Instant::from_nanos(1);
         let (received, most_held, over) = (Vec::new(), 0, false);
-        let mut rig = Rig { plane, catalog, connection, client, chunk, received, most_held, over };
+        let mut rig = Rig { bench, ours, client, received, most_held, over };
         rig.send(&[0, 0, 0, 3]);
         if structured {
             rig.send(b"IHAVEOPT\0\0\0\x08\0\0\0\0");
@@ -89,24 +81,25 @@ impl Rig {
             if self.over {
                 return;
             }
-            self.connection.link.readable = true;
-            self.connection.link.writable = true;
-            let now = Instant::from_nanos(1);
-            let stop = self.connection.read(ID, &mut self.plane, &self.catalog, &mut self.chunk, now);
-            self.plane.poll(now);
-            let answers: Vec<_> = self.plane.answers.drain(..).collect();
-            let idle = answers.is_empty() && !self.plane.is_listed();
-            for answer in answers {
-                self.connection.answer(answer, &mut self.plane, now);
-            }
-            let before = self.connection.session.output().len();
-            self.over |= !self.connection.write(ID, &mut self.plane, now) || stop == super::Stop::Gone;
-            self.most_held = self.most_held.max(self.plane.disk(0).held);
-            let wrote = self.connection.session.output().len() < before;
-            if idle && !wrote && !self.plane.is_listed() && stop != super::Stop::Turn {
+            let stop = self.bench.read(&mut self.ours);
+            let idle = self.bench.answer(&mut self.ours) == 0 && !self.bench.plane.is_listed();
+            let before = self.nbd().output().len();
+            self.over |= !self.bench.write(&mut self.ours) || stop == Stop::Gone || self.nbd().is_over();
+            self.most_held = self.most_held.max(self.bench.plane.disk(0).held);
+            let wrote = self.nbd().output().len() < before;
+            if idle && !wrote && !self.bench.plane.is_listed() && stop != Stop::Turn {
                 return;
             }
         }
+    }
+
+    fn nbd(&mut self) -> &mut henge_nbd::Session {
+        &mut self.ours.session::<Connection>().unwrap().session
+    }
+
+    /// Bytes that are to be written, and memory that is held.
+    fn state(&mut self) -> (u64, usize) {
+        (self.nbd().output().len(), self.bench.plane.disk(0).held)
     }
 
     /// The client takes so many bytes, if they come.
@@ -121,9 +114,9 @@ impl Rig {
                     most -= n;
                 }
                 Err(_) => {
-                    let before = (self.connection.session.output().len(), self.plane.disk(0).held);
+                    let before = self.state();
                     self.turn();
-                    if (self.connection.session.output().len(), self.plane.disk(0).held) == before {
+                    if self.state() == before {
                         match self.client.read(&mut bytes[..n]) {
                             Ok(n) if n > 0 => {
                                 self.received.extend_from_slice(&bytes[..n]);
@@ -154,8 +147,9 @@ impl Rig {
     }
 
     fn assert_clean(&mut self) {
-        assert_eq!((self.plane.buffers.out(), self.plane.disk(0).held), (0, 0), "all memory is back");
-        assert!(self.connection.long.is_empty() && self.connection.session.in_flight() == 0);
+        let plane = &mut self.bench.plane;
+        assert_eq!((plane.buffers.out(), plane.disk(0).held), (0, 0), "all memory is back");
+        assert!(self.nbd().in_flight() == 0 && self.ours.session::<Connection>().unwrap().long.is_empty());
     }
 }
 
@@ -286,8 +280,8 @@ fn a_long_read_that_fails_is_never_answered_well() {
                 assert!(refused || whole != rig.over, "seed {seed}: {} bytes", rig.received.len());
                 failed += u32::from(!whole);
             }
-            rig.connection.release(&mut rig.plane);
-            assert_eq!(rig.plane.buffers.out(), 0);
+            rig.ours.close(&mut rig.bench.around());
+            assert_eq!(rig.bench.plane.buffers.out(), 0);
         }
         assert!(failed > 5, "of 12 reads in 32 pieces, each of which fails in 8 of 100 cases: {failed}");
     }
@@ -311,27 +305,22 @@ fn caches_of_everything_go_on_by_turns() {
     for cookie in 0..16 {
         rig.ask(CACHE, cookie, 0, CAPACITY);
     }
-    let now = Instant::from_nanos(1);
     let (mut pieces, mut turns) = (0, 0);
     for _ in 0..10_000 {
-        rig.connection.link.readable = true;
-        rig.connection.link.writable = true;
-        rig.connection.read(ID, &mut rig.plane, &rig.catalog, &mut rig.chunk, now);
+        rig.bench.read(&mut rig.ours);
         let mut of_this_turn = 0;
         loop {
-            rig.plane.poll(now);
-            let answers: Vec<_> = rig.plane.answers.drain(..).collect();
-            if answers.is_empty() {
-                break;
+            match rig.bench.answer(&mut rig.ours) {
+                0 => break,
+                more => of_this_turn += more,
             }
-            of_this_turn += answers.len();
-            answers.into_iter().for_each(|answer| rig.connection.answer(answer, &mut rig.plane, now));
         }
         assert!(of_this_turn <= 4 * 2, "{of_this_turn} pieces between two turns");
-        assert!(rig.plane.disk(0).held <= MIB, "{} held", rig.plane.disk(0).held);
-        rig.connection.write(ID, &mut rig.plane, now);
+        let held = rig.bench.plane.disk(0).held;
+        assert!(held <= MIB, "{held} held");
+        rig.bench.write(&mut rig.ours);
         (pieces, turns) = (pieces + of_this_turn, turns + 1);
-        if rig.connection.session.in_flight() == 0 {
+        if rig.nbd().in_flight() == 0 {
             break;
         }
     }
@@ -341,7 +330,7 @@ fn caches_of_everything_go_on_by_turns() {
     let replies = simple(&rig.received, &[]);
     assert_eq!(replies.len(), 16);
     assert!(replies.iter().all(|(_, error)| *error == 0));
-    assert_eq!(rig.plane.disk(0).fetches, 0);
+    assert_eq!(rig.bench.plane.disk(0).fetches, 0);
     rig.assert_clean();
 }
 
@@ -365,7 +354,7 @@ proptest! {
         }
         let whole: usize = reads.iter().map(|r| r.2).sum();
         for _ in 0..2000 {
-            if rig.received.len() >= whole && rig.connection.session.in_flight() == 0 {
+            if rig.received.len() >= whole && rig.nbd().in_flight() == 0 {
                 break;
             }
             rig.take(usize::MAX);

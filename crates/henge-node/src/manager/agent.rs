@@ -1,6 +1,6 @@
 //! The thread that talks to the manager.
 
-use super::config::ManagerConfig;
+use super::config::{ManagerConfig, Proof};
 use crate::node::Control;
 use crate::state::Origin;
 use crate::tags;
@@ -11,13 +11,14 @@ use henge_api::manager::{
 use henge_api::proof::{self, Said, Sealer, Side};
 use henge_api::{Request, Status, Terms, decode_line, encode_line};
 use henge_core::{Histogram, parse_size};
+use henge_tls::{Dial, Duplex, Role, TlsConfig};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Between two reports of meters.
 const TICK: Duration = Duration::from_secs(1);
@@ -95,13 +96,13 @@ fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicB
 type Out = Arc<Mutex<Writer>>;
 
 struct Writer {
-    stream: BufWriter<TcpStream>,
+    stream: BufWriter<Box<dyn Write + Send>>,
     sealer: Option<Sealer>,
 }
 
 /// Lines come from there.
 struct Reader {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Box<dyn Read + Send>>,
     sealer: Option<Sealer>,
 }
 
@@ -115,6 +116,10 @@ struct Conversation<'a> {
     seconds: BTreeMap<String, (u64, u64)>,
     /// Changes made here that the manager was told.
     told: BTreeMap<String, Held>,
+    /// Where certificates say who this node is: the folder, and the key for which one was asked.
+    identity: Option<(TlsConfig, Option<henge_tls::Request>)>,
+    /// Looked at its time last.
+    looked: Option<Instant>,
 }
 
 /// One connection, from dialing to its end; `Ok` when the node stops.
@@ -130,8 +135,19 @@ fn converse(
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = Reader { stream: BufReader::new(stream.try_clone()?), sealer: None };
-    let writer = Writer { stream: BufWriter::new(stream.try_clone()?), sealer: None };
+    let (reader, writer, secret, identity): (Box<dyn Read + Send>, Box<dyn Write + Send>, _, _) =
+        match &config.proof {
+            Proof::Secret(secret) => {
+                (Box::new(stream.try_clone()?), Box::new(stream.try_clone()?), secret.clone(), None)
+            }
+            Proof::Identity(files) => {
+                let duplex = secure(&stream, files, &config.name)?;
+                let secret = wire::hex(&duplex.exporter(proof::EXPORTER)?);
+                (Box::new(duplex.half()), Box::new(duplex.half()), secret, Some((files.clone(), None)))
+            }
+        };
+    let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
+    let writer = Writer { stream: BufWriter::new(writer), sealer: None };
     let mut this = Conversation {
         name: &config.name,
         control,
@@ -139,8 +155,10 @@ fn converse(
         counted: BTreeMap::new(),
         seconds: BTreeMap::new(),
         told: BTreeMap::new(),
+        identity,
+        looked: None,
     };
-    let (period, tags) = this.handshake(&mut reader, config, facts)?;
+    let (period, tags) = this.handshake(&mut reader, config, &secret, facts)?;
     *welcomed = true;
     eprintln!("henge: registered at the manager {address} as \"{}\"", config.name);
     stream.set_read_timeout(Some(SILENCE))?;
@@ -172,6 +190,34 @@ fn converse(
         let _ = teller.join();
     }
     outcome
+}
+
+/// TLS over a connection to a manager of our own cluster.
+fn secure(stream: &TcpStream, files: &TlsConfig, name: &str) -> io::Result<Duplex> {
+    let dial = Dial::open(files, Role::Manager, None, SystemTime::now()).map_err(io::Error::other)?;
+    let own = &dial.own;
+    if own.role != Role::Node || own.name != name {
+        let why = format!(
+            "the certificate in {} is {} {}'s, and [manager] says name = \"{name}\": write the one that it names, or join again",
+            files.certificate.display(),
+            own.role,
+            own.name
+        );
+        return Err(io::Error::other(why));
+    }
+    let connection = dial.connection().map_err(io::Error::other)?;
+    Duplex::begin(stream.try_clone()?, connection).map_err(|e| {
+        let refused = e.get_ref().and_then(|why| why.downcast_ref::<rustls::Error>());
+        match refused {
+            Some(rustls::Error::AlertReceived(alert)) => {
+                io::Error::other(format!("it refuses this node's certificate ({alert:?}); its log says why"))
+            }
+            Some(why) => {
+                io::Error::other(format!("it is no manager of this cluster: {}", henge_tls::refusal(why)))
+            }
+            None => e,
+        }
+    })
 }
 
 /// A thread that tells the manager of parts until the loop tells no more, or nobody listens.
@@ -242,10 +288,11 @@ impl Conversation<'_> {
         &mut self,
         reader: &mut Reader,
         config: &ManagerConfig,
+        secret: &str,
         facts: &Facts,
     ) -> io::Result<(Duration, bool)> {
         let other = |why: &str| io::Error::other(why.to_owned());
-        self.prove(reader, config)?;
+        self.prove(reader, config, secret)?;
         let status = self.status()?;
         let register = Register {
             name: config.name.clone(),
@@ -265,7 +312,7 @@ impl Conversation<'_> {
     }
 
     /// Both ends prove themselves, this one first; from then on lines are sealed.
-    fn prove(&mut self, reader: &mut Reader, config: &ManagerConfig) -> io::Result<()> {
+    fn prove(&mut self, reader: &mut Reader, config: &ManagerConfig, secret: &str) -> io::Result<()> {
         let other = |why: String| io::Error::other(why);
         let FromManager::Challenge { version, nonce } = reader.line()? else {
             return Err(other("it does not begin as managers do".into()));
@@ -281,17 +328,17 @@ impl Conversation<'_> {
             version: VERSION,
             name: config.name.clone(),
             nonce: mine.clone(),
-            proof: proof::prove(&config.secret, Side::Node, said),
+            proof: proof::prove(secret, Side::Node, said),
         })?;
         match reader.line()? {
-            FromManager::Proven { proof } if proof::holds(&proof, &config.secret, Side::Manager, said) => {}
+            FromManager::Proven { proof } if proof::holds(&proof, secret, Side::Manager, said) => {}
             FromManager::Proven { .. } => {
                 return Err(other("it does not know this cluster's secret".into()));
             }
             FromManager::Refused { why } => return Err(other(why)),
             _ => return Err(other("it does not answer as managers do".into())),
         }
-        let keys = proof::keys(&config.secret, Side::Node, said);
+        let keys = proof::keys(secret, Side::Node, said);
         reader.sealer = Some(keys.theirs);
         self.out.lock().unwrap_or_else(PoisonError::into_inner).sealer = Some(keys.ours);
         Ok(())
@@ -314,6 +361,8 @@ impl Conversation<'_> {
             let wait = tick.saturating_duration_since(Instant::now()).min(Duration::from_millis(200));
             match inbox.recv_timeout(wait) {
                 Ok(Ok(FromManager::Order(order))) => self.carry_out(&order)?,
+                Ok(Ok(FromManager::Trust(trust))) => self.believe(&trust),
+                Ok(Ok(FromManager::Certificate { certificate })) => self.renewed(&certificate),
                 Ok(Ok(_)) => {} // a sign of life
                 Ok(Err(e)) => return Err(e),
                 Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it hung up")),
@@ -334,8 +383,47 @@ impl Conversation<'_> {
         self.control.status().map_err(io::Error::other)
     }
 
+    /// Whom the cluster believes from now on.
+    fn believe(&self, trust: &wire::Trust) {
+        let Some((TlsConfig { identity: Some(dir), .. }, _)) = &self.identity else { return };
+        if let Err(e) = henge_tls::believe(dir, Role::Node, &trust.ca, &trust.revoked) {
+            tracing::warn!("who is believed cannot be remembered: {e}");
+        }
+    }
+
+    /// A new certificate came, for the key that waits for it.
+    fn renewed(&mut self, certificate: &str) {
+        let Some((TlsConfig { identity: Some(dir), .. }, asked)) = &mut self.identity else { return };
+        let Some(request) = asked.take() else { return };
+        match henge_tls::keep(dir, Role::Node, &request.key, certificate) {
+            Ok(()) => tracing::info!("this node's certificate was renewed"),
+            Err(e) => tracing::warn!("this node's new certificate cannot be kept: {e}"),
+        }
+    }
+
+    /// Asks for a new certificate when two thirds of the old one's time are over.
+    fn renew(&mut self) -> io::Result<()> {
+        const LOOK: Duration = Duration::from_secs(60);
+        let Some((files, asked)) = &mut self.identity else { return Ok(()) };
+        if self.looked.is_some_and(|at| at.elapsed() < LOOK) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let own = henge_tls::certificates(&files.certificate).map_err(io::Error::other)?;
+        let validity = own.first().and_then(|own| henge_tls::validity(own));
+        if validity.is_some_and(|v| henge_tls::is_due(v, i64::try_from(now).unwrap_or(i64::MAX))) {
+            let request = henge_tls::Request::new().map_err(io::Error::other)?;
+            let pem = request.pem.clone();
+            *asked = Some(request);
+            self.say(&FromNode::Renew { request: pem })?;
+        }
+        Ok(())
+    }
+
     /// Meters, and what was changed here.
     fn tick(&mut self) -> io::Result<()> {
+        self.renew()?;
         let meters = self.control.meters().map_err(io::Error::other)?;
         for disk in &meters.disks {
             let (last, peak) = self.seconds.entry(disk.name.clone()).or_insert((disk.commands, 0));
@@ -458,7 +546,21 @@ fn table(name: &str, want: &Want) -> String {
         let terms = want.contract.iter().map(|(key, value)| format!("{key} = {}", toml_value(value)));
         text.push_str(&format!("contract = {{ {} }}\n", terms.collect::<Vec<_>>().join(", ")));
     }
+    if let Some(access) = &want.access {
+        text.push_str(&doors(access));
+    }
     text
+}
+
+/// Who may attach, as the configuration writes it.
+fn doors(access: &wire::Access) -> String {
+    let nbd = match access.nbd.as_slice() {
+        [] => "\"nobody\"".to_owned(),
+        [anyone] if anyone == "anyone" => "\"anyone\"".to_owned(),
+        names => format!("{{ certificates = {names:?} }}"),
+    };
+    let wire::Access { user, chap, nvme, .. } = access;
+    format!("nbd = {nbd}\niscsi = {{ user = {user:?}, secret = {chap:?} }}\nnvme = {{ secret = {nvme:?} }}\n")
 }
 
 /// Numbers, truths, lists and tables as they are; everything else is a text.

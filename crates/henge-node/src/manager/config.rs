@@ -4,7 +4,7 @@
 //! [manager]
 //! address = "10.0.0.1:7101"            # or several: ["10.0.0.1:7101", "10.0.0.2:7101"]
 //! name = "node1"                       # what the manager calls this node
-//! secret_file = "/etc/henge/secret"    # what all nodes of the cluster and its managers know
+//! secret_file = "/etc/henge/secret"    # what all nodes of the cluster and its managers know; nothing, beside an `identity` at the top
 //!
 //! [[pool]]
 //! copies = 2                           # a RAID-1 keeps two; 1 where nothing is said
@@ -15,6 +15,7 @@ use henge_api::is_name;
 use henge_api::manager::Profile;
 use henge_config::{secret, texts};
 use henge_core::{CostUnit, ParamError, Params};
+use henge_tls::TlsConfig;
 
 /// `[manager]`
 #[derive(Clone, PartialEq, Eq)]
@@ -23,10 +24,19 @@ pub struct ManagerConfig {
     pub addresses: Vec<String>,
     /// This node's name.
     pub name: String,
-    /// The cluster's secret.
-    pub secret: String,
+    /// How each end knows the other.
+    pub proof: Proof,
     /// Where clients reach this node, where that is not what it listens on.
     pub advertise: Option<String>,
+}
+
+/// How a node and its manager know each other.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// Both know the cluster's secret.
+    Secret(String),
+    /// Each shows its certificate, by TLS.
+    Identity(TlsConfig),
 }
 
 impl std::fmt::Debug for ManagerConfig {
@@ -37,7 +47,7 @@ impl std::fmt::Debug for ManagerConfig {
 
 impl ManagerConfig {
     /// Reads the table.
-    pub fn from_params(mut p: Params) -> Result<Self, ParamError> {
+    pub fn from_params(mut p: Params, tls: Option<&TlsConfig>) -> Result<Self, ParamError> {
         let addresses = texts(&mut p, "address")?;
         let addresses = addresses.ok_or_else(|| {
             p.error_here("the manager needs an address, like address = \"10.0.0.1:7101\"".into())
@@ -50,10 +60,15 @@ impl ManagerConfig {
                 format!("\"{name}\" is no name; up to 64 letters, digits, '.', '_' and '-' are"),
             ));
         }
-        let secret = secret(&mut p)?;
+        let stated = p.keys().iter().any(|key| key == "secret" || key == "secret_file");
+        let identity = tls.filter(|tls| tls.identity.is_some() && !stated);
+        let proof = match identity {
+            Some(identity) => Proof::Identity(identity.clone()),
+            None => Proof::Secret(secret(&mut p)?),
+        };
         let advertise = p.text("advertise")?;
         p.finish()?;
-        Ok(ManagerConfig { addresses, name, secret, advertise })
+        Ok(ManagerConfig { addresses, name, proof, advertise })
     }
 }
 

@@ -15,6 +15,7 @@
 //! With `target_secret` (or `target_secret_file`) the node proves itself to hosts that ask. `group` is the weakest group in which a
 //! host may prove itself: "null" (the default), "ffdhe2048", "ffdhe3072", "ffdhe4096", "ffdhe6144" or "ffdhe8192".
 
+use crate::front::Door;
 use henge_core::{ParamError, Params, Value};
 use henge_nvme::Access;
 use henge_nvme::auth::{Group, Key};
@@ -62,6 +63,15 @@ pub(crate) fn access(p: &mut Params) -> Result<Access, ParamError> {
     }
     table.finish()?;
     Ok(access)
+}
+
+impl Door for Access {
+    fn is_stated(&self) -> bool {
+        *self != Access::default()
+    }
+    fn guards(&self) -> bool {
+        self.is_guarded()
+    }
 }
 
 /// The list of hosts: names, or names with secrets of their own.

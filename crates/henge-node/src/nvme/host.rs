@@ -1,27 +1,20 @@
-//! One host's connection, which is a queue: bytes in, actions out, completions back.
+//! One host's side of the node, which is a queue: its commands become jobs at their disk, and are completed.
 //!
-//! As with NBD, a write's payload goes from the socket straight into the command's buffer and a read's from there straight
-//! to the socket, and a host that wants more than there is room or memory for is not read from.
+//! As with NBD, a write's payload goes from the socket straight into the command's buffer and a read's from there straight to the socket.
 
-use crate::client::{Link, Surroundings};
-use crate::connection::Stop;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
-use crate::nvme::Fabric;
+use crate::nvme::{Fabric, Wish, reserve};
 use crate::plane::{Answer, Owner, Plane};
 use crate::portal::Portal;
-use crate::turns::{BYTES, COMMANDS};
+use crate::pump::CHUNK;
+use crate::session::{Around, Session, Slices, Stop, Taken, Wants};
+use crate::turns::BYTES;
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::scsi;
-use henge_nvme::wire::HEADER_MAX;
-use henge_nvme::{Action, Command, Outcome, Payload, Segment, Session, Step, Want};
+use henge_nvme::{Action, Command, Outcome, Payload, Segment, Step, Want};
 use henge_vdisk::{Frame, Kind};
-use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
-
-/// Pieces written at once.
-const PIECES: usize = 64;
 
 /// What a command has here.
 #[derive(Default)]
@@ -32,11 +25,8 @@ struct Place {
 
 /// A host's connection.
 pub(crate) struct Host {
-    pub link: Link,
-    pub session: Session,
+    pub session: henge_nvme::Session,
     pub disk: Option<usize>,
-    /// Received and not yet taken by the session.
-    rest: Vec<u8>,
     /// By the slot of the session's name for the command.
     places: Vec<Place>,
     /// Commands at the disk.
@@ -46,40 +36,19 @@ pub(crate) struct Host {
     /// A payload waits for memory.
     no_memory: bool,
     gone: bool,
-    /// Headers that it may still take in this turn.
-    left: u32,
 }
 
 impl Host {
-    pub(crate) fn new(link: Link, session: Session) -> Host {
+    pub(crate) fn new(session: henge_nvme::Session) -> Host {
         Host {
-            link,
             session,
             disk: None,
-            rest: Vec::new(),
             places: Vec::new(),
             busy: 0,
             waiting: VecDeque::new(),
             no_memory: false,
             gone: false,
-            left: 0,
         }
-    }
-
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.no_memory || !self.waiting.is_empty()
-    }
-    pub(crate) fn has_input(&self) -> bool {
-        let something = self.link.readable || !self.rest.is_empty();
-        let wants = !matches!(self.session.want(), Want::Later | Want::Nothing);
-        self.is_stalled() || something && wants
-    }
-    pub(crate) fn is_over(&self) -> bool {
-        self.session.want() == Want::Nothing && self.session.is_sent()
-    }
-    /// Nothing of it is at the disk any more.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.busy == 0
     }
 
     fn place(&mut self, task: RequestId) -> &mut Place {
@@ -88,69 +57,6 @@ impl Host {
             self.places.resize_with(slot + 1, Place::default);
         }
         &mut self.places[slot]
-    }
-
-    /// Reads and acts until something stops it.
-    pub(crate) fn read(&mut self, id: RequestId, around: Surroundings<'_>) -> Stop {
-        let Surroundings { plane, portal, chunk, now, .. } = around;
-        let fabric = &mut portal.nvme;
-        self.left = COMMANDS;
-        self.resume(id, plane, fabric, now);
-        let mut taken = 0;
-        let rest = std::mem::take(&mut self.rest);
-        if !rest.is_empty() {
-            self.feed(&rest, id, plane, fabric, now);
-        }
-        loop {
-            if self.is_stalled() {
-                return Stop::Stalled;
-            }
-            let more = self.link.readable || self.left == 0 && !self.rest.is_empty();
-            if !more || matches!(self.session.want(), Want::Later | Want::Nothing) {
-                return Stop::Waiting;
-            }
-            if taken >= BYTES || self.left == 0 {
-                return Stop::Turn;
-            }
-            let (payload, bytes) = match self.receive(chunk, plane) {
-                Ok(None) => return Stop::Stalled,
-                Ok(Some((0, 0))) => return Stop::Gone,
-                Ok(Some(read)) => read,
-                Err(Errno::AGAIN) => {
-                    self.link.readable = false;
-                    return Stop::Waiting;
-                }
-                Err(Errno::INTR) => continue,
-                Err(_) => return Stop::Gone,
-            };
-            taken += payload + bytes;
-            if payload > 0
-                && let Want::Payload(p) = self.session.want()
-                && let Some(held) = &self.places[p.task.index()].held
-            {
-                let from = held.lead + p.offset;
-                self.session.delivered(&mut fabric.subsystems, &held.frame[from..from + payload]);
-                self.pump(id, plane, fabric, now);
-            }
-            self.feed(&chunk[..bytes], id, plane, fabric, now);
-        }
-    }
-
-    /// Reads what the session wants: bytes of payload, and bytes into `chunk`. `None` when memory is missing.
-    fn receive(&mut self, chunk: &mut [u8], plane: &mut Plane) -> rustix::io::Result<Option<(usize, usize)>> {
-        let Want::Payload(p) = self.session.want() else {
-            debug_assert!(self.rest.len() < HEADER_MAX, "less than a header was left");
-            let n = self.link.readv(&mut [IoSliceMut::new(chunk)])?;
-            return Ok(Some((0, n)));
-        };
-        let Some(free) = self.prepare(p, plane) else { return Ok(None) };
-        let Some(held) = &mut self.places[p.task.index()].held else { return Ok(None) };
-        let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
-        // What follows the payload is read with it: the next header, most of the time.
-        let room = if len == p.len { chunk } else { &mut [][..] };
-        let slices = &mut [IoSliceMut::new(&mut held.frame[from..from + len]), IoSliceMut::new(room)];
-        let n = self.link.readv(slices)?;
-        Ok(Some((n.min(len), n.saturating_sub(len))))
     }
 
     /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
@@ -171,7 +77,7 @@ impl Host {
     }
 
     /// Tries again what was held back.
-    fn resume(&mut self, id: RequestId, plane: &mut Plane, fabric: &mut Fabric, now: Instant) {
+    fn retry(&mut self, id: RequestId, plane: &mut Plane, fabric: &mut Fabric, now: Instant) {
         self.no_memory = false;
         for _ in 0..self.waiting.len() {
             let Some(task) = self.waiting.pop_front() else { return };
@@ -180,46 +86,6 @@ impl Host {
             }
         }
         self.pump(id, plane, fabric, now);
-    }
-
-    /// Gives the session what was received. What it does not take is kept.
-    fn feed(&mut self, input: &[u8], id: RequestId, plane: &mut Plane, fabric: &mut Fabric, now: Instant) {
-        let joined;
-        let mut input = if self.rest.is_empty() {
-            input
-        } else {
-            // What is left over is in front of what has come.
-            let mut rest = std::mem::take(&mut self.rest);
-            rest.extend_from_slice(input);
-            joined = rest;
-            &joined[..]
-        };
-        while !input.is_empty() && !self.is_stalled() {
-            let taken = match self.session.want() {
-                Want::Payload(p) => {
-                    let Some(free) = self.prepare(p, plane) else { break };
-                    let n = input.len().min(p.len).min(free);
-                    if let Some(held) = &mut self.places[p.task.index()].held {
-                        let from = held.lead + p.offset;
-                        held.frame[from..from + n].copy_from_slice(&input[..n]);
-                    }
-                    self.session.delivered(&mut fabric.subsystems, &input[..n]);
-                    n
-                }
-                Want::Header if self.left == 0 => break,
-                Want::Header => {
-                    self.left -= 1;
-                    self.session.receive(&mut fabric.subsystems, input)
-                }
-                Want::Later | Want::Nothing => break,
-            };
-            input = &input[taken..];
-            self.pump(id, plane, fabric, now);
-            if taken == 0 {
-                break;
-            }
-        }
-        self.rest.extend_from_slice(input);
     }
 
     /// Does what the session wants done.
@@ -261,6 +127,11 @@ impl Host {
             let failed = Outcome::Failed(Fault::Io);
             return self.session.complete(&mut fabric.subsystems, task, failed, &[]);
         };
+        if let Some(change) = self.session.change(task) {
+            let change = reserve::as_change(&change);
+            self.busy += 1;
+            return fabric.wishes.push_back(Wish { connection: id, command: task, disk, change });
+        }
         let Some(action) = as_unit(command.action) else {
             let service = plane.service(disk, now);
             return self.session.complete(&mut fabric.subsystems, task, Outcome::Service(&service), &[]);
@@ -318,6 +189,23 @@ impl Host {
         }
     }
 
+    /// A change of who may use the disk is decided.
+    pub(crate) fn decided(
+        &mut self,
+        id: RequestId,
+        task: RequestId,
+        status: scsi::Status,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) {
+        let fabric = &mut portal.nvme;
+        self.busy -= 1;
+        let decided = Outcome::Decided(reserve::as_status(status));
+        self.session.complete(&mut fabric.subsystems, task, decided, &[]);
+        self.pump(id, plane, fabric, now);
+    }
+
     /// A command is to be given up, if it has not begun.
     fn cancel(
         &mut self,
@@ -342,7 +230,7 @@ impl Host {
     }
 
     /// The disk has answered.
-    pub(crate) fn answer(
+    fn answer(
         &mut self,
         id: RequestId,
         answer: Answer,
@@ -369,68 +257,117 @@ impl Host {
         }
         self.pump(id, plane, fabric, now);
     }
+}
 
-    /// Writes a turn's bytes of what is to be written, as far as the socket takes it. False when the connection is broken.
-    pub(crate) fn write(
-        &mut self,
-        id: RequestId,
-        plane: &mut Plane,
-        portal: &mut Portal,
-        now: Instant,
-    ) -> bool {
-        let mut left = BYTES;
-        while left > 0 && self.link.writable && !self.session.is_sent() {
-            let mut room = left;
-            let mut slices = [IoSlice::new(&[]); PIECES];
-            let mut count = 0;
-            for (slice, segment) in slices.iter_mut().zip(self.session.segments()) {
-                let bytes = match segment {
-                    Segment::Bytes(bytes) => bytes,
-                    Segment::Buffer(task, at, len) => {
-                        let held = self.places[task.index()].held.as_ref().expect("a read keeps its buffer");
-                        &held.data()[at..at + len]
-                    }
-                };
-                let bytes = &bytes[..bytes.len().min(room)];
-                *slice = IoSlice::new(bytes);
-                (count, room) = (count + 1, room - bytes.len());
-                if room == 0 {
-                    break;
-                }
-            }
-            match self.link.stream.writev(&slices[..count]) {
-                Ok(n) => {
-                    left -= n;
-                    self.link.moved += n as u64;
-                    self.session.advance(&mut portal.nvme.subsystems, n);
-                    self.pump(id, plane, &mut portal.nvme, now);
-                }
-                Err(Errno::AGAIN) => self.link.writable = false,
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
+impl Session for Host {
+    fn resume(&mut self, around: &mut Around<'_>) -> Option<Stop> {
+        self.retry(around.id, around.plane, &mut around.portal.nvme, around.now);
+        self.is_stalled().then_some(Stop::Stalled)
+    }
+
+    fn wants<'a>(&'a mut self, around: &'a mut Around<'_>) -> Wants<'a> {
+        match self.session.want() {
+            Want::Later | Want::Nothing => Wants::Nothing,
+            Want::Header => Wants::Bytes { most: CHUNK },
+            Want::Payload(p) => {
+                let Some(free) = self.prepare(p, around.plane) else { return Wants::Memory };
+                let Some(held) = &mut self.places[p.task.index()].held else { return Wants::Memory };
+                let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
+                // What follows the payload is read with it: the next header, most of the time.
+                let beyond = if len == p.len { CHUNK } else { 0 };
+                Wants::Payload { into: &mut held.frame[from..from + len], beyond }
             }
         }
-        true
     }
 
-    /// The node is about to end: hosts connect again when it is back, or to another node.
-    pub(crate) fn shut_down(&mut self, fabric: &mut Fabric) {
-        self.session.close(&mut fabric.subsystems);
+    fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
+        let bytes = self.session.receive(&mut around.portal.nvme.subsystems, input);
+        self.pump(around.id, around.plane, &mut around.portal.nvme, around.now);
+        Taken { bytes, stop: self.is_stalled().then_some(Stop::Stalled) }
     }
 
-    /// The connection is gone. What is at the disk comes back later; until then this stays.
-    pub(crate) fn end(&mut self, id: RequestId, plane: &mut Plane, fabric: &mut Fabric, now: Instant) {
+    fn delivered(&mut self, bytes: usize, around: &mut Around<'_>) -> Option<Stop> {
+        let fabric = &mut around.portal.nvme;
+        if let Want::Payload(p) = self.session.want()
+            && let Some(held) = &self.places[p.task.index()].held
+        {
+            let from = held.lead + p.offset;
+            self.session.delivered(&mut fabric.subsystems, &held.frame[from..from + bytes]);
+            self.pump(around.id, around.plane, fabric, around.now);
+        }
+        self.is_stalled().then_some(Stop::Stalled)
+    }
+
+    fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
+        self.answer(around.id, answer, around.plane, around.portal, around.now);
+    }
+
+    fn output<'a>(&'a mut self, _: &'a mut Around<'_>, out: &mut Slices<'_, 'a>) {
+        for segment in self.session.segments() {
+            let bytes = match segment {
+                Segment::Bytes(bytes) => bytes,
+                Segment::Buffer(task, at, len) => {
+                    let held = self.places[task.index()].held.as_ref().expect("a read keeps its buffer");
+                    &held.data()[at..at + len]
+                }
+            };
+            if !out.push(bytes) {
+                break;
+            }
+        }
+    }
+
+    fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
+        let fabric = &mut around.portal.nvme;
+        self.session.advance(&mut fabric.subsystems, bytes);
+        self.pump(around.id, around.plane, fabric, around.now);
+    }
+
+    /// What is at the disk comes back later; until then this stays.
+    fn close(&mut self, around: &mut Around<'_>) {
+        let fabric = &mut around.portal.nvme;
         self.gone = true;
         fabric.connections.remove(&self.session.queue());
         self.session.close(&mut fabric.subsystems);
-        self.pump(id, plane, fabric, now);
+        self.pump(around.id, around.plane, fabric, around.now);
         let Some(disk) = self.disk else { return };
         // What was to be sent will not be.
         for place in self.places.iter_mut().filter(|place| place.job.is_none()) {
             if let Some(held) = place.held.take() {
-                plane.put_buffer(disk, held.frame);
+                around.plane.put_buffer(disk, held.frame);
             }
         }
+    }
+
+    /// Hosts connect again when the node is back, or to another one.
+    fn shut_down(&mut self, around: &mut Around<'_>) {
+        self.session.close(&mut around.portal.nvme.subsystems);
+    }
+
+    fn disk(&self) -> Option<usize> {
+        self.disk
+    }
+    fn takes(&self) -> bool {
+        !matches!(self.session.want(), Want::Later | Want::Nothing)
+    }
+    fn has_output(&self) -> bool {
+        !self.session.is_sent()
+    }
+    fn is_over(&self) -> bool {
+        self.session.want() == Want::Nothing && self.session.is_sent()
+    }
+    fn is_stalled(&self) -> bool {
+        self.no_memory || !self.waiting.is_empty()
+    }
+    fn awaits_payload(&self) -> bool {
+        self.session.awaits_data()
+    }
+    /// Nothing of it is at the disk any more.
+    fn is_quiet(&self) -> bool {
+        self.busy == 0
+    }
+    fn describe(&self) -> String {
+        "an NVMe host".into()
     }
 }
 
@@ -445,6 +382,6 @@ fn as_unit(action: Action) -> Option<scsi::Action> {
         Action::Zero { offset, len, fua } => scsi::Action::Zero { offset, len, fua },
         Action::Trim { offset, len } => scsi::Action::Trim { offset, len },
         Action::Flush => scsi::Action::Flush,
-        Action::Report => return None,
+        Action::Reserve | Action::Report => return None,
     })
 }

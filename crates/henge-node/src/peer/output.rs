@@ -1,16 +1,11 @@
 //! Bytes to the peer: messages, and the bytes of parts and answers from where they lie.
 
-use super::input::TURN;
 use super::{PeerLink, Piece};
-use crate::connection::CHUNK;
 use crate::plane::Plane;
+use crate::pump::CHUNK;
+use crate::session::Slices;
 use henge_core::Instant;
 use henge_link::Message;
-use rustix::io::Errno;
-use std::io::IoSlice;
-
-/// Pieces written at once.
-pub(super) const PIECES: usize = 128;
 
 /// Parts are handed to the socket while less than this is waiting for it: what is not handed over can be given up.
 pub(super) const BACKLOG: usize = 2 << 20;
@@ -53,56 +48,31 @@ impl PeerLink {
         }
     }
 
-    /// Writes a turn's bytes, as far as the socket takes it. False when the connection is broken.
-    pub(crate) fn write(&mut self, plane: &mut Plane, now: Instant) -> bool {
-        self.text();
-        let mut moved = 0;
-        loop {
-            self.fill(plane, now);
-            if self.pieces.is_empty() || !self.link.writable || moved >= TURN {
-                return true;
-            }
-            match self.write_some(plane) {
-                Ok(n) => {
-                    moved += n;
-                    self.link.moved += n as u64;
-                    self.written(n, plane);
-                }
-                Err(Errno::AGAIN) => self.link.writable = false,
-                Err(Errno::INTR) => {}
-                Err(e) => {
-                    self.end(&std::io::Error::from(e).to_string());
-                    return false;
-                }
-            }
-        }
-    }
-
-    pub(super) fn write_some(&mut self, plane: &mut Plane) -> rustix::io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); PIECES];
-        let mut count = 0;
+    /// What is to be written, in order.
+    pub(super) fn pieces<'a>(&'a mut self, plane: &'a mut Plane, out: &mut Slices<'_, 'a>) {
         let text = &self.wire.output()[..];
         let mut at_text = self.head;
-        let mut peer = self.peer.and_then(|p| plane.links.peers[p].as_ref());
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            *slice = IoSlice::new(match piece {
+        let peer = self.peer.and_then(|p| plane.links.peers[p].as_ref());
+        for piece in &self.pieces {
+            let more = out.push(match piece {
                 Piece::Text(len) => {
                     at_text += len;
                     &text[at_text - len..at_text]
                 }
                 Piece::Part { id, at, len } => {
-                    let peer = peer.as_mut().expect("parts are written on established links");
+                    let peer = peer.expect("parts are written on established links");
                     &peer.loan(*id)[*at..at + len]
                 }
                 Piece::Answer { frame, at, len, .. } => &frame[*at..at + len],
             });
-            count += 1;
+            if !more {
+                return;
+            }
         }
-        self.link.stream.writev(&slices[..count])
     }
 
     /// So many bytes are in the socket.
-    pub(super) fn written(&mut self, mut n: usize, plane: &mut Plane) {
+    pub(super) fn passed_on(&mut self, mut n: usize, plane: &mut Plane) {
         self.backlog -= n;
         while n > 0 {
             let piece = self.pieces.front_mut().expect("no more is written than was there");

@@ -178,7 +178,7 @@ impl PeerLink {
     }
 
     /// A home has finished a part of theirs.
-    pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
+    pub(super) fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
         let Answer { disk: home, owner, outcome, frame, lead, cost, .. } = answer;
         let Some(part) = self.incoming.remove(owner.command) else { return plane.put_buffer(home, frame) };
         let verify = part.verify as u64;
@@ -210,7 +210,7 @@ impl PeerLink {
     }
 
     /// The link is over: its parts here are given up, and its memory given back.
-    pub(crate) fn release(&mut self, id: RequestId, plane: &mut Plane, now: Instant) {
+    pub(super) fn release(&mut self, id: RequestId, plane: &mut Plane, now: Instant) {
         for piece in std::mem::take(&mut self.pieces) {
             if let Piece::Answer { home, frame, .. } = piece {
                 plane.put_buffer(home, frame);

@@ -100,8 +100,11 @@ impl Plane {
             let (mut base, mut per_member) = (None, 0);
             for part in parts.by_ref().take(pool.gates.len()) {
                 let store = self.gates[part.gate].pipeline.backend_mut();
-                if config.adopt {
+                if part.adopt {
                     store.adopt_part(&part.name).map_err(|e| failed(&e))?;
+                }
+                if !part.origin.is_default() {
+                    store.set_origin(&part.name, &part.origin).map_err(|e| failed(&e))?;
                 }
                 let was_there = store.has_part(&part.name);
                 let found = store.open_part(&part.name, part.len).map_err(|e| failed(&e))?;
@@ -119,7 +122,7 @@ impl Plane {
             places.push(Place { target: pool.target.clone(), base, len: per_member * pool.members });
         }
         let layout = Layout::new(config.capacity, config.stripe, places).map_err(|e| wrong(&e))?;
-        let settings = henge_vdisk::Settings { align: block.max(config.settings.align), ..config.settings };
+        let settings = self.settings_of(&config, block);
         let flow = FlowId(number as u32);
         let vdisk = VirtualDisk::new(flow, layout, settings).map_err(|e| wrong(&e))?;
         let promised = self.promise(
@@ -146,6 +149,18 @@ impl Plane {
         self.count_rates(&disk, &Contract::best_effort(), &disk.config.contract);
         self.put_disk(number, disk);
         Ok(number)
+    }
+
+    /// How a disk's commands are cut on these pools, whose largest block has `block` bytes.
+    fn settings_of(&self, config: &DiskConfig, block: u64) -> henge_vdisk::Settings {
+        let mut settings = config.settings;
+        settings.align = settings.align.max(block);
+        if config.cut_by_pool {
+            let pools = config.pools.iter().map(|p| self.quantum(*p));
+            let quantum = pools.fold(settings.quantum, u64::min);
+            settings.quantum = (quantum / settings.align).max(1) * settings.align;
+        }
+        settings
     }
 
     /// Makes a disk of this node's pools longer: first every part, of which none may be in the way of another, then the disk.
@@ -182,7 +197,7 @@ impl Plane {
 
     /// Whether each part could be so long.
     pub(crate) fn could_grow(&self, parts: &[PartOf]) -> Result<(), String> {
-        for PartOf { gate, name, len } in parts {
+        for PartOf { gate, name, len, .. } in parts {
             self.gates[*gate].pipeline.backend().could_grow(name, *len).map_err(|e| e.to_string())?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::operate::term;
 use crate::storage;
 use crate::turns::{Of, Terms, Turns, Way};
 use henge_backend::Store;
-use henge_core::{CostUnit, Gate, ParamError, Pending, Pipeline, Rate, RequestId};
+use henge_core::{Backend, CostUnit, Duration, Gate, ParamError, Pending, Pipeline, Rate, RequestId};
 use henge_vdisk::{Array, GateId, Target};
 use std::sync::Arc;
 
@@ -50,6 +50,9 @@ pub(crate) struct Pool {
     pub rates: [u128; 3],
 }
 
+/// How long a request of storage over a network keeps its slot without an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// A gate's bound on the pending requests of a part: so large that no gate refuses a part for which the disk has room.
 const PENDING_MAX: u32 = 1 << 16;
 
@@ -68,6 +71,7 @@ impl Plane {
             let mut gate = Gate::new(assembly);
             gate.set_pending_max(PENDING_MAX);
             gate.leave_pending();
+            gate.set_patience(pool.medium.may_be_silent().then_some(PATIENCE));
             let name = if stores.unit.is_some() { format!("{}/{i}", pool.name) } else { pool.name.clone() };
             self.gates.push(GateState {
                 name,
@@ -92,10 +96,17 @@ impl Plane {
         Ok(())
     }
 
+    /// Most bytes of one request at a pool.
+    pub(crate) fn quantum(&self, pool: usize) -> u64 {
+        let Pool { config, gates, .. } = &self.pools[pool];
+        let says = || self.gates[gates.start].pipeline.backend().quantum();
+        config.quantum.unwrap_or_else(says)
+    }
+
     /// What is here, line by line.
     pub(crate) fn describe(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for pool in &self.pools {
+        for (number, pool) in self.pools.iter().enumerate() {
             let (config, state) = (&pool.config, &self.gates[pool.gates.start]);
             let gates = match pool.gates.len() {
                 1 => String::new(),
@@ -104,13 +115,14 @@ impl Plane {
             let store = state.pipeline.backend();
             let gate = state.pipeline.gate();
             lines.push(format!(
-                "pool     {}: {} in {}; {} at depth {}, charging {}{gates}",
+                "pool     {}: {} in {}; {} at depth {}, charging {}, {} at once{gates}",
                 config.name,
                 henge_core::format_size(store.capacity() * pool.members),
                 store.describe(),
                 config.scheduler.name,
                 gate.depth(),
                 gate.cost_unit(),
+                henge_core::format_size(self.quantum(number)),
             ));
         }
         for (_, disk) in self.served() {

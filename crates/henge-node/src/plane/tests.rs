@@ -1,5 +1,6 @@
 //! What a disk can take from others: memory, and turns.
 
+use super::memory::{EXTENT_STEP, EXTENT_STEPS};
 use super::{Owner, Plane};
 use crate::config::NodeConfig;
 use henge_backend::Buffer;
@@ -78,14 +79,66 @@ fn nothing_is_limited_as_well() {
     }
 }
 
-/// The device is not asked again and again in one turn of the loop: a question about room ends after so many steps.
+/// A round that has done its part leaves no place at the device free while requests wait for one.
+#[test]
+fn a_place_that_has_become_free_does_not_wait_for_the_next_round() {
+    let mut plane = plane(&disks(1, ""));
+    for n in 0..64 {
+        let command = Command::new(Kind::Read, u64::from(n) * 65536, 65536, Instant::ZERO, 0);
+        let buffer = plane.take_buffer(0, 65536).expect("4 MiB are there");
+        plane.submit(0, command, buffer, owner(n), Instant::ZERO);
+    }
+    plane.begin_round(128 << 10);
+    plane.poll(Instant::ZERO);
+    let (over, gate) = (plane.answers.len(), plane.gates[0].pipeline.gate());
+    assert!((1..=4).contains(&over), "a round's part: {over}");
+    assert_eq!(gate.in_flight(), 32, "the depth");
+}
+
+/// Looks take their disk's turns, and leave to gates what they have to do in a round.
+#[test]
+fn who_looks_in_every_round_keeps_no_gate_from_its_work() {
+    let mut plane = plane(&disks(2, ""));
+    let buffer = plane.take_buffer(1, 4096).expect("memory");
+    plane.submit(1, Command::new(Kind::Read, 0, 4096, Instant::ZERO, 0), buffer, owner(0), Instant::ZERO);
+    plane.list_due(Instant::ZERO);
+    plane.begin_round(128 << 10);
+    for _ in 0..64 {
+        plane.extents(0, 0, 64 * MIB, 10_000);
+    }
+    plane.poll(Instant::ZERO);
+    assert_eq!(plane.answers.len(), 1);
+}
+
+/// What is copied of a long request is charged to its disk as it is copied, and once.
+#[test]
+fn a_long_request_is_charged_piece_by_piece() {
+    let mut plane = plane(&disks(1, ""));
+    let buffer = plane.take_buffer(0, MIB).expect("memory");
+    plane.submit(0, Command::new(Kind::Read, 0, MIB, Instant::ZERO, 0), buffer, owner(0), Instant::ZERO);
+    let mut rounds = Vec::new();
+    while plane.answers.is_empty() {
+        plane.list_due(Instant::ZERO);
+        plane.begin_round(128 << 10);
+        plane.poll(Instant::ZERO);
+        rounds.push(std::iter::from_fn(|| plane.next_copied()).map(|(_, bytes)| bytes).sum::<u64>());
+    }
+    assert_eq!(rounds, [128 << 10; 8]);
+}
+
+/// The device is not asked again and again in one turn of the loop: a question about room ends after so many steps, and its disk is
+/// charged for them.
 #[test]
 fn a_look_at_what_takes_room_is_bounded() {
     let text = "[[pool]]\nname = \"a\"\nmemory = true\ncapacity = \"64MiB\"\n[[pool]]\nname = \"b\"\nmemory = true\ncapacity = \"64MiB\"\n\
                 [[disk]]\nname = \"d\"\npools = [\"a\", \"b\"]\nstripe = \"4KiB\"\ncapacity = \"64MiB\"\n";
     let mut plane = plane(text);
     let found = plane.extents(0, 0, 64 * MIB, 10_000);
-    assert!(found.iter().map(|e| e.len).sum::<u64>() <= 64 * 4096, "one step a stripe");
+    let steps = EXTENT_STEPS as u64;
+    assert_eq!(found.iter().map(|e| e.len).sum::<u64>(), steps * 4096, "one step a stripe");
+    assert_eq!(plane.next_copied(), Some((0, steps * EXTENT_STEP)));
+    plane.extents(0, 0, 4096, 10_000);
+    assert_eq!((plane.next_copied(), plane.next_copied()), (Some((0, EXTENT_STEP)), None));
 }
 
 /// A CACHE on a disk over places reads within the memory that its command has, whether a place is told to fetch or not.
@@ -223,4 +276,53 @@ fn a_disk_on_several_spindles_has_its_whole_rate() {
     assert!(a >= 60 * 60 * 975 / 1000 && b >= 330 * 60 * 99 / 100, "{a} and {b}");
     let [a, _] = on_spindles(false);
     assert!(a < 60 * 60 * 95 / 100, "each gate on its own: {a}");
+}
+
+/// A write of 1 MiB comes to a pool of memory as it is, to a device's in pieces of 128 KiB, and as the pool or the disk say where they do; it
+/// counts the same, and is answered once.
+#[test]
+fn commands_are_cut_as_their_pools_say() {
+    let ssd = "emulated = \"nvme-dc\"";
+    let array = "emulated = { raid0 = 4, stripe = \"64KiB\", disk = \"dtla-307075\" }";
+    for (pool, disk, pieces) in [
+        ("", "", 1),
+        ("quantum = \"64KiB\"", "", 16),
+        (ssd, "", 8),
+        (array, "", 2),
+        (&format!("{ssd}\nquantum = \"256KiB\""), "", 4),
+        (ssd, "commands = { quantum = \"512KiB\" }", 2),
+        (ssd, "commands = { align = \"256KiB\" }", 4),
+    ] {
+        let text = format!(
+            "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = {{ sfq = {{ depth = 32 }} }}\n{pool}\n\
+             [[disk]]\nname = \"d\"\ncapacity = \"4MiB\"\n{disk}\n"
+        );
+        let mut plane = plane(&text);
+        let buffer = plane.take_buffer(0, MIB).expect("its minimum is its own");
+        let command = Command::new(Kind::Write, MIB, MIB, Instant::ZERO, 0);
+        plane.submit(0, command, buffer, owner(0), Instant::ZERO);
+        let flow = plane.disk(0).vdisk.flow();
+        let pending = plane.gates[0].pipeline.gate().flow_meters(flow).unwrap().pending;
+        assert_eq!(pending, pieces, "{pool} {disk}");
+        let mut now = Instant::ZERO;
+        while plane.answers.is_empty() {
+            now += Duration::from_millis(1);
+            plane.list_due(now);
+            plane.poll(now);
+        }
+        assert_eq!((plane.answers.len(), plane.answers[0].outcome), (1, Ok(())));
+        // Four times 256 KiB, however it was cut.
+        let commands = plane.gates[0].pipeline.gate().flow_meters(flow).unwrap().commands;
+        assert_eq!(commands, 4 * 1_000_000, "{pool} {disk}");
+    }
+}
+
+#[test]
+fn a_pool_that_would_cut_within_pages_is_refused() {
+    for quantum in ["6KiB", "2MiB", "0KiB"] {
+        let text =
+            format!("[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nquantum = \"{quantum}\"\n");
+        let error = NodeConfig::parse(Source::new("node.toml", text)).unwrap_err().to_string();
+        assert!(error.contains("from 4KiB to 1MiB"), "{error}");
+    }
 }

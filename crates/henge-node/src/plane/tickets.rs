@@ -27,7 +27,7 @@
 
 use super::{Errand, Plane};
 use crate::config::DiskConfig;
-use henge_backend::{Buffer, Chore, Step, Store};
+use henge_backend::{Buffer, Chore, Origin, Step, Store};
 use henge_core::{Contract, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::PartId;
 use std::collections::VecDeque;
@@ -44,6 +44,10 @@ pub(crate) struct PartOf {
     pub gate: usize,
     pub name: String,
     pub len: u64,
+    /// It takes what a former disk left.
+    pub adopt: bool,
+    /// Where its bytes come from.
+    pub origin: Origin,
 }
 
 /// What is to be done with a part.
@@ -137,7 +141,14 @@ impl Plane {
             let len = henge_vdisk::striped_below(capacity, i as u64, on, config.stripe);
             let len = super::pools::member_len(len, pool);
             let name = format!("{}.part{}", config.name, i + first as usize);
-            parts.extend(pool.gates.clone().map(|gate| PartOf { gate, name: name.clone(), len }));
+            let (adopt, origin) = (config.adopt, &config.origin);
+            parts.extend(pool.gates.clone().map(|gate| PartOf {
+                gate,
+                name: name.clone(),
+                len,
+                adopt,
+                origin: origin.clone(),
+            }));
         }
         parts
     }
@@ -241,7 +252,8 @@ impl Plane {
         ticket.begun = false;
         let store = self.gates[work.part().gate].pipeline.backend_mut();
         let step = match &work {
-            Work::Make(part) | Work::Lengthen(part) => store.begin_part(&part.name, part.len),
+            Work::Make(part) => begin_part(store, part),
+            Work::Lengthen(part) => store.begin_part(&part.name, part.len),
             Work::Claim(part) => store.begin_claim(&part.name),
             Work::Remove(part) => store.begin_removal(&part.name),
         };
@@ -296,6 +308,7 @@ impl Plane {
         }
         let len = PIECE.min(*end - *at);
         let mut request = Request::new(RequestId::default(), flow_of(flow), Op::WriteZeroes, *at, len, now);
+        request.administration = true;
         *at += len;
         let state = &mut self.gates[gate];
         let part = PartId { command: RequestId::default(), index: 0 };
@@ -304,6 +317,7 @@ impl Plane {
             part,
             scratch: None,
             extra: 0,
+            copied: 0,
             parts: 1,
             seq: 0,
             older: None,
@@ -344,6 +358,16 @@ impl Plane {
         self.work_on(now);
         true
     }
+}
+
+fn begin_part(store: &mut dyn Store, part: &PartOf) -> io::Result<Step> {
+    if part.adopt {
+        store.adopt_part(&part.name)?;
+    }
+    if !part.origin.is_default() {
+        store.set_origin(&part.name, &part.origin)?;
+    }
+    store.begin_part(&part.name, part.len)
 }
 
 fn flow_of(number: usize) -> FlowId {

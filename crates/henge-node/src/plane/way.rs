@@ -73,8 +73,17 @@ impl Plane {
             state.submitted += 1;
             let parts = (f64::from(Request::WHOLE) / f64::from(request.commands)).round().max(1.0) as u32;
             let (seq, older) = (state.submitted, disk.newest);
-            let errand =
-                Errand { disk: number as u32, part: part_id, scratch, extra, parts, seq, older, newer: None };
+            let errand = Errand {
+                disk: number as u32,
+                part: part_id,
+                scratch,
+                extra,
+                copied: 0,
+                parts,
+                seq,
+                older,
+                newer: None,
+            };
             request.id = state.errands.insert(errand);
             disk.newest = Some((gate.0, request.id));
             let taken = state.pipeline.submit(request, payload, now);

@@ -1,10 +1,10 @@
-//! Who may use a disk: reservations that hold on every node that serves it.
+//! Who may use a disk: reservations that hold on every node that serves it, of initiators (iSCSI) and hosts (NVMe) in one table.
 //!
 //! # The rule
 //! The first place's node keeps the reservations of a disk over nodes; a disk of one node alone, that node. Another node passes a
 //! PERSISTENT RESERVE OUT on to it, and so task management that takes away everybody's commands (LOGICAL UNIT RESET and the like),
 //! once it has done its own part. The keeper decides one at a time: what is decided is in its file, then in force here,
-//! then told to every node with initiators' portals ([`henge_link::copies`]), and answered once each of them acts by it (or has been
+//! then told to every node that serves initiators or hosts ([`henge_link::copies`]), and answered once each of them acts by it (or has been
 //! silent for so long that it must have stopped), and once what is aborted has left the storage, there and here.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //!
 //! # What it does not do
 //! What such a node had handed to a third one before may still be written there. RESERVE(6) belongs to one node's session, and is
-//! refused on disks over nodes. NBD knows no reservations; they bind initiators alone. The keeper does not move while its node has the
+//! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone. The keeper does not move while its node has the
 //! first place, which is as long as the disk is there.
 
 mod course;
@@ -26,6 +26,7 @@ mod scribe;
 mod wire;
 
 use crate::links::Links;
+use crate::nvme::Fabric;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status, Sweep};
 use henge_iscsi::{TargetId, Targets};
@@ -73,6 +74,39 @@ enum Kept {
     Unreadable,
 }
 
+/// What a disk's reservations are in force for: the unit that initiators see, and the namespace that hosts see.
+pub(super) struct Units<'a> {
+    pub targets: &'a mut Targets,
+    pub nvme: &'a mut Fabric,
+}
+
+/// The commands that were at the disk before a change: of initiators, and of hosts.
+#[derive(Clone, Copy, Debug)]
+struct Epochs {
+    unit: u32,
+    namespace: u32,
+}
+
+impl Units<'_> {
+    /// These reservations of a disk hold from now on.
+    fn adopt(
+        &mut self,
+        (target, number): (TargetId, usize),
+        next: Reservations,
+        effects: &Effects,
+    ) -> Epochs {
+        let namespace = self.nvme.adopt(number, &next, effects);
+        Epochs { unit: self.targets.adopt(target, 0, next, effects), namespace }
+    }
+
+    /// Whether nothing that began before is at the disk.
+    fn is_quiet_before(&mut self, (target, number): (TargetId, usize), epochs: Epochs) -> bool {
+        let unit = self.targets.unit(target, 0);
+        unit.is_none_or(|unit| unit.quiet_before(epochs.unit))
+            && self.nvme.is_quiet_before(number, epochs.namespace)
+    }
+}
+
 struct Table {
     target: TargetId,
     number: usize,
@@ -83,11 +117,11 @@ struct Table {
     /// Decided, and not yet in its file: by the number of the writing.
     writing: Option<(u64, Asker, Reservations, Effects)>,
     /// In force here, and not yet everywhere; what began before this epoch of the unit is still to end.
-    current: Option<(Asker, u32)>,
+    current: Option<(Asker, Epochs)>,
     /// Of a peer's: which version is in force here.
     version: Option<u64>,
     /// And of which the peer is still to be told that it is.
-    draining: Option<(u64, u32)>,
+    draining: Option<(u64, Epochs)>,
     /// Whether what is in force here is what holds.
     good: bool,
 }
@@ -251,22 +285,22 @@ impl Desk {
 
     /// Hears what peers have said, goes on with changes, says what there is to say. The disks to which the ways are others now:
     /// copies have become good, or are so no longer, or a node serves one that did not before.
-    pub(super) fn settle(&mut self, targets: &mut Targets, links: &mut Links, now: Instant) -> Vec<usize> {
+    pub(super) fn settle(&mut self, units: &mut Units<'_>, links: &mut Links, now: Instant) -> Vec<usize> {
         // What was said on a link that is not joined yet is answered once it is.
         while links.joined.is_empty()
             && let Some(news) = links.news.pop_front()
         {
-            self.hear(news, targets, links, now);
+            self.hear(news, units, links, now);
         }
         self.keeper.tick(now);
         self.holder.tick(now);
         while let Some(written) = self.scribe.next_done() {
-            self.written(written, targets, links);
+            self.written(written, units, links);
         }
         for name in self.busy.iter().cloned().collect::<Vec<_>>() {
-            self.advance(&name, targets, links, now);
+            self.advance(&name, units, links, now);
         }
-        let changed = self.judge(targets, now);
+        let changed = self.judge(units.targets, now);
         while let Some((peer, message)) = self.keeper.next_message() {
             links.tell(peer as usize, message);
         }
@@ -274,6 +308,11 @@ impl Desk {
             links.tell(peer as usize, message);
         }
         changed
+    }
+
+    /// A session's change ends at once.
+    pub(super) fn refuse(&mut self, (connection, command): (RequestId, RequestId), status: Status) {
+        self.decided.push_back((connection, command, status));
     }
 
     /// The next answer for a session: its connection, its command, and how it ends.

@@ -89,8 +89,8 @@ impl Portal {
     fn tell_hosts(&mut self, number: usize, disk: &Disk, links: &Links, known: &[usize]) {
         let has_place = disk.config.places.iter().any(|place| Some(place.node.as_str()) == links.here());
         let reach = match (&disk.spread, self.desk.is_good(&disk.config.name)) {
-            (None, _) => Reach::Optimized,
-            (Some(_), false) => Reach::Inaccessible,
+            (_, false) => Reach::Inaccessible,
+            (None, true) => Reach::Optimized,
             (Some(_), true) if has_place => Reach::Optimized,
             (Some(_), true) => Reach::Detour,
         };

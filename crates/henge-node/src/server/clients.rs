@@ -1,10 +1,11 @@
 //! Clients come, are looked at, and go.
 
-use super::{LOOK, Server, Source};
-use crate::client::{Client, Link};
-use crate::connection::Connection;
+use super::{LOOK, Server, Source, around};
+use crate::client::Client;
+use crate::fronts::{self, Arrival};
 use crate::initiator::Initiator;
-use crate::listen::Address;
+use crate::nvme::Host;
+use crate::pump::Link;
 use henge_core::{Duration, RequestId};
 use std::os::fd::AsFd;
 
@@ -21,7 +22,7 @@ impl Server {
                 // Out of descriptors, or the client is gone already: nothing to be done for it.
                 Ok(None) | Err(_) => return,
             };
-            if let Address::Link(_) = listener.address {
+            if listener.is_links() {
                 if self.connections.len() < self.places.most.all {
                     self.accept_link(fd);
                 }
@@ -30,49 +31,27 @@ impl Server {
             if !self.places.admit(self.connections.len(), from) {
                 continue; // closed at once; who is connected goes on
             }
-            let mut client = match listener.address {
-                Address::Iscsi(_) => {
-                    let Some(initiator) = self.initiator(Link::new(fd)) else {
-                        self.places.leave(from);
-                        continue;
-                    };
-                    Client::Iscsi(Box::new(initiator))
-                }
-                Address::Nvme(_) => {
-                    let Some(host) = self.host(fd) else {
-                        self.places.leave(from);
-                        continue;
-                    };
-                    Client::Nvme(Box::new(host))
-                }
-                _ => {
-                    // TCP does not say whose process it is.
-                    let credentials = rustix::net::sockopt::socket_peercred(&fd).ok();
-                    let by_unix = matches!(listener.address, Address::Unix(_));
-                    let user = credentials.filter(|_| by_unix).map(|who| who.uid.as_raw());
-                    let connection = Connection::new(Link::new(fd), user, self.limits, self.now);
-                    Client::Nbd(Box::new(connection.with_tls(listener.tls, self.tls.clone())))
-                }
-            };
             let id = self.connections.next_id();
-            client.link().from = from;
-            let link = client.link();
+            let tls = (listener.tls, self.tls.clone());
+            let (address, limits, around) = (&listener.address, self.limits, around!(self, id));
+            let arrival = Arrival { fd: &fd, address, tls, limits, around };
+            let pump = fronts::of(address.scheme).and_then(|front| (front.arrive)(arrival));
+            let client = pump.map(|pump| Client::new(Link::new(fd), pump));
+            let Some(mut client) = client else {
+                self.places.leave(from);
+                continue;
+            };
+            client.link.from = from;
+            let link = &client.link;
             if self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).is_err() {
+                client.close(around!(self, id));
                 self.places.leave(from);
                 continue;
             }
-            match &client {
-                Client::Nbd(connection) => {
-                    let deadline = connection.session.wake_at();
-                    self.handshakes.extend(deadline.map(|deadline| (deadline, id)));
-                }
-                Client::Iscsi(initiator) => {
-                    self.portal.connections.insert(initiator.session.nexus(), id);
-                    self.look.get_or_insert(self.now + LOOK);
-                }
-                Client::Nvme(host) => self.portal.nvme.connected(host.session.queue(), id, self.now),
-                Client::Peer(_) => {}
+            if !self.portal.connections.is_empty() {
+                self.look.get_or_insert(self.now + LOOK);
             }
+            self.due.extend(client.due().map(|at| (at, id)));
             let id = self.connections.insert(client);
             self.mark(id);
             let connections = &self.connections;
@@ -81,18 +60,6 @@ impl Server {
                 self.drop_connection(oldest);
             }
         }
-    }
-
-    /// A new initiator; none when the system gives no randomness.
-    fn initiator(&mut self, link: Link) -> Option<Initiator> {
-        let mut entropy = [0; 33];
-        let got = rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty());
-        if got != Ok(entropy.len()) {
-            return None;
-        }
-        let limits = henge_iscsi::Limits::default();
-        let session = henge_iscsi::Session::new(&mut self.portal.targets, limits, entropy, self.now);
-        Some(Initiator::new(link, session))
     }
 
     /// Asks silent initiators whether they live, and ends logins that take too long; a bounded number at a time.
@@ -104,7 +71,7 @@ impl Server {
         let pause = if more { Duration::ZERO } else { LOOK };
         self.look = (more || !ids.is_empty()).then_some(self.now + pause);
         for id in ids {
-            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+            if let Some(initiator) = self.connections.get_mut(id).and_then(Client::session::<Initiator>) {
                 initiator.session.tick(&mut self.portal.targets, self.now);
                 initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
                 self.mark(id);
@@ -118,7 +85,7 @@ impl Server {
         while let Some(nexus) = self.portal.targets.next_poked() {
             any = true;
             let Some(&id) = self.portal.connections.get(&nexus) else { continue };
-            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+            if let Some(initiator) = self.connections.get_mut(id).and_then(Client::session::<Initiator>) {
                 initiator.session.poke(&mut self.portal.targets);
                 initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
                 self.mark(id);
@@ -139,14 +106,18 @@ impl Server {
         while let Some((id, command, status)) = self.portal.next_decided() {
             any = true;
             let (plane, portal, now) = (&mut self.plane, &mut self.portal, self.now);
-            if let Some(Client::Iscsi(initiator)) = self.connections.get_mut(id) {
+            let stays = self.connections.get_mut(id);
+            let is_leaving = stays.is_none();
+            let Some(client) = stays.or_else(|| self.leaving.get_mut(&id)) else { continue };
+            if let Some(initiator) = client.session::<Initiator>() {
                 initiator.decided(id, command, status, plane, portal, now);
+            } else if let Some(host) = client.session::<Host>() {
+                host.decided(id, command, status, plane, portal, now);
+            }
+            if !is_leaving {
                 self.mark(id);
-            } else if let Some(Client::Iscsi(initiator)) = self.leaving.get_mut(&id) {
-                initiator.decided(id, command, status, plane, portal, now);
-                if initiator.is_quiet() {
-                    self.leaving.remove(&id);
-                }
+            } else if client.is_quiet() {
+                self.leaving.remove(&id);
             }
         }
         any |= self.poke();
@@ -157,13 +128,8 @@ impl Server {
         let Some(mut client) = self.connections.remove(id) else { return };
         let number = client.disk();
         self.waits.forget(id, &mut client);
-        self.places.leave(client.link().from);
-        match &mut client {
-            Client::Nbd(connection) => connection.release(&mut self.plane),
-            Client::Iscsi(initiator) => initiator.end(id, &mut self.plane, &mut self.portal, self.now),
-            Client::Nvme(host) => host.end(id, &mut self.plane, &mut self.portal.nvme, self.now),
-            Client::Peer(link) => self.end_link(id, link),
-        }
+        self.places.leave(client.link.from);
+        client.close(around!(self, id));
         if let Some(number) = number
             && self.users.remove(&(number, id))
         {
@@ -174,7 +140,7 @@ impl Server {
         }
         if !client.is_quiet() {
             // Nothing more is said on its socket; what it has at the disk is still counted.
-            let _ = rustix::net::shutdown(&client.link().stream, rustix::net::Shutdown::Both);
+            let _ = rustix::net::shutdown(&client.link.stream, rustix::net::Shutdown::Both);
             self.leaving.insert(id, client);
         }
         if let Some(number) = number {

@@ -1,8 +1,10 @@
 //! What the loop does about other nodes: dials them, lets them in, and notices that they are gone.
 
 use super::{Server, Source};
-use crate::client::{Client, Link};
+use crate::client::Client;
 use crate::peer::PeerLink;
+use crate::pump::Link;
+use crate::session::Session;
 use henge_core::RequestId;
 use henge_link::Identity;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -17,25 +19,41 @@ impl Server {
     fn link(&mut self, fd: OwnedFd, dialled: Option<usize>) -> Option<RequestId> {
         let links = &self.plane.links;
         let config = links.config.as_ref()?;
-        let mut nonce = [0; 16];
-        let drawn = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
-        if drawn != Ok(nonce.len()) {
-            return None;
+        let (mut nonce, mut unknown) = ([0; 16], [0; 32]);
+        for bytes in [&mut nonce[..], &mut unknown] {
+            let drawn = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty());
+            if drawn != Ok(bytes.len()) {
+                return None;
+            }
         }
+        // Until TLS says what both ends know, nobody knows it.
+        let secret = config.secret.as_ref().map_or(unknown.to_vec(), |secret| secret.0.clone());
+        let certified = config.secret.is_none();
         let identity = Identity {
             cluster: config.cluster.clone(),
             name: config.name.clone(),
             epoch: links.epoch,
-            secret: config.secret.0.clone(),
+            secret,
         };
         let mut link = Link::new(fd);
+        let mut own = None;
+        if certified {
+            let tls = self.tls.as_ref()?;
+            let dial = tls.dial()?;
+            match dialled {
+                Some(_) => link.stream.dial(tls, dial.connection().ok()?),
+                None if link.stream.secure(tls) => {}
+                None => return None,
+            }
+            own = Some(dial.own);
+        }
         if dialled.is_some() {
             (link.readable, link.writable, link.awaited) = (false, false, true); // until it is connected
         }
-        let client = Client::Peer(Box::new(PeerLink::new(link, identity, nonce, dialled, self.now)));
-        let id = self.connections.next_id();
-        let Client::Peer(peer) = &client else { return None };
-        self.watch(peer.link.stream.as_fd(), Source::Connection(id), peer.link.interest()).ok()?;
+        let peer = PeerLink::new(identity, nonce, dialled, self.now).certified(own);
+        let client = Client::node(link, peer);
+        let (id, link) = (self.connections.next_id(), &client.link);
+        self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).ok()?;
         let id = self.connections.insert(client);
         self.plane.links.connections.push(id);
         self.plane.links.wake_now();
@@ -47,7 +65,8 @@ impl Server {
     pub(super) fn accept_link(&mut self, fd: OwnedFd) {
         let connections = self.plane.links.connections.iter();
         let strangers = { connections }
-            .filter(|id| matches!(self.connections.get(**id), Some(Client::Peer(l)) if l.peer.is_none()))
+            .filter_map(|id| self.connections.get(*id)?.seen::<PeerLink>())
+            .filter(|link| link.peer.is_none())
             .count();
         if strangers < STRANGERS_MAX {
             let peer = rustix::net::getpeername(&fd).ok().flatten();
@@ -67,13 +86,14 @@ impl Server {
         let mut stuck = Vec::new();
         self.plane.links.tick(self.now, &mut stuck);
         for id in stuck {
-            if let Some(Client::Peer(link)) = self.connections.get_mut(id) {
+            if let Some(link) = self.connections.get_mut(id).and_then(Client::session::<PeerLink>) {
                 link.end("a part was not taken in time");
             }
         }
         for id in self.plane.links.connections.clone() {
-            let Some(Client::Peer(link)) = self.connections.get_mut(id) else { continue };
-            let at = link.tick(self.now);
+            let link = self.connections.get_mut(id).and_then(Client::session::<PeerLink>);
+            let Some(link) = link else { continue };
+            let at = link.look(self.now);
             let over = link.is_over();
             self.plane.links.wake_by(at.max(self.now));
             if over {
@@ -103,7 +123,7 @@ impl Server {
     fn join_links(&mut self) {
         for (peer, id) in std::mem::take(&mut self.plane.links.joined) {
             for old in std::mem::take(&mut self.plane.links.doomed) {
-                if let Some(Client::Peer(link)) = self.connections.get_mut(old) {
+                if let Some(link) = self.connections.get_mut(old).and_then(Client::session::<PeerLink>) {
                     link.end("the other node has started anew");
                 }
                 self.drop_connection(old);
@@ -124,33 +144,11 @@ impl Server {
         }
     }
 
-    /// A link is over.
-    pub(super) fn end_link(&mut self, id: RequestId, link: &mut PeerLink) {
-        let why = link.why();
-        let now = self.now;
-        self.plane.links.connections.retain(|other| *other != id);
-        link.release(id, &mut self.plane, now);
-        let links = &mut self.plane.links;
-        match (link.peer, link.dialled) {
-            (Some(p), _) if links.peers[p].as_ref().is_some_and(|peer| peer.link == Some(id)) => {
-                links.down(p, &why, now);
-            }
-            // Also one that was established here and refused there before it was joined: it is dialled again.
-            (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
-                let name = links.peer(p).config.name.clone();
-                links.failed(p, &why, now);
-                links.say(format!("no link to {name}: {why}"));
-            }
-            (None, None) => links.say(format!("a link is refused: {why}")),
-            _ => {}
-        }
-    }
-
     /// Disks have come or gone.
     pub(super) fn reconsider_links(&mut self, disk: &str) {
         let disk = disk.into();
         for id in self.plane.links.connections.clone() {
-            if let Some(Client::Peer(link)) = self.connections.get_mut(id) {
+            if let Some(link) = self.connections.get_mut(id).and_then(Client::session::<PeerLink>) {
                 link.reconsider(&disk, &mut self.plane, self.now);
                 self.mark(id);
             }

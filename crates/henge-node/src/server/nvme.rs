@@ -1,28 +1,11 @@
 //! Hosts come by NVMe, are looked at, and hear of each other.
 
 use super::Server;
-use crate::client::{Client, Link};
+use crate::client::Client;
 use crate::nvme::Host;
 use henge_core::RequestId;
-use henge_nvme::{Limits, Session};
-use std::os::fd::OwnedFd;
 
 impl Server {
-    /// A new connection of a host, which came to the address that its socket says; none when the system does not say, or gives no randomness.
-    pub(super) fn host(&mut self, fd: OwnedFd) -> Option<Host> {
-        let at = rustix::net::getsockname(&fd).ok()?;
-        let at = std::net::SocketAddr::try_from(at).ok()?;
-        let here = (at.ip().to_canonical().to_string(), at.port().to_string());
-        let mut seed = [0; 32];
-        let got = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
-        if got != Ok(seed.len()) {
-            return None;
-        }
-        let subsystems = &mut self.portal.nvme.subsystems;
-        let session = Session::new(subsystems, Limits::default(), here, seed, self.now);
-        Some(Host::new(Link::new(fd), session))
-    }
-
     /// Ends connections that become no queue, and controllers whose host is silent; a bounded number at a time.
     pub(super) fn look_at_hosts(&mut self) {
         for id in self.portal.nvme.look(self.now) {
@@ -50,7 +33,7 @@ impl Server {
 
     /// Does something with a host's session, and then what it wants done.
     fn with_host(&mut self, id: RequestId, what: impl FnOnce(&mut Host, &mut Parts<'_>)) {
-        let Some(Client::Nvme(host)) = self.connections.get_mut(id) else { return };
+        let Some(host) = self.connections.get_mut(id).and_then(Client::session::<Host>) else { return };
         what(host, &mut Parts { portal: &mut self.portal, now: self.now });
         host.pump(id, &mut self.plane, &mut self.portal.nvme, self.now);
         self.mark(id);

@@ -1,6 +1,7 @@
 //! What is asked by way of the node's handle: carried out between two turns. And the end.
 
-use super::{Message, NOBODY, STOPPING, Server, Stopping};
+use super::{Message, NOBODY, STOPPING, Server, Stopping, around};
+use crate::access::by_nbd;
 use crate::plane::Failed;
 use crate::turns::Of;
 use henge_api::{Reply, Request};
@@ -138,12 +139,14 @@ impl Server {
         if self.is_leaving(number) {
             return;
         }
-        self.catalog.add(number, disk.export(), &disk.config.nbd);
-        if disk.config.shown_by_nvme() {
+        self.catalog.add(number, disk.export(), &by_nbd(&disk.config.doors));
+        if disk.config.doors.shown_by("nvme") {
             self.portal.nvme.add(number, disk);
         }
-        if disk.config.shown_by_iscsi() {
-            self.portal.add(number, disk, &self.plane.links, self.now);
+        // Reservations are one table for initiators and hosts, which belongs to a target, be it found or not.
+        let shown = disk.config.doors.shown_by("iscsi");
+        if shown || disk.config.doors.shown_by("nvme") {
+            self.portal.add(number, disk, shown, &self.plane.links, self.now);
         }
     }
 
@@ -153,7 +156,7 @@ impl Server {
         let ids: Vec<RequestId> = self.connections.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(client) = self.connections.get_mut(id) {
-                client.shut_down(&mut self.portal);
+                client.shut_down(around!(self, id));
                 self.mark(id);
             }
         }

@@ -9,7 +9,7 @@
 
 use super::Server;
 use crate::client::Client;
-use crate::connection::Stop;
+use crate::session::Stop;
 use henge_core::{Duration, Instant, RequestId, format_size};
 use std::collections::BTreeSet;
 
@@ -44,18 +44,18 @@ impl Waits {
 
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, id: RequestId, client: &mut Client) {
-        let link = client.link();
+        let link = &mut client.link;
         link.payload_due.take().map(|at| self.payload.remove(&(at, id)));
         link.memory_due.take().map(|at| self.memory.remove(&(at, id)));
     }
 
     fn await_payload(&mut self, id: RequestId, client: &mut Client, at: Instant) {
-        client.link().payload_due = Some(at);
+        client.link.payload_due = Some(at);
         self.payload.insert((at, id));
     }
 
     fn await_memory(&mut self, id: RequestId, client: &mut Client, at: Instant) {
-        client.link().memory_due = Some(at);
+        client.link.memory_due = Some(at);
         self.memory.insert((at, id));
     }
 }
@@ -65,18 +65,18 @@ impl Server {
     pub(super) fn note_waits(&mut self, id: RequestId, stop: Stop, thirsty: bool) {
         let Some(client) = self.connections.get_mut(id) else { return };
         let now = self.now;
-        if client.link().moved > 0 {
-            client.link().heard = now;
+        if client.link.moved > 0 {
+            client.link.heard = now;
         }
-        if client.link().payload_due.is_none() && client.awaits_payload() {
-            client.link().heard = now;
+        if client.link.payload_due.is_none() && client.awaits_payload() {
+            client.link.heard = now;
             self.waits.await_payload(id, client, now + self.patience.payload);
         }
         if stop != Stop::Stalled {
-            client.link().thirsty = None;
-        } else if thirsty && client.link().thirsty.is_none() {
-            client.link().thirsty = Some(now);
-            if client.link().memory_due.is_none() {
+            client.link.thirsty = None;
+        } else if thirsty && client.link.thirsty.is_none() {
+            client.link.thirsty = Some(now);
+            if client.link.memory_due.is_none() {
                 self.waits.await_memory(id, client, now + self.patience.memory);
             }
         }
@@ -98,13 +98,13 @@ impl Server {
 
     fn look_at_payload(&mut self, id: RequestId) {
         let Some(client) = self.connections.get_mut(id) else { return };
-        client.link().payload_due = None;
+        client.link.payload_due = None;
         if !client.awaits_payload() {
             return;
         }
         // What is here and was not taken is the node's doing.
-        let ours = client.is_stalled() || client.link().readable;
-        let from = if ours { self.now } else { client.link().heard };
+        let ours = client.is_stalled() || client.link.readable;
+        let from = if ours { self.now } else { client.link.heard };
         let until = from + self.patience.payload;
         if until > self.now {
             return self.waits.await_payload(id, client, until);
@@ -122,8 +122,8 @@ impl Server {
 
     fn look_at_thirst(&mut self, id: RequestId) {
         let Some(client) = self.connections.get_mut(id) else { return };
-        client.link().memory_due = None;
-        let Some(since) = client.link().thirsty else { return };
+        client.link.memory_due = None;
+        let Some(since) = client.link.thirsty else { return };
         let until = since + self.patience.memory;
         if until > self.now {
             return self.waits.await_memory(id, client, until);

@@ -1,9 +1,8 @@
 //! What clients send is taken in, and they are answered.
 
-use super::{Server, Source};
-use crate::client::{Client, Surroundings};
-use crate::connection::Stop;
+use super::{Server, Source, around};
 use crate::portal::Portal;
+use crate::session::Stop;
 use crate::turns::{Done, Way};
 use henge_core::RequestId;
 use rustix::event::epoll;
@@ -24,7 +23,7 @@ impl Server {
             }
             let mut done = Done { commands: self.plane.begun.wrapping_sub(begun), bytes: 0 };
             if let Some(connection) = self.connections.get_mut(id) {
-                let link = connection.link();
+                let link = &mut connection.link;
                 done.bytes = std::mem::take(&mut link.moved);
                 if turn.way == Way::Out {
                     done.commands = std::mem::take(&mut link.answers);
@@ -36,17 +35,10 @@ impl Server {
 
     fn read(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.link().listed = false;
+        connection.link.listed = false;
         let (before, refused) = (connection.disk(), self.plane.refused);
-        let around = Surroundings {
-            plane: &mut self.plane,
-            catalog: &self.catalog,
-            portal: &mut self.portal,
-            chunk: &mut self.chunk,
-            now: self.now,
-        };
-        let stop = connection.read(id, around);
-        let flushed = connection.link().stream.is_flushed();
+        let stop = connection.read(around!(self, id), &mut self.chunk);
+        let flushed = connection.link.stream.is_flushed();
         let speaks = connection.has_output() || connection.is_over() || !flushed;
         if let (None, Some(disk)) = (before, connection.disk()) {
             let connections = &mut self.plane.disk(disk).connections;
@@ -84,7 +76,7 @@ impl Server {
             Stop::Gone => {
                 // What it was told before still goes out, as far as the socket takes it.
                 if let Some(connection) = self.connections.get_mut(id) {
-                    connection.write(id, &mut self.plane, &mut self.portal, self.now);
+                    connection.write(around!(self, id));
                 }
                 self.drop_connection(id);
             }
@@ -111,21 +103,20 @@ impl Server {
         for answer in answers.drain(..) {
             let disk = answer.disk;
             let id = answer.owner.connection;
-            let (plane, portal, now) = (&mut self.plane, &mut self.portal, self.now);
             if Portal::owns(&answer.owner) {
-                portal.answer(answer, plane, now);
+                self.portal.answer(answer, &mut self.plane, self.now);
             } else if let Some(client) = self.connections.get_mut(id) {
-                self.answered += u32::from(!matches!(client, Client::Peer(_)));
-                client.link().answers += 1;
-                client.answer(id, answer, plane, portal, now);
+                self.answered += u32::from(!client.is_node);
+                client.link.answers += 1;
+                client.completed(answer, around!(self, id));
                 self.mark(id);
             } else if let Some(client) = self.leaving.get_mut(&id) {
-                client.answer(id, answer, plane, portal, now);
+                client.completed(answer, around!(self, id));
                 if client.is_quiet() {
                     self.leaving.remove(&id);
                 }
             } else {
-                plane.put_buffer(disk, answer.frame);
+                self.plane.put_buffer(disk, answer.frame);
             }
             // One command less: one that waits for room may come.
             while let Some(waiter) = self.room_waiters.get_mut(disk).and_then(VecDeque::pop_front) {
@@ -141,9 +132,9 @@ impl Server {
 
     fn write(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.link().unwritten = false;
-        let mut whole = connection.write(id, &mut self.plane, &mut self.portal, self.now);
-        let link = connection.link();
+        connection.link.unwritten = false;
+        let mut whole = connection.write(around!(self, id));
+        let link = &mut connection.link;
         whole &= link.flush();
         let (flushed, writable) = (link.stream.is_flushed(), link.writable);
         if link.awaited == link.writable {

@@ -5,12 +5,13 @@
 //! Who sends records of which nothing comes is let go after [`BARREN`] bytes.
 
 use super::Got;
-use crate::tls::{Tls, names};
+use henge_tls::{Tls, names};
 use rustix::io::{Errno, Result};
-use rustls::ServerConnection;
+use rustls::{ClientConnection, Connection, ServerConnection};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Bytes read from the socket at once.
 const CHUNK: usize = 64 << 10;
@@ -20,12 +21,14 @@ const HELD: usize = 128 << 10;
 const BARREN: usize = 256 << 10;
 
 pub(super) struct Secure {
-    connection: ServerConnection,
+    connection: Connection,
     tls: Arc<Tls>,
     /// Read from the socket; from `at` on not yet decrypted.
     incoming: Vec<u8>,
     at: usize,
     barren: usize,
+    /// When the other side's certificate was last found to count ([`Tls::turn`]).
+    turn: u64,
     /// Why nothing can be read any more.
     failed: Option<Errno>,
 }
@@ -33,10 +36,18 @@ pub(super) struct Secure {
 impl Secure {
     /// The server's end; `None` when the system gives no randomness.
     pub(super) fn begin(tls: &Arc<Tls>) -> Option<Secure> {
-        let mut connection = ServerConnection::new(tls.server()).ok()?;
+        Some(Secure::new(tls, ServerConnection::new(tls.server()).ok()?.into()))
+    }
+
+    /// The end that dialled.
+    pub(super) fn dial(tls: &Arc<Tls>, connection: ClientConnection) -> Secure {
+        Secure::new(tls, connection.into())
+    }
+
+    fn new(tls: &Arc<Tls>, mut connection: Connection) -> Secure {
         connection.set_buffer_limit(Some(HELD));
-        let (incoming, at, barren, failed) = (Vec::new(), 0, 0, None);
-        Some(Secure { connection, tls: Arc::clone(tls), incoming, at, barren, failed })
+        let (incoming, at, barren, turn, failed) = (Vec::new(), 0, 0, tls.turn(), None);
+        Secure { connection, tls: Arc::clone(tls), incoming, at, barren, turn, failed }
     }
 
     /// Once the handshake is over, the names of the other side's certificate.
@@ -46,6 +57,11 @@ impl Secure {
         }
         let chain = self.connection.peer_certificates();
         Some(chain.and_then(<[_]>::first).map_or_else(Vec::new, |leaf| names(leaf)))
+    }
+
+    /// Once the handshake is over, bytes that both ends know, and nobody else.
+    pub(super) fn exported(&self, label: &[u8]) -> Option<[u8; 32]> {
+        self.connection.export_keying_material([0; 32], label, None).ok()
     }
 
     pub(super) fn readv(&mut self, fd: BorrowedFd<'_>, into: &mut [IoSliceMut<'_>]) -> Result<Got> {
@@ -81,6 +97,11 @@ impl Secure {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
+        let turn = self.tls.turn();
+        if turn != self.turn {
+            self.turn = turn;
+            self.look_again()?;
+        }
         if self.at == self.incoming.len() {
             self.receive(fd)?;
         }
@@ -100,6 +121,16 @@ impl Secure {
             let _ = self.flush(fd);
             self.failed = Some(Errno::PROTO);
         } else if self.barren > BARREN {
+            self.failed = Some(Errno::PROTO);
+        }
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Ends the connection if the other side's certificate counts no more: it was revoked, or has expired.
+    fn look_again(&mut self) -> Result<()> {
+        let chain = self.connection.peer_certificates().unwrap_or_default();
+        if let Err(why) = self.tls.still(chain, SystemTime::now()) {
+            self.tls.tell(&why);
             self.failed = Some(Errno::PROTO);
         }
         self.failed.map_or(Ok(()), Err)

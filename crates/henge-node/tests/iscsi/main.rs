@@ -6,7 +6,7 @@ mod nvme;
 use henge_api::Request;
 use henge_config::Source;
 use henge_iscsi::wire::{Header, padding, request, response};
-use henge_node::{Address, Node, NodeConfig};
+use henge_node::{Node, NodeConfig};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -31,10 +31,8 @@ fn start_in(state: &Path, disk: &str) -> Node {
 }
 
 fn addresses(node: &Node) -> (SocketAddr, SocketAddr) {
-    match node.addresses() {
-        [Address::Tcp(nbd), Address::Iscsi(iscsi), ..] => (*nbd, *iscsi),
-        other => unreachable!("two were asked for, not {other:?}"),
-    }
+    let find = |scheme| node.addresses().iter().find_map(|address| address.tcp(scheme));
+    find("nbd").zip(find("iscsi")).expect("both were asked for")
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -348,15 +346,7 @@ fn discovery_names_peers_that_were_made_known_while_the_node_runs() {
     let disk = "name = \"wide\"\npools = [\"n1/p\", \"n2/p\"]\ncapacity = \"24MiB\"\nstripe = \"64KiB\"\n";
     node.control().ask(Request::Add { disk: disk.to_owned() }).unwrap_or_else(|e| panic!("{e}"));
     let others = |node: &Node| {
-        let mut initiator = Initiator { stream: connect(addresses(node).1), number: 1 };
-        let mut login = Header::reply(0x40 | request::LOGIN);
-        login.put(1, 0x87).put(8, 0x80).put_u32(24, 1);
-        initiator.send(login, b"InitiatorName=iqn.2026-11.example:host\0SessionType=Discovery\0");
-        assert_eq!(initiator.receive().0.u16_at(36), 0);
-        let mut ask = Header::reply(request::TEXT);
-        ask.put(1, 0x80).put_u32(16, 2).put_u32(20, u32::MAX).put_u32(24, 1);
-        initiator.send(ask, b"SendTargets=All\0");
-        let text = String::from_utf8(initiator.receive().1).unwrap();
+        let text = discovered(node);
         let others = text.split('\0').filter_map(|line| line.strip_prefix("TargetAddress=192.0.2."));
         others.map(|at| at.split_once(',').unwrap().0.to_owned()).collect::<Vec<_>>()
     };
@@ -369,6 +359,19 @@ fn discovery_names_peers_that_were_made_known_while_the_node_runs() {
     let node = start_in(state.path(), link);
     assert_eq!(others(&node), ["3:3260"], "it is remembered");
     node.stop().unwrap();
+}
+
+/// What discovery tells of all targets.
+fn discovered(node: &Node) -> String {
+    let mut initiator = Initiator { stream: connect(addresses(node).1), number: 1 };
+    let mut login = Header::reply(0x40 | request::LOGIN);
+    login.put(1, 0x87).put(8, 0x80).put_u32(24, 1);
+    initiator.send(login, b"InitiatorName=iqn.2026-11.example:host\0SessionType=Discovery\0");
+    assert_eq!(initiator.receive().0.u16_at(36), 0);
+    let mut ask = Header::reply(request::TEXT);
+    ask.put(1, 0x80).put_u32(16, 2).put_u32(20, u32::MAX).put_u32(24, 1);
+    initiator.send(ask, b"SendTargets=All\0");
+    String::from_utf8(initiator.receive().1).unwrap()
 }
 
 /// PERSISTENT RESERVE OUT, to survive a loss of power (APTPL); its status.

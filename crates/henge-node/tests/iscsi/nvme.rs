@@ -1,13 +1,14 @@
 //! NVMe beside the others: one virtual disk, one contract, three kinds of client; and hosts without manners.
 
-use super::{Initiator, Nbd, connect};
+use super::{Initiator, Nbd, connect, reserve};
 use henge_api::Request;
 use henge_config::Source;
-use henge_node::{Address, Node, NodeConfig};
+use henge_node::{Node, NodeConfig};
 use henge_nvme::service_log;
 use henge_nvme::wire::{Common, le16, le32, le64, pdu};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const NQN: &str = "nqn.2026-11.local.henge:web";
@@ -15,22 +16,23 @@ const HOST: &str = "nqn.2026-11.example:host";
 
 fn start(disk: &str) -> (Node, tempfile::TempDir) {
     let state = tempfile::tempdir().unwrap();
+    (start_in(state.path(), disk), state)
+}
+
+fn start_in(state: &Path, disk: &str) -> Node {
     let text = format!(
         "listen = [\"nbd://127.0.0.1:0\", \"iscsi://127.0.0.1:0\", \"nvme://127.0.0.1:0\"]\nstate_dir = \"{}\"\n\
          [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"256MiB\"\n\
          scheduler = {{ sfq = {{ depth = 4, cost = \"requests\" }} }}\n\
          [[disk]]\nname = \"web\"\ncapacity = \"64MiB\"\n{disk}",
-        state.path().display()
+        state.display()
     );
     let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    (Node::start(config).unwrap_or_else(|e| panic!("{e}")), state)
+    Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn address(node: &Node) -> SocketAddr {
-    let found = node.addresses().iter().find_map(|address| match address {
-        Address::Nvme(at) => Some(*at),
-        _ => None,
-    });
+    let found = node.addresses().iter().find_map(|address| address.tcp("nvme"));
     found.expect("it was asked for")
 }
 
@@ -65,6 +67,11 @@ struct Queue {
 impl Queue {
     /// A connection and its Connect; how that ended.
     fn open(at: SocketAddr, qid: u16, cntlid: u16, nqn: &str) -> (Queue, u16, u64) {
+        Queue::open_as(1, at, qid, cntlid, nqn)
+    }
+
+    /// The same, of the host whose identifier is made of this byte.
+    fn open_as(host: u8, at: SocketAddr, qid: u16, cntlid: u16, nqn: &str) -> (Queue, u16, u64) {
         let mut queue = Queue { stream: connect(at), cid: 0 };
         let mut hello = [0; 128];
         (hello[2], hello[4]) = (128, 128);
@@ -72,6 +79,7 @@ impl Queue {
         queue.stream.read_exact(&mut hello).unwrap();
         assert_eq!(hello[0], pdu::IC_RESP);
         let mut data = vec![0; 1024];
+        data[..16].fill(host);
         data[16..18].copy_from_slice(&cntlid.to_le_bytes());
         data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
         data[512..512 + HOST.len()].copy_from_slice(HOST.as_bytes());
@@ -137,11 +145,14 @@ struct Host {
 
 impl Host {
     fn connect(node: &Node) -> Host {
-        let (mut admin, status, cntlid) = Queue::open(address(node), 0, 0xffff, NQN);
+        Host::connect_as(1, node)
+    }
+    fn connect_as(host: u8, node: &Node) -> Host {
+        let (mut admin, status, cntlid) = Queue::open_as(host, address(node), 0, 0xffff, NQN);
         assert_eq!(status, 0);
         let enable = Entry::new(0x7f).dword(11, 0x14).dword(12, 0x0046_0001);
         assert_eq!(admin.run(enable, 0, &[]).0, 0);
-        let (io, status, _) = Queue::open(address(node), 1, cntlid as u16, NQN);
+        let (io, status, _) = Queue::open_as(host, address(node), 1, cntlid as u16, NQN);
         assert_eq!(status, 0);
         Host { admin, io }
     }
@@ -152,6 +163,25 @@ impl Host {
     }
     fn write(&mut self, first: u64, data: &[u8]) -> u16 {
         self.io.run(Entry::new(1).blocks(first, data.len() / 512), 0, data).0
+    }
+    /// A change of who may use the disk, by the command's own dword and keys; its status.
+    fn reserve(&mut self, opcode: u8, dword: u32, keys: &[u64]) -> u16 {
+        let keys: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        self.io.run(Entry::new(opcode).dword(1, 1).dword(10, dword), 0, &keys).0
+    }
+    /// Reservation Report: its type, whether it persists, and for each registrant its key and whether it holds.
+    fn report(&mut self) -> (u8, u8, Vec<(u64, u8)>) {
+        let entry = Entry::new(0x0e).dword(1, 1).dword(10, 255).dword(11, 1);
+        let (status, _, page) = self.io.run(entry, 1024, &[]);
+        assert_eq!(status, 0);
+        let entries = page[64..].chunks(64).take(usize::from(le16(&page, 5)));
+        (page[4], page[9], entries.map(|entry| (le64(entry, 8), entry[2])).collect())
+    }
+    /// The reservation notification log: the type of the oldest one.
+    fn notification(&mut self) -> u8 {
+        let (status, _, page) = self.admin.run(Entry::new(2).dword(10, 0x80 | 15 << 16), 64, &[]);
+        assert_eq!(status, 0);
+        page[8]
     }
     fn service(&mut self) -> henge_nvme::Service {
         let (status, _, page) = self.admin.run(Entry::new(2).dword(10, 0xc0 | 127 << 16), 512, &[]);
@@ -388,5 +418,111 @@ fn a_host_proves_who_it_is_before_it_uses_the_disk() {
     assert_eq!(io.prove(&secret)[..2], [1, 3]);
     let mut host = Host { admin, io };
     assert_eq!(host.read(0, 512), [0; 512]);
+    node.stop().unwrap();
+}
+
+const REGISTER: u8 = 0x0d;
+const ACQUIRE: u8 = 0x11;
+const RELEASE: u8 = 0x15;
+const CONFLICT: u16 = 0x83;
+
+#[test]
+fn an_initiator_and_hosts_contest_one_reservation() {
+    let (node, _state) = start("");
+    let mut initiator = Initiator::connect(&node, 1);
+    let (mut one, mut two) = (Host::connect_as(1, &node), Host::connect_as(2, &node));
+    // The initiator has it: write exclusive.
+    assert_eq!(reserve(&mut initiator, 0, 0, 0, 7), 0);
+    assert_eq!(reserve(&mut initiator, 1, 1, 7, 0), 0);
+    assert_eq!((one.write(0, &[1; 512]), one.read(0, 512)), (CONFLICT, vec![0; 512]));
+    assert_eq!(one.reserve(ACQUIRE, 1 << 8, &[0x11, 0]), CONFLICT, "it is not registered");
+    assert_eq!(one.reserve(REGISTER, 0, &[0, 0x11]), 0);
+    assert_eq!(two.reserve(REGISTER, 0, &[0, 0x22]), 0);
+    assert_eq!(one.reserve(ACQUIRE, 1 << 8, &[0x11, 0]), CONFLICT, "another holds it");
+    assert_eq!(two.report().0, 1);
+    let keys = |(_, _, mut entries): (u8, u8, Vec<(u64, u8)>)| {
+        entries.sort_unstable();
+        entries
+    };
+    assert_eq!(keys(two.report()), [(7, 1), (0x11, 0), (0x22, 0)]);
+    let (status, all) = initiator.scsi(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0], 255, &[]);
+    assert_eq!((status, all.len()), (0, 8 + 3 * 8), "READ KEYS");
+    let (status, all) = initiator.scsi(&[0x5e, 3, 0, 0, 0, 0, 0, 1, 0, 0], 256, &[]);
+    assert_eq!((status, &all[all.len() - 16..]), (0, &[2; 16][..]), "READ FULL STATUS names hosts");
+    // A host preempts it: exclusive access.
+    one.admin.send(Entry::new(0x0c), 0, &[]);
+    two.admin.send(Entry::new(0x0c), 0, &[]);
+    assert_eq!(one.reserve(ACQUIRE, 2 | 2 << 8, &[0x11, 7]), 0);
+    assert_eq!(initiator.write(0, &[1; 512]), 2, "a unit attention: registrations preempted");
+    assert_eq!(initiator.write(0, &[1; 512]), 0x18, "RESERVATION CONFLICT");
+    assert_eq!((two.write(0, &[2; 512]), one.write(0, &[3; 512])), (CONFLICT, 0));
+    assert_eq!(keys(two.report()), [(0x11, 1), (0x22, 0)]);
+    // Its type is another than before: the host that stays is told that the former one has ended.
+    let (_, event) = two.admin.receive();
+    assert_eq!((le32(&event, 8), two.notification(), two.notification()), (0x80_0006, 2, 0));
+    // And the initiator comes back and preempts the host, which is told.
+    assert_eq!(reserve(&mut initiator, 0, 0, 0, 7), 0);
+    assert_eq!(reserve(&mut initiator, 4, 3, 7, 0x11), 0);
+    let (_, event) = one.admin.receive();
+    assert_eq!((le32(&event, 8), one.notification()), (0x80_0006, 1));
+    assert_eq!((one.write(0, &[4; 512]), initiator.write(0, &[5; 512])), (CONFLICT, 0));
+    assert_eq!(one.reserve(RELEASE, 2 << 8, &[0x11]), CONFLICT, "it is registered no more");
+    // A host that is registered clears all of it.
+    assert_eq!(two.reserve(RELEASE, 1, &[0x22]), 0);
+    assert_eq!(two.report(), (0, 1, vec![]));
+    assert_eq!((one.write(0, &[6; 512]), two.write(0, &[7; 512])), (0, 0));
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_hosts_reservation_survives_a_restart_if_it_says_so() {
+    let (node, state) = start("");
+    let mut one = Host::connect_as(1, &node);
+    assert_eq!(one.reserve(REGISTER, 3 << 30, &[0, 0x11]), 0);
+    assert_eq!(one.reserve(ACQUIRE, 3 << 8, &[0x11, 0]), 0);
+    node.stop().unwrap();
+    let file = state.path().join("web.reservations");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let name = format!("nvme,h,0x{}", "01".repeat(16));
+    assert_eq!(text, format!("generation 1\nregister 0000000000000011 {name}\nreserve 5 {name}\n"));
+    let node = start_in(state.path(), "nvme = { hosts = [\"nqn.2026-11.example:host\"] }\n");
+    let (mut one, mut two) = (Host::connect_as(1, &node), Host::connect_as(2, &node));
+    assert_eq!((two.write(0, &[2; 512]), one.write(0, &[1; 512])), (CONFLICT, 0));
+    assert_eq!(two.report(), (3, 1, vec![(0x11, 1)]));
+    // By Set Features it survives the next one no more.
+    let set = Entry::new(9).dword(1, 1).dword(10, 0x83);
+    assert_eq!(one.admin.run(set, 0, &[]).0, 0);
+    node.stop().unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+    // A file that nobody can read closes the disk to hosts, too.
+    std::fs::write(&file, "garbage").unwrap();
+    let node = start_in(state.path(), "");
+    let mut one = Host::connect_as(1, &node);
+    assert_eq!(one.write(0, &[1; 512]), 0x302, "by another path perhaps");
+    assert_ne!(one.reserve(REGISTER, 0, &[0, 1]), 0);
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_disk_that_only_hosts_find_has_reservations_too() {
+    const SECRET: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let (node, _state) = start(&format!("nvme = {{ secret = \"{SECRET}\" }}\n"));
+    let secret: Vec<u8> = (0..32).collect();
+    let join = |host: u8| {
+        let (mut admin, _, cntlid) = Queue::open_as(host, address(&node), 0, 0xffff, NQN);
+        assert_eq!(admin.prove(&secret)[..2], [1, 3]);
+        let enable = Entry::new(0x7f).dword(11, 0x14).dword(12, 0x0046_0001);
+        assert_eq!(admin.run(enable, 0, &[]).0, 0);
+        let (mut io, ..) = Queue::open_as(host, address(&node), 1, cntlid as u16, NQN);
+        assert_eq!(io.prove(&secret)[..2], [1, 3]);
+        Host { admin, io }
+    };
+    let (mut one, mut two) = (join(1), join(2));
+    assert_eq!(one.reserve(REGISTER, 0, &[0, 0x11]), 0);
+    assert_eq!(one.reserve(ACQUIRE, 1 << 8, &[0x11, 0]), 0);
+    assert_eq!((two.write(0, &[2; 512]), one.write(0, &[1; 512])), (CONFLICT, 0));
+    // No initiator logs in, or is told of it.
+    let text = super::discovered(&node);
+    assert!(!text.contains("web"), "{text}");
     node.stop().unwrap();
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{Client, until};
 use henge_config::Source;
-use henge_node::{Address, Node, NodeConfig};
+use henge_node::{Node, NodeConfig};
 use std::time::{Duration, Instant};
 
 const EIO: u32 = 5;
@@ -27,10 +27,7 @@ fn node(name: &str, link: &str, rest: &str) -> Node {
 }
 
 fn link_address(node: &Node) -> String {
-    match node.link() {
-        Some(Address::Link(address)) => address.to_string(),
-        other => panic!("{other:?} is no link's address"),
-    }
+    node.link().and_then(|link| link.tcp("link")).expect("it has a link").to_string()
 }
 
 fn ask(node: &Node, request: henge_api::Request) {

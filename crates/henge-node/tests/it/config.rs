@@ -40,7 +40,10 @@ fn unknown_keys_and_units() {
     says("listen = \"tcp://x\"", &["node.toml:1:10", "nbd://127.0.0.1:10809"]);
     says(
         "[[pool]]\nname = \"p\"\n",
-        &["needs path = \"/srv/henge\", device = \"/dev/sdb\", memory = true or nbd = {"],
+        &[
+            "needs path = \"/srv/henge\", device = \"/dev/sdb\", memory = true, nbd = {",
+            " or rbd = { pool = ",
+        ],
     );
     says(
         "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = \"fi-fo\"",
@@ -52,6 +55,22 @@ fn unknown_keys_and_units() {
     for (line, us) in [("", 50), ("busy_poll = \"0us\"\n", 0)] {
         let config = NodeConfig::parse(Source::new("node.toml", format!("{line}{}", with(""))));
         assert_eq!(config.unwrap().busy_poll.as_nanos(), us * 1000);
+    }
+}
+
+#[test]
+fn a_scheduler_spelled_with_an_underscore_is_taken_and_said() {
+    for (written, hinted) in
+        [("\"two_level\"", true), ("{ two_level = { refill = \"paper\" } }", true), ("\"two-level\"", false)]
+    {
+        let config = NodeConfig::parse(Source::new("node.toml", with(&format!("scheduler = {written}\n"))));
+        let scheduler = config.unwrap().pools.remove(0).scheduler;
+        assert_eq!(scheduler.name, "two-level");
+        assert_eq!(
+            scheduler.hint.is_some_and(|hint| hint.contains("is spelled \"two-level\"")),
+            hinted,
+            "{written}"
+        );
     }
 }
 
@@ -71,6 +90,31 @@ fn disks_that_do_not_fit_or_overlap() {
     );
     says(&with("[[disk]]\nname = \"a\"\npools = [\"p\", \"p\"]\ncapacity = \"1MiB\"\n"), &["on a pool once"]);
     says(&with("[[disk]]\nname = \"../a\"\ncapacity = \"1MiB\"\n"), &["node.toml:6:8", "is no name"]);
+}
+
+#[test]
+fn origins_are_for_disks_that_are_images() {
+    let disk = |key: &str| with(&format!("[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\n{key}\n"));
+    says(
+        &disk("image = \"vm\""),
+        &["node.toml:8:", "image is for disks on pools of images (rbd), and \"p\" is none"],
+    );
+    says(&disk("from = \"golden@1\""), &["node.toml:8:", "from is for"]);
+    says(&disk("fence = true"), &["node.toml:8:", "fence is for"]);
+    let on_ceph = |key: &str| {
+        let pools = "[[pool]]\nname = \"c\"\nrbd = { pool = \"x\" }\ncapacity = \"1GiB\"\n\
+                     [[pool]]\nname = \"d\"\nrbd = { pool = \"y\" }\ncapacity = \"1GiB\"\n";
+        format!("{pools}[[disk]]\nname = \"a\"\ncapacity = \"1MiB\"\n{key}\n")
+    };
+    says(&on_ceph("pool = \"c\"\nimage = \"a/b\""), &["node.toml:13:", "is no image's name"]);
+    says(&on_ceph("pool = \"c\"\nfrom = \"golden\""), &["node.toml:13:", "right are \"golden@1\""]);
+    says(
+        &on_ceph("pools = [\"c\", \"d\"]\nimage = \"vm\""),
+        &["node.toml:13:", "one image, so it has one pool"],
+    );
+    let good = on_ceph("pool = \"c\"\nfrom = \"golden@1\"\nfence = true");
+    let config = NodeConfig::parse(Source::new("node.toml", good)).unwrap();
+    assert!(config.disks[0].origin.fence && config.disks[0].origin.from.as_deref() == Some("golden@1"));
 }
 
 #[test]

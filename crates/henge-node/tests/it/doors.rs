@@ -5,7 +5,7 @@ use henge_api::manager::{FromManager, FromNode, LINE_MAX, Order, VERSION};
 use henge_api::proof::{self, Keys, Said, Side};
 use henge_api::{decode_line, encode_line};
 use henge_config::Source;
-use henge_node::{Address, Node, NodeConfig};
+use henge_node::{Node, NodeConfig};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -113,9 +113,7 @@ fn a_unix_socket_shows_a_user_its_own_disks() {
     greet(&mut unix);
     assert_eq!(listed(&mut unix), ["open", "mine"]);
     assert_eq!((asked(&mut unix, "mine").0, asked(&mut unix, "theirs").0), (1, (1 << 31) + 6));
-    let Some(Address::Tcp(tcp)) = node.addresses().iter().find(|a| matches!(a, Address::Tcp(_))) else {
-        panic!("{:?}", node.addresses());
-    };
+    let tcp = node.addresses().iter().find_map(|address| address.tcp("nbd")).expect("it was asked for");
     let mut tcp = TcpStream::connect(tcp).unwrap();
     greet(&mut tcp);
     assert_eq!(listed(&mut tcp), ["open"]);
@@ -142,9 +140,26 @@ fn a_door_that_stands_open_to_other_machines_is_stated() {
     );
     let all = all.replace("iscsi = { user = \"ann\"", "capacity = \"1MiB\"\niscsi = { user = \"ann\"");
     let config = parse(format!("listen = \"iscsi://192.0.2.1:0\"\n{all}")).unwrap();
-    assert!(config.open.is_empty() && config.chap_needed);
+    assert!(config.open.is_empty() && config.demands("iscsi"));
     for local in ["nbd://127.0.0.1:0", "nbd://localhost", "nbd://[::1]:1", "iscsi://127.0.0.9:0"] {
         assert!(parse(format!("listen = \"{local}\"\n{DISKS}")).unwrap().open.is_empty(), "{local}");
+    }
+}
+
+#[test]
+fn tokens_of_the_page_cross_a_network_in_clear_only_where_that_is_stated() {
+    let parse = |text: String| NodeConfig::parse(Source::new("node.toml", text));
+    let page = |at: &str| format!("http = {{ listen = \"{at}\", token_file = \"/etc/henge/tokens\" }}\n");
+    for at in ["0.0.0.0:8080", "192.0.2.1:8080", "[2001:db8::1]:8080"] {
+        let why = parse(format!("{}{DISKS}", page(at))).unwrap_err().to_string();
+        assert!(why.contains(&format!("http://{at}")) && why.contains("insecure = true"), "{why}");
+        let config = parse(format!("{}insecure = true\n{DISKS}", page(at))).unwrap();
+        assert!(config.open.len() == 1 && config.open[0].contains("tokens"), "{:?}", config.open);
+    }
+    let secure = parse(format!("{}{DISKS}", page("https://192.0.2.1:8080"))).unwrap_err().to_string();
+    assert!(secure.contains("certificate") && !secure.contains("insecure"), "{secure}");
+    for at in ["127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080"] {
+        assert!(parse(format!("{}{DISKS}", page(at))).unwrap().open.is_empty(), "{at}");
     }
 }
 
@@ -162,7 +177,7 @@ fn other_machines_reach_disks_by_nvme_whose_hosts_prove_who_they_are() {
     }
     let guarded = format!("{head}nvme = {{ secret = \"{HOSTS_SECRET}\" }}\n");
     let config = parse(&guarded).unwrap();
-    assert!(config.open.is_empty() && config.proof_needed && !config.chap_needed);
+    assert!(config.open.is_empty() && config.demands("nvme") && !config.demands("iscsi"));
     // A door beside it that nobody guards is stated, or not there.
     let beside = parse(&guarded.replace(
         "listen = \"nvme://192.0.2.1:0\"",
@@ -234,6 +249,7 @@ impl Manager {
             contract: Default::default(),
             peers: Default::default(),
             room: None,
+            access: None,
         });
         self.say(&FromManager::Order(Order { name: name.into(), revision, want }));
         loop {

@@ -2,7 +2,7 @@
 
 use super::scribe::Done;
 use super::wire::{unsweep, unwire, wire};
-use super::{Asked, Asker, Desk, Kept};
+use super::{Asked, Asker, Desk, Kept, Units};
 use crate::links::{Links, News};
 use henge_core::Instant;
 use henge_iscsi::Targets;
@@ -10,7 +10,7 @@ use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status};
 use henge_link::Message;
 use henge_link::copies::Arrived;
 
-/// Longest name of a port: an initiator's has 223 bytes.
+/// Longest name of a registrant: an initiator's has 223 bytes.
 const PORT_MAX: usize = 512;
 /// Longest parameter list; longer ones are refused before they come here.
 const LIST_MAX: usize = 4096;
@@ -26,7 +26,7 @@ impl Desk {
         }
     }
 
-    pub(super) fn hear(&mut self, news: News, targets: &mut Targets, links: &mut Links, now: Instant) {
+    pub(super) fn hear(&mut self, news: News, units: &mut Units<'_>, links: &mut Links, now: Instant) {
         match news {
             News::Up(peer) => self.holder.linked(peer as u32, now),
             News::Down(peer) => {
@@ -65,7 +65,7 @@ impl Desk {
                 }
                 self.keeper.heard(peer as u32, &message, now);
                 if let Some(copy) = self.holder.heard(peer as u32, &message) {
-                    self.arrived(&copy, links.here(), targets);
+                    self.arrived(&copy, links.here(), units);
                 }
             }
         }
@@ -84,7 +84,7 @@ impl Desk {
     }
 
     /// A peer's disk has reservations that are these.
-    fn arrived(&mut self, copy: &Arrived, here: Option<&str>, targets: &mut Targets) {
+    fn arrived(&mut self, copy: &Arrived, here: Option<&str>, units: &mut Units<'_>) {
         let Some(table) = self.tables.get_mut(&copy.thing) else { return };
         if table.version == Some(copy.version) {
             if table.draining.is_none() {
@@ -97,7 +97,7 @@ impl Desk {
             table.version = None;
             return;
         };
-        let before = targets.unit(table.target, 0).map(|unit| unit.reservations().clone());
+        let before = units.targets.unit(table.target, 0).map(|unit| unit.reservations().clone());
         match (table.version.and(before), copy.follows) {
             (_, true) => {}
             (None, false) => effects = Effects::default(),
@@ -110,19 +110,19 @@ impl Desk {
         }
         // What came from here was done here before it was asked for.
         effects.sweep = effects.sweep.filter(|(_, by)| Some(by.as_str()) != here);
-        let epoch = targets.adopt(table.target, 0, next, &effects);
+        let epochs = units.adopt((table.target, table.number), next, &effects);
         table.version = Some(copy.version);
-        table.draining = Some((copy.version, epoch));
+        table.draining = Some((copy.version, epochs));
         self.busy.insert(copy.thing.clone());
     }
 
     /// Goes on with a disk's changes as far as that is possible now.
-    pub(super) fn advance(&mut self, name: &str, targets: &mut Targets, links: &mut Links, now: Instant) {
+    pub(super) fn advance(&mut self, name: &str, units: &mut Units<'_>, links: &mut Links, now: Instant) {
         loop {
             let Some(table) = self.tables.get_mut(name) else { return };
-            let Some(unit) = targets.unit(table.target, 0) else { return };
-            if let Some((version, epoch)) = table.draining {
-                if unit.quiet_before(epoch) {
+            let place = (table.target, table.number);
+            if let Some((version, epochs)) = table.draining {
+                if units.is_quiet_before(place, epochs) {
                     table.draining = None;
                     self.holder.seen(name, version);
                     self.busy.remove(name);
@@ -134,8 +134,8 @@ impl Desk {
             if table.writing.is_some() {
                 return;
             }
-            if let Some((asker, epoch)) = table.current {
-                if !settled || !unit.quiet_before(epoch) {
+            if let Some((asker, epochs)) = table.current {
+                if !settled || !units.is_quiet_before(place, epochs) {
                     return;
                 }
                 table.current = None;
@@ -150,6 +150,7 @@ impl Desk {
                 return;
             }
             let Some((asker, what)) = table.queue.pop_front() else { return };
+            let Some(unit) = units.targets.unit(table.target, 0) else { return };
             let mut next = unit.reservations().clone();
             let decided = match what {
                 Asked::Change(change) => next.apply(&change),
@@ -168,8 +169,8 @@ impl Desk {
                 false => Some(next.text()),
             };
             let Some(text) = text else {
-                let epoch = targets.adopt(table.target, 0, next, &effects);
-                table.current = Some((asker, epoch));
+                let epochs = units.adopt(place, next, &effects);
+                table.current = Some((asker, epochs));
                 continue;
             };
             let number = self.scribe.write(name, table.file.clone(), text);
@@ -179,7 +180,7 @@ impl Desk {
     }
 
     /// What was decided is in its file, or could not be written there.
-    pub(super) fn written(&mut self, done: Done, targets: &mut Targets, links: &mut Links) {
+    pub(super) fn written(&mut self, done: Done, units: &mut Units<'_>, links: &mut Links) {
         let Some(table) = self.tables.get_mut(&done.name) else { return };
         if table.writing.as_ref().is_none_or(|(number, ..)| *number != done.number) {
             return; // of a disk of that name before this one
@@ -192,8 +193,8 @@ impl Desk {
             self.keeper.change(&done.name, next.tell(&effects));
         }
         effects.sweep = effects.sweep.filter(|_| matches!(asker, Asker::There(..)));
-        let epoch = targets.adopt(table.target, 0, next, &effects);
-        table.current = Some((asker, epoch));
+        let epochs = units.adopt((table.target, table.number), next, &effects);
+        table.current = Some((asker, epochs));
     }
 
     /// Which copies are good now: their disks can be used here, others cannot.

@@ -2,16 +2,13 @@
 
 #![allow(dead_code)] // not every suite needs all of it
 
-use henge_node::{Address, Node};
+use henge_node::Node;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 pub fn address(node: &Node) -> SocketAddr {
-    match &node.addresses()[0] {
-        Address::Tcp(address) => *address,
-        other => unreachable!("NBD over TCP was asked for, not {other:?}"),
-    }
+    node.addresses()[0].tcp("nbd").expect("NBD over TCP was asked for")
 }
 
 /// A client without structured replies, written from the protocol's text.

@@ -1,16 +1,15 @@
 //! Clients by TLS over a socket pair: bytes arrive as they are in any pieces, and who may not come does not.
 
-use super::*;
 use crate::access::NbdAccess;
-use crate::catalog::Catalog;
-use crate::client::Link;
 use crate::config::NodeConfig;
-use crate::connection::{CHUNK, Connection, Stop};
-use crate::plane::Plane;
+use crate::connection::Connection;
+use crate::session::Stop;
+use crate::session::bench::Bench;
 use crate::stream::Stream;
 use henge_config::Source;
-use henge_core::{Instant, RequestId};
+use henge_core::Instant;
 use henge_nbd::Limits;
+use henge_tls::{Clients, Tls, TlsConfig, refusal};
 use proptest::prelude::*;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
@@ -18,11 +17,15 @@ use rcgen::{
     RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 use rustix::io::Errno;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 type Ca = CertifiedIssuer<'static, KeyPair>;
 
@@ -88,6 +91,7 @@ impl Files {
             key: at("node.key"),
             ca: Some(at("ca.pem")),
             revoked: None,
+            identity: None,
             span: 0..0,
         };
         let files = Files { dir, config };
@@ -112,11 +116,11 @@ impl Files {
     }
 
     fn open(&self) -> Arc<Tls> {
-        Arc::new(Tls::open(&self.config).unwrap_or_else(|e| panic!("{}", e.message)))
+        Arc::new(Tls::open(&self.config, Clients::Required).unwrap_or_else(|e| panic!("{}", e.message)))
     }
 
     fn wrong(&self) -> String {
-        self.config.load(SystemTime::now()).map(drop).unwrap_err()
+        self.config.check(SystemTime::now()).unwrap_err().0
     }
 }
 
@@ -201,7 +205,8 @@ fn a_client_is_who_its_certificate_says() {
     assert_eq!(rig.client.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
     // Where the node asks for none, nobody is anybody.
     let config = TlsConfig { ca: None, ..files.config.clone() };
-    let mut rig = Rig::new(&Arc::new(Tls::open(&config).ok().unwrap()), client(&ours, None));
+    let mut rig =
+        Rig::new(&Arc::new(Tls::open(&config, Clients::Required).ok().unwrap()), client(&ours, None));
     assert_eq!(rig.greet().0.unwrap(), Vec::<String>::new());
 }
 
@@ -246,6 +251,22 @@ fn who_may_not_come_does_not() {
 }
 
 #[test]
+fn a_connection_ends_when_its_certificate_is_revoked() {
+    let ours = ca("ours");
+    let mut files = Files::new(&ours);
+    files.config.revoked = Some(files.write("revoked.pem", &revoked(&ours, &[3])));
+    let tls = files.open();
+    let bob = |params: &mut CertificateParams| params.serial_number = Some(SerialNumber::from(8));
+    let mut ann = Rig::new(&tls, client(&ours, Some(&issue(&ours, ann))));
+    let mut bob = Rig::new(&tls, client(&ours, Some(&issue(&ours, bob))));
+    assert!(ann.greet().0.is_ok() && bob.greet().0.is_ok());
+    files.write("revoked.pem", &revoked(&ours, &[3, 7]));
+    assert_eq!(tls.renew(SystemTime::now()), Ok(true));
+    assert_eq!(ann.greet().0, Err(Errno::PROTO), "the request that comes next is not read");
+    assert!(bob.greet().0.is_ok(), "others go on");
+}
+
+#[test]
 fn refusals_say_what_to_do() {
     use rustls::{CertificateError, Error};
     let says = |wrong| refusal(&Error::InvalidCertificate(wrong));
@@ -266,7 +287,7 @@ fn files_that_are_wrong_are_named_and_files_that_change_are_read_again() {
     let before = tls.server();
     let (next, other) = (issue(&ours, |_| {}), issue(&ours, |_| {}));
     files.write("node.pem", &next.0);
-    let why = tls.renew(now).unwrap_err();
+    let why = tls.renew(now).unwrap_err().0;
     assert!(why.contains("node.key is not the key of"), "{why}");
     assert!(Arc::ptr_eq(&before, &tls.server()), "it goes on with what it had");
     files.write("node.key", &next.1);
@@ -369,15 +390,13 @@ fn kind(reply: &[u8]) -> u32 {
 
 #[test]
 fn a_client_by_nbd_is_let_to_the_disks_of_its_certificate() {
-    const ID: RequestId = RequestId { slot: 7, generation: 0 };
     let root = ca("ours");
     let files = Files::new(&root);
     let text = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"8MiB\"\n[[disk]]\nname = \"d\"\ncapacity = \"4MiB\"\n";
-    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    let mut plane = Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{e:?}"));
-    let mut catalog = Catalog::default();
+    let mut bench = Bench::new(text);
     let certificates = vec!["CN=Ann".to_owned()];
-    catalog.add(0, plane.disk(0).export(), &NbdAccess::These { users: Vec::new(), certificates });
+    let export = bench.plane.disk(0).export();
+    bench.catalog.add(0, export, &NbdAccess::These { users: Vec::new(), certificates });
     let bob = |params: &mut CertificateParams| params.distinguished_name.push(DnType::CommonName, "Bob");
     // NBD_REP_INFO for who may use it; for who may not, NBD_REP_ERR_UNKNOWN, as for a disk that is not there.
     for (shows, disk, expected) in [
@@ -386,17 +405,13 @@ fn a_client_by_nbd_is_let_to_the_disks_of_its_certificate() {
         (issue(&root, bob), "d", 0x8000_0006),
         (issue(&root, bob), "e", 0x8000_0006),
     ] {
-        let (ours, mut socket) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let connection = Connection::new(Link::new(ours.into()), None, Limits::default(), Instant::ZERO);
-        let mut connection = connection.with_tls(henge_nbd::Tls::Require, Some(files.open()));
-        let mut chunk = vec![0; CHUNK];
+        let connection = Connection::new(None, Limits::default(), Instant::ZERO);
+        let connection = connection.with_tls(henge_nbd::Tls::Require, Some(files.open()));
+        let (mut ours, mut socket) = Bench::client(connection);
         let mut turn = || {
-            (connection.link.readable, connection.link.writable) = (true, true);
-            let stop = connection.read(ID, &mut plane, &catalog, &mut chunk, Instant::ZERO);
+            let stop = bench.read(&mut ours);
             assert!(stop == Stop::Waiting, "{stop:?}");
-            assert!(connection.write(ID, &mut plane, Instant::ZERO) && connection.link.flush());
+            assert!(bench.write(&mut ours));
         };
         let mut answer = [0; 256];
         socket.write_all(&[&[0, 0, 0, 3][..], &go(disk)].concat()).unwrap();

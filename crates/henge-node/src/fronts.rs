@@ -1,0 +1,59 @@
+//! The front ends: by what protocols clients come. Each is files of its own and one line of [`FRONTS`].
+
+use crate::front::{Address, Kind, Scheme};
+use crate::pump::Moves;
+use crate::session::Around;
+use henge_nbd::Limits;
+use henge_tls::Tls;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+mod iscsi;
+#[cfg(test)]
+mod lines;
+mod nbd;
+mod nvme;
+
+/// A front end.
+pub(crate) struct Front {
+    pub kind: &'static Kind,
+    /// A client has come: the session that it speaks with, in a pump. None where the system gives no randomness.
+    pub arrive: fn(Arrival<'_, '_>) -> Option<Box<dyn Moves>>,
+}
+
+/// A client that has come.
+pub(crate) struct Arrival<'a, 'b> {
+    pub fd: &'a OwnedFd,
+    /// To which address.
+    pub address: &'a Address,
+    /// Whether it speaks TLS, and with which certificates.
+    pub tls: (henge_nbd::Tls, Option<Arc<Tls>>),
+    pub limits: Limits,
+    pub around: &'a mut Around<'b>,
+}
+
+/// All of them.
+pub(crate) static FRONTS: &[Front] = &[
+    nbd::FRONT,
+    iscsi::FRONT,
+    nvme::FRONT,
+    #[cfg(test)]
+    lines::FRONT,
+];
+
+/// What the configuration needs to know of them.
+pub(crate) fn kinds() -> Vec<&'static Kind> {
+    FRONTS.iter().map(|front| front.kind).collect()
+}
+
+/// Whose scheme it is.
+pub(crate) fn of(scheme: &Scheme) -> Option<&'static Front> {
+    FRONTS.iter().find(|front| front.kind.schemes.contains(scheme))
+}
+
+/// Random bytes from the system, if it has any.
+fn random<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    (got == Ok(N)).then_some(bytes)
+}

@@ -1,0 +1,38 @@
+//! Initiators by iSCSI. The session is `initiator.rs`; `portal.rs` has the targets, and `access.rs` reads who may log in.
+
+use super::{Arrival, Front, random};
+use crate::access;
+use crate::front::{Kind, Scheme};
+use crate::initiator::Initiator;
+use crate::portal::PREFIX;
+use crate::pump::{Moves, Pump};
+use std::sync::Arc;
+
+pub(super) const FRONT: Front = Front { kind: &KIND, arrive };
+
+static KIND: Kind = Kind {
+    key: "iscsi",
+    schemes: &[Scheme {
+        example: "\"iscsi://127.0.0.1:3260\"",
+        ..Scheme::tcp("iscsi", 3260, |at, host, disk| format!("iscsi://{}/{PREFIX}{disk}/0", at.text(host)))
+    }],
+    asks: true,
+    may_be_tls: false,
+    door: |p| Ok(Arc::new(access::access(p)?)),
+    risk: |_, host, _, disk| {
+        disk.map(|disk| {
+            format!("iscsi://{host}: whoever reaches it logs in to disk {disk}, which has no iscsi = {{ user = …, secret = … }}")
+        })
+    },
+    demand: Some(
+        "other machines reach this node by iSCSI, so the disk says who may log in: iscsi = { user = …, secret = … }",
+    ),
+};
+
+fn arrive(arrival: Arrival<'_, '_>) -> Option<Box<dyn Moves>> {
+    let around = arrival.around;
+    let (targets, limits) = (&mut around.portal.targets, henge_iscsi::Limits::default());
+    let session = henge_iscsi::Session::new(targets, limits, random::<33>()?, around.now);
+    around.portal.connections.insert(session.nexus(), around.id);
+    Some(Box::new(Pump::new(Initiator::new(session))))
+}

@@ -1,0 +1,315 @@
+//! The one loop that reads and writes a connection's bytes, whatever its protocol.
+//!
+//! # The rule
+//! Reading goes on until the stream has nothing more or something holds the connection back: its share of a turn, its session's bounds, its
+//! disk's bound on pending commands, or memory. Then nothing more is read, and the socket's own back-pressure does the rest. A
+//! payload goes from the socket to the session's own place for it, with what follows it behind. Bytes that the session did not take are
+//! kept, and stand in front of what comes next.
+//!
+//! Whether there is more is what the stream says ([`Got::more`](crate::stream::Got)), not the length of a read: TLS gives less than was asked
+//! for while the next record waits.
+//!
+//! # Guarantee
+//! A turn moves at most the session's [`Share`](crate::session::Share), and a payload's rest beyond it. What is kept is less than [`KEPT`];
+//! a session that takes nothing of so much ends. Nothing is allocated for a message that is there as a whole.
+
+use crate::session::{Around, Session, Slices, Stop, Wants};
+use crate::stream::Stream;
+use henge_core::Instant;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use std::any::Any;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+/// Bytes read at once; shared by all connections, since what is left over is kept by those that have some.
+pub(crate) const CHUNK: usize = 64 << 10;
+/// Bytes of one message that is not there as a whole yet: more than any protocol's longest, but for payloads.
+const KEPT: usize = 2 * CHUNK;
+/// Kept memory that need not be given back.
+const SMALL: usize = 1 << 10;
+/// Pieces written at once.
+const PIECES: usize = 64;
+
+/// What all connections read into.
+pub(crate) fn chunk() -> Vec<u8> {
+    vec![0; KEPT + CHUNK]
+}
+
+/// A socket and what is known of it.
+pub(crate) struct Link {
+    pub stream: Stream,
+    /// Where it comes from, by TCP; its place counts for that address.
+    pub from: Option<IpAddr>,
+    /// There may be something to read.
+    pub readable: bool,
+    /// The socket takes more.
+    pub writable: bool,
+    /// It is watched for when it takes more again.
+    pub awaited: bool,
+    /// The client has closed its side, or the connection is broken.
+    pub ending: bool,
+    /// On the list of those to be read.
+    pub listed: bool,
+    /// On the list of those to be written.
+    pub unwritten: bool,
+    /// Bytes that went through the socket since this was asked last.
+    pub moved: u64,
+    /// Commands answered since then.
+    pub answers: u32,
+    /// When something came last, while payload is awaited; and when that is looked at.
+    pub heard: Instant,
+    pub payload_due: Option<Instant>,
+    /// Since when it waits for memory; and when that is looked at.
+    pub thirsty: Option<Instant>,
+    pub memory_due: Option<Instant>,
+}
+
+impl Link {
+    pub(crate) fn new(fd: OwnedFd) -> Link {
+        let (readable, writable) = (true, true);
+        let stream = Stream::plain(fd);
+        let (moved, answers) = (0, 0);
+        let (listed, unwritten) = (false, false);
+        Link {
+            stream,
+            from: None,
+            readable,
+            writable,
+            awaited: false,
+            ending: false,
+            listed,
+            unwritten,
+            moved,
+            answers,
+            heard: Instant::ZERO,
+            payload_due: None,
+            thirsty: None,
+            memory_due: None,
+        }
+    }
+
+    /// Reads into the slices, the first one first, and notes whether there may be more.
+    fn readv(&mut self, into: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
+        let got = self.stream.readv(into)?;
+        self.readable &= got.more || self.ending;
+        self.moved += got.len as u64;
+        Ok(got.len)
+    }
+
+    /// Writes what the stream holds back, as far as the socket takes it. False when the connection is broken.
+    pub(crate) fn flush(&mut self) -> bool {
+        while self.writable && !self.stream.is_flushed() {
+            match self.stream.flush() {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.writable = false,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// What the loop is to be woken for. Room in the socket only while there is none: a Unix socket tells of it whenever the
+    /// client has read a reply, which would be a wake-up a request.
+    pub(crate) fn interest(&self) -> EventFlags {
+        let room = if self.awaited { EventFlags::OUT } else { EventFlags::empty() };
+        EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room
+    }
+}
+
+/// A session and what it has not taken yet.
+pub(crate) struct Pump<S> {
+    pub session: S,
+    rest: Vec<u8>,
+    /// It is the beginning of a message.
+    begun: bool,
+    /// Messages that it may still take in this turn.
+    left: u32,
+}
+
+/// A pump of whichever session.
+pub(crate) trait Moves: Any {
+    /// Reads and acts until something stops it. `chunk` is what [`chunk`] made.
+    fn read(&mut self, link: &mut Link, around: &mut Around<'_>, chunk: &mut [u8]) -> Stop;
+    /// Writes a turn's bytes, as far as the socket takes them. False when the connection is broken.
+    fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool;
+    /// Whether bytes came that it may take now.
+    fn keeps(&self) -> bool;
+    fn session(&self) -> &dyn Session;
+    fn session_mut(&mut self) -> &mut dyn Session;
+}
+
+impl<S: Session> Pump<S> {
+    pub(crate) fn new(session: S) -> Pump<S> {
+        Pump { session, rest: Vec::new(), begun: false, left: 0 }
+    }
+
+    /// Gives the session what was received: how much it took, and why no more, if so.
+    fn feed(&mut self, input: &[u8], around: &mut Around<'_>) -> (usize, Option<Stop>) {
+        let mut at = 0;
+        self.begun = false;
+        while at < input.len() {
+            let stop = match self.session.wants(around) {
+                Wants::Payload { into, .. } => {
+                    let n = into.len().min(input.len() - at);
+                    into[..n].copy_from_slice(&input[at..at + n]);
+                    at += n;
+                    self.session.delivered(n, around)
+                }
+                Wants::Bytes { .. } if self.left == 0 => Some(Stop::Turn),
+                Wants::Bytes { .. } => {
+                    self.left -= 1;
+                    let taken = self.session.received(&input[at..], around);
+                    at += taken.bytes;
+                    if taken.bytes == 0 && taken.stop.is_none() {
+                        self.begun = true;
+                        return (at, None);
+                    }
+                    taken.stop
+                }
+                Wants::Memory => Some(Stop::Stalled),
+                Wants::Nothing => Some(Stop::Waiting),
+            };
+            if stop.is_some() {
+                return (at, stop);
+            }
+        }
+        (at, None)
+    }
+
+    /// The same of what was kept.
+    fn feed_kept(&mut self, around: &mut Around<'_>) -> Option<Stop> {
+        let mut rest = std::mem::take(&mut self.rest);
+        let (taken, stop) = self.feed(&rest, around);
+        rest.drain(..taken);
+        rest.shrink_to(SMALL);
+        self.rest = rest;
+        stop
+    }
+
+    /// Reads what the session wants: bytes of payload, and behind what was kept, bytes of messages. `None` when it wants nothing.
+    fn receive(
+        &mut self,
+        link: &mut Link,
+        around: &mut Around<'_>,
+        chunk: &mut [u8],
+    ) -> Result<rustix::io::Result<(usize, usize)>, Stop> {
+        let kept = self.rest.len();
+        match self.session.wants(around) {
+            Wants::Nothing => Err(Stop::Waiting),
+            Wants::Memory => Err(Stop::Stalled),
+            Wants::Bytes { .. } if kept >= KEPT => Err(Stop::Gone),
+            Wants::Bytes { most } => {
+                chunk[..kept].copy_from_slice(&self.rest);
+                let into = &mut chunk[kept..kept + most.min(CHUNK)];
+                Ok(link.readv(&mut [IoSliceMut::new(into)]).map(|n| (0, n)))
+            }
+            Wants::Payload { into, beyond } => {
+                debug_assert!(kept == 0 && !into.is_empty(), "what was kept belongs to the payload");
+                let len = into.len();
+                let beyond = &mut chunk[..beyond.min(CHUNK)];
+                let read = link.readv(&mut [IoSliceMut::new(into), IoSliceMut::new(beyond)]);
+                Ok(read.map(|n| (n.min(len), n.saturating_sub(len))))
+            }
+        }
+    }
+}
+
+impl<S: Session> Moves for Pump<S> {
+    fn read(&mut self, link: &mut Link, around: &mut Around<'_>, chunk: &mut [u8]) -> Stop {
+        let share = self.session.share();
+        self.left = share.messages;
+        let mut taken = 0;
+        if let Some(stop) = self.session.resume(around) {
+            return stop;
+        }
+        if !self.rest.is_empty()
+            && let Some(stop) = self.feed_kept(around)
+        {
+            return stop;
+        }
+        while link.readable {
+            if taken >= share.bytes || self.left == 0 {
+                return Stop::Turn;
+            }
+            let (payload, bytes) = match self.receive(link, around, chunk) {
+                Ok(Ok((0, 0))) => {
+                    self.session.lost(None);
+                    return Stop::Gone;
+                }
+                Ok(Ok(read)) => read,
+                Ok(Err(Errno::AGAIN)) => {
+                    link.readable = false;
+                    break;
+                }
+                Ok(Err(Errno::INTR)) => continue,
+                Ok(Err(why)) => {
+                    self.session.lost(Some(why));
+                    return Stop::Gone;
+                }
+                Err(Stop::Waiting) => break,
+                Err(stop) => return stop,
+            };
+            taken += payload + bytes;
+            self.session.came_by(&link.stream);
+            let input = &chunk[..self.rest.len() + bytes];
+            self.rest.clear();
+            let mut stop = None;
+            if payload > 0 {
+                stop = self.session.delivered(payload, around);
+            }
+            let mut fed = 0;
+            if stop.is_none() {
+                (fed, stop) = self.feed(input, around);
+            }
+            self.rest.extend_from_slice(&input[fed..]);
+            if let Some(stop) = stop {
+                return stop;
+            }
+        }
+        Stop::Waiting
+    }
+
+    fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool {
+        let mut left = self.session.share().bytes;
+        while left > 0 && link.writable {
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let mut out = Slices::new(&mut slices, left);
+            self.session.output(around, &mut out);
+            let count = out.count();
+            if count == 0 {
+                break;
+            }
+            match link.stream.writev(&slices[..count]) {
+                Ok(n) => {
+                    left -= n;
+                    link.moved += n as u64;
+                    self.session.written(n, around);
+                }
+                Err(Errno::AGAIN) => link.writable = false,
+                Err(Errno::INTR) => {}
+                Err(why) => {
+                    self.session.lost(Some(why));
+                    return false;
+                }
+            }
+        }
+        self.session.left_by(&mut link.stream, !self.rest.is_empty())
+    }
+
+    fn keeps(&self) -> bool {
+        !self.rest.is_empty() && !self.begun
+    }
+
+    fn session(&self) -> &dyn Session {
+        &self.session
+    }
+
+    fn session_mut(&mut self) -> &mut dyn Session {
+        &mut self.session
+    }
+}
+
+#[cfg(test)]
+mod tests;
