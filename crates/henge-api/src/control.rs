@@ -214,6 +214,9 @@ pub struct PoolStatus {
     /// Of them promised to disks.
     #[serde(default)]
     pub promised: u64,
+    /// Longest piece of a command that goes to its storage at once.
+    #[serde(default)]
+    pub quantum: u64,
     /// Its gates: one, or one per spindle.
     pub gates: Vec<GateStatus>,
 }
@@ -245,6 +248,28 @@ pub struct GateStatus {
     /// 99th percentile of how late an emulated disk's completions were; absent elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness_p99: Option<u64>,
+    /// Device time under way and most that may be, in nanoseconds; absent where the depth counts requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<[u64; 2]>,
+    /// What its cost model has learned of the device; empty where costs are not learned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learned: Vec<LearnedCost>,
+}
+
+/// What requests of a kind cost a device, as a gate has learned it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct LearnedCost {
+    /// `read`, `write` …
+    pub kind: String,
+    /// Nanoseconds of device time, whatever the length.
+    pub fixed: u64,
+    /// The same for each MiB on top.
+    pub per_mib: u64,
+    /// How far the model is from what the device does, on average, in percent.
+    pub error: f64,
+    /// What 64 KiB cost now, against what they did when they were measured or first learned; 1 is the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<f64>,
 }
 
 /// Another node.

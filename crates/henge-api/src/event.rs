@@ -24,6 +24,8 @@ pub enum EventKind {
     Recovered,
     /// Something about the storage of a disk or a pool that somebody should look at.
     Storage,
+    /// A pool's device costs more or less than was measured or learned of it.
+    Drifted,
 }
 
 impl EventKind {
@@ -39,6 +41,7 @@ impl EventKind {
             EventKind::Violated => "violated",
             EventKind::Recovered => "recovered",
             EventKind::Storage => "storage",
+            EventKind::Drifted => "drifted",
         }
     }
 }

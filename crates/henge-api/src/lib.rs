@@ -15,8 +15,8 @@ mod tags;
 mod tap;
 
 pub use control::{
-    AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, PeerStatus, PoolStatus, Promise, Reply,
-    Request, Status, Unfairness,
+    AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus, PoolStatus,
+    Promise, Reply, Request, Status, Unfairness,
 };
 pub use event::{Event, EventKind};
 pub use kept::{Kept, Seconds};

@@ -62,6 +62,22 @@ pub enum FromManager {
     },
     /// A disk as it should be.
     Order(Order),
+    /// Whom to believe from now on.
+    Trust(Trust),
+    /// The node's new certificate, as it asked for.
+    Certificate {
+        /// In PEM, its root behind it.
+        certificate: String,
+    },
+}
+
+/// Whom to believe: texts in PEM.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Trust {
+    /// The cluster's roots.
+    pub ca: String,
+    /// Lists of certificates that count no more; empty for none.
+    pub revoked: String,
 }
 
 /// A disk as it should be.
@@ -88,6 +104,28 @@ pub struct Want {
     /// The capacity that it will have, where it lies on several nodes and there is not room for it at all of them yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<String>,
+    /// Who may attach; none: whom the node's doors let in where nothing is stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
+}
+
+/// Who may attach to a disk.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// By NBD: names in certificates, or `anyone` alone; nobody where there is none.
+    pub nbd: Vec<String>,
+    /// By iSCSI: the name for CHAP.
+    pub user: String,
+    /// By iSCSI: the secret.
+    pub chap: String,
+    /// By NVMe: the secret, as `nvme gen-dhchap-key` writes it.
+    pub nvme: String,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access").field("nbd", &self.nbd).field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 /// What a node says.
@@ -138,6 +176,11 @@ pub enum FromNode {
     Changed {
         /// How it is now.
         held: Held,
+    },
+    /// The node's certificate is to be exchanged for a new one.
+    Renew {
+        /// A request for it (PKCS #10, in PEM).
+        request: String,
     },
 }
 

@@ -14,6 +14,10 @@ pub use henge_link::seal::{Keys, Sealer};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+/// Where both ends come by TLS, the secret that they prove to know is this connection's own (RFC 8446, section 7.5), so that a proof is worth
+/// nothing on any other: the certificates say who they are.
+pub const EXPORTER: &[u8] = b"EXPORTER-henge manager 2";
+
 const PROOF: &[u8] = b"henge manager 2 proof";
 const KEY: &[u8] = b"henge manager 2 key";
 

@@ -1,7 +1,15 @@
 //! Who changed what, and who tried: one line of JSON for each request that would change something or was not let in.
 //!
-//! The file is opened for each line, to append: it may be moved away (logrotate) at any time. `audit = "stderr"` writes the lines
-//! there, for a journal; `"none"` writes nothing. Tokens and their secrets never stand in it, but the ids that `henge token list` shows.
+//! A line says who asked (a token's id, never its secret), from where, for what, how it ended and, where it was refused, why; and what was
+//! changed, before and after. Where it goes:
+//!
+//! | `audit =` | lines go |
+//! |---|---|
+//! | `"file"` | to `state_dir/audit.jsonl`, opened for each line: it may be moved away (logrotate) at any time |
+//! | `{ keep = "90d", tenants = { ann = "400d" } }` | to a file a day for each who asks, in `state_dir/audit`; days beyond are removed |
+//! | `"stderr"` | to standard error, for a journal |
+//! | `"syslog"` | to `/dev/log`, facility authpriv |
+//! | `"none"` | nowhere |
 
 use crate::rest::App;
 use axum::body::{Body, Bytes};
@@ -10,12 +18,16 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Most of a request's body that a line has.
 const ASKED_MAX: usize = 4 << 10;
@@ -27,10 +39,23 @@ const BODY_MAX: usize = 64 << 10;
 pub enum AuditTo {
     /// This file.
     File(PathBuf),
+    /// Files of this folder, one a day for each who asks.
+    Days(PathBuf, Keep),
     /// Standard error.
     Stderr,
+    /// This socket of syslog's.
+    Syslog(PathBuf),
     /// Nowhere.
     Nobody,
+}
+
+/// For how many days lines are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// Where a tenant has no other.
+    pub days: u64,
+    /// By tenant.
+    pub tenants: BTreeMap<String, u64>,
 }
 
 /// Who asked, once that is known.
@@ -40,10 +65,36 @@ pub(crate) struct Actor {
     pub actor: String,
     /// The token's id.
     pub token: String,
+    /// The tenant.
+    #[serde(skip)]
+    pub tenant: Option<String>,
 }
 
-/// Filled by whoever checks the token.
-pub(crate) type Asking = Arc<OnceLock<Actor>>;
+/// What is found out of a request while it is answered.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    actor: OnceLock<Actor>,
+    before: OnceLock<Value>,
+    after: OnceLock<Value>,
+}
+
+impl Noted {
+    /// Who asks.
+    pub(crate) fn asks(&self, actor: Actor) {
+        let _ = self.actor.set(actor);
+    }
+    /// What is about to be changed, as it is.
+    pub(crate) fn before(&self, what: &impl Serialize) {
+        let _ = self.before.set(serde_json::to_value(what).unwrap_or_default());
+    }
+    /// As it is now.
+    pub(crate) fn after(&self, what: &impl Serialize) {
+        let _ = self.after.set(serde_json::to_value(what).unwrap_or_default());
+    }
+}
+
+/// Filled by whoever checks the token, and whoever changes something.
+pub(crate) type Asking = Arc<Noted>;
 
 /// One line.
 #[derive(Serialize)]
@@ -58,33 +109,52 @@ struct Line<'a> {
     method: &'a str,
     path: &'a str,
     status: u16,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
     /// The request's body.
     #[serde(skip_serializing_if = "Option::is_none")]
-    asked: Option<serde_json::Value>,
+    asked: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<&'a Value>,
 }
 
 /// Writes the lines.
 #[derive(Debug)]
 pub(crate) struct Audit {
     to: AuditTo,
-    one_at_a_time: Mutex<()>,
+    /// One at a time; and the day of the last line.
+    day: Mutex<u64>,
 }
+
+const DAY_MS: u64 = 86_400_000;
+/// The last second of the year 9999: what lies beyond is no date.
+const LAST_MS: u64 = 253_402_300_799_000;
 
 impl Audit {
     pub(crate) fn new(to: AuditTo) -> Arc<Audit> {
-        Arc::new(Audit { to, one_at_a_time: Mutex::new(()) })
+        Arc::new(Audit { to, day: Mutex::new(0) })
     }
 
     fn write(&self, line: &Line<'_>) {
         let mut text = serde_json::to_vec(line).expect("a line is texts and numbers");
         text.push(b'\n');
-        let _one = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut day = self.day.lock().unwrap_or_else(PoisonError::into_inner);
         let written = match &self.to {
             AuditTo::Nobody => Ok(()),
             AuditTo::Stderr => io::stderr().write_all(&text),
-            AuditTo::File(path) => {
-                let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-                file.and_then(|mut file| file.write_all(&text))
+            AuditTo::Syslog(socket) => {
+                let text = [b"<86>henge-manager: ", text.trim_ascii_end()].concat();
+                UnixDatagram::unbound().and_then(|s| s.send_to(&text, socket)).map(drop)
+            }
+            AuditTo::File(path) => append(path, &text),
+            AuditTo::Days(folder, keep) => {
+                let today = line.time / DAY_MS;
+                let due = std::mem::replace(&mut *day, today) != today;
+                let tidied = if due { tidy(folder, keep, today) } else { Ok(()) };
+                tidied.and_then(|()| append(&folder.join(file_of(line.who, today)), &text))
             }
         };
         if let Err(e) = written {
@@ -93,18 +163,74 @@ impl Audit {
     }
 
     /// A change by the web page.
-    pub(crate) fn page(&self, actor: &str, disk: &str, terms: &henge_web::Terms, done: bool) {
-        let who = Actor { actor: actor.to_owned(), token: String::new() };
+    pub(crate) fn page(
+        &self,
+        viewer: &henge_web::Viewer,
+        disk: &str,
+        terms: &henge_web::Terms,
+        refused: Option<String>,
+    ) {
+        let (actor, tenant) = (viewer.name.clone(), viewer.tenant.clone());
         self.write(&Line {
             time: crate::core::now_ms(),
-            who: Some(&who),
+            who: Some(&Actor { actor, token: String::new(), tenant }),
             address: None,
             method: "PAGE",
             path: &format!("/api/v1/disks/{disk}"),
-            status: if done { 200 } else { 422 },
+            status: if refused.is_none() { 200 } else { 422 },
+            why: refused,
             asked: serde_json::to_value(terms).ok(),
+            before: None,
+            after: None,
         });
     }
+}
+
+fn append(path: &Path, text: &[u8]) -> io::Result<()> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text))
+}
+
+/// The file of a day's lines of one who asks.
+fn file_of(who: Option<&Actor>, day: u64) -> String {
+    let of = match who {
+        None => "nobody".to_owned(),
+        Some(Actor { tenant: None, .. }) => "administrator".to_owned(),
+        Some(Actor { tenant: Some(tenant), .. }) => format!("tenant-{tenant}"),
+    };
+    format!("{of}-{}.jsonl", date(day))
+}
+
+/// A day since 1970 as 2026-11-24: texts in the order of days.
+fn date(day: u64) -> String {
+    let begins = UNIX_EPOCH + Duration::from_millis(day.saturating_mul(DAY_MS).min(LAST_MS));
+    let mut text = humantime::format_rfc3339_seconds(begins).to_string();
+    text.truncate("2026-11-24".len());
+    text
+}
+
+/// Makes the folder, and removes what is older than it is to be kept.
+fn tidy(folder: &Path, keep: &Keep, today: u64) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name().into_string().unwrap_or_default();
+        // NAME-2026-11-24.jsonl; what is called otherwise is somebody else's.
+        let stem = name.strip_suffix(".jsonl").unwrap_or_default();
+        let Some((of, written)) = stem.len().checked_sub(11).and_then(|at| stem.split_at_checked(at)) else {
+            continue;
+        };
+        let is_date =
+            |b: (usize, u8)| if matches!(b.0, 0 | 5 | 8) { b.1 == b'-' } else { b.1.is_ascii_digit() };
+        if !written.bytes().enumerate().all(is_date) {
+            continue;
+        }
+        let days =
+            of.strip_prefix("tenant-").and_then(|tenant| keep.tenants.get(tenant)).unwrap_or(&keep.days);
+        if written[1..] < *date(today.saturating_sub(*days)) {
+            std::fs::remove_file(folder.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Around every request of the API.
@@ -122,24 +248,51 @@ pub(crate) async fn audited(State(app): State<App>, mut request: Request, next: 
         asked = shown(&body);
         request = Request::from_parts(parts, Body::from(body));
     }
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
     let status = response.status();
+    let mut why = None;
+    if status.is_client_error() || status.is_server_error() {
+        let (parts, body) = response.into_parts();
+        let body = axum::body::to_bytes(body, BODY_MAX).await.unwrap_or_default();
+        let problem: Option<Value> = serde_json::from_slice(&body).ok();
+        why = problem.and_then(|p| p.get("detail")?.as_str().map(str::to_owned));
+        response = Response::from_parts(parts, Body::from(body));
+    }
     if changes || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         let (time, method) = (crate::core::now_ms(), method.as_str());
         let path = crate::machine::shorten(&path).to_string();
-        let who = asking.get();
-        app.audit.write(&Line { time, who, address, method, path: &path, status: status.as_u16(), asked });
+        app.audit.write(&Line {
+            time,
+            who: asking.actor.get(),
+            address,
+            method,
+            path: &path,
+            status: status.as_u16(),
+            why,
+            asked,
+            before: asking.before.get(),
+            after: asking.after.get(),
+        });
     }
     response
 }
 
 /// A body as a line has it: what is no JSON, or long, is only said to be there.
-fn shown(body: &[u8]) -> Option<serde_json::Value> {
+fn shown(body: &[u8]) -> Option<Value> {
     match body.len() {
         0 => None,
         n if n > ASKED_MAX => Some(format!("{n} bytes").into()),
-        n => Some(serde_json::from_slice(body).unwrap_or_else(|_| format!("{n} bytes").into())),
+        n => Some(serde_json::from_slice(body).map_or_else(|_| format!("{n} bytes").into(), redacted)),
     }
+}
+
+/// Without what opens anything.
+fn redacted(mut body: serde_json::Value) -> serde_json::Value {
+    if let Some(fields) = body.as_object_mut() {
+        let secret = fields.iter_mut().filter(|(key, _)| matches!(key.as_str(), "token" | "secret"));
+        secret.for_each(|(_, value)| *value = "…".into());
+    }
+    body
 }
 
 #[cfg(test)]
@@ -153,24 +306,113 @@ mod tests {
         let path = dir.path().join("audit.jsonl");
         let audit = Audit::new(AuditTo::File(path.clone()));
         let terms = [("limit".to_owned(), "9/s\n".to_owned())].into();
-        audit.page("ann", "web", &terms, true);
-        audit.page("bob", "web", &terms, false);
+        let viewer = |name: &str| henge_web::Viewer { name: name.into(), ..Default::default() };
+        audit.page(&viewer("ann"), "web", &terms, None);
+        audit.page(&viewer("bob"), "web", &terms, Some("it is full".into()));
         let moved = dir.path().join("audit.1");
         std::fs::rename(&path, &moved).unwrap();
-        audit.page("ann", "web", &terms, true);
+        audit.page(&viewer("ann"), "web", &terms, None);
         let lines = |path: &std::path::Path| -> Vec<serde_json::Value> {
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o077, 0);
             let text = std::fs::read_to_string(path).unwrap();
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         };
         assert_eq!((lines(&moved).len(), lines(&path).len()), (2, 1));
-        assert_eq!((&lines(&moved)[1]["actor"], &lines(&moved)[1]["status"]), (&"bob".into(), &422.into()));
+        let refused = &lines(&moved)[1];
+        assert_eq!((&refused["actor"], &refused["status"]), (&"bob".into(), &422.into()));
+        assert_eq!(refused["why"], "it is full");
+    }
+
+    fn line<'a>(day: u64, who: Option<&'a Actor>, before: Option<&'a Value>) -> Line<'a> {
+        Line {
+            time: day * DAY_MS + 5,
+            who,
+            address: None,
+            method: "PATCH",
+            path: "/",
+            status: 200,
+            why: None,
+            asked: None,
+            before,
+            after: None,
+        }
+    }
+
+    fn actor(tenant: Option<&str>) -> Actor {
+        let tenant = tenant.map(str::to_owned);
+        Actor { actor: tenant.clone().unwrap_or("administrator".into()), token: "id".into(), tenant }
+    }
+
+    #[test]
+    fn each_tenants_days_are_kept_as_long_as_is_stated() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("audit");
+        let keep = Keep { days: 2, tenants: [("ann".to_owned(), 4)].into() };
+        let audit = Audit::new(AuditTo::Days(folder.clone(), keep));
+        // A tenant may be called so, and is not the administrator.
+        let who = [None, Some(actor(None)), Some(actor(Some("ann"))), Some(actor(Some("administrator")))];
+        let before = Value::from(1);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("note"), "of somebody else").unwrap();
+        for day in 100..106 {
+            who.iter().for_each(|who| audit.write(&line(day, who.as_ref(), Some(&before))));
+        }
+        let names =
+            std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let names: std::collections::BTreeSet<_> = names.collect();
+        let file = |who: &str, day| format!("{who}-{}.jsonl", date(day));
+        let of = |who: &str, first: u64| (first..106).map(|day| file(who, day)).collect::<Vec<_>>();
+        let kept = [
+            of("nobody", 103),
+            of("administrator", 103),
+            of("tenant-administrator", 103),
+            of("tenant-ann", 101),
+        ];
+        let kept: std::collections::BTreeSet<_> =
+            kept.concat().into_iter().chain(["note".to_owned()]).collect();
+        assert_eq!(names, kept);
+        assert_eq!(folder.join(file("nobody", 105)).metadata().unwrap().permissions().mode() & 0o077, 0);
+        let text = std::fs::read_to_string(folder.join(file("tenant-ann", 105))).unwrap();
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["actor"], &line["before"]), (&"ann".into(), &1.into()));
+    }
+
+    #[test]
+    fn days_have_their_dates() {
+        // By `date -u -d @$((DAY * 86400)) +%F`.
+        for (day, text) in [
+            (0, "1970-01-01"),
+            (58, "1970-02-28"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (20_781, "2026-11-24"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
+        ] {
+            assert_eq!(date(day), text);
+        }
+    }
+
+    #[test]
+    fn syslog_is_sent_a_line_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = UnixDatagram::bind(&path).unwrap();
+        let audit = Audit::new(AuditTo::Syslog(path));
+        audit.write(&line(1, Some(&actor(None)), None));
+        let mut bytes = [0; 1024];
+        let n = log.recv(&mut bytes).unwrap();
+        let text = std::str::from_utf8(&bytes[..n]).unwrap();
+        let json = text.strip_prefix("<86>henge-manager: ").unwrap();
+        let value: Value = serde_json::from_str(json).unwrap();
+        assert!(value["actor"] == "administrator" && !json.ends_with('\n'), "{text}");
     }
 
     #[test]
     fn bodies_are_shown_within_bounds() {
         assert_eq!(shown(b""), None);
         assert_eq!(shown(b"{\"a\":1}"), Some(serde_json::json!({"a": 1})));
+        assert_eq!(shown(b"{\"token\":\"s3\",\"b\":1}"), Some(serde_json::json!({"token": "…", "b": 1})));
         assert_eq!(shown(b"\xff"), Some("1 bytes".into()));
         assert_eq!(shown(&vec![b' '; ASKED_MAX + 1]), Some("4097 bytes".into()));
     }

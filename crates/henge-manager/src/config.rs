@@ -7,8 +7,20 @@
 //! secret_file = "/etc/henge/secret"    # what all nodes of the cluster know
 //! ```
 //!
+//! Or, in place of a secret, certificates: the manager is the authority of a cluster, and speaks TLS alone (`authority`):
+//!
+//! ```toml
+//! listen = "10.0.0.1:7100"
+//! nodes = "10.0.0.1:7101"
+//! cluster = "demo"                     # the name in all certificates: spiffe://demo/node/n1
+//! name = "m1"                          # this manager's; its machine's name if not stated
+//! hosts = ["manager.example.org"]      # by which it is reached, besides the addresses above
+//! ```
+//!
 //! | key | means | default |
 //! |---|---|---|
+//! | `identity` | a folder that `henge join` wrote, for a manager that never led | `state_dir/identity` |
+//! | `tls` | `{ certificate, key }` for `listen` and `page`, where another authority signed them | the cluster's |
 //! | `admission` | `"measured"`: by what was seen, where that is more; `"worst-case"`: by arithmetic alone | `"measured"` |
 //! | `tags` | `"central"`: finish times for the parts of disks over several nodes are made here, by the disk's whole rate; `"local"`: every node makes its own, by its part of the rate | `"local"` |
 //! | `page` | an address for the web page and Prometheus' metrics, like `"127.0.0.1:7180"` | none |
@@ -16,7 +28,7 @@
 //! | `window` | what a measurement covers | `"24h"` |
 //! | `settle` | after an admission, until a pool's measurements are believed again | `"1h"` |
 //! | `events` | how many are kept | 10000 |
-//! | `audit` | who changed what, a line of JSON each: `"file"` (`audit.jsonl` in `state_dir`), `"stderr"`, `"none"` | `"file"` |
+//! | `audit` | who changed what, a line of JSON each: `"file"` (`audit.jsonl` in `state_dir`), `"stderr"`, `"syslog"`, `"none"`, or `{ keep = "90d", tenants = { ann = "400d" } }`: files a day in `state_dir/audit`, and for how long | `"file"` |
 //! | `insecure` | `true`: `listen` or `page` may be an address that other machines reach, in clear | `false` |
 //! | `secret` | the secret itself, in place of its file | |
 //! | `advertise` | where this manager's API is for others; needed with etcd where `listen` is no address of one machine | `http://LISTEN` |
@@ -38,12 +50,14 @@
 //! The user's role needs readwrite on the prefix. A certificate is leave to connect, not a user's name: where etcd's users are enabled
 //! its gateway takes only certificates without a CommonName.
 
-use crate::audit::AuditTo;
+use crate::audit::{AuditTo, Keep};
 use crate::machine::Settings;
 use crate::store::{EtcdConfig, Login, Tls, certificates, private_key};
 use henge_admission::Rules;
 use henge_config::{ConfigError, Source};
-use henge_core::{ParamError, Params};
+use henge_core::{ParamError, Params, Value};
+use henge_tls::TlsConfig;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -60,8 +74,12 @@ pub struct ManagerConfig {
     pub state_dir: PathBuf,
     /// Where the state is, if not there.
     pub etcd: Option<EtcdConfig>,
-    /// What nodes know.
-    pub secret: String,
+    /// What nodes know; not needed where certificates say who they are.
+    pub secret: Option<String>,
+    /// The cluster whose authority this manager is.
+    pub cluster: Option<Cluster>,
+    /// With which certificate the API and the page speak TLS, if not the cluster's.
+    pub tls: Option<TlsConfig>,
     /// It makes finish times for the parts of disks over several nodes.
     pub central_tags: bool,
     /// Where it is written who changed what.
@@ -70,6 +88,19 @@ pub struct ManagerConfig {
     pub open: Vec<String>,
     /// Knobs of the machine.
     pub settings: Settings,
+}
+
+/// A cluster of certificates.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// This manager's.
+    pub own: String,
+    /// By which hosts' names and addresses it is reached.
+    pub hosts: Vec<String>,
+    /// Where its certificate is.
+    pub identity: PathBuf,
 }
 
 /// The file cannot be read, or does not say what it should.
@@ -111,7 +142,24 @@ impl ManagerConfig {
         };
         let state_dir: PathBuf =
             p.text("state_dir")?.unwrap_or_else(|| "/var/lib/henge-manager".into()).into();
-        let secret = henge_config::secret(&mut p)?;
+        let page_host = page.map(|page: std::net::SocketAddr| page.ip().to_string());
+        let tls = TlsConfig::take(&mut p)?;
+        let (tls, identity) = match tls {
+            Some(TlsConfig { identity: Some(dir), .. }) => (None, Some(dir)),
+            tls => (tls, None),
+        };
+        let identity = identity.unwrap_or_else(|| state_dir.join("identity"));
+        let cluster =
+            cluster(&mut p, [host_of(&listen), host_of(&nodes)].into_iter().chain(page_host), identity)?;
+        let stated = p.keys().into_iter().find(|key| key == "secret" || key == "secret_file");
+        let secret = match (&cluster, stated) {
+            (None, _) => Some(henge_config::secret(&mut p)?),
+            (Some(_), None) => None,
+            (Some(_), Some(key)) => {
+                let message = "the cluster's certificates say who is who; take the secret out".into();
+                return Err(p.error(&key, message));
+            }
+        };
         let defaults = Settings::default();
         let rules = match p.text("admission")?.as_deref() {
             None | Some("measured") => Some(Rules::OURS),
@@ -150,21 +198,13 @@ impl ManagerConfig {
             None => None,
             Some(table) => Some(etcd(table, advertise_or(&p, advertise, &listen)?)?),
         };
-        let audit = match p.text("audit")?.as_deref() {
-            None | Some("file") => AuditTo::File(state_dir.join("audit.jsonl")),
-            Some("stderr") => AuditTo::Stderr,
-            Some("none") => AuditTo::Nobody,
-            Some(other) => {
-                let message = format!(
-                    "audit is \"file\" (state_dir/audit.jsonl), \"stderr\" or \"none\", not \"{other}\""
-                );
-                return Err(p.error("audit", message));
-            }
-        };
+        let audit = audit(&mut p, &state_dir)?;
         let insecure = p.bool("insecure")?.unwrap_or(false);
-        let open = in_clear(&listen, page);
+        let secure = tls.is_some() || cluster.is_some();
+        let open = if secure { Vec::new() } else { in_clear(&listen, page) };
         if let Some((key, why)) = open.first().filter(|_| !insecure) {
-            let help = "let it listen on 127.0.0.1 behind a proxy that speaks TLS, or write insecure = true where nobody listens";
+            let help = "write cluster = \"NAME\", so that this manager speaks TLS with certificates of its own; or insecure = true where \
+                        nobody listens";
             return Err(ParamError { help: Some(help.into()), ..p.error(key, why.clone()) });
         }
         let open = open.into_iter().map(|(_, why)| why).collect();
@@ -177,11 +217,93 @@ impl ManagerConfig {
             state_dir,
             etcd,
             secret,
+            cluster,
+            tls,
             central_tags,
             audit,
             open,
             settings,
         })
+    }
+}
+
+/// The host of `HOST:PORT`.
+fn host_of(address: &str) -> String {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_matches(['[', ']']).to_owned()
+}
+
+/// `cluster`, `name` and `hosts`.
+fn cluster(
+    p: &mut Params,
+    listens: impl Iterator<Item = String>,
+    identity: PathBuf,
+) -> Result<Option<Cluster>, ParamError> {
+    let Some(name) = p.text("cluster")? else { return Ok(None) };
+    let own = p.text("name")?.unwrap_or_else(|| {
+        rustix::system::uname().nodename().to_string_lossy().split('.').next().unwrap_or_default().to_owned()
+    });
+    for (key, text) in [("cluster", &name), ("name", &own)] {
+        if !henge_api::is_name(text) {
+            let message = format!("\"{text}\" is no name; up to 64 letters, digits, '.', '_' and '-' are");
+            return Err(p.error(key, message));
+        }
+    }
+    let mut hosts = henge_config::texts(p, "hosts")?.unwrap_or_default();
+    hosts.extend(listens);
+    hosts.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+    // Of all addresses of a machine none is meant.
+    hosts.retain(|host| !matches!(host.as_str(), "0.0.0.0" | "::" | ""));
+    hosts.sort_unstable();
+    hosts.dedup();
+    Ok(Some(Cluster { name, own, hosts, identity }))
+}
+
+/// `audit = "file"`, or `{ keep = "90d", tenants = { ann = "400d" } }`.
+fn audit(p: &mut Params, state_dir: &Path) -> Result<AuditTo, ParamError> {
+    let span = p.error("audit", String::new()).span;
+    let wrong = |other: &str| {
+        let message = format!(
+            "audit is \"file\" (state_dir/audit.jsonl), \"stderr\", \"syslog\", \"none\" or {{ keep = \"90d\" }}, not {other}"
+        );
+        ParamError { message, help: None, span: span.clone() }
+    };
+    let mut table = match p.take("audit") {
+        None => return Ok(AuditTo::File(state_dir.join("audit.jsonl"))),
+        Some(Value::Text(text)) => {
+            return match text.as_str() {
+                "file" => Ok(AuditTo::File(state_dir.join("audit.jsonl"))),
+                "stderr" => Ok(AuditTo::Stderr),
+                "syslog" => Ok(AuditTo::Syslog("/dev/log".into())),
+                "none" => Ok(AuditTo::Nobody),
+                other => Err(wrong(&format!("\"{other}\""))),
+            };
+        }
+        Some(Value::Table(table)) => table,
+        Some(_) => return Err(wrong("that")),
+    };
+    let days = days(&mut table, "keep")?;
+    let days = table.required("keep", days)?;
+    let mut tenants = BTreeMap::new();
+    if let Some(mut each) = table.table("tenants")? {
+        for name in each.keys() {
+            let days = self::days(&mut each, &name)?;
+            tenants.insert(name.clone(), each.required(&name, days)?);
+        }
+        each.finish()?;
+    }
+    table.finish()?;
+    Ok(AuditTo::Days(state_dir.join("audit"), Keep { days, tenants }))
+}
+
+/// Whole days, at least one.
+fn days(p: &mut Params, key: &str) -> Result<Option<u64>, ParamError> {
+    const DAY: u64 = 86_400_000_000_000;
+    match p.duration(key)? {
+        Some(time) if time.as_nanos() < DAY || !time.as_nanos().is_multiple_of(DAY) => {
+            Err(p.error(key, format!("{key} is whole days, like \"90d\"")))
+        }
+        time => Ok(time.map(|time| time.as_nanos() / DAY)),
     }
 }
 
@@ -321,6 +443,9 @@ mod tests {
     fn errors_say_what_would_be_right() {
         let config = parse("secret = \"0123456789abcdef\"\nperiod = \"5s\"").unwrap();
         assert_eq!((config.settings.period_ms, config.listen.as_str()), (5_000, "127.0.0.1:7100"));
+        let text = "secret = \"0123456789abcdef\"\nstate_dir = \"/s\"\naudit = { keep = \"90d\", tenants = { ann = \"400d\" } }";
+        let keep = Keep { days: 90, tenants: [("ann".to_owned(), 400)].into() };
+        assert_eq!(parse(text).unwrap().audit, AuditTo::Days("/s/audit".into(), keep));
         for (text, says) in [
             ("listen = \"x\"", "secret"),
             ("secret = \"short\"", "16 characters"),
@@ -331,7 +456,13 @@ mod tests {
             ("secret = \"0123456789abcdef\"\nperoid = \"5s\"", "did you mean"),
             ("secret = \"0123456789abcdef\"\nlisten = \"0.0.0.0:1\"", "insecure = true"),
             ("secret = \"0123456789abcdef\"\npage = \"[2001:db8::1]:1\"", "insecure = true"),
-            ("secret = \"0123456789abcdef\"\naudit = \"paper\"", "stderr"),
+            ("secret = \"0123456789abcdef\"\naudit = \"paper\"", "syslog"),
+            ("secret = \"0123456789abcdef\"\naudit = {}", "keep"),
+            ("secret = \"0123456789abcdef\"\naudit = { keep = \"90min\" }", "whole days"),
+            (
+                "secret = \"0123456789abcdef\"\naudit = { keep = \"9d\", tenants = { ann = \"1h\" } }",
+                "whole days",
+            ),
             ("secret = \"0123456789abcdef\"\n[etcd]", "endpoints"),
             ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"10.0.0.1\"", "http://10.0.0.1:2379"),
             ("secret = \"0123456789abcdef\"\n[etcd]\nendpoints = [\"https://a\", \"http://b\"]", "or none"),

@@ -135,6 +135,9 @@ pub(crate) fn said(said: &FromNode) -> Judged {
             count("disks", disks.len(), DISKS_MAX)?;
             disks.iter().try_for_each(seen)
         }
+        FromNode::Renew { request } => {
+            text("a request for a certificate", request.replace('\n', "").as_str(), LONG_TEXT_MAX)
+        }
         FromNode::Asks { asks } => {
             count("parts", asks.len(), ASKS_MAX)?;
             asks.iter().try_for_each(ask)

@@ -12,7 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod audit;
+mod authority;
 pub mod config;
 mod core;
 mod decide;
@@ -26,9 +28,10 @@ mod rest;
 mod serve;
 pub mod store;
 mod tags;
+mod tenant;
 mod tokens;
 
-pub use audit::AuditTo;
+pub use audit::{AuditTo, Keep};
 pub use config::{ManagerConfig, ManagerConfigError};
 pub use core::{Core, Unavailable};
 pub use machine::Machine;

@@ -1,5 +1,7 @@
 //! What is remembered and what the API speaks of: disks, nodes, events, tokens.
 
+use crate::access::Access;
+use crate::tenant::Quota;
 use henge_admission::Specification;
 use henge_api::manager::{Held, Pool, Want};
 use henge_core::{Contract, Duration, Params, Rate, Value, format_size, parse_rate, parse_size};
@@ -228,6 +230,12 @@ pub struct DiskRecord {
     /// What a node had differently when it came back; until somebody changes the contract.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<String, Difference>,
+    /// What the administrator stated of it: its tenant moves below.
+    #[serde(default)]
+    pub ceiling: Quota,
+    /// Who may attach; none: a disk of an earlier release, or one that was found at its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
 }
 
 impl DiskRecord {
@@ -252,7 +260,8 @@ impl DiskRecord {
             let others = self.parts.iter().filter(|p| p.node != node);
             peers.extend(others.filter_map(|p| Some((p.node.clone(), link(&p.node)?))));
         }
-        Some(Want { keys, contract: self.spec.terms(self.whole_micro()), peers, room })
+        let access = self.access.as_ref().map(|access| access.told(&self.name));
+        Some(Want { keys, contract: self.spec.terms(self.whole_micro()), peers, room, access })
     }
 
     /// What the whole disk is promised: the rate, and how many may be pending.
@@ -262,11 +271,17 @@ impl DiskRecord {
     }
 
     /// What the whole disk reserves, in millionths of a request a second: nodes make f·B/N of it for each part.
-    fn whole_micro(&self) -> u64 {
-        let most = self.parts.iter().map(|p| p.reserved_micro).max().unwrap_or(0);
-        let leeway = if self.parts.len() == 1 { 1.0 } else { self.spec.leeway.unwrap_or(1.0) };
-        (most as f64 * self.parts.len() as f64 / leeway).floor() as u64
+    pub(crate) fn whole_micro(&self) -> u64 {
+        whole_of(&self.spec, self.parts.iter().map(|p| p.reserved_micro))
     }
+}
+
+/// What a whole disk reserves, by what its parts do.
+pub(crate) fn whole_of(spec: &DiskSpec, parts: impl ExactSizeIterator<Item = u64>) -> u64 {
+    let count = parts.len();
+    let most = parts.max().unwrap_or(0);
+    let leeway = if count == 1 { 1.0 } else { spec.leeway.unwrap_or(1.0) };
+    (most as f64 * count as f64 / leeway).floor() as u64
 }
 
 /// A node, remembered.
@@ -325,6 +340,91 @@ pub struct TokenRecord {
     pub created: u64,
     /// Not after; milliseconds since 1970.
     pub expires: Option<u64>,
+    /// It may look, and change nothing.
+    #[serde(default)]
+    pub read: bool,
+    /// It opens this disk alone, as nodes call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+}
+
+/// A cluster's roots.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorityRecord {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Certificates and keys. The newest is the first, and signs.
+    pub roots: Vec<RootRecord>,
+    /// Grows with each list of revoked certificates.
+    pub list: u64,
+}
+
+impl std::fmt::Debug for AuthorityRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} roots of {}", self.roots.len(), self.cluster)
+    }
+}
+
+/// One of them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootRecord {
+    /// In PEM.
+    pub certificate: String,
+    /// Its private key, in PEM.
+    pub key: String,
+    /// Milliseconds since 1970.
+    pub created: u64,
+}
+
+/// An invitation to join the cluster, remembered by its token's hash.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InvitationRecord {
+    /// Names it.
+    pub id: String,
+    /// As what.
+    pub role: String,
+    /// As whom.
+    pub name: String,
+    /// By which hosts' names clients reach it.
+    pub hosts: Vec<String>,
+    /// SHA-256 of the token's secret.
+    pub hash: String,
+    /// Milliseconds since 1970.
+    pub created: u64,
+    /// Not after; milliseconds since 1970.
+    pub expires: u64,
+    /// When it was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
+}
+
+/// A certificate that was issued.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CertificateRecord {
+    /// Its number, in hexadecimal.
+    pub serial: String,
+    /// Of what.
+    pub role: String,
+    /// Of whom.
+    pub name: String,
+    /// By which hosts' names clients reach it.
+    pub hosts: Vec<String>,
+    /// SHA-256 of the root that signed it.
+    pub root: String,
+    /// Milliseconds since 1970.
+    pub issued: u64,
+    /// Not after; milliseconds since 1970.
+    pub expires: u64,
+    /// When it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<u64>,
+}
+
+impl CertificateRecord {
+    /// As `henge ca` names somebody: `node/n1`.
+    pub fn whose(&self) -> String {
+        format!("{}/{}", self.role, self.name)
+    }
 }
 
 /// The outcome of a creation by an idempotency key.

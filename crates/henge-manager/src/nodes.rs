@@ -1,18 +1,22 @@
 //! Connections of nodes: a line of JSON each way, a task each.
 
+use crate::authority::Authority;
 use crate::core::{Core, OUTBOX, Unavailable};
 use crate::heard;
 use crate::store::Leadership;
 use crate::tags::Clocks;
 use henge_api::manager::{FromManager, FromNode, HELLO_MAX, LINE_MAX, Register, VERSION};
 use henge_api::proof::{self, Keys, Said, Sealer, Side};
+use henge_tls::{Identity, Role, Tls, names, serial_of};
+use rustls_pki_types::CertificateDer;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream, tcp};
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
 
 /// A handshake ends by then.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -25,10 +29,29 @@ const CONNECTIONS_MAX: usize = 16_384;
 /// Of them, connections that have not proven who they are.
 const STRANGERS_MAX: usize = 256;
 
+/// How nodes prove who they are.
+pub(crate) enum Doors {
+    /// All know one secret.
+    Secret(String),
+    /// Each shows its certificate, by TLS.
+    Certificates { tls: Arc<Tls>, authority: Authority },
+}
+
+/// Of a node that came by TLS.
+struct Proof<'a> {
+    tls: &'a Tls,
+    authority: &'a Authority,
+    name: String,
+    serial: String,
+    chain: Vec<CertificateDer<'static>>,
+    /// What both ends of this connection know, and nobody else.
+    secret: String,
+}
+
 /// What all connections share.
 pub(crate) struct Shared {
     pub core: Core,
-    pub secret: String,
+    pub doors: Doors,
     pub period_ms: u64,
     /// Where finish times are made here: the clocks.
     pub clocks: Option<Clocks>,
@@ -38,11 +61,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, secret: String, period_ms: u64, central_tags: bool) -> Self {
+    pub(crate) fn new(core: Core, doors: Doors, period_ms: u64, central_tags: bool) -> Self {
         let clocks = central_tags.then(Clocks::default);
         let strangers = Semaphore::new(STRANGERS_MAX);
         let (sessions, open) = (AtomicU64::new(1), AtomicUsize::new(0));
-        Shared { core, secret, period_ms, clocks, sessions, open, strangers }
+        Shared { core, doors, period_ms, clocks, sessions, open, strangers }
     }
 }
 
@@ -68,12 +91,12 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Lines from a node, and to it; sealed once both ends have proven themselves.
 struct Reader {
-    stream: BufReader<tcp::OwnedReadHalf>,
+    stream: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     sealer: Option<Sealer>,
 }
 
 struct Writer {
-    stream: tcp::OwnedWriteHalf,
+    stream: Box<dyn AsyncWrite + Send + Unpin>,
     sealer: Option<Sealer>,
 }
 
@@ -83,7 +106,11 @@ impl Writer {
         if let Some(sealer) = &mut self.sealer {
             line = proof::sealed(sealer, &line);
         }
-        tokio::time::timeout(HANDSHAKE, self.stream.write_all(&line)).await.map_err(io::Error::other)?
+        let written = async {
+            self.stream.write_all(&line).await?;
+            self.stream.flush().await
+        };
+        tokio::time::timeout(HANDSHAKE, written).await.map_err(io::Error::other)?
     }
 }
 
@@ -106,11 +133,11 @@ impl Reader {
 
 async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let (reader, writer) = stream.into_split();
+    let Ok(place) = shared.strangers.try_acquire() else { return Ok(()) };
+    let (reader, writer, proof) = tokio::time::timeout(HANDSHAKE, enter(stream, shared)).await??;
     let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
     let mut writer = Writer { stream: writer, sealer: None };
-    let Ok(place) = shared.strangers.try_acquire() else { return Ok(()) };
-    let hello = tokio::time::timeout(HANDSHAKE, handshake(&mut reader, &mut writer, shared));
+    let hello = tokio::time::timeout(HANDSHAKE, handshake(&mut reader, &mut writer, shared, proof.as_ref()));
     let register = hello.await.map_err(io::Error::other)??;
     drop(place);
     let name = register.name.clone();
@@ -126,8 +153,8 @@ async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             let welcome = FromManager::Welcome { period_ms: shared.period_ms, tags };
             match writer.say(&welcome).await {
                 Ok(()) => tokio::select! {
-                    outcome = listen(&mut reader, shared, &name, session, &leads) => outcome,
-                    outcome = speak(&mut writer, inbox) => outcome,
+                    outcome = listen(&mut reader, shared, &name, session, &leads, proof.as_ref()) => outcome,
+                    outcome = speak(&mut writer, inbox, proof.as_ref()) => outcome,
                     () = deposed(shared) => Ok(()),
                 },
                 Err(e) => Err(e),
@@ -139,8 +166,48 @@ async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     outcome
 }
 
+type Ends<'a> = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>, Option<Proof<'a>>);
+
+/// The connection's two ends; by TLS where certificates say who nodes are.
+async fn enter(stream: TcpStream, shared: &Shared) -> io::Result<Ends<'_>> {
+    let Doors::Certificates { tls, authority } = &shared.doors else {
+        let (reader, writer) = stream.into_split();
+        return Ok((Box::new(reader), Box::new(writer), None));
+    };
+    let accepted = TlsAcceptor::from(tls.server()).accept(stream).await;
+    let stream = accepted.inspect_err(|e| {
+        if let Some(why) = e.get_ref().and_then(|why| why.downcast_ref()) {
+            tls.tell(why);
+        }
+    })?;
+    let connection = stream.get_ref().1;
+    let chain = connection.peer_certificates().unwrap_or_default().to_vec();
+    let exported = connection.export_keying_material([0u8; 32], proof::EXPORTER, None);
+    let secret = henge_api::manager::hex(&exported.map_err(io::Error::other)?);
+    let own = chain.first().ok_or(io::ErrorKind::PermissionDenied)?;
+    let who = Identity::of(&names(own)).filter(|who| who.role == Role::Node);
+    let Some(Identity { name, .. }) = who else {
+        tracing::warn!("somebody whose certificate is no node's came where nodes come");
+        return Err(io::ErrorKind::PermissionDenied.into());
+    };
+    let serial = serial_of(own).unwrap_or_default();
+    let proof = Proof { tls, authority, name, serial, chain, secret };
+    let (reader, writer) = tokio::io::split(stream);
+    Ok((Box::new(reader), Box::new(writer), Some(proof)))
+}
+
 /// Who it is, and what it has. Nothing is believed, and little is read, of who has not proven to know the secret.
-async fn handshake(reader: &mut Reader, writer: &mut Writer, shared: &Shared) -> io::Result<Box<Register>> {
+async fn handshake(
+    reader: &mut Reader,
+    writer: &mut Writer,
+    shared: &Shared,
+    certificate: Option<&Proof<'_>>,
+) -> io::Result<Box<Register>> {
+    let secret = match (&shared.doors, certificate) {
+        (Doors::Secret(secret), _) => secret,
+        (Doors::Certificates { .. }, Some(proof)) => &proof.secret,
+        (Doors::Certificates { .. }, None) => return Err(io::ErrorKind::PermissionDenied.into()),
+    };
     let nonce = crate::tokens::random_text()?;
     writer.say(&FromManager::Challenge { version: VERSION, nonce: nonce.clone() }).await?;
     let FromNode::Hello { version, name, nonce: theirs, proof } = reader.line().await? else {
@@ -149,8 +216,13 @@ async fn handshake(reader: &mut Reader, writer: &mut Writer, shared: &Shared) ->
     let said = Said { manager: &nonce, node: &theirs, name: &name };
     let refusal = if version != VERSION {
         Some(format!("this manager speaks version {VERSION}, the node {version}; run one release on both"))
-    } else if !proof::holds(&proof, &shared.secret, Side::Node, said) {
+    } else if !proof::holds(&proof, secret, Side::Node, said) {
         Some("the node does not know this cluster's secret; compare `secret` on both".into())
+    } else if let Some(certificate) = certificate.filter(|certificate| certificate.name != name) {
+        let shown = &certificate.name;
+        Some(format!(
+            "its certificate is node \"{shown}\"'s: write name = \"{shown}\" into [manager], or join again under its name"
+        ))
     } else if !henge_api::is_name(&name) {
         Some("the node's name is no name".into())
     } else if let Leadership::Theirs(leader) = shared.core.leadership() {
@@ -161,9 +233,9 @@ async fn handshake(reader: &mut Reader, writer: &mut Writer, shared: &Shared) ->
     if let Some(why) = refusal {
         return refuse(writer, why).await;
     }
-    let proof = proof::prove(&shared.secret, Side::Manager, said);
+    let proof = proof::prove(secret, Side::Manager, said);
     writer.say(&FromManager::Proven { proof }).await?;
-    let Keys { ours, theirs } = proof::keys(&shared.secret, Side::Manager, said);
+    let Keys { ours, theirs } = proof::keys(secret, Side::Manager, said);
     (writer.sealer, reader.sealer) = (Some(ours), Some(theirs));
     let FromNode::Register(register) = reader.line().await? else {
         return Err(io::ErrorKind::InvalidData.into());
@@ -191,6 +263,7 @@ async fn listen(
     name: &str,
     session: u64,
     outbox: &mpsc::WeakSender<FromManager>,
+    proof: Option<&Proof<'_>>,
 ) -> io::Result<()> {
     loop {
         let line = tokio::time::timeout(SILENCE, reader.line());
@@ -198,6 +271,18 @@ async fn listen(
         if let Err(why) = heard::said(&said) {
             tracing::warn!(node = name, why, "a node is disconnected");
             return Ok(());
+        }
+        if let FromNode::Renew { request } = said {
+            // Its own name again, and nobody else's.
+            let (Some(proof), Some(outbox)) = (proof, outbox.upgrade()) else { return Ok(()) };
+            match proof.authority.renew(&proof.serial, request).await {
+                Ok(signed) => {
+                    let _ = outbox.try_send(FromManager::Trust(signed.trust));
+                    let _ = outbox.try_send(FromManager::Certificate { certificate: signed.certificate });
+                }
+                Err(why) => tracing::warn!(node = name, "its certificate is not renewed: {why}"),
+            }
+            continue;
         }
         if let FromNode::Asks { asks } = &mut said {
             if let (Some(clocks), Some(outbox)) = (&shared.clocks, outbox.upgrade()) {
@@ -213,7 +298,7 @@ async fn listen(
                 return false;
             }
             match said {
-                FromNode::Hello { .. } | FromNode::Register(_) => return false,
+                FromNode::Hello { .. } | FromNode::Register(_) | FromNode::Renew { .. } => return false,
                 FromNode::Done { name, revision, error } => machine.done(&node, &name, revision, error),
                 FromNode::Stats { status } => machine.stats(&node, *status),
                 FromNode::Period { seconds, disks } => machine.period(&node, seconds, &disks),
@@ -230,8 +315,27 @@ async fn listen(
     }
 }
 
-async fn speak(writer: &mut Writer, mut inbox: mpsc::Receiver<FromManager>) -> io::Result<()> {
+async fn speak(
+    writer: &mut Writer,
+    mut inbox: mpsc::Receiver<FromManager>,
+    proof: Option<&Proof<'_>>,
+) -> io::Result<()> {
+    let (mut edition, mut turn) = (None, proof.map(|proof| proof.tls.turn()));
     loop {
+        if let Some(proof) = proof {
+            if turn != Some(proof.tls.turn()) {
+                turn = Some(proof.tls.turn());
+                // One that was revoked, or has expired, is a stranger's.
+                proof.tls.still(&proof.chain, SystemTime::now()).map_err(io::Error::other)?;
+            }
+            let now = proof.authority.edition().await.ok();
+            if now.is_some() && now != edition {
+                edition = now;
+                if let Ok(trust) = proof.authority.trust().await {
+                    writer.say(&FromManager::Trust(trust)).await?;
+                }
+            }
+        }
         match tokio::time::timeout(LIFE, inbox.recv()).await {
             Ok(Some(what)) => writer.say(&what).await?,
             Ok(None) => return Ok(()),

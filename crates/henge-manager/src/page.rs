@@ -40,7 +40,11 @@ impl From<Failure> for Problem {
 }
 
 fn caller(viewer: &Viewer) -> Caller {
-    viewer.tenant.clone().map_or(Caller::Administrator, Caller::Tenant)
+    match (viewer.tenant.clone(), viewer.disk.clone()) {
+        (tenant, Some(name)) => Caller::Disk { tenant, name },
+        (None, None) => Caller::Administrator,
+        (Some(tenant), None) => Caller::Tenant(tenant),
+    }
 }
 
 /// A disk's specification with some terms changed; an empty text takes one away.
@@ -156,10 +160,13 @@ impl Source for Page {
             ));
         };
         let known = self.core.call_and_wait(move |machine| tokens::known(machine, &token))?;
-        let caller = known.map_err(|e| Problem::Token(e.to_string()))?.caller;
-        let tenant = caller.tenant().map(str::to_owned);
-        let name = tenant.clone().unwrap_or_else(|| "administrator".into());
-        Ok(Viewer { name, tenant, may_change: true, may_compare: false })
+        let known = known.map_err(|e| Problem::Token(e.to_string()))?;
+        let tenant = known.caller.tenant().map(str::to_owned);
+        let disk = match &known.caller {
+            Caller::Disk { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        Ok(Viewer { name: known.name(), tenant, disk, may_change: !known.read, may_compare: false })
     }
 
     fn events(
@@ -181,7 +188,8 @@ impl Source for Page {
             machine.change(&caller, &disk, &spec, None)
         };
         let changed = self.core.call_and_wait(change)?;
-        self.audit.page(&viewer.name, name, asked, changed.is_ok());
+        let refused = changed.as_ref().err().map(ToString::to_string);
+        self.audit.page(viewer, name, asked, refused);
         Ok(changed?)
     }
 
@@ -208,10 +216,11 @@ impl Source for Page {
 /// Serves the page; it ends when what this returns is dropped.
 pub(crate) fn serve(
     address: std::net::SocketAddr,
+    tls: Option<Arc<henge_tls::Tls>>,
     core: Core,
     audit: Arc<Audit>,
 ) -> std::io::Result<henge_web::Serving> {
-    henge_web::serve(address, Arc::new(Page { core, audit }))
+    henge_web::serve(address, tls, Arc::new(Page { core, audit }))
 }
 
 #[cfg(test)]
@@ -260,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_told_of_its_own_disks_alone_whoever_had_the_name_before() {
+    fn a_tenant_is_told_of_its_own_disks_alone_though_another_has_the_same_name() {
         let mut machine = Machine::load(Settings { rules: None, ..Settings::default() }, Vec::new()).unwrap();
         let pool =
             Pool { name: "p".into(), capacity: 1 << 40, copies: 1, scheduler: "cvc".into(), profile: None };
@@ -275,10 +284,11 @@ mod tests {
         let spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
         for tenant in ["ann", "bob"] {
             machine.create(&Caller::Tenant(tenant.into()), "d", &spec, None, None).unwrap();
-            machine.remove(&Caller::Administrator, "d", None, true).unwrap();
+            let name = format!("{tenant}.d");
+            machine.remove(&Caller::Administrator, &name, None, true).unwrap();
             machine.take_orders();
-            let revision = machine.disk("d").unwrap().revision;
-            machine.done("d", "d", revision, None);
+            let revision = machine.disk(&name).unwrap().revision;
+            machine.done("d", &name, revision, None);
         }
         let kinds = |tenant: Option<&str>, disk: Option<&str>, after: u64, most: usize| {
             let viewer = Viewer { tenant: tenant.map(str::to_owned), ..Viewer::default() };
@@ -288,7 +298,7 @@ mod tests {
         use EventKind::{Admitted, Removed, Started};
         assert_eq!(kinds(None, None, 0, 9).len(), 7, "the node, and three for each tenant");
         assert_eq!(kinds(Some("ann"), None, 0, 9), [(2, Admitted), (3, Removed), (4, Removed)]);
-        assert_eq!(kinds(Some("bob"), Some("d"), 0, 9), [(5, Admitted), (6, Removed), (7, Removed)]);
+        assert_eq!(kinds(Some("bob"), Some("bob.d"), 0, 9), [(5, Admitted), (6, Removed), (7, Removed)]);
         // The newest of its own, not what is its own of the newest.
         assert_eq!(kinds(Some("ann"), None, 0, 1), [(4, Removed)]);
         assert_eq!(kinds(Some("eve"), None, 0, 9), []);

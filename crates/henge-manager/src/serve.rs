@@ -1,11 +1,13 @@
 //! A manager that runs: sockets, the core, the first administrator's token.
 
 use crate::audit::Audit;
-use crate::config::ManagerConfig;
+use crate::authority::{Authority, AuthorityError, Own};
+use crate::config::{Cluster, ManagerConfig};
 use crate::core::{Core, LoadError, Unavailable, now_ms};
-use crate::nodes::{self, Shared};
+use crate::nodes::{self, Doors, Shared};
 use crate::store::{EtcdStore, Leadership, RedbStore, Store, StoreError};
 use crate::{rest, tokens};
+use henge_tls::{Clients, Tls, TlsConfig};
 use henge_web::{Bounded, CONNECTIONS_MAX, IDLE};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -29,6 +31,9 @@ pub enum StartError {
     /// The core.
     #[error(transparent)]
     Core(#[from] Unavailable),
+    /// Certificates.
+    #[error("{0}")]
+    Certificates(String),
 }
 
 /// A manager with its sockets open.
@@ -40,6 +45,18 @@ pub struct Manager {
     audit: Arc<Audit>,
     state_dir: PathBuf,
     page: Option<henge_web::Serving>,
+    /// With which the API speaks TLS.
+    tls: Option<Arc<Tls>>,
+    authority: Authority,
+    /// This manager's certificate, where it signs its own.
+    own: Option<Arc<Own>>,
+}
+
+/// What a manager with certificates has.
+struct Certificates {
+    own: Arc<Own>,
+    nodes: Arc<Tls>,
+    api: Arc<Tls>,
 }
 
 fn named(what: &str) -> impl Fn(io::Error) -> StartError {
@@ -58,21 +75,45 @@ impl Manager {
         let core = Core::start(config.settings.clone(), store)?;
         let api = TcpListener::bind(&config.listen).await.map_err(named(&config.listen))?;
         let nodes = TcpListener::bind(&config.nodes).await.map_err(named(&config.nodes))?;
-        let shared = Arc::new(Shared::new(
-            core.clone(),
-            config.secret,
-            config.settings.period_ms,
-            config.central_tags,
-        ));
+        let authority = Authority::new(core.clone());
+        let certificates = match &config.cluster {
+            Some(cluster) => Some(certificates(&authority, cluster).await?),
+            None => None,
+        };
+        let tls = match (&config.tls, &certificates) {
+            (Some(tls), _) => Some(followed(tls, Clients::Offered)?),
+            (None, certificates) => certificates.as_ref().map(|c| Arc::clone(&c.api)),
+        };
+        let doors = match &certificates {
+            Some(certificates) => {
+                Doors::Certificates { tls: Arc::clone(&certificates.nodes), authority: authority.clone() }
+            }
+            None => Doors::Secret(config.secret.unwrap_or_default()),
+        };
+        let shared =
+            Arc::new(Shared::new(core.clone(), doors, config.settings.period_ms, config.central_tags));
         let audit = Audit::new(config.audit);
         let page = match config.page {
             Some(address) => Some(
-                crate::page::serve(address, core.clone(), Arc::clone(&audit))
+                crate::page::serve(address, tls.clone(), core.clone(), Arc::clone(&audit))
                     .map_err(named("the web page"))?,
             ),
             None => None,
         };
-        Ok(Manager { core, api, nodes, shared, audit, state_dir: config.state_dir, page })
+        let own = certificates.map(|certificates| certificates.own);
+        let state_dir = config.state_dir;
+        Ok(Manager { core, api, nodes, shared, audit, state_dir, page, tls, authority, own })
+    }
+
+    /// The folder with the cluster's roots (`ca.pem`), where this manager is an authority.
+    pub fn identity(&self) -> Option<&Path> {
+        self.own.as_ref().map(|own| own.dir())
+    }
+
+    /// Where the API is, for clients.
+    pub fn url(&self) -> io::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}", self.api()?))
     }
 
     /// Where the API is.
@@ -95,8 +136,8 @@ impl Manager {
         self.core.leadership()
     }
     /// Where the web page is.
-    pub fn page(&self) -> Option<SocketAddr> {
-        self.page.as_ref().map(henge_web::Serving::address)
+    pub fn page(&self) -> Option<String> {
+        self.page.as_ref().map(henge_web::Serving::url)
     }
     /// Speaks to the core.
     pub fn core(&self) -> &Core {
@@ -107,16 +148,51 @@ impl Manager {
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let nodes = tokio::spawn(nodes::serve(self.nodes, self.shared));
         let heir = tokio::spawn(token_of_a_leader(self.core.clone(), self.state_dir));
-        let router = rest::router(self.core.clone(), self.audit);
+        let own = self.own.map(|own| tokio::spawn(own.follow()));
+        let router = rest::router(self.core.clone(), self.audit, self.authority);
         let api = Bounded::new(self.api, CONNECTIONS_MAX, IDLE);
-        henge_web::answer(api, router, stop).await;
+        henge_web::answer(api, self.tls, router, stop).await;
         nodes.abort();
         heir.abort();
+        own.inspect(tokio::task::JoinHandle::abort);
         drop(self.page);
         let core = self.core;
         let _ = tokio::task::spawn_blocking(move || core.stop()).await;
         Ok(())
     }
+}
+
+/// The cluster's first root, if there is none, and this manager's own certificate.
+async fn certificates(authority: &Authority, cluster: &Cluster) -> Result<Certificates, StartError> {
+    let wrong = |e: AuthorityError| StartError::Certificates(e.to_string());
+    let own =
+        Own::new(authority.clone(), cluster.identity.clone(), cluster.own.clone(), cluster.hosts.clone());
+    let files = TlsConfig::of(own.dir());
+    match authority.begin(&cluster.name).await {
+        Ok(()) => own.keep().await.map_err(wrong)?,
+        // Whoever leads signs; what was signed before will do.
+        Err(AuthorityError::Unavailable(Unavailable::NotLeader(leader))) if !files.certificate.exists() => {
+            let leader = leader.unwrap_or_else(|| "another manager".into());
+            let why = format!(
+                "{leader} leads, and this manager has no certificate: `henge ca invite manager {}` there, then `henge join` \
+                 here with -o {}",
+                cluster.own,
+                own.dir().display()
+            );
+            return Err(StartError::Certificates(why));
+        }
+        Err(AuthorityError::Unavailable(Unavailable::NotLeader(_))) => {}
+        Err(e) => return Err(wrong(e)),
+    }
+    let (nodes, api) = (followed(&files, Clients::Required)?, followed(&files, Clients::Offered)?);
+    Ok(Certificates { own: Arc::new(own), nodes, api })
+}
+
+fn followed(files: &TlsConfig, clients: Clients) -> Result<Arc<Tls>, StartError> {
+    let tls = Tls::open(files, clients).map_err(|e| StartError::Certificates(e.message))?;
+    let tls = Arc::new(tls);
+    tls.follow().map_err(named("a thread for certificates"))?;
+    Ok(tls)
 }
 
 /// A manager that comes to lead before there is any token makes the first one.
@@ -141,7 +217,8 @@ async fn first_token(core: &Core, dir: &Path) -> Result<Option<PathBuf>, StartEr
         return Ok(None);
     }
     let path = dir.join("admin.token");
-    let (token, record) = tokens::create(None, now_ms(), None).map_err(named("random bytes"))?;
+    let (token, record) =
+        tokens::create(tokens::Scope::default(), now_ms(), None).map_err(named("random bytes"))?;
     let _ = std::fs::remove_file(&path);
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let written = file.and_then(|mut file| {

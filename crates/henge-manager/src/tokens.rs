@@ -37,15 +37,23 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
+/// Whom a token is for, and what for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Scope {
+    /// None: the administrator.
+    pub tenant: Option<String>,
+    /// It may look, and change nothing.
+    pub read: bool,
+    /// It opens this disk alone, as nodes call it.
+    pub disk: Option<String>,
+}
+
 /// A new token: what its owner is told once, and what is remembered.
-pub(crate) fn create(
-    tenant: Option<String>,
-    now: u64,
-    expires: Option<u64>,
-) -> io::Result<(String, TokenRecord)> {
+pub(crate) fn create(scope: Scope, now: u64, expires: Option<u64>) -> io::Result<(String, TokenRecord)> {
     let token = format!("{PREFIX}{}", random_text()?);
     let id = random_text()?[..12].to_owned();
-    let record = TokenRecord { id, tenant, hash: hash(&token), created: now, expires };
+    let Scope { tenant, read, disk } = scope;
+    let record = TokenRecord { id, tenant, hash: hash(&token), created: now, expires, read, disk };
     Ok((token, record))
 }
 
@@ -55,6 +63,15 @@ pub(crate) struct Known {
     pub caller: Caller,
     /// Names it.
     pub id: String,
+    /// It may look, and change nothing.
+    pub read: bool,
+}
+
+impl Known {
+    /// Who asks, as the audit log has it.
+    pub(crate) fn name(&self) -> String {
+        self.caller.tenant().unwrap_or("administrator").to_owned()
+    }
 }
 
 /// Whose token it is. Takes equally long wherever a wrong one differs.
@@ -70,9 +87,10 @@ pub(crate) fn known(machine: &Machine, token: &str) -> Result<Known, BadToken> {
     if record.expires.is_some_and(|at| at <= machine.now()) {
         return Err(BadToken::Expired);
     }
-    let caller = match &record.tenant {
-        None => Caller::Administrator,
-        Some(tenant) => Caller::Tenant(tenant.clone()),
+    let caller = match (&record.tenant, &record.disk) {
+        (tenant, Some(name)) => Caller::Disk { tenant: tenant.clone(), name: name.clone() },
+        (None, None) => Caller::Administrator,
+        (Some(tenant), None) => Caller::Tenant(tenant.clone()),
     };
-    Ok(Known { caller, id: record.id.clone() })
+    Ok(Known { caller, id: record.id.clone(), read: record.read })
 }

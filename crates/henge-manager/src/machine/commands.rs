@@ -1,8 +1,12 @@
 //! What people ask: create, change and remove disks, preview, drain nodes, tokens.
 
 use super::{KEYS_MAX, Machine, PoolKey, place};
+use crate::access::Access;
 use crate::decide::{self, Because, Chosen, Instead, Refusal};
-use crate::model::{DiskRecord, DiskSpec, HeldRecord, KeyRecord, PartRecord, Phase, TokenRecord, rate_text};
+use crate::model::{
+    DiskRecord, DiskSpec, HeldRecord, KeyRecord, PartRecord, Phase, TokenRecord, rate_text, whole_of,
+};
+use crate::tenant::{Quota, full_name};
 use henge_admission::{Specification, Standing};
 use henge_api::is_name;
 use henge_api::manager::Order;
@@ -16,14 +20,34 @@ pub enum Caller {
     Administrator,
     /// Sees and changes its own disks.
     Tenant(String),
+    /// Sees and changes one disk.
+    Disk {
+        /// Whose it is.
+        tenant: Option<String>,
+        /// As nodes call it.
+        name: String,
+    },
 }
 
 impl Caller {
-    /// Whose disks it makes.
+    /// Whose disks it speaks of.
     pub fn tenant(&self) -> Option<&str> {
         match self {
             Caller::Administrator => None,
             Caller::Tenant(name) => Some(name),
+            Caller::Disk { tenant, .. } => tenant.as_deref(),
+        }
+    }
+    /// Whether it may do everything.
+    pub fn is_administrator(&self) -> bool {
+        *self == Caller::Administrator
+    }
+    /// Whether it is this tenant, or above all of them.
+    pub fn is_tenant(&self, name: &str) -> bool {
+        match self {
+            Caller::Administrator => true,
+            Caller::Tenant(own) => own == name,
+            Caller::Disk { .. } => false,
         }
     }
     /// Whether a disk is its business.
@@ -31,6 +55,7 @@ impl Caller {
         match self {
             Caller::Administrator => true,
             Caller::Tenant(name) => disk.tenant.as_deref() == Some(name),
+            Caller::Disk { tenant, name } => disk.tenant == *tenant && disk.name == *name,
         }
     }
 }
@@ -56,6 +81,14 @@ pub enum Failure {
     /// Not admitted.
     #[error("{}", .0.why)]
     Refused(Refusal),
+    /// More than its tenant may have.
+    #[error("{why}")]
+    Quota {
+        /// In words.
+        why: String,
+        /// What is left.
+        left: Box<Quota>,
+    },
 }
 
 /// A part's place, for people.
@@ -94,14 +127,21 @@ pub struct Created {
 
 impl Machine {
     /// What admission would say now.
-    pub fn preview(&self, spec: &DiskSpec) -> Result<Decision, Failure> {
+    pub fn preview(&self, caller: &Caller, spec: &DiskSpec) -> Result<Decision, Failure> {
         let specification = read(spec)?;
+        let no = |why| Decision { admitted: false, why, places: Vec::new(), instead: Instead::default() };
+        if let Err(beyond) = self.within_quota(caller.tenant(), "", spec, 0) {
+            return Ok(no(beyond.to_string()));
+        }
         Ok(match self.choose(spec, &specification) {
-            Ok(chosen) => Decision {
-                admitted: true,
-                why: reasons(&chosen),
-                places: chosen.iter().map(place_of).collect(),
-                instead: Instead::default(),
+            Ok(chosen) => match self.within_quota(caller.tenant(), "", spec, whole_micro(spec, &chosen)) {
+                Err(beyond) => no(beyond.to_string()),
+                Ok(()) => Decision {
+                    admitted: true,
+                    why: reasons(&chosen),
+                    places: chosen.iter().map(place_of).collect(),
+                    instead: Instead::default(),
+                },
             },
             Err(refusal) => {
                 Decision { admitted: false, why: refusal.why, places: Vec::new(), instead: refusal.instead }
@@ -125,14 +165,28 @@ impl Machine {
         Ok(chosen)
     }
 
-    /// Admits, places and remembers a disk. The same key with the same request gives the same disk.
-    pub fn create(
+    /// The same of a disk that its nodes show to whom they show disks of which nothing is stated.
+    #[cfg(test)]
+    pub(crate) fn create(
         &mut self,
         caller: &Caller,
         name: &str,
         spec: &DiskSpec,
         tenant: Option<&str>,
         key: Option<(&str, &str)>,
+    ) -> Result<Created, Failure> {
+        self.create_for(caller, name, spec, tenant, key, None)
+    }
+
+    /// Admits, places and remembers a disk. The same key with the same request gives the same disk. `access`: who may attach.
+    pub fn create_for(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        spec: &DiskSpec,
+        tenant: Option<&str>,
+        key: Option<(&str, &str)>,
+        access: Option<Access>,
     ) -> Result<Created, Failure> {
         if !is_name(name) {
             let why =
@@ -146,12 +200,22 @@ impl Machine {
             }
             (Caller::Tenant(own), _) => Some(own.clone()),
             (Caller::Administrator, tenant) => tenant.map(str::to_owned),
+            (Caller::Disk { .. }, _) => {
+                let why = "this token is for one disk, and makes none; ask the administrator for another one";
+                return Err(Failure::Forbidden(why.into()));
+            }
         };
         if owner.as_deref().is_some_and(|t| !is_name(t)) {
-            return Err(Failure::Bad(
-                "the tenant's name is no name; up to 64 letters, digits, '.', '_' and '-' are".into(),
-            ));
+            return Err(super::tenants::bad_name());
         }
+        let full = owner.as_deref().map_or_else(|| name.to_owned(), |owner| full_name(owner, name));
+        if !is_name(&full) {
+            let why = format!(
+                "nodes would call it \"{full}\", which is longer than 64 characters; take a shorter name"
+            );
+            return Err(Failure::Bad(why));
+        }
+        let name = full.as_str();
         let key = key.map(|(key, hash)| (format!("{}/{key}", caller.tenant().unwrap_or("")), hash));
         if let Some((key, hash)) = &key
             && let Some(known) = self.keys.get(key)
@@ -166,6 +230,7 @@ impl Machine {
         }
         let specification = read(spec)?;
         self.free_name(caller, name)?;
+        self.within_quota(owner.as_deref(), name, spec, 0)?;
         let chosen = match self.choose(spec, &specification) {
             Ok(chosen) => chosen,
             Err(refusal) => {
@@ -177,7 +242,8 @@ impl Machine {
                 return Err(Failure::Refused(refusal));
             }
         };
-        self.insert(name, owner, spec, &chosen);
+        self.within_quota(owner.as_deref(), name, spec, whole_micro(spec, &chosen))?;
+        self.insert(name, owner, spec, &chosen, (caller, access));
         if let Some((key, hash)) = key {
             self.put_key(key, KeyRecord { id: self.revision, hash: hash.to_owned(), disk: name.to_owned() });
         }
@@ -204,7 +270,18 @@ impl Machine {
         }
     }
 
-    fn insert(&mut self, name: &str, tenant: Option<String>, spec: &DiskSpec, chosen: &[Chosen]) {
+    fn insert(
+        &mut self,
+        name: &str,
+        tenant: Option<String>,
+        spec: &DiskSpec,
+        chosen: &[Chosen],
+        (caller, access): (&Caller, Option<Access>),
+    ) {
+        let mut ceiling = Quota::default();
+        if caller.is_administrator() {
+            ceiling.follow(None, spec);
+        }
         let parts = chosen.iter().map(|c| PartRecord {
             node: c.node.clone(),
             pool: c.pool.clone(),
@@ -224,6 +301,8 @@ impl Machine {
             growing_from: None,
             room: None,
             differences: Default::default(),
+            ceiling,
+            access,
         };
         self.failures.retain(|(failed, ..)| failed != name);
         self.put_disk(name, Some(disk.clone()));
@@ -289,12 +368,6 @@ impl Machine {
         }
     }
 
-    /// A disk that the caller may see. One that it may not is as one that does not exist.
-    pub fn visible(&self, caller: &Caller, name: &str) -> Result<&DiskRecord, Failure> {
-        let disk = self.disks.get(name).filter(|disk| caller.owns(disk));
-        disk.ok_or_else(|| Failure::Missing(format!("there is no disk \"{}\"", shorten(name))))
-    }
-
     /// Promises a disk something else, on the nodes it is on. If that is refused the old contract stays.
     pub fn change(
         &mut self,
@@ -304,6 +377,7 @@ impl Machine {
         expected: Option<u64>,
     ) -> Result<(), Failure> {
         let disk = self.visible(caller, name)?.clone();
+        let name = disk.name.as_str();
         unchanged(&disk, expected)?;
         if disk.phase == Phase::Removing {
             return Err(Failure::Conflict(format!("disk \"{name}\" is being removed")));
@@ -313,7 +387,14 @@ impl Machine {
         if *spec == disk.spec && disk.differences.is_empty() {
             return Ok(());
         }
+        self.below_ceiling(caller, &disk, spec)?;
+        self.within_quota(disk.tenant.as_deref(), name, spec, 0)?;
         let chosen = self.admit_again(&disk, &specification)?;
+        self.within_quota(disk.tenant.as_deref(), name, spec, whole_micro(spec, &chosen))?;
+        let mut ceiling = disk.ceiling.clone();
+        if caller.is_administrator() {
+            ceiling.follow(Some(&disk.spec), spec);
+        }
         let grows = spec.bytes() > disk.spec.bytes() && disk.parts.len() > 1;
         let mut changed = DiskRecord {
             spec: spec.clone(),
@@ -324,6 +405,7 @@ impl Machine {
             },
             admitted_by: rule(&chosen).to_owned(),
             differences: Default::default(),
+            ceiling,
             phase: if disk.phase == Phase::Creating { Phase::Creating } else { Phase::Changing },
             ..disk.clone()
         };
@@ -383,7 +465,10 @@ impl Machine {
         let disk = self.visible(caller, name)?;
         let specification = read(spec)?;
         may_become(disk, spec)?;
+        self.below_ceiling(caller, disk, spec)?;
+        self.within_quota(disk.tenant.as_deref(), &disk.name, spec, 0)?;
         let chosen = self.admit_again(disk, &specification)?;
+        self.within_quota(disk.tenant.as_deref(), &disk.name, spec, whole_micro(spec, &chosen))?;
         let line = |(old, new): (&PartRecord, &Chosen)| {
             let (before, after) = (rate_text(old.reserved_micro), rate_text(new.reserved_micro));
             format!("{}/{}: {before} reserved before, {after} after", old.node, old.pool)
@@ -400,6 +485,7 @@ impl Machine {
         force: bool,
     ) -> Result<bool, Failure> {
         let disk = self.visible(caller, name)?.clone();
+        let name = disk.name.as_str();
         unchanged(&disk, expected)?;
         let clients = self.clients(name);
         if clients > 0 && !force && disk.phase != Phase::Removing {
@@ -524,6 +610,11 @@ fn unchanged(disk: &DiskRecord, expected: Option<u64>) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// What the whole disk reserves.
+fn whole_micro(spec: &DiskSpec, chosen: &[Chosen]) -> u64 {
+    whole_of(spec, chosen.iter().map(|c| c.reserved_micro))
 }
 
 fn rule(chosen: &[Chosen]) -> &'static str {

@@ -10,18 +10,22 @@
 //! - every node that is here has been sent an order for whatever it has not confirmed.
 
 mod commands;
+mod identities;
 mod reconcile;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 pub(crate) use commands::shorten;
 pub use commands::{Caller, Created, Decision, Failure, Place};
+pub use tenants::Tenant;
 
 use crate::decide::PoolState;
 use crate::measure::{Span, Window};
 use crate::model::{DiskRecord, Event, KeyRecord, NodeRecord, PartRecord, TokenRecord};
 use crate::store::Batch;
+use crate::tenant::TenantRecord;
 use henge_admission::{Disk, Fixed, Part, Rules, Standing};
 use henge_api::Status;
 use henge_api::manager::{Held, Order};
@@ -85,7 +89,9 @@ pub struct Machine {
     nodes: BTreeMap<String, NodeState>,
     disks: BTreeMap<String, DiskRecord>,
     tokens: BTreeMap<String, TokenRecord>,
+    tenants: BTreeMap<String, TenantRecord>,
     keys: BTreeMap<String, KeyRecord>,
+    identities: identities::Identities,
     events: VecDeque<Event>,
     revision: u64,
     pools: BTreeMap<PoolKey, PoolState>,
@@ -121,7 +127,9 @@ impl Machine {
             nodes: BTreeMap::new(),
             disks: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            tenants: BTreeMap::new(),
             keys: BTreeMap::new(),
+            identities: identities::Identities::default(),
             events: VecDeque::new(),
             revision: 0,
             pools: BTreeMap::new(),
@@ -159,9 +167,19 @@ impl Machine {
             "token" => {
                 self.tokens.insert(name.to_owned(), serde_json::from_slice(value).map_err(wrong)?);
             }
+            "tenant" => {
+                let tenant: TenantRecord = serde_json::from_slice(value).map_err(wrong)?;
+                for quota in [&tenant.ceiling, &tenant.own] {
+                    quota.read().map_err(|e| e.0)?;
+                }
+                self.tenants.insert(name.to_owned(), tenant);
+            }
             "event" => self.events.push_back(serde_json::from_slice(value).map_err(wrong)?),
             "key" => {
                 self.keys.insert(name.to_owned(), serde_json::from_slice(value).map_err(wrong)?);
+            }
+            "authority" | "invitation" | "certificate" => {
+                self.identities.restore(kind, name, value).map_err(wrong)?;
             }
             "meta" => self.revision = serde_json::from_slice(value).map_err(wrong)?,
             _ => return Err("this release knows no such kind".into()),

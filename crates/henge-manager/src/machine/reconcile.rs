@@ -213,6 +213,8 @@ impl Machine {
             growing_from: None,
             room: None,
             differences: [("disk".to_owned(), difference)].into(),
+            ceiling: Default::default(),
+            access: None,
         };
         // The node's orders must not be ahead of ours.
         self.revision = self.revision.max(held.revision.unwrap_or(0));

@@ -1,12 +1,16 @@
 //! Disks: created, listed, shown, changed, removed; and what admission would say.
 
 use super::App;
-use super::extract::{Asked, Auth, Json, Name, expected, key, only_fresh};
+use super::extract::{Asked, Auth, Json, Looking, Name, expected, key, only_fresh};
 use super::problem::Problem;
 use super::views::{self, Disk};
+use crate::access::{self, Access, Secrets};
+use crate::audit::Asking;
 use crate::machine::{Caller, Created, Decision, Failure, Machine};
 use crate::model::{DiskSpec, Phase};
+use crate::tenant::full_name;
 use crate::tokens::fingerprint;
+use axum::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -37,6 +41,11 @@ pub struct NewDisk {
     pub tenant: Option<String>,
     /// What it is promised.
     pub spec: DiskSpec,
+    /// Who may attach by NBD: names in certificates, or "anyone" alone; nobody if not stated. By iSCSI and NVMe: who knows the secrets
+    /// that the answer shows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub nbd: Vec<String>,
 }
 
 /// Terms to be changed; null takes one away, what is not mentioned stays.
@@ -113,6 +122,14 @@ fn wait_of(seconds: Option<u64>) -> Duration {
     Duration::from_secs(seconds.unwrap_or(WAIT_S).min(WAIT_MAX_S))
 }
 
+/// Secrets for a new disk, of which its owner is told once.
+fn guarded(nbd: Vec<String>) -> Result<Access, Problem> {
+    access::check(&nbd).map_err(|e| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, e.0))?;
+    let secrets = Secrets::new();
+    let secrets = secrets.map_err(|e| Problem::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
+    Ok(Access { nbd, secrets })
+}
+
 fn with_tag(status: StatusCode, disk: Disk) -> Response {
     let tag = HeaderValue::from_str(&format!("\"{}\"", disk.revision)).expect("digits are a header's value");
     let location =
@@ -139,8 +156,11 @@ async fn settled(
         versions.borrow_and_update();
         let (caller, asked) = (caller.clone(), name.to_owned());
         let look = move |machine: &mut Machine| {
-            let disk = machine.visible(&caller, &asked).ok().map(|d| views::disk(machine, d));
-            (disk, machine.failure(&asked).map(str::to_owned))
+            let disk = machine.visible(&caller, &asked).ok();
+            // What failed is known by the whole name.
+            let full = disk.map(|d| d.name.clone()).or(caller.tenant().map(|t| full_name(t, &asked)));
+            let failure = machine.failure(&full.unwrap_or(asked)).map(str::to_owned);
+            (disk.map(|d| views::disk(machine, &caller, d)), failure)
         };
         let (disk, failure) = app.core.call(look).await?;
         if failure.is_some() || done(disk.as_ref()) {
@@ -156,10 +176,15 @@ async fn created(
     app: &App,
     caller: &Caller,
     created: Created,
+    access: &Access,
     patience: Duration,
 ) -> Result<Response, Problem> {
     let over = |disk: Option<&Disk>| disk.is_none_or(|d| d.phase != Phase::Creating);
-    match settled(app, caller, &created.name, patience, over).await? {
+    let (mut disk, failure) = settled(app, caller, &created.name, patience, over).await?;
+    if let Some(disk) = disk.as_mut().filter(|_| created.fresh) {
+        disk.attach = Some(views::attach(disk, access));
+    }
+    match (disk, failure) {
         (_, Some(why)) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why)),
         (Some(disk), None) if disk.phase == Phase::Creating => Ok(with_tag(StatusCode::ACCEPTED, disk)),
         (Some(disk), None) if created.fresh => Ok(with_tag(StatusCode::CREATED, disk)),
@@ -180,7 +205,7 @@ pub(super) async fn list(
     Auth(caller): Auth,
 ) -> Result<axum::Json<Disks>, Problem> {
     let all = move |machine: &mut Machine| {
-        machine.disks().filter(|d| caller.owns(d)).map(|d| views::disk(machine, d)).collect()
+        machine.disks().filter(|d| caller.owns(d)).map(|d| views::disk(machine, &caller, d)).collect()
     };
     Ok(axum::Json(Disks { disks: app.core.call(all).await? }))
 }
@@ -202,13 +227,14 @@ pub(super) async fn create(
 ) -> Result<Response, Problem> {
     let key = key(&headers)?;
     let hash = fingerprint(&bytes);
-    let who = caller.clone();
+    let (who, access) = (caller.clone(), guarded(new.nbd)?);
+    let theirs = Some(access.clone());
     let create = move |machine: &mut Machine| {
         let key = key.as_deref().map(|key| (key, hash.as_str()));
-        machine.create(&who, &new.name, &new.spec, new.tenant.as_deref(), key)
+        machine.create_for(&who, &new.name, &new.spec, new.tenant.as_deref(), key, theirs)
     };
     let made = app.core.call(create).await??;
-    created(&app, &caller, made, wait_of(asked.wait)).await
+    created(&app, &caller, made, &access, wait_of(asked.wait)).await
 }
 
 /// One disk
@@ -220,7 +246,9 @@ pub(super) async fn show(
     Auth(caller): Auth,
     Name(name): Name,
 ) -> Result<Response, Problem> {
-    let one = move |machine: &mut Machine| machine.visible(&caller, &name).map(|d| views::disk(machine, d));
+    let one = move |machine: &mut Machine| {
+        machine.visible(&caller, &name).map(|d| views::disk(machine, &caller, d))
+    };
     Ok(with_tag(StatusCode::OK, app.core.call(one).await??))
 }
 
@@ -239,33 +267,42 @@ pub(super) async fn put(
     Name(name): Name,
     headers: HeaderMap,
     Asked(asked): Asked<PutAsked>,
+    Extension(asking): Extension<Asking>,
     Json(spec, _bytes): Json<DiskSpec>,
 ) -> Result<Response, Problem> {
     let (expected, only_fresh) = (expected(&headers)?, only_fresh(&headers));
     let (who, called) = (caller.clone(), name.clone());
     let conditional = headers.contains_key(header::IF_MATCH);
-    let put = move |machine: &mut Machine| match machine.disk(&called).map(|d| d.spec == spec) {
-        None if conditional => {
-            Err(Failure::Changed(format!("there is no disk \"{called}\" that could match")))
+    let access = guarded(Vec::new())?;
+    let theirs = Some(access.clone());
+    let put = move |machine: &mut Machine| {
+        let tenant = who.tenant().or(asked.tenant.as_deref());
+        // Somebody else's disk is as none: what is in the way of a new one, creating it says.
+        let known = machine.resolve(tenant, &called).filter(|d| who.owns(d));
+        if let Some(disk) = known {
+            asking.before(&disk.spec);
         }
-        None => machine.create(&who, &called, &spec, asked.tenant.as_deref(), None).map(Some),
-        Some(_) if only_fresh => {
-            machine.visible(&who, &called)?;
-            Err(Failure::Changed(format!("there is a disk \"{called}\" already")))
-        }
-        Some(same) => {
-            machine.visible(&who, &called)?;
-            if !same && !conditional {
+        match known.map(|d| d.spec == spec) {
+            None if conditional => {
+                Err(Failure::Changed(format!("there is no disk \"{called}\" that could match")))
+            }
+            None => machine.create_for(&who, &called, &spec, asked.tenant.as_deref(), None, theirs).map(Some),
+            Some(_) if only_fresh => Err(Failure::Changed(format!("there is a disk \"{called}\" already"))),
+            Some(false) if !conditional => {
                 let why = format!(
                     "there is a disk \"{called}\" with another specification; send If-Match with its entity tag to change it"
                 );
-                return Err(Failure::Conflict(why));
+                Err(Failure::Conflict(why))
             }
-            machine.change(&who, &called, &spec, expected).map(|()| None)
+            Some(_) => {
+                let full = tenant.map_or_else(|| called.clone(), |tenant| full_name(tenant, &called));
+                let full = if machine.disk(&full).is_some() { full } else { called };
+                machine.change(&who, &full, &spec, expected).map(|()| None)
+            }
         }
     };
     match app.core.call(put).await?? {
-        Some(made) => created(&app, &caller, made, wait_of(asked.wait)).await,
+        Some(made) => created(&app, &caller, made, &access, wait_of(asked.wait)).await,
         None => changed(&app, &caller, &name, wait_of(asked.wait)).await,
     }
 }
@@ -283,6 +320,7 @@ pub(super) async fn patch(
     Name(name): Name,
     headers: HeaderMap,
     Asked(asked): Asked<Wait>,
+    Extension(asking): Extension<Asking>,
     Json(_terms, bytes): Json<DiskPatch>,
 ) -> Result<Response, Problem> {
     let expected = expected(&headers)?;
@@ -290,17 +328,24 @@ pub(super) async fn patch(
         .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the body: {e}")))?;
     let (who, called) = (caller.clone(), name.clone());
     let patch = move |machine: &mut Machine| {
-        let spec = merged(&machine.visible(&who, &called)?.spec, terms)?;
-        machine.change(&who, &called, &spec, expected)
+        let before = &machine.visible(&who, &called)?.spec;
+        asking.before(before);
+        let spec = merged(before, terms)?;
+        machine.change(&who, &called, &spec, expected)?;
+        asking.after(&spec);
+        Ok::<(), Failure>(())
     };
     app.core.call(patch).await??;
     changed(&app, &caller, &name, wait_of(asked.wait)).await
 }
 
-/// RFC 7396 on a specification.
-fn merged(spec: &DiskSpec, terms: serde_json::Map<String, serde_json::Value>) -> Result<DiskSpec, Failure> {
-    let mut value = serde_json::to_value(spec).expect("a specification is texts and numbers");
-    let object = value.as_object_mut().expect("a specification is an object");
+/// RFC 7396 on a specification, or a quota.
+pub(super) fn merged<T: Serialize + serde::de::DeserializeOwned>(
+    before: &T,
+    terms: serde_json::Map<String, serde_json::Value>,
+) -> Result<T, Failure> {
+    let mut value = serde_json::to_value(before).expect("it is texts and numbers");
+    let object = value.as_object_mut().expect("it is an object");
     for (key, term) in terms {
         if term.is_null() {
             object.remove(&key);
@@ -339,11 +384,18 @@ pub(super) async fn remove(
     Name(name): Name,
     headers: HeaderMap,
     Asked(asked): Asked<Removal>,
+    Extension(asking): Extension<Asking>,
 ) -> Result<Response, Problem> {
     let expected = expected(&headers)?;
     let (who, called) = (caller.clone(), name.clone());
     let force = asked.force.unwrap_or(false);
-    let here = app.core.call(move |machine| machine.remove(&who, &called, expected, force)).await??;
+    let remove = move |machine: &mut Machine| {
+        if let Ok(disk) = machine.visible(&who, &called) {
+            asking.before(&disk.spec);
+        }
+        machine.remove(&who, &called, expected, force)
+    };
+    let here = app.core.call(remove).await??;
     // A node that is away comes when it comes.
     let patience = if here { wait_of(asked.wait) } else { Duration::ZERO };
     match settled(&app, &caller, &name, patience, |d| d.is_none_or(|d| d.phase != Phase::Removing)).await? {
@@ -359,11 +411,12 @@ pub(super) async fn remove(
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn admit(
     app: axum::extract::State<App>,
-    Auth(caller): Auth,
+    Looking(caller): Looking,
     Json(spec, _bytes): Json<DiskSpec>,
 ) -> Result<axum::Json<Decision>, Problem> {
-    let mut decision = app.core.call(move |machine| machine.preview(&spec)).await??;
-    if caller.tenant().is_some() {
+    let nobody_else = !caller.is_administrator();
+    let mut decision = app.core.call(move |machine| machine.preview(&caller, &spec)).await??;
+    if nobody_else {
         // Where is the administrator's business.
         decision.places.clear();
     }

@@ -4,37 +4,57 @@ use super::App;
 use super::problem::Problem;
 use crate::audit::{Actor, Asking};
 use crate::machine::Caller;
-use crate::tokens;
+use crate::tokens::{self, Known};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use serde::de::DeserializeOwned;
 
-/// Who asks, by the bearer token.
+/// Who asks, by the bearer token; a token that may only look is refused where something would change.
 pub(crate) struct Auth(pub Caller);
+
+/// The same where nothing changes, whatever the method.
+pub(crate) struct Looking(pub Caller);
+
+async fn who(parts: &mut Parts, app: &App) -> Result<Known, Problem> {
+    let missing = || {
+        let why = "this needs a token: Authorization: Bearer henge_…; the administrator's lies in the manager's \
+                   state_dir (admin.token)";
+        Problem::new(StatusCode::UNAUTHORIZED, why)
+    };
+    let value = parts.headers.get(header::AUTHORIZATION).ok_or_else(missing)?;
+    let value = value.to_str().map_err(|_| missing())?;
+    let (scheme, token) = value.split_once(' ').ok_or_else(missing)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(missing());
+    }
+    let token = token.trim().to_owned();
+    let known = app.core.call(move |machine| tokens::known(machine, &token)).await??;
+    if let Some(asking) = parts.extensions.get::<Asking>() {
+        let tenant = known.caller.tenant().map(str::to_owned);
+        asking.asks(Actor { actor: known.name(), token: known.id.clone(), tenant });
+    }
+    Ok(known)
+}
 
 impl FromRequestParts<App> for Auth {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let missing = || {
-            let why = "this needs a token: Authorization: Bearer henge_…; the administrator's lies in the manager's \
-                       state_dir (admin.token)";
-            Problem::new(StatusCode::UNAUTHORIZED, why)
-        };
-        let value = parts.headers.get(header::AUTHORIZATION).ok_or_else(missing)?;
-        let value = value.to_str().map_err(|_| missing())?;
-        let (scheme, token) = value.split_once(' ').ok_or_else(missing)?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(missing());
-        }
-        let token = token.trim().to_owned();
-        let known = app.core.call(move |machine| tokens::known(machine, &token)).await??;
-        if let Some(asking) = parts.extensions.get::<Asking>() {
-            let actor = known.caller.tenant().unwrap_or("administrator").to_owned();
-            let _ = asking.set(Actor { actor, token: known.id });
+        let known = who(parts, app).await?;
+        let changes = !matches!(parts.method, Method::GET | Method::HEAD);
+        if known.read && changes {
+            let why = "this token may look, and change nothing; ask the administrator for another one";
+            return Err(Problem::new(StatusCode::FORBIDDEN, why));
         }
         Ok(Auth(known.caller))
+    }
+}
+
+impl FromRequestParts<App> for Looking {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        Ok(Looking(who(parts, app).await?.caller))
     }
 }
 
@@ -44,13 +64,12 @@ pub(crate) struct Admin;
 impl FromRequestParts<App> for Admin {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match Auth::from_request_parts(parts, app).await?.0 {
-            Caller::Administrator => Ok(Admin),
-            Caller::Tenant(name) => {
-                let why = format!("this is the administrator's; the token is \"{name}\"'s");
-                Err(Problem::new(StatusCode::FORBIDDEN, why))
-            }
-        }
+        let why = match Auth::from_request_parts(parts, app).await?.0 {
+            Caller::Administrator => return Ok(Admin),
+            Caller::Tenant(name) => format!("this is the administrator's; the token is \"{name}\"'s"),
+            Caller::Disk { .. } => "this is the administrator's; the token is for one disk".into(),
+        };
+        Err(Problem::new(StatusCode::FORBIDDEN, why))
     }
 }
 

@@ -2,11 +2,14 @@
 
 mod disks;
 mod extract;
+mod identities;
 mod others;
 mod problem;
+mod tenants;
 pub(crate) mod views;
 
 use crate::audit::{Audit, audited};
+use crate::authority::Authority;
 use crate::core::Core;
 use axum::Router;
 use axum::extract::Request;
@@ -35,6 +38,7 @@ const EACH_MAX: usize = 64;
 pub(crate) struct App {
     pub core: Core,
     pub audit: Arc<Audit>,
+    pub authority: Authority,
 }
 
 #[derive(OpenApi)]
@@ -69,6 +73,16 @@ fn routes() -> OpenApiRouter<App> {
             .routes(routes!(others::events))
             .routes(routes!(others::list_tokens, others::create_token))
             .routes(routes!(others::remove_token))
+            .routes(routes!(identities::show))
+            .routes(routes!(identities::invite))
+            .routes(routes!(identities::uninvite))
+            .routes(routes!(identities::join))
+            .routes(routes!(identities::renew))
+            .routes(routes!(identities::revoke))
+            .routes(routes!(identities::rotate))
+            .routes(routes!(identities::retire))
+            .routes(routes!(tenants::list))
+            .routes(routes!(tenants::show, tenants::patch, tenants::remove))
             .routes(routes!(others::health)),
     )
 }
@@ -82,8 +96,8 @@ pub fn openapi() -> String {
 }
 
 /// All routes.
-pub(crate) fn router(core: Core, audit: Arc<Audit>) -> Router {
-    let app = App { core, audit };
+pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Router {
+    let app = App { core, audit, authority };
     let (router, document) = routes().split_for_parts();
     let document = Arc::new(document);
     let busy = Arc::<Busy>::default();

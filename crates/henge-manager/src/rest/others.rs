@@ -4,11 +4,13 @@ use super::App;
 use super::extract::{Admin, Asked, Auth, Json, Name};
 use super::problem::Problem;
 use super::views::{self, Node, Pool};
+use crate::audit::Asking;
 use crate::core::{Unavailable, now_ms};
 use crate::machine::{Caller, Machine};
-use crate::model::Event;
+use crate::model::{Event, TokenRecord};
 use crate::store::Leadership;
-use crate::tokens;
+use crate::tokens::{self, Scope};
+use axum::Extension;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -52,6 +54,11 @@ pub struct Token {
     /// Not after; milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
+    /// It may look, and change nothing.
+    pub read: bool,
+    /// It opens this disk alone, as nodes call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
 }
 
 /// Tokens.
@@ -73,6 +80,13 @@ pub struct NewToken {
     #[serde(default)]
     #[schema(example = "24h", max_length = 64)]
     pub lasts: Option<String>,
+    /// It may look, and change nothing.
+    #[serde(default)]
+    pub read: bool,
+    /// It opens this disk alone, as its tenant calls it.
+    #[serde(default)]
+    #[schema(pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
+    pub disk: Option<String>,
 }
 
 /// A token that was made; the secret is told this once.
@@ -191,14 +205,27 @@ pub(super) async fn events(
         let mine = |e: &&Event| match &caller {
             Caller::Administrator => true,
             Caller::Tenant(name) => e.tenant.as_deref() == Some(name),
+            Caller::Disk { tenant, name } => e.tenant == *tenant && e.disk.as_ref() == Some(name),
         };
-        let of_disk = |e: &&Event| asked.disk.as_ref().is_none_or(|d| e.disk.as_ref() == Some(d));
+        let called = |e: &Event| e.disk.as_deref().map(|full| caller.calls(full).to_owned());
+        let of_disk = |e: &&Event| asked.disk.is_none() || e.disk == asked.disk || called(e) == asked.disk;
         let events = machine.events(asked.after.unwrap_or(0)).filter(mine).filter(of_disk);
-        let mut events: Vec<Event> = events.cloned().collect();
+        let mut events: Vec<Event> = events.map(|e| Event { disk: called(e), ..e.clone() }).collect();
         let limit = asked.limit.unwrap_or(1000).min(10_000) as usize;
         events.split_off(events.len().saturating_sub(limit))
     };
     Ok(axum::Json(Events { events: app.core.call(some).await? }))
+}
+
+fn shown(t: &TokenRecord) -> Token {
+    Token {
+        id: t.id.clone(),
+        tenant: t.tenant.clone(),
+        created: t.created,
+        expires: t.expires,
+        read: t.read,
+        disk: t.disk.clone(),
+    }
 }
 
 /// All tokens, without their secrets
@@ -206,15 +233,7 @@ pub(super) async fn events(
     responses((status = 200, body = Tokens), (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_tokens(app: State, _: Admin) -> Result<axum::Json<Tokens>, Problem> {
-    let all = |machine: &mut Machine| {
-        let one = |t: &crate::model::TokenRecord| Token {
-            id: t.id.clone(),
-            tenant: t.tenant.clone(),
-            created: t.created,
-            expires: t.expires,
-        };
-        machine.tokens().map(one).collect()
-    };
+    let all = |machine: &mut Machine| machine.tokens().map(shown).collect();
     Ok(axum::Json(Tokens { tokens: app.core.call(all).await? }))
 }
 
@@ -226,6 +245,7 @@ pub(super) async fn list_tokens(app: State, _: Admin) -> Result<axum::Json<Token
 pub(super) async fn create_token(
     app: State,
     _: Admin,
+    Extension(asking): Extension<Asking>,
     Json(new, _bytes): Json<NewToken>,
 ) -> Result<(StatusCode, axum::Json<MadeToken>), Problem> {
     let bad = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why);
@@ -242,9 +262,29 @@ pub(super) async fn create_token(
             Some(now.saturating_add(lasts.as_nanos() / 1_000_000))
         }
     };
-    let made = tokens::create(new.tenant, now, expires);
+    let disk = match (new.disk, new.tenant.clone()) {
+        (None, _) => None,
+        (Some(name), tenant) => {
+            let find = move |machine: &mut Machine| {
+                let disk = machine.resolve(tenant.as_deref(), &name).filter(|d| d.tenant == tenant);
+                disk.map(|d| d.name.clone()).ok_or(name)
+            };
+            let missing = |name: String| {
+                let whose =
+                    new.tenant.as_deref().map_or("without a tenant".into(), |t| format!("of \"{t}\""));
+                let name = crate::machine::shorten(&name);
+                Problem::new(
+                    StatusCode::NOT_FOUND,
+                    format!("there is no disk \"{name}\" {whose}; make it first"),
+                )
+            };
+            Some(app.core.call(find).await?.map_err(missing)?)
+        }
+    };
+    let made = tokens::create(Scope { tenant: new.tenant, read: new.read, disk }, now, expires);
     let (token, record) = made.map_err(|e| Problem::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
     let id = record.id.clone();
+    asking.after(&shown(&record));
     app.core.call(move |machine| machine.put_token(record)).await?;
     Ok((StatusCode::CREATED, axum::Json(MadeToken { id, token })))
 }
@@ -254,8 +294,19 @@ pub(super) async fn create_token(
     params(("id" = String, Path)),
     responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn remove_token(app: State, _: Admin, Name(id): Name) -> Result<StatusCode, Problem> {
-    app.core.call(move |machine| machine.remove_token(&id)).await??;
+pub(super) async fn remove_token(
+    app: State,
+    _: Admin,
+    Name(id): Name,
+    Extension(asking): Extension<Asking>,
+) -> Result<StatusCode, Problem> {
+    let remove = move |machine: &mut Machine| {
+        if let Some(token) = machine.tokens().find(|token| token.id == id) {
+            asking.before(&shown(token));
+        }
+        machine.remove_token(&id)
+    };
+    app.core.call(remove).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 

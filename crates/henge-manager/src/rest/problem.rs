@@ -3,6 +3,7 @@
 use crate::core::Unavailable;
 use crate::decide::{Because, Instead};
 use crate::machine::Failure;
+use crate::tenant::Quota;
 use crate::tokens::BadToken;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -26,6 +27,9 @@ pub struct Problem {
     /// What would be admitted, each with everything else as asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<Box<Instead>>,
+    /// What is left of the tenant's quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<Box<Quota>>,
     /// The manager that leads, where this one does not: ask there.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "http://10.0.0.1:7100")]
@@ -40,6 +44,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             instead: None,
+            left: None,
             leader: None,
         }
     }
@@ -74,6 +79,9 @@ impl From<Failure> for Problem {
             Failure::Missing(_) => Problem::new(StatusCode::NOT_FOUND, detail),
             Failure::Conflict(_) => Problem::new(StatusCode::CONFLICT, detail),
             Failure::Changed(_) => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
+            Failure::Quota { left, .. } => {
+                Problem { left: Some(left), ..Problem::new(StatusCode::CONFLICT, detail) }
+            }
             Failure::Refused(refusal) => {
                 let status = match refusal.because {
                     Because::Impossible => StatusCode::UNPROCESSABLE_ENTITY,

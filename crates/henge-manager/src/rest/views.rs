@@ -1,7 +1,8 @@
 //! What the API shows of disks, nodes and pools.
 
-use crate::machine::{Machine, NodeState, Place};
+use crate::machine::{Caller, Machine, NodeState, Place};
 use crate::model::{Difference, DiskRecord, DiskSpec, Phase, rate_text};
+use crate::tenant::Quota;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -9,13 +10,17 @@ use utoipa::ToSchema;
 /// A disk: what was promised, where it is, what it receives.
 #[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
 pub struct Disk {
-    /// Its name, and its export's.
+    /// Its name, as who asks calls it.
     pub name: String,
+    /// As nodes and their clients call it: a tenant's has the tenant's name before its own.
+    pub export: String,
     /// Whose; none: the administrator's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// What was promised.
     pub spec: DiskSpec,
+    /// What the administrator stated of it: its tenant moves below.
+    pub ceiling: Quota,
     /// Where in its life.
     pub phase: Phase,
     /// Its entity tag, for If-Match.
@@ -28,6 +33,9 @@ pub struct Disk {
     pub places: Vec<Place>,
     /// Where clients reach it.
     pub addresses: Vec<String>,
+    /// How its owner attaches to it; told once, by the answer that made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attach: Option<Attach>,
     /// What manager and node had differently when they met again; the stricter is enforced until the contract is changed.
     pub differences: BTreeMap<String, Difference>,
     /// What a node still enforces while it has not confirmed the present contract.
@@ -40,6 +48,39 @@ pub struct Disk {
     pub away: bool,
     /// Whether it does not receive what it was promised, by the last seconds.
     pub broken: bool,
+}
+
+/// How to attach to a disk: the secrets that its nodes ask for, and what to type.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
+pub struct Attach {
+    /// By iSCSI: the name for CHAP.
+    pub user: String,
+    /// By iSCSI: the secret.
+    pub chap: String,
+    /// By NVMe: the secret, for `nvme connect --dhchap-secret`.
+    pub nvme: String,
+    /// By NBD: who may; nobody where there is none.
+    pub nbd: Vec<String>,
+    /// A line for each address that lets somebody in.
+    pub ways: Vec<String>,
+}
+
+/// What to type, by address; nothing where nobody is let in.
+pub(crate) fn attach(disk: &Disk, access: &crate::access::Access) -> Attach {
+    let (user, chap, nvme) = (&disk.export, &access.secrets.chap, &access.secrets.nvme);
+    let way = |address: &String| match address.split_once("://") {
+        Some(("iscsi", rest)) => Some(format!("iscsi://{user}%{chap}@{rest}")),
+        Some((nbd, _)) if nbd.starts_with("nbd") => (!access.nbd.is_empty()).then(|| address.clone()),
+        _ if address.starts_with("nvme connect") => Some(format!("{address} --dhchap-secret {nvme}")),
+        _ => None,
+    };
+    Attach {
+        user: user.clone(),
+        chap: chap.clone(),
+        nvme: nvme.clone(),
+        nbd: access.nbd.clone(),
+        ways: disk.addresses.iter().filter_map(way).collect(),
+    }
 }
 
 /// What a disk's clients see, since its meters began. Times are nanoseconds.
@@ -116,7 +157,7 @@ pub struct Pool {
     pub open: bool,
 }
 
-pub(crate) fn disk(machine: &Machine, record: &DiskRecord) -> Disk {
+pub(crate) fn disk(machine: &Machine, caller: &Caller, record: &DiskRecord) -> Disk {
     let places = record.parts.iter().map(|p| Place {
         node: p.node.clone(),
         pool: p.pool.clone(),
@@ -126,15 +167,18 @@ pub(crate) fn disk(machine: &Machine, record: &DiskRecord) -> Disk {
     let addresses = nodes().flat_map(|n| &n.record.addresses).map(|a| a.replace('%', &record.name));
     let meters: Vec<_> = nodes().filter_map(|n| n.status.as_ref()?.disk(&record.name)).collect();
     Disk {
-        name: record.name.clone(),
+        name: caller.calls(&record.name).to_owned(),
+        export: record.name.clone(),
         tenant: record.tenant.clone(),
         spec: record.spec.clone(),
+        ceiling: record.ceiling.clone(),
         phase: record.phase,
         revision: record.revision,
         created: record.created,
         admitted_by: record.admitted_by.clone(),
         places: places.collect(),
         addresses: addresses.collect(),
+        attach: None,
         differences: record.differences.clone(),
         still: record.parts.iter().find_map(|p| p.held.as_ref()).map(|h| h.spec.clone()),
         received: received(&meters),

@@ -2,9 +2,10 @@
 //!
 //! | key | value (JSON) |
 //! |---|---|
-//! | `disk/NAME`, `node/NAME`, `token/ID` | the record |
+//! | `disk/NAME`, `node/NAME`, `token/ID`, `tenant/NAME` | the record |
 //! | `event/NUMBER` | what happened |
 //! | `key/TENANT/KEY` | what an idempotency key made |
+//! | `authority/roots`, `invitation/ID`, `certificate/SERIAL` | the record |
 //! | `meta/revision` | the last revision given |
 
 mod etcd;

@@ -1,0 +1,341 @@
+//! The cluster's authority at work: signs for who was invited, renews, and says whom to believe.
+//!
+//! The roots and what was signed lie in the store, so that whichever manager leads is the authority. What is told to everybody is
+//! a [`Trust`]: all roots, and the lists of certificates that count no more.
+
+use crate::core::{Core, Unavailable, now_ms};
+use crate::machine::Failure;
+use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord, RootRecord};
+use henge_api::manager::Trust;
+use henge_tls::{Identity, IssueError, Pem, Request, Role, Root, Token};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Certificates count for so long: a node that is away for a week joins again.
+const LASTS: Duration = Duration::from_secs(7 * 86_400);
+/// Longest that an invitation counts.
+const INVITATION_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// Why nothing was signed.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The machine says no.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    /// The manager cannot answer.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The request, or signing.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    /// This manager keeps no roots.
+    #[error(
+        "this manager is no authority; state the cluster's name in its configuration: cluster = \"demo\""
+    )]
+    None,
+    /// A file, or randomness.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// What was signed, and whom to believe.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    /// Who it is.
+    pub who: Identity,
+    /// The certificate, and its root.
+    pub certificate: String,
+    /// Until when, in seconds since 1970.
+    pub until: u64,
+    /// Whom to believe.
+    pub trust: Trust,
+}
+
+fn at(ms: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(ms)
+}
+
+fn open(roots: &[RootRecord]) -> Result<Vec<Root>, IssueError> {
+    let one = |r: &RootRecord| Root::open(&Pem { certificate: r.certificate.clone(), key: r.key.clone() });
+    roots.iter().map(one).collect()
+}
+
+fn trust(authority: &AuthorityRecord, certificates: &[CertificateRecord]) -> Result<Trust, IssueError> {
+    let (mut ca, mut revoked) = (String::new(), String::new());
+    for root in open(&authority.roots)? {
+        ca.push_str(root.pem());
+        let gone = certificates.iter().filter(|c| c.revoked.is_some() && c.root == root.fingerprint());
+        let gone: Vec<String> = gone.map(|c| c.serial.clone()).collect();
+        if !gone.is_empty() {
+            revoked.push_str(&root.revoke(&gone, authority.list, at(now_ms()))?);
+        }
+    }
+    Ok(Trust { ca, revoked })
+}
+
+/// The authority of a manager.
+#[derive(Clone)]
+pub struct Authority {
+    core: Core,
+}
+
+impl Authority {
+    /// Of this core.
+    pub fn new(core: Core) -> Authority {
+        Authority { core }
+    }
+
+    /// Makes the cluster's first root where there is none.
+    pub async fn begin(&self, cluster: &str) -> Result<(), AuthorityError> {
+        let known = self.core.call(|machine| machine.authority().map(|a| a.cluster.clone())).await?;
+        match known {
+            Some(known) if known == cluster => Ok(()),
+            Some(known) => {
+                let why = format!(
+                    "the state is the cluster \"{known}\"'s, and the configuration says \"{cluster}\""
+                );
+                Err(Failure::Conflict(why).into())
+            }
+            None => {
+                let now = now_ms();
+                let Pem { certificate, key } = Root::create(cluster, at(now))?;
+                let roots = vec![RootRecord { certificate, key, created: now }];
+                let record = AuthorityRecord { cluster: cluster.to_owned(), roots, list: 1 };
+                Ok(self.core.call(move |machine| machine.put_authority(record)).await?)
+            }
+        }
+    }
+
+    async fn known(&self) -> Result<(AuthorityRecord, Vec<CertificateRecord>), AuthorityError> {
+        let all = self.core.call(|machine| {
+            Some((machine.authority()?.clone(), machine.certificates().cloned().collect::<Vec<_>>()))
+        });
+        all.await?.ok_or(AuthorityError::None)
+    }
+
+    /// Whom to believe.
+    pub async fn trust(&self) -> Result<Trust, AuthorityError> {
+        let (authority, certificates) = self.known().await?;
+        Ok(trust(&authority, &certificates)?)
+    }
+
+    /// A number that changes with what [`Self::trust`] says.
+    pub async fn edition(&self) -> Result<u64, AuthorityError> {
+        self.core.call(|machine| machine.authority().map(|a| a.list)).await?.ok_or(AuthorityError::None)
+    }
+
+    /// Invites somebody: the token, told once, and the invitation.
+    pub async fn invite(
+        &self,
+        role: Role,
+        name: String,
+        hosts: Vec<String>,
+        lasts: Duration,
+    ) -> Result<(String, InvitationRecord), AuthorityError> {
+        let (authority, _) = self.known().await?;
+        let roots = open(&authority.roots)?;
+        let newest = roots.first().ok_or(AuthorityError::None)?;
+        let token = Token::create(newest.fingerprint())?;
+        let now = now_ms();
+        let lasts = lasts.min(INVITATION_MAX);
+        let record = InvitationRecord {
+            id: crate::tokens::random_text()?[..12].to_owned(),
+            role: role.to_string(),
+            name,
+            hosts,
+            hash: token.hash(),
+            created: now,
+            expires: now.saturating_add(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)),
+            used: None,
+        };
+        let kept = record.clone();
+        self.core.call(move |machine| machine.invite(kept)).await??;
+        Ok((token.reveal(), record))
+    }
+
+    /// Signs a request of who was invited.
+    pub async fn join(&self, token: &Token, request: String) -> Result<Signed, AuthorityError> {
+        let hash = token.hash();
+        let (authority, _) = self.known().await?;
+        // A request that is none does not use the token up.
+        henge_tls::check_request(&request)?;
+        let invited = self.core.call(move |machine| machine.redeem(&hash)).await??;
+        self.give(&authority, &request, invited.role, invited.name, invited.hosts).await
+    }
+
+    /// Signs a request of who shows a certificate that counts: the same names again.
+    pub async fn renew(&self, serial: &str, request: String) -> Result<Signed, AuthorityError> {
+        let (authority, _) = self.known().await?;
+        let serial = serial.to_owned();
+        let known = self.core.call(move |machine| machine.may_renew(&serial)).await??;
+        self.give(&authority, &request, known.role, known.name, known.hosts).await
+    }
+
+    fn sign(
+        &self,
+        authority: &AuthorityRecord,
+        request: &str,
+        role: &str,
+        name: &str,
+        hosts: &[String],
+    ) -> Result<(Identity, henge_tls::Issued, String), AuthorityError> {
+        let role = role.parse().map_err(Failure::Bad)?;
+        let who = Identity { cluster: authority.cluster.clone(), role, name: name.to_owned() };
+        let roots = open(&authority.roots)?;
+        let root = roots.first().ok_or(AuthorityError::None)?;
+        let issued = root.issue(request, &who, hosts, at(now_ms()), LASTS)?;
+        Ok((who, issued, root.fingerprint().to_owned()))
+    }
+
+    async fn give(
+        &self,
+        authority: &AuthorityRecord,
+        request: &str,
+        role: String,
+        name: String,
+        hosts: Vec<String>,
+    ) -> Result<Signed, AuthorityError> {
+        let (who, issued, root) = self.sign(authority, request, &role, &name, &hosts)?;
+        let record = CertificateRecord {
+            serial: issued.serial.clone(),
+            role,
+            name,
+            hosts,
+            root,
+            issued: now_ms(),
+            expires: issued.until.saturating_mul(1000),
+            revoked: None,
+        };
+        self.core.call(move |machine| machine.issued(record)).await??;
+        Ok(Signed { who, certificate: issued.chain, until: issued.until, trust: self.trust().await? })
+    }
+
+    /// A second root, which signs from now on; both are believed. Its fingerprint.
+    pub async fn rotate(&self) -> Result<String, AuthorityError> {
+        let (authority, _) = self.known().await?;
+        if authority.roots.len() > 1 {
+            let why = "two roots are valid already; `henge ca retire` ends the older one".into();
+            return Err(Failure::Conflict(why).into());
+        }
+        let now = now_ms();
+        let pem = Root::create(&authority.cluster, at(now))?;
+        let fingerprint = Root::open(&pem)?.fingerprint().to_owned();
+        let root = RootRecord { certificate: pem.certificate, key: pem.key, created: now };
+        let add = move |machine: &mut crate::machine::Machine| {
+            let Some(mut authority) = machine.authority().cloned() else { return };
+            authority.roots.insert(0, root);
+            authority.list += 1;
+            machine.put_authority(authority);
+        };
+        self.core.call(add).await?;
+        Ok(fingerprint)
+    }
+
+    /// Ends the older root. Refused while certificates of it count, unless `anyway`; how many do.
+    pub async fn retire(&self, anyway: bool) -> Result<usize, AuthorityError> {
+        let (authority, certificates) = self.known().await?;
+        let roots = open(&authority.roots)?;
+        let [newest, older] = roots.as_slice() else {
+            let why = "there is one root alone; `henge ca rotate` makes a second".into();
+            return Err(Failure::Conflict(why).into());
+        };
+        let (newest, older) = (newest.fingerprint().to_owned(), older.fingerprint());
+        // Who has renewed has a certificate of the newer root as well.
+        let renewed = |c: &CertificateRecord| {
+            certificates.iter().any(|other| other.root == newest && other.whose() == c.whose())
+        };
+        let left: Vec<&CertificateRecord> =
+            certificates.iter().filter(|c| c.root == older && c.revoked.is_none() && !renewed(c)).collect();
+        let n = left.len();
+        if let (Some(one), false) = (left.first(), anyway) {
+            let why = format!(
+                "{n} certificates of the older root count still, {}'s among them; they are renewed within days, or \
+                 say --anyway, and who holds them joins again",
+                one.whose()
+            );
+            return Err(Failure::Conflict(why).into());
+        }
+        let drop_older = |machine: &mut crate::machine::Machine| {
+            let Some(mut authority) = machine.authority().cloned() else { return };
+            authority.roots.truncate(1);
+            authority.list += 1;
+            machine.put_authority(authority);
+        };
+        self.core.call(drop_older).await?;
+        Ok(n)
+    }
+}
+
+/// A manager's own certificate, in a folder of its own, signed by itself as long as it leads.
+pub(crate) struct Own {
+    authority: Authority,
+    dir: PathBuf,
+    name: String,
+    hosts: Vec<String>,
+}
+
+impl Own {
+    pub(crate) fn new(authority: Authority, dir: PathBuf, name: String, hosts: Vec<String>) -> Own {
+        Own { authority, dir, name, hosts }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes what is missing, is about to expire, or has changed.
+    pub(crate) async fn keep(&self) -> Result<(), AuthorityError> {
+        let files = henge_tls::TlsConfig::of(&self.dir);
+        let chain = henge_tls::certificates(&files.certificate).unwrap_or_default();
+        let now = i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX);
+        let validity = chain.first().and_then(|own| henge_tls::validity(own));
+        let trust = self.authority.trust().await?;
+        // Signed by the newest root, and not soon over.
+        let newest =
+            trust.ca.split_inclusive("-----END CERTIFICATE-----").next().and_then(henge_tls::fingerprint);
+        let ours = chain.last().is_some_and(|root| newest == Some(henge_tls::fingerprint_of(root)));
+        let fresh = validity.is_some_and(|v| !henge_tls::is_due(v, now));
+        let named = chain.first().is_some_and(|own| {
+            let names = henge_tls::names(own);
+            self.hosts.iter().all(|host| host.parse::<std::net::IpAddr>().is_ok() || names.contains(host))
+        });
+        if !(ours && fresh && named) {
+            let request = Request::new()?;
+            let (known, _) = self.authority.known().await?;
+            let signed = self
+                .authority
+                .give(&known, &request.pem, "manager".into(), self.name.clone(), self.hosts.clone())
+                .await?;
+            henge_tls::keep(&self.dir, Role::Manager, &request.key, &signed.certificate)?;
+        }
+        Ok(henge_tls::believe(&self.dir, Role::Manager, &trust.ca, &trust.revoked)?)
+    }
+
+    /// Keeps it so, until the manager ends.
+    pub(crate) async fn follow(self: Arc<Own>) {
+        let mut versions = self.authority.core.versions();
+        let mut edition = None;
+        loop {
+            let now = self.authority.edition().await.ok();
+            if now.is_some() {
+                if edition != now {
+                    edition = now;
+                }
+                if let Err(e) = self.keep().await {
+                    tracing::warn!("the manager's own certificate: {e}");
+                }
+            }
+            // Revocations reach the files at once, and time passes by itself.
+            let changed = async {
+                while versions.changed().await.is_ok() {
+                    if self.authority.edition().await.ok() != edition {
+                        return;
+                    }
+                }
+                std::future::pending().await
+            };
+            let _ = tokio::time::timeout(Duration::from_secs(3600), changed).await;
+        }
+    }
+}

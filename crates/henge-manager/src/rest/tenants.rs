@@ -1,0 +1,103 @@
+//! Tenants: what each may have, what it has, and what is left.
+
+use super::App;
+use super::disks::merged;
+use super::extract::{Admin, Auth, Json, Name};
+use super::problem::Problem;
+use crate::audit::Asking;
+use crate::machine::{Failure, Machine, Tenant};
+use crate::tenant::Quota;
+use axum::Extension;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+type State = axum::extract::State<App>;
+
+/// Tenants.
+#[derive(Serialize, ToSchema)]
+pub struct Tenants {
+    /// By name.
+    pub tenants: Vec<Tenant>,
+}
+
+/// Terms of a quota to be changed; null takes one away, what is not mentioned stays.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaPatch {
+    /// Disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disks: Option<u32>,
+    /// Their capacities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<String>,
+    /// Requests a second that are reserved for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// Their limits; every disk states one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Their weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// The shortest latency that a disk may be promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<String>,
+}
+
+/// All tenants; a tenant sees itself
+#[utoipa::path(get, path = "/tenants", tag = "tenants", operation_id = "listTenants",
+    responses((status = 200, body = Tenants), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(app: State, Auth(caller): Auth) -> Result<axum::Json<Tenants>, Problem> {
+    let all = move |machine: &mut Machine| machine.tenants(&caller);
+    Ok(axum::Json(Tenants { tenants: app.core.call(all).await? }))
+}
+
+/// One tenant: what it may have, what it has, and what is left
+#[utoipa::path(get, path = "/tenants/{name}", tag = "tenants", operation_id = "showTenant",
+    params(("name" = String, Path)),
+    responses((status = 200, body = Tenant), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn show(
+    app: State,
+    Auth(caller): Auth,
+    Name(name): Name,
+) -> Result<axum::Json<Tenant>, Problem> {
+    Ok(axum::Json(app.core.call(move |machine| machine.tenant(&caller, &name)).await??))
+}
+
+/// Set a quota (RFC 7396): the administrator the ceiling, a tenant its own below it
+#[utoipa::path(patch, path = "/tenants/{name}", tag = "tenants", operation_id = "changeTenant",
+    request_body = QuotaPatch, params(("name" = String, Path)),
+    responses((status = 200, body = Tenant), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn patch(
+    app: State,
+    Auth(caller): Auth,
+    Name(name): Name,
+    Extension(asking): Extension<Asking>,
+    Json(_terms, bytes): Json<QuotaPatch>,
+) -> Result<axum::Json<Tenant>, Problem> {
+    let terms: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes)
+        .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the body: {e}")))?;
+    let set = move |machine: &mut Machine| {
+        let before = machine.quota_of(&caller, &name)?;
+        asking.before(&before);
+        let quota: Quota = merged(&before, terms)?;
+        let tenant = machine.set_quota(&caller, &name, quota.clone())?;
+        asking.after(&quota);
+        Ok::<_, Failure>(tenant)
+    };
+    Ok(axum::Json(app.core.call(set).await??))
+}
+
+/// Forget a tenant that has no disks, with its tokens: what they have open ends
+#[utoipa::path(delete, path = "/tenants/{name}", tag = "tenants", operation_id = "removeTenant",
+    params(("name" = String, Path)),
+    responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn remove(app: State, _: Admin, Name(name): Name) -> Result<StatusCode, Problem> {
+    app.core.call(move |machine| machine.remove_tenant(&name)).await??;
+    Ok(StatusCode::NO_CONTENT)
+}
