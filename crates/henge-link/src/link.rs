@@ -71,6 +71,12 @@ impl Link {
         Link { identity, role, ours, state: State::Greeting, output, heard: now, spoke: now }
     }
 
+    /// What both ends prove to know is this from now on: of a connection that is encrypted, its own exporter (RFC 8446, section 7.5). Before the
+    /// first byte of the peer is shown.
+    pub fn prove_by(&mut self, secret: Vec<u8>) {
+        self.identity.secret = secret;
+    }
+
     /// The peer's name, once established.
     pub fn peer(&self) -> Option<&str> {
         match &self.state {

@@ -171,6 +171,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// The scheduler's name.
     pub scheduler: String,
+    /// What its writer should know of how it is written.
+    pub hint: Option<String>,
     /// Its knobs.
     pub knobs: Params,
     /// Where requests are recorded, if they are.
@@ -220,6 +222,10 @@ impl Config {
         let rules = p.tables("rule")?.into_iter().map(|t| rule(t, &flows)).collect::<Result<_, _>>()?;
         let choice = p.choice("scheduler")?;
         let (scheduler, knobs) = choice.unwrap_or_else(|| ("sfq".to_owned(), Params::new("sfq")));
+        let (scheduler, hint) = match henge_sched::respelled(&scheduler) {
+            Some((right, hint)) => (right, Some(hint)),
+            None => (scheduler, None),
+        };
         let peers = peers(&mut p)?;
         let state_dir = p.text("state_dir")?.unwrap_or_else(|| STATE_DIR.into());
         p.finish()?;
@@ -232,6 +238,7 @@ impl Config {
             flows,
             rules,
             scheduler,
+            hint,
             knobs,
             record,
             connections,

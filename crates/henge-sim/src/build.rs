@@ -121,6 +121,10 @@ impl World {
         };
         henge_sched::charge_as(&mut knobs, contracts);
         let stalls = Stall::read(&mut p)?;
+        let quantum = p.size("quantum")?;
+        if quantum == Some(0) {
+            return Err(p.error("quantum", "quantum is at least one byte".into()));
+        }
         p.finish()?;
         for _ in 0..count {
             let node = self.nodes;
@@ -139,7 +143,9 @@ impl World {
                 let assembly = assemble(&name, &knobs, overbook)?;
                 let name =
                     if unit.is_some() { format!("node{node}/spindle{i}") } else { format!("node{node}") };
-                self.gates.push(gate(name, node, assembly, Stall::add(model, &stalls)));
+                let mut gate = gate(name, node, assembly, Stall::add(model, &stalls));
+                gate.quantum = quantum.unwrap_or(gate.quantum);
+                self.gates.push(gate);
             }
             let gates = (first..self.gates.len() as u32).map(GateId);
             let target = match unit {

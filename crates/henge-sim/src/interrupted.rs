@@ -51,6 +51,9 @@ impl Backend for Interrupted {
     fn capacity(&self) -> u64 {
         self.model.capacity()
     }
+    fn quantum(&self) -> u64 {
+        self.model.quantum()
+    }
 }
 
 #[cfg(test)]

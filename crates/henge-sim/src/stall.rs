@@ -78,6 +78,9 @@ impl Backend for Stalling {
     fn capacity(&self) -> u64 {
         self.model.capacity()
     }
+    fn quantum(&self) -> u64 {
+        self.model.quantum()
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ const PURE: &[&str] = &[
 ];
 
 /// What a crate may use of Henge besides henge-core. A protocol never sees a scheduler, nor a scheduler a
-/// protocol, a backend or a file. Drivers (sim, node, manager, the command) join the parts.
+/// protocol, a backend or a file. Drivers (sim, study, node, manager, the command) join the parts.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-admission", &[]),
     ("henge-api", &["henge-link"]),
@@ -30,7 +30,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-device", &[]),
     ("henge-io", &[]),
     ("henge-iscsi", &[]),
-    ("henge-manager", &["henge-admission", "henge-config", "henge-api", "henge-sched", "henge-web"]),
+    (
+        "henge-manager",
+        &["henge-admission", "henge-config", "henge-api", "henge-sched", "henge-tls", "henge-web"],
+    ),
     ("henge-link", &[]),
     ("henge-nbd", &[]),
     ("henge-nvme", &[]),
@@ -38,8 +41,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-pvfs2", &[]),
     ("henge-sched", &[]),
     ("henge-sim", &["henge-admission", "henge-sched", "henge-device", "henge-workload", "henge-vdisk"]),
+    ("henge-study", &["henge-config", "henge-device", "henge-sched", "henge-sim", "henge-workload"]),
+    ("henge-tls", &["henge-io"]),
     ("henge-vdisk", &[]),
-    ("henge-web", &["henge-api"]),
+    ("henge-web", &["henge-api", "henge-tls"]),
     ("henge-workload", &[]),
 ];
 
@@ -178,9 +183,9 @@ fn the_reference_tells_of_every_key_event_and_metric() {
     let is_told = |name: &str| reference.contains(&format!("`{name}`"));
     let mut sources = Vec::new();
     rust_files(&root().join("crates/henge-node/src/config"), &mut sources);
-    sources.extend(
-        ["crates/henge-node/src/link_config.rs", "crates/henge-core/src/contract.rs"].map(|p| root().join(p)),
-    );
+    let others =
+        ["henge-node/src/config_file.rs", "henge-node/src/link_config.rs", "henge-core/src/contract.rs"];
+    sources.extend(others.map(|path| root().join("crates").join(path)));
     let mut names = Vec::new();
     let reads =
         ["text(\"", "size(\"", "integer(\"", "bool(\"", "duration(\"", "number(\"", "table(\"", "share(\""];

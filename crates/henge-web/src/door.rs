@@ -2,25 +2,27 @@
 //!
 //! A request's head is there within [`HEAD`] of the connection's, or the last answer's, end; its body within [`BODY`] of the head. So
 //! a connection that says half a request and no more gives its place back. Who the connection belongs to is told to the
-//! handlers as [`Caller`].
+//! handlers as [`Caller`]. With TLS its handshake, too, is over within [`HEAD`].
 
-use crate::bounded::{Bounded, Guest};
+use crate::bounded::Bounded;
 use crate::owner::Caller;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::serve::Listener;
+use henge_tls::Tls;
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
+use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 /// Until a request's head is there.
@@ -30,8 +32,13 @@ pub const BODY: Duration = Duration::from_secs(20);
 /// For connections under way when the server ends.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Answers until `stop` is done; then lets go whoever is being answered.
-pub async fn answer(mut listener: Bounded, router: Router, stop: impl Future<Output = ()>) {
+/// Answers until `stop` is done; then lets go whoever is being answered. With `tls`, who speaks none is not answered.
+pub async fn answer(
+    mut listener: Bounded,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    stop: impl Future<Output = ()>,
+) {
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -40,20 +47,39 @@ pub async fn answer(mut listener: Bounded, router: Router, stop: impl Future<Out
             () = &mut stop => break,
             next = listener.accept() => next,
         };
-        let connection = serve(guest, address, router.clone());
-        let watched = graceful.watch(connection);
+        let (watcher, router, tls) = (graceful.watcher(), router.clone(), tls.clone());
+        let ours = guest.local_addr();
         // A client that breaks off is gone; there is nobody to tell.
-        tokio::spawn(async move { drop(watched.await) });
+        tokio::spawn(async move {
+            let Some(tls) = tls else {
+                let caller = Caller::new(address, ours);
+                return drop(watcher.watch(serve(guest, caller, router)).await);
+            };
+            match tokio::time::timeout(HEAD, TlsAcceptor::from(tls.server()).accept(guest)).await {
+                Ok(Ok(stream)) => {
+                    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+                    let caller = Caller::new(address, ours).proven(&tls, chain);
+                    drop(watcher.watch(serve(stream, caller, router)).await);
+                }
+                Ok(Err(e)) => {
+                    if let Some(why) = e.get_ref().and_then(|why| why.downcast_ref()) {
+                        tls.tell(why);
+                    }
+                }
+                Err(_) => {}
+            }
+        });
     }
     let _ = tokio::time::timeout(ENDING, graceful.shutdown()).await;
 }
 
-fn serve(
-    guest: Guest,
-    address: SocketAddr,
+fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: I,
+    caller: Caller,
     router: Router,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
-    let caller = Arc::new(Caller::new(address, guest.local_addr()));
+    let address = caller.address();
+    let caller = Arc::new(caller);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(|body| Body::new(Timed::new(body)));
         request.extensions_mut().insert(ConnectInfo(address));
@@ -63,7 +89,7 @@ fn serve(
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    http.serve_connection(TokioIo::new(guest), service)
+    http.serve_connection(TokioIo::new(stream), service)
 }
 
 /// A body that is all there in time, or broken.
@@ -109,6 +135,7 @@ impl HttpBody for Timed {
 mod tests {
     use super::*;
     use crate::bounded::{CONNECTIONS_MAX, EACH_MAX, IDLE};
+    use std::net::SocketAddr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -117,7 +144,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/", axum::routing::post(async |body: Bytes| body));
         let bounded = Bounded::new(listener, CONNECTIONS_MAX, IDLE);
-        tokio::spawn(answer(bounded, router, std::future::pending()));
+        tokio::spawn(answer(bounded, None, router, std::future::pending()));
         address
     }
 

@@ -28,11 +28,14 @@ pub fn token(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
 }
 
-/// What logging in sets, or (without a token) what logging out does.
-pub fn cookie(token: Option<&str>) -> String {
+/// What logging in sets, or (without a token) what logging out does. What was set by TLS never crosses a connection in clear.
+pub fn cookie(token: Option<&str>, secure: bool) -> String {
+    let secure = if secure { "; Secure" } else { "" };
     match token {
-        Some(token) => format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000"),
-        None => format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"),
+        Some(token) => {
+            format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}; Max-Age=2592000")
+        }
+        None => format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict{secure}; Max-Age=0"),
     }
 }
 

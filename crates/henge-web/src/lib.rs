@@ -24,6 +24,7 @@ pub use bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 pub use door::answer;
 pub use http::router;
 pub use hub::Hub;
+pub use owner::Caller;
 pub use serve::{Access, Serving, serve};
 pub use source::{
     About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow, Sample, Source,

@@ -54,6 +54,7 @@ impl Collector for Shown {
         disks(e, &told)?;
         latencies(e, &told)?;
         gates(e, sample)?;
+        learned(e, sample)?;
         nodes(e, sample)
     }
 }
@@ -241,7 +242,7 @@ fn latencies(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
 
 fn gates(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
     type Of = fn(&henge_api::GateStatus) -> Option<f64>;
-    let rows: [(&str, &str, Option<Unit>, MetricType, Of); 8] = [
+    let rows: [(&str, &str, Option<Unit>, MetricType, Of); 10] = [
         ("henge_gate_queued", "Requests waiting", None, MetricType::Gauge, |g| Some(g.queued as f64)),
         ("henge_gate_in_flight", "Requests in flight", None, MetricType::Gauge, |g| Some(g.in_flight.into())),
         ("henge_gate_depth", "Most requests in flight", None, MetricType::Gauge, |g| Some(g.depth.into())),
@@ -272,6 +273,16 @@ fn gates(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
             MetricType::Gauge,
             |g| g.lateness_p99.map(seconds),
         ),
+        (
+            "henge_gate_work",
+            "Device time under way, where the depth counts work",
+            Some(Unit::Seconds),
+            MetricType::Gauge,
+            |g| g.work.map(|[under_way, _]| seconds(under_way)),
+        ),
+        ("henge_gate_work_limit", "Most of it that may be", Some(Unit::Seconds), MetricType::Gauge, |g| {
+            g.work.map(|[_, most]| seconds(most))
+        }),
     ];
     for (name, help, unit, kind, value) in rows {
         let mut metric = family(e, name, help, unit.as_ref(), kind)?;
@@ -284,6 +295,43 @@ fn gates(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
                     match kind {
                         MetricType::Counter => one.encode_counter::<NoLabelSet, f64, f64>(&value, None)?,
                         _ => one.encode_gauge(&value)?,
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What gates have learned of their devices, by kind of request.
+fn learned(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
+    type Of = fn(&henge_api::LearnedCost) -> Option<f64>;
+    let rows: [(&str, &str, Option<Unit>, Of); 4] = [
+        ("henge_gate_cost", "Device time of a request, learned", Some(Unit::Seconds), |l| {
+            Some(seconds(l.fixed))
+        }),
+        ("henge_gate_cost_mib", "Device time of each MiB on top, learned", Some(Unit::Seconds), |l| {
+            Some(seconds(l.per_mib))
+        }),
+        ("henge_gate_cost_error", "By what part of a window the model is wrong", None, |l| {
+            Some(l.error / 100.0)
+        }),
+        ("henge_gate_cost_drift", "Cost against what was measured or learned first", None, |l| l.drift),
+    ];
+    for (name, help, unit, value) in rows {
+        let mut metric = family(e, name, help, unit.as_ref(), MetricType::Gauge)?;
+        for node in &sample.nodes {
+            for pool in &node.status.pools {
+                for gate in &pool.gates {
+                    for cost in &gate.learned {
+                        let Some(value) = value(cost) else { continue };
+                        let labels = [
+                            ("node", node.name.as_str()),
+                            ("pool", &pool.name),
+                            ("gate", &gate.name),
+                            ("kind", &cost.kind),
+                        ];
+                        metric.encode_family(&labels)?.encode_gauge(&value)?;
                     }
                 }
             }

@@ -4,27 +4,60 @@
 //! whose peer is our own. Looked up once for a connection, and only when somebody without a token asks. Where the list
 //! cannot be read nobody is known.
 
+use henge_tls::{Identity, Tls, names};
+use rustls_pki_types::CertificateDer;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 /// A connection.
-#[derive(Debug)]
 pub struct Caller {
     theirs: SocketAddr,
     ours: Option<SocketAddr>,
     user: OnceLock<Option<u32>>,
+    proof: Option<Proof>,
+}
+
+/// The certificate by which the other side came, and who checked it.
+struct Proof {
+    tls: Arc<Tls>,
+    chain: Vec<CertificateDer<'static>>,
 }
 
 impl Caller {
     pub(crate) fn new(theirs: SocketAddr, ours: Option<SocketAddr>) -> Caller {
-        Caller { theirs, ours, user: OnceLock::new() }
+        Caller { theirs, ours, user: OnceLock::new(), proof: None }
+    }
+
+    /// By TLS, with this certificate, or none.
+    pub(crate) fn proven(self, tls: &Arc<Tls>, chain: Vec<CertificateDer<'static>>) -> Caller {
+        let proof = Some(Proof { tls: Arc::clone(tls), chain });
+        Caller { proof, ..self }
+    }
+
+    /// From where.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.theirs
+    }
+
+    /// Whether it came by TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.proof.is_some()
+    }
+
+    /// Who its certificate says it is in the cluster, if that counts at this moment; and the certificate.
+    pub fn identity(&self) -> Option<(Identity, &[u8])> {
+        let Proof { tls, chain } = self.proof.as_ref()?;
+        let own = chain.first()?;
+        tls.still(chain, SystemTime::now()).ok()?;
+        Some((Identity::of(&names(own))?, own))
     }
 
     /// One whose user is known.
     #[cfg(test)]
     pub(crate) fn of(user: Option<u32>) -> Caller {
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-        Caller { theirs: nobody, ours: None, user: OnceLock::from(user) }
+        Caller { theirs: nobody, ours: None, user: OnceLock::from(user), proof: None }
     }
 
     /// Whether the process there is this one's user's, or root's.

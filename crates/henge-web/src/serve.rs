@@ -3,6 +3,7 @@
 use crate::bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 use crate::http::router;
 use crate::source::Source;
+use henge_tls::Tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -73,6 +74,7 @@ impl Access {
 /// The page, as long as this lives.
 pub struct Serving {
     address: SocketAddr,
+    scheme: &'static str,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -81,6 +83,11 @@ impl Serving {
     /// Where it is, with the port that was chosen for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it is, for a browser.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
     }
 }
 
@@ -93,9 +100,10 @@ impl Drop for Serving {
     }
 }
 
-/// Serves a source at an address.
-pub fn serve(address: SocketAddr, source: Arc<dyn Source>) -> io::Result<Serving> {
-    let named = |e: io::Error| io::Error::new(e.kind(), format!("http://{address}: {e}"));
+/// Serves a source at an address, by TLS where that is said.
+pub fn serve(address: SocketAddr, tls: Option<Arc<Tls>>, source: Arc<dyn Source>) -> io::Result<Serving> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{scheme}://{address}: {e}"));
     let listener = TcpListener::bind(address).map_err(named)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -115,12 +123,12 @@ pub fn serve(address: SocketAddr, source: Arc<dyn Source>) -> io::Result<Serving
             tokio::select! {
                 // Live pages would hold up an orderly end; they come back by themselves.
                 _ = stopped => {}
-                () = crate::door::answer(bounded, router(source), std::future::pending()) => {}
+                () = crate::door::answer(bounded, tls, router(source), std::future::pending()) => {}
             }
         });
         runtime.shutdown_background();
     })?;
-    Ok(Serving { address, stop: Some(stop), thread: Some(thread) })
+    Ok(Serving { address, scheme, stop: Some(stop), thread: Some(thread) })
 }
 
 #[cfg(test)]

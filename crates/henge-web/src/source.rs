@@ -96,6 +96,9 @@ pub struct Viewer {
     /// Sees only this tenant's disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// Sees only this disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
     /// May change contracts.
     pub may_change: bool,
     /// May record and compare.
@@ -114,9 +117,19 @@ pub struct Noted {
 }
 
 impl Viewer {
-    /// Whether something that happened is this viewer's business.
+    /// Whether everything is this viewer's business.
+    pub fn sees_all(&self) -> bool {
+        self.tenant.is_none() && self.disk.is_none()
+    }
+    /// Whether a disk is.
+    pub fn may_see(&self, name: &str, tenant: Option<&str>) -> bool {
+        let theirs = self.disk.is_some() || self.tenant.is_some();
+        let whose = !theirs || self.tenant.as_deref() == tenant;
+        whose && self.disk.as_deref().is_none_or(|disk| disk == name)
+    }
+    /// Whether something that happened is.
     pub fn may_know(&self, noted: &Noted) -> bool {
-        self.tenant.is_none() || self.tenant == noted.tenant
+        self.may_see(&noted.event.name, noted.tenant.as_deref())
     }
 }
 

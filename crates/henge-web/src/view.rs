@@ -120,6 +120,12 @@ pub struct GateView {
     /// An emulated disk's lateness, 99th percentile, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<u64>,
+    /// Device time under way and most that may be, in microseconds, where the depth counts work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<[u64; 2]>,
+    /// What requests cost the device, where that is learned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learned: Vec<henge_api::LearnedCost>,
 }
 
 /// What seldom changes of a disk.

@@ -1,14 +1,14 @@
 //! The web page's comparison: records the load of a node and simulates it under several schedulers.
 
-use crate::cmd::sim_compare;
 use crate::page::Comparer;
 use crate::recording::{self, Recording};
-use crate::study::{Options, Study};
 use anyhow::{Result, anyhow};
 use henge_api::Request;
 use henge_core::{Duration, Histogram};
 use henge_node::Control;
 use henge_sim::{FlowOutcome, Outcome};
+use henge_study::compare as schedulers;
+use henge_study::study::{Options, Study};
 use henge_web::{Compare, Comparison, Run, RunFlow};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -103,7 +103,7 @@ pub(crate) fn simulated(dir: &Path, scheduler: &str) -> Run {
 
 fn simulate(dir: &Path, scheduler: &str) -> Result<Outcome> {
     let mut study = Study::read(&dir.join("scenario.toml"))?;
-    sim_compare::compare(&mut study, &[scheduler.to_owned()])?;
+    schedulers::compare(&mut study, &[scheduler.to_owned()])?;
     let measured = study.run(&Options { quiet: true, ..Options::default() })?;
     let mut runs = measured.runs();
     runs.next().map(|(_, outcome)| outcome.clone()).ok_or_else(|| anyhow!("nothing was simulated"))

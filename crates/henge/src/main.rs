@@ -2,14 +2,10 @@
 
 mod cmd;
 mod compare;
-mod data;
 mod nbd;
 mod page;
 mod plan;
 mod recording;
-mod report;
-mod scenarios;
-mod study;
 mod when;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +33,14 @@ enum Command {
     Manager(cmd::manager::Args),
     /// Nodes of a manager
     Nodes(cmd::nodes::Args),
+    /// A cluster's authority: invite, revoke, exchange its root
+    Ca(cmd::ca::Args),
+    /// Join a cluster by a one-time token: a key, a certificate, and whom to believe
+    Join(cmd::ca::JoinArgs),
+    /// Exchange a certificate that `henge join` fetched for a new one
+    Renew(cmd::ca::RenewArgs),
+    /// Tenants of a manager: what each may have, has, and has left
+    Tenant(cmd::tenant::Args),
     /// Who may ask a manager
     Token(cmd::nodes::TokenArgs),
     /// Virtual disks of a manager, or of one running node
@@ -48,7 +52,7 @@ enum Command {
     /// Plan: what fits on this hardware?
     Admit(cmd::admit::Args),
     /// Run a scenario in simulated time
-    Sim(cmd::sim::Args),
+    Sim(henge_study::sim::Args),
     /// Who is promised what and gets what, live in a terminal
     Top(cmd::top::Args),
     /// Would a change break a promise? Tried on what was recorded
@@ -56,7 +60,7 @@ enum Command {
     /// Record a node's live requests, and ask what would be if
     Record(cmd::record::Args),
     /// Repeat the papers' experiments and compare
-    Reproduce(cmd::reproduce::Args),
+    Reproduce(henge_study::reproduce::Args),
     /// Look at traces of requests, change them, replay them, compare runs
     Trace(Box<cmd::trace::Args>),
     /// What a disk attached by NVMe tells of its service
@@ -98,19 +102,23 @@ fn main() -> std::process::ExitCode {
         Command::Profile(args) => cmd::profile::run(args),
         Command::Admit(args) => cmd::admit::run(args),
         Command::Proxy(args) => cmd::proxy::run(args),
-        Command::Sim(args) => cmd::sim::run(args),
+        Command::Sim(args) => henge_study::sim::run(args),
         Command::Nvme(args) => cmd::nvme::run(args),
         Command::Disk(args) => cmd::disk::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Plan(args) => Ok(cmd::plan::run(args)),
         Command::Record(args) => cmd::record::run(args),
-        Command::Reproduce(args) => cmd::reproduce::run(args),
+        Command::Reproduce(args) => henge_study::reproduce::run(args),
         Command::Trace(args) => cmd::trace::run(*args),
         Command::Node(args) => cmd::node::run(args),
         Command::Cluster(args) => cmd::cluster::run(args),
         Command::Vd(args) => cmd::vd::run(args),
         Command::Manager(args) => cmd::manager::run(args),
         Command::Nodes(args) => cmd::nodes::run(args),
+        Command::Ca(args) => cmd::ca::run(args),
+        Command::Join(args) => cmd::ca::join(args),
+        Command::Renew(args) => cmd::ca::renew(args),
+        Command::Tenant(args) => cmd::tenant::run(args),
         Command::Token(args) => cmd::nodes::run_token(args),
         Command::Man(args) => cmd::manual::man::<Henge>(args),
         Command::Completions(args) => Ok(cmd::manual::completions::<Henge>(args)),

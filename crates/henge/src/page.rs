@@ -52,9 +52,9 @@ impl Source for NodeSource {
     fn viewer(&self, token: Option<&str>, local: bool) -> Result<Viewer, Problem> {
         let viewer = |name: &str, may_change| Viewer {
             name: name.into(),
-            tenant: None,
             may_change,
             may_compare: may_change && self.comparer.is_some(),
+            ..Viewer::default()
         };
         match token.and_then(|token| self.access.check(token)) {
             Some(changes) => Ok(viewer(if changes { "operator" } else { "reader" }, changes)),

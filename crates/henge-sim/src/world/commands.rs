@@ -7,7 +7,7 @@ use crate::meter::{Answered, Asked};
 use crate::net::Tag;
 use henge_core::{Cost, Duration, Finished, FlowId, Instant, Op, Request, RequestId, RequestRow};
 use henge_sched::foreign;
-use henge_vdisk::{Extent, Layout};
+use henge_vdisk::{Extent, GateId, Layout};
 use henge_workload::{Next, Record};
 
 impl World {
@@ -57,6 +57,8 @@ impl World {
             return Err(SimError::beyond(&self.flows[flow].name, &record, client.layout.capacity()));
         }
         cut(&client.layout, op, offset, len, &mut self.extents);
+        let gates = &self.gates;
+        shorten(&mut self.extents, op, |gate| gates[gate.index()].quantum);
         let counts = len.div_ceil(self.command_bytes).max(1);
         let asked = Asked {
             arrival: record.at,
@@ -220,5 +222,47 @@ pub(super) fn cut(layout: &Layout, op: Op, offset: u64, len: u64, into: &mut Vec
             Some(extent) => extent.len += piece.len,
             None => into.push(piece),
         }
+    }
+}
+
+/// Parts longer than their gate's device is to have at once are cut once more, as a node does; what moves no data goes as it is.
+fn shorten(extents: &mut Vec<Extent>, op: Op, quantum: impl Fn(GateId) -> u64) {
+    let moves = matches!(op, Op::Read | Op::Write);
+    let mut i = 0;
+    while moves && i < extents.len() {
+        let Extent { gate, offset, len } = extents[i];
+        let most = quantum(gate);
+        if len > most {
+            extents[i].len = most;
+            extents.insert(i + 1, Extent { gate, offset: offset + most, len: len - most });
+        }
+        i += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_parts_are_cut_for_their_gates() {
+        let part = |gate, offset, len| Extent { gate: GateId(gate), offset, len };
+        let quantum = |gate: GateId| if gate == GateId(0) { 100 } else { u64::MAX };
+        let whole = [part(0, 50, 250), part(1, 0, 250), part(0, 0, 100), part(0, 7, 101)];
+        let mut cut = whole.to_vec();
+        shorten(&mut cut, Op::Write, quantum);
+        let expected = [
+            part(0, 50, 100),
+            part(0, 150, 100),
+            part(0, 250, 50),
+            part(1, 0, 250),
+            part(0, 0, 100),
+            part(0, 7, 100),
+            part(0, 107, 1),
+        ];
+        assert_eq!(cut, expected);
+        let mut left = whole.to_vec();
+        shorten(&mut left, Op::Trim, quantum);
+        assert_eq!(left, whole);
     }
 }

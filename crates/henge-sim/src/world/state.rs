@@ -3,7 +3,7 @@
 use crate::interrupted::Interrupted;
 use crate::meter::{Asked, Meter};
 use henge_core::{
-    Contract, Duration, Histogram, Instant, Pending, Pipeline, RequestId, Striping, WaitReason,
+    Backend, Contract, Duration, Histogram, Instant, Pending, Pipeline, RequestId, Striping, WaitReason,
 };
 use henge_sched::foreign;
 use henge_vdisk::Layout;
@@ -14,6 +14,8 @@ pub(crate) struct GateState {
     pub name: String,
     pub node: u32,
     pub pipeline: Pipeline<Interrupted>,
+    /// Most bytes of one request.
+    pub(crate) quantum: u64,
     pub(super) parts: Pending<PartOf>,
     /// Submissions and completions so far.
     pub(super) seen: u64,
@@ -40,6 +42,7 @@ impl GateState {
         GateState {
             name,
             node,
+            quantum: pipeline.backend().quantum(),
             pipeline,
             parts: Pending::new(),
             seen: 0,

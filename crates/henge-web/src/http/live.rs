@@ -1,9 +1,10 @@
 //! Pages that are told live, by server-sent events: everything first, then what changes.
 
-use super::{App, Shared, Who};
+use super::{App, Shared, Who, blocking, is_local, token};
 use crate::source::{Noted, Problem, Viewer};
 use crate::view::Tick;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -36,23 +37,46 @@ impl Drop for Listening {
     }
 }
 
-pub(super) async fn stream(State(app): Shared, Who(viewer): Who) -> Result<Response, Problem> {
+/// Asks the source anew who looks, as its first request did.
+type Again = Arc<dyn Fn(&App) -> Result<Viewer, Problem> + Send + Sync>;
+
+pub(super) async fn stream(State(app): Shared, Stays(viewer, again): Stays) -> Result<Response, Problem> {
     if app.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
         app.streams.fetch_sub(1, Ordering::Relaxed);
         return Err(Problem::Gone(format!("{STREAMS_MAX} pages are open already")));
     }
     let listening = Listening(Arc::clone(&app));
     let beats = BroadcastStream::new(app.beats.subscribe());
-    let news = told(listening, viewer, beats);
+    let news = told(listening, viewer, again, beats);
     let alive = KeepAlive::new().interval(Duration::from_secs(10));
     let no_buffering = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
     Ok((no_buffering, Sse::new(news).keep_alive(alive)).into_response())
+}
+
+/// Who looks, and how to ask that again.
+pub(super) struct Stays(Viewer, Again);
+
+impl FromRequestParts<Arc<App>> for Stays {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let Who(viewer) = Who::from_request_parts(parts, app).await?;
+        let (token, local) = (token(&parts.headers).map(str::to_owned), is_local(parts));
+        Ok(Stays(viewer, Arc::new(move |app| app.source.viewer(token.as_deref(), local))))
+    }
+}
+
+/// Whether who looks may still look: not once the token is removed or has expired. A source that does not answer takes nothing away.
+async fn may_stay(app: &Arc<App>, again: &Again) -> bool {
+    let again = Arc::clone(again);
+    let viewer = blocking(app, move |app| again(app)).await;
+    !matches!(viewer, Err(Problem::Token(_) | Problem::Forbidden(_)))
 }
 
 /// Everything, then what changes; everything again when disks came or went, or when a slow page missed something.
 fn told(
     listening: Listening,
     viewer: Viewer,
+    again: Again,
     beats: BroadcastStream<Arc<Beat>>,
 ) -> impl Stream<Item = Result<Sent, Infallible>> {
     let whole = move |listening: &Listening, viewer: &Viewer| {
@@ -62,9 +86,14 @@ fn told(
     };
     let (first, generation) = whole(&listening, &viewer);
     let mut known = Some(generation);
-    let rest = beats.flat_map(move |beat| {
+    let app = Arc::clone(&listening.0);
+    let allowed = beats.then(move |beat| {
+        let (app, again) = (Arc::clone(&app), Arc::clone(&again));
+        async move { may_stay(&app, &again).await.then_some(beat) }
+    });
+    let rest = allowed.take_while(|beat| std::future::ready(beat.is_some())).flat_map(move |beat| {
         let mut out = Vec::new();
-        match beat {
+        match beat.expect("the stream ends where there is none") {
             Ok(beat) if beat.problem.is_some() => {
                 let problem = json!({ "error": beat.problem, "at": beat.tick.at });
                 out.push(Sent::default().event("problem").data(problem.to_string()));
@@ -100,6 +129,7 @@ mod tests {
     use crate::source::{Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
     use henge_api::{DiskStatus, Event, EventKind, Status};
     use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicUsize;
 
     /// Two tenants' disks, of which one has the name that the other's had before; an event of each a second.
     struct Both;
@@ -149,12 +179,56 @@ mod tests {
             let newest = first.events.last().map(|noted| noted.event.seq);
             let viewer = Viewer { tenant: tenant.map(str::to_owned), ..Viewer::default() };
             let beats = BroadcastStream::new(app.beats.subscribe());
-            let told = told(Listening(Arc::clone(&app)), viewer, beats).take(3);
+            let again: Again = Arc::new(|app| app.source.viewer(None, true));
+            let told = told(Listening(Arc::clone(&app)), viewer, again, beats).take(3);
             assert!(app.beats.send(Arc::new(super::super::beat(&app, newest).unwrap())).is_ok());
             let body = Sse::new(told).into_response().into_body();
             let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
             String::from_utf8(bytes.to_vec()).unwrap()
         })
+    }
+
+    #[test]
+    fn a_page_whose_token_is_removed_hears_no_more() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let app = App::new(Arc::new(Both));
+            let first = super::super::beat(&app, None).unwrap();
+            let newest = first.events.last().map(|noted| noted.event.seq);
+            let asked = AtomicUsize::new(0);
+            // Known at the first beat, away at the second, unknown at the third.
+            let again: Again = Arc::new(move |_| match asked.fetch_add(1, Ordering::Relaxed) {
+                0 => Ok(Viewer::default()),
+                1 => Err(Problem::Gone("away".into())),
+                _ => Err(Problem::Token("removed".into())),
+            });
+            let beats = BroadcastStream::new(app.beats.subscribe());
+            let told = told(Listening(Arc::clone(&app)), Viewer::default(), again, beats);
+            for _ in 0..4 {
+                assert!(app.beats.send(Arc::new(super::super::beat(&app, newest).unwrap())).is_ok());
+            }
+            // The stream ends by itself, though beats go on; what it is counted by is given back.
+            app.streams.fetch_add(1, Ordering::Relaxed);
+            let body = Sse::new(told).into_response().into_body();
+            let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            assert_eq!(text.matches("event: tick").count(), 2, "{text}");
+            assert_eq!(app.streams.load(Ordering::Relaxed), 0);
+        });
+    }
+
+    #[test]
+    fn a_viewer_of_one_disk_sees_that_one_of_its_tenant() {
+        let viewer = Viewer { tenant: Some("ann".into()), disk: Some("a".into()), ..Viewer::default() };
+        let sees = |name, tenant| viewer.may_see(name, tenant);
+        assert!(
+            sees("a", Some("ann")) && !sees("b", Some("ann")) && !sees("a", Some("bob")) && !sees("a", None)
+        );
+        let of_nobody = Viewer { disk: Some("a".into()), ..Viewer::default() };
+        assert!(
+            of_nobody.may_see("a", None) && !of_nobody.may_see("a", Some("ann")) && !of_nobody.sees_all()
+        );
+        assert!(Viewer::default().may_see("a", Some("ann")) && Viewer::default().sees_all());
     }
 
     #[test]

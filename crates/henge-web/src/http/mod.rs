@@ -20,6 +20,7 @@ mod live;
 use crate::assets::asset;
 use crate::guard::{cookie, is_local, is_token, may_change, token};
 use crate::hub::Hub;
+use crate::owner::Caller;
 use crate::source::{Compare, Problem, Source, Terms, Viewer};
 use crate::view::Tick;
 use axum::extract::rejection::JsonRejection;
@@ -28,7 +29,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
-use axum::{Router, http};
+use axum::{Extension, Router, http};
 use live::{Beat, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -177,7 +178,7 @@ async fn page(uri: Uri, method: http::Method) -> Response {
 }
 
 async fn metrics(State(app): Shared, Who(viewer): Who, headers: HeaderMap) -> Result<Response, Problem> {
-    if viewer.tenant.is_some() {
+    if !viewer.sees_all() {
         return Err(Problem::Forbidden("metrics are of all tenants; this token is one tenant's".into()));
     }
     let open = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
@@ -244,7 +245,7 @@ async fn node(
     Path(name): Path<String>,
     Query(since): Query<After>,
 ) -> Result<Response, Problem> {
-    if viewer.tenant.is_some() {
+    if !viewer.sees_all() {
         return Err(Problem::Forbidden("nodes are not shown to tenants".into()));
     }
     let hub = app.hub();
@@ -330,7 +331,18 @@ struct LogIn {
     token: String,
 }
 
-async fn log_in(State(app): Shared, body: Result<Json<LogIn>, JsonRejection>) -> Result<Response, Problem> {
+/// Whether a request came by TLS.
+type By = Option<Extension<Arc<Caller>>>;
+
+fn secure(by: By) -> bool {
+    by.is_some_and(|Extension(caller)| caller.is_secure())
+}
+
+async fn log_in(
+    State(app): Shared,
+    by: By,
+    body: Result<Json<LogIn>, JsonRejection>,
+) -> Result<Response, Problem> {
     let LogIn { token } = read(body)?;
     let wrong = || Problem::Token("nobody has this token".into());
     if !is_token(&token) {
@@ -342,9 +354,10 @@ async fn log_in(State(app): Shared, body: Result<Json<LogIn>, JsonRejection>) ->
         // Guessing is slow.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    Ok(([(header::SET_COOKIE, cookie(Some(&token)))], Json(json!({ "viewer": viewer? }))).into_response())
+    Ok(([(header::SET_COOKIE, cookie(Some(&token), secure(by)))], Json(json!({ "viewer": viewer? })))
+        .into_response())
 }
 
-async fn log_out() -> ([(HeaderName, String); 1], Json<Value>) {
-    ([(header::SET_COOKIE, cookie(None))], Json(json!({ "ok": true })))
+async fn log_out(by: By) -> ([(HeaderName, String); 1], Json<Value>) {
+    ([(header::SET_COOKIE, cookie(None, secure(by)))], Json(json!({ "ok": true })))
 }

@@ -86,6 +86,8 @@ impl Node {
                     mean_depth: tenth(mean_depth),
                     unfairness: gate.unfairness.map(|u| [u.difference, u.bound]),
                     lateness: gate.lateness_p99.map(|ns| ns / 1000),
+                    work: gate.work.map(|both| both.map(|ns| ns / 1000)),
+                    learned: gate.learned.clone(),
                 });
             }
             views.push(view);

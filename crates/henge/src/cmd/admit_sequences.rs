@@ -2,10 +2,10 @@
 //! their guarantees.
 
 use super::admit::table_of;
-use crate::study::{Study, on_all_cores};
 use anyhow::Result;
 use henge_config::Source;
 use henge_sim::admission::{Admitted, Rule, Verdict};
+use henge_study::study::{Study, on_all_cores};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;

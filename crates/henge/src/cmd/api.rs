@@ -3,11 +3,14 @@
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 
 /// Where a manager is by default.
 const DEFAULT: &str = "http://127.0.0.1:7100";
+/// Where a manager on this machine leaves its cluster's roots.
+const CA_FILE: &str = "/var/lib/henge-manager/identity/ca.pem";
 /// Where a manager on this machine leaves the administrator's first token.
 const TOKEN_FILE: &str = "/var/lib/henge-manager/admin.token";
 
@@ -20,12 +23,16 @@ pub struct ManagerArg {
     /// A file with the token; else the token itself in HENGE_TOKEN, else /var/lib/henge-manager/admin.token
     #[arg(long, value_name = "FILE", env = "HENGE_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
+    /// Who signs for the manager's certificate (PEM); else this machine's manager's roots, where there are some, else public authorities
+    #[arg(long, value_name = "FILE", env = "HENGE_CA")]
+    pub ca: Option<PathBuf>,
 }
 
 /// A manager to ask.
 pub struct Api {
     addresses: Vec<String>,
-    token: String,
+    /// None: a certificate says who asks, or nobody needs to know.
+    token: Option<String>,
     agent: ureq::Agent,
 }
 
@@ -40,18 +47,39 @@ pub struct Answer {
 impl ManagerArg {
     /// Gets ready to ask.
     pub fn connect(&self) -> Result<Api> {
+        Ok(Api { addresses: self.addresses(), token: Some(self.token()?), agent: agent(self.roots()?, None) })
+    }
+
+    /// Gets ready to ask as who a certificate says: of a folder that `henge join` wrote.
+    pub fn showing(&self, folder: &Path) -> Result<Api> {
+        let path = folder.join("identity.pem");
+        let items = pem(&path)?;
+        let mut chain = Vec::new();
+        let mut key = None;
+        for item in items {
+            match item {
+                PemItem::Certificate(certificate) => chain.push(certificate),
+                PemItem::PrivateKey(found) => key = Some(found),
+                _ => {}
+            }
+        }
+        let key = key.with_context(|| format!("{}: no key in it", path.display()))?;
+        let roots = roots(&self.ca.clone().unwrap_or_else(|| folder.join("ca.pem")))?;
+        let agent = agent(roots, Some(ClientCert::new_with_certs(&chain, key)));
+        Ok(Api { addresses: self.addresses(), token: None, agent })
+    }
+
+    fn addresses(&self) -> Vec<String> {
         let addresses = self.manager.as_deref().unwrap_or(DEFAULT);
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs(90)))
-            .timeout_connect(Some(Duration::from_secs(5)))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .build();
-        Ok(Api {
-            addresses: addresses.split(',').map(|a| a.trim().trim_end_matches('/').to_owned()).collect(),
-            token: self.token()?,
-            agent: config.into(),
-        })
+        addresses.split(',').map(|a| a.trim().trim_end_matches('/').to_owned()).collect()
+    }
+
+    fn roots(&self) -> Result<RootCerts> {
+        match &self.ca {
+            Some(path) => roots(path),
+            None if Path::new(CA_FILE).exists() => roots(CA_FILE.as_ref()),
+            None => Ok(RootCerts::WebPki),
+        }
     }
 
     fn token(&self) -> Result<String> {
@@ -70,6 +98,36 @@ impl ManagerArg {
     }
 }
 
+fn pem(path: &Path) -> Result<Vec<PemItem<'static>>> {
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let items: std::result::Result<Vec<_>, _> = parse_pem(&text).collect();
+    items.with_context(|| path.display().to_string())
+}
+
+fn roots(path: &Path) -> Result<RootCerts> {
+    let certificates = pem(path)?.into_iter().filter_map(|item| match item {
+        PemItem::Certificate(certificate) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<Certificate<'static>> = certificates.collect();
+    if certificates.is_empty() {
+        bail!("{}: no certificate in it (\"-----BEGIN CERTIFICATE-----\")", path.display());
+    }
+    Ok(RootCerts::from(certificates))
+}
+
+fn agent(roots: RootCerts, shows: Option<ClientCert>) -> ureq::Agent {
+    let tls = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(roots).client_cert(shows).build();
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(Duration::from_secs(90)))
+        .timeout_connect(Some(Duration::from_secs(5)))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .tls_config(tls)
+        .build();
+    config.into()
+}
+
 /// One part of a path, as a URL has it.
 pub fn escaped(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -77,6 +135,18 @@ pub fn escaped(name: &str) -> String {
 }
 
 impl Api {
+    /// One manager, by a root that is known already, as nobody.
+    pub fn trusting(url: &str, root: &[u8]) -> Result<Api> {
+        let root = Certificate::from_der(root).to_owned();
+        let addresses = vec![url.trim_end_matches('/').to_owned()];
+        Ok(Api { addresses, token: None, agent: agent(RootCerts::from(vec![root]), None) })
+    }
+
+    /// The manager that was named first.
+    pub fn first(&self) -> &str {
+        self.addresses.first().map_or("", String::as_str)
+    }
+
     /// Asks; an error says what the manager said.
     pub fn ask(
         &self,
@@ -130,10 +200,11 @@ impl Api {
         body: Option<&Value>,
         headers: &[(&str, &str)],
     ) -> Result<Answer> {
-        let mut request = ureq::http::Request::builder()
-            .method(method)
-            .uri(format!("{address}/api/v1/{path}"))
-            .header("Authorization", format!("Bearer {}", self.token));
+        let mut request =
+            ureq::http::Request::builder().method(method).uri(format!("{address}/api/v1/{path}"));
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

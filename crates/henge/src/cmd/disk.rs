@@ -1,12 +1,12 @@
 //! `henge disk info`: what a disk model is, in numbers and as plots.
 
 use super::disk_ssd;
-use super::sim_disk::{model, model_text};
 use anyhow::{Context, Result, anyhow};
 use comfy_table::Table;
 use henge_core::Duration;
 use henge_device::replay::{Mode, Replay, Row, mean};
 use henge_device::{Arm, DiskFacts, Hdd, HddOptions, Motion, Position};
+use henge_study::sim_disk::{model, model_text};
 use kuva::prelude::{EcdfPlot, Layout, LegendPosition, LinePlot, Palette, Plot};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

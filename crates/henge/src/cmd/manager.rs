@@ -11,9 +11,10 @@ A manager's configuration:
     listen = \"127.0.0.1:7100\"            # the API: `henge vd`, `henge nodes`, /api/v1/openapi.json
     nodes = \"0.0.0.0:7101\"               # where nodes dial
     state_dir = \"/var/lib/henge-manager\" # what it remembers; admin.token is made there
-    secret_file = \"/etc/henge/secret\"    # what all nodes know: openssl rand -hex 32
+    cluster = \"demo\"                    # it signs certificates, and speaks TLS: henge ca --help; or, in clear:
+    # secret_file = \"/etc/henge/secret\"  # what all nodes know: openssl rand -hex 32
 
-    audit = \"file\"                     # who changed what: state_dir/audit.jsonl; or \"stderr\", \"none\"
+    audit = \"file\"                     # who changed what: state_dir/audit.jsonl; or \"stderr\", \"syslog\", \"none\", { keep = \"90d\" }
     page = \"127.0.0.1:7180\"             # the web page, and /metrics for Prometheus
     admission = \"measured\"               # or \"worst-case\"
     tags = \"local\"                      # or \"central\": finish times of disks over several nodes, made here by the whole rate
@@ -44,8 +45,7 @@ And in each node's:
     state_dir = \"/var/lib/henge\"
     [manager]
     address = \"10.0.0.1:7101\"           # several: [\"10.0.0.1:7101\", \"10.0.0.2:7101\"]
-    name = \"node1\"
-    secret_file = \"/etc/henge/secret\"
+    name = \"node1\"                     # and at the top: identity = \"/etc/henge/identity\", from `henge join`
     [[pool]]
     profile = { iops = \"500/s\", service = \"14ms\" }   # measured at saturation
 
@@ -89,10 +89,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         let manager = Manager::start(config).await?;
-        println!("the API is at http://{}/api/v1", manager.api()?);
+        println!("the API is at {}/api/v1", manager.url()?);
+        if let Some(dir) = manager.identity() {
+            println!("who signs for it: {}", dir.join("ca.pem").display());
+        }
         println!("nodes dial {}", manager.nodes()?);
         if let Some(page) = manager.page() {
-            println!("web page http://{page}");
+            println!("web page {page}");
         }
         if let Some(path) = manager.first_token().await? {
             println!("the administrator's token is in {}", path.display());
@@ -115,7 +118,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 fn check(config: &ManagerConfig) {
     let settings = &config.settings;
-    println!("API       http://{}/api/v1", config.listen);
+    let scheme = if config.cluster.is_some() || config.tls.is_some() { "https" } else { "http" };
+    println!("API       {scheme}://{}/api/v1", config.listen);
+    if let Some(cluster) = &config.cluster {
+        let hosts = cluster.hosts.join(", ");
+        println!("authority of the cluster {}, as manager {}, reached as {hosts}", cluster.name, cluster.own);
+    }
     println!("nodes     dial {}", config.nodes);
     match &config.etcd {
         None => println!("state     {}", config.state_dir.join("state.redb").display()),

@@ -3,6 +3,7 @@
 pub mod admit;
 mod admit_sequences;
 mod api;
+pub mod ca;
 pub mod cluster;
 pub mod demo;
 pub mod disk;
@@ -18,14 +19,12 @@ pub mod pool;
 pub mod profile;
 pub mod proxy;
 pub mod record;
-pub mod reproduce;
-pub mod sim;
-pub mod sim_compare;
-pub mod sim_disk;
+pub mod tenant;
 pub mod top;
 pub mod trace;
 pub mod vd;
 mod vd_manager;
+mod vd_pools;
 mod vd_propose;
 
 /// What a server writes (tenants' bytes, what it remembers, secrets among it) is for its user alone, whatever the shell that started

@@ -157,6 +157,12 @@ enum TokenAction {
         /// How long it opens anything, like 720h
         #[arg(long, value_name = "TIME")]
         lasts: Option<String>,
+        /// It may look, and change nothing
+        #[arg(long)]
+        read: bool,
+        /// It opens this disk of the tenant alone
+        #[arg(long, value_name = "NAME")]
+        disk: Option<String>,
         #[command(flatten)]
         manager: ManagerArg,
     },
@@ -165,7 +171,7 @@ enum TokenAction {
         #[command(flatten)]
         manager: ManagerArg,
     },
-    /// Remove a token
+    /// Remove a token; it opens nothing from now on, and pages that it has open end
     Rm {
         /// As `list` shows it
         id: String,
@@ -177,9 +183,9 @@ enum TokenAction {
 /// Asks the manager.
 pub fn run_token(args: TokenArgs) -> Result<ExitCode> {
     match args.action {
-        TokenAction::Create { tenant, lasts, manager } => {
-            let mut body = json!({});
-            for (key, value) in [("tenant", tenant), ("lasts", lasts)] {
+        TokenAction::Create { tenant, lasts, read, disk, manager } => {
+            let mut body = json!({ "read": read });
+            for (key, value) in [("tenant", tenant), ("lasts", lasts), ("disk", disk)] {
                 if let Some(value) = value {
                     body[key] = Value::String(value);
                 }
@@ -190,12 +196,14 @@ pub fn run_token(args: TokenArgs) -> Result<ExitCode> {
         TokenAction::List { manager } => {
             let answer = manager.connect()?.get("tokens")?;
             let mut table = Table::new();
-            table.load_style(presets::NOTHING).set_header(["TOKEN", "OF", "EXPIRES"]);
+            table.load_style(presets::NOTHING).set_header(["TOKEN", "OF", "MAY", "DISK", "EXPIRES"]);
             for token in answer["tokens"].as_array().into_iter().flatten() {
                 let of =
                     token["tenant"].as_str().map_or("an administrator".to_owned(), |t| format!("tenant {t}"));
                 let expires = token["expires"].as_u64().map_or("never".to_owned(), crate::when::when);
-                table.add_row([text(&token["id"]), of, expires]);
+                let may = if token["read"] == true { "look" } else { "change" };
+                let disk = token["disk"].as_str().unwrap_or("all").to_owned();
+                table.add_row([text(&token["id"]), of, may.to_owned(), disk, expires]);
             }
             println!("{table}");
         }

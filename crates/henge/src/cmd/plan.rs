@@ -185,8 +185,8 @@ fn show(rows: &[Row<'_>], windows: usize) {
     let mut table =
         table_of(&["disk", "promised", "received", "seconds kept", "worst second", "latency", ""]);
     for row in rows {
-        let promised =
-            [row.before, row.after].map(|side| side.map(|j| crate::report::table::promise(&j.contract)));
+        let promised = [row.before, row.after]
+            .map(|side| side.map(|j| henge_study::report::table::promise(&j.contract)));
         let promised = match promised {
             [Some(before), Some(after)] if before != after => format!("{before} → {after}"),
             [Some(one), _] | [None, Some(one)] => one,
@@ -219,7 +219,7 @@ fn as_json(rows: &[Row<'_>], kept: bool, windows: usize) -> Value {
         judged.map(|j| {
             let ms = |time: Option<Duration>| time.map(Duration::as_millis_f64);
             json!({
-                "promised": crate::report::table::promise(&j.contract),
+                "promised": henge_study::report::table::promise(&j.contract),
                 "received_per_second": j.answered as f64 / j.seconds,
                 "seconds_wanted": j.wanted, "seconds_kept": j.kept,
                 "worst_second": {"least_per_second": j.least, "p95_ms": j.slowest.as_millis_f64()},

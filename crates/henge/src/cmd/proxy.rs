@@ -41,6 +41,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let file = args.config.context("a configuration is needed")?;
     let config = Config::read(&file)?;
+    if let Some(hint) = &config.hint {
+        eprintln!("henge: {hint}");
+    }
     if args.check {
         return Ok(report(&config));
     }

@@ -1,11 +1,11 @@
 //! `henge record`: a node's live requests as a scenario, and what would be if.
 
-use super::{sim, sim_compare};
 use crate::recording::{self, Bounds, Recording};
-use crate::study::{Options, Study};
 use anyhow::{Context, Result, bail};
 use henge_core::Duration;
 use henge_node::Signals;
+use henge_study::study::{Options, Study};
+use henge_study::{compare, sim};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -171,7 +171,7 @@ fn possible(dir: &Path, args: &Args) -> Result<Vec<String>> {
     for name in &args.compare {
         let mut study = Study::read(&dir.join("scenario.toml"))?;
         sim::change(&mut study, &args.set)?;
-        sim_compare::compare(&mut study, std::slice::from_ref(name))?;
+        compare::compare(&mut study, std::slice::from_ref(name))?;
         match study.world(None) {
             Ok(_) => possible.push(name.clone()),
             Err(why) => eprintln!("{name} is left out: {why:#}"),
@@ -189,7 +189,7 @@ fn what_if(dir: &Path, args: &Args) -> Result<()> {
     if !args.times.is_empty() {
         study.experiment.vary(recording::times(dir, &args.times)?);
     }
-    for dropped in sim_compare::compare(&mut study, &possible(dir, args)?)? {
+    for dropped in compare::compare(&mut study, &possible(dir, args)?)? {
         eprintln!("{dropped}");
     }
     let measured = study.run(&Options { quiet: args.json, ..Options::default() })?;

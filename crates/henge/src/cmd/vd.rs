@@ -37,6 +37,10 @@ enum Action {
         /// Whose it is, if the administrator asks
         #[arg(long)]
         tenant: Option<String>,
+        /// Who may attach by NBD: a name in a certificate, like CN=ann (several: repeat it), or "anyone"; nobody if not stated. By iSCSI
+        /// and NVMe, who knows the secret that is printed
+        #[arg(long, value_name = "WHO")]
+        nbd: Vec<String>,
         /// Only say what admission would
         #[arg(long)]
         preview: bool,
@@ -53,6 +57,11 @@ enum Action {
     Show {
         /// Its name
         name: String,
+        #[command(flatten)]
+        node: NodeArg,
+    },
+    /// A node's pools: what each gate has at its device, and what requests cost there, where that is learned
+    Pools {
         #[command(flatten)]
         node: NodeArg,
     },
@@ -144,13 +153,13 @@ impl NodeArg {
 /// Asks the node.
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.action {
-        Action::Create { name, manager, keys, tenant, preview, json } => {
+        Action::Create { name, manager, keys, tenant, nbd, preview, json } => {
             let spec = vd_manager::spec(pairs(&keys)?)?;
             if preview {
                 let yes = vd_manager::preview(&manager.connect()?, spec, json)?;
                 return Ok(if yes { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
-            vd_manager::create(&manager.connect()?, &name, spec, tenant, json)?;
+            vd_manager::create(&manager.connect()?, &name, spec, tenant, nbd, json)?;
         }
         Action::Rm { name, manager, force } => vd_manager::remove(&manager.connect()?, &name, force)?,
         Action::List { node } => {
@@ -189,6 +198,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 show(disk);
             }
         }
+        Action::Pools { node } => {
+            let status = status(&node.socket())?;
+            match node.json {
+                true => println!("{}", serde_json::to_string(&status.pools)?),
+                false => super::vd_pools::show(&status.pools),
+            }
+        }
         Action::Set { name, node, terms } => {
             if let Some(api) = node.manager()? {
                 vd_manager::set(&api, &name, vd_manager::spec(pairs(&terms)?)?, node.json)?;
@@ -217,7 +233,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Keys of a disk that are no terms of its contract.
-const DISK_KEYS: [&str; 12] = [
+const DISK_KEYS: [&str; 15] = [
     "pool",
     "pools",
     "capacity",
@@ -226,6 +242,9 @@ const DISK_KEYS: [&str; 12] = [
     "commands",
     "read_only",
     "adopt",
+    "image",
+    "from",
+    "fence",
     "iscsi",
     "nvme",
     "nbd",
@@ -297,7 +316,7 @@ fn toml_value(value: &str) -> String {
     if bare || value.starts_with(['{', '[', '"']) { value.to_owned() } else { format!("{value:?}") }
 }
 
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     let rounded = match ns {
         0..10_000 => ns,
         10_000..10_000_000 => ns / 1_000 * 1_000,

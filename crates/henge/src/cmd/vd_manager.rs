@@ -45,12 +45,13 @@ pub fn create(
     name: &str,
     spec: Map<String, Value>,
     tenant: Option<String>,
+    nbd: Vec<String>,
     json: bool,
 ) -> Result<()> {
     if !spec.contains_key("capacity") {
         bail!("a disk needs a capacity, like capacity=96GB");
     }
-    let mut body = json!({ "name": name, "spec": spec });
+    let mut body = json!({ "name": name, "spec": spec, "nbd": nbd });
     if let Some(tenant) = tenant {
         body["tenant"] = Value::String(tenant);
     }
@@ -59,12 +60,33 @@ pub fn create(
         println!("{}", answer.body);
     } else if answer.status == 202 {
         println!("{name} is admitted; its node has yet to make it");
+        attach(&answer.body);
     } else {
         println!("{name} is served, admitted by {}", text(&answer.body["admitted_by"]));
         places(&answer.body);
-        lines("reach it", &answer.body["addresses"]);
+        attach(&answer.body);
     }
     Ok(())
+}
+
+/// How to attach to a disk that was made now: its secrets are shown this once.
+fn attach(disk: &Value) {
+    let attach = &disk["attach"];
+    if attach.is_null() {
+        return lines("reach it", &disk["addresses"]);
+    }
+    if attach["ways"].as_array().is_none_or(Vec::is_empty) {
+        println!(
+            "{:<12}no door of its nodes lets anybody in: give them iscsi:// or nvme://, or name who may by --nbd",
+            "attach"
+        );
+    }
+    lines("attach", &attach["ways"]);
+    println!("{:<12}user {}, secret {}", "iSCSI", text(&attach["user"]), text(&attach["chap"]));
+    println!("{:<12}secret {}", "NVMe", text(&attach["nvme"]));
+    let who: Vec<&str> = attach["nbd"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    println!("{:<12}{}", "NBD", if who.is_empty() { "nobody".to_owned() } else { who.join(", ") });
+    println!("The secrets are not shown again.");
 }
 
 fn places(disk: &Value) {

@@ -2,9 +2,9 @@
 
 use super::admit::table_of;
 use crate::plan::{Came, Change, Judged, Need, Recorded, Term, scheduler_of};
-use crate::study::Study;
 use anyhow::{Context, Result, bail};
 use henge_core::{CostUnit, Duration};
+use henge_study::study::Study;
 use henge_workload::{Trace, TraceOptions};
 use serde_json::json;
 use std::fs::File;

@@ -1,11 +1,11 @@
 //! What is proposed: changes of a recorded scenario.
 
-use crate::cmd::sim::value_of;
 use crate::recording::{self, About};
-use crate::study::Study;
 use anyhow::{Context, Result, anyhow, bail};
 use henge_core::{Params, Value};
 use henge_sim::edit;
+use henge_study::sim::value_of;
+use henge_study::study::Study;
 use std::collections::BTreeSet;
 use std::path::Path;
 

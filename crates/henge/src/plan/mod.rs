@@ -9,9 +9,9 @@ pub use judged::{Judged, judged};
 pub use need::{Came, Need};
 
 use crate::recording;
-use crate::study::{Options, Study, on_all_cores};
 use anyhow::{Context, Result};
 use henge_sim::Outcome;
+use henge_study::study::{Options, Study, on_all_cores};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

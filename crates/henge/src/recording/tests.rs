@@ -2,8 +2,8 @@
 
 use super::listen::Names;
 use super::*;
-use crate::study::{Options, Study};
 use henge_api::GateStatus;
+use henge_study::study::{Options, Study};
 
 const MS: u64 = 1_000_000;
 

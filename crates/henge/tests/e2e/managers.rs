@@ -215,7 +215,7 @@ fn a_disk_of_a_manager_grows_while_it_is_served_and_stays_so() {
     until("the manager", || manager.leads());
     let mut process = node(dir.path(), &[&manager]);
     let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
-    let create = |name: &str| vd(&["create", name, "capacity=64MiB"]);
+    let create = |name: &str| vd(&["create", name, "capacity=64MiB", "--nbd", "anyone"]);
     until("the node", || create("web").status.success().then_some(()));
     assert!(create("neighbour").status.success());
     let uri = format!("nbd+unix:///web?socket={}", dir.path().join("nbd.sock").display());
@@ -279,7 +279,7 @@ fn a_disk_over_two_nodes_grows_by_its_managers_hand_and_has_its_tags_from_there(
     until("the manager", || manager.leads());
     let _nodes = two_nodes(dir.path(), &manager);
     let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
-    let create = || vd(&["create", "web", "capacity=64MiB", "parts=2", "rate=500/s"]);
+    let create = || vd(&["create", "web", "capacity=64MiB", "parts=2", "rate=500/s", "--nbd", "anyone"]);
     until("the nodes", || create().status.success().then_some(()));
     let uri =
         |node: &str| format!("nbd+unix:///web?socket={}", dir.path().join(node).join("nbd.sock").display());

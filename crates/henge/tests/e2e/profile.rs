@@ -26,7 +26,7 @@ fn accepted(conclusion: &Value, dir: &Path) {
     let pool = conclusion["pool"].as_str().expect("a pool");
     let first = pool.lines().find(|l| l.starts_with("scheduler = ")).expect("a scheduler in force");
     let schedulers = conclusion["schedulers"].as_array().expect("a list");
-    assert_eq!(schedulers.len(), 5);
+    assert_eq!(schedulers.len(), 6);
     for scheduler in schedulers {
         let line = format!("scheduler = {}", scheduler["scheduler"].as_str().expect("a table"));
         let file = dir.join("check.toml");

@@ -111,7 +111,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let tenants = loads::tenants(args.traces.as_deref(), args.seed)?;
     let node = Node::start(config)?;
-    let _page = args.http.map(|http| super::node::page(&node, http, Access::default())).transpose()?;
+    let _page = args.http.map(|http| super::node::page(&node, http, None, Access::default())).transpose()?;
     let address = node.addresses().first().context("the node listens nowhere")?.clone();
     let mut screen = Screen::new(args.json);
     screen.introduce(&tenants, &args.each, args.traces.is_some());

@@ -196,6 +196,11 @@ impl Findings {
         let (turn, most) = (self.turn.as_nanos() / 1_000_000, 2 * knee);
         vec![
             ("shares by weight, and limits", "sfq", format!("depth = {knee}, {cost}")),
+            (
+                "shares of the device's time, as it is learned",
+                "sfq",
+                format!("depth = {knee}, {}", self.learned()),
+            ),
             ("requests/s reserved, limited, shared", "mclock", format!("depth = {knee}, {requests}")),
             ("requests/s reserved, with latencies", "cvc", format!("depth = {knee}, {requests}, {service}")),
             (
@@ -211,6 +216,18 @@ impl Findings {
                 format!("depth = {knee}, turn = \"{turn}ms\", {service}"),
             ),
         ]
+    }
+
+    /// A gate's `cost = …` that learns, beginning with what was measured: a drift is a departure from it.
+    fn learned(&self) -> String {
+        let mib = Duration::from_secs_f64((1u64 << 20) as f64 / self.bandwidth);
+        let micros = |d: Duration| format!("{:.2}us", d.as_nanos() as f64 / 1e3);
+        let kind = |name: &str, times: f64| {
+            let times = |d: Duration| micros(Duration::from_secs_f64(d.as_secs_f64() * times));
+            format!("{name} = \"{}\", {name}_mib = \"{}\"", times(self.each), times(mib))
+        };
+        let writes = self.writes.map(|(_, busy)| format!(", {}", kind("write", busy)));
+        format!("cost = {{ time = {{ {}{} }} }}", kind("read", 1.0), writes.unwrap_or_default())
     }
 
     /// A pool with all of them, the first in force.

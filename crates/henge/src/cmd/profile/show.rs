@@ -2,9 +2,9 @@
 
 use super::conclude::{Findings, Measured, Noisy, rate};
 use super::measure::{Series, Spread};
-use crate::report::figure::{Figure, Series as Line};
-use crate::report::table::table;
 use henge_core::{Duration, format_size};
+use henge_study::report::figure::{Figure, Series as Line};
+use henge_study::report::table::table;
 use serde_json::{Value, json};
 
 fn ms(d: Option<Duration>) -> f64 {

@@ -1,0 +1,287 @@
+//! `henge ca`: a cluster's authority. `henge join`, `henge renew`: certificates of one's own.
+
+use super::api::{Api, ManagerArg};
+use crate::when::when;
+use anyhow::{Context, Result, bail};
+use comfy_table::{Table, presets};
+use henge_tls::{Identity, Request, Token};
+use serde_json::{Value, json};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Where an identity lies by default.
+const FOLDER: &str = "/etc/henge/identity";
+
+const EXAMPLE: &str = "\
+The manager of a cluster signs certificates: for nodes, proxies, other managers and clients. In its configuration:
+
+    cluster = \"demo\"
+
+Then a node joins with one command, by a token that opens the door once:
+
+    henge ca invite node n1                            # at the manager: prints the next line
+    henge join https://10.0.0.1:7100 henge-join.…      # at the node: writes /etc/henge/identity
+    identity = \"/etc/henge/identity\"                   # in the node's configuration
+
+Nodes renew their certificates themselves; clients do by `henge renew`, from a timer. To exchange the root:
+
+    henge ca rotate                                    # both roots are believed; the new one signs
+    henge ca show                                      # when everybody has renewed, within days:
+    henge ca retire                                    # the old root ends";
+
+/// Arguments of `henge ca`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// The roots, who was invited, and which certificates count
+    Show {
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// Invite somebody to join; the token is printed once, and opens the door once
+    Invite {
+        /// node, proxy, client or manager
+        role: String,
+        /// As whom
+        name: String,
+        /// A host's name or address by which clients reach it; may be repeated
+        #[arg(long = "host", value_name = "HOST")]
+        hosts: Vec<String>,
+        /// How long the token counts
+        #[arg(long, value_name = "TIME", default_value = "1h")]
+        lasts: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// Take an invitation back
+    Uninvite {
+        /// As `show` lists it
+        id: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// Revoke a certificate by its number, or all of somebody, like node/n1
+    Revoke {
+        /// The number, or whose
+        whose: String,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// Make a second root, which signs from now on; both are believed
+    Rotate {
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+    /// End the older of two roots
+    Retire {
+        /// Also while certificates of it count: who holds one joins again
+        #[arg(long)]
+        anyway: bool,
+        #[command(flatten)]
+        manager: ManagerArg,
+    },
+}
+
+/// Arguments of `henge join`.
+#[derive(clap::Args)]
+pub struct JoinArgs {
+    /// The manager that leads, as https://10.0.0.1:7100
+    url: String,
+    /// What `henge ca invite` printed; else in HENGE_JOIN_TOKEN, where no other user of this machine reads it
+    #[arg(env = "HENGE_JOIN_TOKEN", hide_env_values = true)]
+    token: String,
+    /// The folder for the key, the certificate and the cluster's roots
+    #[arg(short, long, value_name = "DIR", default_value = FOLDER)]
+    output: PathBuf,
+}
+
+/// Arguments of `henge renew`.
+#[derive(clap::Args)]
+pub struct RenewArgs {
+    /// The folder that `henge join` wrote
+    #[arg(value_name = "DIR", default_value = FOLDER)]
+    folder: PathBuf,
+    /// Also before two thirds of the certificate's time are over
+    #[arg(long)]
+    now: bool,
+    #[command(flatten)]
+    manager: ManagerArg,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Asks the authority.
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.action {
+        Action::Show { manager } => show(&manager.connect()?.get("ca")?),
+        Action::Invite { role, name, hosts, lasts, manager } => {
+            let api = manager.connect()?;
+            let body = json!({ "role": role, "name": name, "hosts": hosts, "lasts": lasts });
+            let made = api.ask("POST", "ca/invitations", Some(&body), &[])?.body;
+            let expires = made["expires"].as_u64().map_or_else(String::new, when);
+            eprintln!("once, until {expires}, {role} {name} may join:");
+            println!("henge join {} {}", api.first(), text(&made["token"]));
+        }
+        Action::Uninvite { id, manager } => {
+            let path = format!("ca/invitations/{}", super::api::escaped(&id));
+            manager.connect()?.ask("DELETE", &path, None, &[])?;
+        }
+        Action::Revoke { whose, manager } => {
+            let body = json!({ "whose": whose });
+            let revoked = manager.connect()?.ask("POST", "ca/revoke", Some(&body), &[])?.body;
+            println!("{} revoked; nodes know within seconds", revoked["certificates"]);
+        }
+        Action::Rotate { manager } => {
+            let made = manager.connect()?.ask("POST", "ca/rotate", Some(&json!({})), &[])?.body;
+            println!("a second root signs: {}", text(&made["fingerprint"]));
+            println!("when `henge ca show` lists everybody anew, `henge ca retire` ends the first");
+        }
+        Action::Retire { anyway, manager } => {
+            let body = json!({ "anyway": anyway });
+            let retired = manager.connect()?.ask("POST", "ca/retire", Some(&body), &[])?.body;
+            match retired["certificates"].as_u64() {
+                Some(0) | None => println!("the older root has ended; everybody has renewed"),
+                Some(n) => println!("the older root has ended; who holds {n} certificates of it joins again"),
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(answer: &Value) {
+    println!("cluster {}", text(&answer["cluster"]));
+    let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
+    for root in list("roots") {
+        let signs = if root["signs"] == true { "signs" } else { "is believed" };
+        println!(
+            "root {} of {} {signs}",
+            text(&root["fingerprint"]),
+            root["created"].as_u64().map_or_else(String::new, when)
+        );
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["WHOSE", "UNTIL", "STATE", "NUMBER"]);
+    for c in list("certificates") {
+        let state = c["revoked"].as_u64().map_or("counts".to_owned(), |at| format!("revoked {}", when(at)));
+        let until = c["expires"].as_u64().map_or_else(String::new, when);
+        table.add_row([text(&c["whose"]), &until, &state, text(&c["serial"])]);
+    }
+    for i in list("invitations") {
+        let state = i["used"].as_u64().map_or("invited".to_owned(), |at| format!("joined {}", when(at)));
+        let until = i["expires"].as_u64().map_or_else(String::new, when);
+        table.add_row([text(&i["whose"]), &until, &state, text(&i["id"])]);
+    }
+    println!("\n{table}");
+}
+
+/// The host and port of an URL by https.
+fn host_of(url: &str) -> Result<&str> {
+    let rest = url.strip_prefix("https://");
+    let rest = rest.with_context(|| {
+        format!("{url}: a manager that signs certificates is at an address like https://10.0.0.1:7100")
+    })?;
+    Ok(rest.trim_end_matches('/'))
+}
+
+/// The root whose fingerprint the token has, from who answers there; and nobody else's.
+fn root_at(url: &str, token: &Token) -> Result<Vec<u8>> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let host = host_of(url)?;
+    let address = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        host.to_owned()
+    } else {
+        format!("{host}:443")
+    };
+    let mut last = None;
+    for at in address.to_socket_addrs().with_context(|| address.clone())? {
+        match TcpStream::connect_timeout(&at, PATIENCE) {
+            Ok(socket) => {
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                return henge_tls::root_of(&socket, &token.fingerprint).with_context(|| url.to_owned());
+            }
+            Err(e) => last = Some(e),
+        }
+    }
+    bail!("{url}: {}", last.map_or_else(|| "no such address".to_owned(), |e| e.to_string()))
+}
+
+/// Joins a cluster.
+pub fn join(args: JoinArgs) -> Result<ExitCode> {
+    let token: Token = args.token.parse()?;
+    if args.output.join("identity.pem").exists() {
+        bail!(
+            "{} holds an identity already; `henge renew` renews it, or take the folder away to join anew",
+            args.output.display()
+        );
+    }
+    let root = root_at(&args.url, &token)?;
+    let api = Api::trusting(&args.url, &root)?;
+    let request = Request::new()?;
+    let body = json!({ "token": token.reveal(), "request": request.pem });
+    let joined = api.ask("POST", "ca/join", Some(&body), &[])?.body;
+    super::keep_files_private();
+    let who = keep(&args.output, &request.key, &joined)?;
+    let until = joined["until"].as_u64().map_or_else(String::new, |s| when(s.saturating_mul(1000)));
+    println!(
+        "joined the cluster {} as {} {}, until {until}: {}",
+        who.cluster,
+        who.role,
+        who.name,
+        args.output.display()
+    );
+    match who.role {
+        henge_tls::Role::Node => {
+            println!(
+                "the node's configuration: identity = \"{}\"; it renews it itself",
+                args.output.display()
+            );
+        }
+        henge_tls::Role::Client => {
+            println!("nbdinfo --tls-certificates={} nbds://NODE/DISK", args.output.display());
+            println!("from a timer, each day: henge renew {} --manager {}", args.output.display(), args.url);
+        }
+        _ => println!(
+            "identity = \"{}\" in its configuration; from a timer, each day: henge renew",
+            args.output.display()
+        ),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn keep(folder: &Path, key: &str, joined: &Value) -> Result<Identity> {
+    let who = Identity::parse(text(&joined["identity"])).context("the manager's answer names nobody")?;
+    henge_tls::believe(folder, who.role, text(&joined["ca"]), text(&joined["revoked"]))?;
+    henge_tls::keep(folder, who.role, key, text(&joined["certificate"]))?;
+    Ok(who)
+}
+
+/// Exchanges a certificate for a new one.
+pub fn renew(args: RenewArgs) -> Result<ExitCode> {
+    let path = args.folder.join("identity.pem");
+    let own = henge_tls::certificates(&path)?;
+    let validity = own.first().and_then(|own| henge_tls::validity(own)).context("no certificate")?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+    if !args.now && !henge_tls::is_due(validity, i64::try_from(now)?) {
+        println!("{} is not due yet", path.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let api = args.manager.showing(&args.folder)?;
+    let request = Request::new()?;
+    let joined = api.ask("POST", "ca/renew", Some(&json!({ "request": request.pem })), &[])?.body;
+    super::keep_files_private();
+    let who = keep(&args.folder, &request.key, &joined)?;
+    let until = joined["until"].as_u64().map_or_else(String::new, |s| when(s.saturating_mul(1000)));
+    println!("{} {} is renewed, until {until}", who.role, who.name);
+    Ok(ExitCode::SUCCESS)
+}
