@@ -46,6 +46,10 @@ test-storage: build ## A killed node's writes against its successor's, on a disk
 test-nbd-pool: build ## A node over nbdkit, qemu-nbd and another node, killed and started again under fio (about two minutes; ARGS=memory: a part)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nbd-pool $(ARGS)
 
+.PHONY: test-ceph
+test-ceph: build ## A node before a Ceph cluster of this machine: data, clones, bad input, shares, kills, beside qemu-nbd (about three minutes; ARGS=data: a part)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-ceph $(ARGS)
+
 .PHONY: test-cluster
 test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares of the total; who is refused (ARGS="shares": a part)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-cluster $(ARGS)
@@ -69,9 +73,9 @@ bench-nvme: build ## Server CPU per request over NVMe/TCP, beside iSCSI and NBD 
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-nvme $(ARGS)
 
 .PHONY: test-nvme-guest
-test-nvme-guest: build ## The Linux kernel's NVMe/TCP host, in QEMU guests of two kernels: discover, mkfs, fio, digests, growth, a restart
+test-nvme-guest: build ## The Linux kernel's NVMe/TCP host, in QEMU guests of two kernels: mkfs, fio, digests, growth, a restart, reservations, paths, proofs (ARGS=6.12)
 	@./tools/setup guest
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nvme-guest
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nvme-guest $(ARGS)
 
 .PHONY: test-web
 test-web: setup web ## The web page in a headless Chromium: driven, looked at (out/web), held against axe-core
@@ -79,9 +83,9 @@ test-web: setup web ## The web page in a headless Chromium: driven, looked at (o
 	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-web
 
 FUZZ_TIME ?= 60
-fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60)
+fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60; TARGETS="link_stream …": some of them)
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz --version 0.13.2
-	@cd fuzz && for target in $$(sed -n 's/^name = "\(.*_.*\)"/\1/p' Cargo.toml); do \
+	@cd fuzz && for target in $${TARGETS:-$$(sed -n 's/^name = "\(.*_.*\)"/\1/p' Cargo.toml)}; do \
 	  echo "== $$target"; mkdir -p corpus/$$target out/$$target; \
 	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target out/$$target corpus/$$target -- \
 	    -max_total_time=$(FUZZ_TIME) -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
@@ -183,6 +187,10 @@ test-security: ## Attacks on a manager, nodes and their doors by scripts, each r
 deny: ## Licences, sources and known weaknesses of everything that is linked (deny.toml)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny --version 0.20.2
 	$(CARGO) deny --locked check
+
+.PHONY: test-supply
+test-supply: ## Lock files, sources and licences of all crates, the SBOM; known weaknesses where cargo-deny is installed (nothing is compiled)
+	@./tools/test-supply
 
 .PHONY: sbom
 sbom: ## What the release is made of, as CycloneDX: out/henge.cdx.json

@@ -1,4 +1,4 @@
-//! PERSISTENT RESERVE OUT of any bytes, by several ports: no panic, the same everywhere, and what is told is what there is.
+//! PERSISTENT RESERVE OUT of any bytes, by several ports, and hosts' changes: no panic, the same everywhere, and what is told is what there is.
 //!
 //! Each step takes a port, an action with its type, flags, and the bytes of its list. What one node decides another hears as
 //! text; who has missed some of it can still tell who is gone.
@@ -7,11 +7,14 @@
 use henge_iscsi::scsi::{Change, Reservations};
 use libfuzzer_sys::fuzz_target;
 
-const PORTS: [&str; 4] = [
+const PORTS: [&str; 6] = [
     "iqn.a,i,0x000000000001,t,0x0001",
     "iqn.a,i,0x000000000001,t,0x0002",
     "iqn.b,i,0x000000000002,t,0x0001",
     "iqn.c,i,0x000000000003",
+    // Hosts by NVMe, whose lists are shorter.
+    "nvme,h,0x00000000000000000000000000000001",
+    "nvme,h,0x00000000000000000000000000000002",
 ];
 
 fuzz_target!(|data: &[u8]| {
@@ -30,7 +33,14 @@ fuzz_target!(|data: &[u8]| {
             list.extend_from_slice(&data[..more]);
             data = &data[more..];
         }
-        let change = Change { cdb, list, port: PORTS[usize::from(who) % PORTS.len()].into() };
+        let port = PORTS[usize::from(who) % PORTS.len()];
+        if port.starts_with("nvme,") {
+            list.truncate(if long == 1 { 16 } else { 17 });
+            if let Some(last) = list.get_mut(16) {
+                *last = flags;
+            }
+        }
+        let change = Change { cdb, list, port: port.into() };
         let before = here.clone();
         let Ok(effects) = here.apply(&change) else {
             assert_eq!(here, before, "what is refused changes nothing");

@@ -6,8 +6,9 @@
 
 use henge_core::{Duration, Fault, Instant, RequestId};
 use henge_nvme::auth::Key;
+use henge_nvme::reservation::{Ask, Change, Effect, Held, Notification, Registrant};
 use henge_nvme::{
-    Access, Action, Command, DISCOVERY, Limits, Namespace, Outcome, Reach, Segment, Service, Session, Step,
+    Access, Action, Command, DISCOVERY, Limits, Namespace, Outcome, Reach, Segment, Service, Session, Status, Step,
     SubsystemId, Subsystems, Want,
 };
 use libfuzzer_sys::fuzz_target;
@@ -87,6 +88,24 @@ fn namespace() -> Namespace {
     }
 }
 
+/// Who asks has what it asks for, and whoever was there before is preempted.
+fn adopt(subsystems: &mut Subsystems, id: SubsystemId, change: &Change) {
+    let kind = match change.ask {
+        Ask::Acquire(kind) | Ask::Preempt(kind) | Ask::PreemptAndAbort(kind) => Some(kind),
+        _ => None,
+    };
+    let registrant = |host, holds| Registrant { host, key: change.other, holds };
+    let all = vec![registrant(change.host, kind.is_some()), registrant([9; 16], false)];
+    let effects = [0, 1, 9].map(|host| Effect {
+        host: [host; 16],
+        notification: Some(Notification::Released),
+        aborts: change.ignores_key || matches!(change.ask, Ask::PreemptAndAbort(_)),
+    });
+    let held = Held::new(change.key as u32, kind, change.persists == Some(true), all);
+    let epoch = subsystems.adopt(id, held, &effects);
+    let _ = subsystems.is_quiet_before(id, epoch);
+}
+
 struct Host {
     session: Session,
     buffers: BTreeMap<RequestId, Vec<u8>>,
@@ -110,6 +129,7 @@ impl Host {
         let mut data = vec![0; 1024];
         data[16..18].copy_from_slice(&cntlid.to_le_bytes());
         data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
+        data[..16].fill(1);
         data[512] = b'h';
         let mut connect = vec![4, 0, 72, 72, 0x48, 4, 0, 0, 0x7f, 0x40, 0, 0, 1];
         connect.resize(72, 0);
@@ -207,12 +227,17 @@ impl Host {
                 | Action::CompareWrite { offset, len, .. }
                 | Action::Zero { offset, len, .. }
                 | Action::Trim { offset, len } => (offset, len),
-                Action::Flush | Action::Report => (0, 512),
+                Action::Flush | Action::Report | Action::Reserve => (0, 512),
             };
             assert!(offset + len <= 64 << 20 && offset % 512 == 0 && len % 512 == 0 && len > 0);
             let service = Service::default();
             let outcome = match (&command.action, self.how & 0x20) {
                 (Action::Report, _) => Outcome::Service(&service),
+                (Action::Reserve, _) => {
+                    let change = self.session.change(command.task).expect("it was asked for");
+                    adopt(subsystems, command.subsystem, &change);
+                    Outcome::Decided(Status::SUCCESS)
+                }
                 (_, 0x20) => Outcome::Failed(Fault::Io),
                 (Action::Compare { .. } | Action::CompareWrite { .. }, _) => Outcome::Unequal,
                 _ => Outcome::Done,

@@ -39,6 +39,7 @@ export default defineConfig({
         ["What holds on which device", "/promises"],
         ["Compared with others", "/compared"],
         ["Pools over NBD", "/backends"],
+        ["Before a Ceph cluster", "/ceph"],
         ["Limits", "/limits"],
       ]),
       pages("Operate", [

@@ -23,7 +23,7 @@ def nodes(directory):
         disk = '[[disk]]\nname = "{}"\npools = [{}]\ncapacity = "{}"\n{}'
         disks = disk.format("web", '"n1/p", "n2/p"', "24MiB", 'stripe = "64KiB"\n')
         disks += disk.format("one", '"n1/p"', "16MiB", "")
-        disks += disk.format("slow", '"n1/p"', "16MiB", 'contract = { limit = "64KiB/s", burst = "64KiB" }\n')
+        disks += disk.format("slow", '"n1/p"', "16MiB", 'contract = { limit = "64KiB/s", burst = "64KiB" }\ncommands = { quantum = "1MiB" }\n')
         if node.name == "n1":
             disks += '[[disk]]\nname = "lone"\npool = "p"\ncapacity = "16MiB"\n'
         peers = [(n.name, n.link_address(), f"{n.address}:{n.iscsi}") for n in both if n is not node]

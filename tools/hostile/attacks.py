@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from . import wire
-from .wire import CACHE, FLUSH, FUA, READ, REQ_ONE, STATUS, TRIM, WRITE, ZEROES, request
+from .wire import CACHE, FLUSH, FUA, NO_HOLE, READ, REQ_ONE, STATUS, TRIM, WRITE, ZEROES, request
 
 MIB = 1 << 20
 SIZE = 1024 * MIB
@@ -53,6 +53,13 @@ def pour(sockets, batch):
         if not readable:
             time.sleep(0.001)
     raise SystemExit("the node has closed all connections")
+
+
+def by_turns(s, batch, answers):
+    """A batch, its answers, and the next: as many bytes of answers as that, where more at once would end the connection."""
+    while True:
+        s.sendall(batch())
+        wire.receive(s, answers)
 
 
 def many(count, make):
@@ -216,6 +223,141 @@ def commands_that_do_not_exist(node):
 @attack("own")
 def commands_beyond_the_end(node):
     pour([wire.disk(node, "rude") for _ in range(2)], lambda: many(512, lambda i: request(READ, 2 * SIZE, 4096)))
+
+
+# By cost: the dearest that each kind of client can ask for.
+
+@attack("own")
+def caches_of_scattered_blocks(node):
+    s = wire.disk(node, "fetching")
+    for at in range(0, 16 * MIB, 64 * 8192):
+        s.sendall(many(64, lambda i: request(WRITE, at + i * 8192, 4096) + b"x" * 4096))
+        wire.receive(s, 64 * 16)
+    pour([wire.disk(node, "fetching") for _ in range(4)], lambda: many(16, lambda i: request(CACHE, 0, 16 * MIB)))
+
+
+@attack("own", quick=True)
+def reads_of_holes(node):
+    """Each brings pages into the cache, and they were never there."""
+    at = iter(range(0, 1 << 50, MIB))
+    pour([wire.disk(node, f"rude{i}") for i in range(4)], lambda: request(READ, next(at) % (128 * MIB), MIB))
+
+
+@attack("own")
+def zeroes_without_holes(node):
+    pour([wire.disk(node, "rude") for _ in range(4)], lambda: many(16, lambda i: request(ZEROES, i * 32 * MIB, 32 * MIB, NO_HOLE)))
+
+
+@attack("own")
+def durable_trims_and_flushes(node):
+    batch = lambda: many(64, lambda i: request(TRIM, anywhere(65536), 65536, FUA) + request(FLUSH, 0, 0))
+    pour([wire.disk(node, "rude") for _ in range(4)], batch)
+
+
+@attack("own")
+def unaligned_long_writes(node):
+    batch = lambda: many(4, lambda i: request(WRITE, anywhere(MIB) + 4095, 65538) + bytes(65538))
+    pour([wire.disk(node, "rude") for _ in range(8)], batch)
+
+
+@attack("own")
+def lists_that_are_read(node):
+    sockets = [wire.connect(node) for _ in range(4)]
+    for s in sockets:
+        s.sendall(struct.pack(">I", 3))
+    pour(sockets, lambda: wire.option(3) * 100)
+
+
+@attack("own")
+def compare_and_writes(node):
+    session = wire.Initiator(node, "rude-scsi", immediate=True)
+    cdb = struct.pack(">BBQ3xBBB", 0x89, 0, 8, 1, 0, 0)
+    pour([session.s], lambda: many(16, lambda i: session.send(cdb, bytes(1024))))
+
+
+@attack("own")
+def the_same_written_everywhere(node):
+    session = wire.Initiator(node, "rude-scsi", immediate=True)
+    cdb = struct.pack(">BBQIBB", 0x93, 0, 0, 16 * MIB // 512, 0, 0)
+    pour([session.s], lambda: many(16, lambda i: session.send(cdb, b"x" * 512)))
+
+
+@attack("own")
+def verifies(node):
+    session = wire.Initiator(node, "rude-scsi")
+    cdb = struct.pack(">BBQIBB", 0x8F, 0, 0, 4 * MIB // 512, 0, 0)
+    pour([session.s], lambda: many(16, lambda i: session.command(cdb, 0)))
+
+
+@attack("own")
+def lists_of_unmaps(node):
+    session = wire.Initiator(node, "rude-scsi", immediate=True)
+    ranges = many(64, lambda i: struct.pack(">QI4x", i * 4096, 8))
+    data = struct.pack(">HH4x", 6 + len(ranges), len(ranges)) + ranges
+    cdb = struct.pack(">BB5xHB", 0x42, 0, len(data), 0)
+    pour([session.s], lambda: many(16, lambda i: session.send(cdb, data)))
+
+
+@attack("own", quick=True)
+def a_storm_of_reservations(node):
+    """Each is remembered in a file before it is answered."""
+    session = wire.Initiator(node, "rude-scsi", immediate=True)
+    register = struct.pack(">BBB2xIB", 0x5F, 6, 0, 24, 0)  # REGISTER AND IGNORE EXISTING KEY
+    status = struct.pack(">BB5xHB", 0x5E, 3, 4096, 0)  # READ FULL STATUS
+    key = iter(range(1, 1 << 62))
+    batch = lambda: many(8, lambda i: session.send(register, struct.pack(">QQ8x", 0, next(key))) + session.command(status, 4096))
+    pour([session.s], batch)
+
+
+@attack("own")
+def inquiries(node):
+    session = wire.Initiator(node, "rude-scsi")
+    asked = [struct.pack(">BBBHB", 0x12, 1, page, 255, 0) for page in (0, 0x80, 0x83, 0xB0, 0xB1, 0xB2)]
+    # MODE SENSE of all pages, REPORT LUNS, READ CAPACITY.
+    asked += [struct.pack(">BBBB3xHB", 0x5A, 0, 0x3F, 0, 255, 0), struct.pack(">B5xIBB", 0xA0, 255, 0, 0),
+              struct.pack(">BB8xIBB", 0x9E, 0x10, 32, 0, 0)]
+    pour([session.s], lambda: b"".join(session.command(cdb, 255) for cdb in asked))
+
+
+@attack("own")
+def logins_in_a_loop(node):
+    while True:
+        wire.Initiator(node, "rude-scsi").s.close()
+
+
+@attack("own", quick=True)
+def logs_of_a_controller(node):
+    host = wire.Nvme(node, "rude")
+    # Error, SMART, firmware, changed namespaces, commands, ANA, and what the disk says of its service.
+    pages = [1, 2, 3, 4, 5, 12, 0xC0]
+    pour([host.admin], lambda: b"".join(host.command(2, [page | 0x3FF << 16], 4096) for page in pages))
+
+
+@attack("own")
+def identifies(node):
+    host = wire.Nvme(node, "rude")
+    pour([host.admin], lambda: b"".join(host.command(6, [kind], 4096) for kind in (0, 1, 2, 3)))
+
+
+@attack("own")
+def deallocations_by_lists(node):
+    host = wire.Nvme(node, "rude")
+    ranges = many(256, lambda i: struct.pack("<IIQ", 0, 8, i * 4096))
+    by_turns(host.io, lambda: many(64, lambda i: host.command(9, [255, 4], data=ranges)), 64 * 24)
+
+
+@attack("own")
+def zeroes_of_a_host(node):
+    host = wire.Nvme(node, "rude")
+    by_turns(host.io, lambda: many(64, lambda i: host.command(8, [i % 16 << 16, 0, 0xFFFF])), 64 * 24)
+
+
+@attack("own")
+def hosts_that_come_and_go(node):
+    while True:
+        host = wire.Nvme(node, "rude")
+        host.admin.close()
+        host.io.close()
 
 
 # Connections.

@@ -40,8 +40,9 @@ class Node:
         self._dir = tempfile.TemporaryDirectory(prefix="henge-hostile-")
         self.dir = self._dir.name
         self.socket, self.control = f"{self.dir}/nbd.sock", f"{self.dir}/control.sock"
-        self.nbd, self.iscsi = free_port(), free_port()
-        text = (f'listen = ["nbd+unix:///{self.socket}", "nbd://127.0.0.1:{self.nbd}", "iscsi://127.0.0.1:{self.iscsi}"]\n'
+        self.nbd, self.iscsi, self.nvme = free_port(), free_port(), free_port()
+        text = (f'listen = ["nbd+unix:///{self.socket}", "nbd://127.0.0.1:{self.nbd}", "iscsi://127.0.0.1:{self.iscsi}", '
+                f'"nvme://127.0.0.1:{self.nvme}"]\n'
                 f'control = "{self.control}"\nstate_dir = "{self.dir}/state"\nbuffers = "{BUFFERS >> 20}MiB"\n')
         text += POOL.format(name="a", dir=self.dir, capacity="6GiB") + POOL.format(name="b", dir=self.dir, capacity="1GiB")
         for name, terms in DISKS.items():

@@ -1,10 +1,10 @@
-"""NBD and iSCSI, as far as somebody who means harm needs them: nothing is checked, little is read."""
+"""NBD, iSCSI and NVMe over TCP, as far as somebody who means harm needs them: nothing is checked, little is read."""
 import os
 import socket
 import struct
 
 READ, WRITE, FLUSH, TRIM, CACHE, ZEROES, STATUS = 0, 1, 3, 4, 5, 6, 7
-FUA, REQ_ONE = 1, 8
+FUA, NO_HOLE, REQ_ONE = 1, 2, 8
 
 
 def connect(node):
@@ -52,7 +52,7 @@ def request(kind, offset, length, flags=0, cookie=0):
 class Initiator:
     """An iSCSI session: login without authentication, then SCSI commands."""
 
-    def __init__(self, node, name, kind="Normal", finish=True):
+    def __init__(self, node, name, kind="Normal", finish=True, immediate=False):
         self.s = socket.create_connection(("127.0.0.1", node.iscsi), 20)
         self.itt, self.cmd = 1, 1
         text = {"InitiatorName": "iqn.2026-11.local.hostile:i", "SessionType": kind, "AuthMethod": "None"}
@@ -60,7 +60,8 @@ class Initiator:
             text["TargetName"] = f"iqn.2026-11.local.henge:{name}"
         self._login(text, 0, 1)
         if finish:
-            operational = {"HeaderDigest": "None", "DataDigest": "None", "InitialR2T": "Yes", "ImmediateData": "No"}
+            immediate = "Yes" if immediate else "No"
+            operational = {"HeaderDigest": "None", "DataDigest": "None", "InitialR2T": "Yes", "ImmediateData": immediate}
             self._login(operational, 1, 3)
 
     def _login(self, keys, stage, following):
@@ -88,6 +89,17 @@ class Initiator:
         head[32:32 + len(cdb)] = cdb
         return bytes(head)
 
+    def send(self, cdb, data):
+        """The bytes of a SCSI command with its data, of a session with immediate data."""
+        self.itt += 1
+        self.cmd += 1
+        head = bytearray(48)
+        head[0], head[1] = 0x01, 0xA1
+        head[5:8] = len(data).to_bytes(3, "big")
+        struct.pack_into(">IIII", head, 16, self.itt, len(data), self.cmd - 1, 1)
+        head[32:32 + len(cdb)] = cdb
+        return bytes(head) + data + bytes(-len(data) % 4)
+
     def text(self, data):
         """A text request (discovery)."""
         self.itt += 1
@@ -96,3 +108,50 @@ class Initiator:
         head[5:8] = len(data).to_bytes(3, "big")
         struct.pack_into(">IIII", head, 16, self.itt, 0xFFFFFFFF, self.cmd, 1)
         return bytes(head) + data + bytes(-len(data) % 4)
+
+
+class Nvme:
+    """A host of one disk: a controller that is enabled, its admin queue `admin`, and one queue for I/O, `io`, of 128 entries."""
+
+    def __init__(self, node, name):
+        self.node, self.nqn, self.n = node, f"nqn.2026-11.local.henge:{name}".encode(), 0
+        self.admin, controller = self._connect(0, 0xFFFF)
+        # CC: enabled, entries of 64 and 16 bytes.
+        self.admin.sendall(self._capsule(bytes([0x7F, 0x40, 9, 0]) + bytes(40) + struct.pack("<II", 0x14, 0x460001)))
+        receive(self.admin, 24)
+        self.io, _ = self._connect(1, controller)
+
+    @staticmethod
+    def _capsule(entry, data=b""):
+        entry = entry + bytes(64 - len(entry))
+        return struct.pack("<BBBBI", 4, 0, 72, 72 if data else 0, 72 + len(data)) + entry + data
+
+    def _connect(self, queue, controller):
+        s = socket.create_connection(("127.0.0.1", self.node.nvme), 20)
+        s.sendall(struct.pack("<BBBBI", 0, 0, 128, 0, 128) + bytes(120))
+        receive(s, 128)
+        data = bytearray(1024)
+        data[16:18] = struct.pack("<H", controller)
+        data[256:256 + len(self.nqn)] = self.nqn
+        data[512:539] = b"nqn.2026-11.local.hostile:h"
+        entry = bytearray(64)
+        entry[0], entry[1], entry[4], entry[39] = 0x7F, 0x40, 1, 1
+        entry[32:36] = struct.pack("<I", 1024)
+        entry[42:46] = struct.pack("<HH", queue, 127)
+        s.sendall(self._capsule(bytes(entry), bytes(data)))
+        reply = receive(s, 24)
+        if struct.unpack_from("<H", reply, 22)[0] >> 1:
+            raise OSError("NVMe Connect was refused")
+        return s, struct.unpack_from("<H", reply, 8)[0]
+
+    def command(self, opcode, dwords, into=0, data=b""):
+        """The bytes of a command with its dwords from 10 on, that reads `into` bytes or brings `data`."""
+        self.n = self.n % 0x7FFF + 1
+        entry = bytearray(64)
+        entry[0], entry[1], entry[4] = opcode, 0x40, 1
+        entry[2:4] = struct.pack("<H", self.n)
+        entry[32:36] = struct.pack("<I", len(data) or into)
+        entry[39] = 1 if data else 0x5A
+        for i, dword in enumerate(dwords):
+            struct.pack_into("<I", entry, 40 + 4 * i, dword)
+        return self._capsule(bytes(entry), data)
