@@ -229,7 +229,7 @@ mod tests {
             model in prop::sample::select(&["st32171w", "st34501n", "st39102lw", "atlas10k", "dtla-307075"][..]),
             bus_us in prop::option::of(1..150u64),
             write_back in prop::bool::ANY,
-            segment in prop::option::of(1..2000u32),
+            segment in prop::option::of(prop_oneof![1..4u32, 1..2000u32]),
             commands in prop::collection::vec((0.0..1.0f64, 1..20_000u64, 0..20_000u64, prop::bool::ANY), 1..20),
         ) {
             let mut facts = drive(model);
@@ -247,6 +247,19 @@ mod tests {
                 t = one + Duration::from_micros(think);
             }
         }
+    }
+
+    /// A segment of one block takes the next one when that is on the medium, a revolution later. Here 60 of them.
+    #[test]
+    fn a_segment_of_one_block() {
+        let mut facts = drive("atlas10k");
+        facts.cache.segment_sectors = 1;
+        let mut controller = Controller::new(&facts);
+        let (lbn, blocks, t) = (0, 60, Instant::ZERO);
+        let command = Command { lbn, blocks, write: true, durable: true };
+        let took = controller.execute(command, t).since(t);
+        let revolution = Arm::new(&facts).spindle().revolution();
+        assert!((revolution * (blocks - 1)..revolution * (blocks + 5)).contains(&took), "{took:?}");
     }
 
     /// The tracks of built-in drives do repeat, so that long reads on them are cheap.
