@@ -14,7 +14,7 @@ use henge_core::{Instant, RequestId};
 use henge_nbd::{CommandKind, Error, Event, Limits, Segment};
 use henge_tls::Tls;
 use henge_vdisk::{Failure, Frame, Kind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 mod long;
@@ -61,6 +61,8 @@ pub(crate) struct Connection {
     broken: bool,
     /// Commands of which something was written out just now.
     written: Vec<RequestId>,
+    /// Questions about what takes room whose turn at the disk has come.
+    looks: VecDeque<henge_nbd::Command>,
 }
 
 impl Connection {
@@ -79,6 +81,7 @@ impl Connection {
             onward: false,
             broken: false,
             written: Vec::new(),
+            looks: VecDeque::new(),
         }
     }
 
@@ -249,7 +252,8 @@ impl Connection {
     }
 
     /// Says which bytes take room. What takes none reads as zeroes.
-    fn status(&mut self, command: &henge_nbd::Command, one: bool, plane: &mut Plane) {
+    fn status(&mut self, command: &henge_nbd::Command, plane: &mut Plane) {
+        let one = matches!(command.kind, CommandKind::BlockStatus { one: true });
         let most = if one { 1 } else { EXTENTS };
         let found = plane.extents(self.chosen(), command.offset, u64::from(command.len), most);
         let extent = |e: &henge_iscsi::scsi::Extent| henge_nbd::Extent {
@@ -271,10 +275,9 @@ impl Connection {
         let Answer { disk, owner, outcome, frame, lead, .. } = answer;
         if outcome.is_ok()
             && let Some(command) = self.session.command(owner.command)
-            && let CommandKind::BlockStatus { one } = command.kind
+            && let CommandKind::BlockStatus { .. } = command.kind
         {
-            let command = *command;
-            return self.status(&command, one, plane);
+            return self.looks.push_back(*command);
         }
         let reply = match outcome {
             Ok(()) => henge_nbd::Answer::Done,
@@ -331,6 +334,12 @@ impl Session for Connection {
 
     fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
         self.answer(answer, around.plane, around.now);
+    }
+
+    fn look(&mut self, around: &mut Around<'_>) {
+        if let Some(command) = self.looks.pop_front() {
+            self.status(&command, around.plane);
+        }
     }
 
     fn output<'a>(&'a mut self, _: &'a mut Around<'_>, out: &mut Slices<'_, 'a>) {
@@ -419,7 +428,7 @@ impl Session for Connection {
         self.onward || self.session.goes_on() && self.takes()
     }
     fn has_output(&self) -> bool {
-        !self.session.output().is_empty()
+        !self.looks.is_empty() || !self.session.output().is_empty()
     }
     fn is_over(&self) -> bool {
         self.session.is_over()

@@ -28,6 +28,8 @@ pub(crate) struct Initiator {
     reserving: BTreeSet<RequestId>,
     /// Commands that wait for room or memory.
     waiting: VecDeque<RequestId>,
+    /// Questions about what takes room whose turn at the disk has come, and the ranges that they ask about.
+    looks: VecDeque<(RequestId, (u64, u64))>,
     /// A payload waits for memory.
     no_memory: bool,
     gone: bool,
@@ -42,6 +44,7 @@ impl Initiator {
             jobs: BTreeMap::new(),
             reserving: BTreeSet::new(),
             waiting: VecDeque::new(),
+            looks: VecDeque::new(),
             no_memory: false,
             gone: false,
         }
@@ -176,7 +179,7 @@ impl Initiator {
         }
     }
 
-    /// Says which bytes take room, now that it is the command's turn.
+    /// Says which bytes take room.
     fn status(&mut self, task: RequestId, (offset, len): (u64, u64), plane: &mut Plane, portal: &mut Portal) {
         let mut extents = self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, offset, len, EXTENTS));
         if extents.is_empty() {
@@ -217,7 +220,9 @@ impl Initiator {
     ) {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| *waiting != task);
-        if self.waiting.len() < before {
+        let looks = self.looks.len();
+        self.looks.retain(|(look, _)| *look != task);
+        if self.waiting.len() < before || self.looks.len() < looks {
             self.jobs.remove(&task);
             return self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), portal);
         }
@@ -259,15 +264,27 @@ impl Initiator {
             None => {
                 self.step(task, id, plane, portal, now);
             }
-            Some(Verdict::Done) if let Some((offset, len)) = job.extents() => {
+            Some(Verdict::Done) if let (Some(range), false) = (job.extents(), self.gone) => {
                 self.jobs.remove(&task);
-                self.status(task, (offset, len), plane, portal);
+                return self.looks.push_back((task, range));
             }
             Some(verdict) => {
                 self.jobs.remove(&task);
                 self.complete(task, verdict, portal);
             }
         }
+        self.finish(task, id, plane, portal, now);
+    }
+
+    /// A command may have been answered: its buffer goes back, unless the answer is still to be sent from there.
+    fn finish(
+        &mut self,
+        task: RequestId,
+        id: RequestId,
+        plane: &mut Plane,
+        portal: &mut Portal,
+        now: Instant,
+    ) {
         self.pump(id, plane, portal, now);
         if !self.session_keeps(task) {
             self.put(task, plane);
@@ -323,6 +340,13 @@ impl Session for Initiator {
         self.answer(around.id, answer, around.plane, around.portal, around.now);
     }
 
+    fn look(&mut self, around: &mut Around<'_>) {
+        if let Some((task, range)) = self.looks.pop_front() {
+            self.status(task, range, around.plane, around.portal);
+            self.finish(task, around.id, around.plane, around.portal, around.now);
+        }
+    }
+
     fn output<'a>(&'a mut self, _: &'a mut Around<'_>, out: &mut Slices<'_, 'a>) {
         for segment in self.session.segments() {
             let bytes = match segment {
@@ -346,6 +370,7 @@ impl Session for Initiator {
         around.portal.connections.remove(&self.session.nexus());
         self.session.close(&mut around.portal.targets);
         self.pump(around.id, around.plane, around.portal, around.now);
+        self.looks.clear();
         // What was to be sent will not be.
         let busy: Vec<RequestId> =
             self.held.keys().copied().filter(|task| !self.jobs.contains_key(task)).collect();
@@ -363,7 +388,7 @@ impl Session for Initiator {
         self.session.want() != Want::Nothing
     }
     fn has_output(&self) -> bool {
-        !self.session.is_sent()
+        !self.looks.is_empty() || !self.session.is_sent()
     }
     fn is_over(&self) -> bool {
         self.session.want() == Want::Nothing && self.session.is_sent()

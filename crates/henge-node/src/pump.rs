@@ -273,6 +273,9 @@ impl<S: Session> Moves for Pump<S> {
 
     fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool {
         let mut left = self.session.share().bytes;
+        if link.writable {
+            self.session.look(around);
+        }
         while left > 0 && link.writable {
             let mut slices = [IoSlice::new(&[]); PIECES];
             let mut out = Slices::new(&mut slices, left);

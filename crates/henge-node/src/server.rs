@@ -500,9 +500,7 @@ impl Server {
     fn serve(&mut self) {
         loop {
             self.plane.poll(self.now);
-            while let Some((disk, bytes)) = self.plane.next_copied() {
-                self.turns.charge(Of::Disk(disk), bytes);
-            }
+            self.charge();
             if !self.plane.answers.is_empty() {
                 self.answer();
                 self.poke();

@@ -88,6 +88,9 @@ pub(crate) trait Session: Any {
     fn delivered(&mut self, bytes: usize, around: &mut Around<'_>) -> Option<Stop>;
     /// A command is over.
     fn completed(&mut self, answer: Answer, around: &mut Around<'_>);
+    /// Its turn to write begins: one question about what takes room is answered, if some wait. Each is as much work as many commands, so
+    /// however many are asked, others have their turns between them.
+    fn look(&mut self, _around: &mut Around<'_>) {}
     /// What is to be written next, as far as there are places for it.
     fn output<'a>(&'a mut self, around: &'a mut Around<'_>, out: &mut Slices<'_, 'a>);
     /// So many bytes of it are written.

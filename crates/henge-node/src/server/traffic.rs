@@ -3,7 +3,7 @@
 use super::{Server, Source, around};
 use crate::portal::Portal;
 use crate::session::Stop;
-use crate::turns::{Done, Way};
+use crate::turns::{Done, Of, Way};
 use henge_core::RequestId;
 use rustix::event::epoll;
 use std::collections::VecDeque;
@@ -30,6 +30,14 @@ impl Server {
                 }
             }
             self.turns.done(turn, done, self.now);
+            self.charge();
+        }
+    }
+
+    /// What was done for disks beside moving their bytes counts for their turns.
+    pub(super) fn charge(&mut self) {
+        while let Some((disk, bytes)) = self.plane.next_copied() {
+            self.turns.charge(Of::Disk(disk), bytes);
         }
     }
 
