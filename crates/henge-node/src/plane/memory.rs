@@ -6,7 +6,7 @@ use henge_backend::{Buffer, BufferPool, Store};
 use henge_iscsi::scsi::Extent;
 
 /// Most steps of one look at what takes room: each may be two system calls, while everybody waits. The client asks again, for another turn.
-pub(super) const EXTENT_STEPS: usize = 16;
+pub(super) const EXTENT_STEPS: usize = 8;
 /// What a step counts of its disk's turns: it takes about as long as copying so many bytes.
 pub(super) const EXTENT_STEP: u64 = 8 << 10;
 
