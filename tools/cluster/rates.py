@@ -49,7 +49,9 @@ def live(scheduler, terms, count, directory):
             body += f'contract = {{ rate = "{(G if name == "g" else H) * len(there)}/s"{terms} }}\n'
     for node in nodes:
         node.extra = ["--requests", f"{directory}/{node.name}.csv"]
-        node.write([(p.name, p.link_address()) for p in nodes if p is not node], body)
+        # Nothing is promised to f: at 1.5/s the last of its 32 waits for 20 s, which is longer than a link's usual patience.
+        peers = [(p.name, p.link_address()) for p in nodes if p is not node]
+        node.write(peers, body, link='timeout = "60s"')
     loads = []
     try:
         for node in nodes:
