@@ -83,6 +83,18 @@ pub struct Access {
     pub initiators: Vec<String>,
 }
 
+impl Access {
+    /// Whether an initiator of this name may log in, once it has proven what it must.
+    pub fn allows(&self, initiator: &str) -> bool {
+        self.initiators.is_empty() || self.initiators.iter().any(|name| name == initiator)
+    }
+
+    /// Whether it says who may log in at all.
+    pub fn is_stated(&self) -> bool {
+        !self.users.is_empty() || !self.initiators.is_empty()
+    }
+}
+
 /// Compares in a time that does not depend on where the difference is.
 pub fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differences, (x, y)| differences | (x ^ y)) == 0

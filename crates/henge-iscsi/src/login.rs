@@ -6,8 +6,13 @@
 //! ```
 //! Either stage may be left out, security only where none is demanded. Each request gets one response; the
 //! stage changes when the request asks for it (T bit) and we have nothing open.
+//!
+//! # What strangers learn
+//! Where any target of the node says who may log in, a target that is not there, and one that this initiator may not use, ask for a proof
+//! as all others do, and none is right. So a login tells nobody which names there are. A discovery session begins whatever is
+//! proven in it: it shows the targets that anyone may use, and those whose secret was proven.
 
-use crate::chap::{self, Access, Algorithm};
+use crate::chap::{self, Access, Algorithm, Secret};
 use crate::params::{Answer, Negotiated, Offer, negotiate};
 use crate::target::{TargetId, Targets};
 use crate::text::{self, TEXT_MAX};
@@ -50,6 +55,8 @@ pub struct Accepted {
     pub isid: [u8; 6],
     /// What to use; none in a discovery session.
     pub target: Option<TargetId>,
+    /// Guarded targets that a discovery session shows: their secret was proven.
+    pub shown: Vec<TargetId>,
     /// The terms.
     pub agreed: Negotiated,
 }
@@ -76,6 +83,17 @@ enum Auth {
     Done,
 }
 
+/// What a login is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Goal {
+    /// To ask which targets there are.
+    Discovery,
+    /// To use one.
+    Target(TargetId),
+    /// To use one that is not there, or not for this initiator: it is asked for a proof, and no proof is right.
+    Nobodys,
+}
+
 /// A login under way.
 #[derive(Debug)]
 pub struct Login {
@@ -84,8 +102,8 @@ pub struct Login {
     named: bool,
     initiator: String,
     isid: [u8; 6],
-    discovery: bool,
-    target: Option<TargetId>,
+    goal: Goal,
+    shown: Vec<TargetId>,
     stage: u8,
     auth: Auth,
     declared: bool,
@@ -110,8 +128,8 @@ impl Login {
             named: false,
             initiator: String::new(),
             isid: [0; 6],
-            discovery: false,
-            target: None,
+            goal: Goal::Nobodys,
+            shown: Vec::new(),
             stage: SECURITY,
             auth: Auth::Open,
             declared: false,
@@ -173,11 +191,20 @@ impl Login {
         self.finish(reply, out, transit.then_some(next), targets)
     }
 
-    fn access<'a>(&self, targets: &'a Targets) -> Result<&'a Access, Failure> {
-        match self.target {
-            None => Ok(&targets.discovery),
-            Some(id) => Ok(&targets.get(id).ok_or(Failure::NotFound)?.access),
+    /// Who may log in; nothing where nobody may.
+    fn access<'a>(&self, targets: &'a Targets) -> Result<Option<&'a Access>, Failure> {
+        match self.goal {
+            Goal::Discovery => Ok(Some(&targets.discovery)),
+            Goal::Target(id) => Ok(Some(&targets.get(id).ok_or(Failure::NotFound)?.access)),
+            Goal::Nobodys => Ok(None),
         }
+    }
+
+    /// Whether a proof is asked for. In a discovery session where some target asks for one, whoever offers a proof gives it.
+    fn asks(&self, targets: &Targets, offers: bool) -> Result<bool, Failure> {
+        let access = self.access(targets)?;
+        let may = self.goal == Goal::Discovery && offers && targets.is_guarded();
+        Ok(may || access.is_none_or(|access| !access.users.is_empty()))
     }
 
     /// The first request says who, and for what (RFC 7143 6.3.1).
@@ -200,25 +227,28 @@ impl Login {
         match value("SessionType") {
             None | Some("Normal") => {
                 let name = value("TargetName").ok_or(Failure::Missing)?;
-                self.target = Some(targets.find(name).ok_or(Failure::NotFound)?);
+                let found = targets.find(name);
+                let allowed = |id: &TargetId| targets.get(*id).is_some_and(|t| t.access.allows(initiator));
+                self.goal = match found.filter(allowed) {
+                    Some(id) => Goal::Target(id),
+                    None if targets.is_guarded() => Goal::Nobodys,
+                    None => return Err(Failure::NotFound),
+                };
             }
-            Some("Discovery") => self.discovery = true,
+            Some("Discovery") if targets.discovery.allows(initiator) => self.goal = Goal::Discovery,
+            Some("Discovery") => return Err(Failure::Forbidden),
             Some(_) => return Err(Failure::Kind),
-        }
-        let access = self.access(targets)?;
-        if !access.initiators.is_empty() && !access.initiators.contains(&self.initiator) {
-            return Err(Failure::Forbidden);
         }
         if tsih != 0 {
             let known = targets.has_session(initiator, self.isid, tsih);
             return Err(if known { Failure::Connections } else { Failure::NoSession });
         }
-        if access.users.is_empty() {
+        if !self.asks(targets, false)? {
             self.auth = Auth::Done;
         } else if self.stage != SECURITY {
             return Err(Failure::Authentication);
         }
-        if !self.discovery {
+        if self.goal != Goal::Discovery {
             text::push(out, "TargetPortalGroupTag", &targets.port.to_string());
         }
         self.named = true;
@@ -268,12 +298,13 @@ impl Login {
     }
 
     fn choose_method(&mut self, value: &str, targets: &Targets, out: &mut Vec<u8>) -> Result<(), Failure> {
-        let required = !self.access(targets)?.users.is_empty();
-        let method = if required { "CHAP" } else { "None" };
-        if self.stage != SECURITY || !value.split(',').any(|name| name == method) {
+        let offers = |method| value.split(',').any(|name| name == method);
+        let asks = self.asks(targets, offers("CHAP"))?;
+        let method = if asks { "CHAP" } else { "None" };
+        if self.stage != SECURITY || !offers(method) {
             return Err(Failure::Authentication);
         }
-        if required {
+        if asks {
             self.auth = Auth::Chosen;
         }
         text::push(out, "AuthMethod", method);
@@ -299,20 +330,15 @@ impl Login {
                 Ok(())
             }
             Auth::Challenged(algorithm) => {
-                let access = self.access(targets)?;
                 let name = value("CHAP_N").ok_or(Failure::Missing)?;
                 let given = value("CHAP_R").ok_or(Failure::Missing)?;
                 let given = text::binary(given).map_err(|_| Failure::Initiator)?;
-                let challenge = self.challenge(algorithm);
-                let proven = access.users.iter().any(|user| {
-                    let right = algorithm.response(self.entropy[0], &user.secret, challenge);
-                    user.name == name && chap::equal(&right, &given)
-                });
-                if !proven {
-                    return Err(Failure::Authentication);
-                }
+                let proof = Proof { algorithm, name, given: &given, identifier: self.entropy[0] };
+                let challenge = self.challenge(algorithm).to_vec();
+                let access = self.proven(&proof, &challenge, targets)?;
                 if let (Some(identifier), Some(theirs)) = (value("CHAP_I"), value("CHAP_C")) {
-                    let ours = access.target.as_ref().ok_or(Failure::Authentication)?;
+                    let ours = access.and_then(|access| access.target.as_ref());
+                    let ours = ours.ok_or(Failure::Authentication)?;
                     let identifier = text::number(identifier).ok().and_then(|n| u8::try_from(n).ok());
                     let identifier = identifier.ok_or(Failure::Initiator)?;
                     let theirs = text::binary(theirs).map_err(|_| Failure::Initiator)?;
@@ -328,6 +354,31 @@ impl Login {
                 Ok(())
             }
             Auth::Open | Auth::Done => Err(Failure::Initiator),
+        }
+    }
+
+    /// By whose access a proof is right; in a discovery session, which targets it shows.
+    fn proven<'a>(
+        &mut self,
+        proof: &Proof<'_>,
+        challenge: &[u8],
+        targets: &'a Targets,
+    ) -> Result<Option<&'a Access>, Failure> {
+        if self.goal == Goal::Discovery && targets.discovery.users.is_empty() {
+            let all = targets.all().filter(|(_, target)| target.access.allows(&self.initiator));
+            let opened = all.filter(|(_, target)| proof.is_right(&target.access, challenge));
+            let opened: Vec<(TargetId, &Access)> = opened.map(|(id, target)| (id, &target.access)).collect();
+            self.shown = opened.iter().map(|(id, _)| *id).collect();
+            return Ok(opened.first().map(|(_, access)| *access));
+        }
+        match self.access(targets)? {
+            Some(access) if proof.is_right(access, challenge) => Ok(Some(access)),
+            Some(_) => Err(Failure::Authentication),
+            None => {
+                // What is compared with nothing takes as long.
+                proof.is_right(&Access { users: vec![proof.of_nobody()], ..Access::default() }, challenge);
+                Err(Failure::Authentication)
+            }
         }
     }
 
@@ -356,9 +407,36 @@ impl Login {
         self.access(targets)?; // the target may have gone meanwhile
         let mut agreed = self.agreed.clone();
         agreed.first_burst = agreed.first_burst.min(agreed.max_burst);
-        let accepted =
-            Accepted { initiator: self.initiator.clone(), isid: self.isid, target: self.target, agreed };
+        let target = match self.goal {
+            Goal::Target(id) => Some(id),
+            Goal::Discovery => None,
+            Goal::Nobodys => return Err(Failure::Authentication),
+        };
+        let (initiator, shown) = (self.initiator.clone(), std::mem::take(&mut self.shown));
+        let accepted = Accepted { initiator, isid: self.isid, target, shown, agreed };
         Ok(Progress::Done(reply, out, Box::new(accepted)))
+    }
+}
+
+/// What an initiator answers to a challenge.
+struct Proof<'a> {
+    algorithm: Algorithm,
+    name: &'a str,
+    given: &'a [u8],
+    identifier: u8,
+}
+
+impl Proof<'_> {
+    fn is_right(&self, access: &Access, challenge: &[u8]) -> bool {
+        access.users.iter().filter(|user| user.name == self.name).any(|user| {
+            let right = self.algorithm.response(self.identifier, &user.secret, challenge);
+            chap::equal(&right, self.given)
+        })
+    }
+
+    /// Somebody of that name, with a secret that is compared and thrown away.
+    fn of_nobody(&self) -> Secret {
+        Secret { name: self.name.to_owned(), secret: vec![0; 16] }
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Targets {
     pub(crate) port: u16,
     targets: BTreeMap<TargetId, Target>,
     by_name: BTreeMap<String, TargetId>,
+    /// How many of them say who may log in.
+    guarded: usize,
     /// Targets with units that may have work of their own.
     working: BTreeSet<TargetId>,
     next_target: u32,
@@ -101,6 +103,7 @@ impl Targets {
             port,
             targets: BTreeMap::new(),
             by_name: BTreeMap::new(),
+            guarded: 0,
             working: BTreeSet::new(),
             next_target: 0,
             sessions: BTreeMap::new(),
@@ -140,6 +143,7 @@ impl Targets {
         self.next_target += 1;
         let name = name.to_owned();
         self.by_name.insert(name.clone(), id);
+        self.guarded += usize::from(access.is_stated());
         let elsewhere = Vec::new();
         self.targets.insert(id, Target { name, access, is_hidden: false, units: BTreeMap::new(), elsewhere });
         Some(id)
@@ -163,6 +167,7 @@ impl Targets {
             && !gone.is_hidden
         {
             self.by_name.remove(&gone.name);
+            self.guarded -= usize::from(gone.access.is_stated());
         }
         self.working.remove(&id);
         self.notify(id, None, Notice::Close);
@@ -227,6 +232,33 @@ impl Targets {
         self.poked.pop_first()
     }
 
+    /// Who may log in from now on, and whether initiators find it. Sessions that are there end: they log in anew, if they may.
+    pub fn set_access(&mut self, id: TargetId, access: Access, shown: bool) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        if target.access == access && target.is_hidden != shown {
+            return;
+        }
+        let counts = |target: &Target| usize::from(!target.is_hidden && target.access.is_stated());
+        let before = counts(target);
+        (target.access, target.is_hidden) = (access, !shown);
+        self.guarded = self.guarded + counts(target) - before;
+        match shown {
+            true => drop(self.by_name.insert(target.name.clone(), id)),
+            false => drop(self.by_name.remove(&target.name)),
+        }
+        self.notify(id, None, Notice::Close);
+    }
+
+    /// Whether any target says who may log in: then nobody is told which names there are.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guarded > 0
+    }
+
+    /// All that initiators may find.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (TargetId, &Target)> {
+        self.targets.iter().filter(|(_, target)| !target.is_hidden).map(|(id, target)| (*id, target))
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<TargetId> {
         self.by_name.get(name).copied()
     }
@@ -237,13 +269,9 @@ impl Targets {
         self.targets.get_mut(&id)
     }
     /// The target of that name, or all.
-    pub(crate) fn named(&self, name: Option<&str>) -> impl Iterator<Item = &Target> {
-        let one = name.and_then(|name| self.targets.get(&self.find(name)?));
-        let all = self.targets.values().filter(|target| !target.is_hidden).take(if name.is_none() {
-            usize::MAX
-        } else {
-            0
-        });
+    pub(crate) fn named(&self, name: Option<&str>) -> impl Iterator<Item = (TargetId, &Target)> {
+        let one = name.and_then(|name| self.find(name)).and_then(|id| Some((id, self.targets.get(&id)?)));
+        let all = self.all().take(if name.is_none() { usize::MAX } else { 0 });
         one.into_iter().chain(all)
     }
 

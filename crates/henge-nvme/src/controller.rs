@@ -1,5 +1,6 @@
 //! A controller: what a host has of a subsystem. Its registers, its features, and what it still has to tell.
 
+use crate::auth::Group;
 use crate::reservation::{Log, Notification};
 use crate::subsystem::{QueueId, SubsystemId};
 use crate::wire::put;
@@ -83,8 +84,10 @@ pub(crate) struct Failure {
 /// A controller.
 #[derive(Debug)]
 pub(crate) struct Controller {
-    /// `None`: of the discovery subsystem.
+    /// `None`: of the discovery subsystem, or of nobody's.
     pub subsystem: Option<SubsystemId>,
+    /// Of a subsystem that is not there, or not for this host: its name, and the weakest group of a proof, none of which is right.
+    pub nobodys: Option<(String, Group)>,
     pub host: String,
     pub host_id: [u8; 16],
     /// By their numbers; 0 is the admin queue.
@@ -134,6 +137,7 @@ impl Controller {
         };
         Controller {
             subsystem,
+            nobodys: None,
             host,
             host_id,
             queues: BTreeMap::new(),
@@ -152,7 +156,7 @@ impl Controller {
     }
 
     pub fn is_discovery(&self) -> bool {
-        self.subsystem.is_none()
+        self.subsystem.is_none() && self.nobodys.is_none()
     }
     pub fn is_ready(&self) -> bool {
         self.status & 1 != 0

@@ -3,7 +3,7 @@
 use crate::controller::{Controller, KEEP_ALIVE_UNIT, QUEUE_MAX, VERSION};
 use crate::plan::Plan;
 use crate::status::{Ending, Status};
-use crate::subsystem::{DISCOVERY, QueueId, Subsystems};
+use crate::subsystem::{DISCOVERY, QueueId, Refusal, SubsystemId, Subsystems};
 use crate::wire::{Sqe, le16};
 use henge_core::Duration;
 
@@ -71,26 +71,27 @@ pub(crate) fn connect(
     let nqn = name(&data[256..512]).ok_or(wrong(256, true))?;
     let asked = le16(data, 16);
     let host_id: [u8; 16] = *data.first_chunk().expect("Connect's data are longer");
-    let subsystem = match nqn {
-        DISCOVERY => None,
-        _ => Some(subsystems.find(nqn).ok_or(wrong(256, true))?),
+    let found = subsystems.find(nqn);
+    let allowed = |id: &SubsystemId| subsystems.get(*id).is_some_and(|there| there.access.allows(host));
+    let subsystem = found.filter(allowed);
+    let nobodys = match subsystems.refusal() {
+        _ if nqn == DISCOVERY || subsystem.is_some() => None,
+        Refusal::Proof(weakest) => Some((nqn.to_owned(), weakest)),
+        Refusal::Host => return Err(Status::CONNECT_HOST.into()),
+        Refusal::Name => return Err(wrong(256, true)),
     };
-    if let Some(there) = subsystem.and_then(|id| subsystems.get(id))
-        && !there.access.allows(host)
-    {
-        return Err(Status::CONNECT_HOST.into());
-    }
     let cntlid = if qid == 0 {
         if asked != DYNAMIC {
             return Err(wrong(16, true));
         }
         let mut controller = Controller::new(subsystem, host.to_owned(), host_id);
+        controller.nobodys = nobodys;
         controller.keep_alive = keep_alive(sqe.dword(12)).map_err(Ending::from)?;
         subsystems.begin_controller(queue, controller).ok_or(Ending::from(Status::CONNECT_BUSY))?
     } else {
         let there = subsystems.controller(asked).filter(|controller| {
             let same = controller.host == host && controller.host_id == host_id;
-            same && controller.subsystem == subsystem
+            same && controller.subsystem == subsystem && controller.nobodys == nobodys
         });
         let controller = there.ok_or(wrong(16, true))?;
         if controller.is_discovery() || u32::from(qid) > (controller.features.queues & 0xffff) + 1 {

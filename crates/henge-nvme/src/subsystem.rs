@@ -45,6 +45,10 @@ impl Access {
     pub fn allows(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|name| name == host)
     }
+    /// Whether this host finds it by discovery, where nobody proves anything.
+    pub fn shows(&self, host: &str) -> bool {
+        self.allows(host) && (!self.hosts.is_empty() || self.key.is_none())
+    }
     /// What this host proves to know.
     pub fn key(&self, host: &str) -> Option<&Key> {
         self.keys.get(host).or(self.key.as_ref())
@@ -54,6 +58,17 @@ impl Access {
         let all = !self.hosts.is_empty() && self.hosts.iter().all(|host| self.keys.contains_key(host));
         all || self.key.is_some()
     }
+}
+
+/// How a host is refused that may not use a subsystem.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// Some subsystem asks hosts for proofs: this one, too, in groups from this one on, and no proof is right.
+    Proof(Group),
+    /// Some subsystem asks for hosts' names.
+    Host,
+    /// None asks anything: there is no such name.
+    Name,
 }
 
 /// One subsystem.
@@ -95,6 +110,8 @@ struct Queue {
 pub struct Subsystems {
     subsystems: BTreeMap<SubsystemId, Subsystem>,
     by_name: BTreeMap<String, SubsystemId>,
+    /// Of those that say who may use them, how many ask for which group; with none at all where a name is enough.
+    guards: BTreeMap<Option<Group>, usize>,
     next_subsystem: u32,
     controllers: BTreeMap<u16, Controller>,
     next_controller: u16,
@@ -118,6 +135,7 @@ impl Subsystems {
         Subsystems {
             subsystems: BTreeMap::new(),
             by_name: BTreeMap::new(),
+            guards: BTreeMap::new(),
             next_subsystem: 0,
             controllers: BTreeMap::new(),
             next_controller: port.clamp(1, CONTROLLER_MAX),
@@ -139,6 +157,7 @@ impl Subsystems {
         let id = SubsystemId(self.next_subsystem);
         self.next_subsystem += 1;
         self.by_name.insert(nqn.to_owned(), id);
+        self.count(&access, true);
         let subsystem = Subsystem {
             nqn: nqn.to_owned(),
             access,
@@ -156,17 +175,47 @@ impl Subsystems {
     pub fn remove(&mut self, id: SubsystemId) {
         let Some(gone) = self.subsystems.remove(&id) else { return };
         self.by_name.remove(&gone.nqn);
+        self.count(&gone.access, false);
         for cntlid in self.controllers_of(Some(id)) {
             self.end_controller(cntlid);
         }
         self.discovery_changed();
     }
 
-    /// Who may use it from now on. Whoever is connected stays.
+    /// Who may use it from now on. Controllers that are there end: hosts connect anew, if they may.
     pub fn set_access(&mut self, id: SubsystemId, access: Access) {
-        if let Some(subsystem) = self.subsystems.get_mut(&id) {
-            subsystem.access = access;
-            self.discovery_changed();
+        let Some(subsystem) = self.subsystems.get_mut(&id).filter(|there| there.access != access) else {
+            return;
+        };
+        let before = std::mem::replace(&mut subsystem.access, access.clone());
+        self.count(&before, false);
+        self.count(&access, true);
+        for cntlid in self.controllers_of(Some(id)) {
+            self.end_controller(cntlid);
+        }
+        self.discovery_changed();
+    }
+
+    /// One more says who may use it, or one less.
+    fn count(&mut self, access: &Access, more: bool) {
+        let guard = match (access.is_guarded(), access.hosts.is_empty()) {
+            (true, _) => Some(access.weakest),
+            (false, false) => None,
+            (false, true) => return,
+        };
+        let count = self.guards.entry(guard).or_insert(0);
+        *count = if more { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            self.guards.remove(&guard);
+        }
+    }
+
+    /// How a host is refused that may not use a subsystem, whether there is one of that name or not: so that no name is told.
+    pub(crate) fn refusal(&self) -> Refusal {
+        match self.guards.last_key_value().map(|(guard, _)| *guard) {
+            Some(Some(weakest)) => Refusal::Proof(weakest),
+            Some(None) => Refusal::Host,
+            None => Refusal::Name,
         }
     }
 

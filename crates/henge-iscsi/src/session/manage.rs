@@ -302,10 +302,11 @@ impl Session {
             ("", Some(own)) => Some(own),
             (name, _) => Some(name),
         };
-        for target in targets.named(wanted) {
-            let visible =
-                target.access.initiators.is_empty() || target.access.initiators.contains(&self.names.0);
-            if !visible || own.is_some_and(|own| own != target.name) {
+        for (id, target) in targets.named(wanted) {
+            let access = &target.access;
+            // A session of its own target has proven what there is to prove.
+            let proven = access.users.is_empty() || own.is_some() || self.shown.contains(&id);
+            if !access.allows(&self.names.0) || !proven || own.is_some_and(|own| own != target.name) {
                 continue;
             }
             text::push(out, "TargetName", &target.name);

@@ -138,6 +138,8 @@ pub struct Session {
     target: Option<TargetId>,
     /// Its name and the target's, for logs and for INQUIRY.
     names: (String, String),
+    /// Guarded targets that a discovery session shows.
+    shown: Vec<TargetId>,
     stage: Stage,
     limits: Limits,
     agreed: Negotiated,
@@ -179,6 +181,7 @@ impl Session {
             nexus: targets.open(),
             target: None,
             names: (String::new(), String::new()),
+            shown: Vec::new(),
             stage: Stage::Login(Box::new(Login::new(entropy))),
             deadline: now + limits.login,
             limits,

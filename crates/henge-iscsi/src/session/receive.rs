@@ -239,7 +239,7 @@ impl Session {
                 self.out.pdu(reply, &text);
                 let target = accepted.target.and_then(|id| targets.get(id)).map(|t| t.name.clone());
                 self.names = (accepted.initiator, target.unwrap_or_default());
-                self.target = accepted.target;
+                (self.target, self.shown) = (accepted.target, accepted.shown);
                 self.agreed = accepted.agreed;
                 self.out.set_digests(self.agreed.header_digest, self.agreed.data_digest);
                 self.stage = Stage::Full;

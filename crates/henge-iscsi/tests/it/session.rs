@@ -51,15 +51,15 @@ fn logins_that_cannot_be_end_with_their_status() {
     }
 }
 
-fn secret(name: &str, secret: &str) -> Secret {
+fn secret_of(name: &str, secret: &str) -> Secret {
     Secret { name: name.into(), secret: secret.into() }
 }
 
 /// Runs CHAP with the secret that the initiator has; the statuses of the responses, and the last text.
 fn chap(theirs: &str, algorithm: Algorithm) -> (Vec<u16>, String) {
     let access = Access {
-        users: vec![secret("alice", "in")],
-        target: Some(secret("disk", "out")),
+        users: vec![secret_of("alice", "in")],
+        target: Some(secret_of("disk", "out")),
         initiators: vec![],
     };
     let mut targets = targets(access);
@@ -93,7 +93,7 @@ fn both_sides_prove_themselves() {
 
 #[test]
 fn who_must_prove_itself_cannot_skip_it() {
-    let access = Access { users: vec![secret("alice", "in")], ..Access::default() };
+    let access = Access { users: vec![secret_of("alice", "in")], ..Access::default() };
     let name = format!("TargetName={TARGET}");
     let cases: [(u8, Vec<&str>); 3] = [(0x87, vec![]), (0x81, vec![]), (0x81, vec!["AuthMethod=None"])];
     for (flags, extra) in cases {
@@ -104,6 +104,110 @@ fn who_must_prove_itself_cannot_skip_it() {
         host.feed(&mut targets, &login(flags, &pairs));
         assert_eq!(host.replies()[0].0.u16_at(36), 0x0201, "{pairs:?}");
     }
+}
+
+/// What a target answers to a login in these steps, byte by byte.
+fn answers(
+    targets: &mut henge_iscsi::Targets,
+    name: &str,
+    steps: &[(u8, Vec<String>)],
+) -> Vec<(Header, Vec<u8>)> {
+    let mut host = Host::new(targets, Limits::default());
+    for (i, (flags, pairs)) in steps.iter().enumerate() {
+        let name = format!("TargetName={name}");
+        let first = ["InitiatorName=iqn.2026-11.example:host", &name];
+        let mut all: Vec<&str> = if i == 0 { first.to_vec() } else { Vec::new() };
+        all.extend(pairs.iter().map(String::as_str));
+        host.feed(targets, &login(*flags, &all));
+    }
+    host.replies()
+}
+
+#[test]
+fn what_is_not_there_answers_as_what_is_forbidden() {
+    let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let response = |secret: &str| {
+        let challenge: Vec<u8> = (1..=16).collect();
+        let answer = Algorithm::Md5.response(0, secret.as_bytes(), &challenge);
+        format!("CHAP_R=0x{}", answer.iter().map(|b| format!("{b:02x}")).collect::<String>())
+    };
+    let offers =
+        ["AuthMethod=CHAP,None", "AuthMethod=CHAP", "AuthMethod=None", "AuthMethod=KRB5", "X-other=1"];
+    for offer in offers {
+        for (name, secret) in [("alice", "guess"), ("", ""), ("bob", "in"), ("alice", "\0")] {
+            for last in [vec![], texts(&["CHAP_I=9", "CHAP_C=0xfeed"])] {
+                for first in [0x01, 0x81, 0x87] {
+                    let proof =
+                        [texts(&[&format!("CHAP_N={name}"), &response(secret)]), last.clone()].concat();
+                    let steps = [(first, texts(&[offer])), (0x01, texts(&["CHAP_A=5"])), (0x81, proof)];
+                    let guarded = Access { users: vec![secret_of("alice", "in")], ..Access::default() };
+                    let (mut targets, _) = target(guarded);
+                    let named = Access { initiators: vec!["iqn.else".into()], ..Access::default() };
+                    targets.add_target("iqn.named", named).expect("a name");
+                    let forbidden = answers(&mut targets, TARGET, &steps);
+                    assert!(forbidden.iter().all(|(header, _)| header.0[1] & 0x80 == 0), "nobody is let in");
+                    for other in ["iqn.none", "iqn.named"] {
+                        assert_eq!(forbidden, answers(&mut targets, other, &steps), "{other}, {steps:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The names that discovery tells to who says this, and answers CHAP so.
+fn discovered(targets: &mut henge_iscsi::Targets, offer: &str, user: &str, secret: &str) -> Vec<String> {
+    let mut host = Host::new(targets, Limits::default());
+    let initiator = "InitiatorName=iqn.2026-11.example:host";
+    host.feed(targets, &login(0x81, &[initiator, "SessionType=Discovery", offer]));
+    let chosen = String::from_utf8(host.replies()[0].1.clone()).expect("text");
+    if chosen.contains("CHAP") {
+        host.feed(targets, &login(0x01, &["CHAP_A=5"]));
+        let challenge: Vec<u8> = (1..=16).collect();
+        let answer = Algorithm::Md5.response(0, secret.as_bytes(), &challenge);
+        let answer = format!("CHAP_R=0x{}", answer.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        host.feed(targets, &login(0x81, &[&format!("CHAP_N={user}"), &answer]));
+    }
+    host.feed(targets, &login(0x87, &[]));
+    assert!(host.session.is_logged_in(), "discovery lets in whoever comes");
+    host.replies();
+    let mut ask = Header::reply(request::TEXT);
+    ask.put_u32(16, 5).put_u32(20, u32::MAX).put_u32(24, 1);
+    host.feed(targets, &pdu(ask, b"SendTargets=All\0"));
+    let text = String::from_utf8(host.replies()[0].1.clone()).expect("text");
+    text.split('\0').filter_map(|pair| pair.strip_prefix("TargetName=")).map(str::to_owned).collect()
+}
+
+#[test]
+fn discovery_tells_names_to_who_proves_to_know_their_secret() {
+    let (mut targets, _) = target(Access::default());
+    let of = |user, word| Access { users: vec![secret_of(user, word)], ..Access::default() };
+    for (name, access) in
+        [("iqn.a", of("alice", "in")), ("iqn.b", of("bob", "in")), ("iqn.c", of("alice", "other"))]
+    {
+        targets.add_target(name, access).expect("a name");
+    }
+    let both = "AuthMethod=CHAP,None";
+    assert_eq!(discovered(&mut targets, both, "alice", "in"), [TARGET, "iqn.a"]);
+    assert_eq!(discovered(&mut targets, both, "alice", "other"), [TARGET, "iqn.c"]);
+    for (offer, user, word) in
+        [(both, "alice", "guess"), (both, "", ""), (both, "carol", "in"), ("AuthMethod=None", "", "")]
+    {
+        assert_eq!(discovered(&mut targets, offer, user, word), [TARGET], "{offer} {user} {word}");
+    }
+}
+
+#[test]
+fn sessions_end_when_it_is_said_anew_who_may_log_in() {
+    let (mut targets, id) = target(Access::default());
+    let mut host = ready(&mut targets, Limits::default(), &[]);
+    targets.set_access(id, Access::default(), true);
+    assert!(targets.next_poked().is_none(), "nothing has changed");
+    targets.set_access(id, Access { users: vec![secret_of("alice", "in")], ..Access::default() }, true);
+    while targets.next_poked().is_some() {
+        host.session.poke(&mut targets);
+    }
+    assert_eq!(host.session.want(), Want::Nothing);
 }
 
 #[test]

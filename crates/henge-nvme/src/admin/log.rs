@@ -147,12 +147,13 @@ fn ana(namespace: &Namespace, groups_only: bool) -> Vec<u8> {
     b
 }
 
-/// The discovery log (5.16.1.23): what this host may connect to, and where.
+/// The discovery log (5.16.1.23): what this host may connect to, and where. Nobody proves here who he is, so a subsystem that asks for
+/// a secret is shown to hosts that it names, and to no others.
 fn discovery(subsystems: &Subsystems, caller: &Caller<'_>, host: &str) -> Vec<u8> {
     let mut b = vec![0; 1024];
     let port = subsystems.port;
     entry(&mut b, DISCOVERY, caller.here, (3, port));
-    for subsystem in subsystems.all().filter(|subsystem| subsystem.access.allows(host)) {
+    for subsystem in subsystems.all().filter(|subsystem| subsystem.access.shows(host)) {
         entry(&mut b, &subsystem.nqn, caller.here, (2, port));
         for (n, there) in subsystem.elsewhere.iter().enumerate() {
             entry(&mut b, &subsystem.nqn, there, (2, port.wrapping_add(n as u16 + 1)));

@@ -93,6 +93,11 @@ impl Key {
         Ok(Key { secret: secret.to_vec(), transform })
     }
 
+    /// What stands in where nobody knows a secret.
+    pub(crate) fn nobodys() -> Key {
+        Key { secret: vec![0; 32], transform: None }
+    }
+
     /// What is hashed with, for the one with this name.
     pub(super) fn of(&self, nqn: &str) -> Vec<u8> {
         match self.transform {

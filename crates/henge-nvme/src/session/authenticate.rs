@@ -2,7 +2,7 @@
 
 use super::command::Work;
 use super::{Session, Stage, Step};
-use crate::auth::{Derivation, Exchange, MESSAGE_MAX, Parties};
+use crate::auth::{Derivation, Exchange, Key, MESSAGE_MAX, Parties};
 use crate::plan::Plan;
 use crate::status::Status;
 use crate::subsystem::Subsystems;
@@ -15,14 +15,27 @@ const PROTOCOL: u8 = 0xe9;
 /// Does something with who proves what to whom on a queue of this controller.
 fn with_parties<T>(subsystems: &Subsystems, cntlid: u16, what: impl FnOnce(&Parties<'_>) -> T) -> Option<T> {
     let controller = subsystems.controller(cntlid)?;
+    let host = controller.host.as_str();
+    if let Some((nqn, weakest)) = &controller.nobodys {
+        let key = Some(Key::nobodys());
+        return Some(what(&Parties {
+            host,
+            subsystem: nqn,
+            host_key: key.as_ref(),
+            controller_key: None,
+            weakest: *weakest,
+            is_nobodys: true,
+        }));
+    }
     let subsystem = controller.subsystem.and_then(|id| subsystems.get(id))?;
     let access = &subsystem.access;
     Some(what(&Parties {
-        host: &controller.host,
+        host,
         subsystem: &subsystem.nqn,
-        host_key: access.key(&controller.host),
+        host_key: access.key(host),
         controller_key: access.controller_key.as_ref(),
         weakest: access.weakest,
+        is_nobodys: false,
     }))
 }
 

@@ -289,6 +289,75 @@ fn who_does_not_know_the_secret_stays_out() {
     assert_eq!(refusal(&mut s, &mut admin), 1);
 }
 
+/// All that a host gets to know of a subsystem whose secret it does not know.
+fn learned(s: &mut Subsystems, nqn: &str, host: &Prover) -> Vec<Vec<u8>> {
+    let mut learned = Vec::new();
+    let mut driver = Driver::new(s, Limits::default());
+    let (entry, data) = connect(0, 0xffff, nqn, true);
+    driver.feed(s, &Wire::default().hello());
+    driver.replies();
+    driver.feed(s, &Wire::default().command(entry, &data));
+    let joined = driver.completion();
+    learned.push(vec![joined.status as u8, (joined.result >> 16) as u8]);
+    // An I/O queue of a controller that is not ready, and commands before the proof.
+    let mut io = Driver::new(s, Limits::default());
+    let (entry, data) = connect(1, joined.result as u16, nqn, true);
+    io.feed(s, &Wire::default().hello());
+    io.replies();
+    io.feed(s, &Wire::default().command(entry, &data));
+    let refused = io.completion();
+    learned.push([refused.status.to_le_bytes().to_vec(), refused.result.to_le_bytes().to_vec()].concat());
+    learned.push(status_of_enable(s, &mut driver).to_le_bytes().to_vec());
+    tell(s, &mut driver, &host.negotiate());
+    let challenge = ask(s, &mut driver);
+    // All but the values that are drawn, and the number.
+    learned.push(challenge[..12].to_vec());
+    if challenge[1] == 1 {
+        let (reply, _) = host.reply(&challenge);
+        learned.push(tell(s, &mut driver, &reply).to_le_bytes().to_vec());
+        learned.push(vec![refusal(s, &mut driver)]);
+    }
+    learned
+}
+
+#[test]
+fn what_is_not_there_answers_as_what_is_forbidden() {
+    for (group, weakest) in
+        [(Group::Null, Group::Null), (Group::Null, Group::Ffdhe2048), (Group::Ffdhe2048, Group::Null)]
+    {
+        for asks in [false, true] {
+            let (mut s, id) = subsystems();
+            s.set_access(id, Access { weakest, ..access() });
+            let named = Access { hosts: vec!["nqn.else".into()], ..Access::default() };
+            s.add("nqn.named", named, namespace()).expect("a name");
+            // Secrets that nobody knows, and zeroes, which stand in for them.
+            for secret in [3, 0] {
+                let host = Prover { secret, ..Prover::new(Hash::Sha256, group, asks) };
+                let forbidden = learned(&mut s, NQN, &host);
+                assert_eq!(forbidden[2], 0x191_u16.to_le_bytes());
+                for other in ["nqn.none", "nqn.named"] {
+                    assert_eq!(forbidden, learned(&mut s, other, &host), "{other}, {group:?}, {weakest:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn controllers_end_when_it_is_said_anew_who_may_connect() {
+    let (mut s, id) = subsystems();
+    s.set_access(id, access());
+    let (mut admin, _) = open(&mut s, 0, 0xffff);
+    prove(&mut s, &mut admin, &Prover::new(Hash::Sha256, Group::Null, false));
+    s.set_access(id, access());
+    assert!(s.next_poked().is_none(), "nothing has changed");
+    s.set_access(id, Access { key: Some(key(9)), ..access() });
+    while s.next_poked().is_some() {
+        admin.session.poke(&mut s);
+    }
+    assert_eq!(admin.session.want(), Want::Nothing);
+}
+
 #[test]
 fn what_breaks_the_rules_is_told_why() {
     let host = Prover::new(Hash::Sha384, Group::Ffdhe2048, false);

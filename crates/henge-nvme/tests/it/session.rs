@@ -144,6 +144,11 @@ fn who_may_not_connect_is_told_why() {
         Access { hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:else".into()], ..Access::default() },
     );
     assert_eq!(refused(&mut s, 0, 0xffff, NQN), (0x184, 0));
+    assert_eq!(
+        refused(&mut s, 0, 0xffff, "nqn.2026-11.example:other"),
+        (0x184, 0),
+        "as one that is not there"
+    );
     s.set_access(id, Access { hosts: vec![HOST.into()], ..Access::default() });
     assert_eq!(refused(&mut s, 0, 0xffff, NQN).0, 0);
 }
