@@ -120,6 +120,10 @@ bench-isolation: build ## What a victim keeps whatever its neighbour does, besid
 bench-link: build ## CPU per request of a disk at another node, beside one of the node's own
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-link $(ARGS)
 
+.PHONY: bench-tls
+bench-tls: build ## What TLS costs: NBD beside nbdkit and qemu-nbd with theirs, links beside those by a secret (ARGS="--json nbd")
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-tls $(ARGS)
+
 .PHONY: bench-iscsi
 bench-iscsi: build ## Requests a second and server CPU over iSCSI, beside tgt (ARGS=--json; DIRECT=true: past the page cache)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-iscsi $(ARGS)
