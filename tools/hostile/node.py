@@ -1,6 +1,7 @@
 """One node with two pools, its victims, and what it takes of memory."""
 import json
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -36,14 +37,17 @@ def free_port():
 
 
 class Node:
-    def __init__(self):
+    def __init__(self, grounds):
+        self.grounds = grounds
         self._dir = tempfile.TemporaryDirectory(prefix="henge-hostile-")
         self.dir = self._dir.name
         self.socket, self.control = f"{self.dir}/nbd.sock", f"{self.dir}/control.sock"
-        self.nbd, self.iscsi, self.nvme = free_port(), free_port(), free_port()
+        self.nbd, self.iscsi, self.nvme, self.nbds, self.http = (free_port() for _ in range(5))
+        self.tls = ""
         text = (f'listen = ["nbd+unix:///{self.socket}", "nbd://127.0.0.1:{self.nbd}", "iscsi://127.0.0.1:{self.iscsi}", '
-                f'"nvme://127.0.0.1:{self.nvme}"]\n'
+                f'"nvme://127.0.0.1:{self.nvme}"{self.secured()}]\nhttp = "127.0.0.1:{self.http}"\n'
                 f'control = "{self.control}"\nstate_dir = "{self.dir}/state"\nbuffers = "{BUFFERS >> 20}MiB"\n')
+        text += self.tls
         text += POOL.format(name="a", dir=self.dir, capacity="6GiB") + POOL.format(name="b", dir=self.dir, capacity="1GiB")
         for name, terms in DISKS.items():
             text += f'[[disk]]\nname = "{name}"\n{terms}\n'
@@ -52,7 +56,7 @@ class Node:
         os.makedirs(f"{self.dir}/state")
         self.log = open(f"{self.dir}/log", "w+")
         self.process = subprocess.Popen([HENGE, "node", "-c", f"{self.dir}/node.toml"], stdin=subprocess.DEVNULL,
-                                        stdout=self.log, stderr=self.log)
+                                        stdout=self.log, stderr=self.log, preexec_fn=grounds.place_node)
         for _ in range(400):
             if os.path.exists(self.control) and os.path.exists(self.socket):
                 return
@@ -60,6 +64,16 @@ class Node:
                 break
             time.sleep(0.05)
         raise SystemExit("test-hostile: the node does not start:\n" + self.said())
+
+    def secured(self):
+        """A listener with TLS, where there is who makes a certificate."""
+        if not shutil.which("openssl"):
+            return ""
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE",
+                        "-keyout", f"{self.dir}/key.pem", "-out", f"{self.dir}/certificate.pem"], check=True, capture_output=True)
+        self.tls = f'tls = {{ certificate = "{self.dir}/certificate.pem", key = "{self.dir}/key.pem" }}\n'
+        return f', "nbds://127.0.0.1:{self.nbds}"'
 
     def said(self):
         self.log.seek(0)
@@ -80,6 +94,15 @@ class Node:
             for line in f:
                 if line.startswith("VmRSS:"):
                     return int(line.split()[1]) << 10
+
+    def processor(self):
+        """Seconds of the processor that it has had, its kernel workers included."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def disks(self):
+        return {disk["name"]: disk for disk in self.ask(op="status")["status"]["disks"]}
 
     def lives(self):
         return self.process.poll() is None
