@@ -251,6 +251,8 @@ class Cluster:
         self.returning(what)
         until("all nodes are linked", lambda: all(n.is_linked() for n in self.nodes), 10)
         self.verify(f"after it was {what}", "vault", 48, n3)
+        if what == "killed":
+            check("after it was killed: one flush says that writes may be lost", client.flush() == EIO)
         check(f"after it was {what}: a flush reaches all", client.flush() == 0)
 
     def returning(self, what):

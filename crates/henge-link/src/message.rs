@@ -157,6 +157,8 @@ pub enum Message {
         /// What goes.
         what: WireSweep,
     },
+    /// The sender ends, and everything that it answered is durable: who links with its next life need doubt nothing.
+    Ended,
 }
 
 /// What is taken away.

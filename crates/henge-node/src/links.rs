@@ -1,8 +1,10 @@
 //! The other nodes: which are linked, and the parts of commands that are on their way to them and back.
 //!
 //! A part waits until its place is attached and has a credit, then until the link takes it, then for its answer. All that
-//! time counts: what is not answered by the link's `timeout` fails, and so does at once everything that a peer had when its
-//! link is lost, or is given while it has none. Credits are counted for each place, so a flow whose parts a peer does not
+//! time counts: what is not answered by the link's `timeout` fails, and so does at once everything that a peer is given while it
+//! has no link, or has not been given when its link is lost. A change that the peer has may still be done there: its bytes may be on their
+//! way. If it failed at once, its client could write the same place by another node, and be overwritten afterwards. So it fails once
+//! the old link has surely ended at the other end, too ([`IN_DOUBT`]). Credits are counted for each place, so a flow whose parts a peer does not
 //! answer holds up itself alone.
 //!
 //! Buffers. A part has its command's bytes on loan, and gives them back before its command may go on. Once some of them
@@ -29,6 +31,9 @@ const RETRY_LEAST: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(1);
 /// A part for which the peer had no room is sent again after so long.
 const LATER: Duration = Duration::from_millis(5);
+/// A change that was with a peer when its link was lost fails when there is another link (the peer ends the old one first), nobody
+/// listens there, or this time is over: both ends give up a link that has been silent for 4 s.
+const IN_DOUBT: Duration = Duration::from_secs(5);
 /// How often parts are looked at for their deadline.
 const LOOK: Duration = Duration::from_millis(250);
 /// Places asked for in a step when a link is made.
@@ -176,6 +181,12 @@ pub(crate) struct Peer {
     pub dialling: Option<RequestId>,
     pub retry_at: Instant,
     patience: Duration,
+    /// Parts that it had when its link was lost, and may still do; and until when.
+    in_doubt: Vec<Return>,
+    doubted_until: Option<Instant>,
+    /// Of which life it was when it was linked last, and whether that life ended with all flushed.
+    epoch: Option<u64>,
+    settled: bool,
     /// Why there is no link.
     pub error: Option<String>,
     pub counts: Counts,
@@ -224,7 +235,9 @@ pub(crate) struct Links {
     /// Links that others have replaced.
     pub doomed: Vec<RequestId>,
     /// Links that were established just now.
-    pub joined: Vec<(usize, RequestId)>,
+    pub joined: Vec<(usize, RequestId, u64)>,
+    /// This node flushes everything and ends: it takes no more parts.
+    pub ending: bool,
     pub returns: VecDeque<Return>,
     pub news: VecDeque<News>,
     /// Foreign service that came with parts, and by messages of its own.

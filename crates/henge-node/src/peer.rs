@@ -114,6 +114,8 @@ pub(crate) struct PeerLink {
     head: usize,
     backlog: usize,
     over: Option<String>,
+    /// Nobody listens at the peer's address.
+    refused: bool,
 }
 
 impl PeerLink {
@@ -135,6 +137,7 @@ impl PeerLink {
             head: 0,
             backlog: 0,
             over: None,
+            refused: false,
         }
     }
 
@@ -156,6 +159,15 @@ impl PeerLink {
             None => "it was closed before it was established; the other node says why".into(),
         })
     }
+
+    /// This node ends, and everything that it answered is durable.
+    pub(crate) fn say_ended(&mut self, now: Instant) {
+        if self.peer.is_some() {
+            self.wire.send(&Message::Ended, &[], now);
+            self.text();
+        }
+    }
+
     pub(crate) fn end(&mut self, why: &str) {
         self.over.get_or_insert_with(|| why.to_owned());
     }
@@ -169,7 +181,13 @@ impl PeerLink {
         self.wire.wake_at()
     }
 
-    fn established(&mut self, name: &str, id: RequestId, plane: &mut Plane) -> Result<(), String> {
+    fn established(
+        &mut self,
+        name: &str,
+        epoch: u64,
+        id: RequestId,
+        plane: &mut Plane,
+    ) -> Result<(), String> {
         if let Some(Certificates { own, theirs }) = &self.certificates {
             let fits = |who: &henge_tls::Identity| {
                 who.role == henge_tls::Role::Node && who.cluster == own.cluster && who.name == name
@@ -196,7 +214,7 @@ impl PeerLink {
             plane.links.doomed.push(old);
         }
         self.peer = Some(peer);
-        plane.links.joined.push((peer, id));
+        plane.links.joined.push((peer, id, epoch));
         Ok(())
     }
 
@@ -245,6 +263,7 @@ impl PeerLink {
                     plane.abort(home, id, Some(command), now);
                 }
             }
+            Message::Ended => plane.links.peer(peer).settle(),
             Message::Sync { epoch, sequence, flow, news, .. } => {
                 self.heard(flow, (epoch, sequence), &news, plane, now);
             }
@@ -343,6 +362,7 @@ impl Session for PeerLink {
     }
 
     fn lost(&mut self, why: Option<Errno>) {
+        self.refused |= why == Some(Errno::CONNREFUSED);
         match why {
             Some(why) => self.end(&std::io::Error::from(why).to_string()),
             None if self.peer.is_some() => self.end("the other node closed it"),
@@ -364,6 +384,9 @@ impl Session for PeerLink {
             (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
                 let name = links.peer(p).config.name.clone();
                 links.failed(p, &why, now);
+                if self.refused {
+                    links.doubt_no_more(p);
+                }
                 links.say(format!("no link to {name}: {why}"));
             }
             (None, None) => links.say(format!("a link is refused: {why}")),

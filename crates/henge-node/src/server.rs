@@ -205,6 +205,8 @@ pub(crate) struct Server {
 struct Stopping {
     deadline: Instant,
     flushing: bool,
+    /// No FLUSH has failed.
+    flushed: bool,
 }
 
 /// Commands of the node's own; there is no such connection.

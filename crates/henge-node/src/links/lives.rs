@@ -1,26 +1,35 @@
 //! Links that are made, lost, and dialled again.
 
-use super::{LOOK, Links, News, RETRY_LEAST, RETRY_MOST, Stage};
+use super::{IN_DOUBT, LOOK, Links, News, RETRY_LEAST, RETRY_MOST, Stage};
 use henge_core::{Cost, Fault, Instant, RequestId};
 use henge_vdisk::Failure;
 
 impl Links {
-    /// A peer's link is established; all places are attached anew.
-    pub(crate) fn up(&mut self, p: usize, connection: RequestId) {
+    /// A peer's link is established; all places are attached anew. Whether the peer may have forgotten what it answered before.
+    pub(crate) fn up(&mut self, p: usize, connection: RequestId, epoch: u64) -> bool {
         let peer = self.peer(p);
         (peer.link, peer.error, peer.patience) = (Some(connection), None, RETRY_LEAST);
         peer.dialling = peer.dialling.filter(|id| *id != connection);
         peer.counts.established += 1;
         peer.asked = 0;
         let more = peer.ask_more();
+        let forgot = peer.lives(epoch) && peer.a_disk().is_some();
         let name = peer.config.name.clone();
         self.said.clear();
         self.say(format!("linked to {name}"));
+        if forgot {
+            self.say(format!(
+                "{name} has begun again, and may have lost writes that no FLUSH covered: each client of a disk with a place there is \
+                 told by one FLUSH that fails"
+            ));
+        }
         self.news.push_back(News::Up(p));
+        self.doubt_no_more(p);
         self.touch(p);
         if more {
             self.wake_now();
         }
+        forgot
     }
 
     /// A peer's link is lost: what it had is over at once.
@@ -36,15 +45,32 @@ impl Links {
         let ids: Vec<RequestId> = peer.sent.iter().map(|(id, _)| id).collect();
         for id in ids {
             let unreachable = Err(Failure::Fault(Fault::Unreachable));
+            let in_doubt = peer.may_do(id);
             if let Some((_, back)) = peer.over(id, unreachable, Cost::ZERO) {
-                self.returns.push_back(back);
+                match in_doubt {
+                    true => peer.in_doubt.push(back),
+                    false => self.returns.push_back(back),
+                }
             }
         }
+        peer.doubted_until = (!peer.in_doubt.is_empty()).then_some(now + IN_DOUBT);
+        let until = peer.doubted_until;
         self.news.push_back(News::Down(p));
         peer.error.get_or_insert_with(|| why.to_owned());
         let name = peer.config.name.clone();
         self.failed(p, why, now);
+        if let Some(until) = until {
+            self.wake_by(until);
+        }
         self.say(format!("the link to {name} is lost: {why}"));
+    }
+
+    /// Nothing that came by a former link can be done there any more.
+    pub(crate) fn doubt_no_more(&mut self, p: usize) {
+        let peer = self.peer(p);
+        peer.doubted_until = None;
+        let over = std::mem::take(&mut peer.in_doubt);
+        self.returns.extend(over);
     }
 
     /// A link was not made or did not last: when it is dialled again.
@@ -72,11 +98,16 @@ impl Links {
                 self.dirty.extend(peer.link);
             }
             let late = peer.late(now);
-            let at = [peer.later, more.then_some(now), (!peer.sent.is_empty()).then_some(now + LOOK)];
+            let doubted = peer.doubted_until;
+            let at =
+                [doubted, peer.later, more.then_some(now), (!peer.sent.is_empty()).then_some(now + LOOK)];
             let dial = (peer.link.is_none() && peer.dialling.is_none())
                 .then_some(peer.retry_at.max(now + RETRY_LEAST));
             if let Some(at) = at.into_iter().chain([dial]).flatten().min() {
                 self.wake_by(at);
+            }
+            if doubted.is_some_and(|until| until <= now) {
+                self.doubt_no_more(p);
             }
             for (id, stage) in late {
                 if stage == Stage::Writing {

@@ -24,6 +24,10 @@ impl Peer {
             retry_at: Instant::ZERO,
             patience: RETRY_LEAST,
             error: None,
+            in_doubt: Vec::new(),
+            doubted_until: None,
+            epoch: None,
+            settled: false,
             counts: Counts::default(),
             toward: Vec::new(),
             given_up: VecDeque::new(),
@@ -69,6 +73,30 @@ impl Peer {
             Some(places) if *places > 1 => *places -= 1,
             _ => drop(self.disks.remove(&toward.disk)),
         }
+    }
+
+    /// Whether the peer may do a part, and change something, after its link was lost here.
+    pub(super) fn may_do(&self, id: RequestId) -> bool {
+        self.sent.get(id).is_some_and(|sent| {
+            let changes = !matches!(sent.ask.kind, PartKind::Read | PartKind::Flush | PartKind::Cache);
+            changes && matches!(sent.stage, Stage::Writing | Stage::Written)
+        })
+    }
+
+    /// It has ended its life in order: whatever it answered is durable.
+    pub(crate) fn settle(&mut self) {
+        self.settled = true;
+    }
+
+    /// It is linked in this life. Whether it has begun again, and may have forgotten what it answered.
+    pub(super) fn lives(&mut self, epoch: u64) -> bool {
+        let settled = std::mem::take(&mut self.settled);
+        self.epoch.replace(epoch).is_some_and(|before| before != epoch && !settled)
+    }
+
+    /// The disks with places there.
+    pub(crate) fn disks(&self) -> Vec<usize> {
+        self.disks.keys().copied().collect()
     }
 
     /// A disk with a place there, if there is any.

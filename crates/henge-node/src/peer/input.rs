@@ -88,7 +88,7 @@ impl PeerLink {
             match received.event {
                 None => {}
                 Some(Event::NeedMore(_)) => return Ok(at),
-                Some(Event::Established { name, .. }) => self.established(&name, id, plane)?,
+                Some(Event::Established { name, epoch }) => self.established(&name, epoch, id, plane)?,
                 Some(Event::Message { message, data }) => self.message(message, data, id, plane, now)?,
             }
         }

@@ -106,7 +106,10 @@ impl PeerLink {
             link.inflow = (data > 0).then_some(Inflow { to: To::Nobody, done: 0, len: data });
             Ok(())
         };
-        let Some(home) = self.places.get(&part.place).and_then(|attached| attached.home) else {
+        // What a node answers that is about to end is flushed before.
+        let changes = !matches!(kind, Kind::Read | Kind::Flush | Kind::Cache);
+        let attached = self.places.get(&part.place).filter(|_| !(changes && plane.links.ending));
+        let Some(home) = attached.and_then(|attached| attached.home) else {
             return refuse(self, PartOutcome::Detached);
         };
         let capacity = plane.disk(home).vdisk.capacity();

@@ -8,6 +8,7 @@ use henge_backend::Buffer;
 use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Rate, Request, RequestId};
 use henge_sched::CentralClock;
 use henge_vdisk::{GateId, VirtualDisk};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A pending command's memory, and who waits for it.
@@ -30,6 +31,8 @@ pub(crate) struct Disk {
     pub(super) bases: Vec<(GateId, u64)>,
     /// Bytes of buffers it holds.
     pub held: usize,
+    /// Connections to whom one FLUSH is to fail: another node may have lost what it answered them.
+    pub doubted: BTreeSet<RequestId>,
     /// Long CACHEs under way.
     pub fetches: u32,
     /// When an event told of its clients, and how many could have since.
@@ -74,6 +77,7 @@ impl Disk {
             newest: None,
             bases,
             held: 0,
+            doubted: BTreeSet::new(),
             fetches: 0,
             told: None,
             untold: 0,

@@ -6,7 +6,7 @@ use super::{Answer, At, Errand, Flight, GateState, Owner, Plane};
 use crate::spread::INNER;
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
-use henge_vdisk::{Command, Data, Failure, GateId, Gates, Part};
+use henge_vdisk::{Command, Data, Failure, GateId, Gates, Kind, Part};
 use std::collections::BTreeSet;
 
 struct Rooms<'a>(&'a [GateState]);
@@ -123,7 +123,10 @@ impl Plane {
                 self.tap = None;
             }
             let lead = finished.command.offset % disk.vdisk.settings().align;
-            let (at, outcome) = (finished.command.offset, finished.outcome);
+            let (at, mut outcome) = (finished.command.offset, finished.outcome);
+            if finished.command.kind == Kind::Flush && disk.doubted.remove(&owner.connection) {
+                outcome = outcome.and(Err(Failure::Fault(Fault::Io)));
+            }
             self.answers.push(Answer { disk: number, owner, outcome, frame, lead, at, cost });
         }
     }

@@ -133,7 +133,9 @@ impl Server {
         if let Some(number) = number
             && self.users.remove(&(number, id))
         {
-            self.plane.disk(number).connections -= 1;
+            let disk = self.plane.disk(number);
+            disk.connections -= 1;
+            disk.doubted.remove(&id);
             if !self.is_leaving(number) {
                 self.catalog.welcome(number);
             }

@@ -121,7 +121,7 @@ impl Server {
 
     /// Links that were established in this turn, and those that they replace.
     fn join_links(&mut self) {
-        for (peer, id) in std::mem::take(&mut self.plane.links.joined) {
+        for (peer, id, epoch) in std::mem::take(&mut self.plane.links.joined) {
             for old in std::mem::take(&mut self.plane.links.doomed) {
                 if let Some(link) = self.connections.get_mut(old).and_then(Client::session::<PeerLink>) {
                     link.end("the other node has started anew");
@@ -129,11 +129,31 @@ impl Server {
                 self.drop_connection(old);
             }
             if self.connections.get(id).is_some() && self.plane.links.peers[peer].is_some() {
-                self.plane.links.up(peer, id);
+                let forgot = self.plane.links.up(peer, id, epoch);
+                let disks = if forgot { self.plane.links.peer(peer).disks() } else { Vec::new() };
+                disks.into_iter().for_each(|disk| self.doubt(disk));
             }
         }
         for old in std::mem::take(&mut self.plane.links.doomed) {
             self.drop_connection(old);
+        }
+    }
+
+    /// A peer may have lost what it answered for this disk. Whoever is connected has seen no connection end, and hears of it by one FLUSH
+    /// that fails; whoever comes later reads what is there.
+    fn doubt(&mut self, disk: usize) {
+        let none = RequestId { slot: 0, generation: 0 };
+        let all = self.users.range((disk, none)..(disk + 1, none)).map(|(_, id)| *id);
+        self.plane.disk(disk).doubted.extend(all);
+    }
+
+    /// Everything is flushed, and this node ends: its peers need doubt nothing that it answered.
+    pub(super) fn say_ended(&mut self) {
+        for id in self.plane.links.connections.clone() {
+            if let Some(link) = self.connections.get_mut(id).and_then(Client::session::<PeerLink>) {
+                link.say_ended(self.now);
+                self.write(id);
+            }
         }
     }
 

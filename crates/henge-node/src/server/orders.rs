@@ -161,7 +161,7 @@ impl Server {
             }
         }
         let deadline = self.now + STOPPING;
-        self.stopping.get_or_insert(Stopping { deadline, flushing: false });
+        self.stopping.get_or_insert(Stopping { deadline, flushing: false, flushed: true });
     }
 
     /// Once stopping and nothing is under way: flush every disk; with that done, the end.
@@ -174,8 +174,12 @@ impl Server {
             return None;
         }
         if stopping.flushing {
+            if stopping.flushed {
+                self.say_ended();
+            }
             return Some(0);
         }
+        self.plane.links.ending = true;
         self.stopping = Some(Stopping { flushing: true, ..stopping });
         for number in 0..self.plane.disks.len() {
             if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room()) {

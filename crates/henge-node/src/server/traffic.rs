@@ -1,6 +1,6 @@
 //! What clients send is taken in, and they are answered.
 
-use super::{Server, Source, around};
+use super::{NOBODY, Server, Source, around};
 use crate::portal::Portal;
 use crate::session::Stop;
 use crate::turns::{Done, Of, Way};
@@ -111,6 +111,13 @@ impl Server {
         for answer in answers.drain(..) {
             let disk = answer.disk;
             let id = answer.owner.connection;
+            if answer.owner == NOBODY
+                && answer.outcome.is_err()
+                && self.plane.disk(disk).spread.is_none()
+                && let Some(stopping) = &mut self.stopping
+            {
+                stopping.flushed = false;
+            }
             if Portal::owns(&answer.owner) {
                 self.portal.answer(answer, &mut self.plane, self.now);
             } else if let Some(client) = self.connections.get_mut(id) {
@@ -138,7 +145,7 @@ impl Server {
         self.plane.answers = answers;
     }
 
-    fn write(&mut self, id: RequestId) {
+    pub(super) fn write(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.link.unwritten = false;
         let mut whole = connection.write(around!(self, id));
