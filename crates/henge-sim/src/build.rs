@@ -23,6 +23,7 @@
 //! Disks are packed from the outer edge: each node's space is handed out from address 0 on, in the order in
 //! which flows are written.
 
+use crate::components::Components;
 use crate::fairness::{Caveat, Watch};
 use crate::interrupted::Interrupted;
 use crate::meter::Meter;
@@ -278,6 +279,7 @@ impl World {
             self.flows.iter().zip(contracts()).map(|(f, c)| (c.weight(), f.gates.clone())).collect();
         self.watch = Watch::new(&flows, self.gates.len());
         self.watch.caveat = caveat.or(limited.then_some(Caveat::OtherTerms));
+        self.components = Components::new(&self.timing, self.flows.len(), self.gates.len());
     }
 
     /// Tells the gates all contracts; a refusal points at the contract.

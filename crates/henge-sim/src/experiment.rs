@@ -375,6 +375,7 @@ mod tests {
             ("C", "here > 350"),
             ("max(S <= 3: f.rate)", "here ~ 125 within 5%"),
             ("f.rate", "g.rate < 3 and 1 < 2"),
+            ("min(S >= 0 and f.rate >= 3: S)", "here <= 5"),
         ] {
             judged_by(here, holds).unwrap_or_else(|e| panic!("{here}, {holds}: {e}"));
         }

@@ -8,6 +8,7 @@
 pub mod admission;
 mod build;
 mod calendar;
+mod components;
 pub mod edit;
 mod error;
 mod experiment;
@@ -26,10 +27,11 @@ mod world;
 
 pub use build::Outside;
 pub use calendar::Calendar;
+pub use components::Arrivals;
 pub use error::SimError;
 pub use experiment::{Axis, Experiment, Judged, Measure, Row, Setting};
 pub use fairness::{Caveat, Fairness};
-pub use measured::{Measured, windows_in};
+pub use measured::{Measured, distance, windows_in};
 pub use meter::{FlowOutcome, Window};
 pub use net::Traffic;
 pub use outcome::{GateOutcome, Outcome};

@@ -2,7 +2,7 @@
 
 use crate::rule::{Bindings, Quantities};
 use crate::{Experiment, FlowOutcome, GateOutcome, Judged, Outcome, Window};
-use henge_core::{CostUnit, Duration, Histogram, WaitReason};
+use henge_core::{Contract, CostUnit, Duration, Histogram, WaitReason};
 use std::collections::BTreeMap;
 
 /// The outcomes of an experiment's runs, and its measured variables.
@@ -15,12 +15,12 @@ pub struct Measured {
 /// What can be asked of a flow, of `total`, and (the second list) of a node or a gate.
 const OF_FLOWS: &str = "rate, throughput, latency(q), mean, p50, p95, p99, max, within(bound), in_bound, missed, \
      behind, offered, answered, left, wait, service, disk_share, busy_share, promised, faults, windows_within(bound), \
-     waited(reason number), on(node) (bytes a second at that node); of total also messages, message_bytes, \
+     waited(reason number), overload(leeway), on(node) (bytes a second at that node); of total also messages, message_bytes, \
      message_share, unfairness, unfairness_bound, unfairness_of_bound, imbalance, deviation";
 const OF_ADMISSION: &str = "deterministic, paper, measured, replay (disks that each rule admits), the same with _violation, oracle, \
      iops_max, ratio(n), reserved(n), reserved_worst(n)";
 const OF_NODES: &str =
-    "utilization, depth, rate, service(q), service_mean; in a period depth, limit, limit_max";
+    "utilization, depth, rate, service(q), service_mean; in a period depth, limit, limit_max, limit_median";
 
 impl Measured {
     /// Nothing yet.
@@ -192,7 +192,7 @@ fn of_nodes(
     if gates.is_empty() {
         return Err(format!("there is no {of}"));
     }
-    if let (Some((from, to)), "depth" | "limit" | "limit_max") = (period, what) {
+    if let (Some((from, to)), "depth" | "limit" | "limit_max" | "limit_median") = (period, what) {
         let width = outcome.timing.window.as_secs_f64();
         let (first, end) = ((from / width).round() as usize, (to / width).round() as usize);
         let of = |g: &GateOutcome| -> Vec<f64> {
@@ -201,12 +201,17 @@ fn of_nodes(
                 _ => g.limits.iter().take(end).skip(first).map(|&limit| f64::from(limit)).collect(),
             }
         };
-        let all: Vec<f64> = gates.iter().flat_map(|g| of(g)).collect();
+        let mut all: Vec<f64> = gates.iter().flat_map(|g| of(g)).collect();
         if what == "limit_max" && !all.is_empty() {
             return Ok(Some(all.iter().copied().fold(0.0, f64::max)));
         }
         if all.is_empty() {
             return Err(format!("{from}s..{to}s holds no whole window of {width}s"));
+        }
+        // A depth without limit is no number to take a mean with.
+        if what == "limit_median" {
+            all.sort_by(f64::total_cmp);
+            return Ok(Some(f64::midpoint(all[(all.len() - 1) / 2], all[all.len() / 2])));
         }
         return Ok(Some(all.iter().sum::<f64>() / all.len() as f64));
     }
@@ -273,6 +278,12 @@ fn of_flows(flows: &[&FlowOutcome], seconds: f64, what: &str, arguments: &[f64])
         ("windows_within", [bound]) => windows_within(flows.iter().flat_map(|f| &f.windows), *bound),
         ("imbalance", []) => imbalance(flows, 0, usize::MAX),
         ("deviation", []) => deviation(flows),
+        ("overload", [leeway]) => match flows {
+            [FlowOutcome { arrivals, contract: Contract { rate: Some(rate), .. }, .. }] => {
+                arrivals.overload(rate.per_second, *leeway)
+            }
+            _ => return Err("overload is that of one flow with a promised rate".into()),
+        },
         _ => return Err(format!("{what} is not measured; of flows there are {OF_FLOWS}")),
     })
 }
@@ -293,6 +304,20 @@ fn deviation(flows: &[&FlowOutcome]) -> f64 {
     let mean = each.iter().sum::<f64>() / each.len() as f64;
     let squares: f64 = each.iter().map(|x| (x - mean) * (x - mean)).sum();
     (squares / each.len() as f64).sqrt() / mean
+}
+
+/// The sum over the flows that were served of |share of the bytes − share of the weights|.
+pub fn distance<'a>(served: impl Iterator<Item = (&'a FlowOutcome, u64)>) -> f64 {
+    let served: Vec<(f64, f64)> = served
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(f, bytes)| (f64::from(f.contract.weight()), bytes as f64))
+        .collect();
+    let (weights, bytes) = served.iter().fold((0.0, 0.0), |(w, b), (weight, bytes)| (w + weight, b + bytes));
+    if served.is_empty() {
+        f64::NAN
+    } else {
+        served.iter().map(|(w, b)| (b / bytes - w / weights).abs()).sum()
+    }
 }
 
 /// Mean over windows of (most − least) / (most + least), of the flows' bytes by their weights.
@@ -372,11 +397,14 @@ fn in_period(
         ("p50", []) => windows().map(|w| w.p50.as_secs_f64()).sum::<f64>() / windows().count() as f64,
         ("windows_within", [bound]) => windows_within(windows(), *bound),
         ("imbalance", []) => imbalance(flows, (from / width).round() as usize, (to / width).round() as usize),
+        ("distance", []) => {
+            distance(flows.iter().map(|f| (*f, windows_in(f, outcome, from, to).map(|w| w.bytes).sum())))
+        }
         _ => {
             return Err(format!(
                 "{what} is not kept by window; there are rate, rate_most (of a window), rate_average_least (since the \
                  beginning, at the end of any window), throughput, offered, in_bound, disk_share, max, p50, p95 \
-                 (means of windows), windows_within(bound), imbalance"
+                 (means of windows), windows_within(bound), imbalance, distance"
             ));
         }
     })

@@ -10,6 +10,7 @@
 //!
 //! What is still unanswered at the end and late already counts as well.
 
+use crate::Arrivals;
 use henge_core::{Contract, CostUnit, Duration, Histogram, Instant, Rate, Request, WaitReason};
 
 /// How late after its tag a command may be before a rate counts as missed.
@@ -114,6 +115,8 @@ pub struct FlowOutcome {
     pub waits: [Duration; WaitReason::ALL.len()],
     /// The run in windows.
     pub windows: Vec<Window>,
+    /// What came to each of its components; counted where a rate is promised.
+    pub arrivals: Arrivals,
 }
 
 /// Measures one flow while the run goes.

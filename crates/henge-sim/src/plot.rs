@@ -25,6 +25,10 @@ pub struct Plot {
     pub among: Vec<String>,
     /// Where the scale ends; at the highest value where nothing is said.
     pub y_max: Option<f64>,
+    /// Where the scale begins; at 0 where nothing is said.
+    pub y_min: Option<f64>,
+    /// Whether equal distances below are equal ratios.
+    pub x_log: bool,
     /// What the paper has: points, by the name of what they belong to.
     pub paper: Vec<(String, Vec<(f64, f64)>)>,
 }
@@ -49,6 +53,21 @@ pub enum PlotKind {
         flows: Vec<String>,
         /// One panel of lines per value of this axis.
         series: Option<String>,
+        /// Only from here on, in seconds of the run.
+        from: Option<f64>,
+    },
+    /// Curves of equal value: at each value of one axis, the least value of another from which on an expression reaches a level.
+    Iso {
+        /// The axis below.
+        x: String,
+        /// The axis that is sought.
+        over: String,
+        /// For each of its values a line for each level; `None` draws the levels alone.
+        series: Option<String>,
+        /// What must reach the level.
+        y: Expr,
+        /// The levels, with their names.
+        levels: Vec<(String, f64)>,
     },
     /// The distribution of latencies, for some flows.
     Cdf {
@@ -62,6 +81,25 @@ pub enum PlotKind {
 }
 
 impl Plot {
+    /// The axis of whose values it shows several.
+    pub fn series(&self) -> Option<&str> {
+        match &self.kind {
+            PlotKind::Line { series, .. } | PlotKind::Iso { series, .. } => series.as_deref(),
+            PlotKind::Time { series, .. } | PlotKind::Cdf { series, .. } => series.as_deref(),
+        }
+    }
+
+    /// Where of an axis one value alone is left: whether it still shows anything, which it then does of that.
+    pub fn keep(&mut self, axis: &str, value: &str) -> bool {
+        let here = |of: &String| of == value;
+        let shown = self.only.iter().all(|(bound, of)| bound != axis || of == value);
+        if self.series() != Some(axis) || self.among.is_empty() {
+            return shown;
+        }
+        self.among.retain(here);
+        shown && !self.among.is_empty()
+    }
+
     pub(crate) fn read(mut p: Params) -> Result<Plot, ParamError> {
         let name = p.text("name")?;
         let name = p.required("name", name)?;
@@ -85,19 +123,34 @@ impl Plot {
                 };
                 (PlotKind::Line { x: x.clone(), series, y }, x)
             }
+            Some("iso") => {
+                let (x, over) = (p.text("x")?, p.text("over")?);
+                let (x, over) = (p.required("x", x)?, p.required("over", over)?);
+                let y = expression(&mut p, "y")?;
+                let table = p.table("levels")?;
+                let mut table = p.required("levels", table)?;
+                let mut levels = Vec::new();
+                for key in table.keys() {
+                    let level = table.number(&key)?;
+                    levels.push((key.clone(), table.required(&key, level)?));
+                }
+                (PlotKind::Iso { x: x.clone(), over, series, y, levels }, x)
+            }
             Some("time") => {
                 let what = p.text("what")?;
                 let what = p.required("what", what)?;
-                (PlotKind::Time { what, flows: names(&mut p, "flows")?, series }, "time (s)".to_owned())
+                let from = p.duration("from")?.map(|d| d.as_secs_f64());
+                (PlotKind::Time { what, flows: names(&mut p, "flows")?, series, from }, "time (s)".to_owned())
             }
             Some("cdf") => {
                 let until = p.duration("until")?.map(|d| d.as_secs_f64());
                 (PlotKind::Cdf { flows: names(&mut p, "flows")?, series, until }, "latency (ms)".to_owned())
             }
             Some(other) => {
-                return Err(
-                    p.error("kind", format!("kind is \"line\", \"time\" or \"cdf\", not \"{other}\""))
-                );
+                return Err(p.error(
+                    "kind",
+                    format!("kind is \"line\", \"iso\", \"time\" or \"cdf\", not \"{other}\""),
+                ));
             }
         };
         let x_label = p.text("x_label")?.unwrap_or(x_label);
@@ -111,7 +164,8 @@ impl Plot {
                 .collect::<Result<_, ParamError>>()?,
         };
         let among = names(&mut p, "among")?;
-        let y_max = p.number("y_max")?;
+        let (y_min, y_max) = (p.number("y_min")?, p.number("y_max")?);
+        let x_log = p.bool("x_log")?.unwrap_or(false);
         let paper = match p.table("paper")? {
             None => Vec::new(),
             Some(mut t) => t
@@ -121,7 +175,7 @@ impl Plot {
                 .collect::<Result<_, ParamError>>()?,
         };
         p.finish()?;
-        Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max, paper })
+        Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max, y_min, x_log, paper })
     }
 }
 

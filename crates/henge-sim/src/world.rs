@@ -14,6 +14,7 @@ mod changes;
 mod commands;
 mod state;
 
+use crate::components::Components;
 use crate::fairness::Watch;
 use crate::net::Net;
 use crate::outcome::Outcome;
@@ -79,6 +80,7 @@ pub struct World {
     pub(crate) explain: bool,
     pub(crate) net: Net,
     pub(crate) watch: Watch,
+    pub(crate) components: Components,
     tick: Option<Instant>,
     /// A command counts against a rate once for each begun piece of this length.
     pub(crate) command_bytes: u64,
@@ -105,6 +107,7 @@ impl World {
             explain: false,
             net: Net::none(),
             watch: Watch::default(),
+            components: Components::default(),
             tick: None,
             command_bytes: 256 << 10,
             calendar: Calendar::new(),

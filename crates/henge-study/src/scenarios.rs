@@ -52,7 +52,10 @@ const ALL: &[(&str, &str)] = built_in![
     "vpfs/patterns",
     "robust/dsfq",
     "robust/stonehenge",
+    "robust/drives",
     "robust/twolevel",
+    "robust/locality",
+    "robust/vpfs",
 ];
 
 /// All ids.

@@ -100,6 +100,8 @@ pub fn change(study: &mut Study, changes: &[String]) -> Result<()> {
             if axis.values.is_empty() {
                 return Err(anyhow!("--set {change}: {key} has no such value"));
             }
+            // What other runs would show is not drawn.
+            study.experiment.plots.retain_mut(|plot| plot.keep(key, value));
             continue;
         }
         edit::set(&mut study.experiment.base, key, value_of(value))

@@ -74,7 +74,10 @@ impl Expr {
             Expr::Binary(_, a, b) => a.is_measured(known) || b.is_measured(known),
             Expr::Near(a, b, _) => a.is_measured(known) || b.is_measured(known),
             Expr::Call(_, arguments) => arguments.iter().any(|a| a.is_measured(known)),
-            Expr::Fold(fold) => fold.body.is_measured(known),
+            // Which values of the axis count may be what was measured: the least x at which y is reached.
+            Expr::Fold(fold) => {
+                fold.body.is_measured(known) || fold.when.as_ref().is_some_and(|when| when.is_measured(known))
+            }
         }
     }
 

@@ -98,6 +98,7 @@ impl World {
         let mut flows = Vec::new();
         for (f, flow) in self.flows.into_iter().enumerate() {
             let mut outcome = flow.meter.finish(unanswered[f].iter(), end);
+            outcome.arrivals = self.components.take(f, &flow.gates);
             let labels = self.clients.iter().filter(|c| c.flow == f).map(|c| c.load.label().to_owned());
             outcome.load = labels.collect::<Vec<_>>().join(" + ");
             flows.push(outcome);

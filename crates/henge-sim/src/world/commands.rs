@@ -98,6 +98,9 @@ impl World {
         parts: u32,
         now: Instant,
     ) {
+        if let Some(rate) = self.flows[request.flow.index()].meter.outcome.contract.rate {
+            self.components.came(g, &request, rate.unit, now);
+        }
         let gate = &mut self.gates[g as usize];
         let unit = gate.pipeline.gate().cost_unit();
         let batch;

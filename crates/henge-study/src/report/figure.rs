@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use kuva::backend::png::PngBackend;
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::annotations::ReferenceLine;
-use kuva::plot::legend::LegendPosition;
+use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
 use kuva::plot::scatter::MarkerShape;
 use kuva::plot::{BarPlot, LinePlot, LineStyle, ScatterPlot};
 use kuva::render::layout::Layout;
@@ -26,7 +26,7 @@ pub struct Series {
 }
 
 /// A figure.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
     /// Its files' name.
     pub name: String,
@@ -42,6 +42,12 @@ pub struct Figure {
     pub line: Option<f64>,
     /// The y axis ends here; by the data where nothing is said.
     pub y_max: Option<f64>,
+    /// And begins here; at 0 where nothing is said.
+    pub y_min: Option<f64>,
+    /// Whether equal distances below are equal ratios.
+    pub x_log: bool,
+    /// Above the legend: what its names are values of.
+    pub legend: Option<String>,
     /// The names of what is compared, where that are no numbers: bars then, a group for each.
     pub categories: Vec<String>,
     /// What the paper has: open markers.
@@ -73,7 +79,8 @@ impl Figure {
         let highest = self.y_max.unwrap_or_else(|| self.highest());
         // What is beyond the scale runs along its upper edge.
         let top = if highest > 0.0 { highest * 1.05 } else { f64::INFINITY };
-        let lines = self.series.iter().enumerate().map(|(i, s)| Plot::Line(line(s, i, top)));
+        let lines =
+            self.series.iter().enumerate().map(|(i, s)| Plot::Line(line(s, i, top, self.hides(i, highest))));
         let bars = !self.categories.is_empty();
         let mut plots: Vec<Plot> = if bars { vec![Plot::Bar(self.bars())] } else { lines.collect() };
         plots.extend(self.paper.iter().map(|s| Plot::Scatter(self.markers(s))));
@@ -95,21 +102,74 @@ impl Figure {
             .with_label_size(13)
             .with_x_label(self.x_label.clone())
             .with_y_label(self.y_label.clone())
-            .with_y_axis_min(0.0)
+            .with_y_axis_min(self.y_min.unwrap_or(0.0))
             .with_legend_position(LegendPosition::OutsideRightTop)
             .with_theme(theme);
         if highest > 0.0 {
-            layout = layout.with_y_axis_max(highest * 1.05);
+            let above = if self.y_min.is_some() { highest } else { highest * 1.05 };
+            layout = layout.with_y_axis_max(above);
         }
         if bars {
-            layout = layout.with_x_tick_rotate(0.0);
+            layout.x_tick_rotate = None;
+        } else if self.x_log {
+            layout = layout.with_log_x();
         } else if low < high {
-            layout = layout.with_x_axis_min(low).with_x_axis_max(high);
+            // A marker at the end is seen whole.
+            let room = if self.paper.is_empty() { 0.0 } else { (high - low) * 0.02 };
+            layout = layout.with_x_axis_min(low).with_x_axis_max(high + room);
+            if let Some(step) = whole_steps(xs(), low, high) {
+                layout = layout.with_x_tick_step(step);
+            }
+        }
+        let named = self.series.iter().any(|s| !s.name.is_empty());
+        if named || !self.paper.is_empty() {
+            layout = layout.with_legend_entries(self.entries(bars, look));
+            if let Some(title) = self.legend.as_ref().filter(|_| named) {
+                layout = layout.with_legend_title(title.clone());
+            }
         }
         if let Some(y) = self.line {
             layout = layout.with_reference_line(ReferenceLine::horizontal(y).with_color("#999999"));
         }
         render_multiple(plots, layout)
+    }
+
+    /// Whether a line runs over one that was drawn before, most of its way: it would hide it.
+    fn hides(&self, i: usize, highest: f64) -> bool {
+        let over = |before: &Series| {
+            let close =
+                |(a, b): (&(f64, f64), &(f64, f64))| a.0 == b.0 && (a.1 - b.1).abs() <= 0.01 * highest;
+            let same = self.series[i].points.iter().zip(&before.points).filter(|pair| close(*pair)).count();
+            same * 2 >= self.series[i].points.len() && same > 0
+        };
+        self.series[..i].iter().any(over)
+    }
+
+    /// What the legend says: a line or a bar each, and open markers for what the paper has.
+    fn entries(&self, bars: bool, look: Look) -> Vec<LegendEntry> {
+        let highest = self.y_max.unwrap_or_else(|| self.highest());
+        let shape = if bars { LegendShape::Rect } else { LegendShape::Line };
+        let drawn =
+            self.series.iter().enumerate().filter(|(_, s)| !s.name.is_empty()).map(|(i, s)| LegendEntry {
+                label: s.name.clone(),
+                color: COLORS[i % COLORS.len()].into(),
+                shape,
+                dasharray: (!bars && (i >= COLORS.len() || self.hides(i, highest))).then(|| "6 3".into()),
+            });
+        // The library draws no open marker in a legend: a ring of the ink's color is told by its name.
+        let ink = if look == Look::Light { "#333333" } else { "#dddddd" };
+        let paper = self.paper.iter().map(|s| LegendEntry {
+            label: if s.name.is_empty() { "○ paper".into() } else { format!("○ {} (paper)", s.name) },
+            color: if s.name.is_empty() { ink.into() } else { self.color_of(s).into() },
+            shape: LegendShape::CircleSize(0.0),
+            dasharray: None,
+        });
+        drawn.chain(paper).collect()
+    }
+
+    fn color_of(&self, series: &Series) -> &'static str {
+        let of = self.series.iter().position(|s| s.name == series.name).unwrap_or(COLORS.len() - 1);
+        COLORS[of % COLORS.len()]
     }
 
     /// A group of bars for each category, a bar for each series.
@@ -121,27 +181,18 @@ impl Figure {
             let bars = self.series.iter().enumerate().map(|(i, s)| (value(s), COLORS[i % COLORS.len()]));
             plot = plot.with_group(category.clone(), bars.collect::<Vec<_>>());
         }
-        match self.series.len() {
-            0 | 1 => plot,
-            _ => plot.with_legend(self.series.iter().map(|s| s.name.as_str()).collect()),
-        }
+        plot
     }
 
     /// Open markers, in the color of the line that they belong to.
     fn markers(&self, series: &Series) -> ScatterPlot {
-        let of = self.series.iter().position(|s| s.name == series.name).unwrap_or(COLORS.len() - 1);
         ScatterPlot::new()
             .with_data(series.points.clone())
-            .with_color(COLORS[of % COLORS.len()])
+            .with_color(self.color_of(series))
             .with_size(5.0)
             .with_marker(MarkerShape::Circle)
             .with_marker_opacity(0.0)
             .with_marker_stroke_width(1.6)
-            .with_legend(if series.name.is_empty() {
-                "paper".into()
-            } else {
-                format!("{} (paper)", series.name)
-            })
     }
 
     /// As a vector picture.
@@ -185,8 +236,9 @@ impl Figure {
     }
 }
 
-fn line(series: &Series, i: usize, top: f64) -> LinePlot {
+fn line(series: &Series, i: usize, top: f64, over: bool) -> LinePlot {
     let style = match i / COLORS.len() {
+        0 if over => LineStyle::Dashed,
         0 => LineStyle::Solid,
         1 => LineStyle::Dashed,
         _ => LineStyle::Dotted,
@@ -197,9 +249,16 @@ fn line(series: &Series, i: usize, top: f64) -> LinePlot {
         .with_color(COLORS[i % COLORS.len()])
         .with_stroke_width(1.8)
         .with_line_style(style);
-    // A line without a name is alone, and needs no legend.
-    let plot = if series.name.is_empty() { plot } else { plot.with_legend(series.name.clone()) };
     if series.steps { plot.with_step() } else { plot }
+}
+
+/// The distance of ticks where all that is below are whole numbers, for there is no half a thread; some ten of them.
+fn whole_steps(xs: impl Iterator<Item = f64>, low: f64, high: f64) -> Option<f64> {
+    let mut xs = xs.peekable();
+    xs.peek()?;
+    let steps = [1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0];
+    let fits = steps.into_iter().find(|step| (high - low) / step <= 12.0);
+    fits.filter(|_| xs.all(|x| x.fract() == 0.0))
 }
 
 /// A field of CSV: quoted where it must be.
@@ -227,9 +286,7 @@ mod tests {
                 steps: false,
             }],
             line: Some(2.0),
-            y_max: None,
-            categories: Vec::new(),
-            paper: Vec::new(),
+            ..Figure::default()
         }
     }
 
@@ -255,7 +312,7 @@ mod tests {
         );
         assert!(bars.svg(Look::Light).contains("hybrid, one of three"));
         let paper = vec![Series { name: "a".into(), points: vec![(1.0, 2.0)], steps: false }];
-        assert!(Figure { paper, ..figure() }.svg(Look::Light).contains("a (paper)"));
+        assert!(Figure { paper, ..figure() }.svg(Look::Light).contains("○ a (paper)"));
         // A figure of nothing is drawn, too.
         Figure { series: Vec::new(), line: None, ..figure() }.write(dir.path()).unwrap();
     }

@@ -140,11 +140,7 @@ mod tests {
             title: "F".into(),
             x_label: "x".into(),
             y_label: "y".into(),
-            series: Vec::new(),
-            line: None,
-            y_max: None,
-            categories: Vec::new(),
-            paper: Vec::new(),
+            ..Figure::default()
         };
         let section = Section {
             about: "a <b> c".into(),

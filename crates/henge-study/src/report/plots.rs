@@ -25,14 +25,23 @@ fn values(experiment: &Experiment, plot: &Plot, axis: &str) -> Result<Vec<String
 
 fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<Figure>, String> {
     let base: Bindings = plot.only.clone();
+    let axis = plot.series();
+    // A number says nothing without what it is of.
+    let titled = |value: &str| match axis {
+        Some(axis) if value.parse::<f64>().is_ok() => format!("{} — {axis} = {value}", plot.title),
+        _ => format!("{} — {value}", plot.title),
+    };
     let blank = |suffix: &str| Figure {
         name: if suffix.is_empty() { plot.name.clone() } else { format!("{}-{suffix}", plot.name) },
-        title: if suffix.is_empty() { plot.title.clone() } else { format!("{} — {suffix}", plot.title) },
+        title: if suffix.is_empty() { plot.title.clone() } else { titled(suffix) },
+        legend: axis.map(str::to_owned).filter(|_| suffix.is_empty()),
         x_label: plot.x_label.clone(),
         y_label: plot.y_label.clone(),
         series: Vec::new(),
         line: plot.line,
         y_max: plot.y_max,
+        y_min: plot.y_min,
+        x_log: plot.x_log,
         categories: Vec::new(),
         paper: plot
             .paper
@@ -65,6 +74,7 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
                         let value = expression.number(measured, &with(&run, x, &at))?;
                         points.push((at.parse().unwrap_or(i as f64), value));
                     }
+                    points.sort_by(|a: &(f64, f64), b| a.0.total_cmp(&b.0));
                     let name = [name.as_str(), part.as_str()]
                         .iter()
                         .filter(|s| !s.is_empty())
@@ -75,7 +85,32 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
             }
             Ok(vec![figure])
         }
-        PlotKind::Time { what, flows, series } => {
+        PlotKind::Iso { x, over, series, y, levels } => {
+            let mut figure = blank("");
+            for (name, run) in series_of(series)? {
+                let mut curves: Vec<Series> = levels
+                    .iter()
+                    .map(|(level, _)| {
+                        [name.as_str(), level].iter().filter(|s| !s.is_empty()).copied().collect::<Vec<_>>()
+                    })
+                    .map(|parts| Series { name: parts.join(" "), points: Vec::new(), steps: false })
+                    .collect();
+                for at in values(experiment, plot, x)? {
+                    let here = with(&run, x, &at);
+                    let mut along = Vec::new();
+                    for step in values(experiment, plot, over)? {
+                        along.push((number_of(over, &step)?, y.number(measured, &with(&here, over, &step))?));
+                    }
+                    for (curve, (_, level)) in curves.iter_mut().zip(levels) {
+                        let reached = reaches(&along, *level).unwrap_or(f64::NAN);
+                        curve.points.push((number_of(x, &at)?, reached));
+                    }
+                }
+                figure.series.extend(curves);
+            }
+            Ok(vec![figure])
+        }
+        PlotKind::Time { what, flows, series, from } => {
             let mut figures = Vec::new();
             let mut names = Vec::new();
             for (name, run) in series_of(series)? {
@@ -86,11 +121,15 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
                     let by_gate =
                         outcome.gates.iter().map(|gate| depths(gate, &outcome.timing, what == "limit"));
                     figure.series.extend(by_gate);
+                } else if what == "distance" {
+                    figure.series.push(distances(outcome));
                 } else {
                     for flow in chosen(outcome, flows)? {
                         figure.series.push(over_time(flow, &outcome.timing, what)?);
                     }
                 }
+                let begins = from.unwrap_or(0.0);
+                figure.series.iter_mut().for_each(|s| s.points.retain(|p| p.0 >= begins));
                 figures.push(figure);
             }
             if let Some(overlaid) = overlaid(&figures, &names, blank("")) {
@@ -115,6 +154,19 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
             Ok(vec![figure])
         }
     }
+}
+
+fn number_of(axis: &str, value: &str) -> Result<f64, String> {
+    value.parse().map_err(|_| format!("{axis} has the value \"{value}\", and numbers are needed"))
+}
+
+/// From where on, by straight lines between points, the values stay at `level` or above; `None` where the last is below.
+fn reaches(points: &[(f64, f64)], level: f64) -> Option<f64> {
+    let below = points.iter().rposition(|(_, y)| y.is_nan() || *y < level);
+    let Some(below) = below else { return points.first().map(|p| p.0) };
+    let (x, y) = *points.get(below + 1)?;
+    let (x0, y0) = points[below];
+    Some(if y0.is_nan() || y == y0 { x } else { x0 + (x - x0) * (level - y0) / (y - y0) })
 }
 
 /// The same one curve of several runs: in one picture.
@@ -146,6 +198,17 @@ fn depths(gate: &GateOutcome, timing: &Timing, limit: bool) -> Series {
     let values: Vec<f64> =
         if limit { gate.limits.iter().map(|&l| f64::from(l)).collect() } else { gate.depths.clone() };
     Series { name: gate.name.clone(), points: values.into_iter().enumerate().map(at).collect(), steps: false }
+}
+
+/// How far all flows together are from their weights, window by window.
+fn distances(outcome: &Outcome) -> Series {
+    let width = outcome.timing.window.as_secs_f64();
+    let windows = outcome.flows.iter().map(|f| f.windows.len()).min().unwrap_or(0);
+    let at = |i: usize| {
+        let served = outcome.flows.iter().map(|f| (f, f.windows[i].bytes));
+        ((i as f64 + 0.5) * width, henge_sim::distance(served))
+    };
+    Series { name: "total".into(), points: (0..windows).map(at).collect(), steps: false }
 }
 
 /// One measure of a flow, window by window.
@@ -195,10 +258,7 @@ pub fn of_run(outcome: &Outcome, prefix: &str) -> Result<Vec<Figure>> {
         x_label: x.to_owned(),
         y_label: y.to_owned(),
         series,
-        line: None,
-        y_max: None,
-        categories: Vec::new(),
-        paper: Vec::new(),
+        ..Figure::default()
     };
     let times = |what: &str| -> Result<Vec<Series>> {
         outcome.flows.iter().map(|f| over_time(f, &outcome.timing, what).map_err(|e| anyhow!(e))).collect()
@@ -248,4 +308,20 @@ fn shares(outcome: &Outcome, unfairness: bool) -> Vec<Series> {
         Series { name: flow.name.clone(), points: (0..windows).map(point).collect(), steps: false }
     };
     outcome.flows.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_of_equal_value_begins_where_the_level_is_kept_from_then_on() {
+        let points = [(0.0, 0.1), (20.0, 0.8), (40.0, 0.6), (60.0, 0.9), (80.0, 1.0)];
+        assert_eq!(reaches(&points, 0.75), Some(50.0));
+        assert_eq!(reaches(&points, 0.05), Some(0.0));
+        assert_eq!(reaches(&points, 1.0), Some(80.0));
+        assert_eq!(reaches(&points[..3], 0.75), None);
+        assert_eq!(reaches(&[(1.0, f64::NAN), (2.0, 1.0)], 0.5), Some(2.0));
+        assert_eq!(reaches(&[], 0.5), None);
+    }
 }

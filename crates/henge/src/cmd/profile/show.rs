@@ -175,10 +175,7 @@ pub fn figures(m: &Measured, found: Option<&Findings>) -> Vec<Figure> {
         x_label: x.into(),
         y_label: y.into(),
         series,
-        line: None,
-        y_max: None,
-        categories: Vec::new(),
-        paper: Vec::new(),
+        ..Figure::default()
     };
     let mut rates = vec![
         line("median", by_depth(&|s| s.rates().median)),
