@@ -226,6 +226,10 @@ openapi: ## Write docs/openapi.json anew from the server's source
 deb: setup web ## The Debian package: target/debian/henge_*.deb
 	@./tools/deb
 
+.PHONY: release
+release: deb sbom ## A release in out/release: package, archive, parts list, checksums (CHANGELOG.md names the version)
+	@./tools/release
+
 .PHONY: test-deb
 test-deb: deb ## The package in a clean Debian: installed, used, upgraded under load, removed, purged (needs root)
 	@./tools/setup deb

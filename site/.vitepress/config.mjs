@@ -29,6 +29,7 @@ export default defineConfig({
     sidebar: [
       pages("Start", [
         ["Your first disk", "/start"],
+        ["Ten tasks", "/tasks"],
         ["Attach it: each client", "/clients"],
         ["NVMe over TCP", "/nvme"],
         ["Several nodes, one manager", "/cluster"],

@@ -41,7 +41,7 @@ export class Crowd {
 
   snapshot() {
     return {
-      ...this.frame(), about: { kind: 'manager', name: 'crowd', version: '0' }, viewer: { name: 'test', may_change: true, may_compare: false },
+      ...this.frame(), about: { kind: 'manager', name: 'crowd', version: '0' }, viewer: { name: 'test', may_change: true, may_create: true, may_compare: false },
       reasons: ['', 'own limit', 'own share', 'device busy', 'depth', 'foreign service', 'turn'], disks: this.disks,
     };
   }

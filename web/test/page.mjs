@@ -8,6 +8,8 @@ import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 import { axe, check, failures, until, watch } from './check.mjs';
 import { Crowd } from './crowd.mjs';
+import { firstDisk } from './first.mjs';
+import { managed } from './managed.mjs';
 
 const base = process.env.HENGE_PAGE;
 const shots = process.env.SHOTS ?? 'shots';
@@ -30,6 +32,21 @@ const rate = async (name) => {
 async function fits(page, where) {
   const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   check(`nothing is wider than the screen: ${where}`, wider <= 0, `${wider} px over`);
+}
+
+/** The page as it stands: light and dark, wide and narrow. */
+async function looks(page, name) {
+  for (const scheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme: scheme });
+    for (const [size, viewport] of [['wide', WIDE], ['narrow', NARROW]]) {
+      await page.setViewportSize(viewport);
+      await page.waitForTimeout(300);
+      await page.screenshot({ path: join(shots, `${name}-${scheme}-${size}.png`), fullPage: true });
+      await axe(page, `${name}, ${scheme}, ${size}`);
+      await fits(page, `${name}, ${size}`);
+    }
+  }
+  await page.setViewportSize(WIDE);
 }
 
 async function firstLook() {
@@ -82,7 +99,7 @@ async function changeAContract() {
   const after = await until(async () => { const now = await rate('mail'); return now > 55 && now < 65 && now; });
   check('its effect is seen: 60/s at most', after > 55 && after < 65 && before > 65, `${before}/s before, ${after}/s after`);
   check('the page shows it', (await until(async () => /^Received\s*(5\d|6\d)(\.\d+)?\/s/m.test(await page.locator('dl.facts').innerText()))) === true);
-  check('its history says so', (await until(async () => (await page.locator('table.plain').innerText()).includes('limit=60/s'))) === true);
+  check('its history says so', (await until(async () => (await page.locator('table.events').innerText()).includes('limit=60/s'))) === true);
   check('it waits for its own limit', (await until(async () => (await page.locator('main').innerText()).includes('waits for: own limit'))) === true);
   await page.close();
 }
@@ -96,16 +113,7 @@ async function compare() {
   check('the same load under two schedulers, side by side', done === true, await page.locator('div[role=status]').last().innerText());
   check('both were simulated', (await page.locator('section p.over').count()) === 0, (await page.locator('section p.over').allInnerTexts()).join('; '));
   await page.waitForTimeout(300);
-  for (const scheme of ['light', 'dark']) {
-    await page.emulateMedia({ colorScheme: scheme });
-    for (const [size, viewport] of [['wide', WIDE], ['narrow', NARROW]]) {
-      await page.setViewportSize(viewport);
-      await page.waitForTimeout(300);
-      await page.screenshot({ path: join(shots, `compare-${scheme}-${size}.png`), fullPage: true });
-      await axe(page, `compare, ${scheme}, ${size}`);
-      await fits(page, `compare, ${size}`);
-    }
-  }
+  await looks(page, 'compare');
   await page.close();
 }
 
@@ -192,7 +200,11 @@ async function crowd() {
   await page.close();
 }
 
-for (const part of [firstLook, changeAContract, compare, everyPage, logIn, crowd]) {
+const tools = { open, looks };
+const onANodeWithoutDisks = () => firstDisk(tools);
+const onAManager = () => managed(tools);
+
+for (const part of [onANodeWithoutDisks, onAManager, firstLook, changeAContract, compare, everyPage, logIn, crowd]) {
   console.log(`== ${part.name}`);
   await part().catch((error) => check(`${part.name} runs to its end`, false, error.message));
 }

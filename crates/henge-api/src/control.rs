@@ -25,7 +25,8 @@ pub enum Request {
         /// Terms as the configuration writes them: `"limit": "675/s"`.
         contract: BTreeMap<String, String>,
     },
-    /// What [`Request::Set`] would answer, without changing anything; with what is promised before and after.
+    /// What [`Request::Set`] would answer, without changing anything; with what is promised before and after. A `capacity` among the
+    /// terms asks what [`Request::Grow`] would answer.
     Preview {
         /// Which disk.
         name: String,
@@ -42,6 +43,11 @@ pub enum Request {
     /// Makes a disk, or serves one that was made before.
     Add {
         /// The table of a `[[disk]]` as the configuration writes it: `name = "web"` and so on, a key per line.
+        disk: String,
+    },
+    /// What [`Request::Add`] would answer, without making anything; with what is promised on each of its pools before and after.
+    Offer {
+        /// The table of a `[[disk]]`.
         disk: String,
     },
     /// Makes a disk larger, while it is served. NBD clients see it when they connect anew, iSCSI initiators are told.
@@ -478,6 +484,9 @@ pub struct DiskStatus {
     /// Its places on pools of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<String>,
+    /// Front ends by which clients may come to it: `nbd`, `iscsi`, `nvme`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fronts: Vec<String>,
     /// Places that are not served now, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trouble: Vec<String>,

@@ -25,10 +25,12 @@ impl Seconds {
 
     /// Takes others in.
     pub fn add(&mut self, others: &Seconds) {
-        self.wanted_ms += others.wanted_ms;
-        self.kept_ms += others.kept_ms;
+        // What another node says may be anything.
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.wanted_ms, others.wanted_ms);
+        add(&mut self.kept_ms, others.kept_ms);
         for (why, ms) in &others.missed_ms {
-            *self.missed_ms.entry(why.clone()).or_default() += ms;
+            add(self.missed_ms.entry(why.clone()).or_default(), *ms);
         }
     }
 
@@ -58,6 +60,9 @@ impl Kept {
         self.day.add(&other.day);
         self.month.add(&other.month);
         self.ever.add(&other.ever);
+        for (day, seconds) in &other.days {
+            self.days.entry(*day).or_default().add(seconds);
+        }
     }
 }
 
@@ -70,6 +75,10 @@ pub struct Kept {
     pub month: Seconds,
     /// Since the disk was made, or counting began.
     pub ever: Seconds,
+    /// Each of the last 30 days (UTC) in which it wanted it, by the number of the day since 1970. A node tells of some disks' days in
+    /// each second, in turns.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub days: BTreeMap<u64, Seconds>,
 }
 
 #[cfg(test)]

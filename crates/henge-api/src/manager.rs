@@ -19,7 +19,8 @@
 use crate::{Ask, Lead, Status, Terms};
 use serde::{Deserialize, Serialize};
 
-/// Version of the conversation.
+/// Version of the conversation. Versions that only add to it need no new one: unknown keys are passed over, unknown messages are
+/// [`FromManager::Later`] and [`FromNode::Later`], and what is missing has a default. A new one is for what older ones would misunderstand.
 pub const VERSION: u32 = 2;
 /// Longest line.
 pub const LINE_MAX: usize = 16 << 20;
@@ -69,6 +70,9 @@ pub enum FromManager {
         /// In PEM, its root behind it.
         certificate: String,
     },
+    /// What a later version says, and this one passes over.
+    #[serde(other)]
+    Later,
 }
 
 /// Whom to believe: texts in PEM.
@@ -182,6 +186,9 @@ pub enum FromNode {
         /// A request for it (PKCS #10, in PEM).
         request: String,
     },
+    /// What a later version says, and this one passes over.
+    #[serde(other)]
+    Later,
 }
 
 /// A node, when it comes.
@@ -260,4 +267,21 @@ pub struct Seen {
 /// Bytes as text.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_later_version_adds_is_passed_over() {
+        let manager = |text: &str| serde_json::from_str::<FromManager>(text).unwrap();
+        let node = |text: &str| serde_json::from_str::<FromNode>(text).unwrap();
+        assert_eq!(manager(r#"{"say":"sing","song":{"verses":[1,2]}}"#), FromManager::Later);
+        assert_eq!(node(r#"{"say":"sing","song":3}"#), FromNode::Later);
+        let welcome = r#"{"say":"welcome","period_ms":7,"mood":"good"}"#;
+        assert_eq!(manager(welcome), FromManager::Welcome { period_ms: 7, tags: false });
+        // What is missing and has no default is still an error.
+        assert!(serde_json::from_str::<FromManager>(r#"{"say":"welcome"}"#).is_err());
+    }
 }

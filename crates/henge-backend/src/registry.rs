@@ -59,6 +59,11 @@ pub trait Medium: Debug + Send + Sync {
         false
     }
 
+    /// What is written there is gone when the program ends.
+    fn is_lost_at_the_end(&self) -> bool {
+        false
+    }
+
     /// The directory whose file system may run full beneath it.
     fn directory(&self) -> Option<&Path> {
         None

@@ -166,8 +166,8 @@ impl Audit {
     pub(crate) fn page(
         &self,
         viewer: &henge_web::Viewer,
-        disk: &str,
-        terms: &henge_web::Terms,
+        path: &str,
+        asked: &impl Serialize,
         refused: Option<String>,
     ) {
         let (actor, tenant) = (viewer.name.clone(), viewer.tenant.clone());
@@ -176,10 +176,10 @@ impl Audit {
             who: Some(&Actor { actor, token: String::new(), tenant }),
             address: None,
             method: "PAGE",
-            path: &format!("/api/v1/disks/{disk}"),
+            path: &format!("/api/v1/{path}"),
             status: if refused.is_none() { 200 } else { 422 },
             why: refused,
-            asked: serde_json::to_value(terms).ok(),
+            asked: serde_json::to_value(asked).ok(),
             before: None,
             after: None,
         });

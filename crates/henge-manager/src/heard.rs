@@ -19,6 +19,7 @@ const POOLS_MAX: usize = 1024;
 const DISKS_MAX: usize = 1 << 16;
 const ADDRESSES_MAX: usize = 64;
 const TERMS_MAX: usize = 64;
+const DAYS_MAX: usize = 62;
 const PLACES_MAX: usize = 1000;
 const TEXT_MAX: usize = 256;
 const LONG_TEXT_MAX: usize = 64 << 10;
@@ -143,6 +144,7 @@ pub(crate) fn said(said: &FromNode) -> Judged {
             asks.iter().try_for_each(ask)
         }
         FromNode::Changed { held: disk } => held(disk),
+        FromNode::Later => Ok(()),
     }
 }
 
@@ -180,6 +182,8 @@ fn meters(status: &Status) -> Judged {
         count("places of a disk", disk.places.len().max(disk.pools.len()), PLACES_MAX)?;
         count("gates", disk.gates.len(), DISKS_MAX)?;
         count("buckets", disk.histogram.as_ref().map_or(0, |h| h.counts.len()), BUCKETS_MAX)?;
+        count("days", disk.kept.as_ref().map_or(0, |kept| kept.days.len()), DAYS_MAX)?;
+        count("front ends", disk.fronts.len(), PLACES_MAX)?;
         // Totals of nanoseconds and bytes are added up over disks.
         let totals =
             [disk.commands, disk.reads, disk.failed, disk.late, disk.wait, disk.service, disk.disk_time];

@@ -304,6 +304,7 @@ async fn listen(
                 FromNode::Period { seconds, disks } => machine.period(&node, seconds, &disks),
                 FromNode::Changed { held } => machine.changed_there(&node, &held),
                 FromNode::Asks { .. } => {} // answered already
+                FromNode::Later => {}
             }
             true
         });

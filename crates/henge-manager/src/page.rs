@@ -1,5 +1,7 @@
 //! The manager as the web page's source: all nodes, tokens, contracts by admission.
 
+mod disks;
+
 use crate::audit::Audit;
 use crate::core::{Core, Unavailable, now_ms};
 use crate::machine::{Caller, Failure, Machine};
@@ -8,7 +10,8 @@ use crate::tokens;
 use henge_api::manager::Pool;
 use henge_api::{Event, EventKind, Promise};
 use henge_web::{
-    About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Sample, Source, Terms, Viewer,
+    About, Attach, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Sample, Source,
+    Tenant, Terms, Viewer, Wanted,
 };
 use std::sync::Arc;
 
@@ -56,12 +59,16 @@ fn changed(spec: &DiskSpec, terms: &Terms) -> Result<DiskSpec, Failure> {
         let number = some.as_ref().map(|t| t.parse::<f64>().map_err(|e| wrong(e.to_string()))).transpose();
         let integer = some.as_ref().map(|t| t.parse::<u32>().map_err(|e| wrong(e.to_string()))).transpose();
         match key.as_str() {
+            "capacity" => spec.capacity = text.clone(),
             "rate" => spec.rate = some,
             "latency" => spec.latency = some,
             "limit" => spec.limit = some,
             "percentile" => spec.percentile = number?,
             "pending" => spec.pending = integer?,
             "weight" => spec.weight = integer?,
+            "copies" => spec.copies = integer?,
+            "parts" => spec.parts = integer?,
+            "leeway" => spec.leeway = number?,
             _ => return Err(Failure::Bad(format!("a disk of a manager has no term \"{key}\""))),
         }
     }
@@ -148,6 +155,19 @@ fn events(machine: &Machine, viewer: &Viewer, disk: Option<&str>, after: u64, mo
     theirs.split_off(theirs.len().saturating_sub(most))
 }
 
+impl Page {
+    /// Notes in the audit log what was asked for by the page, and how it ended.
+    fn tell<T>(
+        &self,
+        viewer: &Viewer,
+        path: &str,
+        asked: &impl serde::Serialize,
+        ended: &Result<T, Problem>,
+    ) {
+        self.audit.page(viewer, path, asked, ended.as_ref().err().map(ToString::to_string));
+    }
+}
+
 impl Source for Page {
     fn sample(&self) -> Result<Sample, Problem> {
         Ok(self.core.call_and_wait(|machine| sample(machine))?)
@@ -166,7 +186,15 @@ impl Source for Page {
             Caller::Disk { name, .. } => Some(name.clone()),
             _ => None,
         };
-        Ok(Viewer { name: known.name(), tenant, disk, may_change: !known.read, may_compare: false })
+        let may_create = !known.read && disk.is_none();
+        Ok(Viewer {
+            name: known.name(),
+            tenant,
+            disk,
+            may_change: !known.read,
+            may_create,
+            may_compare: false,
+        })
     }
 
     fn events(
@@ -189,8 +217,43 @@ impl Source for Page {
         };
         let changed = self.core.call_and_wait(change)?;
         let refused = changed.as_ref().err().map(ToString::to_string);
-        self.audit.page(viewer, name, asked, refused);
+        self.audit.page(viewer, &format!("disks/{name}"), asked, refused);
         Ok(changed?)
+    }
+
+    fn offer(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Preview, Problem> {
+        disks::offer(self, viewer, wanted)
+    }
+
+    fn create(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Attach, Problem> {
+        let made = disks::create(self, viewer, wanted);
+        self.tell(viewer, &format!("disks/{}", wanted.name), wanted, &made);
+        made
+    }
+
+    fn remove(&self, viewer: &Viewer, disk: &str, force: bool) -> Result<(), Problem> {
+        let removed = disks::remove(self, viewer, disk, force);
+        self.tell(
+            viewer,
+            &format!("disks/{disk}"),
+            &serde_json::json!({ "remove": true, "force": force }),
+            &removed,
+        );
+        removed
+    }
+
+    fn attach(&self, viewer: &Viewer, disk: &str) -> Result<Attach, Problem> {
+        disks::attach(self, viewer, disk)
+    }
+
+    fn tenants(&self, viewer: &Viewer) -> Result<Vec<Tenant>, Problem> {
+        disks::tenants(self, viewer)
+    }
+
+    fn set_quota(&self, viewer: &Viewer, tenant: &str, terms: &Terms) -> Result<(), Problem> {
+        let set = disks::set_quota(self, viewer, tenant, terms);
+        self.tell(viewer, &format!("tenants/{tenant}"), terms, &set);
+        set
     }
 
     fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem> {

@@ -84,4 +84,4 @@ pub use export::{BlockSize, Export, Exports, Limits, Tls};
 pub use output::{Output, Segment};
 pub use proto::Error;
 pub use reply::{Answer, Extent, Piece};
-pub use session::Session;
+pub use session::{Rest, Session};

@@ -44,7 +44,6 @@ impl Handshake {
         option: u32,
         data: &[u8],
         exports: &E,
-        shutdown: bool,
         out: &mut Output,
     ) -> Step {
         // "the server MUST NOT … reply … before TLS": a client learns nothing but that TLS is needed.
@@ -53,7 +52,7 @@ impl Handshake {
             return Step::Close(Closed::TlsRequired);
         }
         if option == opt::EXPORT_NAME {
-            return self.export_name(data, exports, shutdown, out);
+            return self.export_name(data, exports, out);
         }
         if !self.fixed {
             return Step::Close(Closed::Garbage("an option without fixed newstyle"));
@@ -63,7 +62,6 @@ impl Handshake {
             return Step::Close(Closed::Abort);
         }
         let answer = match option {
-            _ if shutdown => Err((rep::ERR_SHUTDOWN, "the server is shutting down")),
             opt::STARTTLS => match self.may_begin_tls(data) {
                 Ok(()) => {
                     reply(out, option, rep::ACK, |_| {});
@@ -115,15 +113,9 @@ impl Handshake {
         *self = Handshake { fixed, no_zeroes, tls, encrypted: true, ..Handshake::default() };
     }
 
-    fn export_name<E: Exports + ?Sized>(
-        &self,
-        data: &[u8],
-        exports: &E,
-        shutdown: bool,
-        out: &mut Output,
-    ) -> Step {
+    fn export_name<E: Exports + ?Sized>(&self, data: &[u8], exports: &E, out: &mut Output) -> Step {
         // It cannot be refused but by closing.
-        let index = std::str::from_utf8(data).ok().filter(|_| !shutdown).and_then(|n| exports.find(n));
+        let index = std::str::from_utf8(data).ok().and_then(|n| exports.find(n));
         let index = index.filter(|index| exports.refusal(*index).is_none());
         let found = index.and_then(|index| Some((index, exports.get(index)?)));
         let Some((index, export)) = found else { return Step::Close(Closed::UnknownExport) };

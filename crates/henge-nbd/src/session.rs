@@ -60,6 +60,17 @@ pub(crate) struct Open {
     pub sent: u32,
 }
 
+/// A session between two commands: what another process needs to go on with its connection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rest {
+    /// Structured replies were negotiated.
+    pub structured: bool,
+    /// `base:allocation` was, for the export that was chosen.
+    pub allocation: bool,
+    /// Bytes of a command that is not there as a whole.
+    pub unread: Vec<u8>,
+}
+
 /// The server's end of one connection.
 #[derive(Debug)]
 pub struct Session {
@@ -75,7 +86,8 @@ pub struct Session {
     export: Option<Export>,
     allocation: bool,
     deadline: Option<Instant>,
-    shutdown: bool,
+    /// Nothing is begun any more.
+    paused: bool,
     /// The read whose simple reply is not whole yet, and what has to wait for that.
     pub(crate) alone: Option<RequestId>,
     pub(crate) later: VecDeque<Later>,
@@ -101,7 +113,7 @@ impl Session {
             export: None,
             allocation: false,
             deadline: Some(now + limits.handshake),
-            shutdown: false,
+            paused: false,
             alone: None,
             later: VecDeque::new(),
         }
@@ -142,7 +154,7 @@ impl Session {
         now: Instant,
     ) -> Option<Event> {
         const NOTHING: Option<Event> = Some(Event::Nothing);
-        if self.is_full() {
+        if self.is_full() || self.begins_nothing() {
             return NOTHING;
         }
         match self.state {
@@ -167,7 +179,7 @@ impl Session {
             }
             State::OptionData { option, len } => {
                 let Some(data) = gather(partial, input, len as usize, consumed) else { return NOTHING };
-                let step = self.handshake.option(option, data, exports, self.shutdown, &mut self.out);
+                let step = self.handshake.option(option, data, exports, &mut self.out);
                 partial.clear();
                 match step {
                     Step::Next => {
@@ -264,11 +276,7 @@ impl Session {
         }
         let export = self.export.as_ref().expect("requests come after an export was chosen");
         let terms = Terms { export, structured: self.handshake.structured, allocation: self.allocation };
-        let checked = match self.shutdown {
-            true => Err((Error::Shutdown, "the server is shutting down")),
-            false => check(&h, &terms),
-        };
-        match checked {
+        match check(&h, &terms) {
             Err(wrong) if h.kind == cmd::WRITE && h.len > 0 => {
                 if h.len > self.limits.skip {
                     return Some(self.close(Closed::Garbage("an absurdly long write")));
@@ -332,7 +340,7 @@ impl Session {
                 Wants::Payload { id, at: len - left, len: left }
             }
             State::Tls | State::Closed => Wants::Nothing,
-            _ if self.is_full() => Wants::Nothing,
+            _ if self.is_full() || self.begins_nothing() => Wants::Nothing,
             _ => Wants::Bytes,
         }
     }
@@ -407,9 +415,48 @@ impl Session {
         Some(Closed::Late)
     }
 
-    /// From now on options and commands are refused with "shutting down"; what is in flight goes on.
-    pub fn shut_down(&mut self) {
-        self.shutdown = true;
+    /// From now on no option and no command is begun; what has begun is finished, with its payload. The client is told nothing: what it sends
+    /// meanwhile is answered by whoever [goes on](Self::go_on) in this session's place, or by nobody, and then its connection ends.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Whether the next thing to be taken would be a new one, and none is begun any more.
+    fn begins_nothing(&self) -> bool {
+        self.paused && matches!(self.state, State::ClientFlags | State::Option | State::Requests)
+    }
+
+    /// Where a paused session stands once all that it has begun is finished and written. `None` before that, and before an export is
+    /// chosen. No command is missing from it: the client has an answer to all but those of which it holds the bytes.
+    pub fn rest(&self) -> Option<Rest> {
+        let quiet = self.commands.is_empty() && self.out.is_empty() && self.later.is_empty();
+        let at_rest =
+            self.paused && quiet && matches!(self.state, State::Requests) && !self.handshake.encrypted;
+        at_rest.then(|| Rest {
+            structured: self.handshake.structured,
+            allocation: self.allocation,
+            unread: self.partial.clone(),
+        })
+    }
+
+    /// A session that begins where another one rested, with the export as it is now. `rest.unread` is to be received first.
+    pub fn go_on(limits: Limits, rest: &Rest, export: Export) -> Session {
+        let handshake = Handshake { structured: rest.structured, fixed: true, ..Handshake::default() };
+        Session {
+            limits,
+            state: State::Requests,
+            partial: Vec::new(),
+            out: Output::default(),
+            handshake,
+            commands: Pending::new(),
+            buffered: 0,
+            export: Some(export),
+            allocation: rest.allocation,
+            deadline: None,
+            paused: false,
+            alone: None,
+            later: VecDeque::new(),
+        }
     }
     /// The export changed its size.
     pub fn resize(&mut self, size: u64) {

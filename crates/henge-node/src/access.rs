@@ -97,6 +97,9 @@ impl Door for NbdDoor {
     fn is_stated(&self) -> bool {
         self.0.is_some()
     }
+    fn lets_in(&self) -> bool {
+        self.0 != Some(NbdAccess::Nobody)
+    }
     /// It may: but who comes by another door comes to the same disk, as its table says there.
     fn guards(&self) -> bool {
         false

@@ -11,12 +11,14 @@ pub(crate) struct Client {
     pub link: Link,
     /// It is another node.
     pub is_node: bool,
+    /// Nothing is read of it any more.
+    pub is_mute: bool,
     pump: Box<dyn Moves>,
 }
 
 impl Client {
     pub(crate) fn new(link: Link, pump: Box<dyn Moves>) -> Client {
-        Client { link, is_node: false, pump }
+        Client { link, is_node: false, is_mute: false, pump }
     }
 
     /// The link to another node.
@@ -102,7 +104,11 @@ impl Client {
         self.pump.session_mut().close(around);
     }
     /// The node is about to end.
-    pub(crate) fn shut_down(&mut self, around: &mut Around<'_>) {
-        self.pump.session_mut().shut_down(around);
+    pub(crate) fn pause(&mut self, around: &mut Around<'_>) {
+        self.is_mute = !self.pump.session_mut().pause(around);
+    }
+    /// What another process needs to go on with it, once it has finished what it has begun.
+    pub(crate) fn rest(&self) -> Option<henge_nbd::Rest> {
+        self.pump.rest().filter(|_| self.link.stream.is_plain())
     }
 }

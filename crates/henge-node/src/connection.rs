@@ -85,6 +85,18 @@ impl Connection {
         }
     }
 
+    /// One that begins in a process where another one's ended: on this disk, as it is now.
+    pub(crate) fn after(
+        user: Option<u32>,
+        limits: Limits,
+        rest: &henge_nbd::Rest,
+        (disk, export): (usize, henge_nbd::Export),
+        now: Instant,
+    ) -> Self {
+        let session = henge_nbd::Session::go_on(limits, rest, export);
+        Connection { session, disk: Some(disk), ..Connection::new(user, limits, now) }
+    }
+
     /// The same at a listener with this much of TLS.
     pub(crate) fn with_tls(mut self, mode: henge_nbd::Tls, tls: Option<Arc<Tls>>) -> Self {
         self.session = self.session.with_tls(mode);
@@ -413,8 +425,13 @@ impl Session for Connection {
         }
     }
 
-    fn shut_down(&mut self, _: &mut Around<'_>) {
-        self.session.shut_down();
+    fn pause(&mut self, _: &mut Around<'_>) -> bool {
+        self.session.pause();
+        true
+    }
+    fn rest(&self) -> Option<henge_nbd::Rest> {
+        let quiet = self.long.is_empty() && self.looks.is_empty() && self.stalled.is_none() && !self.broken;
+        self.session.rest().filter(|_| quiet && self.disk.is_some())
     }
 
     fn disk(&self) -> Option<usize> {

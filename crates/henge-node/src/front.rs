@@ -155,6 +155,10 @@ pub(crate) trait Door: Any + Debug + Send + Sync {
     fn is_stated(&self) -> bool;
     /// Whoever comes by it proves who they are.
     fn guards(&self) -> bool;
+    /// Somebody may come by it.
+    fn lets_in(&self) -> bool {
+        true
+    }
     /// It says who may come, proven or not.
     fn names_somebody(&self) -> bool {
         self.guards()
@@ -195,6 +199,11 @@ impl Doors {
         let Some((kind, door)) = self.0.iter().find(|(kind, _)| kind.key == key) else { return false };
         let closed = |other: &dyn Door| if kind.asks { other.guards() } else { other.names_somebody() };
         door.is_stated() || !self.0.iter().any(|(other, door)| other.key != key && closed(door.as_ref()))
+    }
+    /// Front ends by which somebody may come to the disk.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &'static str> {
+        let open = |(kind, door): &&(&'static Kind, Arc<dyn Door>)| self.shown_by(kind.key) && door.lets_in();
+        self.0.iter().filter(open).map(|(kind, _)| kind.key)
     }
     /// The first front end of those that would let anybody in who comes to the disk.
     pub(crate) fn unguarded(&self, of: &[&'static Kind]) -> Option<&'static Kind> {

@@ -377,8 +377,9 @@ impl Session for Initiator {
         busy.into_iter().for_each(|task| self.put(task, around.plane));
     }
 
-    fn shut_down(&mut self, around: &mut Around<'_>) {
+    fn pause(&mut self, around: &mut Around<'_>) -> bool {
         self.session.shutdown(&mut around.portal.targets, 5);
+        false
     }
 
     fn disk(&self) -> Option<usize> {

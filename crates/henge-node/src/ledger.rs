@@ -25,6 +25,8 @@ const HOURS: u64 = 24;
 const DAYS: u64 = 30;
 /// The number of reasons: a gate's, the device, the node. A file may say others; reasons beyond this number count as `other`.
 const WHYS: usize = 16;
+/// Disks whose days are told in one look: the days of a thousand disks would be megabytes every second.
+const TOLD: usize = 8;
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 /// Between two writings, by the clock of the looks.
@@ -83,6 +85,7 @@ impl Counts {
             day: sum(&self.hours, wall / HOUR_MS, HOURS),
             month: sum(&self.days, wall / DAY_MS, DAYS),
             ever: self.ever.clone(),
+            days: BTreeMap::new(),
         }
     }
 }
@@ -104,6 +107,8 @@ pub(crate) struct Ledger {
     saved: u64,
     /// It cannot be written, which was said.
     failed: bool,
+    /// Whose days are told next.
+    turn: usize,
 }
 
 impl Ledger {
@@ -111,7 +116,7 @@ impl Ledger {
     pub(crate) fn open(folder: Option<&Path>) -> Ledger {
         let path = folder.map(|folder| folder.join("promises.jsonl"));
         let counts = path.as_deref().map(read).unwrap_or_default();
-        Ledger { path, counts, seen: BTreeMap::new(), changed: false, saved: 0, failed: false }
+        Ledger { path, counts, seen: BTreeMap::new(), changed: false, saved: 0, failed: false, turn: 0 }
     }
 
     /// Judges the time since the last look, and tells each disk how its promise was kept. `is_removed`: of disks that are not there.
@@ -120,6 +125,7 @@ impl Ledger {
         for disk in &mut status.disks {
             self.look(disk, wall);
         }
+        self.tell_days(&mut status.disks);
         let here: BTreeSet<&str> = status.disks.iter().map(|disk| disk.name.as_str()).collect();
         self.seen.retain(|name, _| here.contains(name.as_str()));
         let before = self.counts.len();
@@ -153,6 +159,18 @@ impl Ledger {
         }
         seen.mark = Some(mark);
         disk.kept = self.counts.get(&disk.name).map(|counts| counts.kept(wall));
+    }
+
+    /// Tells [`TOLD`] disks' days, from the disk after those of the last look.
+    fn tell_days(&mut self, disks: &mut [DiskStatus]) {
+        let all = disks.len();
+        for i in 0..all.min(TOLD) {
+            let disk = &mut disks[(self.turn + i) % all];
+            if let (Some(kept), Some(counts)) = (&mut disk.kept, self.counts.get(&disk.name)) {
+                kept.days.clone_from(&counts.days);
+            }
+        }
+        self.turn = if all > TOLD { (self.turn + TOLD) % all } else { 0 };
     }
 
     /// Writes what has changed.
@@ -288,6 +306,27 @@ mod tests {
         assert_eq!((kept.ever.wanted_ms, kept.ever.kept_ms), (99_000, 89_000));
         assert_eq!(kept.day.missed_ms, BTreeMap::from([("own share".to_owned(), 10_000)]));
         assert_eq!(look(&mut ledger, 201, 103).month.kept_ms, 90_000);
+    }
+
+    #[test]
+    fn days_are_told_of_a_few_disks_at_a_time_and_of_each_in_turn() {
+        let mut ledger = Ledger::open(None);
+        let mut told = BTreeMap::new();
+        for at in 1..=8 {
+            let disks = (0..20).map(|n| disk(&format!("d{n}"), at, 100 * at)).collect();
+            let mut status = Status { wall: 1_800_000_000_000 + at * 1000, disks, ..Status::default() };
+            ledger.see(&mut status, |_| false);
+            let with_days = |d: &&DiskStatus| d.kept.as_ref().is_some_and(|kept| !kept.days.is_empty());
+            let now: Vec<&str> = status.disks.iter().filter(with_days).map(|d| d.name.as_str()).collect();
+            assert!(now.len() <= TOLD, "{now:?}");
+            now.iter().for_each(|name| *told.entry((*name).to_owned()).or_insert(0) += 1);
+        }
+        assert_eq!(told.len(), 20, "each was told: {told:?}");
+        let mut one =
+            Status { wall: 1_800_000_009_000, disks: vec![disk("d0", 9, 900)], ..Status::default() };
+        ledger.see(&mut one, |_| false);
+        let kept = one.disks[0].kept.as_ref().unwrap();
+        assert_eq!(kept.days, BTreeMap::from([(1_800_000_009_000 / DAY_MS, kept.ever.clone())]));
     }
 
     #[test]

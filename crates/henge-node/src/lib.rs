@@ -27,6 +27,7 @@ mod fill;
 mod front;
 mod fronts;
 mod grounds;
+mod handover;
 mod inflow;
 mod initiator;
 mod job;
@@ -64,6 +65,7 @@ mod watch;
 
 pub use config::{NodeConfig, NodeConfigError};
 pub use front::{Address, Local};
+pub use handover::Handover;
 pub use henge_tls::TlsConfig;
 pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use meters::DiskMeters;

@@ -34,6 +34,10 @@ const GONE: Duration = Duration::from_secs(120);
 /// A socket that is listened on.
 pub(crate) struct Listener {
     fd: OwnedFd,
+    /// As the configuration says it.
+    stated: String,
+    /// Somebody else goes on with it.
+    handed: bool,
     pub address: Address,
     /// Whether clients speak TLS here.
     pub tls: Tls,
@@ -56,12 +60,37 @@ impl Listener {
                 (socket.into(), Local::Unix(path.clone()))
             }
         };
-        Ok(Listener { fd, address: Address { scheme, at }, tls })
+        Ok(Listener { fd, stated: listen.to_string(), handed: false, address: Address { scheme, at }, tls })
+    }
+
+    /// One that was bound by the program before, if it is among `left`; else a new one.
+    pub(crate) fn find(listen: &Listen, left: &mut Vec<(String, OwnedFd)>) -> io::Result<Listener> {
+        let stated = listen.to_string();
+        let Some(place) = left.iter().position(|(at, _)| *at == stated) else {
+            return Listener::bind(listen);
+        };
+        let (_, fd) = left.swap_remove(place);
+        let at = match &listen.at {
+            At::Host(_) => {
+                let at = rustix::net::getsockname(&fd)?;
+                Local::Tcp(SocketAddr::try_from(at).map_err(|_| io::Error::other("it is no TCP socket"))?)
+            }
+            At::Path(path) => Local::Unix(path.clone()),
+        };
+        let address = Address { scheme: listen.scheme, at };
+        Ok(Listener { fd, stated, handed: false, address, tls: listen.tls })
+    }
+
+    /// For the program that comes next.
+    pub(crate) fn hand(mut self) -> io::Result<(String, OwnedFd)> {
+        let fd = self.fd.try_clone()?;
+        self.handed = true;
+        Ok((std::mem::take(&mut self.stated), fd))
     }
 
     /// Where other nodes come.
-    pub(crate) fn bind_link(host: &str) -> io::Result<Listener> {
-        Listener::bind(&Listen { scheme: &LINK, at: At::Host(host.to_owned()), tls: Tls::No })
+    pub(crate) fn find_link(host: &str, left: &mut Vec<(String, OwnedFd)>) -> io::Result<Listener> {
+        Listener::find(&Listen { scheme: &LINK, at: At::Host(host.to_owned()), tls: Tls::No }, left)
     }
 
     /// Other nodes come here.
@@ -99,7 +128,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Local::Unix(path) = &self.address.at {
+        if let Local::Unix(path) = &self.address.at
+            && !self.handed
+        {
             let _ = std::fs::remove_file(path);
         }
     }

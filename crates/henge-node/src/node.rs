@@ -1,9 +1,10 @@
 //! A node: its loop on a thread of its own, and the handle by which others talk to it.
 
-use crate::config::{DiskConfig, Listen, NodeConfig};
+use crate::config::{DiskConfig, NodeConfig};
 use crate::events::Events;
 use crate::fill::Fills;
 use crate::front::Address;
+use crate::handover::{Guest, Handover};
 use crate::ledger::Ledger;
 use crate::listen::Listener;
 use crate::manager::{Agent, Facts};
@@ -12,7 +13,7 @@ use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Notice, Plane};
 use crate::server::patience::Patience;
 use crate::server::places::Most;
-use crate::server::{Message, Server, Setup};
+use crate::server::{Left, Message, Server, Setup};
 use crate::socket;
 use crate::state::{Memory, Origin, Place};
 use crate::tags::Queued;
@@ -58,7 +59,8 @@ pub struct Node {
     control: Control,
     addresses: Vec<Address>,
     link: Option<Address>,
-    thread: Option<JoinHandle<io::Result<usize>>>,
+    thread: Option<JoinHandle<io::Result<Left>>>,
+    watcher: Option<JoinHandle<()>>,
     agent: Option<Agent>,
     _socket: Option<socket::Socket>,
 }
@@ -100,16 +102,23 @@ pub enum ControlError {
 
 impl Node {
     /// Opens everything and begins to serve. Errors point into the configuration's file.
-    pub fn start(mut config: NodeConfig) -> Result<Node, StartError> {
+    pub fn start(config: NodeConfig) -> Result<Node, StartError> {
+        Node::go_on(config, Handover::default())
+    }
+
+    /// The same where another node of this process has [left](Self::hand_over) its sockets.
+    pub fn go_on(mut config: NodeConfig, left: Handover) -> Result<Node, StartError> {
+        let Handover { listeners: mut bound, guests } = left;
         raise_descriptors();
         let place = Place::open(&config)?;
         let memory = remembered(&mut config, place.clone())?;
         let tls = open_tls(&config)?;
         tls.as_ref().map_or(Ok(()), Certificates::follow)?;
-        let mut listeners = bind(&config.listen)?;
+        let found = config.listen.iter().map(|listen| Listener::find(listen, &mut bound));
+        let mut listeners = found.collect::<io::Result<Vec<_>>>()?;
         let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
         if let Some(link) = &config.link {
-            listeners.push(Listener::bind_link(&link.listen)?);
+            listeners.push(Listener::find_link(&link.listen, &mut bound)?);
         }
         let link = config.link.as_ref().and_then(|_| listeners.last()).map(|l| l.address.clone());
         let epoch = epoch(&config, &place)?;
@@ -141,7 +150,7 @@ impl Node {
                 }
                 Err(e) => {
                     let _ = opened.send(Err(StartError::Config(config.source.point(e))));
-                    return Ok(0);
+                    return Ok(Left::default());
                 }
             };
             let setup = Setup {
@@ -169,17 +178,17 @@ impl Node {
                 }
                 Err(e) => {
                     let _ = opened.send(Err(StartError::Io(e)));
-                    Ok(0)
+                    Ok(Left::default())
                 }
             }
         })?;
         opening.recv().map_err(|_| io::Error::other("the node's thread ended before it began"))??;
-        control.recall();
+        control.recall(guests);
         let failed = watch::look(&control.messages, &control.wake, false).unwrap_or_default().failed;
         let (failed, disks): (Vec<_>, Vec<_>) =
             disks.into_iter().partition(|(name, _)| failed.iter().any(|f| f.name == *name));
         let failed: Vec<String> = failed.into_iter().map(|(name, _)| name).collect();
-        control.begin(&disks, &failed, noticed, fills, ledger)?;
+        let watcher = Some(control.begin(&disks, &failed, noticed, fills, ledger)?);
         let agent = match agent {
             Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),
             None => None,
@@ -188,7 +197,15 @@ impl Node {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),
             None => None,
         };
-        Ok(Node { control, addresses, link, thread: Some(thread), agent, _socket: socket })
+        Ok(Node { control, addresses, link, thread: Some(thread), watcher, agent, _socket: socket })
+    }
+
+    /// Why a node of this configuration cannot be [handed over](Self::hand_over), if it cannot: what it holds would be lost.
+    pub fn cannot_be_handed_over(config: &NodeConfig) -> Option<String> {
+        let lost = config.pools.iter().find(|pool| pool.medium.is_lost_at_the_end());
+        lost.map(|pool| {
+            format!("pool \"{}\" is in memory, and would be empty; stop the node and start it", pool.name)
+        })
     }
 
     /// Where clients can come, in the order of `listen`; with the port that was chosen for port 0.
@@ -213,28 +230,47 @@ impl Node {
 
     /// Takes no more commands, finishes those under way, flushes every disk, and ends.
     pub fn stop(mut self) -> io::Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> io::Result<()> {
-        drop(self.agent.take());
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.control.send(Message::Stop);
-        match thread.join() {
-            Ok(Ok(0)) => Ok(()),
-            Ok(Ok(abandoned)) => Err(io::Error::other(format!(
+        match self.end(Message::Stop)?.abandoned {
+            0 => Ok(()),
+            abandoned => Err(io::Error::other(format!(
                 "{abandoned} commands were not finished by the storage in time"
             ))),
-            Ok(Err(e)) => Err(e),
-            Err(_) => Err(io::Error::other("the node's thread panicked")),
         }
+    }
+
+    /// The same, with sockets left for the program that comes next: listeners, and clients by NBD.
+    pub fn hand_over(mut self) -> io::Result<Handover> {
+        let left = self.end(Message::HandOver)?;
+        if left.abandoned > 0 {
+            tracing::warn!(
+                commands = left.abandoned,
+                "were not finished by the storage in time; their clients are disconnected"
+            );
+        }
+        let listeners = left.listeners.into_iter().map(Listener::hand).collect::<io::Result<_>>()?;
+        Ok(Handover { listeners, guests: left.guests })
+    }
+
+    fn end(&mut self, how: Message) -> io::Result<Left> {
+        drop(self.agent.take());
+        let Some(thread) = self.thread.take() else { return Ok(Left::default()) };
+        self.control.send(how);
+        let left = match thread.join() {
+            Ok(ended) => ended,
+            Err(_) => Err(io::Error::other("the node's thread panicked")),
+        };
+        // It notices that the loop has ended, and writes down how promises were kept.
+        if let Some(watcher) = self.watcher.take() {
+            let _ = watcher.join();
+        }
+        left
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         // Whoever wants to know how it went calls `stop`.
-        let _ = self.end();
+        let _ = self.end(Message::Stop);
     }
 }
 
@@ -247,7 +283,7 @@ impl Control {
         noticed: Receiver<Notice>,
         fills: Fills,
         ledger: Ledger,
-    ) -> io::Result<()> {
+    ) -> io::Result<JoinHandle<()>> {
         let all = match failed {
             [] => format!("{} disks", disks.len()),
             failed => format!("{} disks; not served: {}", disks.len(), failed.join(", ")),
@@ -260,7 +296,7 @@ impl Control {
         let watcher = move || {
             watch::watch(&own.messages, &own.wake, &own.latest, &own.events, &noticed, fills, ledger);
         };
-        std::thread::Builder::new().name("henge-watch".into()).spawn(watcher).map(drop)
+        std::thread::Builder::new().name("henge-watch".into()).spawn(watcher)
     }
 
     /// Parts of disks over several nodes are told there from now on, or to nobody.
@@ -412,8 +448,8 @@ impl Control {
         self.memory().settled(name, revision)
     }
 
-    /// Does again what was done before the node ended. What cannot be is said, and remembered on.
-    fn recall(&self) {
+    /// Does again what was done before the node ended, and lets clients come. What cannot be is said, and remembered on.
+    fn recall(&self, left: Vec<Guest>) {
         let requests = self.memory().replay();
         let mut failed = Vec::new();
         for (name, request) in requests {
@@ -425,7 +461,7 @@ impl Control {
             }
         }
         let (over, settled) = mpsc::channel();
-        self.send(Message::Settle { failed, over });
+        self.send(Message::Settle { failed, left, over });
         // Nobody is there to answer where the loop has ended.
         let _ = settled.recv();
     }
@@ -500,7 +536,11 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
             Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
         }
         Request::Status | Request::Reset | Request::Meters | Request::Room { .. } => None,
-        Request::Preview { .. } | Request::Events { .. } | Request::Tap | Request::Untap => None,
+        Request::Preview { .. }
+        | Request::Offer { .. }
+        | Request::Events { .. }
+        | Request::Tap
+        | Request::Untap => None,
         Request::Peer { .. } | Request::Unpeer { .. } => None,
     }
 }
@@ -550,10 +590,6 @@ fn open_tls(config: &NodeConfig) -> Result<Option<Arc<Certificates>>, ConfigErro
     let open =
         |tls| Certificates::open(tls, Clients::Required).map(Arc::new).map_err(|e| config.source.point(e));
     config.tls.as_ref().map(open).transpose()
-}
-
-fn bind(listen: &[Listen]) -> io::Result<Vec<Listener>> {
-    listen.iter().map(Listener::bind).collect()
 }
 
 /// As many connections as the system allows this process.

@@ -1,5 +1,7 @@
 //! Control requests carried out on the data plane. Runs on the loop, between two turns.
 
+mod offer;
+
 use crate::config::{self, DiskConfig, PoolConfig, SchedulerConfig};
 use crate::link_config::Nodes;
 use crate::plane::tickets::PartOf;
@@ -64,12 +66,21 @@ impl Plane {
 
     /// Whether a change of a contract would be accepted; those at work notice nothing. What is promised on each of its pools,
     /// before and after.
-    pub(crate) fn preview(&mut self, name: &str, terms: BTreeMap<String, String>) -> Outcome<Vec<String>> {
+    pub(crate) fn preview(
+        &mut self,
+        name: &str,
+        mut terms: BTreeMap<String, String>,
+    ) -> Outcome<Vec<String>> {
+        let mut lines = Vec::new();
+        if let Some(capacity) = terms.remove("capacity") {
+            self.parts_for(&Request::Grow { name: name.to_owned(), capacity: capacity.clone() })?;
+            lines.push(format!("its capacity would be {capacity}"));
+        }
         let (number, config) = self.changed(name, terms)?;
         if self.disk(number).spread.is_none() {
-            return self.preview_of(number, &config.contract);
+            lines.extend(self.preview_of(number, &config.contract)?);
+            return Ok(lines);
         }
-        let mut lines = Vec::new();
         for home in self.homes(number) {
             lines.extend(self.preview_of(home, &config.contract)?);
         }
@@ -283,6 +294,7 @@ impl Plane {
             leeway: disk.config.leeway,
             histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
             places: disk.config.places.iter().map(ToString::to_string).collect(),
+            fronts: disk.config.doors.open().map(str::to_owned).collect(),
             trouble: self.trouble(disk),
             busy: busy.as_nanos(),
             outstanding_us,

@@ -395,7 +395,9 @@ impl Session for PeerLink {
     }
 
     /// Needed until every disk is flushed.
-    fn shut_down(&mut self, _: &mut Around<'_>) {}
+    fn pause(&mut self, _: &mut Around<'_>) -> bool {
+        true
+    }
 
     /// Its parts are of many disks.
     fn disk(&self) -> Option<usize> {

@@ -136,6 +136,8 @@ pub(crate) trait Moves: Any {
     fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool;
     /// Whether bytes came that it may take now.
     fn keeps(&self) -> bool;
+    /// Where the session rests, with the bytes that it has not taken.
+    fn rest(&self) -> Option<henge_nbd::Rest>;
     fn session(&self) -> &dyn Session;
     fn session_mut(&mut self) -> &mut dyn Session;
 }
@@ -143,6 +145,11 @@ pub(crate) trait Moves: Any {
 impl<S: Session> Pump<S> {
     pub(crate) fn new(session: S) -> Pump<S> {
         Pump { session, rest: Vec::new(), begun: false, left: 0 }
+    }
+
+    /// The same with bytes that came before.
+    pub(crate) fn after(session: S, unread: Vec<u8>) -> Pump<S> {
+        Pump { rest: unread, ..Pump::new(session) }
     }
 
     /// Gives the session what was received: how much it took, and why no more, if so.
@@ -303,6 +310,12 @@ impl<S: Session> Moves for Pump<S> {
 
     fn keeps(&self) -> bool {
         !self.rest.is_empty() && !self.begun
+    }
+
+    fn rest(&self) -> Option<henge_nbd::Rest> {
+        let mut rest = self.session.rest()?;
+        rest.unread.extend_from_slice(&self.rest);
+        Some(rest)
     }
 
     fn session(&self) -> &dyn Session {

@@ -7,6 +7,7 @@
 use crate::busy_poll::BusyPoll;
 use crate::catalog::Catalog;
 use crate::client::Client;
+use crate::handover::Guest;
 use crate::listen::Listener;
 use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Owner, Plane};
@@ -31,6 +32,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 mod administer;
 mod clients;
+mod leaving;
 pub(crate) mod links;
 mod nvme;
 mod orders;
@@ -39,12 +41,15 @@ pub(crate) mod places;
 mod removal;
 mod traffic;
 
+pub(crate) use leaving::Left;
 use patience::{Patience, Waits};
 use places::{Most, Places};
 use removal::Removal;
 
 /// How long a node that was told to stop waits for its storage.
 const STOPPING: Duration = Duration::from_secs(10);
+/// How long it waits for clients that have begun to say something.
+const LEAVING: Duration = Duration::from_secs(3);
 /// How often initiators are looked at for silence.
 const LOOK: Duration = Duration::from_secs(1);
 /// Connections that try again in one turn when memory came back.
@@ -126,13 +131,17 @@ pub(crate) enum Message {
     Relay(Option<SyncSender<Queued>>),
     /// Finish times that the manager made.
     Leads(Vec<Lead>),
-    /// Every disk that was here before is here again, but for those that could not be, and why.
+    /// Every disk that was here before is here again, but for those that could not be, and why: clients may come. Those in `left` are
+    /// there already.
     Settle {
         failed: Vec<(String, String)>,
+        left: Vec<Guest>,
         over: Sender<()>,
     },
     /// Finish what is under way, flush, and end.
     Stop,
+    /// The same; sockets are kept for the program that comes next.
+    HandOver,
 }
 
 /// What the loop needs to begin.
@@ -204,9 +213,13 @@ pub(crate) struct Server {
 #[derive(Clone, Copy)]
 struct Stopping {
     deadline: Instant,
+    /// From then on no client is waited for any more.
+    leave_by: Instant,
     flushing: bool,
     /// No FLUSH has failed.
     flushed: bool,
+    /// The sockets are for the program that comes next.
+    hands: bool,
 }
 
 /// Commands of the node's own; there is no such connection.
@@ -270,9 +283,6 @@ impl Server {
             busy_poll: BusyPoll::new(busy_poll, Instant::ZERO),
             answered: 0,
         };
-        for (i, listener) in server.listeners.iter().enumerate() {
-            server.watch(listener.as_fd(), Source::Listener(i as u32), EventFlags::IN)?;
-        }
         for (i, gate) in server.plane.gates.iter().enumerate() {
             if let Some(fd) = gate.pipeline.backend().event_fd() {
                 #[allow(unsafe_code)] // a store names its descriptor by number
@@ -289,8 +299,8 @@ impl Server {
         Ok(epoll::add(&self.epoll, fd, source.pack(), flags)?)
     }
 
-    /// Runs until it is told to stop. The number of requests that storage never finished.
-    pub(crate) fn run(mut self) -> io::Result<usize> {
+    /// Runs until it is told to stop. What is left then.
+    pub(crate) fn run(mut self) -> io::Result<Left> {
         // The kernel may wake us this much too late; the default, 50 us, is for machines that save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let served: Vec<usize> = self.plane.served().map(|(number, _)| number).collect();
@@ -311,7 +321,7 @@ impl Server {
             self.turn();
             if let Some(abandoned) = self.finished() {
                 self.plane.end_record()?;
-                return Ok(abandoned);
+                return Ok(self.leave(abandoned));
             }
         }
     }
@@ -374,7 +384,7 @@ impl Server {
             return Some(self.now);
         }
         let session = self.due.first().map(|(at, _)| *at);
-        let stopping = self.stopping.map(|s| s.deadline);
+        let stopping = self.stopping.map(|s| if s.leave_by > self.now { s.leave_by } else { s.deadline });
         let links = self.plane.links.wake_at();
         let portal = [self.portal.wake_at(self.now), self.portal.nvme.wake_at()];
         let waits = self.waits.due();

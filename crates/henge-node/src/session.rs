@@ -114,8 +114,15 @@ pub(crate) trait Session: Any {
     fn lost(&mut self, _why: Option<Errno>) {}
     /// The connection is gone: memory is given back, and commands that have not begun are given up.
     fn close(&mut self, around: &mut Around<'_>);
-    /// The node is about to end.
-    fn shut_down(&mut self, _around: &mut Around<'_>) {}
+    /// The node is about to end: nothing new is begun. Whoever can finish what it has begun by taking more bytes says true, and takes those
+    /// alone. Of all others nothing more is read. No client is told of an error: what is not answered is asked again, by another connection.
+    fn pause(&mut self, _around: &mut Around<'_>) -> bool {
+        false
+    }
+    /// What another process needs to go on where a paused session stands, if it can be said.
+    fn rest(&self) -> Option<henge_nbd::Rest> {
+        None
+    }
 
     /// The disk that it uses.
     fn disk(&self) -> Option<usize>;

@@ -45,6 +45,11 @@ impl Stream {
         Stream { fd, secure: None }
     }
 
+    /// The bytes are the socket's own.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.secure.is_none()
+    }
+
     /// From here on, the bytes of the socket are TLS. False where that cannot be.
     pub(crate) fn secure(&mut self, tls: &Arc<Tls>) -> bool {
         if self.secure.is_none() {

@@ -339,7 +339,7 @@ fn tag(cost: u64, weight: u32) -> u128 {
     (u128::from(cost) << FRACTION_BITS) / u128::from(weight.max(1))
 }
 
-/// What of its rate a piece took: a command counts half on its way in and half on its way out, and so do a payload's bytes, which
+/// The part of its rate that a piece took: a command counts half on its way in and half on its way out, and so do a payload's bytes, which
 /// pass once, but of a long one as many commands as a gate counts.
 fn taken(done: Done, unit: CostUnit) -> henge_core::Cost {
     henge_core::Cost::new(match unit {

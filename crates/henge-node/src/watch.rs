@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Disks that the loop tells of in one turn.
 pub(crate) const SLICE: usize = 32;
@@ -93,7 +93,7 @@ pub(crate) fn watch(
 ) {
     let mut judge = Judge::default();
     loop {
-        for (name, text) in noticed.try_iter().chain(fills.look()) {
+        for (name, text) in fills.look() {
             events.note(EventKind::Storage, &name, text);
         }
         let Some(mut status) = look(messages, wake, true) else { return ledger.save() };
@@ -101,7 +101,15 @@ pub(crate) fn watch(
         judge.see(&mut status, events);
         ledger.see(&mut status, |name| !events.knows(name));
         latest.put(Arc::new(status));
-        std::thread::sleep(PERIOD);
+        let next = Instant::now() + PERIOD;
+        // Notices are sent by the loop: when it ends, so does this wait.
+        loop {
+            match noticed.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok((name, text)) => events.note(EventKind::Storage, &name, text),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return ledger.save(),
+            }
+        }
     }
 }
 

@@ -6,18 +6,13 @@
 
 #![allow(unsafe_code)] // descriptors that a program finds have no safe interface
 
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::{FdFlags, fcntl_setfd};
+use henge_io::anew;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{self, Seek};
+use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
-
-/// Tells the program where what it was left is written: which process, and the descriptor of the file.
-const VARIABLE: &str = "HENGE_HANDOVER";
 
 /// What a proxy leaves to the next one in its process.
 #[derive(Debug, Default)]
@@ -46,37 +41,24 @@ pub(crate) struct HandedPair {
 impl Handover {
     /// Starts the program of this process anew, with the same arguments. Returns only if that cannot be.
     pub fn exec(&self) {
-        let exec = || {
-            let file = self.save()?;
-            let mut arguments = std::env::args_os();
-            let mut again = std::process::Command::new(arguments.next().unwrap_or_else(|| "henge".into()));
-            let place = format!("{} {}", std::process::id(), file.as_raw_fd());
-            Ok(again.args(arguments).env(VARIABLE, place).exec())
+        let why = match self.save() {
+            Ok(note) => anew::exec(&note),
+            Err(error) => error,
         };
-        let why = exec().unwrap_or_else(|error: io::Error| error);
         tracing::error!(%why, "could not be started anew, and goes on as it was");
-        let _ = self.mark(FdFlags::CLOEXEC);
+        let _ = anew::outlive(self.descriptors(), false);
     }
 
     /// What this program was left by the one before it in the process.
     pub fn inherited() -> Option<Handover> {
-        let place = std::env::var(VARIABLE).ok()?;
-        let (process, file) = place.split_once(' ')?;
-        // Whoever is started by such a program has the variable, too, but not the descriptors.
-        if process.parse() != Ok(std::process::id()) {
-            return None;
-        }
-        // SAFETY: this process was given these descriptors by `exec`, and this program asks once, at its start.
-        unsafe { Self::load(file.parse().ok()?) }.ok()
+        let note = anew::inherited()?;
+        // SAFETY: the note is this process's, and is found once.
+        unsafe { Self::load(note) }.ok()
     }
 
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let pairs = self.pairs.iter().flat_map(|p| [p.client.as_fd(), p.server.as_fd()]);
         self.listeners.iter().map(AsFd::as_fd).chain(pairs)
-    }
-
-    fn mark(&self, flags: FdFlags) -> io::Result<()> {
-        self.descriptors().try_for_each(|fd| Ok(fcntl_setfd(fd, flags)?))
     }
 
     /// Writes down which descriptors are what, and lets them outlive the program.
@@ -90,29 +72,22 @@ impl Handover {
         let listeners: Vec<RawFd> = self.listeners.iter().map(AsRawFd::as_raw_fd).collect();
         let pairs: Vec<Value> = self.pairs.iter().map(pair).collect();
         let patience = self.patience.map(|d| d.as_nanos() as u64);
-        let mut file = File::from(memfd_create("henge-handover", MemfdFlags::empty())?);
-        serde_json::to_writer(
-            &file,
-            &json!({ "listeners": listeners, "pairs": pairs, "patience": patience }),
-        )?;
-        file.rewind()?;
-        self.mark(FdFlags::empty())?;
-        Ok(file)
+        let saved = json!({ "listeners": listeners, "pairs": pairs, "patience": patience });
+        let note = anew::note(&serde_json::to_vec(&saved)?)?;
+        anew::outlive(self.descriptors(), true)?;
+        Ok(note)
     }
 
     /// # Safety
-    /// Nobody else owns the descriptor, nor those that are written in its file.
-    unsafe fn load(file: RawFd) -> io::Result<Handover> {
-        // SAFETY: as the caller promises, here and below.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(file) });
-        let saved: Value = serde_json::from_reader(file)?;
+    /// The note was written by this process, and nobody else takes the descriptors in it.
+    unsafe fn load(note: File) -> io::Result<Handover> {
+        let saved: Value = serde_json::from_reader(note)?;
         let number = |v: &Value| v.as_u64().ok_or(io::ErrorKind::InvalidData);
         let list = |v: &Value| v.as_array().cloned().ok_or(io::ErrorKind::InvalidData);
         let descriptor = |v: &Value| {
             let fd = RawFd::try_from(number(v)?).map_err(|_| io::ErrorKind::InvalidData)?;
-            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-            fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(|_| io::ErrorKind::InvalidData)?;
-            Ok::<_, io::ErrorKind>(fd)
+            // SAFETY: as the caller promises.
+            unsafe { anew::adopt(fd) }.map_err(|_| io::ErrorKind::InvalidData)
         };
         let bytes = |v: &Value| list(v)?.iter().map(|b| Ok(number(b)? as u8)).collect::<Result<Vec<u8>, _>>();
         let pair = |v: &Value| {
@@ -140,7 +115,7 @@ impl Handover {
     #[cfg(test)]
     fn through_a_file(self) -> Handover {
         use std::os::fd::IntoRawFd;
-        let file = self.save().expect("saved").into_raw_fd();
+        let note = self.save().expect("saved");
         self.listeners.into_iter().for_each(|l| {
             let _ = l.into_raw_fd();
         });
@@ -148,7 +123,7 @@ impl Handover {
             let _ = (pair.client.into_raw_fd(), pair.server.into_raw_fd());
         }
         // SAFETY: they were just given away.
-        unsafe { Self::load(file) }.expect("loaded")
+        unsafe { Self::load(note) }.expect("loaded")
     }
 }
 
@@ -177,7 +152,9 @@ mod tests {
         let mut found = handover.through_a_file();
         assert_eq!(found.listeners[0].local_addr().expect("its address"), address);
         assert_eq!(found.patience, patience);
-        assert!(found.descriptors().all(|fd| rustix::io::fcntl_getfd(fd) == Ok(FdFlags::CLOEXEC)));
+        assert!(
+            found.descriptors().all(|fd| rustix::io::fcntl_getfd(fd) == Ok(rustix::io::FdFlags::CLOEXEC))
+        );
         let pair = &mut found.pairs[0];
         assert_eq!((pair.opaque, pair.waited), (true, Duration::from_millis(7)));
         assert_eq!(

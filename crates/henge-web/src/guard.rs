@@ -3,7 +3,7 @@
 //! A request without a token counts as local when it comes from this machine, no proxy has forwarded it, and its Host header
 //! names this machine: else a page elsewhere could reach a node through its reader's browser (DNS rebinding). And the process
 //! that asks belongs to the user who runs the node, or to root: other users of the machine need a token. What changes anything
-//! takes JSON alone, which browsers do not send to other sites unasked; the cookie is SameSite=Strict.
+//! takes JSON alone, or another method than GET and POST: browsers send neither to other sites unasked. The cookie is SameSite=Strict.
 
 use crate::owner::Caller;
 use crate::source::{Problem, Viewer};
@@ -84,6 +84,15 @@ pub fn may_change(viewer: &Viewer) -> Result<(), Problem> {
     match viewer.may_change {
         true => Ok(()),
         false => Err(Problem::Forbidden("this token may look, but not change anything".into())),
+    }
+}
+
+/// Whether this viewer may make and remove disks.
+pub fn may_create(viewer: &Viewer) -> Result<(), Problem> {
+    may_change(viewer)?;
+    match viewer.may_create {
+        true => Ok(()),
+        false => Err(Problem::Forbidden("this token is for one disk; it makes and removes none".into())),
     }
 }
 

@@ -15,6 +15,7 @@ mod guard;
 mod http;
 mod hub;
 mod metrics;
+mod offer;
 mod owner;
 mod serve;
 mod source;
@@ -24,6 +25,7 @@ pub use bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 pub use door::answer;
 pub use http::router;
 pub use hub::Hub;
+pub use offer::{Attach, Secret, Tenant, Wanted, Way, ways};
 pub use owner::Caller;
 pub use serve::{Access, Serving, serve};
 pub use source::{

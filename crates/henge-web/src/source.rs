@@ -1,5 +1,6 @@
 //! Where the page's data comes from: a node alone, or the manager.
 
+use crate::offer::{Attach, Tenant, Wanted};
 use henge_api::{Event, Promise, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,6 +33,24 @@ pub trait Source: Send + Sync + 'static {
 
     /// What [`change`](Source::change) would answer, without changing anything.
     fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem>;
+
+    /// What [`create`](Source::create) would answer, without making anything.
+    fn offer(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Preview, Problem>;
+
+    /// Makes a disk; how its clients attach. Asked only for viewers who may.
+    fn create(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Attach, Problem>;
+
+    /// Removes a disk and its data, with `force` also one that clients use. Asked only for viewers who may.
+    fn remove(&self, viewer: &Viewer, disk: &str, force: bool) -> Result<(), Problem>;
+
+    /// How clients attach to a disk.
+    fn attach(&self, viewer: &Viewer, disk: &str) -> Result<Attach, Problem>;
+
+    /// The tenants that this viewer may see, with their quotas.
+    fn tenants(&self, viewer: &Viewer) -> Result<Vec<Tenant>, Problem>;
+
+    /// Sets terms of a tenant's quota; an empty one takes its bound away. Asked only for viewers who may.
+    fn set_quota(&self, viewer: &Viewer, tenant: &str, terms: &Terms) -> Result<(), Problem>;
 
     /// Records the load for some seconds and simulates it under each of the schedulers. Asked only for viewers who may.
     fn compare(&self, viewer: &Viewer, wanted: &Compare) -> Result<Comparison, Problem>;
@@ -101,6 +120,9 @@ pub struct Viewer {
     pub disk: Option<String>,
     /// May change contracts.
     pub may_change: bool,
+    /// May make and remove disks.
+    #[serde(default)]
+    pub may_create: bool,
     /// May record and compare.
     pub may_compare: bool,
 }

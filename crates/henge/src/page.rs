@@ -1,9 +1,10 @@
 //! A node alone as the page's source.
 
 use henge_api::Request;
-use henge_node::{Control, ControlError};
+use henge_node::{Address, Control, ControlError};
 use henge_web::{
-    About, Access, Compare, Comparison, NodeSample, Noted, Preview, Problem, Sample, Source, Terms, Viewer,
+    About, Access, Attach, Compare, Comparison, NodeSample, Noted, Preview, Problem, Sample, Source, Tenant,
+    Terms, Viewer, Wanted, ways,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct NodeSource {
     pub name: String,
     /// The node's handle.
     pub control: Control,
+    /// Where its clients come.
+    pub addresses: Vec<Address>,
     /// Who may come.
     pub access: Access,
     /// What compares, where something does.
@@ -32,6 +35,35 @@ fn problem(error: ControlError) -> Problem {
         why @ ControlError::Unremembered(_) => Problem::Refused(why.to_string()),
         ControlError::Ended => Problem::Gone("the node has ended".into()),
     }
+}
+
+impl NodeSource {
+    /// What the node says to a request that changes nothing.
+    fn tried(&self, request: Request) -> Result<Preview, Problem> {
+        match self.control.ask(request) {
+            Ok(reply) => Ok(Preview {
+                accepted: true,
+                why: "the schedulers of its pools would keep this contract".into(),
+                lines: reply.lines.unwrap_or_default(),
+            }),
+            Err(ControlError::Refused(why)) => Ok(Preview { accepted: false, why, lines: Vec::new() }),
+            Err(ended) => Err(problem(ended)),
+        }
+    }
+}
+
+/// A disk's table as the configuration writes it. What somebody typed is a number or a text, and nothing else.
+fn table(wanted: &Wanted) -> String {
+    let text = |text: &str| serde_json::to_string(text).expect("a text");
+    let value = |typed: &String| if typed.parse::<f64>().is_ok() { typed.clone() } else { text(typed) };
+    let mut table = format!("name = {}\ncapacity = {}\n", text(&wanted.name), text(&wanted.capacity));
+    if !wanted.pool.is_empty() {
+        table.push_str(&format!("pool = {}\n", text(&wanted.pool)));
+    }
+    for (term, typed) in wanted.contract.iter().filter(|(_, typed)| !typed.is_empty()) {
+        table.push_str(&format!("contract.{} = {}\n", text(term), value(typed)));
+    }
+    table
 }
 
 impl Source for NodeSource {
@@ -53,6 +85,7 @@ impl Source for NodeSource {
         let viewer = |name: &str, may_change| Viewer {
             name: name.into(),
             may_change,
+            may_create: may_change,
             may_compare: may_change && self.comparer.is_some(),
             ..Viewer::default()
         };
@@ -77,26 +110,85 @@ impl Source for NodeSource {
     }
 
     fn change(&self, _: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem> {
-        let request = Request::Set { name: disk.to_owned(), contract: terms.clone() };
-        self.control.ask(request).map(drop).map_err(problem)
+        let (name, mut contract) = (disk.to_owned(), terms.clone());
+        if let Some(capacity) = contract.remove("capacity") {
+            self.control.ask(Request::Grow { name: name.clone(), capacity }).map_err(problem)?;
+        }
+        if !contract.is_empty() {
+            self.control.ask(Request::Set { name, contract }).map_err(problem)?;
+        }
+        Ok(())
     }
 
     fn preview(&self, _: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem> {
         let request = Request::Preview { name: disk.to_owned(), contract: terms.clone() };
-        match self.control.ask(request) {
-            Ok(reply) => Ok(Preview {
-                accepted: true,
-                why: "the schedulers of its pools would keep this contract".into(),
-                lines: reply.lines.unwrap_or_default(),
-            }),
-            Err(ControlError::Refused(why)) => Ok(Preview { accepted: false, why, lines: Vec::new() }),
-            Err(ended) => Err(problem(ended)),
+        self.tried(request)
+    }
+
+    fn offer(&self, _: &Viewer, wanted: &Wanted) -> Result<Preview, Problem> {
+        self.tried(Request::Offer { disk: table(wanted) })
+    }
+
+    fn create(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Attach, Problem> {
+        self.control.ask(Request::Add { disk: table(wanted) }).map_err(problem)?;
+        self.attach(viewer, &wanted.name)
+    }
+
+    fn remove(&self, _: &Viewer, disk: &str, force: bool) -> Result<(), Problem> {
+        let clients = self.control.meters().map_err(problem)?.disk(disk).map_or(0, |disk| disk.connections);
+        if clients > 0 && !force {
+            return Err(Problem::Refused(format!(
+                "{clients} clients use disk \"{disk}\"; detach it there, or remove it all the same"
+            )));
         }
+        self.control.ask(Request::Remove { name: disk.to_owned() }).map(drop).map_err(problem)
+    }
+
+    fn attach(&self, _: &Viewer, disk: &str) -> Result<Attach, Problem> {
+        // Asked anew, as a disk just made is not in the meters of the last second.
+        let status = self.control.status().map_err(problem)?;
+        let fronts = status.disk(disk).map(|disk| disk.fronts.as_slice()).unwrap_or_default();
+        let shown = |address: &&Address| fronts.iter().any(|front| address.scheme.name.starts_with(front));
+        let known = self.addresses.iter().filter(shown).filter_map(|address| ways(&address.uri(disk)));
+        let known: Vec<_> = known.collect();
+        let note = match known.is_empty() {
+            true => "Nobody may attach to it: the node listens for no front end that shows this disk. Its file says where \
+                     it listens, and a disk's nbd, iscsi and nvme say who may come."
+                .into(),
+            false => String::new(),
+        };
+        Ok(Attach { disk: disk.to_owned(), ways: known, secrets: Vec::new(), note })
+    }
+
+    fn tenants(&self, _: &Viewer) -> Result<Vec<Tenant>, Problem> {
+        Err(Problem::Unknown("a node alone has no tenants; a manager has".into()))
+    }
+
+    fn set_quota(&self, viewer: &Viewer, _: &str, _: &Terms) -> Result<(), Problem> {
+        self.tenants(viewer).map(drop)
     }
 
     fn compare(&self, _: &Viewer, wanted: &Compare) -> Result<Comparison, Problem> {
         let comparer = self.comparer.as_ref();
         let comparer = comparer.ok_or_else(|| Problem::Refused("this server does not compare".into()))?;
         comparer.compare(wanted).map_err(Problem::Refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_stays_a_value() {
+        let contract = [("rate", "50/s"), ("weight", "4"), ("limit", "")];
+        let contract = contract.map(|(term, typed)| (term.to_owned(), typed.to_owned())).into();
+        let name = "web\"\nadopt = true".to_owned();
+        let wanted = Wanted { name, capacity: "[1]".into(), pool: "7".into(), contract, ..Wanted::default() };
+        assert_eq!(
+            table(&wanted),
+            "name = \"web\\\"\\nadopt = true\"\ncapacity = \"[1]\"\npool = \"7\"\ncontract.\"rate\" = \"50/s\"\n\
+             contract.\"weight\" = 4\n"
+        );
     }
 }

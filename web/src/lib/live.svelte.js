@@ -15,7 +15,7 @@ export const live = $state({
   tick: 0,
   skew: 0,
   about: { kind: '', name: '', version: '' },
-  viewer: { name: '', may_change: false, may_compare: false },
+  viewer: { name: '', may_change: false, may_create: false, may_compare: false },
   reasons: [],
   nodes: [],
   pools: [],
@@ -161,6 +161,10 @@ export function wantSparks(ids) {
 
 /** The server's clock, by which everything is shown. */
 export const now = () => Date.now() + live.skew;
+
+/** Grows once a minute, for what depends on the date. */
+export const clock = $state({ minute: 0 });
+setInterval(() => (clock.minute += 1), 60_000);
 
 setInterval(() => {
   if (live.state === 'live' && Date.now() - live.heard > SILENCE) {

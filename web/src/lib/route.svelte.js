@@ -1,10 +1,10 @@
-// Where we are: #/disk/web, #/node/n1, #/compare, #/events; anything else is the overview.
+// Where we are: #/disk/web, #/node/n1, #/new, #/tenants, #/compare, #/events; anything else is the overview.
 
 export const route = $state({ page: 'overview', name: '' });
 
 function read() {
   const [, page = '', ...rest] = location.hash.split('/');
-  const known = ['disk', 'node', 'compare', 'events'];
+  const known = ['disk', 'node', 'new', 'tenants', 'compare', 'events'];
   let name = rest.join('/');
   try {
     name = decodeURIComponent(name);

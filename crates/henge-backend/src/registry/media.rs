@@ -63,6 +63,9 @@ impl Medium for OnDevice {
 }
 
 impl Medium for InMemory {
+    fn is_lost_at_the_end(&self) -> bool {
+        true
+    }
     fn key(&self) -> &'static str {
         "memory"
     }

@@ -1,5 +1,6 @@
 //! What people ask: create, change and remove disks, preview, drain nodes, tokens.
 
+use super::tenants::{good_name, short_enough};
 use super::{KEYS_MAX, Machine, PoolKey, place};
 use crate::access::Access;
 use crate::decide::{self, Because, Chosen, Instead, Refusal};
@@ -188,11 +189,7 @@ impl Machine {
         key: Option<(&str, &str)>,
         access: Option<Access>,
     ) -> Result<Created, Failure> {
-        if !is_name(name) {
-            let why =
-                format!("\"{}\" is no name; up to 64 letters, digits, '.', '_' and '-' are", shorten(name));
-            return Err(Failure::Bad(why));
-        }
+        good_name(name)?;
         let owner = match (caller, tenant) {
             (Caller::Tenant(own), Some(other)) if own != other => {
                 let why = format!("this token makes disks of \"{own}\" only; leave the tenant out");
@@ -209,12 +206,7 @@ impl Machine {
             return Err(super::tenants::bad_name());
         }
         let full = owner.as_deref().map_or_else(|| name.to_owned(), |owner| full_name(owner, name));
-        if !is_name(&full) {
-            let why = format!(
-                "nodes would call it \"{full}\", which is longer than 64 characters; take a shorter name"
-            );
-            return Err(Failure::Bad(why));
-        }
+        short_enough(&full)?;
         let name = full.as_str();
         let key = key.map(|(key, hash)| (format!("{}/{key}", caller.tenant().unwrap_or("")), hash));
         if let Some((key, hash)) = &key
@@ -248,26 +240,6 @@ impl Machine {
             self.put_key(key, KeyRecord { id: self.revision, hash: hash.to_owned(), disk: name.to_owned() });
         }
         Ok(Created { name: name.to_owned(), fresh: true })
-    }
-
-    fn free_name(&self, caller: &Caller, name: &str) -> Result<(), Failure> {
-        match self.disks.get(name) {
-            None => {}
-            Some(disk) if disk.phase == Phase::Removing && caller.owns(disk) => {
-                let why = format!(
-                    "a disk \"{name}\" is still being removed from its node; wait, or take another name"
-                );
-                return Err(Failure::Conflict(why));
-            }
-            Some(_) => {
-                return Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one")));
-            }
-        }
-        let own = self.nodes.values().find(|n| n.record.own.iter().any(|h| h.name == name));
-        match own {
-            None => Ok(()),
-            Some(_) => Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one"))),
-        }
     }
 
     fn insert(

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::commands::{Caller, Failure, shorten};
-use crate::model::{DiskRecord, DiskSpec};
+use crate::model::{DiskRecord, DiskSpec, Phase};
 use crate::tenant::{Quota, TenantRecord, Used, called, full_name};
 use henge_api::is_name;
 use serde::{Deserialize, Serialize};
@@ -87,6 +87,34 @@ impl Machine {
                 "the administrator set {term} to {most} for this disk; it can be moved below, not above"
             ))),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether this caller could make a disk of that name.
+    pub(crate) fn could_be_called(&self, caller: &Caller, name: &str) -> Result<(), Failure> {
+        good_name(name)?;
+        let full = caller.tenant().map_or_else(|| name.to_owned(), |owner| full_name(owner, name));
+        short_enough(&full)?;
+        self.free_name(caller, &full)
+    }
+
+    pub(super) fn free_name(&self, caller: &Caller, name: &str) -> Result<(), Failure> {
+        match self.disks.get(name) {
+            None => {}
+            Some(disk) if disk.phase == Phase::Removing && caller.owns(disk) => {
+                let why = format!(
+                    "a disk \"{name}\" is still being removed from its node; wait, or take another name"
+                );
+                return Err(Failure::Conflict(why));
+            }
+            Some(_) => {
+                return Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one")));
+            }
+        }
+        let own = self.nodes.values().find(|n| n.record.own.iter().any(|h| h.name == name));
+        match own {
+            None => Ok(()),
+            Some(_) => Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one"))),
         }
     }
 
@@ -187,6 +215,18 @@ impl Caller {
     pub(crate) fn calls<'a>(&self, full: &'a str) -> &'a str {
         called(self.tenant(), full)
     }
+}
+
+pub(super) fn good_name(name: &str) -> Result<(), Failure> {
+    let why = || format!("\"{}\" is no name; up to 64 letters, digits, '.', '_' and '-' are", shorten(name));
+    if is_name(name) { Ok(()) } else { Err(Failure::Bad(why())) }
+}
+
+/// Nodes know a tenant's disk by the tenant's name and its own.
+pub(super) fn short_enough(full: &str) -> Result<(), Failure> {
+    let why =
+        || format!("nodes would call it \"{full}\", which is longer than 64 characters; take a shorter name");
+    if is_name(full) { Ok(()) } else { Err(Failure::Bad(why())) }
 }
 
 fn no_tenant(name: &str) -> Failure {

@@ -5,7 +5,7 @@
 use crate::common::{NOW, Server, h};
 use henge_core::{Fault, Instant};
 use henge_nbd::{
-    Answer, BlockSize, Closed, CommandKind, Error, Event, Export, Extent, Limits, Piece, Session, Wants,
+    Answer, BlockSize, Closed, CommandKind, Error, Event, Export, Extent, Limits, Piece, Rest, Session, Wants,
 };
 
 const OPT: &str = "49484156454F5054";
@@ -296,12 +296,33 @@ fn disconnecting_answers_what_is_in_flight() {
 }
 
 #[test]
-fn shutting_down_refuses_what_is_new() {
+fn a_paused_session_finishes_what_it_has_begun_and_begins_nothing() {
     let mut s = plain();
     s.talk(&request(0, 0, COOKIE, 0, 1), "");
-    s.session.shut_down();
-    s.talk(&request(0, 0, COOKIE, 0, 1), &format!("{SIMPLE} 0000006c {C}"));
-    s.talk(&(request(0, 1, COOKIE, 0, 1) + "00"), &format!("{SIMPLE} 0000006c {C}"));
+    s.feed(&h(&(request(0, 1, COOKIE, 0, 2) + "00")));
+    s.session.pause();
+    // The payload of the write comes; the read behind it is not looked at.
+    let read = s.command().id;
+    assert!(matches!(s.session.wants(), Wants::Payload { len: 1, .. }));
+    let write = s.session.payload(1, NOW).expect("its payload is complete").id;
+    assert_eq!((s.session.wants(), s.session.rest()), (Wants::Nothing, None));
+    s.session.reply(read, Answer::Done);
+    s.session.reply(write, Answer::Done);
+    s.talk("", &format!("{SIMPLE} 00000000 {C} 00 {SIMPLE} 00000000 {C}"));
+    assert_eq!(s.session.rest(), Some(Rest { structured: false, allocation: false, unread: Vec::new() }));
+}
+
+#[test]
+fn another_session_goes_on_where_one_rested() {
+    let mut s = plain();
+    let whole = h(&request(0, 0, COOKIE, 0, 1));
+    s.feed(&whole[..9]);
+    s.session.pause();
+    let rest = s.session.rest().expect("nothing is in flight");
+    assert_eq!(rest.unread, whole[..9]);
+    s.session = Session::go_on(Limits::default(), &rest, disk());
+    s.feed(&rest.unread);
+    s.feed(&whole[9..]);
     let id = s.command().id;
     s.session.reply(id, Answer::Done);
     s.talk("", &format!("{SIMPLE} 00000000 {C} 00"));

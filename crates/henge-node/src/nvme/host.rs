@@ -340,9 +340,6 @@ impl Session for Host {
     }
 
     /// Hosts connect again when the node is back, or to another one.
-    fn shut_down(&mut self, around: &mut Around<'_>) {
-        self.session.close(&mut around.portal.nvme.subsystems);
-    }
 
     fn disk(&self) -> Option<usize> {
         self.disk

@@ -78,7 +78,7 @@ fn held(table: &Reservations) -> Held {
     Held::new(table.generation(), kind, table.persists(), registrants)
 }
 
-/// What of it concerns hosts.
+/// The part of it that concerns hosts.
 fn effects(of: &Effects) -> Vec<Effect> {
     let told = of.attentions.iter().filter_map(|(name, code)| {
         let notification = match *code {

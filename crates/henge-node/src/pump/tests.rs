@@ -73,7 +73,6 @@ impl Session for Echo {
         self.said.drain(..bytes);
     }
     fn close(&mut self, _: &mut Around<'_>) {}
-    fn shut_down(&mut self, _: &mut Around<'_>) {}
     fn disk(&self) -> Option<usize> {
         None
     }

@@ -1,12 +1,16 @@
 //! What is asked by way of the node's handle: carried out between two turns. And the end.
 
-use super::{Message, NOBODY, STOPPING, Server, Stopping, around};
+use super::{LEAVING, Message, NOBODY, STOPPING, Server, Stopping, around};
 use crate::access::by_nbd;
+use crate::client::Client;
+use crate::connection::Connection;
 use crate::plane::Failed;
-use crate::turns::Of;
+use crate::turns::{Of, Way};
 use henge_api::{Reply, Request};
 use henge_backend::Buffer;
 use henge_core::RequestId;
+use rustix::event::epoll;
+use std::os::fd::AsFd;
 
 impl Server {
     pub(super) fn control(&mut self) {
@@ -15,12 +19,14 @@ impl Server {
         let _ = rustix::io::read(&self.wake, &mut counter);
         while let Ok(message) = self.messages.try_recv() {
             match message {
-                Message::Stop => self.begin_stopping(),
-                Message::Settle { failed, over } => {
+                Message::Stop => self.begin_stopping(false),
+                Message::HandOver => self.begin_stopping(true),
+                Message::Settle { failed, left, over } => {
                     for (name, why) in failed {
                         self.plane.failed.entry(name).or_insert_with(|| Failed::unopened(why));
                     }
                     self.plane.settle_parts();
+                    self.open(left);
                     let _ = over.send(());
                 }
                 Message::Relay(to) => self.plane.tags.relay(to),
@@ -91,6 +97,10 @@ impl Server {
                 Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
                 Err(e) => Reply::failed(e),
             },
+            Request::Offer { disk } => match self.plane.offer(&disk) {
+                Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
+                Err(e) => Reply::failed(e),
+            },
             Request::Add { disk } => {
                 let added = self.plane.add(&disk, now);
                 if let Ok(number) = added {
@@ -150,18 +160,37 @@ impl Server {
         }
     }
 
-    fn begin_stopping(&mut self) {
-        self.listeners.clear();
+    /// Begins nothing more, and finishes what has begun. `hands`: the sockets are for the program that comes next.
+    fn begin_stopping(&mut self, hands: bool) {
+        for listener in &self.listeners {
+            // One that was never watched is an error that means nothing.
+            let _ = epoll::delete(&self.epoll, listener.as_fd());
+        }
+        if !hands {
+            self.listeners.clear();
+        }
         self.plane.close_tickets();
         let ids: Vec<RequestId> = self.connections.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(client) = self.connections.get_mut(id) {
-                client.shut_down(around!(self, id));
+                client.pause(around!(self, id));
                 self.mark(id);
+                // The rest of a payload may be there.
+                self.want(id, Way::In);
             }
         }
-        let deadline = self.now + STOPPING;
-        self.stopping.get_or_insert(Stopping { deadline, flushing: false, flushed: true });
+        let (deadline, leave_by) = (self.now + STOPPING, self.now + LEAVING);
+        self.stopping.get_or_insert(Stopping { deadline, leave_by, flushing: false, flushed: true, hands });
+    }
+
+    /// Whether some client is still being told, or is still telling, what it has begun.
+    fn is_in_talk(&self) -> bool {
+        let talks = |client: &Client| {
+            let carried = client.seen::<Connection>().is_some_and(|c| c.disk.is_some());
+            carried && client.link.stream.is_plain() && client.rest().is_none()
+                || client.has_output() && client.link.writable
+        };
+        self.connections.iter().any(|(_, client)| !client.is_node && talks(client))
     }
 
     /// Once stopping and nothing is under way: flush every disk; with that done, the end.
@@ -170,7 +199,7 @@ impl Server {
         if stopping.deadline <= self.now {
             return Some(self.plane.served().map(|(_, d)| d.vdisk.pending()).sum());
         }
-        if !self.plane.is_idle() {
+        if !self.plane.is_idle() || self.now < stopping.leave_by && self.is_in_talk() {
             return None;
         }
         if stopping.flushing {

@@ -47,6 +47,7 @@ impl Bench {
         let mut server = Server::new(setup).unwrap();
         let served: Vec<usize> = server.plane.served().map(|(number, _)| number).collect();
         served.into_iter().for_each(|number| server.publish(number));
+        server.open(Vec::new());
         Bench { server, _dir: dir, path }
     }
 

@@ -44,6 +44,9 @@ impl Server {
     fn read(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.link.listed = false;
+        if connection.is_mute {
+            return;
+        }
         let (before, refused) = (connection.disk(), self.plane.refused);
         let stop = connection.read(around!(self, id), &mut self.chunk);
         let flushed = connection.link.stream.is_flushed();

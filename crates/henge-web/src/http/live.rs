@@ -126,6 +126,7 @@ fn told(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::offer::{Attach, Tenant, Wanted};
     use crate::source::{Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
     use henge_api::{DiskStatus, Event, EventKind, Status};
     use std::collections::BTreeMap;
@@ -164,6 +165,24 @@ mod tests {
         }
         fn preview(&self, _: &Viewer, _: &str, _: &Terms) -> Result<Preview, Problem> {
             Ok(Preview::default())
+        }
+        fn offer(&self, _: &Viewer, _: &Wanted) -> Result<Preview, Problem> {
+            Ok(Preview::default())
+        }
+        fn create(&self, _: &Viewer, _: &Wanted) -> Result<Attach, Problem> {
+            Ok(Attach::default())
+        }
+        fn remove(&self, _: &Viewer, _: &str, _: bool) -> Result<(), Problem> {
+            Ok(())
+        }
+        fn attach(&self, _: &Viewer, _: &str) -> Result<Attach, Problem> {
+            Ok(Attach::default())
+        }
+        fn tenants(&self, _: &Viewer) -> Result<Vec<Tenant>, Problem> {
+            Ok(Vec::new())
+        }
+        fn set_quota(&self, _: &Viewer, _: &str, _: &Terms) -> Result<(), Problem> {
+            Ok(())
         }
         fn compare(&self, _: &Viewer, _: &Compare) -> Result<Comparison, Problem> {
             Ok(Comparison::default())

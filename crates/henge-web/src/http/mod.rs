@@ -10,11 +10,18 @@
 //! | `GET /api/v1/live/disks/{name}` | a disk's history and heat map; with `?after=T` only what is newer |
 //! | `PUT /api/v1/live/disks/{name}/contract` | changes terms |
 //! | `POST /api/v1/live/disks/{name}/preview` | what that would answer |
+//! | `POST /api/v1/live/offer` | what making a disk would answer |
+//! | `POST /api/v1/live/disks` | makes a disk, and says how to attach to it |
+//! | `DELETE /api/v1/live/disks/{name}` | removes it and its data; with `?force=true` also one that clients use |
+//! | `GET /api/v1/live/disks/{name}/attach` | how to attach to it |
+//! | `GET /api/v1/live/tenants` | tenants and their quotas |
+//! | `PUT /api/v1/live/tenants/{name}/quota` | changes terms of one |
 //! | `GET /api/v1/live/nodes/{name}` | a node's history; the same |
 //! | `GET /api/v1/live/events?after=N` | what happened |
 //! | `POST /api/v1/live/compare` | records the load and simulates it under several schedulers |
 //! | `GET, POST, DELETE /api/v1/live/session` | who looks; log in by token; log out |
 
+mod disks;
 mod live;
 
 use crate::assets::asset;
@@ -78,7 +85,12 @@ pub fn router(source: Arc<dyn Source>) -> Router {
     let live = Router::new()
         .route("/snapshot", get(snapshot))
         .route("/sparks", get(sparks))
-        .route("/disks/{name}", get(disk))
+        .route("/offer", post(disks::offer))
+        .route("/disks", post(disks::create))
+        .route("/disks/{name}", get(disk).delete(disks::remove))
+        .route("/disks/{name}/attach", get(disks::attach))
+        .route("/tenants", get(disks::tenants))
+        .route("/tenants/{name}/quota", put(disks::set_quota))
         .route("/disks/{name}/contract", put(change))
         .route("/disks/{name}/preview", post(preview))
         .route("/nodes/{name}", get(node))

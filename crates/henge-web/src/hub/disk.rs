@@ -2,7 +2,7 @@
 
 use super::{push, tenth};
 use crate::view::{DiskView, REASONS, Row};
-use henge_api::DiskStatus;
+use henge_api::{DiskStatus, Seconds};
 use henge_core::{Duration, Histogram};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,6 +53,8 @@ pub(super) struct Counted {
     pub latency: Histogram,
     pub waits: [u64; REASONS.len()],
     pub metered: u64,
+    /// How its promise was kept, day by day, as the node told last.
+    pub days: BTreeMap<u64, Seconds>,
     pub is_known: bool,
 }
 
@@ -93,7 +95,9 @@ impl Counted {
         for (i, reason) in REASONS.iter().enumerate().skip(1) {
             waits[i] = status.waits.get(*reason).copied().unwrap_or(0);
         }
+        let told = status.kept.as_ref().map(|kept| &kept.days).filter(|days| !days.is_empty());
         let new = Counted {
+            days: told.cloned().unwrap_or_else(|| std::mem::take(&mut self.days)),
             commands: status.commands,
             bytes: status.bytes,
             late: status.late,

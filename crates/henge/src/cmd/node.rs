@@ -3,11 +3,11 @@
 use crate::compare::Compares;
 use crate::page::NodeSource;
 use anyhow::{Context, Result};
-use henge_node::{Address, Node, NodeConfig, Signals};
+use henge_node::{Address, Asked, Handover, Node, NodeConfig, Signals};
 use henge_tls::{Clients, Tls, TlsConfig};
 use henge_web::{Access, Serving, serve};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +48,27 @@ pub fn run(args: Args) -> Result<ExitCode> {
     for why in &config.open {
         eprintln!("henge: insecure: {why}");
     }
+    let signals = Signals::block().and_hang_up();
+    let mut left = Handover::inherited();
+    loop {
+        left = match serve_until(&signals, config, left, &args.config)? {
+            Some(left) => left,
+            None => return Ok(ExitCode::SUCCESS),
+        };
+        eprintln!("henge: begins anew, with {} clients", left.clients());
+        // Where the program cannot be executed, this one goes on.
+        eprintln!("henge: the program cannot be started anew: {}", left.exec());
+        config = NodeConfig::read(&args.config)?;
+    }
+}
+
+/// Serves until a signal asks it to end, or to begin anew: then, with what is left to the program that comes next.
+fn serve_until(
+    signals: &Signals,
+    config: NodeConfig,
+    left: Handover,
+    file: &Path,
+) -> Result<Option<Handover>> {
     let http = config.http.clone();
     let tls = match (&http, &config.tls) {
         (Some(http), Some(tls)) if http.secure => Some(certificates(tls)?),
@@ -58,8 +79,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => Access::default(),
     };
     let disks: Vec<String> = config.disks.iter().map(|disk| disk.name.clone()).collect();
-    let signals = Signals::block();
-    let node = Node::start(config)?;
+    let lost = Node::cannot_be_handed_over(&config);
+    let node = Node::go_on(config, left)?;
     let failed = node.control().status()?.failed;
     let served: Vec<String> =
         disks.into_iter().filter(|name| !failed.iter().any(|f| f.name == *name)).collect();
@@ -73,10 +94,31 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(http) => Some(page(&node, http.listen, tls, access)?),
         None => None,
     };
-    while !signals.wait(Duration::from_secs(1)) && !node.has_ended() {}
+    let asked = loop {
+        match signals.next(Duration::from_secs(1)) {
+            _ if node.has_ended() => break Asked::End,
+            Some(Asked::Anew) => match may_begin_anew(file, lost.as_deref()) {
+                Ok(()) => break Asked::Anew,
+                Err(why) => eprintln!("henge: SIGHUP: it goes on as it is: {why:#}"),
+            },
+            Some(Asked::End) => break Asked::End,
+            None => {}
+        }
+    };
     drop(page);
-    node.stop().context("the node did not end well")?;
-    Ok(ExitCode::SUCCESS)
+    match asked {
+        Asked::Anew => Ok(Some(node.hand_over().context("the node did not end well")?)),
+        Asked::End => node.stop().context("the node did not end well").map(|()| None),
+    }
+}
+
+/// Whether the file says what a node can be, and nothing would be lost.
+fn may_begin_anew(file: &Path, lost: Option<&str>) -> Result<()> {
+    if let Some(why) = lost {
+        anyhow::bail!("{why}");
+    }
+    NodeConfig::read(file)?;
+    Ok(())
 }
 
 /// The node's certificate, for browsers, which show none of their own.
@@ -90,7 +132,8 @@ fn certificates(files: &TlsConfig) -> Result<Arc<Tls>> {
 pub fn page(node: &Node, address: SocketAddr, tls: Option<Arc<Tls>>, access: Access) -> Result<Serving> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let comparer = Arc::new(Compares::new(node.control().clone()));
-    let source = NodeSource { name, control: node.control().clone(), access, comparer: Some(comparer) };
+    let (control, addresses) = (node.control().clone(), node.addresses().to_vec());
+    let source = NodeSource { name, control, addresses, access, comparer: Some(comparer) };
     let serving = serve(address, tls, Arc::new(source))?;
     eprintln!("web page {}", serving.url());
     Ok(serving)
