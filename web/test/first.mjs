@@ -18,7 +18,7 @@ export async function firstDisk({ open, looks }) {
   check('and cannot be made', await page.getByRole('button', { name: 'Make the disk' }).isDisabled());
   await page.getByLabel('Capacity').fill('1GB');
   await page.getByLabel('Reserved rate').fill('fast');
-  check('nonsense would be refused, and says how it is written', (await says('form.new', 'would be refused')) === true, await page.locator('form.new .answer').innerText());
+  check('nonsense would be refused, and says how it is written', (await until(async () => /would be refused[^]*rate/.test(await page.locator('form.new .answer').innerText()))) === true, await page.locator('form.new .answer').innerText());
   await page.getByLabel('Reserved rate').fill('500/s');
   check('what fits would be accepted, with what is promised then', (await until(async () => /would be accepted[^]*500\/s after/.test(await page.locator('form.new').innerText()))) === true, await page.locator('form.new .answer').innerText());
   check('asking makes nothing', (await disks()).length === 0);

@@ -204,7 +204,10 @@ const tools = { open, looks };
 const onANodeWithoutDisks = () => firstDisk(tools);
 const onAManager = () => managed(tools);
 
-for (const part of [onANodeWithoutDisks, onAManager, firstLook, changeAContract, compare, everyPage, logIn, crowd]) {
+// Those that are named, or all.
+const named = process.argv.slice(2);
+const chosen = (part) => !named.length || named.includes(part.name);
+for (const part of [onANodeWithoutDisks, onAManager, firstLook, changeAContract, compare, everyPage, logIn, crowd].filter(chosen)) {
   console.log(`== ${part.name}`);
   await part().catch((error) => check(`${part.name} runs to its end`, false, error.message));
 }

@@ -11,6 +11,7 @@ mod managers;
 mod pools;
 mod profile;
 mod recorded;
+mod reload;
 mod striping;
 mod support;
 mod trace;

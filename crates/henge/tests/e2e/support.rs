@@ -67,6 +67,9 @@ impl Node {
         Node { dir, child }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
