@@ -120,6 +120,12 @@ impl Node {
         if let Some(link) = &config.link {
             listeners.push(Listener::find_link(&link.listen, &mut bound)?);
         }
+        // Where nobody is to come any more.
+        for (at, _) in bound {
+            if let Some((_, path)) = at.split_once("+unix://") {
+                let _ = std::fs::remove_file(path);
+            }
+        }
         let link = config.link.as_ref().and_then(|_| listeners.last()).map(|l| l.address.clone());
         let epoch = epoch(&config, &place)?;
         let (messages, receiver) = mpsc::channel();

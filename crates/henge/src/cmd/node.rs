@@ -12,8 +12,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+const SIGNALS: &str = "\
+Signals: SIGTERM and SIGINT end it, with every disk flushed. SIGHUP reads the file and starts the program anew in the same process: clients by
+NBD without TLS keep their connections. A node with a pool in memory, or with a file that is wrong, says so and goes on as it is.";
+
 /// Arguments of `henge node`.
 #[derive(clap::Args)]
+#[command(after_help = SIGNALS)]
 pub struct Args {
     /// The configuration, a TOML file
     #[arg(short, long, value_name = "FILE")]
