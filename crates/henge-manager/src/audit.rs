@@ -305,7 +305,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         let audit = Audit::new(AuditTo::File(path.clone()));
-        let terms = [("limit".to_owned(), "9/s\n".to_owned())].into();
+        let terms: henge_web::Terms = [("limit".to_owned(), "9/s\n".to_owned())].into();
         let viewer = |name: &str| henge_web::Viewer { name: name.into(), ..Default::default() };
         audit.page(&viewer("ann"), "web", &terms, None);
         audit.page(&viewer("bob"), "web", &terms, Some("it is full".into()));
