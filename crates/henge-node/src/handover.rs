@@ -176,8 +176,10 @@ mod tests {
 
     /// As the next program finds it: nobody here closes the descriptors.
     fn given_away(handover: Handover) {
-        handover.listeners.into_iter().for_each(|(_, fd)| drop(fd.into_raw_fd()));
-        handover.guests.into_iter().for_each(|guest| drop(guest.fd.into_raw_fd()));
+        let listeners = handover.listeners.into_iter().map(|(_, fd)| fd);
+        for fd in listeners.chain(handover.guests.into_iter().map(|guest| guest.fd)) {
+            let _ = fd.into_raw_fd();
+        }
     }
 
     #[test]
