@@ -140,8 +140,9 @@ test-durability: ## Kill the node and cut the power until DURABLE acknowledged f
 .PHONY: test-faults
 FAULTS ?= 1000
 SEED ?= 1
-test-faults: setup ## FAULTS schedules (1000) from SEED on: a node is killed, loses power, storage and clock fail; nothing may be lost (needs FUSE)
-	@if [ -c /dev/fuse ]; then HENGE_FAULTS=$(FAULTS) HENGE_SEED=$(SEED) $(CARGO) test --quiet -p henge --test faults -- --include-ignored --nocapture; \
+test-faults: setup ## FAULTS schedules (1000) from SEED on, and PAIRS (a quarter) of two nodes: killed, without power, with failing storage, link and clock; nothing may be lost (needs FUSE)
+	@if [ -c /dev/fuse ]; then HENGE_FAULTS=$(FAULTS) HENGE_PAIRS=$${PAIRS:-$$(($(FAULTS) / 4))} HENGE_SEED=$(SEED) \
+		$(CARGO) test --quiet -p henge --test faults -- --include-ignored --nocapture; \
 	else echo "skipped: test-faults (no /dev/fuse)"; fi
 
 .PHONY: test-shown

@@ -95,6 +95,66 @@ fn a_pool_is_shown_renamed_and_mended() {
     assert!(bad(&["pool", "show", "/dev/null"]).contains("not a pool"));
 }
 
+/// A loop device of a file, while it lives; none where that is not allowed.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Loop> {
+        let made = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
+        made.status.success().then(|| Loop(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).output();
+    }
+}
+
+#[test]
+fn the_second_of_two_processes_on_one_medium_says_at_once_who_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("device");
+    std::fs::File::create(&file).unwrap().set_len(16 * MIB).unwrap();
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(16 * MIB).unwrap();
+    let folder = format!("path = \"{}/pool\"\ncapacity = \"8MiB\"", dir.path().display());
+    let block = Loop::new(&image);
+    if block.is_none() {
+        crate::support::skip("a block device among the media of two processes", "a loop device");
+    }
+    let devices = [Some(file.display().to_string()), block.as_ref().map(|device| device.0.clone())];
+    for device in devices.into_iter().flatten().map(Some).chain([None]) {
+        let medium = device.as_ref().map_or(folder.clone(), |device| format!("device = \"{device}\""));
+        device.iter().for_each(|device| drop(good(&["pool", "format", device, "--name", "p"])));
+        let pool =
+            format!("[[pool]]\nname = \"p\"\n{medium}\n[[disk]]\nname = \"web\"\ncapacity = \"4MiB\"\n");
+        let first = Node::start(&pool);
+        let all = || -> Vec<_> {
+            let of_device = device.iter().map(|device| std::fs::read(device).unwrap());
+            of_device.chain(everything(dir.path()).into_iter().map(|(_, bytes)| bytes)).collect()
+        };
+        let before = all();
+        let second = tempfile::tempdir().unwrap();
+        let text =
+            format!("control = \"{0}/c.sock\"\nstate_dir = \"{0}/state\"\n{pool}", second.path().display());
+        let config = second.path().join("node.toml");
+        std::fs::write(&config, text).unwrap();
+        let who = format!("in use by another node: process {}", first.pid());
+        let mut asked = vec![vec!["node", "-c", config.to_str().unwrap()]];
+        if let Some(device) = &device {
+            asked.push(vec!["pool", "format", device, "--name", "q", "--force"]);
+            asked.push(vec!["pool", "rename", device, "q"]);
+        }
+        for command in asked {
+            let why = bad(&command);
+            assert!(why.contains(&who) && !why.contains("waiting"), "{command:?} on {medium}: {why}");
+            assert!(all() == before, "{command:?} on {medium}: something was written");
+        }
+        first.stop();
+    }
+}
+
 const POOL: &str = "[[pool]]\nname = \"p\"\npath = \"DIR/pool\"\ncapacity = \"64MiB\"\n";
 
 fn disk(name: &str, more: &str) -> String {

@@ -99,6 +99,13 @@ impl Disk {
         self.blocks.values_mut().for_each(|block| block.versions.push(0));
     }
 
+    /// Whether less is there than was acknowledged.
+    pub fn is_behind(&self, at: u64, bytes: &[u8]) -> bool {
+        let version = read(bytes).map_or(0, |(_, _, version)| version);
+        let found = |block: &Block| block.versions.iter().rposition(|v| *v == version);
+        self.blocks.get(&at).is_some_and(|block| found(block).is_some_and(|found| found < block.acknowledged))
+    }
+
     /// Compares what is at a block with what may be there. What is wrong, if so.
     pub fn compare(&mut self, at: u64, bytes: &[u8], since: Since) -> Option<String> {
         let (tenant, place, version) = match read(bytes) {

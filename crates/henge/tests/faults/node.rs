@@ -15,25 +15,40 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Place {
     pub sockets: PathBuf,
     pub mounted: PathBuf,
-    /// Keys of both pools.
-    pub pools: String,
+    config: String,
 }
 
 impl Place {
+    /// A node that listens for all kinds of clients, with what else its configuration says.
+    pub fn new(sockets: PathBuf, mounted: PathBuf, more: &str) -> Place {
+        let config = format!(
+            "listen = [\"nbd+unix://{0}/nbd.sock\", \"iscsi://127.0.0.1:0\", \"nvme://127.0.0.1:0\"]\n\
+             control = \"{0}/control.sock\"\nstate_dir = \"{1}/state\"\n{more}",
+            sockets.display(),
+            mounted.display(),
+        );
+        Place { sockets, mounted, config }
+    }
+
+    /// A node alone, with one disk; `keys` of both pools.
+    pub fn alone(sockets: PathBuf, mounted: PathBuf, keys: &str) -> Place {
+        let link = "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n";
+        let base = "[[disk]]\nname = \"base\"\npool = \"folder\"\ncapacity = \"1MiB\"\n";
+        let text = format!("{link}{}{base}", Place::pools(&mounted, keys));
+        Place::new(sockets, mounted, &text)
+    }
+
+    /// A pool in a folder and one on a device.
+    pub fn pools(mounted: &Path, keys: &str) -> String {
+        format!(
+            "[[pool]]\nname = \"folder\"\npath = \"{0}/pool\"\ncapacity = \"16MiB\"\n{keys}\
+             [[pool]]\nname = \"device\"\ndevice = \"{0}/device\"\n{keys}",
+            mounted.display()
+        )
+    }
+
     pub fn nbd(&self) -> PathBuf {
         self.sockets.join("nbd.sock")
-    }
-    fn config(&self) -> String {
-        format!(
-            "listen = [\"nbd+unix://{0}/nbd.sock\", \"iscsi://127.0.0.1:0\", \"nvme://127.0.0.1:0\"]\ncontrol = \"{0}/control.sock\"\nstate_dir = \"{1}/state\"\n\
-             [link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n\
-             [[pool]]\nname = \"folder\"\npath = \"{1}/pool\"\ncapacity = \"16MiB\"\n{2}\
-             [[pool]]\nname = \"device\"\ndevice = \"{1}/device\"\n{2}\
-             [[disk]]\nname = \"base\"\npool = \"folder\"\ncapacity = \"1MiB\"\n",
-            self.sockets.display(),
-            self.mounted.display(),
-            self.pools
-        )
     }
 }
 
@@ -71,7 +86,7 @@ impl Node {
     /// Starts it with the wall clock so many days off; waits until it serves. `begun` is told its process first.
     pub fn start(place: &Place, days: i64, begun: impl FnOnce(u32)) -> (Result<Node, NoNode>, Duration) {
         let file = place.sockets.join("node.toml");
-        fs::write(&file, place.config()).expect("written");
+        fs::write(&file, &place.config).expect("written");
         let errors = place.sockets.join("node.log");
         for socket in ["nbd.sock", "control.sock"] {
             let _ = fs::remove_file(place.sockets.join(socket));

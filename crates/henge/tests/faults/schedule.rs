@@ -84,8 +84,8 @@ pub fn run(seed: u64, formats: bool) -> Tally {
     let session =
         storage.mount(&mounted).expect("a FUSE file system; /dev/fuse, and fusermount3 for others than root");
     let engine = if dice.random() { "auto" } else { "threads" };
-    let pools = format!("engine = \"{engine}\"\ndirect = {}\ncost = \"requests\"\n", dice.random::<bool>());
-    let place = Place { sockets, mounted, pools };
+    let keys = format!("engine = \"{engine}\"\ndirect = {}\ncost = \"requests\"\n", dice.random::<bool>());
+    let place = Place::alone(sockets, mounted, &keys);
     let mut schedule = Schedule {
         dice,
         storage,
@@ -101,7 +101,7 @@ pub fn run(seed: u64, formats: bool) -> Tally {
         tells: std::env::var_os("HENGE_TELL").is_some(),
     };
     if seed.is_multiple_of(4) {
-        schedule.tally.bare.extend(bare(&schedule.place));
+        schedule.tally.bare.extend(bare(&keys));
     }
     schedule.prepare(formats);
     for _ in 0..schedule.dice.random_range(2..5) {
@@ -119,12 +119,12 @@ pub fn run(seed: u64, formats: bool) -> Tally {
 }
 
 /// How long a node takes here and now, where nothing goes wrong.
-fn bare(of: &Place) -> Option<Duration> {
+fn bare(keys: &str) -> Option<Duration> {
     let dir = tempfile::tempdir().ok()?;
     let (sockets, mounted) = (dir.path().join("s"), dir.path().join("m"));
     std::fs::create_dir(&sockets).and_then(|()| std::fs::create_dir(&mounted)).ok()?;
     std::fs::File::create(mounted.join("device")).and_then(|file| file.set_len(16 * MIB)).ok()?;
-    let place = Place { sockets, mounted, pools: of.pools.clone() };
+    let place = Place::alone(sockets, mounted, keys);
     format(&place, "device").ok()?;
     let (node, time) = Node::start(&place, 0, |_| ());
     node.ok()?.kill();
