@@ -90,6 +90,11 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// This gateway lets go of the disks that other gateways can serve, and takes none; or takes them again. Until it begins again.
+    Drain {
+        /// Whether it is drained from now on.
+        on: bool,
+    },
     /// Meters with everything that is known of them, at most a second old. However many ask, the data path is not.
     Meters,
     /// What happened: admitted, changed, violated, recovered …
@@ -448,6 +453,9 @@ pub struct DiskStatus {
     /// How much of the fair part of its rate each gate owes it, in millionths.
     #[serde(default)]
     pub leeway: u64,
+    /// The gateway that has it, of several that can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seat: Option<String>,
     /// Its promise was not kept in the last seconds.
     #[serde(default, skip_serializing_if = "is_false")]
     pub violated: bool,

@@ -31,7 +31,7 @@ mod objects;
 use crate::registry::{Medium, Wanted};
 use crate::space::{GRAIN, Space, check_name};
 use crate::store::{Chore, Step};
-use crate::{Buffer, Store};
+use crate::{Buffer, Claim, Register, Store};
 use ceph::{Ceph, Reach};
 pub use cluster::Origin;
 use cluster::{Cluster, Had, Image, Plan, have};
@@ -108,6 +108,9 @@ impl Medium for OfCeph {
     fn may_be_silent(&self) -> bool {
         true
     }
+    fn is_shared(&self) -> bool {
+        true
+    }
 }
 
 /// A request that is not answered yet.
@@ -162,6 +165,8 @@ pub(crate) struct Rbd {
     lives: Vec<u64>,
     origins: BTreeMap<String, Origin>,
     adopted: BTreeSet<String>,
+    /// How parts are taken that are opened next.
+    claims: BTreeMap<String, Claim>,
     /// Parts whose images are to be removed and may still be there.
     doomed: BTreeSet<String>,
     /// All former disks are here.
@@ -218,6 +223,7 @@ impl Rbd {
             lives: Vec::new(),
             origins: BTreeMap::new(),
             adopted: BTreeSet::new(),
+            claims: BTreeMap::new(),
             doomed: BTreeSet::new(),
             settled: false,
             opening: None,
@@ -248,6 +254,7 @@ impl Rbd {
             adopt: self.adopted.contains(name),
             look: self.look,
             settled: self.settled,
+            claim: self.claims.get(name).cloned(),
         }
     }
 
@@ -284,8 +291,9 @@ impl Rbd {
         }
         self.lives[slot] += 1;
         self.slots.insert(i, slot);
-        let objects = Objects::new(had.image.object(), len, had.empty);
-        if !had.empty && !self.look {
+        // Whoever was shut out may be asked before he knows it: of an image that others write he must know no holes.
+        let objects = Objects::new(had.image.object(), len, had.empty && !had.shared);
+        if !had.empty && !had.shared && !self.look {
             self.walk(slot, Arc::clone(&had.image), objects.words());
         }
         let (part, called, ours) = (name.to_owned(), self.plan(name, len).image(), had.ours);
@@ -341,6 +349,21 @@ impl Rbd {
         Ok(())
     }
 
+    /// Takes a part out, and how its image is closed, which gives up its lock.
+    fn releasing(&mut self, name: &str) -> Option<impl FnOnce() -> io::Result<()> + Send + use<>> {
+        let i = self.space.free(name)?;
+        let slot = self.slots.remove(i);
+        let disk = self.disks[slot].take().expect("a part has an image");
+        let what = self.called(&disk.called);
+        self.forget(name);
+        Some(move || {
+            within(what, move || {
+                close(disk.image);
+                Ok(())
+            })
+        })
+    }
+
     /// Takes a part out, and how its image is closed and removed; `None` where nothing of it is left.
     fn removing(&mut self, name: &str) -> Option<impl FnOnce() -> io::Result<()> + Send + use<>> {
         let plan = self.plan(name, 0);
@@ -371,6 +394,7 @@ impl Rbd {
         self.doomed.remove(name);
         self.adopted.remove(name);
         self.origins.remove(name);
+        self.claims.remove(name);
     }
 
     /// The disk of a request, if it is still there.
@@ -612,6 +636,19 @@ impl Store for Rbd {
         let Some(removing) = self.removing(name) else { return Ok(Step::There(0)) };
         self.opening = Some(Opening::Removal { name: name.to_owned() });
         Ok(Step::Run(Box::new(move || removing().map(|()| None))))
+    }
+    fn begin_release(&mut self, name: &str) -> io::Result<Step> {
+        let Some(releasing) = self.releasing(name) else { return Ok(Step::There(0)) };
+        self.opening = Some(Opening::Removal { name: name.to_owned() });
+        Ok(Step::Run(Box::new(move || releasing().map(|()| None))))
+    }
+    fn claim_part(&mut self, name: &str, claim: &Claim) -> io::Result<()> {
+        check_name(name)?;
+        self.claims.insert(name.to_owned(), claim.clone());
+        Ok(())
+    }
+    fn register(&self) -> Option<Arc<dyn Register>> {
+        self.cluster.register()
     }
     fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         let opening = self.opening.take();

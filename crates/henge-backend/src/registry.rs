@@ -49,6 +49,11 @@ pub trait Medium: Debug + Send + Sync {
         false
     }
 
+    /// Several nodes can open it, and a disk can go from one of them to another.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// It can be opened once for each spindle of an emulated array.
     fn has_spindles(&self) -> bool {
         false

@@ -1,10 +1,11 @@
 //! What the node asks of real storage beyond [`Backend`].
 
-use crate::{Buffer, Origin};
+use crate::{Buffer, Claim, Origin, Register};
 use henge_core::{Backend, Histogram, RequestId};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// Something that may block: a record to be written and synced, a file to be made. It runs on another thread than the loop's.
 pub type Chore = Box<dyn FnOnce() -> io::Result<Option<File>> + Send>;
@@ -62,6 +63,21 @@ pub trait Store: Backend<Payload = Buffer> {
     /// Begins what [`remove_part`](Self::remove_part) does.
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         self.remove_part(name).map(|()| Step::There(0))
+    }
+
+    /// Begins to let a part go: it is closed and stays as it is, so that another node may open it.
+    fn begin_release(&mut self, name: &str) -> io::Result<Step> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("\"{name}\" is on a pool of this node alone")))
+    }
+
+    /// Whoever opens the part `name` next takes it over from other nodes, as that says. Stores that nodes share are asked.
+    fn claim_part(&mut self, name: &str, _claim: &Claim) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("\"{name}\" is on a pool of this node alone")))
+    }
+
+    /// Where nodes that share this store tell each other that they live.
+    fn register(&self) -> Option<Arc<dyn Register>> {
+        None
     }
 
     /// Whether there is a part of that name that some disk has, or had until the node ended.
@@ -160,6 +176,18 @@ macro_rules! parts_behind {
         fn begin_removal(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;
             $store.begin_removal(name)
+        }
+        fn begin_release(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_release(name)
+        }
+        fn claim_part(&mut self, name: &str, claim: &crate::Claim) -> std::io::Result<()> {
+            let $wrapper = self;
+            $store.claim_part(name, claim)
+        }
+        fn register(&self) -> Option<std::sync::Arc<dyn crate::Register>> {
+            let $wrapper = self;
+            $store.register()
         }
         fn has_part(&self, name: &str) -> bool {
             let $wrapper = self;

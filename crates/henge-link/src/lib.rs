@@ -17,6 +17,7 @@
 //! parts of a place may be under way is the other end's to say, so that one flow's backlog never fills the link for others.
 //!
 //! What one node decides and others act by, such as who may use a disk, is told as [`copies`] with a lease.
+//! Nodes that share storage tell each other there that they live: [`lives`].
 //!
 //! A node of another version, of another cluster, or with the wrong secret is refused with the reason, in words.
 
@@ -25,6 +26,7 @@
 pub mod copies;
 mod handshake;
 mod link;
+pub mod lives;
 mod message;
 pub mod seal;
 

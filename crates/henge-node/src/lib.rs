@@ -46,6 +46,7 @@ mod portal;
 mod promise;
 mod pump;
 mod record;
+mod seats;
 mod server;
 mod session;
 mod signals;

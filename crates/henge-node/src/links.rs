@@ -21,7 +21,7 @@ use henge_backend::Buffer;
 use henge_core::{Cost, CostUnit, Duration, Instant, Pending, RequestId};
 use henge_link::{Message, PartKind, WireUnit};
 use henge_sched::foreign::Totals;
-use henge_vdisk::{Failure, PartId};
+use henge_vdisk::{Failure, Part};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
@@ -47,7 +47,7 @@ pub(crate) const PARTS_MAX: u32 = 16_384;
 #[derive(Debug)]
 pub(crate) struct Return {
     pub disk: usize,
-    pub part: PartId,
+    pub part: Part,
     /// Which place of the disk.
     pub place: u32,
     pub outcome: Result<(), Failure>,
@@ -92,13 +92,14 @@ enum Stage {
 #[derive(Debug)]
 struct Sent {
     disk: usize,
-    part: PartId,
+    part: Part,
     toward: u32,
     ask: Ask,
     /// The command's own bytes.
     loan: Buffer,
     stage: Stage,
-    deadline: Instant,
+    /// None where it may wait for ever.
+    deadline: Option<Instant>,
     /// The requests of the same place before and after this one.
     older: Option<RequestId>,
     newer: Option<RequestId>,

@@ -62,6 +62,7 @@ pub struct Node {
     thread: Option<JoinHandle<io::Result<Left>>>,
     watcher: Option<JoinHandle<()>>,
     agent: Option<Agent>,
+    keepers: Option<crate::seats::Keepers>,
     _socket: Option<socket::Socket>,
 }
 
@@ -199,11 +200,12 @@ impl Node {
             Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),
             None => None,
         };
+        let keepers = crate::seats::begin(&control.messages, &control.wake)?;
         let socket = match socket_path {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),
             None => None,
         };
-        Ok(Node { control, addresses, link, thread: Some(thread), watcher, agent, _socket: socket })
+        Ok(Node { control, addresses, link, thread: Some(thread), watcher, agent, keepers, _socket: socket })
     }
 
     /// Why a node of this configuration cannot be [handed over](Self::hand_over), if it cannot: what it holds would be lost.
@@ -269,6 +271,7 @@ impl Node {
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }
+        drop(self.keepers.take());
         left
     }
 }
@@ -548,6 +551,10 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
         | Request::Tap
         | Request::Untap => None,
         Request::Peer { .. } | Request::Unpeer { .. } => None,
+        Request::Drain { on } => {
+            let what = if *on { "drained: it takes no shared disks" } else { "takes shared disks again" };
+            Some((EventKind::Changed, String::new(), what.into()))
+        }
     }
 }
 

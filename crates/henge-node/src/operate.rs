@@ -296,6 +296,7 @@ impl Plane {
             places: disk.config.places.iter().map(ToString::to_string).collect(),
             fronts: disk.config.doors.open().map(str::to_owned).collect(),
             trouble: self.trouble(disk),
+            seat: self.seat_of(disk),
             busy: busy.as_nanos(),
             outstanding_us,
             ..DiskStatus::default()

@@ -244,12 +244,13 @@ impl PeerLink {
                 self.answer_attach(place, plane, now);
             }
             Message::Attached { place, parts, bytes, unit } => {
-                plane.attached(peer, place, parts, bytes, unit)
+                plane.attached((peer, place), parts, bytes, unit, now)
             }
             Message::Detached { place, why } => {
                 let mut returns = std::mem::take(&mut plane.links.returns);
                 plane.links.peer(peer).refused(place, why, &mut returns);
                 plane.links.returns = returns;
+                plane.refused_there((peer, place), now);
             }
             Message::Part(part) => self.part(&part, data, id, plane, now)?,
             Message::Done { id: part, outcome, cost } => {
@@ -379,6 +380,7 @@ impl Session for PeerLink {
         match (self.peer, self.dialled) {
             (Some(p), _) if links.peers[p].as_ref().is_some_and(|peer| peer.link == Some(id)) => {
                 links.down(p, &why, now);
+                plane.lost_link(p, now);
             }
             // Also one that was established here and refused there before it was joined: it is dialled again.
             (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {

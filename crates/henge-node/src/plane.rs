@@ -126,6 +126,10 @@ pub(crate) struct Plane {
     pub exchange: Option<Exchange>,
     /// Disks that are not served although they should be. Nobody else gets their names, nor their parts.
     pub failed: BTreeMap<String, Failed>,
+    /// Disks that several gateways can serve.
+    pub seats: crate::spread::seat::Seats,
+    /// Every disk that was here before is here again.
+    settled: bool,
     /// Who is told what an administrator is to know.
     notices: Option<Sender<Notice>>,
 }
@@ -171,6 +175,8 @@ impl Plane {
             tickets: tickets::Tickets::default(),
             exchange: None,
             failed: BTreeMap::new(),
+            seats: crate::spread::seat::Seats::default(),
+            settled: false,
             notices: None,
         };
         for pool in &config.pools {

@@ -18,6 +18,7 @@ use crate::tags::Queued;
 use crate::turns::{self, Of, Terms, Turns, Way};
 use crate::watch::Slice;
 use henge_api::{Lead, Reply, Request, Taken, Tapped};
+use henge_backend::Claim;
 use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
 use henge_tls::Tls;
@@ -39,6 +40,7 @@ mod orders;
 pub(crate) mod patience;
 pub(crate) mod places;
 mod removal;
+mod seats;
 mod traffic;
 
 pub(crate) use leaving::Left;
@@ -126,6 +128,19 @@ pub(crate) enum Message {
         /// With histograms, and what each gate knows.
         whole: bool,
         reply: Sender<Slice>,
+    },
+    /// Pools that other nodes may share.
+    Shared(Sender<Vec<crate::seats::Shared>>),
+    /// The disks of a gate's storage that nobody has.
+    Seats {
+        gate: usize,
+        reply: Sender<crate::seats::Seats>,
+    },
+    /// It is this node's turn to have a disk.
+    Claimed(String, Claim),
+    /// This node was shut out of a gate's storage.
+    ShutOut {
+        gate: usize,
     },
     /// Tell of parts there from now on, or nobody.
     Relay(Option<SyncSender<Queued>>),
@@ -468,6 +483,7 @@ impl Server {
         }
         self.administer();
         self.go_on_removing();
+        self.move_seats();
         self.mark_links();
         if self.plane.freed() {
             self.water();

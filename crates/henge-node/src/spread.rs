@@ -17,16 +17,17 @@
 //! Price: a part of such a disk at its own node costs about 0.3 us more than a disk that is the node's alone.
 
 mod places;
+pub(crate) mod seat;
 
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
 use crate::links::{Ask, PARTS_MAX, Return};
 use crate::plane::{Owner, Plane};
 use henge_backend::Buffer;
-use henge_core::{Cost, CostUnit, FlowId, Instant, News, NodeId, RequestId};
+use henge_core::{Cost, CostUnit, Fault, FlowId, Instant, News, NodeId, RequestId};
 use henge_link::{Message, PartKind, WireNews, WirePart, WireUnit};
 use henge_sched::foreign::{Coordinator, Outbox};
-use henge_vdisk::{Command, Data, Failure, Finished, GateId, Gates, Kind, Part, PartId, Portion};
+use henge_vdisk::{Command, Data, Failure, Finished, GateId, Gates, Kind, Part, Portion};
 
 /// Who submits the parts of a spread disk to homes of this node; there is no such connection.
 pub(crate) const INNER: RequestId = RequestId { slot: u32::MAX - 2, generation: u32::MAX };
@@ -41,6 +42,8 @@ pub(crate) enum At {
     Here(usize),
     /// A peer, and the number of the place there.
     There(usize, u32),
+    /// No gateway has it now: what comes waits.
+    Nowhere,
 }
 
 /// What a coordinator knows of a disk's places.
@@ -52,13 +55,15 @@ pub(crate) struct Spread {
     /// Parts at homes of this node.
     inside: u32,
     outbox: Outbox,
+    /// Its one place goes from one gateway to another.
+    pub shared: Option<seat::Seat>,
 }
 
 /// A part at a home of this node.
 #[derive(Debug)]
 pub(crate) struct Inner {
     disk: usize,
-    part: PartId,
+    part: Part,
     place: u32,
     /// Where the bytes to compare with stand: at the home, and in the command's buffer.
     verify: (u64, u64),
@@ -75,6 +80,7 @@ impl Gates for Rooms<'_> {
         match self.spread.places[gate.index()] {
             At::Here(_) => self.spread.inside < PARTS_MAX,
             At::There(peer, toward) => self.links.has_room(peer, toward),
+            At::Nowhere => false,
         }
     }
 }
@@ -96,7 +102,9 @@ impl Spread {
 /// place whatever the size is, and a disk grows at one node after the other.
 pub(crate) fn shape(config: &DiskConfig) -> u64 {
     let places: Vec<String> = config.places.iter().map(PlaceConfig::to_string).collect();
-    let text = format!("{} {}", config.stripe, places.join(" "));
+    let gateways =
+        if config.gateways.is_empty() { String::new() } else { format!(" by {}", config.gateways.join(" ")) };
+    let text = format!("{} {}{gateways}", config.stripe, places.join(" "));
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
@@ -115,11 +123,14 @@ impl Plane {
     pub(crate) fn hand_out_places(&mut self, number: usize, now: Instant) {
         loop {
             let disk = self.disks[number].as_mut().expect("a disk in use is there");
-            let spread = disk.spread.as_deref().expect("a spread disk");
-            let Some(part) = disk.vdisk.next_part(&mut Rooms { spread, links: &self.links }) else { return };
+            let spread = disk.spread.as_deref_mut().expect("a spread disk");
+            let held = spread.shared.as_mut().and_then(|seat| seat.next_held(spread.places[0]));
+            let next = held.or_else(|| disk.vdisk.next_part(&mut Rooms { spread, links: &self.links }));
+            let Some(part) = next else { return };
             match spread.places[part.gate.index()] {
                 At::Here(home) => self.give_home(number, home, &part, now),
                 At::There(peer, toward) => self.give_peer(number, peer, toward, &part, now),
+                At::Nowhere => unreachable!("it has no room"),
             }
         }
     }
@@ -152,7 +163,7 @@ impl Plane {
         spread.inside += 1;
         let place = part.gate.0;
         let foreign = spread.take(place);
-        let inner = self.inner.insert(Inner { disk: number, part: part.id, place, verify });
+        let inner = self.inner.insert(Inner { disk: number, part: *part, place, verify });
         let command = Command {
             fua: request.fua,
             portion: Some(Portion { commands: request.commands, foreign }),
@@ -193,7 +204,8 @@ impl Plane {
             _ => Buffer::empty(),
         };
         let ask = Ask { kind, offset: request.offset, len: request.len, commands: request.commands, verify };
-        self.links.send((peer, toward), (number, part.id), ask, loan, now);
+        let patient = disk.spread.as_ref().is_some_and(|spread| spread.shared.is_some());
+        self.links.send((peer, toward), (number, *part, patient), ask, loan, now);
     }
 
     /// A home's command of one of our own coordinators is over.
@@ -214,12 +226,15 @@ impl Plane {
     pub(crate) fn settle(&mut self, now: Instant) {
         while let Some(back) = self.links.returns.pop_front() {
             let Return { disk: number, part, place, outcome, cost } = back;
+            if outcome == Err(Failure::Fault(Fault::Unreachable)) && self.hold(number, &part, now) {
+                continue;
+            }
             let disk = self.disks[number].as_mut().expect("a disk with parts stays");
             let spread = disk.spread.as_mut().expect("a spread disk");
             if cost > Cost::ZERO && spread.alike() {
                 spread.coordinator.served(FLOW, NodeId(place), cost, &mut spread.outbox);
             }
-            disk.vdisk.part_done(part, outcome);
+            disk.vdisk.part_done(part.id, outcome);
             if !self.disk(number).spread.as_ref().is_none_or(|s| s.outbox.is_empty()) {
                 self.announce(number, now);
             }
@@ -256,6 +271,7 @@ impl Plane {
                     });
                     self.links.dirty.push(link);
                 }
+                At::Nowhere => {}
             }
         }
     }
@@ -271,7 +287,14 @@ impl Plane {
 
     /// A peer takes a place's parts from now on. What its flow got elsewhere before is not told: nobody could be
     /// served there meanwhile, so nobody has lost anything by it.
-    pub(crate) fn attached(&mut self, peer: usize, toward: u32, parts: u32, bytes: u64, unit: WireUnit) {
+    pub(crate) fn attached(
+        &mut self,
+        (peer, toward): (usize, u32),
+        parts: u32,
+        bytes: u64,
+        unit: WireUnit,
+        now: Instant,
+    ) {
         let Some((number, place)) = self.links.peer(peer).attached(toward, parts, bytes) else { return };
         let Some(disk) = self.disks[number].as_mut() else { return };
         let Some(spread) = &mut disk.spread else { return };
@@ -284,20 +307,22 @@ impl Plane {
             );
             self.links.say(message);
         }
+        self.seated_there(number, (peer, toward), now);
     }
 
     /// Gives up parts of commands that a client does not wait for any more.
     pub(crate) fn abort_parts(&mut self, number: usize, theirs: &[RequestId], now: Instant) {
-        let places = self.disk(number).spread.as_ref().expect("a spread disk").places.clone();
-        for at in places {
+        for at in self.give_up_held(number, theirs) {
             let home = match at {
+                At::Nowhere => continue,
                 At::There(peer, toward) => {
                     self.links.cancel((peer, toward), theirs);
                     continue;
                 }
                 At::Here(home) => home,
             };
-            let ours = |id: &RequestId| self.inner.get(*id).is_some_and(|i| theirs.contains(&i.part.command));
+            let ours =
+                |id: &RequestId| self.inner.get(*id).is_some_and(|i| theirs.contains(&i.part.id.command));
             let flights = self.disks[home].iter().flat_map(|disk| disk.flights.iter().flatten());
             let inside = flights.filter(|f| f.owner.connection == INNER).map(|f| f.owner.command);
             let inside: Vec<RequestId> = inside.filter(ours).collect();

@@ -377,6 +377,11 @@ impl VirtualDisk {
         true
     }
 
+    /// Whether a command has failed already, or is over: nothing more is to be done for it.
+    pub fn is_given_up(&self, id: RequestId) -> bool {
+        self.commands.get(id).is_none_or(|state| state.failure.is_some())
+    }
+
     /// The next command that is over. Its outcome is a read's permission to deliver bytes.
     pub fn next_finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()

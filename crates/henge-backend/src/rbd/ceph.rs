@@ -5,6 +5,7 @@
 use super::cluster::{Cluster, Image, Lock, Snapshot};
 use super::flight::{Ask, Flight, Landed};
 use super::library::{Handle, Info, Library, Setting};
+use crate::Register;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::ptr::{null, null_mut};
@@ -305,8 +306,48 @@ impl Cluster for Ceph {
             _ => well(&self.named(image), removed),
         }
     }
+    fn register(&self) -> Option<Arc<dyn Register>> {
+        Some(Arc::new(Words(Arc::clone(&self.pool))))
+    }
     fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// The object whose attributes are what gateways say; one object, so that they all see it go on or stand still together.
+const WORDS: &CStr = c"henge.gateways";
+
+/// What gateways say to each other by a pool.
+struct Words(Arc<Pool>);
+
+impl Register for Words {
+    fn write(&self, node: &str, word: &str) -> io::Result<()> {
+        let (library, node) = (self.0.connection.library, text(node)?);
+        // SAFETY: a pool, texts, and bytes with their length.
+        let written = unsafe {
+            (library.rados_setxattr)(
+                self.0.pool,
+                WORDS.as_ptr(),
+                node.as_ptr(),
+                word.as_ptr().cast(),
+                word.len(),
+            )
+        };
+        if written < 0 { Err(io::Error::from_raw_os_error(-written)) } else { Ok(()) }
+    }
+    fn read(&self, node: &str) -> io::Result<Option<String>> {
+        let (library, node) = (self.0.connection.library, text(node)?);
+        let mut word = [0u8; 256];
+        // SAFETY: a pool, texts, and room with its length.
+        let read = unsafe {
+            let room = word.as_mut_ptr().cast();
+            (library.rados_getxattr)(self.0.pool, WORDS.as_ptr(), node.as_ptr(), room, word.len())
+        };
+        match -read {
+            libc::ENOENT | libc::ENODATA => Ok(None),
+            error if error > 0 => Err(io::Error::from_raw_os_error(error)),
+            _ => Ok(Some(String::from_utf8_lossy(&word[..read as usize]).into_owned())),
+        }
     }
 }
 

@@ -9,9 +9,11 @@
 //! must break it, which has the former holder blocklisted: all its requests fail from then on, also those under way.
 //!
 //! A node that was killed leaves its lock behind, and Ceph takes it for alive for half a minute. So the lock's holder is noted beside it
-//! (`henge.holder`), as a process: when that process was of this machine and is gone, its lock is broken at once.
+//! (`henge.holder`), as a process: when that process was of this machine and is gone, its lock is broken at once. Where several nodes may have an
+//! image, the node and its start are noted too (`henge.gateway`), and [`Claim`] says of which the lock may be broken.
 
 use super::flight::{Flight, Landed};
+use crate::{Claim, Register};
 use std::io;
 use std::sync::Arc;
 
@@ -35,6 +37,8 @@ pub(crate) trait Cluster: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Also of one that is not there.
     fn remove(&self, image: &str) -> io::Result<()>;
+    /// Where nodes that use it tell each other that they live.
+    fn register(&self) -> Option<Arc<dyn Register>>;
     /// For people.
     fn name(&self) -> &str;
 }
@@ -139,6 +143,8 @@ pub(crate) struct Plan {
     pub look: bool,
     /// All former disks are here: who comes now is a new one.
     pub settled: bool,
+    /// Other nodes may have it.
+    pub claim: Option<Claim>,
 }
 
 /// What came of a plan.
@@ -148,10 +154,13 @@ pub(crate) struct Had {
     pub empty: bool,
     /// Henge made it, so it goes with its disk.
     pub ours: bool,
+    /// Other nodes may have it later, or had it before.
+    pub shared: bool,
 }
 
 const PART: &str = "henge.part";
 const HOLDER: &str = "henge.holder";
+const GATEWAY: &str = "henge.gateway";
 
 impl Plan {
     /// The image's name: the disk's, where it is all of it.
@@ -179,6 +188,10 @@ pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
         None if plan.look => return Ok(None),
+        None if plan.claim.as_ref().is_some_and(|claim| !claim.makes) => {
+            let why = format!("{of} has no image \"{name}\"; the first of the disk's gateways makes it");
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
         None => (make(cluster, plan, &name)?, true),
     };
     let ours = made || whose(&*image, plan, &name, of)?;
@@ -200,7 +213,8 @@ pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>
             image.resize(plan.len)?;
         }
     }
-    Ok(Some(Had { image, empty: made && plan.origin.from.is_none(), ours }))
+    let (empty, shared) = (made && plan.origin.from.is_none(), plan.claim.is_some());
+    Ok(Some(Had { image, empty, ours, shared }))
 }
 
 /// Whether Henge made it for this part; an error where this disk is not to have it.
@@ -222,7 +236,8 @@ fn whose(image: &dyn Image, plan: &Plan, name: &str, of: &str) -> io::Result<boo
         );
         return Err(refused(why));
     }
-    if plan.origin.image.is_none() && plan.settled && !plan.adopt {
+    let known = plan.claim.as_ref().is_some_and(|claim| claim.known);
+    if plan.origin.image.is_none() && plan.settled && !plan.adopt && !known {
         let why = format!(
             "{of} keeps the image \"{name}\" of a former disk of that name; adopt = true gives it to this disk, `rbd rm` \
              deletes it"
@@ -268,7 +283,13 @@ fn lock(image: &dyn Image, plan: &Plan, name: &str, of: &str) -> io::Result<()> 
         let is_dead = image.note(HOLDER)?.is_some_and(|note| {
             note.split_once(' ').is_some_and(|(who, process)| who == holder && process::is_gone(process))
         });
-        if plan.origin.fence || is_dead {
+        let outlived = match (&plan.claim, gateway(image, &holder)?) {
+            (Some(claim), Some((node, epoch))) => claim.outlives(&node, epoch),
+            _ => false,
+        };
+        // `fence` is for strangers: a gateway that lives keeps what it has.
+        let fence = plan.origin.fence && plan.claim.is_none();
+        if fence || is_dead || outlived {
             image.break_lock(&holder)?;
         }
     }
@@ -276,9 +297,17 @@ fn lock(image: &dyn Image, plan: &Plan, name: &str, of: &str) -> io::Result<()> 
         Lock::Ours => {
             // Whoever comes after us may know us by it; who cannot, waits.
             if let Some(holder) = image.holder()? {
+                if let Some(Claim { me, epoch, .. }) = &plan.claim {
+                    image.set_note(GATEWAY, &format!("{holder} {me} {epoch}"))?;
+                }
                 image.set_note(HOLDER, &format!("{holder} {}", process::here()))?;
             }
             Ok(())
+        }
+        Lock::Theirs(who) if plan.claim.is_some() => {
+            let node = gateway(image, &who)?.map_or(who, |(node, _)| format!("gateway {node}"));
+            let why = format!("{of}, image \"{name}\" is locked by {node}, which lives");
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
         }
         Lock::Theirs(who) => {
             let why = format!(
@@ -288,6 +317,14 @@ fn lock(image: &dyn Image, plan: &Plan, name: &str, of: &str) -> io::Result<()> 
             Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
         }
     }
+}
+
+/// Which start of which gateway a lock's holder is, if it is one.
+fn gateway(image: &dyn Image, holder: &str) -> io::Result<Option<(String, u64)>> {
+    let Some(note) = image.note(GATEWAY)? else { return Ok(None) };
+    let words: Vec<&str> = note.rsplitn(3, ' ').collect();
+    let [epoch, node, who] = words[..] else { return Ok(None) };
+    Ok(epoch.parse().ok().filter(|_| who == holder).map(|epoch| (node.to_owned(), epoch)))
 }
 
 /// Processes, by what names them for ever: the machine's start, who counts them, their number, their own start.

@@ -106,6 +106,9 @@ impl Cluster for Fake {
         }
         Ok(())
     }
+    fn register(&self) -> Option<Arc<dyn crate::Register>> {
+        None
+    }
     fn name(&self) -> &str {
         "Ceph pool fake"
     }

@@ -19,6 +19,8 @@ pub struct DiskConfig {
     /// Where it lies on pools of the cluster: all of them, in the order of the stripes. Empty for a disk that is this
     /// node's alone.
     pub places: Vec<PlaceConfig>,
+    /// Nodes of which each can serve it, in the order in which they take it over; none for a disk of its pools' nodes.
+    pub gateways: Vec<String>,
     /// Bytes.
     pub capacity: u64,
     /// Stripe unit.
@@ -64,7 +66,11 @@ pub(crate) fn disk(
     if is_taken(&name) {
         return Err(p.error("name", format!("there is a disk \"{name}\" already")));
     }
-    let (on, places) = pools_of(&mut p, pools, nodes)?;
+    let gateways = gateways(&mut p, nodes)?;
+    let (on, places) = match gateways.is_empty() {
+        true => pools_of(&mut p, pools, nodes)?,
+        false => shared_pool(&mut p, pools, &gateways, nodes)?,
+    };
     let capacity_span = p.error("capacity", String::new()).span;
     let capacity = p.size("capacity")?;
     let capacity = p.required("capacity", capacity)?;
@@ -109,11 +115,17 @@ pub(crate) fn disk(
     let adopt = p.bool("adopt")?.unwrap_or(false);
     let origin = origin(&mut p, &on, pools, &places)?;
     let doors = Doors::read(kinds, &mut p)?;
+    if let Some(key) = ["iscsi", "nvme"].into_iter().find(|key| !gateways.is_empty() && doors.states(key)) {
+        let why =
+            "a disk with gateways is served by NBD: reservations of initiators and hosts do not move with it";
+        return Err(p.error(key, why.into()));
+    }
     p.finish()?;
     Ok(DiskConfig {
         name,
         pools: on,
         places,
+        gateways,
         capacity,
         stripe,
         leeway: (leeway * 1e6).round() as u64,
@@ -129,6 +141,69 @@ pub(crate) fn disk(
         contract_span,
         capacity_span,
     })
+}
+
+/// `gateways = ["n1", "n2"]`
+fn gateways(p: &mut Params, nodes: Nodes<'_>) -> Result<Vec<String>, ParamError> {
+    let span = p.error("gateways", String::new()).span;
+    let Some(value) = p.take("gateways") else { return Ok(Vec::new()) };
+    let wrong = |message: String, span: &Range<usize>| ParamError { message, help: None, span: span.clone() };
+    let example =
+        "gateways is a list of nodes, like [\"n1\", \"n2\"], in the order in which they take the disk over";
+    let Value::List(items) = value else { return Err(wrong(example.into(), &span)) };
+    let Some(here) = nodes.here else {
+        return Err(wrong(
+            "gateways are nodes of a cluster; this one needs a [link] with its name".into(),
+            &span,
+        ));
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (value, span) in &items {
+        let Value::Text(name) = value else { return Err(wrong(example.into(), span)) };
+        if name != here && !nodes.peers.iter().any(|peer| peer.name == *name) {
+            return Err(wrong(format!("\"{name}\" is neither this node ({here}) nor a peer"), span));
+        }
+        if names.contains(name) {
+            return Err(wrong(format!("\"{name}\" is named twice"), span));
+        }
+        names.push(name.clone());
+    }
+    if names.is_empty() { Err(wrong(example.into(), &span)) } else { Ok(names) }
+}
+
+/// The one pool of a disk with gateways, which each of them has by that name: here, if this node is one, and as a place.
+fn shared_pool(
+    p: &mut Params,
+    pools: &[PoolConfig],
+    gateways: &[String],
+    nodes: Nodes<'_>,
+) -> Result<(Vec<usize>, Vec<PlaceConfig>), ParamError> {
+    if p.get_mut("pools").is_some() {
+        let why =
+            "a disk with gateways has one pool, which each of them has by the same name: pool = \"ceph\"";
+        return Err(p.error("pools", why.into()));
+    }
+    let place = |pool: &str| vec![PlaceConfig { node: gateways[0].clone(), pool: pool.to_owned() }];
+    if !gateways.iter().any(|name| Some(name.as_str()) == nodes.here) {
+        let pool = p.text("pool")?;
+        let pool = p.required("pool", pool)?;
+        return Ok((Vec::new(), place(&pool)));
+    }
+    let span = p.error("pool", String::new()).span;
+    let (on, elsewhere) = pools_of(p, pools, nodes)?;
+    let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
+    let [pool] = on[..] else {
+        let why = format!("a disk with gateways names its pool without a node: pool = \"{}\"", {
+            elsewhere.first().map_or("ceph", |place| place.pool.as_str())
+        });
+        return Err(wrong(why));
+    };
+    if !elsewhere.is_empty() || !pools[pool].medium.is_shared() {
+        let why =
+            format!("\"{}\" is this node's alone; gateways share a pool of images (rbd)", pools[pool].name);
+        return Err(wrong(why));
+    }
+    Ok((on, place(&pools[pool].name)))
 }
 
 /// `image`, `from` and `fence`, which are for one disk on one pool of images.

@@ -4,7 +4,7 @@ use super::{Ask, LATER, LOOK, Links, PARTS_MAX, Return, Sent, Stage, name, numbe
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, Instant, RequestId};
 use henge_link::{Message, PartOutcome};
-use henge_vdisk::{Failure, PartId};
+use henge_vdisk::{Failure, Part};
 
 impl Links {
     pub(crate) fn has_room(&self, p: usize, toward: u32) -> bool {
@@ -12,16 +12,16 @@ impl Links {
         peer.toward[toward as usize].as_ref().is_none_or(|t| t.pending < PARTS_MAX)
     }
 
-    /// Hands a part of a disk's command to a place at a peer.
+    /// Hands a part of a disk's command to a place at a peer. `patient`: it is never late, since somebody else may take the disk over.
     pub(crate) fn send(
         &mut self,
         (p, number): (usize, u32),
-        (disk, part): (usize, PartId),
+        (disk, part, patient): (usize, Part, bool),
         ask: Ask,
         loan: Buffer,
         now: Instant,
     ) {
-        let deadline = now + self.timeout();
+        let deadline = (!patient).then(|| now + self.timeout());
         let peer = self.peer(p);
         if peer.link.is_none() || peer.refuses(number) {
             peer.counts.failed += 1;

@@ -104,6 +104,11 @@ impl Peer {
         self.disks.keys().next().copied()
     }
 
+    /// The disk of a place there.
+    pub(crate) fn disk_of(&self, number: u32) -> Option<usize> {
+        Some(self.toward.get(number as usize)?.as_ref()?.disk)
+    }
+
     /// A place, as this link knows it: what the last one said of it is forgotten.
     fn place(&mut self, number: u32) -> Option<&mut Toward> {
         let toward = self.toward.get_mut(number as usize)?.as_mut()?;
@@ -130,7 +135,7 @@ impl Peer {
     pub(super) fn take(&mut self, sent: Sent) {
         let (number, deadline) = (sent.toward, sent.deadline);
         let id = self.sent.insert(sent);
-        self.deadlines.push_back((deadline, id));
+        self.deadlines.extend(deadline.map(|at| (at, id)));
         // Most are over long before. One that is not keeps those behind it: they are let go once they are as many as all that
         // are under way.
         for _ in 0..2 {
@@ -159,7 +164,7 @@ impl Peer {
         let mut next = self.toward[number as usize].as_ref().and_then(|toward| toward.newest);
         while let Some(id) = next {
             let sent = self.sent.get(id).expect("a chain's parts are there");
-            if commands.contains(&sent.part.command) {
+            if commands.contains(&sent.part.id.command) {
                 found.push((id, sent.stage));
             }
             next = sent.older;
@@ -230,6 +235,13 @@ impl Peer {
             let outcome = Err(Failure::Fault(Fault::Unreachable));
             returns.extend(self.over(id, outcome, Cost::ZERO).map(|(_, back)| back));
         }
+    }
+
+    /// Whether the peer takes parts of a place now.
+    pub(crate) fn takes(&self, number: u32) -> bool {
+        let toward = self.toward.get(number as usize).and_then(Option::as_ref);
+        let attached = |t: &Toward| t.life == self.life && matches!(t.state, State::Attached { .. });
+        self.link.is_some() && toward.is_some_and(attached)
     }
 
     /// Why a place is not attached, for people.

@@ -3,9 +3,9 @@
 use super::{Ask, Peer, Sent, Stage, Toward};
 use crate::link_config::PeerConfig;
 use henge_backend::Buffer;
-use henge_core::{Cost, Duration, Instant, RequestId};
+use henge_core::{Cost, Duration, FlowId, Instant, Op, Request, RequestId};
 use henge_link::PartKind;
-use henge_vdisk::PartId;
+use henge_vdisk::{Data, GateId, Kind, Part, PartId};
 use proptest::prelude::*;
 
 fn ms(ms: u64) -> Instant {
@@ -22,9 +22,11 @@ fn peer(places: u32) -> Peer {
 }
 
 fn part(toward: u32, command: u32, deadline: u64) -> Sent {
-    let part = PartId { command: RequestId { slot: command, generation: 0 }, index: 0 };
+    let id = PartId { command: RequestId { slot: command, generation: 0 }, index: 0 };
+    let request = Request::new(RequestId::default(), FlowId(0), Op::Read, 0, 512, Instant::ZERO);
+    let part = Part { id, gate: GateId(0), request, kind: Kind::Read, data: Data::None };
     let ask = Ask { kind: PartKind::Read, offset: 0, len: 512, commands: 1, verify: 0 };
-    let (stage, deadline) = (Stage::Waiting, ms(deadline));
+    let (stage, deadline) = (Stage::Waiting, Some(ms(deadline)));
     let (loan, disk) = (Buffer::empty(), toward as usize);
     Sent { disk, part, toward, ask, loan, stage, deadline, older: None, newer: None }
 }

@@ -188,6 +188,8 @@ impl PeerLink {
         let outcome = match outcome {
             Ok(()) => PartOutcome::Done,
             Err(Failure::Miscompare { at }) => PartOutcome::Miscompare(at - verify),
+            // Its storage is another gateway's by now, which the coordinator finds.
+            Err(Failure::Fault(Fault::Unreachable)) if plane.is_lost(home, now) => PartOutcome::Detached,
             Err(Failure::Fault(fault)) => match fault {
                 Fault::NoSpace => PartOutcome::NoSpace,
                 Fault::Unsupported => PartOutcome::Unsupported,

@@ -59,6 +59,11 @@ impl Plane {
         }
     }
 
+    /// Every disk that was here before is here again: who comes now is a new one.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
     /// What the stores have to say, to nobody but whoever asks.
     pub(crate) fn notices(&mut self) -> Vec<Notice> {
         let mut all = Vec::new();
@@ -72,6 +77,7 @@ impl Plane {
 
     /// All disks that were here before are here again: what nobody has claimed is nobody's by its name.
     pub(crate) fn settle_parts(&mut self) {
+        self.settled = true;
         for g in 0..self.gates.len() {
             let failed = &self.failed;
             let is_spared =

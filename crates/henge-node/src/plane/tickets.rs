@@ -27,7 +27,7 @@
 
 use super::{Errand, Plane};
 use crate::config::DiskConfig;
-use henge_backend::{Buffer, Chore, Origin, Step, Store};
+use henge_backend::{Buffer, Chore, Claim, Origin, Step, Store};
 use henge_core::{Contract, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::PartId;
 use std::collections::VecDeque;
@@ -48,6 +48,8 @@ pub(crate) struct PartOf {
     pub adopt: bool,
     /// Where its bytes come from.
     pub origin: Origin,
+    /// Other nodes may have it.
+    pub claim: Option<Claim>,
 }
 
 /// What is to be done with a part.
@@ -61,12 +63,18 @@ pub(crate) enum Work {
     Lengthen(PartOf),
     /// Removed.
     Remove(PartOf),
+    /// Closed, and left to other nodes.
+    Release(PartOf),
 }
 
 impl Work {
     fn part(&self) -> &PartOf {
         match self {
-            Work::Make(part) | Work::Claim(part) | Work::Lengthen(part) | Work::Remove(part) => part,
+            Work::Make(part)
+            | Work::Claim(part)
+            | Work::Lengthen(part)
+            | Work::Remove(part)
+            | Work::Release(part) => part,
         }
     }
 }
@@ -148,6 +156,7 @@ impl Plane {
                 len,
                 adopt,
                 origin: origin.clone(),
+                claim: None,
             }));
         }
         parts
@@ -256,6 +265,7 @@ impl Plane {
             Work::Lengthen(part) => store.begin_part(&part.name, part.len),
             Work::Claim(part) => store.begin_claim(&part.name),
             Work::Remove(part) => store.begin_removal(&part.name),
+            Work::Release(part) => store.begin_release(&part.name),
         };
         self.take_step(i, step, now);
     }
@@ -366,6 +376,9 @@ fn begin_part(store: &mut dyn Store, part: &PartOf) -> io::Result<Step> {
     }
     if !part.origin.is_default() {
         store.set_origin(&part.name, &part.origin)?;
+    }
+    if let Some(claim) = &part.claim {
+        store.claim_part(&part.name, claim)?;
     }
     store.begin_part(&part.name, part.len)
 }

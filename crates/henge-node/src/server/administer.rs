@@ -15,6 +15,10 @@ pub(super) enum Waiter {
     Removed(Sender<Reply>, String, Vec<PartOf>),
     /// Whoever is about to add a disk, or to let it grow.
     Prepared(Sender<Worked>),
+    /// The shared disk of that name, whose image is to be this node's.
+    Claimed(String, Vec<PartOf>),
+    /// The shared disk of that name, whose image is closed.
+    Released(String),
 }
 
 impl Server {
@@ -51,7 +55,7 @@ impl Server {
         self.begin_ticket(disk, works, Waiter::Removed(reply, disk.to_owned(), parts));
     }
 
-    fn begin_ticket(&mut self, disk: &str, works: Vec<Work>, waiter: Waiter) {
+    pub(super) fn begin_ticket(&mut self, disk: &str, works: Vec<Work>, waiter: Waiter) {
         let id = self.plane.begin_ticket(disk, works, self.now);
         self.waiters.insert(id, waiter);
     }
@@ -65,6 +69,8 @@ impl Server {
             // Whoever waits may have gone.
             match self.waiters.remove(&id) {
                 Some(Waiter::Prepared(reply)) => drop(reply.send(worked)),
+                Some(Waiter::Claimed(disk, parts)) => self.claimed(disk, parts, worked.map(drop)),
+                Some(Waiter::Released(disk)) => self.plane.left(&disk),
                 Some(Waiter::Removed(reply, disk, parts)) => {
                     let reply_now = match worked {
                         Ok(_) => Reply::done(),

@@ -29,6 +29,10 @@ impl Server {
                     self.open(left);
                     let _ = over.send(());
                 }
+                Message::Shared(reply) => drop(reply.send(self.shared_pools())),
+                Message::Seats { gate, reply } => self.tell_seats(gate, &reply),
+                Message::Claimed(disk, claim) => self.claim_seat(disk, claim),
+                Message::ShutOut { gate } => self.shut_out(gate),
                 Message::Relay(to) => self.plane.tags.relay(to),
                 Message::Leads(leads) => self.plane.retag(&leads, self.now),
                 Message::Tap { buffer, reply } => {
@@ -126,6 +130,10 @@ impl Server {
                 done(added)
             }
             Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
+            Request::Drain { on } => {
+                self.drain(on);
+                Reply::done()
+            }
             Request::Reset => {
                 self.plane.reset_meters(now);
                 Reply::done()
@@ -149,7 +157,11 @@ impl Server {
         if self.is_leaving(number) {
             return;
         }
+        let shared = disk.spread.as_ref().is_some_and(|spread| spread.shared.is_some());
         self.catalog.add(number, disk.export(), &by_nbd(&disk.config.doors));
+        if shared {
+            return; // reservations of initiators and hosts do not move from gateway to gateway
+        }
         if disk.config.doors.shown_by("nvme") {
             self.portal.nvme.add(number, disk);
         }
@@ -211,7 +223,9 @@ impl Server {
         self.plane.links.ending = true;
         self.stopping = Some(Stopping { flushing: true, ..stopping });
         for number in 0..self.plane.disks.len() {
-            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room()) {
+            let alone = |disk: &crate::plane::Disk| disk.spread.as_ref().is_none_or(|s| s.shared.is_none());
+            // What a shared disk has answered is durable, and its seat may be anywhere.
+            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room() && alone(d)) {
                 let flush = henge_vdisk::Command::new(henge_vdisk::Kind::Flush, 0, 0, self.now, 0);
                 self.plane.submit(number, flush, Buffer::empty(), NOBODY, self.now);
             }

@@ -67,8 +67,10 @@ impl Server {
         let mut i = 0;
         while let Some(&Removal { number, until, .. }) = self.removals.get(i) {
             let all = self.plane.homes(number).into_iter().chain([number]);
-            let busy =
-                all.into_iter().any(|n| self.plane.disks[n].as_ref().is_some_and(|d| d.vdisk.pending() > 0));
+            let busy = self.plane.is_moving(number)
+                || all
+                    .into_iter()
+                    .any(|n| self.plane.disks[n].as_ref().is_some_and(|d| d.vdisk.pending() > 0));
             if busy && self.now < until {
                 i += 1;
                 continue;

@@ -1,6 +1,6 @@
 //! The places of a spread disk: made, found, changed and taken away.
 
-use super::{At, FLOW, Spread, announce, shape};
+use super::{At, FLOW, Spread, announce, seat, shape};
 use crate::config::DiskConfig;
 use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, NotAdded, Plane};
@@ -10,7 +10,7 @@ use henge_sched::foreign::{Coordinator, Outbox};
 use henge_vdisk::{GateId, Layout, Place, Target, VirtualDisk};
 
 /// What places end at a multiple of.
-fn align_of(config: &DiskConfig) -> u64 {
+pub(super) fn align_of(config: &DiskConfig) -> u64 {
     (henge_backend::ALIGN as u64).max(config.settings.align)
 }
 
@@ -20,14 +20,14 @@ fn unit_of_stripes(config: &DiskConfig) -> u64 {
 }
 
 /// How long each place of a disk of `capacity` bytes is.
-fn place_lens(config: &DiskConfig, capacity: u64) -> Vec<u64> {
+pub(super) fn place_lens(config: &DiskConfig, capacity: u64) -> Vec<u64> {
     let (count, unit) = (config.places.len() as u64, unit_of_stripes(config));
     let len = |i| henge_vdisk::striped_below(capacity, i, count, unit).next_multiple_of(align_of(config));
     (0..count).map(len).collect()
 }
 
 /// Which address of a disk of `capacity` bytes is where. Of two sizes the larger one only has more: what both have is at the same place.
-fn layout(config: &DiskConfig, capacity: u64) -> Result<Layout, henge_vdisk::LayoutError> {
+pub(super) fn layout(config: &DiskConfig, capacity: u64) -> Result<Layout, henge_vdisk::LayoutError> {
     let place = |(i, len)| Place { target: Target::Gate(GateId(i as u32)), base: 0, len };
     let places = place_lens(config, capacity).into_iter().enumerate().map(place);
     Layout::new(capacity, unit_of_stripes(config), places.collect())
@@ -36,6 +36,9 @@ fn layout(config: &DiskConfig, capacity: u64) -> Result<Layout, henge_vdisk::Lay
 impl Plane {
     /// Makes a disk over several nodes' pools: the homes of its places here, and the disk itself.
     pub(crate) fn add_spread(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
+        if !config.gateways.is_empty() {
+            return self.add_shared(config, now);
+        }
         let wrong = |message: String| ParamError {
             message: format!("disk \"{}\": {message}", config.name),
             help: None,
@@ -89,6 +92,9 @@ impl Plane {
     /// The parts here of a disk over several nodes that has, or is to have, `capacity` bytes.
     pub(crate) fn parts_here(&self, config: &DiskConfig, capacity: u64) -> Vec<PartOf> {
         let lens = place_lens(config, capacity);
+        if !config.gateways.is_empty() {
+            return self.parts_to_make(config, lens[0]);
+        }
         let here = config.places.iter().enumerate();
         let here = here.filter(|(_, place)| Some(place.node.as_str()) == self.links.here());
         let mut parts = Vec::new();
@@ -148,7 +154,14 @@ impl Plane {
         let every = every.map(|bytes| announce(bytes, unit));
         let mut coordinator = Coordinator::new(NodeId(u32::MAX), self.links.epoch, every);
         coordinator.set_flow(FLOW, &(0..count).map(NodeId).collect::<Vec<_>>());
-        Spread { places: Vec::new(), coordinator, units: Vec::new(), inside: 0, outbox: Outbox::new() }
+        Spread {
+            places: Vec::new(),
+            coordinator,
+            units: Vec::new(),
+            inside: 0,
+            outbox: Outbox::new(),
+            shared: None,
+        }
     }
 
     /// The unit in which a home's gate charges.
@@ -171,6 +184,7 @@ impl Plane {
         }
         match spread.places.get(index as usize) {
             Some(At::Here(home)) => Ok(*home),
+            _ if spread.shared.is_some() => Err(format!("node {here} does not have the disk \"{name}\" now")),
             _ => Err(format!("place {index} of the disk \"{name}\" is not on node {here}")),
         }
     }
@@ -212,9 +226,13 @@ impl Plane {
         let homes = self.homes(number);
         let disk = self.take_disk(number).expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
-        for at in &disk.spread.expect("a spread disk").places {
+        let spread = disk.spread.expect("a spread disk");
+        self.seats.forget(number);
+        let shared = spread.shared.iter().flat_map(seat::Seat::places);
+        let own = spread.places.iter().copied().filter(|_| spread.shared.is_none());
+        for at in own.chain(shared) {
             if let At::There(peer, toward) = at {
-                self.links.detach(*peer, *toward);
+                self.links.detach(peer, toward);
             }
         }
         for home in homes {
@@ -234,9 +252,12 @@ impl Plane {
     /// Where a disk's places are not served, for people.
     pub(crate) fn trouble(&self, disk: &Disk) -> Vec<String> {
         let Some(spread) = &disk.spread else { return Vec::new() };
+        if let Some(seat) = &spread.shared {
+            return seat.trouble(spread.places[0]).into_iter().collect();
+        }
         let places = spread.places.iter().zip(&disk.config.places);
         let trouble = places.filter_map(|(at, place)| match at {
-            At::Here(_) => None,
+            At::Here(_) | At::Nowhere => None,
             At::There(peer, toward) => {
                 let peer = self.links.peers[*peer].as_ref()?;
                 peer.trouble(*toward).map(|why| format!("{place}: {why}"))

@@ -4,7 +4,15 @@ use super::*;
 const LEN: u64 = 1 << 17;
 
 fn plan(part: &str) -> Plan {
-    Plan { part: part.into(), len: LEN, origin: Origin::default(), adopt: false, look: false, settled: false }
+    Plan {
+        part: part.into(),
+        len: LEN,
+        origin: Origin::default(),
+        adopt: false,
+        look: false,
+        settled: false,
+        claim: None,
+    }
 }
 
 fn image(name: &str) -> Plan {

@@ -1,0 +1,152 @@
+//! Who has the disks that several gateways can serve: a thread for each shared pool, which may wait for the storage as the loop must not.
+//!
+//! In each round of half a second it writes this node's word into the pool and reads the others' ([`henge_link::lives`]). It asks the loop
+//! which disks nobody has, and tells it which of them to claim. A pool that answers that this node was shut out ends that, and the loop lets go
+//! of the disks.
+
+use crate::server::Message;
+use crate::spread::seat::Vacant;
+use henge_backend::{Claim, Register};
+use henge_core::{Duration, Instant};
+use henge_link::lives::{Life, Lives, ROUND, Word};
+use rustix::io::{Errno, write};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration as Real;
+
+/// Shared storage: its gate, and where nodes tell each other that they live.
+pub(crate) type Shared = (usize, Arc<dyn Register>);
+
+/// How long the end waits for a last word, so that others need not wait for this node.
+const FAREWELL: Real = Real::from_secs(1);
+
+/// What the loop tells of a pool's disks.
+pub(crate) struct Seats {
+    /// This node, and its start.
+    pub me: String,
+    pub epoch: u64,
+    /// The other nodes.
+    pub others: Vec<String>,
+    /// Disks that nobody has.
+    pub vacant: Vec<Vacant>,
+    /// This node takes disks.
+    pub serves: bool,
+}
+
+/// Threads that end with the loop; this waits a little for them.
+pub(crate) struct Keepers(Receiver<()>);
+
+impl Drop for Keepers {
+    fn drop(&mut self) {
+        // Hung up on once the last of them has ended; storage that hangs holds nobody up.
+        let _ = self.0.recv_timeout(FAREWELL);
+    }
+}
+
+/// Begins a thread for each shared pool of a loop.
+pub(crate) fn begin(messages: &Sender<Message>, wake: &Arc<OwnedFd>) -> io::Result<Option<Keepers>> {
+    let Some(shared) = ask(messages, wake, Message::Shared) else { return Ok(None) };
+    if shared.is_empty() {
+        return Ok(None);
+    }
+    let (alive, ended) = mpsc::channel();
+    for (gate, register) in shared {
+        let (messages, wake, alive) = (messages.clone(), Arc::clone(wake), alive.clone());
+        let watch = move || {
+            watch(gate, &*register, &messages, &wake);
+            drop(alive);
+        };
+        std::thread::Builder::new().name("henge-seats".into()).spawn(watch)?;
+    }
+    Ok(Some(Keepers(ended)))
+}
+
+/// Asks the loop; nothing once it has ended.
+fn ask<T>(
+    messages: &Sender<Message>,
+    wake: &OwnedFd,
+    message: impl FnOnce(Sender<T>) -> Message,
+) -> Option<T> {
+    let (reply, answer) = mpsc::channel();
+    tell(messages, wake, message(reply))?;
+    answer.recv().ok()
+}
+
+fn tell(messages: &Sender<Message>, wake: &OwnedFd, message: Message) -> Option<()> {
+    messages.send(message).ok()?;
+    let _ = write(wake, &1u64.to_ne_bytes());
+    Some(())
+}
+
+/// Rounds, until the loop has ended or the pool shuts this node out.
+fn watch(gate: usize, register: &dyn Register, messages: &Sender<Message>, wake: &OwnedFd) {
+    let (mut lives, started, mut count) = (Lives::new(), std::time::Instant::now(), 0);
+    let clock = || Instant::ZERO + Duration::from_nanos(started.elapsed().as_nanos() as u64);
+    let mut last: Option<(String, u64)> = None;
+    loop {
+        let began = clock();
+        let Some(seats) = ask(messages, wake, |reply| Message::Seats { gate, reply }) else { break };
+        let Seats { me, epoch, others, vacant, serves } = seats;
+        count += 1;
+        match round(register, &mut lives, (&me, Word { epoch, count, serves }), &others, &clock) {
+            Ok(()) if serves => {
+                let claim = claim_of(&lives, &others);
+                for disk in vacant {
+                    if lives.is_mine(&me, &disk.gateways, disk.time) {
+                        let _ = tell(messages, wake, Message::Claimed(disk.name, claim.clone()));
+                    }
+                }
+            }
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(Errno::SHUTDOWN.raw_os_error()) => {
+                let _ = tell(messages, wake, Message::ShutOut { gate });
+                return;
+            }
+            Err(e) => {
+                tracing::debug!(gate, error = %e, "a shared pool does not answer");
+                lives.interrupted();
+            }
+        }
+        last = Some((me, epoch));
+        let spent = clock().since(began);
+        std::thread::sleep(Real::from_nanos(ROUND.saturating_sub(spent).as_nanos()));
+    }
+    if let Some((me, epoch)) = last {
+        // Its images are closed: whoever is next need not wait until this node is missed.
+        let _ = register.write(&me, &Word { epoch, count: count + 1, serves: false }.text());
+    }
+}
+
+/// One round: our word, then the others'.
+fn round(
+    register: &dyn Register,
+    lives: &mut Lives,
+    (me, word): (&str, Word),
+    others: &[String],
+    clock: &impl Fn() -> Instant,
+) -> io::Result<()> {
+    let began = clock();
+    register.write(me, &word.text())?;
+    let mut heard = Vec::new();
+    for node in others {
+        let word = register.read(node)?;
+        heard.push((node.as_str(), word.as_deref().and_then(Word::parse)));
+    }
+    lives.round(heard, began, clock());
+    Ok(())
+}
+
+/// What is known of the others, for the storage to judge whose locks may be broken.
+fn claim_of(lives: &Lives, others: &[String]) -> Claim {
+    let mut claim = Claim::default();
+    for node in others {
+        match lives.of(node) {
+            Life::Dead => claim.dead.push(node.clone()),
+            Life::Alive(word) => claim.alive.push((node.clone(), word.epoch)),
+            Life::Unknown => {}
+        }
+    }
+    claim
+}

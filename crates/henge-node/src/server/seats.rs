@@ -1,0 +1,78 @@
+//! Shared disks come to this gateway and go: what the loop does when somebody else has found out whose turn it is.
+
+use super::Server;
+use super::administer::Waiter;
+use crate::plane::tickets::{PartOf, Work};
+use crate::seats::Seats;
+use henge_backend::Claim;
+use std::sync::mpsc::Sender;
+
+impl Server {
+    /// The pools that other nodes may share, where there are other nodes.
+    pub(super) fn shared_pools(&self) -> Vec<crate::seats::Shared> {
+        if self.plane.links.here().is_none() {
+            return Vec::new();
+        }
+        let gates = self.plane.gates.iter().enumerate();
+        gates.filter_map(|(g, gate)| Some((g, gate.pipeline.backend().register()?))).collect()
+    }
+
+    pub(super) fn tell_seats(&self, gate: usize, reply: &Sender<Seats>) {
+        let links = &self.plane.links;
+        // Whoever asked may have gone.
+        let _ = reply.send(Seats {
+            me: links.here().unwrap_or_default().to_owned(),
+            epoch: links.epoch,
+            others: links.peers.iter().flatten().map(|peer| peer.config.name.clone()).collect(),
+            vacant: self.plane.vacant(gate, self.now),
+            serves: !self.plane.seats.drained && self.stopping.is_none(),
+        });
+    }
+
+    /// It is this node's turn to have a disk.
+    pub(super) fn claim_seat(&mut self, disk: String, claim: Claim) {
+        if self.stopping.is_some() || self.plane.number(&disk).is_some_and(|number| self.is_leaving(number)) {
+            return;
+        }
+        let Some(parts) = self.plane.begin_claim(&disk, claim) else { return };
+        let works = parts.iter().cloned().map(Work::Make).collect();
+        self.begin_ticket(&disk.clone(), works, Waiter::Claimed(disk, parts));
+    }
+
+    /// A claim is over.
+    pub(super) fn claimed(&mut self, disk: String, parts: Vec<PartOf>, outcome: Result<(), String>) {
+        let parts = self.plane.end_claim(&disk, parts, outcome, self.now);
+        if !parts.is_empty() {
+            self.release(disk, parts);
+        }
+    }
+
+    fn release(&mut self, disk: String, parts: Vec<PartOf>) {
+        let works = parts.into_iter().map(Work::Release).collect();
+        self.begin_ticket(&disk.clone(), works, Waiter::Released(disk));
+    }
+
+    /// Peers hear of what has moved; homes that are quiet go.
+    pub(super) fn move_seats(&mut self) {
+        while let Some(disk) = self.plane.next_moved() {
+            self.reconsider_links(&disk);
+        }
+        while let Some((disk, parts)) = self.plane.next_left(self.now) {
+            self.release(disk, parts);
+        }
+    }
+
+    /// This node takes no seats from now on and lets go of those that it has; or takes them again.
+    pub(super) fn drain(&mut self, on: bool) {
+        self.plane.seats.drained = on;
+        if on {
+            self.plane.leave_all(None, "this gateway is drained", self.now);
+        }
+    }
+
+    /// Somebody else has broken this node's locks.
+    pub(super) fn shut_out(&mut self, gate: usize) {
+        let why = "this node was shut out of the storage, and must begin again";
+        self.plane.leave_all(Some(gate), why, self.now);
+    }
+}
