@@ -47,7 +47,7 @@ test-nbd-pool: build ## A node over nbdkit, qemu-nbd and another node, killed an
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nbd-pool $(ARGS)
 
 .PHONY: test-ceph
-test-ceph: build ## A node before a Ceph cluster of this machine: data, clones, bad input, shares, kills, beside qemu-nbd (about three minutes; ARGS=data: a part)
+test-ceph: build ## A node before a Ceph cluster of this machine: data, clones, bad input, shares, gateways, kills, beside qemu-nbd (about four minutes; ARGS=data: a part)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-ceph $(ARGS)
 
 .PHONY: test-cluster
@@ -111,6 +111,14 @@ bench-traces: ## How fast the text formats of traces are read (HENGE_DATA: the t
 .PHONY: bench-nbd
 bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdkit and qemu-nbd (ARGS="--json memory/unix")
 	@./tools/bench-nbd $(ARGS)
+
+.PHONY: bench-nbd-pool
+bench-nbd-pool: build ## CPU per request of a pool over an NBD server, beside a pool in memory and that server alone
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-nbd-pool $(ARGS)
+
+.PHONY: bench-ceph
+bench-ceph: build ## A pool of a Ceph cluster of this machine beside qemu-nbd over the same image, and shares there
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-ceph beside shares
 
 .PHONY: bench-isolation
 bench-isolation: build ## What a victim keeps whatever its neighbour does, beside QEMU's and nbdkit's limits (ARGS="--list", ARGS="'nvme-dc/sfq/*/*'")

@@ -267,3 +267,28 @@ fn the_table_is_read_and_what_is_wrong_is_said() {
         assert!(message.contains(why), "{message}");
     }
 }
+
+#[test]
+fn a_part_that_is_let_go_stays_an_image_and_is_had_again_without_known_holes() {
+    let mut rig = Rig::new(Fake::new());
+    let claim = Claim { me: "n1".into(), epoch: 1, makes: true, known: true, ..Claim::default() };
+    let take = |rig: &mut Rig| {
+        rig.store.claim_part("web.part0", &claim).unwrap();
+        let step = rig.store.begin_part("web.part0", LEN);
+        let Step::There(base) = rig.step("web.part0", step).unwrap() else { panic!("it is there") };
+        base
+    };
+    let base = take(&mut rig);
+    rig.run(Op::Write, base, 4096, 7).unwrap();
+    // Another gateway may write it later, so nothing of it is known to be a hole.
+    assert_eq!(rig.store.extent(base, LEN), (LEN, true));
+    let step = rig.store.begin_release("web.part0");
+    assert!(matches!(rig.step("web.part0", step).unwrap(), Step::There(_)));
+    assert!(!rig.store.has_part("web.part0"));
+    assert_eq!(rig.fake.names(), ["web"]);
+    assert_eq!(rig.run(Op::Read, base, 4096, 0).unwrap_err(), Fault::OutOfRange);
+    let base = take(&mut rig);
+    assert_eq!(rig.run(Op::Read, base, 4096, 0).unwrap()[0], 7);
+    // Nothing to let go is no error.
+    assert!(matches!(rig.store.begin_release("none.part0"), Ok(Step::There(_))));
+}

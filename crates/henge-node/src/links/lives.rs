@@ -73,6 +73,16 @@ impl Links {
         self.returns.extend(over);
     }
 
+    /// A disk's storage has shut out whoever had it before: nothing that peers have of it can be done any more.
+    pub(crate) fn doubt_no_more_of(&mut self, disk: usize) {
+        for peer in self.peers.iter_mut().flatten() {
+            let (over, doubted) =
+                std::mem::take(&mut peer.in_doubt).into_iter().partition(|back| back.disk == disk);
+            peer.in_doubt = doubted;
+            self.returns.extend::<Vec<_>>(over);
+        }
+    }
+
     /// A link was not made or did not last: when it is dialled again.
     pub(crate) fn failed(&mut self, p: usize, why: &str, now: Instant) {
         let peer = self.peer(p);

@@ -129,6 +129,11 @@ impl Disk {
         }
     }
 
+    /// Whether several gateways can serve it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| spread.shared.is_some())
+    }
+
     /// As NBD clients see it.
     pub(crate) fn export(&self) -> henge_nbd::Export {
         let mut export = henge_nbd::Export::new(&self.config.name, self.vdisk.capacity());

@@ -131,6 +131,9 @@ impl Server {
             if self.connections.get(id).is_some() && self.plane.links.peers[peer].is_some() {
                 let forgot = self.plane.links.up(peer, id, epoch);
                 let disks = if forgot { self.plane.links.peer(peer).disks() } else { Vec::new() };
+                // What a gateway has answered of a shared disk is durable.
+                let kept = |disk: &usize| self.plane.disks[*disk].as_ref().is_some_and(|d| !d.is_shared());
+                let disks: Vec<usize> = disks.into_iter().filter(kept).collect();
                 disks.into_iter().for_each(|disk| self.doubt(disk));
             }
         }

@@ -157,9 +157,8 @@ impl Server {
         if self.is_leaving(number) {
             return;
         }
-        let shared = disk.spread.as_ref().is_some_and(|spread| spread.shared.is_some());
         self.catalog.add(number, disk.export(), &by_nbd(&disk.config.doors));
-        if shared {
+        if disk.is_shared() {
             return; // reservations of initiators and hosts do not move from gateway to gateway
         }
         if disk.config.doors.shown_by("nvme") {
@@ -223,9 +222,8 @@ impl Server {
         self.plane.links.ending = true;
         self.stopping = Some(Stopping { flushing: true, ..stopping });
         for number in 0..self.plane.disks.len() {
-            let alone = |disk: &crate::plane::Disk| disk.spread.as_ref().is_none_or(|s| s.shared.is_none());
             // What a shared disk has answered is durable, and its seat may be anywhere.
-            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room() && alone(d)) {
+            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room() && !d.is_shared()) {
                 let flush = henge_vdisk::Command::new(henge_vdisk::Kind::Flush, 0, 0, self.now, 0);
                 self.plane.submit(number, flush, Buffer::empty(), NOBODY, self.now);
             }

@@ -15,7 +15,8 @@
 //! | the gateway was shut out of the storage | the same; what was under way fails at once, and is handed out again elsewhere |
 //! | a link is lost | what was under way there is handed out again once somebody has the seat; it may be the same one |
 //!
-//! What is handed out again was not answered, so doing it twice does no harm; what compares is not handed out again, and fails.
+//! What is handed out again was not answered, so doing it twice does no harm; what compares is not handed out again, and fails. A change that was
+//! with a lost gateway is handed out once that one cannot do it any more: it was shut out, or has ended the old link.
 //!
 //! # Example
 //! `n1` has `web`; a client of `n2` has a write on its way there when `n1` dies. `n2` holds the write. Some 3 s later it has shut `n1` out and
@@ -273,6 +274,7 @@ impl Plane {
         self.seats.vacant.remove(&number);
         self.seats.moved.push(number);
         self.notice(&config.name, "it is served here now".into());
+        self.links.doubt_no_more_of(number);
         self.hand_out_places(number, now);
         Ok(())
     }
@@ -284,6 +286,7 @@ impl Plane {
             *at = At::There(there.0, there.1);
             (seat.had, seat.why) = (true, String::new());
             self.seats.vacant.remove(&number);
+            self.links.doubt_no_more_of(number);
             self.hand_out_places(number, now);
         }
     }

@@ -167,3 +167,50 @@ fn origins_are_read_and_what_is_wrong_is_said() {
         assert_eq!(wrong.check().unwrap_err().0, key, "{wrong:?}");
     }
 }
+
+/// `n2` in its fifth start; `n1` is dead, and `n3` is in its ninth start.
+fn claimed(known: bool, makes: bool) -> Plan {
+    let (dead, alive) = (vec!["n1".into()], vec![("n3".into(), 9)]);
+    let claim = Claim { me: "n2".into(), epoch: 5, dead, alive, makes, known };
+    Plan { claim: Some(claim), settled: true, ..plan("web.part0") }
+}
+
+#[test]
+fn a_gateway_breaks_the_locks_of_the_dead_and_of_nobody_else() {
+    let fake = Fake::new();
+    have(&*fake, &claimed(true, true)).unwrap();
+    assert_eq!(fake.at("web", |image| image.notes["henge.gateway"].clone()), "me n2 5");
+    let held_by = |gateway: &str| {
+        fake.at("web", |image| {
+            (image.holder, image.stubborn) = (Some("10.0.0.1:0/7".into()), true);
+            image.notes.insert("henge.gateway".into(), gateway.into());
+            image.notes.remove("henge.holder");
+            image.broken.clear();
+        });
+    };
+    for outlived in ["n1 1", "n3 8", "n2 4"] {
+        held_by(&format!("10.0.0.1:0/7 {outlived}"));
+        let had = have(&*fake, &claimed(true, false)).unwrap().unwrap();
+        assert!(had.shared && had.ours && !had.empty);
+        assert_eq!(fake.at("web", |image| image.broken.clone()), ["10.0.0.1:0/7"], "{outlived}");
+    }
+    // Of one that lives, of an unknown one, of another holder's note, of no gateway at all.
+    for note in ["10.0.0.1:0/7 n3 9", "10.0.0.1:0/7 n4 1", "10.0.0.2:0/7 n1 1", "n1 1", ""] {
+        held_by(note);
+        let fenced = Plan { origin: Origin { fence: true, ..Origin::default() }, ..claimed(true, false) };
+        for plan in [claimed(true, false), fenced] {
+            assert!(why(&fake, &plan).contains("which lives"), "{note}");
+        }
+        assert!(fake.at("web", |image| image.broken.is_empty()), "{note}");
+    }
+}
+
+#[test]
+fn who_takes_a_disk_over_makes_no_image_and_a_new_disk_inherits_none() {
+    let fake = Fake::new();
+    assert!(why(&fake, &claimed(true, false)).contains("first of the disk's gateways"));
+    assert!(fake.names().is_empty());
+    have(&*fake, &claimed(false, true)).unwrap();
+    assert!(why(&fake, &claimed(false, true)).contains("of a former disk of that name"));
+    have(&*fake, &claimed(true, false)).unwrap();
+}
