@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -101,7 +102,7 @@ name = "m1"
         listens = f'"nbd+unix://{self.path(name)}.nbd"'
         if name == "n1":
             listens += f', "nbds://localhost:{self.nbds}"'
-        access = '{ certificates = ["spiffe://demo/client/ann"] }' if name == "n1" else '"anyone"'
+        access = '{ certificates = ["spiffe://demo/client/ann", "spiffe://demo/client/idler"] }' if name == "n1" else '"anyone"'
         config = self.write(f"{name}.toml", f"""
 listen = [{listens}]
 control = "{self.path(name)}.sock"
@@ -276,6 +277,99 @@ pools = ["{min(called, peer)}/p", "{max(called, peer)}/p"]
             stranger.terminate()
             stranger.wait(30)
 
+    def proxy(self, name, folder, listen, peer, address):
+        config = self.write(f"{name}.toml", f"""
+server = "127.0.0.1:1"
+control = "{self.path(name)}.sock"
+state_dir = "{self.path(name)}.state"
+sync = {{ threshold = {{ every = "64KiB" }} }}
+[cluster]
+node = "{name}"
+identity = "{folder}"
+listen = "127.0.0.1:{listen}"
+[[peer]]
+name = "{peer}"
+address = "127.0.0.1:{address}"
+[[flow]]
+name = "whose-this-is-nobody-reads"
+[[listen]]
+address = "127.0.0.1:{self.port()}"
+""")
+        return self.start(name, "proxy", "-c", config)
+
+    def proxies(self):
+        """Two proxies by certificates: linked, unread on the way, parted when one of them is revoked."""
+        check = self.check
+        for name in ("io1", "io2"):
+            code, said = self.run("join", self.url, self.invite("proxy", name), "-o", self.path(name), HENGE_CA="", HENGE_TOKEN_FILE="")
+            check(f"proxy {name} joins by one command", code == 0 and f"proxy {name}" in said, said)
+        ports = [self.port() for _ in range(4)]
+        taps = [Tap(ports[0], ports[2]), Tap(ports[1], ports[3])]
+
+        def linked():
+            code, said = self.run("proxy", "--status", self.path("io1") + ".sock", "--json")
+            try:
+                return json.loads(said)["linked"]
+            except ValueError:
+                return said
+
+        self.proxy("io1", self.path("io1"), ports[0], "io2", ports[3])
+        for what, folder in (("a client's certificate", "ann"), ("a node's certificate", "n3"), ("another proxy's", "io1")):
+            stranger = self.proxy("io2", self.path(folder), ports[1], "io1", ports[2])
+            code = stranger.wait(30)
+            log = open(self.path("../io2.log")).read()
+            check(f"a proxy does not begin with {what}", code != 0 and "not the certificate of proxy io2" in log, log[-300:])
+        self.proxy("io2", self.path("io2"), ports[1], "io1", ports[2])
+        check("two proxies with certificates are linked", until(lambda: linked() == 1), linked())
+        seen = sum(tap.count for tap in taps)
+        told = any(b"nobody-reads" in tap.seen for tap in taps)
+        check("what they say is read by nobody on the way", seen > 500 and not told, seen)
+        self.run("ca", "revoke", "proxy/io2")
+        check("a proxy that is revoked is parted with", until(lambda: linked() == 0), linked())
+
+    def idle(self):
+        """A connection by NBD on which nothing is asked ends when its certificate is revoked."""
+        self.run("join", self.url, self.invite("client", "idler"), "-o", self.path("idler"))
+        context = ssl.create_default_context(cafile=self.ca)
+        context.load_cert_chain(self.path("idler/client-cert.pem"), self.path("idler/client-key.pem"))
+        s = socket.create_connection(("127.0.0.1", self.nbds), timeout=5)
+        s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 5, 0))
+        got = b""
+        while len(got) < 38:
+            got += s.recv(38 - len(got))
+        with context.wrap_socket(s, server_hostname="localhost") as secure:
+            secure.settimeout(60)
+            name = b"own"
+            go = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
+            secure.sendall(b"IHAVEOPT" + struct.pack(">II", 7, len(go)) + go)
+            kind = 0
+            while kind != 1:  # until it is acknowledged
+                head = b""
+                while len(head) < 20:
+                    head += secure.recv(20 - len(head))
+                kind, length = struct.unpack(">II", head[12:])
+                while length:
+                    length -= len(secure.recv(length))
+            secure.settimeout(0.5)
+            try:
+                stays = secure.recv(1) != b""
+            except TimeoutError:
+                stays = True
+            self.check("a client attaches, and stays", stays)
+            secure.settimeout(60)
+            self.run("ca", "revoke", "client/idler")
+            begun = time.time()
+            try:
+                while secure.recv(64):
+                    pass
+                over = True
+            except TimeoutError:
+                over = False
+            except OSError:
+                over = True
+        took = time.time() - begun
+        self.check("a connection at rest ends when its certificate is revoked", over and took < 20, took)
+
     def renewal(self):
         check = self.check
         certificate = lambda: open(self.path("ann/client-cert.pem")).read()
@@ -290,6 +384,11 @@ pools = ["{min(called, peer)}/p", "{max(called, peer)}/p"]
         check("both roots are believed", both)
         trusted = until(lambda: open(self.path("n1/ca.pem")).read().count("BEGIN") == 2)
         check("the node is told so", trusted)
+        own = lambda: open(self.path("n1/identity.pem")).read().split("-----BEGIN CERTIFICATE-----")[-1]
+        newest = lambda: open(self.path("n1/ca.pem")).read().split("-----BEGIN CERTIFICATE-----")[1]
+        check("and has the new root sign for it at once", until(lambda: own().strip() == newest().strip()))
+        code, said = self.run("renew", self.path("bob"))
+        check("as has a client whose timer runs", code == 0 and "is renewed" in said, said)
         code, said = self.run("ca", "retire")
         check("the old root stays while somebody needs it", code != 0 and "count still" in said, said)
         code, said = self.run("renew", "--now", self.path("ann"))
@@ -313,4 +412,6 @@ def run(henge, directory, port, start, check):
     cluster.joining()
     cluster.strangers()
     cluster.links()
+    cluster.proxies()
+    cluster.idle()
     cluster.renewal()

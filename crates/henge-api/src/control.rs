@@ -70,6 +70,13 @@ pub enum Request {
         /// Which.
         name: String,
     },
+    /// Who may use a disk from now on. Whoever was let in by what was said before is sent away, and comes again if he may.
+    Access {
+        /// Which disk.
+        name: String,
+        /// All that its table says of front ends, a key per line: `nbd = …`, `iscsi = …`, `nvme = …`.
+        doors: String,
+    },
     /// Starts all disks' meters anew.
     Reset,
     /// Another node of the cluster: a new one, or one that is now elsewhere.

@@ -289,13 +289,12 @@ impl Own {
         let files = henge_tls::TlsConfig::of(&self.dir);
         let chain = henge_tls::certificates(&files.certificate).unwrap_or_default();
         let now = i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX);
-        let validity = chain.first().and_then(|own| henge_tls::validity(own));
+        let fresh = henge_tls::is_due(&self.dir, now).is_ok_and(|due| !due);
         let trust = self.authority.trust().await?;
         // Signed by the newest root, and not soon over.
         let newest =
             trust.ca.split_inclusive("-----END CERTIFICATE-----").next().and_then(henge_tls::fingerprint);
         let ours = chain.last().is_some_and(|root| newest == Some(henge_tls::fingerprint_of(root)));
-        let fresh = validity.is_some_and(|v| !henge_tls::is_due(v, now));
         let named = chain.first().is_some_and(|own| {
             let names = henge_tls::names(own);
             self.hosts.iter().all(|host| host.parse::<std::net::IpAddr>().is_ok() || names.contains(host))

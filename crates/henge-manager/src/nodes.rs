@@ -8,6 +8,7 @@ use crate::tags::Clocks;
 use henge_api::manager::{FromManager, FromNode, HELLO_MAX, LINE_MAX, Register, VERSION};
 use henge_api::proof::{self, Keys, Said, Sealer, Side};
 use henge_tls::{Identity, Role, Tls, names, serial_of};
+use henge_web::Addresses;
 use rustls_pki_types::CertificateDer;
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const LIFE: Duration = Duration::from_secs(5);
 const CONNECTIONS_MAX: usize = 16_384;
 /// Of them, connections that have not proven who they are.
 const STRANGERS_MAX: usize = 256;
+/// Of these, connections of one address: who takes its own places takes nobody else's.
+const STRANGERS_EACH: usize = 64;
 
 /// How nodes prove who they are.
 pub(crate) enum Doors {
@@ -58,6 +61,7 @@ pub(crate) struct Shared {
     sessions: AtomicU64,
     open: AtomicUsize,
     strangers: Semaphore,
+    from: Arc<Addresses>,
 }
 
 impl Shared {
@@ -65,7 +69,8 @@ impl Shared {
         let clocks = central_tags.then(Clocks::default);
         let strangers = Semaphore::new(STRANGERS_MAX);
         let (sessions, open) = (AtomicU64::new(1), AtomicUsize::new(0));
-        Shared { core, doors, period_ms, clocks, sessions, open, strangers }
+        let from = Addresses::new(STRANGERS_EACH);
+        Shared { core, doors, period_ms, clocks, sessions, open, strangers, from }
     }
 }
 
@@ -133,13 +138,14 @@ impl Reader {
 
 async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let Some(counted) = shared.from.count(stream.peer_addr()?) else { return Ok(()) };
     let Ok(place) = shared.strangers.try_acquire() else { return Ok(()) };
     let (reader, writer, proof) = tokio::time::timeout(HANDSHAKE, enter(stream, shared)).await??;
     let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
     let mut writer = Writer { stream: writer, sealer: None };
     let hello = tokio::time::timeout(HANDSHAKE, handshake(&mut reader, &mut writer, shared, proof.as_ref()));
     let register = hello.await.map_err(io::Error::other)??;
-    drop(place);
+    drop((place, counted));
     let name = register.name.clone();
     let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
     let (outbox, inbox) = mpsc::channel(OUTBOX);

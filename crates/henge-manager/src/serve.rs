@@ -191,7 +191,7 @@ async fn certificates(authority: &Authority, cluster: &Cluster) -> Result<Certif
 fn followed(files: &TlsConfig, clients: Clients) -> Result<Arc<Tls>, StartError> {
     let tls = Tls::open(files, clients).map_err(|e| StartError::Certificates(e.message))?;
     let tls = Arc::new(tls);
-    tls.follow().map_err(named("a thread for certificates"))?;
+    tls.follow(|| ()).map_err(named("a thread for certificates"))?;
     Ok(tls)
 }
 

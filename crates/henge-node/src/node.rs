@@ -114,7 +114,6 @@ impl Node {
         let place = Place::open(&config)?;
         let memory = remembered(&mut config, place.clone())?;
         let tls = open_tls(&config)?;
-        tls.as_ref().map_or(Ok(()), Certificates::follow)?;
         let found = config.listen.iter().map(|listen| Listener::find(listen, &mut bound));
         let mut listeners = found.collect::<io::Result<Vec<_>>>()?;
         let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
@@ -132,6 +131,13 @@ impl Node {
         let (messages, receiver) = mpsc::channel();
         let wake =
             Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
+        if let Some(tls) = &tls {
+            let wake = Arc::clone(&wake);
+            // The loop looks at its connections again. A counter that is full wakes it, too.
+            tls.follow(move || {
+                let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
+            })?;
+        }
         let control = Control {
             messages,
             wake: Arc::clone(&wake),
@@ -376,7 +382,7 @@ impl Control {
     fn tell_and_keep(&self, request: Request, origin: Origin) -> Result<Reply, ControlError> {
         let added = match &request {
             Request::Set { .. } | Request::Remove { .. } | Request::Grow { .. } => None,
-            Request::Peer { .. } | Request::Unpeer { .. } => None,
+            Request::Peer { .. } | Request::Unpeer { .. } | Request::Access { .. } => None,
             Request::Add { disk } => name_of(disk),
             Request::Room { .. } => {
                 self.prepare(&request)?;
@@ -539,6 +545,11 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
         }
         Request::Grow { name, capacity } => {
             Some((EventKind::Changed, name.clone(), format!("capacity={capacity}")))
+        }
+        Request::Access { name, doors } => {
+            let shown = henge_config::redacted(doors);
+            let lines = shown.lines().map(str::trim).filter(|line| !line.is_empty());
+            Some((EventKind::Changed, name.clone(), lines.collect::<Vec<_>>().join(" ")))
         }
         Request::Remove { name } => Some((EventKind::Removed, name.clone(), String::new())),
         Request::Scheduler { pool, scheduler } => {

@@ -87,6 +87,15 @@ impl Fabric {
         self.by_disk.insert(number, id);
     }
 
+    /// Who may use a disk from now on, and whether hosts find it. Hosts that are there connect anew, if they may.
+    pub(crate) fn set_access(&mut self, number: usize, access: henge_nvme::Access, shown: bool) {
+        match self.by_disk.get(&number) {
+            Some(&id) if shown => self.subsystems.set_access(id, access),
+            Some(_) => self.remove(number),
+            None => {}
+        }
+    }
+
     /// A disk is gone, and its subsystem.
     pub(crate) fn remove(&mut self, number: usize) {
         if let Some(id) = self.by_disk.remove(&number) {

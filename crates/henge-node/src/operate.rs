@@ -3,6 +3,7 @@
 mod offer;
 
 use crate::config::{self, DiskConfig, PoolConfig, SchedulerConfig};
+use crate::front::Doors;
 use crate::link_config::Nodes;
 use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, Plane};
@@ -135,6 +136,20 @@ impl Plane {
                 Err(format!("there is a disk \"{}\" that is not served: {}", disk.name, failed.why))
             }
             None => Ok(disk),
+        }
+    }
+
+    /// A disk, and what a text says of its doors.
+    pub(crate) fn doors(&self, name: &str, text: &str) -> Outcome<(usize, Doors)> {
+        let number = self.find(name)?;
+        let source = Source::new(ORIGIN, text);
+        let mut params = source.parse("who may use the disk").map_err(|e| e.to_string())?;
+        let doors = Doors::read(&self.kinds, &mut params);
+        let doors = doors.and_then(|doors| params.finish().map(|()| doors));
+        let doors = doors.map_err(|e| source.point(e).to_string())?;
+        match doors.unguarded(&self.asked).and_then(|kind| kind.demand) {
+            Some(demand) => Err(demand.into()),
+            None => Ok((number, doors)),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::nvme::Fabric;
 use crate::plane::{Answer, Owner, Plane};
 use crate::state::Place;
 use henge_core::{Instant, RequestId};
+use henge_iscsi::chap::Access;
 use henge_iscsi::scsi::{Disk, Effects, Nexus, Outcome, Reservations, Sense, Status};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
@@ -148,6 +149,13 @@ impl Portal {
         self.by_disk.insert(number, id);
         self.targets.set_available(id, 0, self.desk.is_good(&config.name));
         self.tell_ways(number, disk, links);
+    }
+
+    /// Who may use a disk from now on, and whether initiators find it.
+    pub(crate) fn set_access(&mut self, number: usize, access: Access, shown: bool) {
+        if let Some(&id) = self.by_disk.get(&number) {
+            self.targets.set_access(id, access, shown);
+        }
     }
 
     /// A disk is gone, and its target.

@@ -33,6 +33,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 mod administer;
 mod clients;
+mod doors;
 mod leaving;
 pub(crate) mod links;
 mod nvme;
@@ -196,6 +197,8 @@ pub(crate) struct Server {
     users: BTreeSet<(usize, RequestId)>,
     /// Initiators and hosts that are gone while commands of theirs are at a disk.
     leaving: BTreeMap<RequestId, Client>,
+    /// How far the look at all certificates is.
+    looked: doors::Looked,
     /// When initiators are looked at for silence.
     look: Option<Instant>,
     /// Connections that have something to read or to write.
@@ -280,6 +283,7 @@ impl Server {
             connections: Pending::new(),
             users: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            looked: doors::Looked::default(),
             look: None,
             turns: Turns::new(),
             room_waiters: Vec::new(),
@@ -394,7 +398,7 @@ impl Server {
     /// When something will happen by itself; `None` for never.
     fn due(&self) -> Option<Instant> {
         let joined = !self.plane.links.joined.is_empty();
-        let more = joined || self.plane.exchange.is_some() || self.plane.is_listed();
+        let more = joined || self.plane.exchange.is_some() || self.plane.is_listed() || self.looked.goes_on();
         if !self.turns.is_empty() || more {
             return Some(self.now);
         }
@@ -464,6 +468,7 @@ impl Server {
     fn turn(&mut self) {
         self.tick_sessions();
         self.lose_patience();
+        self.look_at_certificates();
         self.look();
         self.look_at_hosts();
         self.tick_links();

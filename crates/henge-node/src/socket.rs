@@ -3,16 +3,17 @@
 use crate::listen::bind_unix;
 use crate::node::{Control, ControlError};
 use henge_api::{LineError, Reply, Request, decode_line, read_line, write_line};
+use std::collections::BTreeMap;
 use std::io::{self, BufReader};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Longest request.
 const LINE_MAX: usize = 64 << 10;
-/// Most connections at once; more are closed at once.
+/// Most connections at once. Where one more comes, the one that has asked nothing for the longest goes; it may be half a line that it sends.
 const CLIENTS_MAX: usize = 32;
 /// A client that says nothing for so long is disconnected.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,36 +37,71 @@ impl Drop for Socket {
     }
 }
 
-/// Runs until the process ends: accepting waits for ever, and costs nothing meanwhile.
-fn serve(listener: &UnixListener, control: &Control) {
-    let clients = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            std::thread::sleep(Duration::from_millis(100)); // out of descriptors
-            continue;
-        };
-        if clients.load(Ordering::Relaxed) >= CLIENTS_MAX {
-            continue;
+/// Who is connected, by number; and since when it is waited for, unless it is being answered.
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<u64, (UnixStream, Option<Instant>)>>);
+
+impl Clients {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, (UnixStream, Option<Instant>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more. False where all are being answered.
+    fn enter(&self, number: u64, stream: UnixStream) -> bool {
+        let mut all = self.all();
+        if all.len() >= CLIENTS_MAX {
+            let waited_for = all.iter().filter_map(|(number, (_, since))| Some(((*since)?, *number)));
+            let Some((_, longest)) = waited_for.min() else { return false };
+            if let Some((stream, _)) = all.remove(&longest) {
+                // Its thread finds the end.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
         }
-        clients.fetch_add(1, Ordering::Relaxed);
-        let (control, count) = (control.clone(), Arc::clone(&clients));
-        let spawned = std::thread::Builder::new().name("henge-control".into()).spawn(move || {
-            // A client that goes away or sends what is too long is gone.
-            let _ = converse(stream, &control);
-            count.fetch_sub(1, Ordering::Relaxed);
-        });
-        if spawned.is_err() {
-            clients.fetch_sub(1, Ordering::Relaxed);
+        all.insert(number, (stream, Some(Instant::now())));
+        true
+    }
+
+    fn waits(&self, number: u64, since: Option<Instant>) {
+        if let Some(client) = self.all().get_mut(&number) {
+            client.1 = since;
         }
     }
 }
 
-fn converse(mut stream: UnixStream, control: &Control) -> io::Result<()> {
+/// Runs until the process ends: accepting waits for ever, and costs nothing meanwhile.
+fn serve(listener: &UnixListener, control: &Control) {
+    let clients = Arc::new(Clients::default());
+    for (number, stream) in (0..).zip(listener.incoming()) {
+        let copy = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
+        let Ok((copy, stream)) = copy else {
+            std::thread::sleep(Duration::from_millis(100)); // out of descriptors
+            continue;
+        };
+        if !clients.enter(number, copy) {
+            continue;
+        }
+        let (control, theirs) = (control.clone(), Arc::clone(&clients));
+        let spawned = std::thread::Builder::new().name("henge-control".into()).spawn(move || {
+            // A client that goes away or sends what is too long is gone.
+            let _ = converse(stream, &control, |since| theirs.waits(number, since));
+            theirs.all().remove(&number);
+        });
+        if spawned.is_err() {
+            clients.all().remove(&number);
+        }
+    }
+}
+
+/// `waits` hears since when the client is waited for, and when it is not.
+fn converse(mut stream: UnixStream, control: &Control, waits: impl Fn(Option<Instant>)) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     loop {
-        let (reply, goes_on) = match read_line(&mut reader, LINE_MAX) {
+        waits(Some(Instant::now()));
+        let line = read_line(&mut reader, LINE_MAX);
+        waits(None);
+        let (reply, goes_on) = match line {
             Ok(None) => return Ok(()),
             Ok(Some(request)) => (answer(request, control), true),
             Err(e @ LineError::NotUnderstood(_)) => (Reply::failed(e), true),

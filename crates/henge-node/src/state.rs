@@ -207,6 +207,16 @@ impl Memory {
                 }
                 mark(kept);
             }
+            (Request::Access { name, doors }, _) => {
+                let kept = self.entry(disks, name);
+                let Some(table) = &mut kept.added else {
+                    return Err(io::Error::other(
+                        "this disk stands in the node's file, and so does who may use it: edit it there, and start the node anew",
+                    ));
+                };
+                *table = with_doors(table, doors)?;
+                mark(kept);
+            }
             (Request::Remove { name }, _) => {
                 disks.remove(name);
             }
@@ -261,6 +271,21 @@ fn with_capacity(table: &str, bytes: u64) -> io::Result<String> {
     match read.and_then(|mut p| p.size("capacity").ok().flatten()) {
         Some(found) if found == bytes => Ok(text),
         _ => Err(io::Error::other("its table does not state a capacity on a line of its own")),
+    }
+}
+
+/// A disk's table, a key per line, with other doors.
+fn with_doors(table: &str, doors: &str) -> io::Result<String> {
+    let kinds = crate::fronts::kinds();
+    let is_door = |line: &&str| {
+        let key = line.split('=').next().map_or("", str::trim);
+        kinds.iter().any(|kind| kind.key == key)
+    };
+    let lines = table.lines().filter(|line| !is_door(line)).chain(doors.lines());
+    let text = lines.collect::<Vec<_>>().join("\n") + "\n";
+    match henge_config::Source::new("the disk", text.clone()).parse("the disk") {
+        Ok(_) => Ok(text),
+        Err(_) => Err(io::Error::other("its table does not say who may use it on lines of their own")),
     }
 }
 
@@ -325,6 +350,26 @@ mod tests {
             let larger = "name = \"db\"\ncapacity = \"2000000000B\"\npool = \"p\"\n";
             assert_eq!(memory.replay(), [("db".to_owned(), Request::Add { disk: larger.into() })]);
         }
+    }
+
+    #[test]
+    fn who_may_use_a_disk_is_remembered_as_it_was_said_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = || Place::of(dir.path());
+        let file: BTreeMap<_, _> = [("web".to_owned(), Terms::new())].into();
+        let mut memory = Memory::open(place(), file.clone()).unwrap();
+        let add = "name = \"db\"\nnbd = \"nobody\"\niscsi = { user = \"db\", secret = \"one one one!\" }\ncapacity = \"1GB\"\n";
+        note(&mut memory, &Request::Add { disk: add.into() }, Some("db"), Origin::Manager(7)).unwrap();
+        let doors = "nbd = \"anyone\"\niscsi = { user = \"db\", secret = \"two two two!\" }";
+        let change = |name: &str| Request::Access { name: name.into(), doors: doors.into() };
+        note(&mut memory, &change("db"), None, Origin::Manager(9)).unwrap();
+        let again = Memory::open(place(), file).unwrap();
+        let now = format!("name = \"db\"\ncapacity = \"1GB\"\n{doors}\n");
+        assert_eq!(again.replay(), [("db".to_owned(), Request::Add { disk: now })]);
+        assert_eq!((again.disks["db"].revision, again.disks["db"].changed), (Some(9), false));
+        assert!(!fs::read_to_string(dir.path().join("disks.json")).unwrap().contains("one one one!"));
+        let refused = again.prepare(&change("web"), None, Origin::Here).err().unwrap();
+        assert!(refused.to_string().contains("the node's file"), "{refused}");
     }
 
     #[test]

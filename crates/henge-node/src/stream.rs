@@ -74,6 +74,16 @@ impl Stream {
         self.secure.as_ref()?.proven()
     }
 
+    /// Whether its bytes are TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.secure.is_some()
+    }
+
+    /// Whether the other side's certificate counts still; if not, nothing more is read.
+    pub(crate) fn look_again(&mut self) -> Result<()> {
+        self.secure.as_mut().map_or(Ok(()), |secure| secure.look_again())
+    }
+
     /// Reads into the slices, the first one first.
     pub(crate) fn readv(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<Got> {
         if let Some(secure) = &mut self.secure {

@@ -32,7 +32,7 @@
 //!
 //! [cluster]
 //! node = "s1"                         # this proxy
-//! secret_file = "/etc/henge/secret"
+//! identity = "/etc/henge/identity"    # as `henge join` wrote it; or, on a network of their own, secret_file = "/etc/henge/secret"
 //! listen = "10.0.0.9:7001"
 //!
 //! # state_dir = "/var/lib/henge-proxy"    # at the top: keeps NODE.epoch, a number that grows with each start
@@ -49,6 +49,7 @@
 
 use henge_config::{ConfigError, Source};
 use henge_core::{Contract, Duration, ParamError, Params};
+use henge_tls::TlsConfig;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
@@ -133,6 +134,15 @@ pub struct Rule {
     pub flow: usize,
 }
 
+/// How proxies prove to each other who they are.
+#[derive(Clone)]
+pub enum Proof {
+    /// All know the same.
+    Secret(String),
+    /// Each shows its certificate: of a folder that `henge join` wrote.
+    Identity(TlsConfig),
+}
+
 /// The other proxies of the same file system.
 #[derive(Clone)]
 pub struct PeersConfig {
@@ -140,8 +150,8 @@ pub struct PeersConfig {
     pub name: String,
     /// All must name the same.
     pub cluster: String,
-    /// All must know the same.
-    pub secret: String,
+    /// How they prove who they are.
+    pub proof: Proof,
     /// Where they link to this one.
     pub listen: SocketAddr,
     /// Their names and addresses.
@@ -257,7 +267,7 @@ fn peers(p: &mut Params) -> Result<Option<PeersConfig>, ParamError> {
     let tables = p.tables("peer")?;
     let Some(mut cluster) = p.table("cluster")? else {
         if wanted.is_some() || !tables.is_empty() {
-            let message = "peers belong to a cluster; add [cluster] name, node, secret and listen";
+            let message = "peers belong to a cluster; add [cluster] node, identity and listen";
             return Err(p.error_here(message.into()));
         }
         return Ok(None);
@@ -269,7 +279,7 @@ fn peers(p: &mut Params) -> Result<Option<PeersConfig>, ParamError> {
     let name = cluster.text("node")?;
     let name = cluster.required("node (this proxy's name)", name)?;
     let cluster_name = cluster.text("name")?.unwrap_or_else(|| "henge".to_owned());
-    let secret = secret(&mut cluster)?;
+    let proof = proof(&mut cluster)?;
     let listen = address(&mut cluster, "listen")?;
     cluster.finish()?;
     let mut peers: Vec<(String, SocketAddr)> = Vec::new();
@@ -283,30 +293,22 @@ fn peers(p: &mut Params) -> Result<Option<PeersConfig>, ParamError> {
         table.finish()?;
     }
     henge_sched::foreign::synchronizer(&mut sync.clone(), henge_core::NodeId(0), 0)?;
-    Ok(Some(PeersConfig { name, cluster: cluster_name, secret, listen, peers, sync }))
+    Ok(Some(PeersConfig { name, cluster: cluster_name, proof, listen, peers, sync }))
 }
 
-/// `secret = "…"`, or better a file that only the proxy may read.
-fn secret(cluster: &mut Params) -> Result<String, ParamError> {
-    let (text, file) = (cluster.text("secret")?, cluster.text("secret_file")?);
-    let secret = match (text, file) {
-        (Some(text), None) => text,
-        (None, Some(file)) => std::fs::read_to_string(&file)
-            .map_err(|e| cluster.error("secret_file", format!("{file}: {e}")))?
-            .trim()
-            .to_owned(),
-        _ => {
-            return Err(
-                cluster.error_here("a cluster has one secret: secret_file = \"/etc/henge/secret\"".into())
-            );
-        }
-    };
-    if secret.len() < 8 {
-        return Err(
-            cluster.error_here("the secret is too short to be one; take 16 characters or more".into())
-        );
+/// `identity = "…"`, or a secret.
+fn proof(cluster: &mut Params) -> Result<Proof, ParamError> {
+    let keys = cluster.keys();
+    let has = |key: &str| keys.iter().any(|other| other == key);
+    if !has("identity") {
+        return henge_config::secret(cluster).map(Proof::Secret);
     }
-    Ok(secret)
+    if has("secret") || has("secret_file") {
+        let message = "certificates say who is who; take the secret out".into();
+        return Err(cluster.error("identity", message));
+    }
+    let dir = cluster.text("identity")?.unwrap_or_default();
+    Ok(Proof::Identity(TlsConfig::of(Path::new(&dir))))
 }
 
 /// The flows of the file, and `other` at the end.

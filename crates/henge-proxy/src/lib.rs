@@ -27,7 +27,7 @@ mod side;
 mod socket;
 
 pub use check::{Finding, check};
-pub use config::{Config, FlowConfig, ListenConfig, PeersConfig, ProxyError, Rule, Who};
+pub use config::{Config, FlowConfig, ListenConfig, PeersConfig, Proof, ProxyError, Rule, Who};
 pub use control::{FlowStatus, Status};
 pub use handover::Handover;
 pub use proxy::{Proxy, Stop};

@@ -12,16 +12,20 @@
 mod messages;
 #[cfg(test)]
 mod tests;
+mod wire;
 
-use crate::config::{Config, PeersConfig, ProxyError};
+use crate::config::{Config, PeersConfig, Proof, ProxyError};
 use crate::poller::{Happened, Interest, Poller};
 use henge_core::{Cost, Duration, FlowId, Instant, NodeId, Striping};
 use henge_link::{Event, Identity, Link, Message, Role};
 use henge_pvfs2::{Capability, Writer};
 use henge_sched::foreign::{Outbox, Served, Synchronizer};
+use henge_tls::{Clients, Tls};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use wire::Wire;
 
 const RETRY_LEAST: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(2);
@@ -46,7 +50,9 @@ struct Peer {
 }
 
 struct Joined {
-    socket: TcpStream,
+    wire: Wire,
+    /// By TLS: who its certificate says it is, once that is known.
+    shown: Option<henge_tls::Identity>,
     link: Link,
     unread: Vec<u8>,
     told: Interest,
@@ -76,6 +82,10 @@ pub struct PeerCounts {
 /// All links, and the synchronizer they feed.
 pub struct Peers {
     identity: Identity,
+    /// Where certificates say who is who: ours and theirs, and who we are.
+    tls: Option<(Arc<Tls>, henge_tls::Identity)>,
+    /// When certificates were last found to count.
+    turn: u64,
     listener: TcpListener,
     peers: Vec<Peer>,
     joined: BTreeMap<u64, Joined>,
@@ -110,12 +120,16 @@ impl Peers {
         listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
         let poller = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
         poller.add(&listener, LINK_LISTEN, Interest::READ).map_err(|e| ProxyError::io(what(), e))?;
-        let identity = Identity {
-            cluster: peers.cluster.clone(),
-            name: peers.name.clone(),
-            epoch,
-            secret: peers.secret.clone().into_bytes(),
+        let tls = match &peers.proof {
+            Proof::Secret(_) => None,
+            Proof::Identity(files) => Some(certificates(files, &peers.name)?),
         };
+        let secret = match &peers.proof {
+            Proof::Secret(secret) => secret.clone().into_bytes(),
+            // What both ends of a connection know takes its place.
+            Proof::Identity(_) => Vec::new(),
+        };
+        let identity = Identity { cluster: peers.cluster.clone(), name: peers.name.clone(), epoch, secret };
         let mut knobs = peers.sync.clone();
         let mut synchronizer = henge_sched::foreign::synchronizer(&mut knobs, HERE, epoch)
             .map_err(|e| config.source.point(e))?;
@@ -132,6 +146,8 @@ impl Peers {
         };
         Ok(Peers {
             identity,
+            tls,
+            turn: 0,
             listener,
             peers: peers.peers.iter().map(peer).collect(),
             joined: BTreeMap::new(),
@@ -207,6 +223,7 @@ impl Peers {
     /// Dials who is missing, pings, gives up who is silent, and writes what there is to say.
     pub fn tick(&mut self, now: Instant) {
         if self.due <= now {
+            self.look_at_certificates(now);
             self.dial(now);
             let silent: Vec<u64> =
                 self.joined.iter_mut().filter_map(|(name, j)| (!j.link.tick(now)).then_some(*name)).collect();
@@ -221,6 +238,18 @@ impl Peers {
         if self.unsent || !self.outbox.is_empty() {
             self.send(now);
         }
+    }
+
+    /// Ends links whose certificates count no more.
+    fn look_at_certificates(&mut self, now: Instant) {
+        let turn = self.tls.as_ref().map_or(0, |(tls, _)| tls.turn());
+        if std::mem::replace(&mut self.turn, turn) == turn {
+            return;
+        }
+        let gone =
+            self.joined.iter_mut().filter_map(|(name, j)| j.wire.look_again().is_err().then_some(*name));
+        let gone: Vec<u64> = gone.collect();
+        gone.into_iter().for_each(|name| self.part(name, now));
     }
 
     fn dial(&mut self, now: Instant) {
@@ -254,17 +283,26 @@ impl Peers {
 
     fn join(&mut self, socket: TcpStream, role: Role, now: Instant) -> Option<u64> {
         crate::socket::unpace_within_machine(&socket);
-        let mut nonce = [0; 16];
-        let drawn = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
-        if drawn != Ok(nonce.len()) {
+        let mut drawn = [0; 48];
+        let got = rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty());
+        if got != Ok(drawn.len()) {
             return None;
         }
+        let (nonce, unknown) = drawn.split_first_chunk::<16>().expect("48 bytes");
+        let mut identity = self.identity.clone();
+        let tls = self.tls.as_ref().map(|(tls, _)| tls);
+        if tls.is_some() {
+            // Until TLS says what both ends know, nobody knows it.
+            identity.secret = unknown.to_vec();
+        }
+        let wire = Wire::new(socket, tls, role == Role::Dialler)?;
         let name = self.next_name;
         self.next_name += 1;
         let told = Interest { read: true, write: true };
-        self.poller.add(&socket, name, told).ok()?;
-        let link = Link::new(self.identity.clone(), role, nonce, now);
-        let joined = Joined { socket, link, unread: Vec::new(), told, peer: None, flows: BTreeMap::new() };
+        self.poller.add(&wire, name, told).ok()?;
+        let link = Link::new(identity, role, *nonce, now);
+        let (shown, unread, flows) = (None, Vec::new(), BTreeMap::new());
+        let joined = Joined { wire, shown, link, unread, told, peer: None, flows };
         self.joined.insert(name, joined);
         self.due = now;
         Some(name)
@@ -295,12 +333,19 @@ impl Peers {
     fn hear(&mut self, name: u64, piece: &mut [u8], now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
         loop {
             let Some(joined) = self.joined.get_mut(&name) else { return Ok(()) };
-            match joined.socket.read(piece) {
+            match joined.wire.read(piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
+                    if joined.shown.is_none()
+                        && let Some((shown, secret)) = joined.wire.proven()
+                    {
+                        joined.shown = shown;
+                        joined.link.prove_by(secret.to_vec());
+                    }
                     joined.unread.extend_from_slice(&piece[..n]);
+                    let all = n < piece.len() && !joined.wire.is_secure();
                     self.understand(name, now, told)?;
-                    if n < piece.len() {
+                    if all {
                         return Ok(()); // that was all
                     }
                 }
@@ -343,6 +388,18 @@ impl Peers {
             tracing::warn!(peer, "it is no peer of ours; add [[peer]] with its name if it should be");
             return Err(io::ErrorKind::PermissionDenied.into());
         };
+        let shown = self.joined.get(&name).and_then(|joined| joined.shown.as_ref());
+        let fits = |own: &henge_tls::Identity| {
+            shown.is_some_and(|who| who.role == own.role && who.cluster == own.cluster && who.name == peer)
+        };
+        if self.tls.as_ref().is_some_and(|(_, own)| !fits(own)) {
+            let shown = shown.map_or_else(|| "nobody's".to_owned(), |who| format!("{who}'s"));
+            tracing::warn!(
+                peer,
+                "its certificate is {shown}: a proxy's `node` in [cluster] is its certificate's name, as `henge ca invite proxy {peer}` gives it"
+            );
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         // A peer that started anew is here before its old link is noticed to be dead.
         if let Some(old) = self.peers[i].link.replace(name).filter(|old| *old != name) {
             self.joined.remove(&old);
@@ -418,10 +475,13 @@ impl Peers {
                 Ok(written) => self.counts.bytes_sent += written as u64,
                 Err(_) => failed.push(*name),
             }
-            let wanted = Interest { read: true, write: !joined.link.output().is_empty() };
+            let wanted = Interest {
+                read: true,
+                write: !joined.link.output().is_empty() || joined.wire.has_unwritten(),
+            };
             if joined.told != wanted {
                 joined.told = wanted;
-                if self.poller.change(&joined.socket, *name, wanted).is_err() {
+                if self.poller.change(&joined.wire, *name, wanted).is_err() {
                     failed.push(*name);
                 }
             }
@@ -430,15 +490,33 @@ impl Peers {
     }
 }
 
+/// Our certificate, by which a proxy of that name is known, and whom we believe.
+fn certificates(
+    files: &henge_tls::TlsConfig,
+    name: &str,
+) -> Result<(Arc<Tls>, henge_tls::Identity), ProxyError> {
+    let what = || files.certificate.display().to_string();
+    let wrong = |why: String| ProxyError::io(what(), io::Error::other(why));
+    let tls = Tls::open(files, Clients::Required).map_err(|e| wrong(e.message))?;
+    let own = tls.dial().map(|dial| dial.own);
+    let own = own.filter(|own| own.role == henge_tls::Role::Proxy && own.name == name).ok_or_else(|| {
+        wrong(format!("this is not the certificate of proxy {name}: `henge ca invite proxy {name}` at the manager, then `henge join`"))
+    })?;
+    let tls = Arc::new(tls);
+    tls.follow(|| ()).map_err(|e| ProxyError::io("a thread for certificates", e))?;
+    Ok((tls, own))
+}
+
 impl Joined {
     fn write(&mut self) -> io::Result<usize> {
+        self.wire.flush()?;
         let output = self.link.output();
         let mut written = 0;
         let result = loop {
             if written == output.len() {
                 break Ok(());
             }
-            match self.socket.write(&output[written..]) {
+            match self.wire.write(&output[written..]) {
                 Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => written += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break Ok(()),

@@ -37,7 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-link", &[]),
     ("henge-nbd", &[]),
     ("henge-nvme", &[]),
-    ("henge-proxy", &["henge-config", "henge-io", "henge-link", "henge-pvfs2", "henge-sched"]),
+    ("henge-proxy", &["henge-config", "henge-io", "henge-link", "henge-pvfs2", "henge-sched", "henge-tls"]),
     ("henge-pvfs2", &[]),
     ("henge-sched", &[]),
     ("henge-sim", &["henge-admission", "henge-sched", "henge-device", "henge-workload", "henge-vdisk"]),

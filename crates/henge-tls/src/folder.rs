@@ -5,11 +5,13 @@
 //! | `identity.pem` | the private key, the certificate and its root: one file, so that they never come apart |
 //! | `ca.pem` | the cluster's roots |
 //! | `revoked.pem` | lists of certificates that count no more, where there are any |
+//! | `manager` | the address of the manager that signed: who is asked for the next certificate |
 //!
 //! For clients the same stands under the names that QEMU and libnbd look for: `client-key.pem`, `client-cert.pem`, `ca-cert.pem`.
 
+use crate::files::{FileError, certificates};
 use crate::identity::Role;
-use crate::names::Validity;
+use crate::names::{Validity, validity};
 use std::io;
 use std::path::Path;
 
@@ -21,6 +23,17 @@ pub fn keep(dir: &Path, role: Role, key: &str, certificate: &str) -> io::Result<
         henge_io::replace(&dir.join("client-cert.pem"), certificate.as_bytes())?;
     }
     Ok(())
+}
+
+/// Remembers which manager signed.
+pub fn signed_by(dir: &Path, url: &str) -> io::Result<()> {
+    henge_io::replace(&dir.join("manager"), format!("{url}\n").as_bytes())
+}
+
+/// Which manager signed, where that is known.
+pub fn signer(dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(dir.join("manager")).ok()?;
+    Some(text.trim().to_owned()).filter(|url| !url.is_empty())
 }
 
 /// Writes whom to believe, where it differs from what is there.
@@ -41,7 +54,19 @@ pub fn believe(dir: &Path, role: Role, ca: &str, revoked: &str) -> io::Result<()
     }
 }
 
-/// Whether a certificate is to be renewed: two thirds of its time are over. `now` counts seconds since 1970.
-pub fn is_due(validity: Validity, now: i64) -> bool {
+/// Whether the certificate of a folder is to be renewed: two thirds of its time are over, or another root signs now. `now` counts
+/// seconds since 1970.
+pub fn is_due(dir: &Path, now: i64) -> Result<bool, FileError> {
+    let chain = certificates(&dir.join("identity.pem"))?;
+    let validity = chain.first().and_then(|own| validity(own));
+    let validity =
+        validity.ok_or_else(|| FileError(format!("{}: no certificate with a time", dir.display())))?;
+    // The newest root is the first, and stands behind what it has signed.
+    let signs = certificates(&dir.join("ca.pem")).ok().and_then(|roots| roots.into_iter().next());
+    let other = chain.len() > 1 && signs.is_some_and(|root| chain.last() != Some(&root));
+    Ok(other || time_is_due(validity, now))
+}
+
+fn time_is_due(validity: Validity, now: i64) -> bool {
     now >= validity.until - (validity.until - validity.from) / 3
 }

@@ -33,7 +33,7 @@ pub use client::{Dial, DialError, root_of};
 pub use config::TlsConfig;
 pub use duplex::{Duplex, Half};
 pub use files::{FileError, certificates, private_key};
-pub use folder::{believe, is_due, keep};
+pub use folder::{believe, is_due, keep, signed_by, signer};
 pub use identity::{Identity, Role};
 pub use invitation::{Token, TokenError};
 pub use names::{Validity, names, refusal, validity};

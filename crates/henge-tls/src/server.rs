@@ -9,8 +9,8 @@
 use crate::client::Dial;
 use crate::config::{Stamp, TlsConfig};
 use crate::files::{FileError, certificates, private_key, revocations, roots};
-use crate::identity::Role;
-use crate::names::{check_own, refusal};
+use crate::identity::{Identity, Role};
+use crate::names::{check_own, names, refusal};
 use henge_core::ParamError;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -36,7 +36,7 @@ pub enum Clients {
 
 /// What the files say.
 struct Loaded {
-    /// For dialling other nodes, where we are of a cluster.
+    /// For dialling others of our role, where we are of a cluster.
     dial: Option<Dial>,
     server: Arc<ServerConfig>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -72,6 +72,7 @@ impl TlsConfig {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = certificates(&self.certificate)?;
         check_own(&chain[0], &self.certificate, now)?;
+        let chain_own = chain[0].clone();
         let key = private_key(&self.key)?;
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -85,7 +86,9 @@ impl TlsConfig {
         let mut config = config.map_err(|e| self.wrong_key(&e))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        let dial = self.identity.as_ref().and_then(|_| Dial::open(self, Role::Node, None, now).ok());
+        // Who is linked with us is what we are: a node with nodes, a proxy with proxies.
+        let role = Identity::of(&names(&chain_own)).map_or(Role::Node, |own| own.role);
+        let dial = self.identity.as_ref().and_then(|_| Dial::open(self, role, None, now).ok());
         Ok(Loaded { dial, server: Arc::new(config), verifier })
     }
 
@@ -132,14 +135,15 @@ impl Tls {
         &self.config
     }
 
-    /// Looks at the files from time to time, as long as anybody else has it.
-    pub fn follow(self: &Arc<Tls>) -> std::io::Result<()> {
+    /// Looks at the files from time to time, as long as anybody else has it. `grown` is called whenever [`Tls::turn`] has.
+    pub fn follow(self: &Arc<Tls>, grown: impl Fn() + Send + 'static) -> std::io::Result<()> {
         let tls = Arc::downgrade(self);
         let follow = move || {
             let mut wrong = FileError(String::new());
             for looks in 1u32.. {
                 std::thread::sleep(PAUSE);
                 let Some(tls) = tls.upgrade() else { return };
+                let before = tls.turn();
                 match tls.renew(SystemTime::now()) {
                     Ok(false) => {}
                     Ok(true) => {
@@ -154,6 +158,9 @@ impl Tls {
                 }
                 if looks % AGAIN == 0 {
                     tls.turn.fetch_add(1, Ordering::Release);
+                }
+                if tls.turn() != before {
+                    grown();
                 }
             }
         };
@@ -182,7 +189,7 @@ impl Tls {
         Arc::clone(&self.current().loaded.server)
     }
 
-    /// What connections to other nodes of our cluster begin with; nothing where our certificate names nobody of one.
+    /// What connections to others of our role and cluster begin with; nothing where our certificate names nobody of one.
     pub fn dial(&self) -> Option<Dial> {
         self.current().loaded.dial.clone()
     }

@@ -217,7 +217,14 @@ fn a_certificate_is_due_when_two_thirds_of_its_time_are_over() {
     let node = Member::join("demo", &[&root], Role::Node, "n1", now);
     let v = validity(&node.own()).unwrap();
     let span = v.until - v.from;
-    assert!(!is_due(v, v.from + span / 2) && is_due(v, v.until - span / 3) && is_due(v, v.until + 1));
+    let due = |at| is_due(node.dir.path(), at).unwrap();
+    assert!(!due(v.from + span / 2) && due(v.until - span / 3) && due(v.until + 1));
+    // Another root signs: it is due at once.
+    let second = self::root("demo");
+    believe(node.dir.path(), Role::Node, &format!("{}{}", second.pem(), root.pem()), "").unwrap();
+    assert!(due(v.from));
+    believe(node.dir.path(), Role::Node, &format!("{}{}", root.pem(), second.pem()), "").unwrap();
+    assert!(!due(v.from));
     assert_eq!(span, i64::try_from(WEEK.as_secs()).unwrap() + 300);
     assert!(Path::new(&node.dir.path().join("identity.pem")).exists());
     let again =

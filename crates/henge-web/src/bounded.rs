@@ -35,26 +35,33 @@ pub struct Bounded {
     idle: Duration,
 }
 
-/// How many connections each address has.
-#[derive(Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+/// How many connections each address has, and may have.
+pub struct Addresses {
+    most: usize,
+    each: Mutex<HashMap<IpAddr, usize>>,
+}
 
-/// One of an address's connections.
-struct Counted {
+/// One of an address's connections, until this is dropped.
+pub struct Counted {
     all: Arc<Addresses>,
     address: IpAddr,
 }
 
 impl Addresses {
+    /// None yet; each may have so many.
+    pub fn new(most: usize) -> Arc<Addresses> {
+        Arc::new(Addresses { most, each: Mutex::default() })
+    }
+
     /// Counts one more, if the address may have it.
-    fn count(self: &Arc<Self>, address: SocketAddr) -> Option<Counted> {
+    pub fn count(self: &Arc<Self>, address: SocketAddr) -> Option<Counted> {
         let address = match address.ip().to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
             v4 => v4,
         };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.entry(address).or_default();
-        if *count >= EACH_MAX {
+        if *count >= self.most {
             return None;
         }
         *count += 1;
@@ -64,7 +71,7 @@ impl Addresses {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.each.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = all.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -77,7 +84,7 @@ impl Drop for Counted {
 impl Bounded {
     /// Around a listener.
     pub fn new(listener: TcpListener, most: usize, idle: Duration) -> Bounded {
-        Bounded { listener, places: Arc::new(Semaphore::new(most)), from: Arc::default(), idle }
+        Bounded { listener, places: Arc::new(Semaphore::new(most)), from: Addresses::new(EACH_MAX), idle }
     }
 }
 

@@ -21,7 +21,7 @@ mod serve;
 mod source;
 mod view;
 
-pub use bounded::{Bounded, CONNECTIONS_MAX, IDLE};
+pub use bounded::{Addresses, Bounded, CONNECTIONS_MAX, Counted, IDLE};
 pub use door::answer;
 pub use http::router;
 pub use hub::Hub;

@@ -2,7 +2,7 @@
 
 use super::tenants::{good_name, short_enough};
 use super::{KEYS_MAX, Machine, PoolKey, place};
-use crate::access::Access;
+use crate::access::{Access, Secrets};
 use crate::decide::{self, Because, Chosen, Instead, Refusal};
 use crate::model::{
     DiskRecord, DiskSpec, HeldRecord, KeyRecord, PartRecord, Phase, TokenRecord, rate_text, whole_of,
@@ -394,6 +394,45 @@ impl Machine {
         self.put_event("changed", Some(&disk), None, format!("now {}", spec.describe()));
         self.order(name);
         Ok(())
+    }
+
+    /// Other secrets for a disk, and other names by NBD if some are stated: those from before open nothing once its nodes know. Who may now.
+    pub fn rekey(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        secrets: Secrets,
+        nbd: Option<Vec<String>>,
+    ) -> Result<Access, Failure> {
+        let disk = self.visible(caller, name)?.clone();
+        let name = disk.name.as_str();
+        if disk.phase == Phase::Removing {
+            return Err(Failure::Conflict(format!("disk \"{name}\" is being removed")));
+        }
+        let before = || disk.access.as_ref().map(|access| access.nbd.clone());
+        let access = Access { nbd: nbd.or_else(before).unwrap_or_default(), secrets };
+        let mut changed = disk.clone();
+        changed.access = Some(access.clone());
+        if changed.phase != Phase::Creating {
+            changed.phase = Phase::Changing;
+            let held = |part: &PartRecord| HeldRecord {
+                spec: disk.spec.clone(),
+                reserved_micro: part.reserved_micro,
+            };
+            changed
+                .parts
+                .iter_mut()
+                .for_each(|part| part.held = part.held.take().or_else(|| Some(held(part))));
+        }
+        self.put_disk(name, Some(changed));
+        self.put_event(
+            "rekeyed",
+            Some(&disk),
+            None,
+            "it has other secrets now; those before open nothing".into(),
+        );
+        self.order(name);
+        Ok(access)
     }
 
     /// Admits a disk anew where it is.

@@ -48,6 +48,16 @@ pub struct NewDisk {
     pub nbd: Vec<String>,
 }
 
+/// Who may attach to a disk from now on.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewAccess {
+    /// By NBD: names in certificates, or "anyone" alone; as before if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 64)]
+    pub nbd: Option<Vec<String>>,
+}
+
 /// Terms to be changed; null takes one away, what is not mentioned stays.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -357,8 +367,23 @@ pub(super) fn merged<T: Serialize + serde::de::DeserializeOwned>(
 }
 
 async fn changed(app: &App, caller: &Caller, name: &str, patience: Duration) -> Result<Response, Problem> {
+    changed_to(app, caller, name, patience, None).await
+}
+
+/// `access`: what its owner is told this once.
+async fn changed_to(
+    app: &App,
+    caller: &Caller,
+    name: &str,
+    patience: Duration,
+    access: Option<&Access>,
+) -> Result<Response, Problem> {
     let over = |disk: Option<&Disk>| disk.is_none_or(|d| d.phase != Phase::Changing);
-    match settled(app, caller, name, patience, over).await? {
+    let (mut disk, failure) = settled(app, caller, name, patience, over).await?;
+    if let (Some(disk), Some(access)) = (&mut disk, access) {
+        disk.attach = Some(views::attach(disk, access));
+    }
+    match (disk, failure) {
         (_, Some(why)) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why)),
         (Some(disk), None) if matches!(disk.phase, Phase::Changing | Phase::Creating) => {
             Ok(with_tag(StatusCode::ACCEPTED, disk))
@@ -368,6 +393,26 @@ async fn changed(app: &App, caller: &Caller, name: &str, patience: Duration) -> 
             Err(Problem::new(StatusCode::CONFLICT, format!("disk \"{name}\" was removed meanwhile")))
         }
     }
+}
+
+/// Give a disk other secrets: those from before open nothing, and who is attached by them is sent away
+#[utoipa::path(post, path = "/disks/{name}/access", tag = "disks", operation_id = "rekeyDisk", request_body = NewAccess,
+    params(("name" = String, Path), Wait),
+    responses((status = 200, body = Disk), (status = 202, body = Disk, description = "Decided; a node that is away still knows those from before"),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn rekey(
+    app: axum::extract::State<App>,
+    Auth(caller): Auth,
+    Name(name): Name,
+    Asked(asked): Asked<Wait>,
+    Json(new, _bytes): Json<NewAccess>,
+) -> Result<Response, Problem> {
+    let Access { nbd, secrets } = guarded(new.nbd.clone().unwrap_or_default())?;
+    let (who, called) = (caller.clone(), name.clone());
+    let rekey = move |machine: &mut Machine| machine.rekey(&who, &called, secrets, new.nbd.map(|_| nbd));
+    let access = app.core.call(rekey).await??;
+    changed_to(&app, &caller, &name, wait_of(asked.wait), Some(&access)).await
 }
 
 /// Remove a disk and its data

@@ -288,6 +288,25 @@ pub(super) async fn join(
     Ok(joined(signed))
 }
 
+/// Whom the cluster believes.
+#[derive(Serialize, ToSchema)]
+pub struct TrustView {
+    /// The cluster's roots, in PEM.
+    pub ca: String,
+    /// Lists of certificates that count no more, in PEM; empty for none.
+    pub revoked: String,
+}
+
+/// Whom the cluster believes: its roots, and the lists of certificates that count no more. Nobody is asked who they are
+#[utoipa::path(get, path = "/ca/trust", tag = "ca", operation_id = "showTrust", security(()),
+    responses((status = 200, body = TrustView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn trust(app: State) -> Result<axum::Json<TrustView>, Problem> {
+    let henge_api::manager::Trust { ca, revoked } = app.authority.trust().await?;
+    Ok(axum::Json(TrustView { ca, revoked }))
+}
+
 /// Exchange the certificate that this connection shows for a new one, with the same names
 #[utoipa::path(post, path = "/ca/renew", tag = "ca", operation_id = "renew", request_body = Renewing, security(()),
     responses((status = 200, body = Joined),

@@ -384,7 +384,9 @@ impl Conversation<'_> {
     }
 
     /// Whom the cluster believes from now on.
-    fn believe(&self, trust: &wire::Trust) {
+    fn believe(&mut self, trust: &wire::Trust) {
+        // Another root may sign from now on.
+        self.looked = None;
         let Some((TlsConfig { identity: Some(dir), .. }, _)) = &self.identity else { return };
         if let Err(e) = henge_tls::believe(dir, Role::Node, &trust.ca, &trust.revoked) {
             tracing::warn!("who is believed cannot be remembered: {e}");
@@ -401,7 +403,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Asks for a new certificate when two thirds of the old one's time are over.
+    /// Asks for a new certificate when two thirds of the old one's time are over, or another root signs.
     fn renew(&mut self) -> io::Result<()> {
         const LOOK: Duration = Duration::from_secs(60);
         let Some((files, asked)) = &mut self.identity else { return Ok(()) };
@@ -410,9 +412,8 @@ impl Conversation<'_> {
         }
         self.looked = Some(Instant::now());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let own = henge_tls::certificates(&files.certificate).map_err(io::Error::other)?;
-        let validity = own.first().and_then(|own| henge_tls::validity(own));
-        if validity.is_some_and(|v| henge_tls::is_due(v, i64::try_from(now).unwrap_or(i64::MAX))) {
+        let Some(dir) = &files.identity else { return Ok(()) };
+        if henge_tls::is_due(dir, i64::try_from(now).unwrap_or(i64::MAX)).map_err(io::Error::other)? {
             let request = henge_tls::Request::new().map_err(io::Error::other)?;
             let pem = request.pem.clone();
             *asked = Some(request);
@@ -518,6 +519,14 @@ impl Conversation<'_> {
             (Some(want), Some(here)) => {
                 if let Some(room) = &want.room {
                     ask(Request::Room { name: order.name.clone(), capacity: room.clone() })?;
+                }
+                if let Some(access) = &want.access {
+                    let doors = doors(access);
+                    let known = self.control.memory().disks.get(&order.name).and_then(|k| k.added.clone());
+                    let known = known.unwrap_or_default();
+                    if !doors.lines().all(|line| known.lines().any(|known| known == line)) {
+                        ask(Request::Access { name: order.name.clone(), doors })?;
+                    }
                 }
                 let capacity = want.keys.get("capacity");
                 if let Some(capacity) = capacity.filter(|c| parse_size(c).is_ok_and(|c| c > here.capacity)) {

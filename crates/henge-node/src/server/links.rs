@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Links that have not said who they are.
 const STRANGERS_MAX: usize = 64;
+/// Of them, links of one address: who takes its own places takes nobody else's.
+const STRANGERS_EACH: usize = 16;
 
 impl Server {
     /// A new connection for a link, dialled or accepted.
@@ -64,13 +66,15 @@ impl Server {
     /// Somebody came to the links' address.
     pub(super) fn accept_link(&mut self, fd: OwnedFd) {
         let connections = self.plane.links.connections.iter();
-        let strangers = { connections }
-            .filter_map(|id| self.connections.get(*id)?.seen::<PeerLink>())
-            .filter(|link| link.peer.is_none())
-            .count();
-        if strangers < STRANGERS_MAX {
-            let peer = rustix::net::getpeername(&fd).ok().flatten();
-            if let Some(peer) = peer.and_then(|a| SocketAddr::try_from(a).ok()) {
+        let connections = connections.filter_map(|id| self.connections.get(*id));
+        let strangers = connections
+            .filter(|client| client.seen::<PeerLink>().is_some_and(|link| link.peer.is_none()))
+            .map(|client| peer_of(&client.link.stream).map(|peer| peer.ip()));
+        let strangers: Vec<_> = strangers.collect();
+        let peer = peer_of(&fd);
+        let of_its_own = strangers.iter().filter(|ip| **ip == peer.map(|peer| peer.ip())).count();
+        if strangers.len() < STRANGERS_MAX && of_its_own < STRANGERS_EACH {
+            if let Some(peer) = peer {
                 unpaced(&fd, peer);
             }
             self.link(fd, None);
@@ -177,6 +181,11 @@ impl Server {
             }
         }
     }
+}
+
+/// Who is at the other end.
+fn peer_of(fd: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getpeername(fd).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok())
 }
 
 /// A connection that is being made.

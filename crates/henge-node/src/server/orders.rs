@@ -122,6 +122,7 @@ impl Server {
                 }
                 done(grown)
             }
+            Request::Access { name, doors } => done(self.change_doors(&name, &doors)),
             Request::Room { name, capacity } => done(self.plane.make_room(&name, &capacity)),
             Request::Peer { name, address, iscsi, at } => {
                 let added = self.plane.add_peer(&name, &address, iscsi.as_deref(), at);

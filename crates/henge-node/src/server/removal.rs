@@ -37,8 +37,7 @@ impl Server {
         };
         self.catalog.refuse(number, "the disk is being removed");
         self.removals.push(Removal { number, name, reply, until: self.now + PATIENCE });
-        let theirs = self.users.range((number, FIRST)..=(number, LAST)).map(|(_, id)| *id);
-        let theirs: Vec<RequestId> = theirs.collect();
+        let theirs: Vec<RequestId> = self.users_of(number).collect();
         for id in theirs {
             self.drop_connection(id);
         }
@@ -50,6 +49,11 @@ impl Server {
         }
         self.answer();
         self.go_on_removing();
+    }
+
+    /// The connections that use a disk.
+    pub(super) fn users_of(&self, number: usize) -> impl Iterator<Item = RequestId> {
+        self.users.range((number, FIRST)..=(number, LAST)).map(|(_, id)| *id)
     }
 
     /// Whether a disk is about to go.

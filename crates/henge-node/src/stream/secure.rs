@@ -97,11 +97,7 @@ impl Secure {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
-        let turn = self.tls.turn();
-        if turn != self.turn {
-            self.turn = turn;
-            self.look_again()?;
-        }
+        self.look_again()?;
         if self.at == self.incoming.len() {
             self.receive(fd)?;
         }
@@ -127,11 +123,15 @@ impl Secure {
     }
 
     /// Ends the connection if the other side's certificate counts no more: it was revoked, or has expired.
-    fn look_again(&mut self) -> Result<()> {
-        let chain = self.connection.peer_certificates().unwrap_or_default();
-        if let Err(why) = self.tls.still(chain, SystemTime::now()) {
-            self.tls.tell(&why);
-            self.failed = Some(Errno::PROTO);
+    pub(super) fn look_again(&mut self) -> Result<()> {
+        let turn = self.tls.turn();
+        if turn != self.turn {
+            self.turn = turn;
+            let chain = self.connection.peer_certificates().unwrap_or_default();
+            if let Err(why) = self.tls.still(chain, SystemTime::now()) {
+                self.tls.tell(&why);
+                self.failed = Some(Errno::PROTO);
+            }
         }
         self.failed.map_or(Ok(()), Err)
     }

@@ -45,7 +45,7 @@ impl Proxies {
             let control = folder.path().join(format!("{i}.sock"));
             let mut text = format!(
                 "server = \"{}\"\ncontrol = \"{}\"\nscheduler = {{ sfq = {{ depth = 16 }} }}\nsync = {sync}
-                [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+                [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse battery\"\nlisten = \"127.0.0.1:{}\"
                 [[flow]]\nname = \"app\"\ncontract = {{ weight = 1 }}
                 [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
                 server.address,

@@ -7,7 +7,7 @@ const MS: Duration = Duration::from_millis(1);
 fn peers(names: [&str; 2], ports: [u16; 2], epoch: u64) -> Peers {
     let text = format!(
         "server = \"127.0.0.1:1\"\nsync = {{ threshold = {{ every = \"64KiB\" }} }}
-        [cluster]\nnode = \"{}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+        [cluster]\nnode = \"{}\"\nsecret = \"correct horse battery\"\nlisten = \"127.0.0.1:{}\"
         [[peer]]\nname = \"{}\"\naddress = \"127.0.0.1:{}\"
         [[flow]]\nname = \"app\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
         names[0], ports[0], names[1], ports[1]

@@ -50,7 +50,13 @@ fn what_is_wrong_is_shown_where_it_stands() {
         (format!("{good}[[peer]]\nname = \"b\"\naddress = \"127.0.0.1:1\"\n"), "peers belong to a cluster"),
         (
             format!("{good}[cluster]\nnode = \"a\"\nsecret = \"short\"\nlisten = \"127.0.0.1:1\"\n"),
-            "too short",
+            "at least 16 characters",
+        ),
+        (
+            format!(
+                "{good}[cluster]\nnode = \"a\"\nidentity = \"/x\"\nsecret = \"correct horse battery\"\nlisten = \"127.0.0.1:1\"\n"
+            ),
+            "take the secret out",
         ),
     ] {
         let error = parse(&text);

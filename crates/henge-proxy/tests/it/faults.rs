@@ -14,7 +14,7 @@ fn member(i: usize, server: SocketAddr, ports: &[u16], sync: &str, folder: &Path
     let control = folder.join(format!("{i}.sock"));
     let mut text = format!(
         "server = \"{server}\"\ncontrol = \"{}\"\nscheduler = {{ sfq = {{ depth = 2 }} }}\nsync = {sync}
-        [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+        [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse battery\"\nlisten = \"127.0.0.1:{}\"
         [[flow]]\nname = \"app\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
         control.display(),
         ports[i]
@@ -214,7 +214,7 @@ fn a_successor_starts_while_a_proxy_leaves() {
     let [port, link, away] = free_ports();
     let control = folder.path().join("proxy.sock");
     let text = format!(
-        "server = \"{}\"\ncontrol = \"{}\"\n[cluster]\nnode = \"a\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{link}\"
+        "server = \"{}\"\ncontrol = \"{}\"\n[cluster]\nnode = \"a\"\nsecret = \"correct horse battery\"\nlisten = \"127.0.0.1:{link}\"
         [[peer]]\nname = \"b\"\naddress = \"127.0.0.1:{away}\"\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n",
         server.address,
         control.display()

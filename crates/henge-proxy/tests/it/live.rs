@@ -221,7 +221,7 @@ fn totals_over_two_servers(sync: &str, seconds: u64) -> [f64; 2] {
     let start = |i: usize| {
         let rest = format!(
             "sync = {sync}
-            [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+            [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse battery\"\nlisten = \"127.0.0.1:{}\"
             [[peer]]\nname = \"s{}\"\naddress = \"127.0.0.1:{}\"
             [[flow]]\nname = \"single\"\ncontract = {{ weight = 1 }}\n[[flow]]\nname = \"striped\"\ncontract = {{ weight = 1 }}
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"single\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"striped\"\n",

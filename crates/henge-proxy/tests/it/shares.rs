@@ -23,7 +23,7 @@ fn proxies(servers: &[Server], scheduler: &str, sync: &str, record: &Path) -> Ve
     let start = |i: usize| {
         let mut text = format!(
             "server = \"{}\"\nscheduler = {scheduler}\nsync = {sync}\nrecord = \"{}\"
-            [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse\"\nlisten = \"127.0.0.1:{}\"
+            [cluster]\nnode = \"s{i}\"\nsecret = \"correct horse battery\"\nlisten = \"127.0.0.1:{}\"
             [[flow]]\nname = \"one\"\ncontract = {{ weight = 1 }}\n[[flow]]\nname = \"four\"\ncontract = {{ weight = 4 }}
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"one\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"four\"\n",
             servers[i].address,

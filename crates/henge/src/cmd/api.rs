@@ -66,7 +66,8 @@ impl ManagerArg {
         let key = key.with_context(|| format!("{}: no key in it", path.display()))?;
         let roots = roots(&self.ca.clone().unwrap_or_else(|| folder.join("ca.pem")))?;
         let agent = agent(roots, Some(ClientCert::new_with_certs(&chain, key)));
-        Ok(Api { addresses: self.addresses(), token: None, agent })
+        let signer = henge_tls::signer(folder).filter(|_| self.manager.is_none());
+        Ok(Api { addresses: signer.map_or_else(|| self.addresses(), |url| vec![url]), token: None, agent })
     }
 
     fn addresses(&self) -> Vec<String> {

@@ -232,6 +232,7 @@ pub fn join(args: JoinArgs) -> Result<ExitCode> {
     let joined = api.ask("POST", "ca/join", Some(&body), &[])?.body;
     super::keep_files_private();
     let who = keep(&args.output, &request.key, &joined)?;
+    henge_tls::signed_by(&args.output, api.first())?;
     let until = joined["until"].as_u64().map_or_else(String::new, |s| when(s.saturating_mul(1000)));
     println!(
         "joined the cluster {} as {} {}, until {until}: {}",
@@ -249,9 +250,16 @@ pub fn join(args: JoinArgs) -> Result<ExitCode> {
         }
         henge_tls::Role::Client => {
             println!("nbdinfo --tls-certificates={} nbds://NODE/DISK", args.output.display());
-            println!("from a timer, each day: henge renew {} --manager {}", args.output.display(), args.url);
+            println!("from a timer, each day: henge renew {}", args.output.display());
         }
-        _ => println!(
+        henge_tls::Role::Proxy => {
+            println!(
+                "the proxy's [cluster]: node = \"{}\", identity = \"{}\"; it renews it itself",
+                who.name,
+                args.output.display()
+            );
+        }
+        henge_tls::Role::Manager => println!(
             "identity = \"{}\" in its configuration; from a timer, each day: henge renew",
             args.output.display()
         ),
@@ -268,20 +276,88 @@ fn keep(folder: &Path, key: &str, joined: &Value) -> Result<Identity> {
 
 /// Exchanges a certificate for a new one.
 pub fn renew(args: RenewArgs) -> Result<ExitCode> {
-    let path = args.folder.join("identity.pem");
-    let own = henge_tls::certificates(&path)?;
-    let validity = own.first().and_then(|own| henge_tls::validity(own)).context("no certificate")?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
-    if !args.now && !henge_tls::is_due(validity, i64::try_from(now)?) {
-        println!("{} is not due yet", path.display());
+    super::keep_files_private();
+    let api = args.manager.showing(&args.folder)?;
+    // Another root may sign now, and some certificates may count no more. A manager of an earlier release does not say.
+    let heard = believe(&api, &args.folder);
+    if !args.now && !is_due(&args.folder)? {
+        heard?;
+        println!("{} is not due yet", args.folder.join("identity.pem").display());
         return Ok(ExitCode::SUCCESS);
     }
-    let api = args.manager.showing(&args.folder)?;
-    let request = Request::new()?;
-    let joined = api.ask("POST", "ca/renew", Some(&json!({ "request": request.pem })), &[])?.body;
-    super::keep_files_private();
-    let who = keep(&args.folder, &request.key, &joined)?;
-    let until = joined["until"].as_u64().map_or_else(String::new, |s| when(s.saturating_mul(1000)));
+    let (who, until) = exchange(&api, &args.folder)?;
     println!("{} {} is renewed, until {until}", who.role, who.name);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a certificate is to be renewed.
+fn is_due(folder: &Path) -> Result<bool> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+    Ok(henge_tls::is_due(folder, i64::try_from(now)?)?)
+}
+
+/// Who it is, and until when.
+fn exchange(api: &Api, folder: &Path) -> Result<(Identity, String)> {
+    let request = Request::new()?;
+    let joined = api.ask("POST", "ca/renew", Some(&json!({ "request": request.pem })), &[])?.body;
+    let who = keep(folder, &request.key, &joined)?;
+    Ok((who, joined["until"].as_u64().map_or_else(String::new, |s| when(s.saturating_mul(1000)))))
+}
+
+/// Keeps the identity of a process that no manager speaks to: asks whom the cluster believes, and renews what is due.
+pub fn follow(folder: PathBuf) -> std::io::Result<()> {
+    const PAUSE: Duration = Duration::from_secs(5);
+    let follow = move || {
+        let (mut said, mut api) = (String::new(), None);
+        loop {
+            if let Err(why) = look(&folder, &mut api) {
+                // Files may have changed: they are read again.
+                api = None;
+                let why = format!("{why:#}");
+                if said != why {
+                    eprintln!("henge: the identity in {} is not kept up to date: {why}", folder.display());
+                    said = why;
+                }
+            } else {
+                said.clear();
+            }
+            std::thread::sleep(PAUSE);
+        }
+    };
+    std::thread::Builder::new().name("henge-identity".into()).spawn(follow).map(drop)
+}
+
+/// Hears whom the cluster believes.
+fn believe(api: &Api, folder: &Path) -> Result<()> {
+    let trust = api.get("ca/trust")?;
+    let own = henge_tls::certificates(&folder.join("identity.pem"))?;
+    let who = own.first().and_then(|own| Identity::of(&henge_tls::names(own)));
+    let role = who.context("the certificate names nobody of a cluster")?.role;
+    Ok(henge_tls::believe(folder, role, text(&trust["ca"]), text(&trust["revoked"]))?)
+}
+
+/// Looks once.
+fn look(folder: &Path, kept: &mut Option<Api>) -> Result<()> {
+    let manager = ManagerArg { manager: None, token_file: None, ca: None };
+    if henge_tls::signer(folder).is_none() {
+        bail!(
+            "it does not say which manager signed it; join again, or write the manager's address to {}",
+            folder.join("manager").display()
+        );
+    }
+    let api = match kept.take() {
+        Some(api) => api,
+        None => manager.showing(folder)?,
+    };
+    let ca = std::fs::read_to_string(folder.join("ca.pem")).unwrap_or_default();
+    believe(&api, folder)?;
+    let same = std::fs::read_to_string(folder.join("ca.pem")).unwrap_or_default() == ca;
+    if is_due(folder)? {
+        let (who, until) = exchange(&api, folder)?;
+        eprintln!("henge: the certificate of {} {} is renewed, until {until}", who.role, who.name);
+    } else if same {
+        // Who is believed has not changed: neither has the way to ask.
+        *kept = Some(api);
+    }
+    Ok(())
 }

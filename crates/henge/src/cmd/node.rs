@@ -129,7 +129,7 @@ fn may_begin_anew(file: &Path, lost: Option<&str>) -> Result<()> {
 /// The node's certificate, for browsers, which show none of their own.
 fn certificates(files: &TlsConfig) -> Result<Arc<Tls>> {
     let tls = Arc::new(Tls::open(files, Clients::Offered).map_err(|e| anyhow::anyhow!(e.message))?);
-    tls.follow()?;
+    tls.follow(|| ())?;
     Ok(tls)
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use henge_node::{Asked, Signals};
-use henge_proxy::{Config, Handover, Proxy, Status, Stop, check};
+use henge_proxy::{Config, Handover, Proof, Proxy, Status, Stop, check};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -48,6 +48,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(report(&config));
     }
     args.log.start();
+    if let Some(Proof::Identity(files)) = config.peers.as_ref().map(|peers| &peers.proof) {
+        super::keep_files_private();
+        files.identity.clone().map_or(Ok(()), super::ca::follow)?;
+    }
     let server = config.server;
     let signals = Signals::block().and_hang_up();
     let mut proxy = Proxy::adopt(config.clone(), Handover::inherited().unwrap_or_default())?;

@@ -72,7 +72,8 @@ enum Action {
         #[command(flatten)]
         node: NodeArg,
         /// Terms as the configuration writes them: limit=675/s weight=4; an empty value takes a term away. A larger capacity is
-        /// seen by NBD clients that connect anew, and iSCSI initiators are told; a disk does not shrink
+        /// seen by NBD clients that connect anew, and iSCSI initiators are told; a disk does not shrink. At a node, who may use a disk
+        /// that was added there: nbd=nobody iscsi={…} nvme={…}, all that is to hold, and sessions from before end
         #[arg(required = true, value_name = "TERM=VALUE")]
         terms: Vec<String>,
     },
@@ -100,6 +101,23 @@ enum Action {
         /// Wait for more
         #[arg(short, long)]
         follow: bool,
+    },
+    /// Give a disk other secrets, by the manager: those from before open nothing, and who is attached by them is sent away
+    Rekey {
+        /// The disk's name
+        #[arg(required_unless_present = "tenant", conflicts_with = "tenant")]
+        name: Option<String>,
+        #[command(flatten)]
+        manager: ManagerArg,
+        /// All disks of this tenant
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Who may attach by NBD from now on: a name in a certificate, like CN=ann (several: repeat it), or "anyone"; as before if not stated
+        #[arg(long, value_name = "WHO")]
+        nbd: Vec<String>,
+        /// Print the manager's answers as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Remove a disk and its data, by the manager
     Rm {
@@ -161,6 +179,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
             vd_manager::create(&manager.connect()?, &name, spec, tenant, nbd, json)?;
         }
+        Action::Rekey { name, manager, tenant, nbd, json } => {
+            let api = manager.connect()?;
+            let names = match (name, tenant) {
+                (Some(name), _) => vec![name],
+                (None, tenant) => vd_manager::exports_of(&api, tenant.as_deref())?,
+            };
+            names.iter().try_for_each(|name| vd_manager::rekey(&api, name, &nbd, json))?;
+        }
         Action::Rm { name, manager, force } => vd_manager::remove(&manager.connect()?, &name, force)?,
         Action::List { node } => {
             if let Some(api) = node.manager()? {
@@ -211,6 +237,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             let mut contract = pairs(&terms)?.into_iter().collect::<BTreeMap<_, _>>();
+            let doors = DOOR_KEYS.iter().filter_map(|key| contract.remove_entry(*key));
+            let doors: String =
+                doors.map(|(key, value)| format!("{key} = {}\n", toml_value(&value))).collect();
+            if !doors.is_empty() {
+                ask(&node.socket(), &Request::Access { name: name.clone(), doors })?;
+            }
             if let Some(capacity) = contract.remove("capacity") {
                 ask(&node.socket(), &Request::Grow { name: name.clone(), capacity })?;
             }
@@ -250,6 +282,9 @@ const DISK_KEYS: [&str; 15] = [
     "nbd",
     "contract",
 ];
+
+/// Keys of a disk that say who may use it.
+const DOOR_KEYS: [&str; 3] = ["iscsi", "nvme", "nbd"];
 
 /// A disk as the configuration writes it. Terms of its contract may stand beside its own keys, as at a manager.
 fn disk_text(name: &str, keys: Vec<(String, String)>) -> String {

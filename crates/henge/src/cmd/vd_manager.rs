@@ -234,6 +234,32 @@ pub fn set(api: &Api, name: &str, terms: Map<String, Value>, json: bool) -> Resu
     Ok(())
 }
 
+/// Gives a disk other secrets, and prints them once.
+pub fn rekey(api: &Api, name: &str, nbd: &[String], json: bool) -> Result<()> {
+    let body = if nbd.is_empty() { json!({}) } else { json!({ "nbd": nbd }) };
+    let answer = api.ask("POST", &format!("disks/{}/access", escaped(name)), Some(&body), &[])?;
+    if json {
+        println!("{}", answer.body);
+        return Ok(());
+    }
+    match answer.status {
+        202 => println!(
+            "{name} has other secrets; a node that is away opens by those from before until it is back"
+        ),
+        _ => println!("{name} has other secrets; those from before open nothing"),
+    }
+    attach(&answer.body);
+    Ok(())
+}
+
+/// The disks of a tenant, as the administrator calls them.
+pub fn exports_of(api: &Api, tenant: Option<&str>) -> Result<Vec<String>> {
+    let all = api.get("disks")?;
+    let disks = all["disks"].as_array().into_iter().flatten();
+    let theirs = disks.filter(|disk| disk["tenant"].as_str() == tenant);
+    Ok(theirs.map(|disk| text(&disk["export"])).collect())
+}
+
 /// Removes a disk.
 pub fn remove(api: &Api, name: &str, force: bool) -> Result<()> {
     let answer = api.ask("DELETE", &format!("disks/{}?force={force}", escaped(name)), None, &[])?;
