@@ -9,10 +9,8 @@ use std::ops::Range;
 enum Item {
     /// So many of our own bytes.
     Own(usize),
-    /// Bytes `at..end` of a command's buffer.
+    /// Bytes `at..end` of a command's buffer, which is free behind them.
     Buffer { task: RequestId, at: usize, end: usize },
-    /// Nothing: the command's buffer is free once this is reached.
-    Release(RequestId),
 }
 
 /// A stretch of the outgoing stream.
@@ -99,7 +97,8 @@ impl Output {
         self.short(pdu::R2T, header);
     }
 
-    /// Data of a command: `data`, which are our own, or lie in a command's buffer from byte 0 on. `alone`: no response follows.
+    /// Data of a command: `data`, which are our own, or lie in a command's buffer from byte 0 on. Once they are sent, that buffer is free.
+    /// `alone`: no response follows.
     pub fn data(&mut self, cid: u16, data: &[u8], from: Option<RequestId>, alone: bool) {
         let digest = |has: bool| if has { 4 } else { 0 };
         let after_header = SHORT_HEADER + digest(self.digests.header);
@@ -129,22 +128,16 @@ impl Output {
         }
     }
 
-    /// After what was pushed so far is sent, the command's buffer is free.
-    pub fn release(&mut self, task: RequestId) {
-        self.items.push_back(Item::Release(task));
-    }
-
     /// What is to be sent next, in order.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let mut from = self.sent;
-        self.items.iter().filter_map(move |item| match *item {
+        self.items.iter().map(move |item| match *item {
             Item::Own(len) => {
                 let range: Range<usize> = from..from + len;
                 from = range.end;
-                Some(Segment::Bytes(&self.own[range]))
+                Segment::Bytes(&self.own[range])
             }
-            Item::Buffer { task, at, end } => Some(Segment::Buffer(task, at, end - at)),
-            Item::Release(_) => None,
+            Item::Buffer { task, at, end } => Segment::Buffer(task, at, end - at),
         })
     }
 
@@ -157,14 +150,13 @@ impl Output {
                     (*len, count, self.sent) = (*len - step, count - step, self.sent + step);
                     *len
                 }
-                Item::Buffer { at, end, .. } => {
+                Item::Buffer { task, at, end } => {
                     let step = count.min(*end - *at);
                     (*at, count) = (*at + step, count - step);
+                    if *at == *end {
+                        released(*task);
+                    }
                     *end - *at
-                }
-                Item::Release(task) => {
-                    released(*task);
-                    0
                 }
             };
             if left > 0 {

@@ -58,8 +58,10 @@ pub(super) struct Task {
     pub why: Option<Status>,
     /// Nobody waits for its outcome, or the host wants it to be given up.
     pub aborted: bool,
-    /// It is answered; its buffer is still being sent.
+    /// It is answered.
     pub answered: bool,
+    /// What lies in its buffer is its answer.
+    pub sends_buffer: bool,
 }
 
 impl Task {
@@ -79,6 +81,7 @@ impl Task {
             why: None,
             aborted: false,
             answered: false,
+            sends_buffer: false,
         }
     }
 

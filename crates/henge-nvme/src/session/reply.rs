@@ -30,7 +30,9 @@ impl Session {
 
     /// Ends a command that has read into its buffer.
     pub(super) fn answer_from_buffer(&mut self, subsystems: &mut Subsystems, id: RequestId, data: &[u8]) {
-        let Some(sqe) = self.tasks.get(id).map(|task| task.sqe) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.sends_buffer = true;
+        let sqe = task.sqe;
         self.send(subsystems, &sqe, data, Some(id));
         self.retire(id);
     }
@@ -65,21 +67,19 @@ impl Session {
         }
     }
 
-    /// The command is answered, and its name free. Its buffer is so once all that was pushed is sent.
+    /// The command is answered, and its name free. Its buffer is so, too, or once it is sent.
     fn retire(&mut self, id: RequestId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.answered = true;
-        let (cid, holds) = (task.sqe.cid(), task.holds > 0);
+        let (cid, sends_buffer) = (task.sqe.cid(), task.sends_buffer);
         if let Ok(at) = self.by_cid.binary_search_by_key(&cid, |(cid, _)| *cid) {
             self.by_cid.remove(at);
         }
         if self.fused == Some(id) {
             self.fused = None;
         }
-        if holds {
-            self.out.release(id);
-        } else {
-            self.tasks.remove(id);
+        if !sends_buffer {
+            self.forget(id);
         }
     }
 }
