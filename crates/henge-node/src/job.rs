@@ -1,6 +1,6 @@
-//! What an iSCSI unit wants done, as commands of a virtual disk.
+//! What an iSCSI unit or an NVMe namespace wants done, as commands of a virtual disk.
 //!
-//! Most actions are one command. Some are several: a pattern is written piece by piece; VERIFY reads and compares;
+//! Most actions are one command. Some are several: a pattern is written piece by piece; VERIFY reads and compares; a copy reads and writes;
 //! ORWRITE reads, and writes only if nobody has written in between, or begins again. Of a disk over nodes it does so
 //! place by place, as nobody holds the locks of two: no block is ever half one's and half another's.
 
@@ -8,7 +8,7 @@ use crate::plane::{Answer, Owner, Plane};
 use henge_backend::Buffer;
 use henge_core::{Fault, Instant};
 use henge_iscsi::scsi::{Action, Outcome};
-use henge_vdisk::{Command, Failure, Kind};
+use henge_vdisk::{Command, Failure, Frame, Kind};
 
 /// A command's buffer; its own bytes begin at `lead`.
 pub(crate) struct Held {
@@ -34,8 +34,10 @@ pub(crate) struct Job {
     piece: u64,
     /// It does not go on once the disk has answered.
     given_up: bool,
-    /// What ORWRITE has read, when the write is to come.
+    /// What ORWRITE has read, when the write is to come; or memory for what a copy writes.
     old: Option<Held>,
+    /// What a copy does with what it has read.
+    then: Option<Action>,
 }
 
 /// How a step went.
@@ -68,7 +70,13 @@ impl Verdict {
 
 impl Job {
     pub(crate) fn new(action: Action) -> Job {
-        Job { action, done: 0, piece: 0, given_up: false, old: None }
+        Job { action, done: 0, piece: 0, given_up: false, old: None, then: None }
+    }
+
+    /// Reads `len` bytes at `from`, then writes them at `to`.
+    pub(crate) fn copy(from: u64, to: u64, len: u64, fua: bool) -> Job {
+        let then = Some(Action::Write { offset: to, len, fua });
+        Job { then, ..Job::new(Action::Read { offset: from, len }) }
     }
 
     /// The range that it asks about, if it is GET LBA STATUS.
@@ -117,7 +125,16 @@ impl Job {
             return Step::Submitted;
         }
         let frame = plane.disk(disk).vdisk.frame(kind, offset, len);
-        let Some(mut buffer) = plane.take_buffer(disk, frame.len) else { return Step::Later };
+        if !self.has_target(frame, disk, plane) {
+            return Step::Later;
+        }
+        let Some(mut buffer) = plane.take_buffer(disk, frame.len) else {
+            // Copies that each wait for the other half of their memory would wait for ever.
+            if self.then.is_some() {
+                self.release(disk, plane);
+            }
+            return Step::Later;
+        };
         if frame.zeroed {
             buffer.fill(0);
         }
@@ -143,6 +160,28 @@ impl Job {
         }
         submit(plane, disk, owner, Command { fua, ..Command::new(kind, offset, len, now, 0) }, buffer);
         Step::Submitted
+    }
+
+    /// A copy has memory for what it writes before it reads, unless what it reads is aligned as what it writes. False when memory is missing.
+    fn has_target(&mut self, source: Frame, disk: usize, plane: &mut Plane) -> bool {
+        let Some(Action::Write { offset, len, .. }) = self.then else { return true };
+        let target = plane.disk(disk).vdisk.frame(Kind::Write, offset, len);
+        if target == source || self.old.is_some() {
+            return true;
+        }
+        let buffer = plane.take_buffer(disk, target.len);
+        self.old = buffer.map(|frame| Held { frame, lead: target.lead as usize });
+        self.old.is_some()
+    }
+
+    /// What a copy has read, where it is to be written from.
+    fn moved(&mut self, read: Held, len: u64, disk: usize, plane: &mut Plane) -> Held {
+        let Some(mut target) = self.old.take() else { return read };
+        let n = len as usize;
+        target.frame[target.lead..target.lead + n].copy_from_slice(&read.data()[..n]);
+        plane.put_buffer(disk, read.frame);
+        plane.note_copied(disk, len);
+        target
     }
 
     /// Kind, offset, length and FUA of the next command.
@@ -189,6 +228,14 @@ impl Job {
         };
         let done = matches!(verdict, Verdict::Done);
         match &self.action {
+            Action::Read { len, .. } if done && self.then.is_some() => {
+                let len = *len;
+                *data = Some(self.moved(held, len, disk, plane));
+                if let Some(write) = self.then.take() {
+                    self.action = write;
+                }
+                return self.given_up.then_some(Verdict::Failed(Fault::Cancelled));
+            }
             Action::Read { .. } if done => {
                 *data = Some(held);
                 return Some(verdict);

@@ -101,7 +101,7 @@ pub(crate) fn connect(
             return Err(Status::SEQUENCE.into());
         }
         if !subsystems.join(queue, asked, qid) {
-            return Err(Status::CONNECT_BUSY.into());
+            return Err(Status::SEQUENCE.into());
         }
         asked
     };

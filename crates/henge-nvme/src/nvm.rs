@@ -4,7 +4,7 @@ use crate::namespace::{Namespace, Reach};
 use crate::plan::{Action, Plan};
 use crate::reservation::{self, Held, HostId};
 use crate::status::Status;
-use crate::wire::{Sqe, le32, le64};
+use crate::wire::{Sqe, le16, le32, le64};
 
 /// Opcodes.
 pub(crate) mod opcode {
@@ -15,6 +15,7 @@ pub(crate) mod opcode {
     pub const WRITE_ZEROES: u8 = 0x08;
     pub const DATASET: u8 = 0x09;
     pub const VERIFY: u8 = 0x0c;
+    pub const COPY: u8 = 0x19;
 }
 
 /// The namespace of every subsystem.
@@ -27,6 +28,14 @@ pub const TRANSFER_MAX: u64 = 1 << 20;
 pub(crate) const FUSED_MAX: u64 = 64 << 10;
 /// Bytes of a range of Dataset Management.
 const RANGE: usize = 16;
+/// Bytes of a source range of Copy, in format 0.
+const SOURCE: usize = 32;
+/// Most source ranges of a Copy.
+pub(crate) const SOURCES_MAX: usize = 128;
+/// Most bytes of one of them: what is read at once, so that a range may overlap the one that it is copied to.
+pub(crate) const SOURCE_MAX: u64 = TRANSFER_MAX;
+/// Most bytes of a Copy.
+pub(crate) const COPY_MAX: u64 = 16 << 20;
 
 /// Opcodes, and whether they change the disk, for the log that tells of commands.
 pub(crate) const COMMANDS: &[(u8, bool)] = &[
@@ -37,6 +46,7 @@ pub(crate) const COMMANDS: &[(u8, bool)] = &[
     (opcode::WRITE_ZEROES, true),
     (opcode::DATASET, true),
     (opcode::VERIFY, false),
+    (opcode::COPY, true),
     (reservation::opcode::REGISTER, false),
     (reservation::opcode::REPORT, false),
     (reservation::opcode::ACQUIRE, false),
@@ -57,6 +67,10 @@ pub(crate) fn start(namespace: &Namespace, held: &Held, host: &HostId, sqe: &Sqe
     if held.conflicts(host, sqe.opcode()) {
         return Status::RESERVATION.into();
     }
+    let is_list = matches!(sqe.opcode(), opcode::DATASET | opcode::COPY);
+    if is_list && sqe.fuse() != 0 {
+        return Status::FIELD.into();
+    }
     let (offset, len) = match range(namespace, sqe) {
         Ok(range) => range,
         Err(status) => return status.into(),
@@ -75,6 +89,8 @@ pub(crate) fn start(namespace: &Namespace, held: &Held, host: &HostId, sqe: &Sqe
         opcode::DATASET => {
             return Plan::Parameters(RANGE * (sqe.dword(10) as usize & 0xff) + RANGE);
         }
+        opcode::COPY if namespace.read_only => return Status::PROTECTED.into(),
+        opcode::COPY => return begin_copy(sqe),
         _ => return Status::OPCODE.into(),
     };
     if action.writes() && namespace.read_only && action != Action::Flush {
@@ -85,7 +101,7 @@ pub(crate) fn start(namespace: &Namespace, held: &Held, host: &HostId, sqe: &Sqe
 
 /// The bytes that a command is about; nothing for those without a range.
 fn range(namespace: &Namespace, sqe: &Sqe) -> Result<(u64, u64), Status> {
-    if matches!(sqe.opcode(), opcode::FLUSH | opcode::DATASET) {
+    if matches!(sqe.opcode(), opcode::FLUSH | opcode::DATASET | opcode::COPY) {
         return Ok((0, 0));
     }
     let blocks = u64::from(sqe.dword(12) & 0xffff) + 1;
@@ -129,6 +145,42 @@ pub(crate) fn dataset(namespace: &Namespace, sqe: &Sqe, list: &[u8]) -> Plan {
             let (offset, len) = (first << namespace.block_shift, blocks << namespace.block_shift);
             actions.push(Action::Trim { offset, len });
         }
+    }
+    Plan::Several(actions)
+}
+
+/// Source ranges of a Copy.
+pub(crate) fn sources(sqe: &Sqe) -> usize {
+    (sqe.dword(12) as usize & 0xff) + 1
+}
+
+/// A Copy (NVM 3.2.2): its source ranges come first.
+fn begin_copy(sqe: &Sqe) -> Plan {
+    let dword = sqe.dword(12);
+    // Format 0 alone, and no metadata to be checked or made.
+    if dword >> 8 & 0xf != 0 || dword >> 12 & 0xf != 0 || dword >> 26 & 0xf != 0 {
+        return Status::FIELD.into();
+    }
+    if sources(sqe) > SOURCES_MAX {
+        return Status::COPY_LIMIT.into();
+    }
+    Plan::Parameters(SOURCE * sources(sqe))
+}
+
+/// The source ranges of a Copy have come. They are written one behind the other.
+pub(crate) fn copy(namespace: &Namespace, sqe: &Sqe, list: &[u8]) -> Plan {
+    let (shift, fua) = (namespace.block_shift, sqe.dword(12) & 1 << 30 != 0);
+    let (mut actions, mut all) = (Vec::new(), 0);
+    for source in list.chunks_exact(SOURCE) {
+        let (first, blocks) = (le64(source, 8), u64::from(le16(source, 16)) + 1);
+        let len = blocks << shift;
+        if len > SOURCE_MAX || (all << shift) + len > COPY_MAX {
+            return Status::COPY_LIMIT.into();
+        }
+        let to = sqe.block().checked_add(all).filter(|to| within(namespace, *to, blocks));
+        let Some(to) = to.filter(|_| within(namespace, first, blocks)) else { return Status::RANGE.into() };
+        actions.push(Action::Copy { from: first << shift, to: to << shift, len, fua });
+        all += blocks;
     }
     Plan::Several(actions)
 }

@@ -64,6 +64,17 @@ pub enum Action {
         /// Bytes.
         len: u64,
     },
+    /// Read a range, and write what was read to another one.
+    Copy {
+        /// First byte of what is read.
+        from: u64,
+        /// First byte of where it goes.
+        to: u64,
+        /// Bytes.
+        len: u64,
+        /// Durable before it is done.
+        fua: bool,
+    },
     /// Make durable what was completed before.
     Flush,
     /// Change who may use the disk, as [`crate::Session::change`] says. To be answered by [`Outcome::Decided`].

@@ -65,10 +65,12 @@ impl Status {
     pub const NOT_CHANGEABLE: Status = Status::final_of(0x10e);
     /// A Connect of another format.
     pub const CONNECT_FORMAT: Status = Status::final_of(0x180);
-    /// The controller has that queue already.
+    /// No controller is left to be had.
     pub const CONNECT_BUSY: Status = Status::final_of(0x181);
     /// A parameter of Connect is wrong; the result says which.
     pub const CONNECT_PARAMETERS: Status = Status::final_of(0x182);
+    /// More ranges, or longer ones, than one Copy takes.
+    pub const COPY_LIMIT: Status = Status::final_of(0x183);
     /// The host may not use the subsystem.
     pub const CONNECT_HOST: Status = Status::final_of(0x184);
     /// The host has yet to prove who it is.

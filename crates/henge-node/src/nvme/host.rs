@@ -132,11 +132,18 @@ impl Host {
             self.busy += 1;
             return fabric.wishes.push_back(Wish { connection: id, command: task, disk, change });
         }
-        let Some(action) = as_unit(command.action) else {
-            let service = plane.service(disk, now);
-            return self.session.complete(&mut fabric.subsystems, task, Outcome::Service(&service), &[]);
+        let job = match command.action {
+            Action::Copy { from, to, len, fua } => Job::copy(from, to, len, fua),
+            other => match as_unit(other) {
+                Some(action) => Job::new(action),
+                None => {
+                    let service = plane.service(disk, now);
+                    let told = Outcome::Service(&service);
+                    return self.session.complete(&mut fabric.subsystems, task, told, &[]);
+                }
+            },
         };
-        self.place(task).job = Some(Job::new(action));
+        self.place(task).job = Some(job);
         self.busy += 1;
         // In order: what waits goes first.
         if self.waiting.is_empty() {
@@ -368,7 +375,7 @@ impl Session for Host {
     }
 }
 
-/// What is to be done, in the terms of a unit, whose jobs do it; `None` for what the node itself answers.
+/// What is to be done, in the terms of a unit, whose jobs do it; `None` for what no unit does.
 fn as_unit(action: Action) -> Option<scsi::Action> {
     Some(match action {
         Action::Read { offset, len } => scsi::Action::Read { offset, len },
@@ -379,6 +386,6 @@ fn as_unit(action: Action) -> Option<scsi::Action> {
         Action::Zero { offset, len, fua } => scsi::Action::Zero { offset, len, fua },
         Action::Trim { offset, len } => scsi::Action::Trim { offset, len },
         Action::Flush => scsi::Action::Flush,
-        Action::Reserve | Action::Report => return None,
+        Action::Reserve | Action::Report | Action::Copy { .. } => return None,
     })
 }

@@ -67,6 +67,11 @@ impl Plane {
         found
     }
 
+    /// A command's bytes were copied beside its requests: its disk's turns come later for it.
+    pub(crate) fn note_copied(&mut self, number: usize, bytes: u64) {
+        self.copied.push((number, bytes));
+    }
+
     /// Gives a command's memory back.
     pub(crate) fn put_buffer(&mut self, number: usize, buffer: Buffer) {
         if let Some(disk) = &mut self.disks[number] {

@@ -5,7 +5,7 @@ use crate::controller::{
     Controller, ERRORS_MAX, IO_QUEUES_MAX, KEEP_ALIVE_UNIT, QUEUE_MAX, VERSION, offered_events,
 };
 use crate::namespace::Namespace;
-use crate::nvm::{ALL, FUSED_MAX, NSID};
+use crate::nvm::{ALL, COPY_MAX, FUSED_MAX, NSID, SOURCE_MAX, SOURCES_MAX};
 use crate::plan::Plan;
 use crate::reservation;
 use crate::status::Status;
@@ -33,9 +33,8 @@ pub(super) fn identify(subsystems: &Subsystems, caller: &Caller<'_>, sqe: &Sqe) 
     };
     match (what, sqe.nsid()) {
         (0x00, NSID) => Plan::Data(namespace_data(namespace)),
-        // What all namespaces have in common: the formats.
-        (0x00, ALL) => Plan::Data(common_data(namespace)),
         (0x03, NSID) => Plan::Data(descriptors(namespace)),
+        // What all have in common is told with namespace management alone.
         (0x00 | 0x03, 0 | ALL) => Status::NAMESPACE.into(),
         (0x00, _) => Plan::Data(vec![0; LEN]), // inactive
         (0x03, _) => Status::NAMESPACE.into(),
@@ -95,25 +94,21 @@ fn io_controller_data(b: &mut [u8], namespace: &Namespace, in_capsule: u32) {
     b[512] = 0x66; // entries of 64 bytes
     b[513] = 0x44; // and of 16
     put(b, 516, NSID.to_le_bytes()); // NN
-    put(b, 520, 0x00bd_u16.to_le_bytes()); // ONCS: compare, DSM, write zeroes, saved features, reservations, verify
+    put(b, 520, 0x01bd_u16.to_le_bytes()); // ONCS: compare, DSM, write zeroes, saved features, reservations, verify, copy
     put(b, 522, 1_u16.to_le_bytes()); // FUSES: compare and write
     b[525] = 0x07; // VWC: a cache; FLUSH of all namespaces
     let atomic = (FUSED_MAX >> namespace.block_shift) as u16 - 1;
     put(b, 532, atomic.to_le_bytes()); // ACWU
+    put(b, 534, 1_u16.to_le_bytes()); // OCFS: copy format 0
     put(b, 540, NSID.to_le_bytes()); // MNAN
     put(b, 1792, ((SQE as u32 + in_capsule) / 16).to_le_bytes()); // IOCCSZ
     put(b, 1796, (CQE as u32 / 16).to_le_bytes()); // IORCSZ
     b[1803] = 1; // MSDBD: one descriptor of data
 }
 
-fn common_data(namespace: &Namespace) -> Vec<u8> {
+fn namespace_data(namespace: &Namespace) -> Vec<u8> {
     let mut b = vec![0; LEN];
     b[128 + 2] = namespace.block_shift as u8; // the one format, without metadata
-    b
-}
-
-fn namespace_data(namespace: &Namespace) -> Vec<u8> {
-    let mut b = common_data(namespace);
     let blocks = namespace.blocks();
     for at in [0, 8, 16] {
         put(&mut b, at, blocks.to_le_bytes()); // NSZE, NCAP, NUSE
@@ -128,6 +123,9 @@ fn namespace_data(namespace: &Namespace) -> Vec<u8> {
         put(&mut b, at, preferred.to_le_bytes()); // NPWG, NPWA, NPDG, NPDA, NOWS
     }
     put(&mut b, 48, u128::from(namespace.bytes).to_le_bytes()); // NVMCAP
+    put(&mut b, 74, ((SOURCE_MAX >> namespace.block_shift) as u16).to_le_bytes()); // MSSRL
+    put(&mut b, 76, ((COPY_MAX >> namespace.block_shift) as u32).to_le_bytes()); // MCL
+    b[80] = SOURCES_MAX as u8 - 1; // MSRC
     put(&mut b, 92, GROUP.to_le_bytes()); // ANAGRPID
     b[99] = u8::from(namespace.read_only); // NSATTR
     put(&mut b, 104, namespace.uuid); // NGUID

@@ -33,6 +33,7 @@ impl Session {
                 Some(_) if reservation::is_command(sqe.opcode()) => {
                     reservation::change(&self.host, &sqe, &list)
                 }
+                Some(there) if sqe.opcode() == nvm::opcode::COPY => nvm::copy(&there.namespace, &sqe, &list),
                 Some(there) => nvm::dataset(&there.namespace, &sqe, &list),
                 None => Status::NAMESPACE.into(),
             },

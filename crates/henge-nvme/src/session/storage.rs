@@ -4,6 +4,7 @@ use super::command::Work;
 use super::{Command, Session, Stage, Step};
 use crate::admin;
 use crate::namespace::Reach;
+use crate::nvm;
 use crate::plan::{Action, Outcome};
 use crate::status::{Ending, Status};
 use crate::subsystem::Subsystems;
@@ -162,6 +163,11 @@ impl Session {
             }
         };
         if !status.is_success() {
+            // Of a Copy the host is told which range was not copied (NVM 3.2.2).
+            if let (Action::Copy { .. }, Work::Several(left)) = (action, &task.work) {
+                let result = nvm::sources(&task.sqe).saturating_sub(left.len()) as u64;
+                return self.answer(subsystems, id, Ending { status, result });
+            }
             return self.end(subsystems, id, status);
         }
         match &mut task.work {

@@ -519,3 +519,81 @@ fn features_are_read_as_they_were_set() {
     assert_eq!(run(9, 1 << 31 | 1, 0).0, 0x10d);
     assert_eq!(run(9, 0x77, 0).0, 2);
 }
+
+const COPY: u8 = 0x19;
+
+/// Source ranges of a Copy in format 0: first block and blocks of each.
+fn sources(ranges: &[(u64, u16)]) -> Vec<u8> {
+    let mut list = vec![0; ranges.len() * 32];
+    for (entry, (first, blocks)) in list.chunks_mut(32).zip(ranges) {
+        entry[8..16].copy_from_slice(&first.to_le_bytes());
+        entry[16..18].copy_from_slice(&(blocks - 1).to_le_bytes());
+    }
+    list
+}
+
+/// A Copy to block `to`.
+fn copy(cid: u16, to: u64, ranges: &[(u64, u16)]) -> (Entry, Vec<u8>) {
+    let list = sources(ranges);
+    let count = ranges.len() as u32;
+    (Entry::new(COPY, cid).blocks(to, 1).dword(12, count - 1).in_capsule(list.len()), list)
+}
+
+/// Ranges are written one behind the other; one may overlap where it goes.
+#[test]
+fn ranges_are_copied_within_the_disk() {
+    let (mut s, _, _admin, mut io) = pair(Wire::default(), true);
+    io.disk = pattern(BYTES);
+    let before = io.disk.clone();
+    let (entry, list) = copy(7, 100, &[(8, 4), (1000, 2)]);
+    io.feed(&mut s, &Wire::default().command(entry, &list));
+    assert_eq!((io.completion().status, io.changes.len()), (0, 0));
+    assert_eq!(io.disk[100 * 512..104 * 512], before[8 * 512..12 * 512]);
+    assert_eq!(io.disk[104 * 512..106 * 512], before[1000 * 512..1002 * 512]);
+    assert_eq!(io.disk[106 * 512..], before[106 * 512..], "and nothing behind");
+    io.disk = before.clone();
+    let (entry, list) = copy(7, 2, &[(0, 16)]);
+    io.feed(&mut s, &Wire::default().command(entry, &list));
+    assert_eq!(io.completion().status, 0);
+    assert_eq!(io.disk[2 * 512..18 * 512], before[..16 * 512]);
+}
+
+#[test]
+fn a_copy_that_cannot_be_says_where_it_ended() {
+    let (mut s, _, _admin, mut io) = pair(Wire::default(), true);
+    let last = (BYTES / 512) as u64 - 1;
+    let mut ends = |entry: Entry, list: &[u8]| {
+        io.feed(&mut s, &Wire::default().command(entry, list));
+        let done = io.completion();
+        assert!(done.final_);
+        done.status
+    };
+    let whole = copy(7, 0, &[(0, 1)]).0;
+    for (entry, list, status, why) in [
+        (copy(7, 0, &[(last, 2)]).0, sources(&[(last, 2)]), 0x80, "a source beyond the end"),
+        (copy(7, last, &[(0, 1), (0, 1)]).0, sources(&[(0, 1), (0, 1)]), 0x80, "a target beyond the end"),
+        (copy(7, u64::MAX, &[(0, 1)]).0, sources(&[(0, 1)]), 0x80, "a target that wraps"),
+        (copy(7, 0, &[(0, 2049)]).0, sources(&[(0, 2049)]), 0x183, "a range that is too long"),
+        (whole.dword(12, 1 << 8), sources(&[(0, 1)]), 2, "another format"),
+        (whole.dword(12, 1 << 12), sources(&[(0, 1)]), 2, "protection information, read"),
+        (whole.dword(12, 1 << 26), sources(&[(0, 1)]), 2, "protection information, written"),
+        (whole.fuse(2), sources(&[(0, 1)]), 2, "fused"),
+        (whole.dword(12, 128), sources(&[(0, 1)]), 0x183, "more ranges than are taken"),
+        (whole.dword(12, 1), sources(&[(0, 1)]), 0x0f, "less than it says"),
+    ] {
+        assert_eq!(ends(entry, &list), status, "{why}");
+    }
+    // The second of three fails.
+    io.hold = true;
+    let (entry, list) = copy(7, 100, &[(0, 1), (1, 1), (2, 1)]);
+    io.feed(&mut s, &Wire::default().command(entry, &list));
+    io.hold = false;
+    io.fault = None;
+    let first = io.pending.remove(0);
+    assert_eq!(first.action, Action::Copy { from: 0, to: 100 * 512, len: 512, fua: false });
+    io.session.complete(&mut s, first.task, henge_nvme::Outcome::Done, &[]);
+    io.fault = Some(Fault::Io);
+    io.work(&mut s);
+    let failed = io.completion();
+    assert_eq!((failed.status, failed.result), (0x280, 1), "which was not copied");
+}

@@ -164,6 +164,10 @@ impl Driver {
                 self.disk[range(offset, len)].fill(0);
                 Outcome::Done
             }
+            Action::Copy { from, to, len, .. } => {
+                self.disk.copy_within(range(from, len), to as usize);
+                Outcome::Done
+            }
             Action::Flush | Action::Check { .. } => Outcome::Done,
             Action::Report => Outcome::Service(&service),
         };
