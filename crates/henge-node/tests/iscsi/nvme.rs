@@ -11,6 +11,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+mod crowd;
+
 const NQN: &str = "nqn.2026-11.local.henge:web";
 const HOST: &str = "nqn.2026-11.example:host";
 
@@ -233,6 +235,7 @@ fn what_a_host_writes_all_others_read() {
 }
 
 #[test]
+#[ignore = "in real time: make test-nvme"]
 fn all_three_stay_within_the_one_contract_and_the_disk_says_so() {
     let limit = 400.0;
     let (node, _state) = start("contract = { limit = \"400/s\", burst = \"8\" }\n");
