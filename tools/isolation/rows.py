@@ -13,11 +13,13 @@ from . import load
 from .servers import Server
 
 VICTIM = "reads-16k-8"
-# The pool's `cost`, and the scheduler's `depth`.
+# The pool's `cost`, and the scheduler's `depth`; nothing where they are not stated.
 VARIANTS = {
-    "default": ("", "32"),
+    "default": ("", ""),
+    "fixed": ('cost = "requests"', "32"),
     "time": ('cost = "time"', "32"),
-    "time+work": ('cost = "time"', '"work"'),
+    "kept": ("", '"kept"'),
+    "work": ('cost = "time"', '"work"'),
 }
 KEPT, SHARE = 0.99, 0.95
 
@@ -75,11 +77,13 @@ def run(options, variants):
     for name, scheduler, attacker, contract, lead in ROWS:
         for variant in variants:
             cost, depth = VARIANTS[variant]
-            cost = cost or ('cost = "requests"' if scheduler == "edf" else "")  # in what its rate counts
-            if VARIANTS[variant][0] and scheduler not in ("sfq", "mclock"):
+            if "time" in cost and scheduler not in ("sfq", "mclock"):
                 continue  # these count requests or bytes alone
+            if not cost and scheduler == "edf":
+                cost = 'cost = "requests"'  # its contract comes later, and is in what its rate counts
+            depth = f"depth = {depth}" if depth else ""
             with tempfile.TemporaryDirectory(prefix="henge-rows-", dir=options.dir) as folder:
-                node = Node(folder, f"{{ {scheduler} = {{ depth = {depth} }} }}", cost, options)
+                node = Node(folder, f"{{ {scheduler} = {{ {depth} }} }}", cost, options)
                 try:
                     missed += not row(node, name, variant, attacker, contract, lead, options)
                 finally:

@@ -27,17 +27,19 @@ def late(base):
     return f"{max(1000, 4 * int(base['p99_us']))}us"
 
 
-# By scheduler: its pool's text, and what the victim is promised. Rates count in commands.
+# By scheduler: its pool's text, and what the victim is promised. Rates count in commands. Promises of rates and latencies have a depth that follows them, but for
+# `mclock-32`; shares by weight have 32, of time, or of bytes (`sfq-32`).
 SCHEDULERS = {
     "fifo": ("{ fifo = { depth = 32 } }", lambda base: {}),
-    "sfq": ("{ sfq = { depth = 32 } }", lambda base: {"weight": str(WEIGHT)}),
-    "sfq-default": (None, lambda base: {"weight": str(WEIGHT)}),
-    "mclock": ("{ mclock = { depth = 32 } }", lambda base: {"rate": f"{rate(base)}/s"}),
-    "vc": ("{ vc = { depth = 32 } }", lambda base: {"rate": f"{rate(base)}/s"}),
-    "cvc": ("{ cvc = { depth = 32 } }", lambda base: {"rate": f"{rate(base)}/s"}),
-    "edf": ("{ edf = { depth = 32 } }", lambda base: {"rate": f"{rate(base)}/s", "latency": late(base)}),
-    "pclock": ("{ pclock = { depth = 32 } }", lambda base: {"rate": f"{rate(base)}/s", "burst": "32", "latency": late(base)}),
-    "two_level": ("two_level", lambda base: {"weight": str(WEIGHT), "latency": late(base)}),
+    "sfq": ('{ sfq = { depth = 32, cost = "time" } }', lambda base: {"weight": str(WEIGHT)}),
+    "sfq-32": ('{ sfq = { depth = 32, cost = "bytes" } }', lambda base: {"weight": str(WEIGHT)}),
+    "mclock": ('{ mclock = { depth = "kept", cost = "time" } }', lambda base: {"rate": f"{rate(base)}/s"}),
+    "mclock-32": ('{ mclock = { depth = 32, cost = "requests" } }', lambda base: {"rate": f"{rate(base)}/s"}),
+    "vc": ('{ vc = { depth = "kept" } }', lambda base: {"rate": f"{rate(base)}/s"}),
+    "cvc": ('{ cvc = { depth = "kept" } }', lambda base: {"rate": f"{rate(base)}/s"}),
+    "edf": ('{ edf = { depth = "kept" } }', lambda base: {"rate": f"{rate(base)}/s", "latency": late(base)}),
+    "pclock": ('{ pclock = { depth = "kept" } }', lambda base: {"rate": f"{rate(base)}/s", "burst": "32", "latency": late(base)}),
+    "two-level": ('{ two-level = { depth = "kept" } }', lambda base: {"rate": f"{rate(base)}/s", "latency": late(base)}),
     "locality": ("locality", lambda base: {"share": "50%"}),
 }
 PEERS = ["none", "qemu-throttle", "nbdkit-rate"]

@@ -1,6 +1,6 @@
 //! How many requests the device holds at once.
 
-use crate::{Cost, Duration, FlowId, Instant};
+use crate::{Cost, Duration, FlowId, Instant, Request};
 
 /// What a depth controller may know of the queue.
 pub trait QueueView {
@@ -10,23 +10,35 @@ pub trait QueueView {
     fn due(&self, until: Instant) -> usize;
 }
 
-/// Decides the depth. Depth stands outside the schedulers: fixed is the D of SFQ(D), feedback is the
+/// Decides the depth, and who comes in. Depth stands outside the schedulers: fixed is the D of SFQ(D), feedback is the
 /// two-level controller's.
 pub trait DepthController: Send {
     /// Most requests in flight now.
     fn depth(&self) -> u32;
 
+    /// Whether the scheduler may have a request now; else when to ask again. It is asked for each, in the order of a flow, but not for an
+    /// administrator's work.
+    fn admits(&mut self, _request: &Request, _now: Instant) -> Option<Instant> {
+        None
+    }
+
+    /// A request of the flow is in the scheduler no more, and takes no place: its client gave it up, or it has a slot of its own.
+    fn passed(&mut self, _flow: FlowId) {}
+
     /// A request left the scheduler after `wait`; `in_flight` counts it.
     fn dispatched(&mut self, _flow: FlowId, _wait: Duration, _in_flight: u32, _now: Instant) {}
 
     /// A request is over after `service` on the device; `in_flight` no longer counts it.
-    fn completed(&mut self, _flow: FlowId, _service: Duration, _in_flight: u32, _now: Instant) {}
+    fn completed(&mut self, _request: &Request, _service: Duration, _in_flight: u32, _now: Instant) {}
 
     /// A request of this cost left the scheduler, for controllers that count work.
     fn took(&mut self, _cost: Cost, _now: Instant) {}
 
     /// It is over; something else waits, or not.
     fn freed(&mut self, _cost: Cost, _waits: bool, _now: Instant) {}
+
+    /// A request of the flow has given its place back: it goes on, and nobody tells of its completion.
+    fn gave_back(&mut self, _flow: FlowId, _now: Instant) {}
 
     /// Device time under way, and most that may be, where work is counted.
     fn work(&self) -> Option<(Duration, Duration)> {

@@ -10,6 +10,7 @@
 //! warm it allocates nothing per request.
 
 mod exchange;
+mod pen;
 mod silent;
 
 use crate::meters::Metered;
@@ -19,6 +20,7 @@ use crate::{
     WaitReason,
 };
 use exchange::{AMID, Change};
+use pen::{Held, Pen};
 use silent::{Links, NONE, Watch};
 
 /// The three parts that a gate is made of.
@@ -57,6 +59,7 @@ pub struct Served {
 enum Place {
     Free,
     Waiting { id: RequestId },
+    Held { id: RequestId, flow: FlowId },
     InFlight { request: Request, dispatched: Instant, epoch: u32, slot: Slot, links: Links },
 }
 
@@ -104,6 +107,8 @@ struct Flow {
     epoch: u32,
     /// Of its requests, those that have given their slots back.
     silent: u32,
+    /// Those that the scheduler does not have yet.
+    held: Held,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
@@ -115,6 +120,7 @@ pub struct Gate {
     places: Vec<Place>,
     in_flight: u32,
     beside: Beside,
+    pen: Pen,
     watch: Watch,
     /// Grows by two with each exchange of the scheduler, so that none hears of requests it did not dispatch.
     epoch: u32,
@@ -180,6 +186,7 @@ impl Gate {
             places: Vec::new(),
             in_flight: 0,
             beside: Beside::default(),
+            pen: Pen::default(),
             watch: Watch::default(),
             epoch: 0,
             pending_max: Self::PENDING_DEFAULT,
@@ -227,6 +234,9 @@ impl Gate {
         self.change.remove_flow(flow, now, orphans);
         self.parts.scheduler.remove_flow(flow, now, orphans);
         self.parts.depth.set_flow(flow, None);
+        if let Some(Some(state)) = self.flows.get_mut(flow.index()) {
+            self.pen.give_up(&mut state.held, orphans);
+        }
         for request in &orphans[first..] {
             self.places[request.id.index()] = Place::Free;
         }
@@ -266,24 +276,42 @@ impl Gate {
             self.places.resize(slot + 1, Place::Free);
         }
         assert!(matches!(self.places[slot], Place::Free), "request {:?} is already pending", request.id);
-        self.places[slot] = Place::Waiting { id: request.id };
+        self.ask_again = Some(now);
         let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
         request.cost = parts.cost.estimate(&request);
         assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
+        if !request.administration {
+            let later =
+                if state.held.is_empty() { self.parts.depth.admits(&request, now) } else { Some(now) };
+            if let Some(later) = later {
+                self.places[slot] = Place::Held { id: request.id, flow: request.flow };
+                self.pen.hold(state, request, later);
+                return Ok(());
+            }
+        }
+        self.places[slot] = Place::Waiting { id: request.id };
+        let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
         parts.scheduler.enqueue(request, now);
-        self.ask_again = Some(now);
         Ok(())
     }
 
     /// Takes a waiting request out; `None` if it is in flight, over, or unknown.
     pub fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
-        match self.places.get(id.index())? {
-            Place::Waiting { id: waiting } if *waiting == id => {}
+        let request = match *self.places.get(id.index())? {
+            Place::Waiting { id: waiting } if waiting == id => {
+                let here = self.parts.scheduler.cancel(id, now);
+                let request = here.or_else(|| self.change.old_mut()?.scheduler.cancel(id, now));
+                let request = request.expect("a waiting request is in the scheduler");
+                self.parts.depth.passed(request.flow);
+                request
+            }
+            Place::Held { id: held, flow } if held == id => {
+                let held =
+                    &mut self.flows[flow.index()].as_mut().expect("a pending request's flow is kept").held;
+                self.pen.cancel(held, id).expect("a held request is held")
+            }
             _ => return None,
-        }
-        let here = self.parts.scheduler.cancel(id, now);
-        let request = here.or_else(|| self.change.old_mut()?.scheduler.cancel(id, now));
-        let request = request.expect("a waiting request is in the scheduler");
+        };
         self.places[id.index()] = Place::Free;
         let state = self.flow_mut(request.flow);
         state.meters.pending -= 1;
@@ -298,6 +326,7 @@ impl Gate {
     pub fn next(&mut self, now: Instant) -> Dispatch {
         self.tick(now);
         self.move_on(now);
+        self.let_in(now);
         if self.is_full() && self.queued() > 0 {
             self.release(now);
         }
@@ -318,7 +347,12 @@ impl Gate {
             depth,
             spare: self.parts.depth.spare(self.in_flight - beside),
         };
-        let (answer, epoch) = self.ask(now, slots);
+        let (mut answer, epoch) = self.ask(now, slots);
+        if answer == Dispatch::Idle && self.pen.held > 0 {
+            // Not before the next moment, however soon the pen is to be asked again.
+            let until = self.pen.wake_at().map(|at| at.max(now + Duration::from_nanos(1)));
+            answer = Dispatch::Wait { until, reason: WaitReason::Depth };
+        }
         self.ask_again = self.change.is_moving().then_some(now);
         match answer {
             Dispatch::Ready(request) => self.dispatched(request, epoch, now),
@@ -381,6 +415,7 @@ impl Gate {
         self.flow_mut(flow).silent += 1;
         if self.epoch.wrapping_sub(epoch) <= AMID {
             // What it took is free; how long it takes is nobody's measure of the depth.
+            self.parts.depth.gave_back(flow, now);
             self.parts.depth.freed(cost, self.parts.scheduler.queued() > 0, now);
         }
         self.ask_again = Some(now);
@@ -410,7 +445,7 @@ impl Gate {
         self.in_flight += 1;
         self.left(request.flow, now);
         if beside {
-            return;
+            return self.parts.depth.passed(request.flow);
         }
         let parts =
             self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
@@ -421,7 +456,9 @@ impl Gate {
 
     /// A request of `flow` was dispatched: what the oldest one waited goes to its reason, and the next is the oldest.
     fn left(&mut self, flow: FlowId, now: Instant) {
-        let meters = &mut self.flow_mut(flow).meters;
+        let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
+        self.pen.wake(flow, &mut state.held, now);
+        let meters = &mut state.meters;
         if let Some(reason) = meters.why.take() {
             meters.waits[reason as usize] += now.since(meters.oldest_since);
         }
@@ -440,9 +477,12 @@ impl Gate {
     /// request that has become its flow's oldest, so that the cost does not grow with the flows that wait.
     fn note_reasons(&mut self, reason: WaitReason, now: Instant) {
         while let Some(flow) = self.fresh.pop() {
-            if let Some(Flow { meters, epoch, .. }) = self.flows[flow.index()].as_deref_mut() {
+            if let Some(Flow { meters, epoch, held, .. }) = self.flows[flow.index()].as_deref_mut() {
                 let parts = self.change.holder(epoch, self.epoch, &mut self.parts);
-                let why = parts.scheduler.waiting(flow, now).unwrap_or(reason);
+                let why = match meters.pending - meters.in_flight == held.len() {
+                    true if !held.is_empty() => WaitReason::Depth,
+                    _ => parts.scheduler.waiting(flow, now).unwrap_or(reason),
+                };
                 meters.is_fresh = false;
                 meters.why = meters.waits().then_some(why);
             }
@@ -506,7 +546,7 @@ impl Gate {
             request.cost = actual;
         }
         if slot == Slot::Own && self.epoch.wrapping_sub(epoch) <= AMID {
-            self.parts.depth.completed(request.flow, service, self.in_flight - self.beside.all(), now);
+            self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
             self.parts.depth.freed(cost, waits, now);
         }
         let state = self.flow_mut(request.flow);
@@ -550,7 +590,7 @@ impl Gate {
     /// When [`next`](Self::next) is worth asking without a submission or a completion in between.
     pub fn wake_at(&self) -> Option<Instant> {
         let old = self.change.old().and_then(|parts| parts.scheduler.wake_at());
-        [self.ask_again, self.parts.scheduler.wake_at(), old, self.parts.depth.wake_at()]
+        [self.ask_again, self.parts.scheduler.wake_at(), old, self.parts.depth.wake_at(), self.pen.wake_at()]
             .into_iter()
             .flatten()
             .min()
@@ -630,7 +670,8 @@ impl Gate {
     }
     /// Requests waiting.
     pub fn queued(&self) -> usize {
-        self.parts.scheduler.queued() + self.change.old().map_or(0, |parts| parts.scheduler.queued())
+        let old = self.change.old().map_or(0, |parts| parts.scheduler.queued());
+        self.parts.scheduler.queued() + old + self.pen.held
     }
     /// Most requests in flight now, beside FLUSHes and administration in slots of their own.
     pub fn depth(&self) -> u32 {
@@ -641,6 +682,9 @@ impl Gate {
         let state = self.flows.get(flow.index())?.as_deref()?;
         if !state.meters.waits() {
             return None;
+        }
+        if state.meters.pending - state.meters.in_flight == state.held.len() {
+            return Some(WaitReason::Depth);
         }
         let busy = self.in_flight - self.beside.all() >= self.parts.depth.depth();
         let old = self.change.old().filter(|_| state.epoch != self.epoch);

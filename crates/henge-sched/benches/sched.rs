@@ -6,13 +6,16 @@
 //! next of the same flow, so every flow always has two waiting. `HENGE_DMCLOCK_BENCH` may name a program that does the
 //! same with Ceph's dmclock: it is run with the number of flows and of steps, prints the ns of one step, and is
 //! interleaved with ours. CPU time, not time on the wall: others may use the machine.
+//!
+//! At the end: the way of a request through a whole gate, with what suits a device (time as the cost, learned, and a depth that follows
+//! promises), and how much more that is than a stated depth and a cost that nobody learns.
 #![allow(clippy::disallowed_methods)] // a bench is what measures real time
 
 use henge_core::{
-    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, Op, Params, Rate, Request,
-    RequestId, Scheduler, Slots,
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Gate, Instant, Op, Params, Rate,
+    Request, RequestId, Scheduler, Slots, Value,
 };
-use henge_sched::{Entry, SCHEDULERS, Term, build, find};
+use henge_sched::{Entry, SCHEDULERS, Term, build, charge_as, find, suit_device};
 use rustix::time::{ClockId, clock_gettime};
 use std::process::Command;
 
@@ -181,11 +184,104 @@ fn idle_bytes_alone(entry: &Entry) -> Option<f64> {
 }
 
 /// `--steps STEPS FLOWS NAME`: nothing but that, for tools that count instructions: the difference of two such runs,
-/// divided by the difference of their steps, is what a request costs.
+/// divided by the difference of their steps, is what a request costs. `--gate STEPS FLOWS NAME plain|device` is the same of a whole gate.
 fn only_steps(entry: &Entry, steps: u32, flows: u32) {
     let mut bench = Bench::new(entry, flows);
     bench.fill(0..flows, 2);
     bench.steps(steps);
+}
+
+/// A gate with so many flows, each of which has two requests waiting and the gate 32 in flight.
+struct Whole {
+    gate: Gate,
+    now: Instant,
+    flying: std::collections::VecDeque<Request>,
+}
+
+/// What learning and promises may cost a request, in ns.
+const LEARNING: f64 = 100.0;
+
+impl Whole {
+    fn new(entry: &Entry, flows: u32, device: bool) -> Self {
+        let mut knobs = Params::new(entry.name);
+        let contracts: Vec<_> = (0..flows).map(|flow| gate_contract(entry, flow, flows)).collect();
+        if device {
+            suit_device(entry.name, &mut knobs);
+        } else {
+            knobs.set("depth", Value::Integer(32), 0..0);
+        }
+        charge_as(&mut knobs, &contracts);
+        let mut gate = Gate::new(build(entry.name, knobs).expect("defaults are valid"));
+        for (flow, contract) in contracts.iter().enumerate() {
+            gate.set_flow(FlowId(flow as u32), contract, Instant::ZERO).expect("a contract that it keeps");
+        }
+        let mut whole = Whole { gate, now: Instant::ZERO, flying: std::collections::VecDeque::new() };
+        for n in 0..2 * flows + 32 {
+            whole.submit(RequestId { slot: n, generation: 0 }, FlowId(n % flows));
+        }
+        whole.dispatch();
+        whole
+    }
+
+    fn submit(&mut self, id: RequestId, flow: FlowId) {
+        let (op, len) = if id.slot.is_multiple_of(3) { (Op::Write, 64 << 10) } else { (Op::Read, 4096) };
+        let request = Request::new(id, flow, op, 0, len, self.now);
+        self.gate.submit(request, self.now).expect("few are pending");
+    }
+
+    fn dispatch(&mut self) {
+        while let Dispatch::Ready(request) = self.gate.next(self.now) {
+            self.flying.push_back(request);
+        }
+    }
+
+    fn steps(&mut self, n: u32) {
+        for _ in 0..n {
+            self.now += Duration::from_micros(10);
+            let over = self.flying.pop_front().expect("the gate is full");
+            self.gate.complete(over.id, false, self.now);
+            self.submit(RequestId { generation: over.id.generation + 1, ..over.id }, over.flow);
+            self.dispatch();
+        }
+    }
+
+    /// CPU ns of one step, the least of five rounds.
+    fn step_ns(&mut self, steps: u32) -> f64 {
+        self.steps(steps / 4);
+        (0..5)
+            .map(|_| {
+                let begin = cpu_ns();
+                self.steps(steps);
+                (cpu_ns() - begin) / f64::from(steps)
+            })
+            .fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// A weight, or a part of 100,000 commands a second.
+fn gate_contract(entry: &Entry, flow: u32, flows: u32) -> Contract {
+    let per_second = 80_000_000_000 / u64::from(flows);
+    match entry.keeps.contains(&Term::Rate) {
+        true => Contract::reserved(Rate::requests_micro(per_second)),
+        false => Contract::weighted(1 + flow % 7),
+    }
+}
+
+/// What learning and promises cost a request, for people; whether all is within the target.
+fn learning(wanted: impl Fn(&&Entry) -> bool, steps: u32) {
+    println!(
+        "\nCPU ns a request of a whole gate with 100 flows: with a stated depth, and with what suits a device"
+    );
+    for entry in SCHEDULERS.iter().filter(wanted).filter(|entry| entry.on_device.kept) {
+        let plain = Whole::new(entry, 100, false).step_ns(steps);
+        let device = Whole::new(entry, 100, true).step_ns(steps);
+        let verdict = if device - plain <= LEARNING { "within" } else { "beyond" };
+        println!(
+            "{:<14}{plain:>10.0}{device:>10.0}   {:+.0} ns, {verdict} {LEARNING}",
+            entry.name,
+            device - plain
+        );
+    }
 }
 
 fn dmclock_ns(program: &str, flows: u32, steps: u32) -> Option<f64> {
@@ -203,6 +299,13 @@ fn main() {
     if let Some(at) = arguments.iter().position(|a| a == "--steps") {
         let number = |n: usize| arguments[at + n].parse::<u32>().expect("--steps STEPS FLOWS");
         return only_steps(find(&arguments[at + 3]).expect("a scheduler"), number(1), number(2));
+    }
+    if let Some(at) = arguments.iter().position(|a| a == "--gate") {
+        let number =
+            |n: usize| arguments[at + n].parse::<u32>().expect("--gate STEPS FLOWS NAME plain|device");
+        let device = arguments[at + 4] == "device";
+        return Whole::new(find(&arguments[at + 3]).expect("a scheduler"), number(2), device)
+            .steps(number(1));
     }
     if has("--idle") {
         SCHEDULERS.iter().filter(wanted).for_each(|entry| println!("{:.1}", idle_bytes(entry, 200_000)));
@@ -272,5 +375,8 @@ fn main() {
         } else {
             println!("{:<14}{active:>24.0}{idle:>24.0}", entry.name);
         }
+    }
+    if !json {
+        learning(wanted, if quick { 200_000 } else { 2_000_000 });
     }
 }

@@ -19,7 +19,7 @@
 //! **Price.** 0.25 us a request with 10,000 waiting.
 
 use crate::rank_tree::{RankTree, Ranked};
-use crate::registry::{DefaultDepth, Entry, Order};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Terms};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, FlowId, Instant, Op, ParamError, Params, Refused, Request,
@@ -34,6 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(1),
     cost: "requests",
+    on_device: OnDevice { time: false, kept: false },
     build,
 };
 

@@ -43,7 +43,7 @@ use crate::booking::check_bound;
 use crate::cscan::Sweep;
 use crate::finish_clock::{ClockParams, FinishClocks, NEVER, fine, instant};
 use crate::rank_tree::{RankTree, Ranked};
-use crate::registry::{DefaultDepth, Entry, Order};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::service_times::ServiceTimes;
 use crate::{Backlog, Flows, Term, Terms};
 use henge_core::{
@@ -59,6 +59,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(1),
     cost: "requests",
+    on_device: OnDevice { time: false, kept: false },
     build,
 };
 

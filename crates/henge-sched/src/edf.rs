@@ -31,7 +31,7 @@
 use crate::booking::{Booking, check_bound};
 use crate::floor::Floor;
 use crate::horizon::Horizon;
-use crate::registry::{DefaultDepth, Entry, Order, one_of};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
@@ -49,6 +49,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(12),
     cost: "bytes",
+    on_device: OnDevice { time: false, kept: true },
     build,
 };
 

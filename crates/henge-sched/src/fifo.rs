@@ -2,7 +2,7 @@
 //!
 //! One list for all flows: who asks more gets more. 27 ns a request.
 
-use crate::registry::{DefaultDepth, Entry, Order};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Terms};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request, RequestId,
@@ -18,6 +18,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(32),
     cost: "bytes",
+    on_device: OnDevice { time: false, kept: false },
     build,
 };
 

@@ -62,6 +62,8 @@ pub use central::CentralClock;
 pub use flows::Flows;
 pub use heap::IndexedHeap;
 pub use rank_tree::{RankTree, Ranked};
-pub use registry::{DefaultDepth, Entry, Order, SCHEDULERS, build, charge_as, find, keepers, respelled};
+pub use registry::{
+    DefaultDepth, Entry, OnDevice, Order, SCHEDULERS, build, charge_as, find, keepers, respelled, suit_device,
+};
 pub use terms::{Term, Terms};
 pub use weight::{Pace, Weight};

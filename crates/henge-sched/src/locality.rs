@@ -48,7 +48,7 @@
 mod disk;
 
 use crate::booking::check_bound;
-use crate::registry::{DefaultDepth, Entry, Order, one_of};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
 use disk::{Average, Bound, Clock, Disk, Due, time};
 use henge_core::{
@@ -64,6 +64,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: false,
     depth: DefaultDepth::Fixed(1),
     cost: "disk time",
+    on_device: OnDevice { time: false, kept: false },
     build,
 };
 

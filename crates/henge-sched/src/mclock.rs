@@ -34,7 +34,7 @@
 
 use crate::booking::Booking;
 use crate::floor::Floor;
-use crate::registry::{DefaultDepth, Entry, Order};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::spread::{At, Spread};
 use crate::weight::{OwnPace, ceil_instant, since_epoch};
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms, Weight};
@@ -51,6 +51,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(32),
     cost: "requests",
+    on_device: OnDevice { time: true, kept: true },
     build,
 };
 

@@ -32,7 +32,7 @@
 
 use crate::booking::{Booking, check_bound};
 use crate::floor::Floor;
-use crate::registry::{DefaultDepth, Entry, Order};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
@@ -51,6 +51,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(4),
     cost: "requests",
+    on_device: OnDevice { time: false, kept: true },
     build,
 };
 

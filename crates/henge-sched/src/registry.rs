@@ -40,6 +40,15 @@ pub enum DefaultDepth {
     Controller(&'static str),
 }
 
+/// What suits a scheduler where the pool is a device of unknown speed. It is no default: whoever wants it says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OnDevice {
+    /// To charge the device's time, learned: it counts rates and limits in units of their own beside that.
+    pub time: bool,
+    /// A depth that gives way to promises: it loses nothing by many requests at once.
+    pub kept: bool,
+}
+
 /// How a scheduler is made from its parameters.
 pub type Build = fn(&mut Params, Terms) -> Result<Box<dyn Scheduler>, ParamError>;
 
@@ -60,6 +69,8 @@ pub struct Entry {
     pub depth: DefaultDepth,
     /// Cost model where none is stated.
     pub cost: &'static str,
+    /// What suits it on a device.
+    pub on_device: OnDevice,
     /// Makes it.
     pub build: Build,
 }
@@ -125,6 +136,25 @@ pub fn charge_as<'a>(knobs: &mut Params, contracts: impl IntoIterator<Item = &'a
     let Some(unit) = units.next() else { return };
     if knobs.get_mut("cost").is_none() && units.all(|other| other == unit) {
         knobs.set("cost", Value::Text(unit.to_string()), 0..0);
+    }
+}
+
+/// What a scheduler's table does not say, as it suits a device: the cost is time, learned, and the depth gives way to promises. A capacity
+/// counts what the gate charges, so whoever states one means the contracts' unit.
+///
+/// ```
+/// use henge_core::{CostUnit, Params};
+/// let mut knobs = Params::new("sfq");
+/// henge_sched::suit_device("sfq", &mut knobs);
+/// assert_eq!(henge_sched::build("sfq", knobs).unwrap().cost.unit(), CostUnit::DiskTime);
+/// ```
+pub fn suit_device(name: &str, knobs: &mut Params) {
+    let Some(OnDevice { time, kept }) = find(name).map(|entry| entry.on_device) else { return };
+    if time && knobs.get_mut("cost").is_none() && knobs.get_mut("capacity").is_none() {
+        knobs.set("cost", Value::Text("time".into()), 0..0);
+    }
+    if kept && knobs.get_mut("depth").is_none() {
+        knobs.set("depth", Value::Text("kept".into()), 0..0);
     }
 }
 

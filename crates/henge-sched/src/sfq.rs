@@ -41,7 +41,7 @@
 use crate::cost::in_unit;
 use crate::foreign::{Owed, Policy};
 use crate::line::Line;
-use crate::registry::{DefaultDepth, Entry, Order};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Bucket, Flows, IndexedHeap, Term, Terms, Weight};
 use henge_core::{
     Completion, Contract, Cost, CostUnit, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request,
@@ -60,6 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(32),
     cost: "bytes",
+    on_device: OnDevice { time: true, kept: true },
     build,
 };
 

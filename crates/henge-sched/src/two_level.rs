@@ -38,7 +38,7 @@
 
 use crate::edf::{self, ConformingBucket, Edf};
 use crate::floor::Floor;
-use crate::registry::{DefaultDepth, Entry, Order, one_of};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::sfq::{self, Sfq};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
@@ -57,6 +57,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Controller("feedback"),
     cost: "bytes",
+    on_device: OnDevice { time: false, kept: false },
     build,
 };
 

@@ -37,7 +37,7 @@
 
 use crate::bucket::Bucket;
 use crate::finish_clock::{ClockParams, FinishClocks};
-use crate::registry::{DefaultDepth, Entry, Order, one_of};
+use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::sfq::Key;
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
@@ -55,6 +55,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(1),
     cost: "requests",
+    on_device: OnDevice { time: false, kept: true },
     build,
 };
 

@@ -46,7 +46,7 @@ use crate::Flows;
 use crate::registry::one_of;
 use henge_core::{
     Contract, DepthController, Duration, FlowId, Histogram, Instant, Latency, ParamError, Params, QueueView,
-    Value,
+    Request, Value,
 };
 
 /// Flows looked at in a step at the end of a window, and the time between two steps.
@@ -320,10 +320,10 @@ impl DepthController for Feedback {
             class.dispatched += 1;
         }
     }
-    fn completed(&mut self, flow: FlowId, service: Duration, in_flight: u32, _: Instant) {
+    fn completed(&mut self, request: &Request, service: Duration, in_flight: u32, _: Instant) {
         self.completed += 1;
         self.in_flight = in_flight;
-        if let Some(class) = self.class(flow) {
+        if let Some(class) = self.class(request.flow) {
             class.service.record(service);
         }
     }
@@ -364,7 +364,7 @@ impl DepthController for Feedback {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Pattern, Trial, anywhere, text};
+    use crate::trial::{Pattern, Trial, anywhere, request, text};
     use henge_core::Rate;
 
     fn at(ms: u64) -> Instant {
@@ -398,7 +398,7 @@ mod tests {
     ) {
         for _ in 0..n {
             c.dispatched(FlowId(0), Duration::from_millis(wait), depth, at(k * 1000));
-            c.completed(FlowId(0), Duration::from_millis(service), depth - 1, at(k * 1000 + 1));
+            c.completed(&request(0, 0, 512), Duration::from_millis(service), depth - 1, at(k * 1000 + 1));
         }
         c.tick(&queue, at((k + 1) * 1000));
     }
@@ -483,7 +483,7 @@ mod tests {
         let request = |c: &mut Box<dyn DepthController>, flow, service, ms| {
             let depth = c.depth();
             c.dispatched(FlowId(flow), Duration::ZERO, depth, at(ms));
-            c.completed(FlowId(flow), Duration::from_millis(service), depth - 1, at(ms));
+            c.completed(&request(flow, 0, 512), Duration::from_millis(service), depth - 1, at(ms));
         };
         // Flow 0 has E = 100 / 20, all others 100 / 10.
         for (flow, n) in (0..100).flat_map(|flow| (0..20).map(move |n| (flow, n))) {

@@ -2,9 +2,13 @@
 
 mod feedback;
 mod fixed;
+mod kept;
+#[cfg(test)]
+mod trial;
 mod work;
 
 pub use fixed::FixedDepth;
+pub use kept::Kept;
 pub use work::WorkDepth;
 
 use crate::DefaultDepth;
@@ -16,7 +20,7 @@ pub const DEPTH_MAX: u64 = 65_536;
 
 /// Controllers by name; `fixed` is what a bare number means.
 const CONTROLLERS: &[(&str, Build)] =
-    &[("fixed", fixed::build), ("feedback", feedback::build), ("work", work::build)];
+    &[("fixed", fixed::build), ("feedback", feedback::build), ("kept", kept::build), ("work", work::build)];
 
 type Build = fn(&mut Params) -> Result<Box<dyn DepthController>, ParamError>;
 

@@ -212,87 +212,11 @@ pub(super) fn build(params: &mut Params) -> Result<Box<dyn DepthController>, Par
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::trial::text;
-    use henge_core::{Dispatch, Gate, Op, Pending, Request, RequestId};
-    use std::collections::BTreeSet;
-
-    /// Serves `parallel` at once, each in its time; more wait at the device, first come first served.
-    struct Device {
-        parallel: usize,
-        time: fn(Op, u64) -> u64,
-        queue: std::collections::VecDeque<(RequestId, u64)>,
-        serving: BTreeSet<(u64, RequestId)>,
-    }
-
-    /// A flow that always has so many outstanding of this kind.
-    type Client = (u32, usize, Op, u64);
-
-    /// By flow: how many were over in the second half, and the latencies of those in ns, ascending.
-    fn run(
-        settings: &[(&str, &str)],
-        weights: &[u32],
-        device: Device,
-        clients: &[Client],
-        ms: u64,
-    ) -> Vec<(usize, Vec<u64>)> {
-        let params = settings.iter().fold(Params::new("sfq"), |p, (key, value)| match value.parse() {
-            Ok(n) => p.with(key, henge_core::Value::Integer(n)),
-            Err(_) => p.with(key, text(value)),
-        });
-        let mut gate = Gate::new(crate::build("sfq", params).unwrap_or_else(|e| panic!("{e}")));
-        for (flow, weight) in weights.iter().enumerate() {
-            gate.set_flow(FlowId(flow as u32), &Contract::weighted(*weight), Instant::ZERO).unwrap();
-        }
-        let (mut device, mut ids, mut now) = (device, Pending::new(), 0u64);
-        let mut over = vec![(0, Vec::new()); weights.len()];
-        let at = Instant::from_nanos;
-        let submit = |gate: &mut Gate, ids: &mut Pending<Client>, client: Client, now: u64| {
-            let id = ids.insert(client);
-            let request = Request::new(id, FlowId(client.0), client.2, 0, client.3, at(now));
-            gate.submit(request, at(now)).unwrap();
-        };
-        for client in clients {
-            (0..client.1).for_each(|_| submit(&mut gate, &mut ids, *client, 0));
-        }
-        while now < ms * 1_000_000 {
-            while let Dispatch::Ready(request) = gate.next(at(now)) {
-                device.queue.push_back((request.id, (device.time)(request.op, request.len)));
-            }
-            while device.serving.len() < device.parallel && !device.queue.is_empty() {
-                let (id, time) = device.queue.pop_front().unwrap();
-                device.serving.insert((now + time, id));
-            }
-            let (done, id) = device.serving.pop_first().expect("clients always want something");
-            now = done;
-            let served = gate.complete(id, false, at(now));
-            let client = ids.remove(id).unwrap();
-            if now > ms * 500_000 {
-                let (count, latencies) = &mut over[client.0 as usize];
-                *count += 1;
-                latencies.push(now - served.request.arrival.as_nanos());
-            }
-            submit(&mut gate, &mut ids, client, now);
-        }
-        over.iter_mut().for_each(|(_, latencies)| latencies.sort_unstable());
-        over
-    }
-
-    fn device(parallel: usize, time: fn(Op, u64) -> u64) -> Device {
-        Device { parallel, time, queue: Default::default(), serving: BTreeSet::new() }
-    }
+    use crate::depth::trial::{device, flash, run, weighted};
+    use henge_core::Op;
 
     const TIMED: [(&str, &str); 2] = [("cost", "time"), ("depth", "work")];
     const DEEP: [(&str, &str); 2] = [("cost", "time"), ("depth", "4096")];
-
-    /// Flash-like: a read takes 80 us, a write of 128 KiB (what commands are cut to) 250 us, a trim 2 ms.
-    fn flash(op: Op, len: u64) -> u64 {
-        match op {
-            Op::Trim => 2_000_000,
-            Op::Write => 30_000 + len * 7 / 4,
-            _ => 60_000 + len * 5,
-        }
-    }
 
     #[test]
     fn throughput_is_what_the_device_gives() {
@@ -303,7 +227,7 @@ mod tests {
                 let client = [(0, 256, op, len)];
                 let count = |settings: &[(&str, &str)]| {
                     let ms = if parallel > 4 && len == 4096 && op == Op::Read { 2_000 } else { 8_000 };
-                    run(settings, &[1], device(parallel, flash), &client, ms)[0].0
+                    run("sfq", settings, &weighted(&[1]), device(parallel, flash), &client, ms)[0].0
                 };
                 let (got, whole) = (count(&TIMED), count(&DEEP));
                 assert!(got * 100 >= whole * 95, "{parallel} at once, {op:?} of {len}: {got} of {whole}");
@@ -317,9 +241,12 @@ mod tests {
         for parallel in [4, 8, 16] {
             let clients = [(0, 1, Op::Read, 4096), (1, 256, Op::Write, 128 << 10)];
             let p999 = |latencies: &[u64]| latencies[latencies.len() * 999 / 1000];
-            let alone = p999(&run(&TIMED, &[1, 1], device(parallel, flash), &clients[..1], 4_000)[0].1);
-            let whole = run(&DEEP, &[1, 1], device(parallel, flash), &clients[1..], 4_000)[1].0;
-            let both = run(&TIMED, &[1, 1], device(parallel, flash), &clients, 8_000);
+            let alone = p999(
+                &run("sfq", &TIMED, &weighted(&[1, 1]), device(parallel, flash), &clients[..1], 4_000)[0].1,
+            );
+            let whole =
+                run("sfq", &DEEP, &weighted(&[1, 1]), device(parallel, flash), &clients[1..], 4_000)[1].0;
+            let both = run("sfq", &TIMED, &weighted(&[1, 1]), device(parallel, flash), &clients, 8_000);
             let (reads, writes) = (both[0].0 as u64, both[1].0 as u64 / 2);
             let total = (reads / 2 * flash(Op::Read, 4096) + writes * flash(Op::Write, 128 << 10)) * 100;
             assert!(
@@ -341,7 +268,7 @@ mod tests {
     fn equal_weights_share_time() {
         for (op, len, outstanding) in [(Op::Write, 128 << 10, 256), (Op::Read, 512, 128)] {
             let clients = [(0, 32, Op::Read, 16 << 10), (1, outstanding, op, len)];
-            let both = run(&TIMED, &[1, 1], device(4, flash), &clients, 8_000);
+            let both = run("sfq", &TIMED, &weighted(&[1, 1]), device(4, flash), &clients, 8_000);
             let time = |flow: usize, op, len| both[flow].0 as u64 * flash(op, len);
             let (a, b) = (time(0, Op::Read, 16 << 10), time(1, op, len));
             let share = a as f64 / (a + b) as f64;

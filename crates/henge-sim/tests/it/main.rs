@@ -4,6 +4,7 @@ mod central;
 mod common;
 mod errors;
 mod fairness;
+mod isolation;
 mod neighbours;
 mod run;
 mod spindles;

@@ -1,0 +1,91 @@
+use super::*;
+use crate::depth::trial::{Client, Device, device, flash, run, weighted};
+use henge_core::{Op, Rate};
+use proptest::prelude::*;
+
+const KEPT_DEPTH: [(&str, &str); 2] = [("cost", "requests"), ("depth", "kept")];
+const FIXED: [(&str, &str); 2] = [("cost", "requests"), ("depth", "32")];
+const READS: Client = (0, 8, Op::Read, 16 << 10);
+const WRITES: Client = (1, 256, Op::Write, 128 << 10);
+
+/// Commands a second, by flow.
+fn rates(
+    settings: &[(&str, &str)],
+    contracts: &[Contract],
+    device: Device,
+    clients: &[Client],
+    ms: u64,
+) -> Vec<f64> {
+    let over = run("mclock", settings, contracts, device, clients, ms);
+    over.iter().map(|(n, _)| *n as f64 * 2000.0 / ms as f64).collect()
+}
+
+fn promised(rate: f64) -> Vec<Contract> {
+    vec![Contract::reserved(Rate::requests(rate as u64)), Contract::best_effort()]
+}
+
+#[test]
+fn whoever_is_alone_has_all_places() {
+    for client in [READS, (0, 64, Op::Read, 4096), WRITES] {
+        let client = (0, client.1, client.2, client.3);
+        let got = |settings| rates(settings, &promised(1e6), device(16, flash), &[client], 1000)[0];
+        assert_eq!(got(&KEPT_DEPTH), got(&FIXED));
+    }
+}
+
+/// Where nothing is promised the depth stays as it is.
+#[test]
+fn without_promises_it_is_the_stated_depth() {
+    let got = |settings| {
+        rates(settings, &weighted(&[1, 1]), device(4, flash), &[(0, 2, Op::Read, 4096), WRITES], 1000)
+    };
+    assert_eq!(got(&KEPT_DEPTH), got(&FIXED));
+}
+
+/// The device serves in the order of arrival, so at 32 a reader with eight outstanding has a quarter of the places, whatever it was promised.
+#[test]
+fn a_promise_that_the_stated_depth_breaks_is_kept() {
+    let clients = [READS, WRITES];
+    for parallel in [1, 4, 8] {
+        let alone = rates(&FIXED, &promised(1.0), device(parallel, flash), &clients[..1], 1000)[0];
+        let rate = alone * 0.6;
+        let got = |settings| rates(settings, &promised(rate), device(parallel, flash), &clients, 4000)[0];
+        let (fixed, kept) = (got(&FIXED), got(&KEPT_DEPTH));
+        assert!(fixed < 0.9 * rate, "{parallel}: {fixed} of {rate} without: nothing to keep");
+        assert!(kept >= 0.99 * rate, "{parallel}: {kept} of {rate}");
+    }
+}
+
+/// Who was promised more than he asks for, or than the device does, takes nothing from the others.
+#[test]
+fn a_promise_that_no_depth_keeps_costs_the_others_nothing() {
+    for (outstanding, rate) in [(1, 1e5), (8, 1e6)] {
+        let clients = [(0, outstanding, Op::Read, 4096), (1, 64, Op::Read, 4096)];
+        let all = |settings| {
+            rates(settings, &promised(rate), device(32, flash), &clients, 4_000).iter().sum::<f64>()
+        };
+        let (fixed, kept) = (all(&FIXED), all(&KEPT_DEPTH));
+        assert!(kept >= 0.95 * fixed, "{outstanding} outstanding, {rate}/s: {kept} of {fixed}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Any part of what it has alone, on any such device, beside writes, trims or reads: 99 % of it.
+    #[test]
+    fn what_can_be_kept_is_kept(
+        part in 10u64..75, parallel in 1usize..9, victims in 2usize..12,
+        attack in prop::sample::select(vec![(64usize, Op::Write, 128u64 << 10), (64, Op::Trim, 4096), (256, Op::Read, 128 << 10), (64, Op::Read, 512)]),
+    ) {
+        let clients = [(0, victims, Op::Read, 16 << 10), (1, attack.0, attack.1, attack.2)];
+        let alone = rates(&FIXED, &promised(1.0), device(parallel, flash), &clients[..1], 1000)[0];
+        // One of the others' is always between two of its own.
+        let others = flash(attack.1, attack.2) as f64;
+        let own = flash(Op::Read, 16 << 10) as f64;
+        let possible = (victims.min(parallel) as f64 * 1e9 / (own + others)).min(alone);
+        let rate = possible.min(alone) * part as f64 / 100.0;
+        let got = rates(&KEPT_DEPTH, &promised(rate), device(parallel, flash), &clients, 6000)[0];
+        prop_assert!(got >= 0.99 * rate, "{got} of {rate}, {alone} alone, {clients:?}, {parallel} at once");
+    }
+}
