@@ -346,8 +346,6 @@ impl Session for Host {
         }
     }
 
-    /// Hosts connect again when the node is back, or to another one.
-
     fn disk(&self) -> Option<usize> {
         self.disk
     }
