@@ -120,6 +120,10 @@ bench-nbd-pool: build ## CPU per request of a pool over an NBD server, beside a 
 bench-ceph: build ## A pool of a Ceph cluster of this machine beside qemu-nbd over the same image, and shares there
 	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-ceph beside shares
 
+.PHONY: bench-cores
+bench-cores: build ## Throughput with 1, 2, 4 and 8 loops, each held to a small part of a processor by a cgroup; CPU per request (root)
+	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-cores $(ARGS)
+
 .PHONY: bench-isolation
 bench-isolation: build ## What a victim keeps whatever its neighbour does, beside QEMU's and nbdkit's limits (ARGS="--list", ARGS="'nvme-dc/sfq/*/*'")
 	@./tools/bench-isolation --henge $${CARGO_TARGET_DIR:-target}/release/henge $(ARGS)

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chap;
+pub mod door;
 mod login;
 mod output;
 mod params;

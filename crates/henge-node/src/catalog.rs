@@ -3,8 +3,12 @@
 //! Disks for anyone are in one map; those for some users, or for who shows some certificate, are in a map of each of these as well. So
 //! what a client sees is a few maps, all in the order of disks' numbers, and neither a disk that comes or goes nor a client that
 //! asks looks at the others. A disk that a client may not use is as one that does not exist.
+//!
+//! Each shard has a catalog of all shards' disks, so that it can answer every client by itself. Disks have their numbers among all shards here
+//! ([`crate::shards::global`]).
 
 use crate::access::NbdAccess;
+use crate::shards::local;
 use henge_nbd::{Export, Exports};
 use std::collections::BTreeMap;
 
@@ -26,9 +30,14 @@ pub(crate) struct Catalog {
     for_users: BTreeMap<u32, Disks>,
     for_certificates: BTreeMap<String, Disks>,
     by_name: BTreeMap<String, (usize, NbdAccess)>,
-    names: BTreeMap<usize, String>,
+    names: BTreeMap<usize, (String, u64)>,
     /// Disks that take no client now, and why.
     refused: BTreeMap<usize, &'static str>,
+    /// Which shard this is, and of how many.
+    here: usize,
+    shards: usize,
+    /// Disks that this shard has had.
+    editions: u64,
 }
 
 /// The disks that one client may use.
@@ -38,11 +47,46 @@ pub(crate) struct Shown<'a> {
 }
 
 impl Catalog {
+    /// That of one of these shards.
+    pub(crate) fn of_shard(here: usize, shards: usize) -> Catalog {
+        Catalog { here, shards, ..Catalog::default() }
+    }
+
+    /// Whether some disks are other shards'.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.shards > 1
+    }
+
+    /// The number that a disk has here, unless it is another shard's.
+    pub(crate) fn here(&self, number: usize) -> Option<usize> {
+        let (shard, number) = local(number);
+        (shard == self.here).then_some(number)
+    }
+
+    /// The shard of the disk of that name, if it is another than this.
+    pub(crate) fn elsewhere(&self, name: &str) -> Option<usize> {
+        let (shard, _) = local(self.by_name.get(name)?.0);
+        (shard != self.here).then_some(shard)
+    }
+
+    /// Which of the disks that have had this number is there.
+    pub(crate) fn edition(&self, number: usize) -> Option<u64> {
+        self.names.get(&number).map(|(_, edition)| *edition)
+    }
+
+    /// That of a disk that comes.
+    pub(crate) fn next_edition(&mut self) -> u64 {
+        self.editions += 1;
+        self.editions
+    }
+
     /// A disk is there, or is another than before.
-    pub(crate) fn add(&mut self, number: usize, export: Export, access: &NbdAccess) {
+    pub(crate) fn add(&mut self, number: usize, export: Export, access: &NbdAccess, edition: u64) {
+        let refused = self.refused.get(&number).copied();
         self.remove(number);
+        self.refused.extend(refused.map(|why| (number, why)));
         self.by_name.insert(export.name.clone(), (number, access.clone()));
-        self.names.insert(number, export.name.clone());
+        self.names.insert(number, (export.name.clone(), edition));
         match access {
             NbdAccess::Anyone => drop(self.for_anyone.insert(number, export)),
             NbdAccess::Nobody => {}
@@ -57,19 +101,20 @@ impl Catalog {
         }
     }
 
-    /// Nobody else may come to a disk, for that reason.
-    pub(crate) fn refuse(&mut self, number: usize, why: &'static str) {
-        self.refused.insert(number, why);
+    /// Nobody else may come to a disk, for that reason. Whether that is new.
+    pub(crate) fn refuse(&mut self, number: usize, why: &'static str) -> bool {
+        self.refused.insert(number, why) != Some(why)
     }
 
-    /// A disk takes clients again.
-    pub(crate) fn welcome(&mut self, number: usize) {
-        self.refused.remove(&number);
+    /// A disk takes clients again. Whether that is new.
+    pub(crate) fn welcome(&mut self, number: usize) -> bool {
+        self.refused.remove(&number).is_some()
     }
 
     /// A disk is gone.
     pub(crate) fn remove(&mut self, number: usize) {
-        let Some(name) = self.names.remove(&number) else { return };
+        self.refused.remove(&number);
+        let Some((name, _)) = self.names.remove(&number) else { return };
         let gone = self.by_name.remove(&name);
         self.for_anyone.remove(&number);
         if let Some((_, NbdAccess::These { users, certificates })) = gone {
@@ -176,7 +221,7 @@ mod tests {
             ("e", NbdAccess::Anyone),
         ];
         for (number, (name, access)) in disks.iter().enumerate() {
-            catalog.add(number, Export::new(name, 4096), access);
+            catalog.add(number, Export::new(name, 4096), access, 0);
         }
         assert_eq!(names(&catalog, user(None)), ["b", "e"]);
         assert_eq!(names(&catalog, user(Some(7))), ["a", "b", "d", "e"]);
@@ -196,7 +241,7 @@ mod tests {
         catalog.remove(4);
         assert_eq!(catalog.shown_to(&user(Some(8))).find(""), Some(3));
         assert_eq!(catalog.shown_to(&user(None)).find(""), None);
-        catalog.add(3, Export::new("d", 4096), &NbdAccess::Anyone);
+        catalog.add(3, Export::new("d", 4096), &NbdAccess::Anyone, 0);
         assert_eq!((names(&catalog, user(None)), catalog.for_users.len()), (vec!["d".to_owned()], 0));
     }
 
@@ -215,7 +260,7 @@ mod tests {
             ("e", these(&[], &["spiffe://h/bob"])),
         ];
         for (number, (name, access)) in disks.iter().enumerate() {
-            catalog.add(number, Export::new(name, 4096), access);
+            catalog.add(number, Export::new(name, 4096), access, 0);
         }
         let shows = |names: &[&str]| Who {
             user: None,

@@ -2,7 +2,7 @@
 
 use crate::plane::Answer;
 use crate::pump::{Link, Moves, Pump};
-use crate::session::{Around, Session, Stop};
+use crate::session::{Around, Departure, Session, Stop};
 use henge_core::Instant;
 use std::any::Any;
 
@@ -98,6 +98,10 @@ impl Client {
             None => "this machine".to_owned(),
         };
         format!("{} from {from}", self.pump.session().describe())
+    }
+    /// The session goes on elsewhere, with the bytes that it has not taken.
+    pub(crate) fn depart(&mut self, around: &mut Around<'_>) -> Option<(Departure, Vec<u8>)> {
+        self.pump.depart(around)
     }
     /// The connection is gone.
     pub(crate) fn close(&mut self, around: &mut Around<'_>) {

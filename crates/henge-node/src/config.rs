@@ -6,6 +6,7 @@
 //! # listen = "nbds://10.0.0.5:10809" and tls = { … }: `tls.rs`
 //! http = "127.0.0.1:8080"               # the web page; elsewhere { listen = "https://10.0.0.5:8080", token_file = "/etc/henge/tokens" }
 //! state_dir = "/var/lib/henge"          # what the node remembers; this is the default
+//! cores = 4                             # loops, each on a core of its own, among which pools are divided; one is the default
 //! busy_poll = "50us"                    # a client's next request is looked for so long before the node sleeps; "0us": not at all
 //!
 //! [[pool]]
@@ -28,6 +29,7 @@
 //! | `scheduler` | who goes next | `{ sfq = { depth = 32 } }` |
 //! | `cost` | what a request is charged | what the disks' rates and limits count in, else the scheduler's |
 //! | `emulated` | a device model whose time requests take | none |
+//! | `shard` | the loop that it belongs to, counted from 0 | the node divides its pools |
 //! | `direct` | past the page cache where possible | `true` |
 //! | `engine` | `"auto"`, `"io_uring"` or `"threads"` | `"auto"` |
 //! | `overcommit` | a directory's pool may promise more than its file system holds in all | `false` |
@@ -85,6 +87,8 @@ pub struct NodeConfig {
     pub forgets: bool,
     /// Who decides over it.
     pub manager: Option<ManagerConfig>,
+    /// Loops, each on a core of its own, at most; unstated: one.
+    pub cores: Option<usize>,
     /// Bytes for all payloads together.
     pub buffers: usize,
     /// Most connections at once, in all, of one address, and at one disk.

@@ -77,7 +77,8 @@ impl NodeConfig {
             state_dir_stated,
             forgets: false,
             manager,
-            buffers: bounds.buffers,
+            cores: bounds.cores,
+            buffers: bounds.buffers.unwrap_or_else(|| buffers_for(bounds.cores, pools.len())),
             connections: bounds.connections,
             connections_per_address: bounds.connections_per_address,
             connections_per_disk: bounds.connections_per_disk,
@@ -97,7 +98,8 @@ impl NodeConfig {
 
 /// What clients may hold, and for how long.
 struct Bounds {
-    buffers: usize,
+    cores: Option<usize>,
+    buffers: Option<usize>,
     connections: usize,
     connections_per_address: usize,
     connections_per_disk: usize,
@@ -109,8 +111,9 @@ struct Bounds {
 
 impl Bounds {
     fn take(p: &mut Params) -> Result<Bounds, ParamError> {
-        let buffers = p.size("buffers")?.unwrap_or(256 << 20);
-        if buffers < 2 * LONGEST {
+        let cores = p.integer("cores", 1, pool::CORES_MAX)?.map(|n| n as usize);
+        let buffers = p.size("buffers")?;
+        if buffers.is_some_and(|buffers| buffers < 2 * LONGEST) {
             return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
         }
         let connections = p.integer("connections", 1, 100_000)?.unwrap_or(4096) as usize;
@@ -135,7 +138,8 @@ impl Bounds {
             }
         };
         Ok(Bounds {
-            buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
+            cores,
+            buffers: buffers.map(|buffers| usize::try_from(buffers).unwrap_or(usize::MAX)),
             connections,
             connections_per_address,
             connections_per_disk,
@@ -145,6 +149,12 @@ impl Bounds {
             limits,
         })
     }
+}
+
+/// Memory for payloads where the file does not say how much: for two loops, or as much for each of more.
+fn buffers_for(cores: Option<usize>, pools: usize) -> usize {
+    let loops = cores.unwrap_or(1).min(pools);
+    2 * LONGEST as usize * loops.max(2)
 }
 
 /// Where the node remembers, whether that is stated, and who decides over it.

@@ -5,8 +5,9 @@
 use crate::catalog::Who;
 use crate::job::Held;
 use crate::plane::{Answer, Owner, Plane};
-use crate::pump::CHUNK;
-use crate::session::{Around, Session, Slices, Stop, Taken, Wants};
+use crate::pump::{CHUNK, Pump};
+use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
+use crate::shards::local;
 use crate::stream::Stream;
 use crate::turns::BYTES;
 use henge_backend::Buffer;
@@ -41,6 +42,8 @@ pub(crate) enum Stalled {
 pub(crate) struct Connection {
     pub session: henge_nbd::Session,
     pub disk: Option<usize>,
+    /// The disk of another shard that it has come for, among all shards.
+    away: Option<usize>,
     pub stalled: Option<Stalled>,
     /// Who it has proven to be.
     who: Who,
@@ -73,6 +76,7 @@ impl Connection {
             unproven: false,
             session: henge_nbd::Session::new(limits, now),
             disk: None,
+            away: None,
             stalled: None,
             held: Vec::new(),
             long: BTreeMap::new(),
@@ -152,10 +156,7 @@ impl Connection {
     ) -> Option<Stop> {
         match event {
             Event::Nothing => (consumed == 0).then_some(Stop::Waiting),
-            Event::Entered { export } => {
-                self.disk = Some(export);
-                None
-            }
+            Event::Entered { .. } => None,
             // Once the answer is written.
             Event::StartTls => None,
             Event::Command(command) => self.start(command, id, plane, now),
@@ -329,6 +330,13 @@ impl Session for Connection {
 
     fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
         let (bytes, event) = self.session.receive(input, &around.catalog.shown_to(&self.who), around.now);
+        if let Event::Entered { export } = event {
+            self.disk = around.catalog.here(export);
+            if self.disk.is_none() {
+                self.away = Some(export);
+                return Taken { bytes, stop: Some(Stop::Away) };
+            }
+        }
         Taken { bytes, stop: self.act(event, bytes, around.id, around.plane, around.now) }
     }
 
@@ -409,6 +417,23 @@ impl Session for Connection {
     }
     fn tick(&mut self, around: &mut Around<'_>) -> bool {
         self.session.tick(around.now).is_none()
+    }
+
+    /// Nothing of it is at a disk yet: what it has said and heard goes along.
+    fn depart(&mut self, around: &mut Around<'_>) -> Option<Departure> {
+        let export = self.away.take()?;
+        let edition = around.catalog.edition(export)?;
+        let gone = henge_nbd::Session::new(Limits::default(), around.now);
+        let (session, who) = (std::mem::replace(&mut self.session, gone), std::mem::take(&mut self.who));
+        let begin: Begin = Box::new(move |around| {
+            // It may have gone on the way, and another may have its number.
+            let disk =
+                around.catalog.here(export).filter(|_| around.catalog.edition(export) == Some(edition))?;
+            let mut connection = Connection::new(None, Limits::default(), around.now);
+            (connection.session, connection.who, connection.disk) = (session, who, Some(disk));
+            Some(Box::new(Pump::new(connection)))
+        });
+        Some(Departure { to: local(export).0, begin })
     }
 
     fn close(&mut self, around: &mut Around<'_>) {

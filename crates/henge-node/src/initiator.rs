@@ -2,14 +2,16 @@
 //!
 //! As with NBD, a WRITE's payload goes from the socket straight into the command's buffer and a READ's from there straight to the socket.
 
+use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Owner, Plane};
-use crate::portal::{Asked, Asker, Portal};
-use crate::pump::CHUNK;
-use crate::session::{Around, Session, Slices, Stop, Taken, Wants};
+use crate::portal::{Asked, Asker, PREFIX, Portal};
+use crate::pump::{CHUNK, Pump};
+use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
 use crate::turns::BYTES;
 use henge_core::{Instant, RequestId};
+use henge_iscsi::door::{Named, named};
 use henge_iscsi::scsi::{Action, Extent, Outcome, Status};
 use henge_iscsi::{Command, Payload, Segment, Step, TargetId, Want};
 use henge_vdisk::{Frame, Kind};
@@ -33,13 +35,29 @@ pub(crate) struct Initiator {
     /// A payload waits for memory.
     no_memory: bool,
     gone: bool,
+    /// Its first login may name a disk of another shard.
+    at_door: bool,
+    /// That shard.
+    away: Option<usize>,
 }
 
 impl Initiator {
-    pub(crate) fn new(session: henge_iscsi::Session) -> Initiator {
+    /// One that has come. None where the system gives no randomness.
+    pub(crate) fn arrive(around: &mut Around<'_>) -> Option<Initiator> {
+        let (targets, limits) = (&mut around.portal.targets, henge_iscsi::Limits::default());
+        let session = henge_iscsi::Session::new(targets, limits, random::<33>()?, around.now);
+        around.portal.connections.insert(session.nexus(), around.id);
+        let mut initiator = Initiator::new(session);
+        initiator.at_door = around.catalog.is_divided();
+        Some(initiator)
+    }
+
+    fn new(session: henge_iscsi::Session) -> Initiator {
         Initiator {
             session,
             disk: None,
+            at_door: false,
+            away: None,
             held: BTreeMap::new(),
             jobs: BTreeMap::new(),
             reserving: BTreeSet::new(),
@@ -87,6 +105,11 @@ impl Initiator {
     pub(crate) fn pump(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
         if self.disk.is_none() {
             self.disk = self.session.target().and_then(|target| portal.disk(target));
+            if self.disk.is_none() && self.session.target().is_some_and(|target| portal.is_elsewhere(target))
+            {
+                // It named its target later than a first login does (RFC 7143, 13.4), so it is not where its disk is.
+                self.session.close(&mut portal.targets);
+            }
         }
         while let Some(step) = self.session.step() {
             match step {
@@ -320,6 +343,19 @@ impl Session for Initiator {
     }
 
     fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
+        if self.at_door {
+            match named(input) {
+                Named::More => return Taken { bytes: 0, stop: None },
+                Named::Name(name) => {
+                    self.away = name.strip_prefix(PREFIX).and_then(|disk| around.catalog.elsewhere(disk));
+                }
+                Named::Nothing => {}
+            }
+            self.at_door = false;
+            if self.away.is_some() {
+                return Taken { bytes: 0, stop: Some(Stop::Away) };
+            }
+        }
         let bytes = self.session.receive(&mut around.portal.targets, input, around.now);
         self.pump(around.id, around.plane, around.portal, around.now);
         Taken { bytes, stop: self.is_stalled().then_some(Stop::Stalled) }
@@ -362,6 +398,18 @@ impl Session for Initiator {
     fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
         self.session.advance(&mut around.portal.targets, bytes);
         self.pump(around.id, around.plane, around.portal, around.now);
+    }
+
+    /// Nothing was said yet: its login is read again, where its disk is.
+    fn depart(&mut self, around: &mut Around<'_>) -> Option<Departure> {
+        let to = self.away.take()?;
+        self.close(around);
+        let begin: Begin = Box::new(|around| {
+            let mut initiator = Initiator::arrive(around)?;
+            initiator.at_door = false; // it moves once
+            Some(Box::new(Pump::new(initiator)))
+        });
+        Some(Departure { to, begin })
     }
 
     /// What is at the disk comes back later; until then this stays.

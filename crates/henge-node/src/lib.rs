@@ -10,7 +10,7 @@
 //! sockets ◀─ Connection ◀─ answers ◀───────────────────────────────────────────────┘
 //! ```
 //!
-//! One loop, one thread, no locks. Everything that a client can make it hold has a bound: connections, commands
+//! A loop on each core, and no lock on a request's way: each pool belongs to one loop (`cores`). Everything that a client can make it hold has a bound: connections, commands
 //! and their bytes per connection ([`henge_nbd::Limits`]), commands per disk (its contract), and memory for
 //! payloads in all (`buffers`).
 
@@ -21,6 +21,7 @@ mod client;
 pub mod config;
 mod config_file;
 mod connection;
+mod control;
 mod events;
 mod exchange;
 mod fill;
@@ -49,6 +50,7 @@ mod record;
 mod seats;
 mod server;
 mod session;
+mod shards;
 mod signals;
 #[cfg(test)]
 mod soak;
@@ -65,12 +67,13 @@ mod turns;
 mod watch;
 
 pub use config::{NodeConfig, NodeConfigError};
+pub use control::{Control, ControlError};
 pub use front::{Address, Local};
 pub use handover::Handover;
 pub use henge_tls::TlsConfig;
 pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use meters::DiskMeters;
-pub use node::{Control, ControlError, Node, StartError, check};
+pub use node::{Node, StartError, check};
 pub use promise::{Judge, Second};
 pub use signals::{Asked, Signals};
 pub use socket::answer_line;

@@ -14,7 +14,7 @@ pub(crate) use host::Host;
 use powers::Powers;
 pub(crate) use reserve::Wish;
 
-use crate::config::DiskConfig;
+use crate::front::Doors;
 use crate::plane::Disk;
 use henge_core::{Duration, Instant, RequestId};
 use henge_nvme::{Namespace, QueueId, Reach, SubsystemId, Subsystems};
@@ -39,6 +39,8 @@ pub(crate) struct Fabric {
     pub subsystems: Subsystems,
     disks: BTreeMap<SubsystemId, usize>,
     by_disk: BTreeMap<usize, SubsystemId>,
+    /// Other shards' disks, by their numbers among all: hosts find them here, and are sent there.
+    elsewhere: BTreeMap<usize, SubsystemId>,
     /// Which connection a queue is.
     connections: BTreeMap<QueueId, RequestId>,
     /// The queue that was looked at last, while there are more.
@@ -59,6 +61,7 @@ impl Fabric {
             subsystems: Subsystems::at(port),
             disks: BTreeMap::new(),
             by_disk: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             connections: BTreeMap::new(),
             looked: None,
             next_look: None,
@@ -78,7 +81,7 @@ impl Fabric {
         }
         let config = &disk.config;
         let nqn = format!("{PREFIX}{}", config.name);
-        let namespace = namespace(config, disk.vdisk.capacity());
+        let namespace = namespace(&config.name, config.read_only, disk.vdisk.capacity());
         let Some(id) = self.subsystems.add(&nqn, config.doors.of().cloned().unwrap_or_default(), namespace)
         else {
             return;
@@ -100,6 +103,24 @@ impl Fabric {
     pub(crate) fn remove(&mut self, number: usize) {
         if let Some(id) = self.by_disk.remove(&number) {
             self.disks.remove(&id);
+            self.subsystems.remove(id);
+        }
+    }
+
+    /// A disk of another shard is there: hosts find it.
+    pub(crate) fn add_elsewhere(&mut self, number: usize, export: &henge_nbd::Export, doors: &Doors) {
+        if !self.enabled || self.elsewhere.contains_key(&number) {
+            return;
+        }
+        let nqn = format!("{PREFIX}{}", export.name);
+        let namespace = namespace(&export.name, export.read_only, export.size);
+        let id = self.subsystems.add(&nqn, doors.of().cloned().unwrap_or_default(), namespace);
+        self.elsewhere.extend(id.map(|id| (number, id)));
+    }
+
+    /// It is gone.
+    pub(crate) fn remove_elsewhere(&mut self, number: usize) {
+        if let Some(id) = self.elsewhere.remove(&number) {
             self.subsystems.remove(id);
         }
     }
@@ -154,8 +175,8 @@ impl Fabric {
 }
 
 /// The disk as a namespace. All that names it comes from its name, so that every node says the same.
-fn namespace(config: &DiskConfig, capacity: u64) -> Namespace {
-    let name = config.name.as_bytes();
+fn namespace(name: &str, read_only: bool, capacity: u64) -> Namespace {
+    let name = name.as_bytes();
     let (high, low) = (crate::portal::fnv(name), crate::portal::fnv(&[name, b"/nvme"].concat()));
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&high.to_be_bytes());
@@ -164,7 +185,7 @@ fn namespace(config: &DiskConfig, capacity: u64) -> Namespace {
         bytes: capacity,
         block_shift: 9,
         preferred_shift: henge_backend::ALIGN.ilog2(),
-        read_only: config.read_only,
+        read_only,
         serial: format!("{high:016x}"),
         uuid,
         reach: Reach::Optimized,

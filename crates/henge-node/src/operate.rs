@@ -261,7 +261,7 @@ impl Plane {
             buffers: self.buffers.budget(),
             ..Status::default()
         };
-        for (number, pool) in self.pools.iter().enumerate() {
+        for (number, pool) in self.pools.iter().enumerate().filter(|(_, pool)| pool.is_here()) {
             let gates = pool.gates.clone();
             let first = &self.gates[gates.start].pipeline;
             let (store, unit) = (first.backend().describe(), first.gate().cost_unit().to_string());

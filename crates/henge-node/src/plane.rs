@@ -3,11 +3,12 @@
 //! No sockets and no clock here. The loop submits commands with their buffers, calls [`Plane::poll`], and
 //! takes the answers. Everything is indexed by small numbers; once warm, nothing is allocated per request.
 
-use crate::config::{NodeConfig, at};
+use crate::config::{DiskConfig, NodeConfig, at};
 use crate::exchange::Exchange;
 use crate::front::Kind;
 use crate::links::Links;
 use crate::record::Recorder;
+use crate::shards::Division;
 use crate::spread::Inner;
 use crate::tags::Tags;
 use crate::tap::Tap;
@@ -143,10 +144,22 @@ impl Plane {
         look: bool,
         now: Instant,
     ) -> Result<Plane, ParamError> {
+        Plane::open_shard(config, (0, &Division::whole(config.pools.len())), epoch, look, now)
+    }
+
+    /// The same of what belongs to one shard. It knows of the others' pools, and has no gates of them.
+    pub(crate) fn open_shard(
+        config: &NodeConfig,
+        (here, division): (usize, &Division),
+        epoch: u64,
+        look: bool,
+        now: Instant,
+    ) -> Result<Plane, ParamError> {
+        let buffers = config.buffers / division.count();
         let recorder = match &config.requests {
             _ if look => None,
             None => None,
-            Some(path) => Some(Recorder::create(path).map_err(|e| at(&(0..0), e.to_string()))?),
+            Some(path) => Some(Recorder::open(path, here).map_err(|e| at(&(0..0), e.to_string()))?),
         };
         let mut plane = Plane {
             pools: Vec::new(),
@@ -154,8 +167,8 @@ impl Plane {
             disks: Vec::new(),
             gaps: BTreeSet::new(),
             by_name: BTreeMap::new(),
-            buffers: BufferPool::new(config.buffers),
-            budget: Budget::new(config.buffers),
+            buffers: BufferPool::new(buffers),
+            budget: Budget::new(buffers),
             refused: 0,
             answers: Vec::new(),
             kinds: config.kinds.clone(),
@@ -179,13 +192,17 @@ impl Plane {
             settled: false,
             notices: None,
         };
-        for pool in &config.pools {
-            plane.add_pool(pool, config, look)?;
+        for (number, pool) in config.pools.iter().enumerate() {
+            match division.shard(number) == here {
+                true => plane.add_pool(pool, config, look)?,
+                false => plane.pools.push(Pool::elsewhere(pool)),
+            }
         }
         for peer in &config.peers {
             plane.links.add(peer.clone(), None).map_err(|e| at(&(0..0), e))?;
         }
-        for disk in &config.disks {
+        let mine = |disk: &&DiskConfig| division.of_disk(&disk.pools) == Ok(here);
+        for disk in config.disks.iter().filter(mine) {
             match plane.add_disk(disk.clone(), now) {
                 Ok(_) => {}
                 Err(e) if e.storage && !look => {

@@ -4,6 +4,7 @@
 //! first place's node, for all of them.
 
 use crate::config::DiskConfig;
+use crate::front::Doors;
 use crate::job::{Job, Step};
 use crate::links::Links;
 use crate::nvme::Fabric;
@@ -45,6 +46,8 @@ pub(crate) struct Portal {
     pub nvme: Fabric,
     disks: BTreeMap<TargetId, (usize, String)>,
     by_disk: BTreeMap<usize, TargetId>,
+    /// Other shards' disks, by their numbers among all: initiators find them here, and are sent there.
+    elsewhere: BTreeMap<usize, TargetId>,
     /// Which connection a session is on.
     pub connections: BTreeMap<Nexus, RequestId>,
     chores: BTreeMap<u32, Chore>,
@@ -79,6 +82,7 @@ impl Portal {
             nvme: Fabric::new(port, hosts_come, Arc::clone(&wake)),
             disks: BTreeMap::new(),
             by_disk: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             connections: BTreeMap::new(),
             untold: None,
             looked: None,
@@ -166,6 +170,32 @@ impl Portal {
             }
             self.targets.remove_target(id);
         }
+    }
+
+    /// A disk of another shard is there: initiators and hosts find it.
+    pub(crate) fn add_elsewhere(&mut self, number: usize, export: &henge_nbd::Export, doors: &Doors) {
+        if doors.shown_by("nvme") {
+            self.nvme.add_elsewhere(number, export, doors);
+        }
+        if !self.enabled || !doors.shown_by("iscsi") || self.elsewhere.contains_key(&number) {
+            return;
+        }
+        let name = format!("{PREFIX}{}", export.name);
+        let target = self.targets.add_target(&name, doors.of().cloned().unwrap_or_default());
+        self.elsewhere.extend(target.map(|target| (number, target)));
+    }
+
+    /// It is gone.
+    pub(crate) fn remove_elsewhere(&mut self, number: usize) {
+        self.nvme.remove_elsewhere(number);
+        if let Some(target) = self.elsewhere.remove(&number) {
+            self.targets.remove_target(target);
+        }
+    }
+
+    /// Whether a target is another shard's.
+    pub(crate) fn is_elsewhere(&self, target: TargetId) -> bool {
+        !self.elsewhere.is_empty() && self.elsewhere.values().any(|known| *known == target)
     }
 
     /// The disk behind a target.

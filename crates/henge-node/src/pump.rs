@@ -13,7 +13,7 @@
 //! A turn moves at most the session's [`Share`](crate::session::Share), and a payload's rest beyond it. What is kept is less than [`KEPT`];
 //! a session that takes nothing of so much ends. Nothing is allocated for a message that is there as a whole.
 
-use crate::session::{Around, Session, Slices, Stop, Wants};
+use crate::session::{Around, Departure, Session, Slices, Stop, Wants};
 use crate::stream::Stream;
 use henge_core::Instant;
 use rustix::event::epoll::EventFlags;
@@ -68,8 +68,12 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(fd: OwnedFd) -> Link {
+        Link::of(Stream::plain(fd))
+    }
+
+    /// A stream of which nothing is known yet: there may be something to read, and room to write.
+    pub(crate) fn of(stream: Stream) -> Link {
         let (readable, writable) = (true, true);
-        let stream = Stream::plain(fd);
         let (moved, answers) = (0, 0);
         let (listed, unwritten) = (false, false);
         Link {
@@ -138,6 +142,10 @@ pub(crate) trait Moves: Any {
     fn keeps(&self) -> bool;
     /// Where the session rests, with the bytes that it has not taken.
     fn rest(&self) -> Option<henge_nbd::Rest>;
+    /// The session goes on elsewhere, with the bytes that it has not taken.
+    fn depart(&mut self, around: &mut Around<'_>) -> Option<(Departure, Vec<u8>)>;
+    /// These bytes came before it did.
+    fn keep(&mut self, rest: Vec<u8>);
     fn session(&self) -> &dyn Session;
     fn session_mut(&mut self) -> &mut dyn Session;
 }
@@ -316,6 +324,14 @@ impl<S: Session> Moves for Pump<S> {
         let mut rest = self.session.rest()?;
         rest.unread.extend_from_slice(&self.rest);
         Some(rest)
+    }
+
+    fn depart(&mut self, around: &mut Around<'_>) -> Option<(Departure, Vec<u8>)> {
+        Some((self.session.depart(around)?, std::mem::take(&mut self.rest)))
+    }
+
+    fn keep(&mut self, rest: Vec<u8>) {
+        self.rest = rest;
     }
 
     fn session(&self) -> &dyn Session {

@@ -5,15 +5,15 @@
 //! of the disks.
 
 use crate::server::Message;
+use crate::shards::Loop;
 use crate::spread::seat::Vacant;
 use henge_backend::{Claim, Register};
 use henge_core::{Duration, Instant};
 use henge_link::lives::{Life, Lives, ROUND, Word};
-use rustix::io::{Errno, write};
+use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration as Real;
 
 /// Shared storage: its gate, and where nodes tell each other that they live.
@@ -46,16 +46,16 @@ impl Drop for Keepers {
 }
 
 /// Begins a thread for each shared pool of a loop.
-pub(crate) fn begin(messages: &Sender<Message>, wake: &Arc<OwnedFd>) -> io::Result<Option<Keepers>> {
-    let Some(shared) = ask(messages, wake, Message::Shared) else { return Ok(None) };
+pub(crate) fn begin(shard: &Loop) -> io::Result<Option<Keepers>> {
+    let Some(shared) = shard.ask(Message::Shared) else { return Ok(None) };
     if shared.is_empty() {
         return Ok(None);
     }
     let (alive, ended) = mpsc::channel();
     for (gate, register) in shared {
-        let (messages, wake, alive) = (messages.clone(), Arc::clone(wake), alive.clone());
+        let (shard, alive) = (shard.clone(), alive.clone());
         let watch = move || {
-            watch(gate, &*register, &messages, &wake);
+            watch(gate, &*register, &shard);
             drop(alive);
         };
         std::thread::Builder::new().name("henge-seats".into()).spawn(watch)?;
@@ -63,31 +63,14 @@ pub(crate) fn begin(messages: &Sender<Message>, wake: &Arc<OwnedFd>) -> io::Resu
     Ok(Some(Keepers(ended)))
 }
 
-/// Asks the loop; nothing once it has ended.
-fn ask<T>(
-    messages: &Sender<Message>,
-    wake: &OwnedFd,
-    message: impl FnOnce(Sender<T>) -> Message,
-) -> Option<T> {
-    let (reply, answer) = mpsc::channel();
-    tell(messages, wake, message(reply))?;
-    answer.recv().ok()
-}
-
-fn tell(messages: &Sender<Message>, wake: &OwnedFd, message: Message) -> Option<()> {
-    messages.send(message).ok()?;
-    let _ = write(wake, &1u64.to_ne_bytes());
-    Some(())
-}
-
 /// Rounds, until the loop has ended or the pool shuts this node out.
-fn watch(gate: usize, register: &dyn Register, messages: &Sender<Message>, wake: &OwnedFd) {
+fn watch(gate: usize, register: &dyn Register, shard: &Loop) {
     let (mut lives, started, mut count) = (Lives::new(), std::time::Instant::now(), 0);
     let clock = || Instant::ZERO + Duration::from_nanos(started.elapsed().as_nanos() as u64);
     let mut last: Option<(String, u64)> = None;
     loop {
         let began = clock();
-        let Some(seats) = ask(messages, wake, |reply| Message::Seats { gate, reply }) else { break };
+        let Some(seats) = shard.ask(|reply| Message::Seats { gate, reply }) else { break };
         let Seats { me, epoch, others, vacant, serves } = seats;
         count += 1;
         match round(register, &mut lives, (&me, Word { epoch, count, serves }), &others, &clock) {
@@ -95,13 +78,13 @@ fn watch(gate: usize, register: &dyn Register, messages: &Sender<Message>, wake:
                 let claim = claim_of(&lives, &others);
                 for disk in vacant {
                     if lives.is_mine(&me, &disk.gateways, disk.time) {
-                        let _ = tell(messages, wake, Message::Claimed(disk.name, claim.clone()));
+                        shard.send(Message::Claimed(disk.name, claim.clone()));
                     }
                 }
             }
             Ok(()) => {}
             Err(e) if e.raw_os_error() == Some(Errno::SHUTDOWN.raw_os_error()) => {
-                let _ = tell(messages, wake, Message::ShutOut { gate });
+                shard.send(Message::ShutOut { gate });
                 return;
             }
             Err(e) => {

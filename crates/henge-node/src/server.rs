@@ -1,4 +1,4 @@
-//! The event loop: one thread that owns sockets, disks, gates and stores.
+//! The event loop: one thread that owns sockets, disks, gates and stores; one of several where the node has more cores (`shards.rs`).
 //!
 //! A turn: wait for something to happen or to become due; read the clock once; take in everything that clients
 //! sent; let the gates dispatch and the stores finish; reply. Sockets are registered once, edge-triggered, so that
@@ -13,6 +13,7 @@ use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Owner, Plane};
 use crate::portal::Portal;
 use crate::pump;
+use crate::shards::{Loop, Shards};
 use crate::state::Place;
 use crate::tags::Queued;
 use crate::turns::{self, Of, Terms, Turns, Way};
@@ -36,6 +37,7 @@ mod clients;
 mod doors;
 mod leaving;
 pub(crate) mod links;
+pub(crate) mod moving;
 mod nvme;
 mod orders;
 pub(crate) mod patience;
@@ -45,8 +47,9 @@ mod seats;
 mod traffic;
 
 pub(crate) use leaving::Left;
+use moving::{News, Traveller};
 use patience::{Patience, Waits};
-use places::{Most, Places};
+use places::Places;
 use removal::Removal;
 
 /// How long a node that was told to stop waits for its storage.
@@ -143,6 +146,12 @@ pub(crate) enum Message {
     ShutOut {
         gate: usize,
     },
+    /// A connection whose disk is here.
+    Arrive(Box<Traveller>),
+    /// What another shard says of its disks.
+    News(News),
+    /// Everything that was sent before is heard.
+    Heard(Sender<()>),
     /// Tell of parts there from now on, or nobody.
     Relay(Option<SyncSender<Queued>>),
     /// Finish times that the manager made.
@@ -163,20 +172,21 @@ pub(crate) enum Message {
 /// What the loop needs to begin.
 pub(crate) struct Setup {
     pub plane: Plane,
-    pub listeners: Vec<Listener>,
+    /// Shared with the other shards: whoever is awake accepts.
+    pub listeners: Vec<Arc<Listener>>,
     /// With what TLS begins, where a listener has it.
     pub tls: Option<Arc<Tls>>,
     pub limits: Limits,
     pub place: Place,
-    pub connections: Most,
+    pub places: Places,
     pub patience: Patience,
     /// For how long the next request is looked for before the loop sleeps.
     pub busy_poll: Duration,
     pub messages: Receiver<Message>,
-    /// Where threads that work for the loop say that they are done.
-    pub sender: Sender<Message>,
-    /// Readable when there are messages.
-    pub wake: Arc<OwnedFd>,
+    /// The ways to all shards.
+    pub shards: Arc<Shards>,
+    /// Which of them this is.
+    pub here: usize,
     pub started: std::time::Instant,
 }
 
@@ -185,7 +195,7 @@ pub(crate) struct Server {
     epoll: OwnedFd,
     plane: Plane,
     catalog: Catalog,
-    listeners: Vec<Listener>,
+    listeners: Vec<Arc<Listener>>,
     tls: Option<Arc<Tls>>,
     limits: Limits,
     places: Places,
@@ -211,8 +221,10 @@ pub(crate) struct Server {
     /// When sessions have something to do by themselves.
     due: BTreeSet<(Instant, RequestId)>,
     messages: Receiver<Message>,
-    sender: Sender<Message>,
-    wake: Arc<OwnedFd>,
+    /// By which others reach this loop: threads that work for it say there that they are done.
+    own: Loop,
+    shards: Arc<Shards>,
+    here: usize,
     /// Disks that go once nothing of theirs is at the storage any more.
     removals: Vec<Removal>,
     /// Who waits for which ticket.
@@ -254,28 +266,29 @@ impl Server {
             tls,
             limits,
             place,
-            connections,
+            places,
             patience,
             busy_poll,
             messages,
-            sender,
-            wake,
+            shards,
+            here,
             started,
         } = setup;
+        let own = shards.at(here).clone();
         let addresses = listeners.iter().filter_map(|listener| listener.address.tcp("iscsi"));
         let addresses = addresses.map(|address| address.to_string());
         let node = (plane.links.here(), plane.links.epoch);
         let hosts_come = listeners.iter().any(|listener| listener.address.tcp("nvme").is_some());
-        let portal = Portal::new(place, &addresses.collect::<Vec<_>>(), hosts_come, node, wake.clone())?;
+        let portal = Portal::new(place, &addresses.collect::<Vec<_>>(), hosts_come, node, own.waker())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,
             plane,
-            catalog: Catalog::default(),
+            catalog: Catalog::of_shard(here, shards.count()),
             listeners,
             tls,
             limits,
-            places: Places::new(Most { all: connections.all.min(0xff_ffff), ..connections }),
+            places,
             patience,
             waits: Waits::default(),
             removals: Vec::new(),
@@ -291,8 +304,9 @@ impl Server {
             thirsty: VecDeque::new(),
             due: BTreeSet::new(),
             messages,
-            sender,
-            wake,
+            own,
+            shards,
+            here,
             waiters: BTreeMap::new(),
             exchange_reply: None,
             started,
@@ -310,7 +324,7 @@ impl Server {
                 server.watch(fd, Source::Gate(i as u32), EventFlags::IN | EventFlags::ET)?;
             }
         }
-        server.watch(server.wake.as_fd(), Source::Control, EventFlags::IN)?;
+        server.watch(server.own.as_fd(), Source::Control, EventFlags::IN)?;
         Ok(server)
     }
 

@@ -12,6 +12,7 @@
 use crate::catalog::Catalog;
 use crate::plane::{Answer, Plane};
 use crate::portal::Portal;
+use crate::pump::Moves;
 use crate::stream::Stream;
 use crate::turns::{BYTES, COMMANDS};
 use henge_core::{Instant, RequestId};
@@ -38,8 +39,20 @@ pub(crate) enum Stop {
     Turn,
     /// Room or memory at its disk is missing.
     Stalled,
+    /// The disk that it has come for is another shard's: it [departs](Session::depart).
+    Away,
     /// It is over: end of stream, an error, or what the protocol does not allow.
     Gone,
+}
+
+/// How a session goes on at another shard; nothing where its disk is gone.
+pub(crate) type Begin = Box<dyn FnOnce(&mut Around<'_>) -> Option<Box<dyn Moves>> + Send>;
+
+/// A session that goes on at the shard of its disk.
+pub(crate) struct Departure {
+    /// Which shard.
+    pub to: usize,
+    pub begin: Begin,
 }
 
 /// What a session wants of the bytes that come next.
@@ -112,6 +125,10 @@ pub(crate) trait Session: Any {
     }
     /// The stream is at its end, or broken.
     fn lost(&mut self, _why: Option<Errno>) {}
+    /// It goes on elsewhere, after [`Stop::Away`]: what is to be known of it there. What it has here is given back.
+    fn depart(&mut self, _around: &mut Around<'_>) -> Option<Departure> {
+        None
+    }
     /// The connection is gone: memory is given back, and commands that have not begun are given up.
     fn close(&mut self, around: &mut Around<'_>);
     /// The node is about to end: nothing new is begun. Whoever can finish what it has begun by taking more bytes says true, and takes those

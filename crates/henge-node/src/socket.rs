@@ -1,7 +1,7 @@
 //! The control socket: a request per line, an answer per line. Its own few threads, off the data path.
 
+use crate::control::{Control, ControlError};
 use crate::listen::bind_unix;
-use crate::node::{Control, ControlError};
 use henge_api::{LineError, Reply, Request, decode_line, read_line, write_line};
 use std::collections::BTreeMap;
 use std::io::{self, BufReader};

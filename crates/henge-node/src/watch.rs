@@ -15,11 +15,10 @@ use crate::fill::Fills;
 use crate::ledger::Ledger;
 use crate::plane::Notice;
 use crate::server::Message;
+use crate::shards::{Loop, Shards};
 use henge_api::{DiskStatus, EventKind, Status, Unfairness};
-use rustix::io::write;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::OwnedFd;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -83,8 +82,7 @@ impl Latest {
 
 /// Runs until the node ends.
 pub(crate) fn watch(
-    messages: &Sender<Message>,
-    wake: &Arc<OwnedFd>,
+    shards: &Shards,
     latest: &Latest,
     events: &Events,
     noticed: &Receiver<Notice>,
@@ -96,7 +94,7 @@ pub(crate) fn watch(
         for (name, text) in fills.look() {
             events.note(EventKind::Storage, &name, text);
         }
-        let Some(mut status) = look(messages, wake, true) else { return ledger.save() };
+        let Some(mut status) = shards.look(true) else { return ledger.save() };
         status.wall = wall();
         judge.see(&mut status, events);
         ledger.see(&mut status, |name| !events.knows(name));
@@ -113,22 +111,12 @@ pub(crate) fn watch(
     }
 }
 
-/// Everything, part by part; `whole`: with histograms, and what each gate knows. `None` once the loop has ended.
-pub(crate) fn look(messages: &Sender<Message>, wake: &Arc<OwnedFd>, whole: bool) -> Option<Status> {
+/// Everything that a loop has, part by part; `whole`: with histograms, and what each gate knows. `None` once the loop has ended.
+pub(crate) fn look(shard: &Loop, whole: bool) -> Option<Status> {
     let mut status: Option<Status> = None;
     let mut from = 0;
     loop {
-        let (reply, answer) = mpsc::channel();
-        messages.send(Message::Sample { from, whole, reply }).ok()?;
-        let _ = write(wake, &1u64.to_ne_bytes());
-        // When the loop ends, the sender goes with it.
-        let slice = loop {
-            match answer.recv_timeout(Duration::from_secs(3600)) {
-                Ok(slice) => break slice,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return None,
-            }
-        };
+        let slice = shard.ask(|reply| Message::Sample { from, whole, reply })?;
         let all = match (&mut status, slice.head) {
             (_, Some(head)) => status.insert(head),
             (Some(status), None) => status,

@@ -47,7 +47,7 @@ fn wrong(at: u16, in_data: bool) -> Ending {
 }
 
 /// A name of at most 223 bytes, ended by zeroes.
-fn name(field: &[u8]) -> Option<&str> {
+pub(crate) fn name(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|byte| *byte == 0)?;
     let fine = (1..=223).contains(&end) && field[..end].iter().all(u8::is_ascii_graphic);
     std::str::from_utf8(&field[..end]).ok().filter(|_| fine)

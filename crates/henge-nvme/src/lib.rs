@@ -22,6 +22,7 @@
 mod admin;
 pub mod auth;
 mod controller;
+pub mod door;
 mod fabrics;
 mod namespace;
 mod nvm;

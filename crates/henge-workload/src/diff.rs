@@ -111,7 +111,8 @@ impl RequestLog {
     fn comment(&mut self, text: &str) -> Result<(), String> {
         if let Some(ns) = text.trim().strip_prefix("lateness_p99_ns=") {
             let ns = ns.parse().map_err(|_| format!("lateness_p99_ns: \"{ns}\" cannot be read"))?;
-            self.lateness_p99 = Some(Duration::from_nanos(ns));
+            // Each loop of the node says how late its own completions were.
+            self.lateness_p99 = self.lateness_p99.max(Some(Duration::from_nanos(ns)));
         }
         Ok(())
     }

@@ -9,6 +9,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Loops of a node at most.
+pub(crate) const CORES_MAX: u64 = 256;
+
 /// A scheduler by name with its knobs.
 #[derive(Clone, Debug)]
 pub struct SchedulerConfig {
@@ -55,6 +58,8 @@ pub struct PoolConfig {
     pub emulated_text: Option<String>,
     /// Most bytes of one request; the storage says where nothing is stated.
     pub quantum: Option<u64>,
+    /// The loop that it belongs to; the node divides pools where nothing is stated.
+    pub shard: Option<usize>,
     /// Past the page cache.
     pub direct: bool,
     /// What moves bytes.
@@ -136,6 +141,7 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         scheduler,
         emulated,
         emulated_text,
+        shard: p.integer("shard", 0, CORES_MAX - 1)?.map(|n| n as usize),
         direct: p.bool("direct")?.unwrap_or(true),
         engine,
         faults,

@@ -34,7 +34,7 @@ impl Rig {
         );
         let mut bench = Bench::new(&text);
         let export = bench.plane.disk(0).export();
-        bench.catalog.add(0, export, &crate::access::NbdAccess::Anyone);
+        bench.catalog.add(0, export, &crate::access::NbdAccess::Anyone, 0);
         let (ours, client) = Bench::client(Connection::new(None, Limits::default(), Instant::ZERO));
         bench.now = Instant::from_nanos(1);
         let (received, most_held, over) = (Vec::new(), 0, false);

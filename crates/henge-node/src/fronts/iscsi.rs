@@ -1,6 +1,6 @@
 //! Initiators by iSCSI. The session is `initiator.rs`; `portal.rs` has the targets, and `access.rs` reads who may log in.
 
-use super::{Arrival, Front, random};
+use super::{Arrival, Front};
 use crate::access;
 use crate::front::{Kind, Scheme};
 use crate::initiator::Initiator;
@@ -30,9 +30,5 @@ static KIND: Kind = Kind {
 };
 
 fn arrive(arrival: Arrival<'_, '_>) -> Option<Box<dyn Moves>> {
-    let around = arrival.around;
-    let (targets, limits) = (&mut around.portal.targets, henge_iscsi::Limits::default());
-    let session = henge_iscsi::Session::new(targets, limits, random::<33>()?, around.now);
-    around.portal.connections.insert(session.nexus(), around.id);
-    Some(Box::new(Pump::new(Initiator::new(session))))
+    Some(Box::new(Pump::new(Initiator::arrive(arrival.around)?)))
 }

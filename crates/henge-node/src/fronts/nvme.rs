@@ -1,6 +1,6 @@
 //! Hosts by NVMe over TCP. The session is `nvme/host.rs`; `nvme.rs` has the subsystems, and `nvme/access.rs` reads who may use a disk.
 
-use super::{Arrival, Front, random};
+use super::{Arrival, Front};
 use crate::front::{Kind, Local, Scheme};
 use crate::nvme::{self, Host};
 use crate::pump::{Moves, Pump};
@@ -42,9 +42,5 @@ fn arrive(arrival: Arrival<'_, '_>) -> Option<Box<dyn Moves>> {
     let at = rustix::net::getsockname(arrival.fd).ok()?;
     let at = std::net::SocketAddr::try_from(at).ok()?;
     let here = (at.ip().to_canonical().to_string(), at.port().to_string());
-    let fabric = &mut around.portal.nvme;
-    let limits = henge_nvme::Limits::default();
-    let session = henge_nvme::Session::new(&mut fabric.subsystems, limits, here, random::<32>()?, around.now);
-    fabric.connected(session.queue(), around.id, around.now);
-    Some(Box::new(Pump::new(Host::new(session))))
+    Some(Box::new(Pump::new(Host::arrive(here, around)?)))
 }

@@ -1,7 +1,7 @@
 //! The thread that talks to the manager.
 
 use super::config::{ManagerConfig, Proof};
-use crate::node::Control;
+use crate::control::Control;
 use crate::state::Origin;
 use crate::tags;
 use henge_api::manager::{

@@ -2,16 +2,18 @@
 //!
 //! As with NBD, a write's payload goes from the socket straight into the command's buffer and a read's from there straight to the socket.
 
+use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
-use crate::nvme::{Fabric, Wish, reserve};
+use crate::nvme::{Fabric, PREFIX, Wish, reserve};
 use crate::plane::{Answer, Owner, Plane};
 use crate::portal::Portal;
-use crate::pump::CHUNK;
-use crate::session::{Around, Session, Slices, Stop, Taken, Wants};
+use crate::pump::{CHUNK, Pump};
+use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
 use crate::turns::BYTES;
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::scsi;
+use henge_nvme::door::{Named, named};
 use henge_nvme::{Action, Command, Outcome, Payload, Segment, Step, Want};
 use henge_vdisk::{Frame, Kind};
 use std::collections::VecDeque;
@@ -36,13 +38,39 @@ pub(crate) struct Host {
     /// A payload waits for memory.
     no_memory: bool,
     gone: bool,
+    /// Its Connect may name a disk of another shard.
+    door: Option<Box<Door>>,
+}
+
+/// What is remembered of a connection until it has named its subsystem.
+struct Door {
+    /// The address to which it came.
+    address: (String, String),
+    /// What it has agreed on, as it was asked for.
+    greeting: Vec<u8>,
+    /// The shard of its disk.
+    away: Option<usize>,
 }
 
 impl Host {
-    pub(crate) fn new(session: henge_nvme::Session) -> Host {
+    /// One that has come to this address. None where the system gives no randomness.
+    pub(crate) fn arrive(address: (String, String), around: &mut Around<'_>) -> Option<Host> {
+        let fabric = &mut around.portal.nvme;
+        let limits = henge_nvme::Limits::default();
+        let (subsystems, to) = (&mut fabric.subsystems, address.clone());
+        let session = henge_nvme::Session::new(subsystems, limits, to, random::<32>()?, around.now);
+        fabric.connected(session.queue(), around.id, around.now);
+        let door = Door { address, greeting: Vec::new(), away: None };
+        let mut host = Host::new(session);
+        host.door = around.catalog.is_divided().then(|| Box::new(door));
+        Some(host)
+    }
+
+    fn new(session: henge_nvme::Session) -> Host {
         Host {
             session,
             disk: None,
+            door: None,
             places: Vec::new(),
             busy: 0,
             waiting: VecDeque::new(),
@@ -57,6 +85,32 @@ impl Host {
             self.places.resize_with(slot + 1, Place::default);
         }
         &mut self.places[slot]
+    }
+
+    /// Whether what came next names a disk of another shard. None when it is this shard's to take.
+    fn at_door(&mut self, input: &[u8], around: &mut Around<'_>) -> Option<Taken> {
+        let door = self.door.as_mut()?;
+        if door.greeting.is_empty() {
+            let bytes = self.session.receive(&mut around.portal.nvme.subsystems, input);
+            door.greeting.extend_from_slice(&input[..bytes]);
+            return Some(Taken { bytes, stop: None });
+        }
+        if !self.session.is_sent() {
+            // What was agreed on is said here, so it is not said again there.
+            return Some(Taken { bytes: 0, stop: Some(Stop::Waiting) });
+        }
+        match named(input) {
+            Named::More => return Some(Taken { bytes: 0, stop: None }),
+            Named::Name(name) => {
+                door.away = name.strip_prefix(PREFIX).and_then(|disk| around.catalog.elsewhere(disk));
+            }
+            Named::Nothing => {}
+        }
+        if door.away.is_some() {
+            return Some(Taken { bytes: 0, stop: Some(Stop::Away) });
+        }
+        self.door = None;
+        None
     }
 
     /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
@@ -288,6 +342,9 @@ impl Session for Host {
     }
 
     fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
+        if let Some(taken) = self.at_door(input, around) {
+            return taken;
+        }
         let bytes = self.session.receive(&mut around.portal.nvme.subsystems, input);
         self.pump(around.id, around.plane, &mut around.portal.nvme, around.now);
         Taken { bytes, stop: self.is_stalled().then_some(Stop::Stalled) }
@@ -328,6 +385,27 @@ impl Session for Host {
         let fabric = &mut around.portal.nvme;
         self.session.advance(&mut fabric.subsystems, bytes);
         self.pump(around.id, around.plane, fabric, around.now);
+    }
+
+    /// It has agreed on how to speak, and that was answered: it agrees on the same where its disk is, unheard.
+    fn depart(&mut self, around: &mut Around<'_>) -> Option<Departure> {
+        let Door { address, greeting, away } = *self.door.take()?;
+        let to = away?;
+        self.close(around);
+        let begin: Begin = Box::new(move |around| {
+            let mut host = Host::arrive(address, around)?;
+            host.door = None; // it moves once
+            let subsystems = &mut around.portal.nvme.subsystems;
+            host.session.receive(subsystems, &greeting);
+            let said = host.session.segments().map(|segment| match segment {
+                Segment::Bytes(bytes) => bytes.len(),
+                Segment::Buffer(_, _, len) => len,
+            });
+            let said = said.sum();
+            host.session.advance(subsystems, said);
+            Some(Box::new(Pump::new(host)))
+        });
+        Some(Departure { to, begin })
     }
 
     /// What is at the disk comes back later; until then this stays.

@@ -144,6 +144,17 @@ impl Plane {
 }
 
 impl Pool {
+    /// That of another shard: its gates are there.
+    pub(super) fn elsewhere(config: &PoolConfig) -> Pool {
+        let target = Target::Gate(GateId(u32::MAX));
+        Pool { config: config.clone(), gates: 0..0, target, members: 1, promised: 0, rates: [0; 3] }
+    }
+
+    /// Whether its gates are here.
+    pub(crate) fn is_here(&self) -> bool {
+        !self.gates.is_empty()
+    }
+
     /// What each of its gates promises in all: commands, or else bytes, a second.
     pub(super) fn promised_by_gate(&self) -> Option<Rate> {
         let sum = |unit: CostUnit| {

@@ -6,7 +6,6 @@ use henge_api::{Reply, Request};
 use henge_backend::Chore;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 /// Who is told when a ticket is over.
@@ -85,15 +84,13 @@ impl Server {
 
     /// A thread for each: they are rare, at most one a gate, and one that hangs holds up no other.
     fn begin_chore(&mut self, id: u64, chore: Chore) {
-        let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
+        let own = self.own.clone();
         let work = move || {
             // A ticket whose work panicked would wait for ever, and its gate's other tickets with it.
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(chore)).unwrap_or_else(|_| {
                 Err(io::Error::other("the work on the pool's storage panicked; the log says where"))
             });
-            if sender.send(Message::Chore(id, outcome)).is_ok() {
-                let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
-            }
+            own.send(Message::Chore(id, outcome));
         };
         if let Err(e) = std::thread::Builder::new().name("henge-parts".into()).spawn(work) {
             self.plane.chore_done(id, Err(e), self.now);

@@ -28,7 +28,7 @@ impl Server {
                 }
                 continue;
             }
-            if !self.places.admit(self.connections.len(), from) {
+            if !self.places.admit(from) {
                 continue; // closed at once; who is connected goes on
             }
             let id = self.connections.next_id();
@@ -42,24 +42,47 @@ impl Server {
                 continue;
             };
             client.link.from = from;
-            let link = &client.link;
-            if self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).is_err() {
-                client.close(around!(self, id));
-                self.places.leave(from);
-                continue;
-            }
-            if !self.portal.connections.is_empty() {
-                self.look.get_or_insert(self.now + LOOK);
-            }
-            self.due.extend(client.due().map(|at| (at, id)));
-            let id = self.connections.insert(client);
-            self.mark(id);
-            let connections = &self.connections;
-            let decided = |id| connections.get(id).is_none_or(|client| client.disk().is_some());
-            if let Some(oldest) = self.places.arrived(id, decided) {
-                self.drop_connection(oldest);
-            }
+            self.take_in(client);
         }
+    }
+
+    /// A client is here, newly accepted or from another shard, and has its place; it is to be called by the next number.
+    pub(super) fn take_in(&mut self, mut client: Client) -> Option<RequestId> {
+        let (id, from, link) = (self.connections.next_id(), client.link.from, &client.link);
+        if self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).is_err() {
+            client.close(around!(self, id));
+            self.places.leave(from);
+            return None;
+        }
+        if !self.portal.connections.is_empty() {
+            self.look.get_or_insert(self.now + LOOK);
+        }
+        self.due.extend(client.due().map(|at| (at, id)));
+        let id = self.connections.insert(client);
+        self.mark(id);
+        let connections = &self.connections;
+        let decided = |id| connections.get(id).is_none_or(|client| client.disk().is_some());
+        if let Some(oldest) = self.places.arrived(id, decided) {
+            self.drop_connection(oldest);
+        }
+        Some(id)
+    }
+
+    /// A connection has chosen its disk. False when that has no place for it: then it is gone.
+    pub(super) fn enter(&mut self, id: RequestId, disk: usize) -> bool {
+        let connections = &mut self.plane.disk(disk).connections;
+        *connections += 1;
+        let (count, most) = (*connections, self.places.most.per_disk);
+        self.users.insert((disk, id));
+        if count >= most {
+            self.refuse(disk, "the disk has as many connections as it may");
+        }
+        // An initiator is not asked by the catalog.
+        let stays = count <= most && !self.is_leaving(disk);
+        if !stays {
+            self.drop_connection(id);
+        }
+        stays
     }
 
     /// Asks silent initiators whether they live, and ends logins that take too long; a bounded number at a time.
@@ -128,7 +151,9 @@ impl Server {
         let Some(mut client) = self.connections.remove(id) else { return };
         let number = client.disk();
         self.waits.forget(id, &mut client);
-        self.places.leave(client.link.from);
+        if !client.is_node {
+            self.places.leave(client.link.from);
+        }
         client.close(around!(self, id));
         if let Some(number) = number
             && self.users.remove(&(number, id))
@@ -137,7 +162,7 @@ impl Server {
             disk.connections -= 1;
             disk.doubted.remove(&id);
             if !self.is_leaving(number) {
-                self.catalog.welcome(number);
+                self.readmit(number);
             }
         }
         if !client.is_quiet() {

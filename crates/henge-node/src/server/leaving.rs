@@ -12,6 +12,7 @@ use crate::pump::{Link, Pump};
 use henge_nbd::Exports;
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// What a loop that has ended leaves.
 #[derive(Default)]
@@ -19,7 +20,7 @@ pub(crate) struct Left {
     /// Requests that storage never finished.
     pub abandoned: usize,
     /// Where clients come, if somebody else goes on there.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<Arc<Listener>>,
     /// Clients that have an answer to everything they asked.
     pub guests: Vec<Guest>,
 }
@@ -46,29 +47,33 @@ impl Server {
     /// Clients may come; those that were here before are here again.
     pub(super) fn open(&mut self, left: Vec<Guest>) {
         for guest in left {
-            self.welcome(guest);
+            self.go_on_with(guest);
         }
+        // One of several shards is woken for each that comes, if one sleeps.
+        let one = if self.shards.count() > 1 { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
         for (i, listener) in self.listeners.iter().enumerate() {
-            if let Err(error) = self.watch(listener.as_fd(), Source::Listener(i as u32), EventFlags::IN) {
+            let source = Source::Listener(i as u32);
+            if let Err(error) = self.watch(listener.as_fd(), source, EventFlags::IN | one) {
                 tracing::error!(%error, address = %listener.address, "nobody can come there");
             }
         }
     }
 
     /// A client whose conversation goes on here. One whose disk is gone, or is no longer for it, loses its connection.
-    fn welcome(&mut self, guest: Guest) {
+    fn go_on_with(&mut self, guest: Guest) {
         let Guest { fd, disk, from, rest } = guest;
         let peer = rustix::net::sockopt::socket_peercred(&fd).ok();
         let user = peer.filter(|_| from.is_none()).map(|who| who.uid.as_raw());
         let who = crate::catalog::Who { user, ..Default::default() };
         let shown = self.catalog.shown_to(&who);
-        let Some((number, export)) = shown.find(&disk).and_then(|n| Some((n, shown.get(n)?.clone()))) else {
+        let found = shown.find(&disk).and_then(|n| Some((self.catalog.here(n)?, shown.get(n)?.clone())));
+        let Some((number, export)) = found else {
             return tracing::info!(
                 disk,
                 "a client of a disk that is not shown to it any more is disconnected"
             );
         };
-        if !self.places.admit(self.connections.len(), from) {
+        if !self.places.admit(from) {
             return;
         }
         let id = self.connections.next_id();

@@ -1,7 +1,6 @@
 //! What is asked by way of the node's handle: carried out between two turns. And the end.
 
 use super::{LEAVING, Message, NOBODY, STOPPING, Server, Stopping, around};
-use crate::access::by_nbd;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::plane::Failed;
@@ -12,12 +11,19 @@ use henge_core::RequestId;
 use rustix::event::epoll;
 use std::os::fd::AsFd;
 
+/// Messages taken in one turn: each may be a connection that arrives.
+const MESSAGES: usize = 64;
+
 impl Server {
     pub(super) fn control(&mut self) {
         let mut counter = [0; 8];
         // Nothing to empty is an error that means nothing.
-        let _ = rustix::io::read(&self.wake, &mut counter);
-        while let Ok(message) = self.messages.try_recv() {
+        let _ = rustix::io::read(self.own.as_fd(), &mut counter);
+        for taken in 0.. {
+            if taken == MESSAGES {
+                return self.own.wake(); // the rest in the next turn
+            }
+            let Ok(message) = self.messages.try_recv() else { return };
             match message {
                 Message::Stop => self.begin_stopping(false),
                 Message::HandOver => self.begin_stopping(true),
@@ -33,6 +39,9 @@ impl Server {
                 Message::Seats { gate, reply } => self.tell_seats(gate, &reply),
                 Message::Claimed(disk, claim) => self.claim_seat(disk, claim),
                 Message::ShutOut { gate } => self.shut_out(gate),
+                Message::Arrive(traveller) => self.arrive(*traveller),
+                Message::News(news) => self.hear(news),
+                Message::Heard(reply) => drop(reply.send(())),
                 Message::Relay(to) => self.plane.tags.relay(to),
                 Message::Leads(leads) => self.plane.retag(&leads, self.now),
                 Message::Tap { buffer, reply } => {
@@ -158,9 +167,10 @@ impl Server {
         if self.is_leaving(number) {
             return;
         }
-        self.catalog.add(number, disk.export(), &by_nbd(&disk.config.doors));
+        let (export, doors) = (disk.export(), disk.config.doors.clone());
         if disk.is_shared() {
-            return; // reservations of initiators and hosts do not move from gateway to gateway
+            // Reservations of initiators and hosts do not move from gateway to gateway.
+            return self.show(number, export, &doors);
         }
         if disk.config.doors.shown_by("nvme") {
             self.portal.nvme.add(number, disk);
@@ -170,6 +180,7 @@ impl Server {
         if shown || disk.config.doors.shown_by("nvme") {
             self.portal.add(number, disk, shown, &self.plane.links, self.now);
         }
+        self.show(number, export, &doors);
     }
 
     /// Begins nothing more, and finishes what has begun. `hands`: the sockets are for the program that comes next.
@@ -231,7 +242,7 @@ impl Server {
         }
         // In this very turn, as everything that was submitted in it; the next one, which comes at once, sees to the rest.
         self.plane.poll(self.now);
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.own.wake();
         None
     }
 }

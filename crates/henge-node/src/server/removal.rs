@@ -35,7 +35,7 @@ impl Server {
             Ok(_) => return drop(reply.send(Reply::failed(format!("\"{name}\" is being removed already")))),
             Err(e) => return drop(reply.send(Reply::failed(e))),
         };
-        self.catalog.refuse(number, "the disk is being removed");
+        self.refuse(number, "the disk is being removed");
         self.removals.push(Removal { number, name, reply, until: self.now + PATIENCE });
         let theirs: Vec<RequestId> = self.users_of(number).collect();
         for id in theirs {
@@ -80,7 +80,7 @@ impl Server {
                 continue;
             }
             let Removal { name, reply, .. } = self.removals.swap_remove(i);
-            self.catalog.welcome(number);
+            self.readmit(number);
             if busy {
                 let why = format!(
                     "requests of \"{name}\" are at its storage, which has not answered for {PATIENCE}; the disk stays, try again"
@@ -89,7 +89,7 @@ impl Server {
                 continue;
             }
             self.plane.remove_disk(number, self.now);
-            self.catalog.remove(number);
+            self.hide(number);
             self.turns.forget(Of::Disk(number));
             self.portal.remove(number, &mut self.plane.links);
             self.portal.nvme.remove(number);

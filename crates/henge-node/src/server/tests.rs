@@ -1,5 +1,6 @@
 //! Rounds of the loop, one by one: real sockets, storage in memory, and no time that passes by itself.
 
+use super::places::Most;
 use super::*;
 use crate::config::NodeConfig;
 use crate::turns::{BYTES, ROUND, ROUND_BYTES};
@@ -26,22 +27,22 @@ impl Bench {
         let config = NodeConfig::parse(Text::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
         let plane = Plane::open(&config, 1, false, Instant::ZERO)
             .unwrap_or_else(|e| panic!("{}", config.source.point(e)));
-        let (sender, messages) = std::sync::mpsc::channel();
+        let (shards, mut messages) = Shards::new(1, Vec::new()).unwrap();
         let setup = Setup {
             plane,
-            listeners: config.listen.iter().map(|l| Listener::bind(l).unwrap()).collect(),
+            listeners: config.listen.iter().map(|l| Arc::new(Listener::bind(l).unwrap())).collect(),
             tls: config
                 .tls
                 .as_ref()
                 .map(|tls| Arc::new(Tls::open(tls, Clients::Required).unwrap_or_else(|e| panic!("{e:?}")))),
             limits: config.limits,
             place: crate::state::Place::Forgets,
-            connections: super::places::Most { all: 64, per_address: 64, per_disk: 64 },
+            places: Places::new(Most { all: 64, per_address: 64, per_disk: 64 }, Arc::default(), 1),
             patience: Patience { payload: Duration::from_secs(60), memory: Duration::from_secs(5) },
             busy_poll: Duration::ZERO,
-            messages,
-            sender,
-            wake: Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap()),
+            messages: messages.remove(0),
+            shards: Arc::new(shards),
+            here: 0,
             started: std::time::Instant::now(),
         };
         let mut server = Server::new(setup).unwrap();

@@ -51,26 +51,22 @@ impl Server {
         let stop = connection.read(around!(self, id), &mut self.chunk);
         let flushed = connection.link.stream.is_flushed();
         let speaks = connection.has_output() || connection.is_over() || !flushed;
-        if let (None, Some(disk)) = (before, connection.disk()) {
-            let connections = &mut self.plane.disk(disk).connections;
-            *connections += 1;
-            let (count, most) = (*connections, self.places.most.per_disk);
-            self.users.insert((disk, id));
-            if count >= most {
-                self.catalog.refuse(disk, "the disk has as many connections as it may");
-            }
-            // An initiator is not asked by the catalog.
-            if count > most || self.removals.iter().any(|removal| removal.number == disk) {
-                return self.drop_connection(id);
-            }
+        if stop == Stop::Away {
+            return self.send_away(id);
         }
+        if let (None, Some(disk)) = (before, connection.disk())
+            && !self.enter(id, disk)
+        {
+            return;
+        }
+        let Some(connection) = self.connections.get(id) else { return };
         let disk = connection.disk();
         if speaks {
             self.mark(id);
         }
         self.note_waits(id, stop, self.plane.refused != refused);
         match stop {
-            Stop::Waiting => {}
+            Stop::Waiting | Stop::Away => {}
             Stop::Turn => self.want(id, Way::In),
             Stop::Stalled => {
                 let disk = disk.expect("a command belongs to a disk");

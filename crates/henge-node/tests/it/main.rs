@@ -6,3 +6,4 @@ mod common;
 mod config;
 mod doors;
 mod node;
+mod shards;

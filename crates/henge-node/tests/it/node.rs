@@ -1,6 +1,6 @@
 //! A node as a library: started, asked, changed and stopped by its handle, with raw clients on its sockets.
 
-use crate::common::{Client, address, until};
+use crate::common::{Client, address, cores, until};
 use henge_config::Source;
 use henge_node::{ControlError, Node, NodeConfig};
 use std::io::{Read, Write};
@@ -8,8 +8,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 fn start(pool: &str, disks: &str) -> Node {
+    let (cores, shard) = cores();
     let text = format!(
-        "listen = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n{pool}\n{disks}"
+        "listen = \"nbd://127.0.0.1:0\"\n{cores}[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n{shard}{pool}\n{disks}"
     );
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
     config.forgets = true;

@@ -78,3 +78,12 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Lines for the node and for its pool that make it a node of two loops, of which one has no pool: with HENGE_TEST_CORES=2 every test of a
+/// whole node is one of connections that move, too.
+pub fn cores() -> (&'static str, &'static str) {
+    match std::env::var("HENGE_TEST_CORES").as_deref() {
+        Ok("2") => ("cores = 2\n", "shard = 1\n"),
+        _ => ("", ""),
+    }
+}

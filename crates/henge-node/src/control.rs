@@ -1,0 +1,356 @@
+//! The handle by which others ask a node, from any thread. What is asked is routed to the loop that has it, and what is changed is
+//! remembered before whoever asked is answered.
+
+use crate::events::Events;
+use crate::fill::Fills;
+use crate::handover::Guest;
+use crate::ledger::Ledger;
+use crate::plane::Notice;
+use crate::plane::tickets::{PartOf, Worked};
+use crate::server::Message;
+use crate::shards::{Routes, Shards};
+use crate::state::{Memory, Origin};
+use crate::tags::Queued;
+use crate::watch::{self, Latest};
+use henge_api::{EventKind, Lead, Reply, Request, Status};
+use henge_config::Source;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Asks a running node. Copies may be used from any thread.
+#[derive(Clone)]
+pub struct Control {
+    pub(crate) shards: Arc<Shards>,
+    routes: Arc<Mutex<Routes>>,
+    latest: Arc<Latest>,
+    events: Arc<Events>,
+    memory: Arc<Mutex<Memory>>,
+}
+
+/// A node did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// It says why.
+    #[error("{0}")]
+    Refused(String),
+    /// It did, and cannot remember it.
+    #[error("it is done, but may be forgotten when the node restarts: {0}")]
+    Unremembered(io::Error),
+    /// It has ended.
+    #[error("the node has ended")]
+    Ended,
+}
+
+impl Control {
+    pub(crate) fn new(shards: Arc<Shards>, routes: Routes, events: Events, memory: Memory) -> Control {
+        Control {
+            shards,
+            routes: Arc::new(Mutex::new(routes)),
+            latest: Arc::default(),
+            events: Arc::new(events),
+            memory: Arc::new(Mutex::new(memory)),
+        }
+    }
+
+    /// Notes what is served from now on, and begins to watch it.
+    pub(crate) fn begin(
+        &self,
+        disks: &[(String, String)],
+        failed: &[String],
+        noticed: Receiver<Notice>,
+        fills: Fills,
+        ledger: Ledger,
+    ) -> io::Result<JoinHandle<()>> {
+        let all = match failed {
+            [] => format!("{} disks", disks.len()),
+            failed => format!("{} disks; not served: {}", disks.len(), failed.join(", ")),
+        };
+        self.events.note(EventKind::Started, "", all);
+        for (name, terms) in disks.iter().filter(|(name, _)| !self.events.knows(name)) {
+            self.events.note(EventKind::Admitted, name, terms.clone());
+        }
+        let own = self.clone();
+        let watcher = move || {
+            watch::watch(&own.shards, &own.latest, &own.events, &noticed, fills, ledger);
+        };
+        std::thread::Builder::new().name("henge-watch".into()).spawn(watcher)
+    }
+
+    /// Parts of disks over several nodes are told there from now on, or to nobody.
+    pub(crate) fn relay(&self, to: Option<SyncSender<Queued>>) {
+        // Whoever has a manager has one shard.
+        self.shards.at(0).send(Message::Relay(to));
+    }
+
+    /// Finish times that the manager made.
+    pub(crate) fn leads(&self, leads: Vec<Lead>) {
+        self.shards.at(0).send(Message::Leads(leads));
+    }
+
+    fn routes(&self) -> MutexGuard<'_, Routes> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks, and waits for the answer. What is changed is remembered before this returns.
+    pub fn ask(&self, request: Request) -> Result<Reply, ControlError> {
+        self.ask_as(request, Origin::Here)
+    }
+
+    pub(crate) fn ask_as(&self, mut request: Request, origin: Origin) -> Result<Reply, ControlError> {
+        if let Request::Peer { address, at: at @ None, .. } = &mut request {
+            *at = Some(crate::links::resolve(address).map_err(ControlError::Refused)?);
+        }
+        match &request {
+            Request::Meters => {
+                let status = self.latest.get().ok_or(ControlError::Ended)?;
+                return Ok(Reply { status: Some(Status::clone(&status)), ..Reply::done() });
+            }
+            Request::Status => {
+                let mut status = self.shards.look(false).ok_or(ControlError::Ended)?;
+                self.latest.tell(&mut status);
+                return Ok(Reply { status: Some(status), ..Reply::done() });
+            }
+            Request::Events { name, after, most } => {
+                let events = self.events.after(name.as_deref(), *after, *most);
+                return Ok(Reply { events: Some(events), ..Reply::done() });
+            }
+            Request::Tap => {
+                let taken = self.shards.tap().ok_or(ControlError::Ended)?;
+                return Ok(Reply { taken: Some(taken), ..Reply::done() });
+            }
+            _ => {}
+        }
+        let about = note(&request);
+        let reply = self.tell_and_keep(request, origin);
+        if let Some((kind, name, detail)) = about {
+            match &reply {
+                Ok(_) => self.events.note(kind, &name, detail),
+                Err(why @ ControlError::Unremembered(_)) => {
+                    self.events.note(kind, &name, format!("{detail} ({why})"));
+                }
+                Err(why) => self.events.note(EventKind::Refused, &name, format!("{detail}: {why}")),
+            }
+        }
+        reply
+    }
+
+    fn tell_and_keep(&self, request: Request, origin: Origin) -> Result<Reply, ControlError> {
+        let shard = self.routes().of(&request).map_err(ControlError::Refused)?;
+        let added = match &request {
+            Request::Set { .. } | Request::Remove { .. } | Request::Grow { .. } => None,
+            Request::Peer { .. } | Request::Unpeer { .. } | Request::Access { .. } => None,
+            Request::Add { disk } => name_of(disk),
+            Request::Room { .. } => {
+                self.prepare(shard, &request)?;
+                return self.tell(shard, request);
+            }
+            Request::Reset | Request::Untap => return self.tell_all(&request),
+            _ => return self.tell(shard, request),
+        };
+        // This may take hours, in which others go on.
+        let made = self.prepare(shard, &request)?;
+        // Held meanwhile, so that what is remembered last is what was done last.
+        let mut memory = self.memory();
+        if let Some(disk) = added {
+            return self.add_and_keep(&mut memory, (shard, request), &disk, origin, made);
+        }
+        let change = memory.prepare(&request, None, origin).map_err(unremembered)?;
+        let reply = self.tell(shard, request)?;
+        memory.commit(change).map_err(ControlError::Unremembered)?;
+        Ok(reply)
+    }
+
+    /// Adds a disk, whose parts are made, in an order in which nothing is left behind wherever the node ends: it is remembered; then
+    /// the parts are its own; then clients may come. A part that no remembered disk has claimed goes when the node begins again, and a
+    /// disk that is remembered gets what is missing then.
+    fn add_and_keep(
+        &self,
+        memory: &mut Memory,
+        (shard, request): (usize, Request),
+        disk: &str,
+        origin: Origin,
+        made: Vec<PartOf>,
+    ) -> Result<Reply, ControlError> {
+        // Two may ask for one name at once.
+        let kept = match memory.disks.contains_key(disk) {
+            true => Err(ControlError::Refused(format!("there is a disk \"{disk}\" already"))),
+            false => memory.prepare(&request, Some(disk), origin).map_err(unremembered),
+        };
+        let written = kept.is_ok();
+        let done = kept
+            .and_then(|change| memory.commit(change).map_err(unremembered))
+            .and_then(|()| self.work(shard, |reply| Message::Claim(disk.to_owned(), made.clone(), reply)))
+            .and_then(|_| self.tell(shard, request));
+        let Err(ControlError::Refused(why)) = done else { return done };
+        // What is left is emptied before it is forgotten: the other way round a part would be left, and nobody to say whose it is.
+        if let Err(e) = self.work(shard, |reply| Message::Discard(disk.to_owned(), made, reply)) {
+            tracing::warn!(disk, error = %e, "parts of a disk that was refused are left");
+        }
+        let forgotten = if written { memory.forget(disk) } else { Ok(()) };
+        match forgotten {
+            Ok(()) => Err(ControlError::Refused(why)),
+            Err(e) => {
+                let there = format!("{why}; it may be there, and empty, when the node begins again: {e}");
+                Err(ControlError::Refused(there))
+            }
+        }
+    }
+
+    /// Has the parts made that a request will need; those that were not there before.
+    fn prepare(&self, shard: usize, request: &Request) -> Result<Vec<PartOf>, ControlError> {
+        if !matches!(request, Request::Add { .. } | Request::Grow { .. } | Request::Room { .. }) {
+            return Ok(Vec::new());
+        }
+        self.work(shard, |reply| Message::Prepare(request.clone(), reply))
+    }
+
+    /// Has the loop work at parts beside the data path, and waits for it.
+    fn work(
+        &self,
+        shard: usize,
+        message: impl FnOnce(Sender<Worked>) -> Message,
+    ) -> Result<Vec<PartOf>, ControlError> {
+        self.shards.at(shard).ask(message).ok_or(ControlError::Ended)?.map_err(ControlError::Refused)
+    }
+
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a disk is as the manager's order wants it.
+    pub(crate) fn settle(&self, name: &str, revision: u64) -> io::Result<()> {
+        self.memory().settled(name, revision)
+    }
+
+    /// Does again what was done before the node ended, and lets clients come. What cannot be is said, and remembered on.
+    pub(crate) fn recall(&self, left: Vec<Guest>) {
+        let requests = self.memory().replay();
+        let mut failed = vec![Vec::new(); self.shards.count()];
+        for (name, request) in requests {
+            let adds = matches!(request, Request::Add { .. });
+            let shard = self.routes().of(&request);
+            let done = shard.clone().map_err(ControlError::Refused).and_then(|shard| {
+                let claim = |made| self.work(shard, |reply| Message::Claim(name.clone(), made, reply));
+                self.prepare(shard, &request).and_then(claim)?;
+                self.tell(shard, request)
+            });
+            if let Err(e) = done {
+                eprintln!("henge: disk \"{name}\" is not as it was before the node ended: {e}");
+                let shard = shard.unwrap_or(0);
+                if adds {
+                    self.routes().came(&name, shard);
+                    failed[shard].push((name, e.to_string()));
+                }
+            }
+        }
+        let mut guests: Vec<Vec<Guest>> = failed.iter().map(|_| Vec::new()).collect();
+        for guest in left {
+            // Of a disk that is nowhere, any shard says so.
+            let shard = self.routes().of_disk(&guest.disk).unwrap_or(0);
+            guests[shard].push(guest);
+        }
+        for (shard, (failed, left)) in failed.into_iter().zip(guests).enumerate() {
+            // Nobody is there to answer where the loop has ended.
+            let _ = self.shards.at(shard).ask(|over| Message::Settle { failed, left, over });
+        }
+    }
+
+    /// The meters, at most a second old, without a copy.
+    pub fn meters(&self) -> Result<Arc<Status>, ControlError> {
+        self.latest.get().ok_or(ControlError::Ended)
+    }
+
+    /// Tells one shard. Which disks there are then, all shards know before this returns.
+    fn tell(&self, shard: usize, request: Request) -> Result<Reply, ControlError> {
+        let came = if let Request::Add { disk } = &request { name_of(disk) } else { None };
+        let went = if let Request::Remove { name } = &request { Some(name.clone()) } else { None };
+        let changes = matches!(request, Request::Grow { .. } | Request::Access { .. });
+        // Only removing a disk's data takes long; a loop that ends hangs up.
+        let reply =
+            self.shards.at(shard).ask(|reply| Message::Ask(request, reply)).ok_or(ControlError::Ended)?;
+        if !reply.ok {
+            return Err(ControlError::Refused(reply.error.unwrap_or_default()));
+        }
+        came.iter().for_each(|name| self.routes().came(name, shard));
+        went.iter().for_each(|name| self.routes().went(name));
+        if came.is_some() || went.is_some() || changes {
+            self.shards.settle();
+        }
+        Ok(reply)
+    }
+
+    fn tell_all(&self, request: &Request) -> Result<Reply, ControlError> {
+        let replies = (0..self.shards.count()).map(|shard| self.tell(shard, request.clone()));
+        replies.last().expect("there is a shard")
+    }
+
+    /// Meters and contracts of everything.
+    pub fn status(&self) -> Result<Status, ControlError> {
+        self.ask(Request::Status).map(|reply| reply.status.unwrap_or_default())
+    }
+    /// Changes terms of a disk's contract; an empty value takes one away.
+    pub fn set(&self, disk: &str, terms: &[(&str, &str)]) -> Result<(), ControlError> {
+        let contract = terms.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.ask(Request::Set { name: disk.to_owned(), contract }).map(drop)
+    }
+    /// Another scheduler for a pool, while it works: a name, or a table as the configuration writes it.
+    pub fn exchange(&self, pool: &str, scheduler: &str) -> Result<(), ControlError> {
+        self.ask(Request::Scheduler { pool: pool.to_owned(), scheduler: scheduler.to_owned() }).map(drop)
+    }
+    /// Starts all disks' meters anew.
+    pub fn reset(&self) -> Result<(), ControlError> {
+        self.ask(Request::Reset).map(drop)
+    }
+}
+
+/// Nothing is done that is not remembered.
+fn unremembered(e: io::Error) -> ControlError {
+    ControlError::Refused(format!("it could not be remembered: {e}"))
+}
+
+/// What is noted of a request: its kind, whom it is about, and the particulars.
+fn note(request: &Request) -> Option<(EventKind, String, String)> {
+    match request {
+        Request::Set { name, contract } => {
+            let terms: Vec<String> = contract.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            Some((EventKind::Changed, name.clone(), terms.join(" ")))
+        }
+        Request::Add { disk } => {
+            let params = henge_config::Source::new("the request", disk.clone()).parse("the disk").ok();
+            let name = params.and_then(|mut p| p.text("name").ok().flatten()).unwrap_or_default();
+            let shown = henge_config::redacted(disk);
+            let lines = shown.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("name"));
+            Some((EventKind::Admitted, name, lines.collect::<Vec<_>>().join(" ")))
+        }
+        Request::Grow { name, capacity } => {
+            Some((EventKind::Changed, name.clone(), format!("capacity={capacity}")))
+        }
+        Request::Access { name, doors } => {
+            let shown = henge_config::redacted(doors);
+            let lines = shown.lines().map(str::trim).filter(|line| !line.is_empty());
+            Some((EventKind::Changed, name.clone(), lines.collect::<Vec<_>>().join(" ")))
+        }
+        Request::Remove { name } => Some((EventKind::Removed, name.clone(), String::new())),
+        Request::Scheduler { pool, scheduler } => {
+            Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
+        }
+        Request::Status | Request::Reset | Request::Meters | Request::Room { .. } => None,
+        Request::Preview { .. }
+        | Request::Offer { .. }
+        | Request::Events { .. }
+        | Request::Tap
+        | Request::Untap => None,
+        Request::Peer { .. } | Request::Unpeer { .. } => None,
+        Request::Drain { on } => {
+            let what = if *on { "drained: it takes no shared disks" } else { "takes shared disks again" };
+            Some((EventKind::Changed, String::new(), what.into()))
+        }
+    }
+}
+
+/// The name in a disk's table.
+fn name_of(disk: &str) -> Option<String> {
+    Source::new("the request", disk).parse("the disk").ok()?.text("name").ok()?
+}

@@ -1,0 +1,155 @@
+//! Connections move to the shard of their disk, once, and shards tell each other which disks there are.
+//!
+//! A session says by [`Stop::Away`](crate::session::Stop) that the disk it has come for is another shard's. What is to be known of it there
+//! it says once ([`Departure`]): for NBD its state machine as it is, for iSCSI and NVMe nothing, since no answer was given yet. The stream moves
+//! with what TLS knows, and the bytes that were read and not taken. So nothing that a client sends behind its choice is lost.
+//!
+//! Whoever moves keeps its place among the node's connections, so that the mailboxes hold no more of them than the node may have. A disk that
+//! is removed meanwhile, or another of that number: the connection ends, as of a disk that is removed under it. A shard that stops ends
+//! what arrives.
+//!
+//! What a disk's shard says of it, others hear in the order in which it was said. So a disk that was added is known to all when
+//! [`Shards::settle`](crate::shards::Shards::settle) has returned.
+
+use super::{Message, Server, around};
+use crate::access::by_nbd;
+use crate::client::Client;
+use crate::front::Doors;
+use crate::pump::Link;
+use crate::session::{Begin, Departure};
+use crate::shards::global;
+use crate::stream::Stream;
+use crate::turns::Way;
+use henge_core::RequestId;
+use henge_nbd::Export;
+use rustix::event::epoll;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A connection on its way to the shard of its disk.
+pub(crate) struct Traveller {
+    stream: Stream,
+    from: Option<IpAddr>,
+    /// Bytes that came and were not taken.
+    rest: Vec<u8>,
+    begin: Begin,
+}
+
+/// What a shard says of a disk of its own, by the disk's number among all shards.
+#[derive(Clone)]
+pub(crate) enum News {
+    /// It is there, or is another than before.
+    Shown(Arc<Shown>),
+    /// It is gone.
+    Gone(usize),
+    /// It takes no client now, for that reason.
+    Refused(usize, &'static str),
+    /// It takes clients again.
+    Welcome(usize),
+}
+
+/// A disk as clients of any shard find it.
+pub(crate) struct Shown {
+    number: usize,
+    /// Which of the disks that have had this number.
+    edition: u64,
+    export: Export,
+    doors: Doors,
+}
+
+impl Server {
+    /// The disk that a connection has come for is another shard's.
+    pub(super) fn send_away(&mut self, id: RequestId) {
+        let Some(mut client) = self.connections.remove(id) else { return };
+        self.waits.forget(id, &mut client);
+        let departure = client.depart(around!(self, id));
+        let Client { link, .. } = client;
+        let (stream, from) = (link.stream, link.from);
+        let left = epoll::delete(&self.epoll, stream.as_fd()).is_ok();
+        let sent = departure.filter(|_| left).is_some_and(|(Departure { to, begin }, rest)| {
+            self.shards.at(to).send(Message::Arrive(Box::new(Traveller { stream, from, rest, begin })))
+        });
+        if !sent {
+            self.places.leave(from);
+        }
+    }
+
+    /// A connection has come from another shard.
+    pub(super) fn arrive(&mut self, traveller: Traveller) {
+        let Traveller { stream, from, rest, begin } = traveller;
+        let id = self.connections.next_id();
+        let pump = if self.stopping.is_some() { None } else { begin(around!(self, id)) };
+        let Some(mut pump) = pump else { return self.places.leave(from) };
+        pump.keep(rest);
+        let mut client = Client::new(Link::of(stream), pump);
+        client.link.from = from;
+        let disk = client.disk();
+        let Some(id) = self.take_in(client) else { return };
+        if disk.is_none_or(|disk| self.enter(id, disk)) {
+            self.want(id, Way::In);
+        }
+    }
+
+    /// A disk of this shard is there, or is another than before.
+    pub(super) fn show(&mut self, number: usize, export: Export, doors: &Doors) {
+        let number = global(self.here, number);
+        let edition = self.catalog.edition(number).unwrap_or_else(|| self.catalog.next_edition());
+        self.catalog.add(number, export.clone(), &by_nbd(doors), edition);
+        if self.shards.count() > 1 {
+            self.tell_shards(&News::Shown(Arc::new(Shown { number, edition, export, doors: doors.clone() })));
+        }
+    }
+
+    /// A disk of this shard is gone.
+    pub(super) fn hide(&mut self, number: usize) {
+        let number = global(self.here, number);
+        self.catalog.remove(number);
+        self.tell_shards(&News::Gone(number));
+    }
+
+    /// Nobody else may come to a disk of this shard, for that reason.
+    pub(super) fn refuse(&mut self, number: usize, why: &'static str) {
+        let number = global(self.here, number);
+        if self.catalog.refuse(number, why) {
+            self.tell_shards(&News::Refused(number, why));
+        }
+    }
+
+    /// A disk of this shard takes clients again.
+    pub(super) fn readmit(&mut self, number: usize) {
+        let number = global(self.here, number);
+        if self.catalog.welcome(number) {
+            self.tell_shards(&News::Welcome(number));
+        }
+    }
+
+    fn tell_shards(&self, news: &News) {
+        // One that has ended needs to know nothing.
+        for shard in self.shards.but(self.here) {
+            shard.send(Message::News(news.clone()));
+        }
+    }
+
+    /// What another shard says.
+    pub(super) fn hear(&mut self, news: News) {
+        match news {
+            News::Shown(shown) => {
+                let Shown { number, edition, export, doors } = &*shown;
+                self.catalog.add(*number, export.clone(), &by_nbd(doors), *edition);
+                // Who may use it may have changed.
+                self.portal.remove_elsewhere(*number);
+                self.portal.add_elsewhere(*number, export, doors);
+            }
+            News::Gone(number) => {
+                self.catalog.remove(number);
+                self.portal.remove_elsewhere(number);
+            }
+            News::Refused(number, why) => drop(self.catalog.refuse(number, why)),
+            News::Welcome(number) => drop(self.catalog.welcome(number)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! The loops of a node, each on a core of its own: its *shards*.
+//!
+//! # The problem
+//! A loop is one thread. A machine with 32 cores and eight drives gets one core of service from one loop, however well that loop works.
+//!
+//! # The rule
+//! Each pool belongs to one shard (`division.rs`), with its gates, its disks, their memory and their meters. Nothing on a request's way is
+//! shared: no lock, no counter, no queue. A connection comes to whichever shard accepts it first. It moves once: when it has said which disk
+//! it wants, it goes to the shard of that disk, with what was read of it (`server/moving.rs`). Each shard knows the names of all disks: whoever
+//! has a disk tells the others when it comes, and when it goes.
+//!
+//! The handle ([`crate::Control`]) routes a request to the shard that has the disk or the pool (`routes.rs`), and joins what all say
+//! (`join.rs`). State file, events and the manager's agent are threads of their own, as with one shard.
+//!
+//! # Example
+//! Pools a and b on two cores: a is shard 0's, b is shard 1's. A client connects, and shard 0 accepts it. It says GO for a disk on b, and has
+//! sent a READ behind that. Shard 0 answers GO, takes the socket out of its epoll, and puts session, socket and the READ's 28 bytes into shard
+//! 1's mailbox. From then on shard 0 has nothing to do with it.
+//!
+//! # Guarantee, and price
+//! A client that its shard has taken in costs what it costs on a node with one loop. A move costs one message and one wake-up for each
+//! connection. What is bounded for the node (connections) is counted behind a lock, taken when a connection comes and when it goes.
+//! Memory for payloads is divided evenly: a shard whose disks want more does not get another's.
+
+use crate::server::Message;
+use henge_api::{Status, Taken};
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+mod division;
+mod join;
+mod routes;
+
+pub(crate) use division::Division;
+pub(crate) use routes::{Routes, ties};
+
+/// By how many bits a disk's number among all shards has its shard before its number there.
+const SHIFT: u32 = 24;
+
+/// A disk's number among those of all shards.
+pub(crate) fn global(shard: usize, number: usize) -> usize {
+    debug_assert!(number >> SHIFT == 0, "a shard has not that many disks");
+    shard << SHIFT | number
+}
+
+/// The shard of a disk, and its number there.
+pub(crate) fn local(global: usize) -> (usize, usize) {
+    (global >> SHIFT, global & ((1 << SHIFT) - 1))
+}
+
+/// The way to one loop.
+#[derive(Clone)]
+pub(crate) struct Loop {
+    messages: Sender<Message>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Loop {
+    /// To one that is not there yet, and what it will hear.
+    pub(crate) fn new() -> io::Result<(Loop, Receiver<Message>)> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (messages, receiver) = mpsc::channel();
+        Ok((Loop { messages, wake: Arc::new(wake) }, receiver))
+    }
+
+    /// False when it has ended.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        let sent = self.messages.send(message).is_ok();
+        self.wake();
+        sent
+    }
+
+    /// Asks, and waits for the answer; `None` when it has ended.
+    pub(crate) fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> Option<T> {
+        let (reply, answer) = mpsc::channel();
+        // When a loop ends, what it has not answered goes with it.
+        self.send(message(reply)).then(|| answer.recv().ok()).flatten()
+    }
+
+    pub(crate) fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// What its wake-ups are written to.
+    pub(crate) fn waker(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.wake)
+    }
+}
+
+impl AsFd for Loop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// The ways to all of them.
+pub(crate) struct Shards {
+    loops: Vec<Loop>,
+    /// The pools' names, in the order of the configuration.
+    pools: Vec<String>,
+}
+
+impl Shards {
+    /// This number of them, and what each will hear.
+    pub(crate) fn new(count: usize, pools: Vec<String>) -> io::Result<(Shards, Vec<Receiver<Message>>)> {
+        let made: Vec<_> = (0..count).map(|_| Loop::new()).collect::<Result<_, _>>()?;
+        let (loops, receivers) = made.into_iter().unzip();
+        Ok((Shards { loops, pools }, receivers))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.loops.len()
+    }
+
+    pub(crate) fn at(&self, shard: usize) -> &Loop {
+        &self.loops[shard]
+    }
+
+    /// All but one.
+    pub(crate) fn but(&self, here: usize) -> impl Iterator<Item = &Loop> {
+        self.loops.iter().enumerate().filter(move |(shard, _)| *shard != here).map(|(_, to)| to)
+    }
+
+    /// Asks all of them, one after the other; `None` when one has ended.
+    pub(crate) fn ask_all<T>(&self, message: impl Fn(Sender<T>) -> Message) -> Option<Vec<T>> {
+        self.loops.iter().map(|to| to.ask(&message)).collect()
+    }
+
+    /// Tells all of them.
+    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
+        for shard in &self.loops {
+            shard.send(message());
+        }
+    }
+
+    /// Each looks at what has changed.
+    pub(crate) fn wake_all(&self) {
+        self.loops.iter().for_each(Loop::wake);
+    }
+
+    /// Returns once each shard has heard what the others had said before. Alone, it has nothing to hear.
+    pub(crate) fn settle(&self) {
+        if self.count() > 1 {
+            // One that has ended hears nothing any more.
+            let _ = self.ask_all(Message::Heard);
+        }
+    }
+
+    /// The meters of everything; `whole`: with histograms, and what each gate knows. `None` once a loop has ended.
+    pub(crate) fn look(&self, whole: bool) -> Option<Status> {
+        let parts = self.loops.iter().map(|to| crate::watch::look(to, whole));
+        join::statuses(parts.collect::<Option<_>>()?, &self.pools)
+    }
+
+    /// What the taps of all shards have taken.
+    pub(crate) fn tap(&self) -> Option<Taken> {
+        // Buffers are made here, so that no loop allocates one.
+        let taken =
+            self.ask_all(|reply| Message::Tap { buffer: Vec::with_capacity(crate::tap::ROOM), reply });
+        join::taps(taken?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disks_number_says_its_shard() {
+        for (shard, number) in [(0, 0), (0, 7), (1, 0), (31, (1 << SHIFT) - 1)] {
+            assert_eq!(local(global(shard, number)), (shard, number));
+        }
+        assert_eq!(global(0, 7), 7, "with one shard, numbers are what they were");
+    }
+
+    #[test]
+    fn whoever_asks_a_loop_that_ends_is_not_left_waiting() {
+        let (shards, receivers) = Shards::new(2, Vec::new()).unwrap();
+        let asked = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| shards.ask_all(Message::Heard));
+            let mut receivers = receivers.into_iter();
+            // The first answers, the second ends with the question in its mailbox.
+            let (first, second) = (receivers.next().unwrap(), receivers.next().unwrap());
+            let Message::Heard(reply) = first.recv().unwrap() else { panic!() };
+            reply.send(()).unwrap();
+            drop((first, second));
+            asks.join().unwrap()
+        });
+        assert_eq!(asked, None);
+        assert!(!shards.at(1).send(Message::Stop));
+        assert_eq!(shards.at(1).ask(Message::Heard), None);
+    }
+}

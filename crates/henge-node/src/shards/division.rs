@@ -1,0 +1,260 @@
+//! Which pool belongs to which shard.
+//!
+//! The rule: pools that one disk lies on belong together. So do pools that state the same `shard`. A group that states none goes to the shard
+//! with the fewest pools, in the order of the file. There are as many shards as `cores` says, but none without need: not more than
+//! the highest that has a pool, and not more than there is memory for (each has room for two of the longest commands).
+//!
+//! Example: cores = 2 and pools a, b, c, d, with a disk over a and c. {a, c} goes to shard 0, b to shard 1, d to shard 1.
+//!
+//! Price: all pools of a node that is one of several stay on one shard. A disk that comes later may lie on any of them, links belong to
+//! one loop, and the manager takes any two pools of a node for its disks.
+
+use crate::config::{NodeConfig, PoolConfig};
+use henge_core::ParamError;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A disk that ties pools together.
+pub(crate) struct Tie {
+    pub disk: String,
+    pub pools: Vec<usize>,
+    /// Where it stands in the configuration.
+    pub span: Range<usize>,
+}
+
+/// Which loop has which pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Division {
+    /// By pool.
+    of: Vec<usize>,
+    count: usize,
+}
+
+/// Memory that a shard has at least: two of the longest commands.
+const LEAST: usize = 2 * henge_backend::BUFFER_MAX;
+
+impl Division {
+    /// One shard has them all.
+    pub(crate) fn whole(pools: usize) -> Division {
+        Division { of: vec![0; pools], count: 1 }
+    }
+
+    /// By the configuration. `remembered` are disks that are not in it and will be there.
+    pub(crate) fn of(config: &NodeConfig, remembered: Vec<Tie>) -> Result<Division, ParamError> {
+        let cores = config.cores.unwrap_or(1).min(config.buffers / LEAST).max(1);
+        let one = if config.link.is_some() {
+            Some("a node that has [link] has one shard for all of its pools")
+        } else if config.manager.is_some() {
+            Some("a node that has a manager has one shard for all of its pools")
+        } else {
+            None
+        };
+        for pool in &config.pools {
+            let Some(shard) = pool.shard else { continue };
+            let why = match one {
+                Some(why) if shard > 0 => why.to_owned(),
+                None if shard >= cores => format!(
+                    "pool \"{}\" is on shard {shard}, and there are {cores}, counted from 0; write cores = {} or more{}",
+                    pool.name,
+                    shard + 1,
+                    if config.cores.is_some_and(|n| n > cores) { ", and more buffers" } else { "" }
+                ),
+                _ => continue,
+            };
+            return Err(ParamError { message: why, help: None, span: pool.span.clone() });
+        }
+        if one.is_some() {
+            return Ok(Division::whole(config.pools.len()));
+        }
+        let own = config.disks.iter().map(|disk| Tie {
+            disk: disk.name.clone(),
+            pools: disk.pools.clone(),
+            span: disk.span.clone(),
+        });
+        divide(&config.pools, own.chain(remembered), cores)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whose a pool is.
+    pub(crate) fn shard(&self, pool: usize) -> usize {
+        self.of[pool]
+    }
+
+    /// The shard of a disk on these pools; on none of this node's, the first. Or two of the pools that are apart.
+    pub(crate) fn of_disk(&self, pools: &[usize]) -> Result<usize, (usize, usize)> {
+        let Some(&first) = pools.first() else { return Ok(0) };
+        match pools.iter().find(|pool| self.of[**pool] != self.of[first]) {
+            None => Ok(self.of[first]),
+            Some(&other) => Err((first, other)),
+        }
+    }
+
+    /// For people: what each shard has.
+    pub(crate) fn describe(&self, pools: &[PoolConfig]) -> String {
+        let of = |shard: usize| {
+            let here = pools.iter().zip(&self.of).filter(|(_, of)| **of == shard);
+            let names: Vec<&str> = here.map(|(pool, _)| pool.name.as_str()).collect();
+            if names.is_empty() {
+                format!("{shard} has no pool")
+            } else {
+                format!("{shard} has {}", names.join(", "))
+            }
+        };
+        let all: Vec<String> = (0..self.count).map(of).collect();
+        match self.count {
+            1 => "1: one loop has all pools".to_owned(),
+            n => format!("{n}: shard {}", all.join("; shard ")),
+        }
+    }
+}
+
+fn divide(
+    pools: &[PoolConfig],
+    ties: impl Iterator<Item = Tie>,
+    cores: usize,
+) -> Result<Division, ParamError> {
+    let stated: Vec<Option<usize>> = pools.iter().map(|pool| pool.shard).collect();
+    // By pool, the first pool of its group.
+    let mut group: Vec<usize> = (0..pools.len()).collect();
+    let join = |group: &mut Vec<usize>, a: usize, b: usize| {
+        let (a, b) = (group[a].min(group[b]), group[a].max(group[b]));
+        group.iter_mut().filter(|of| **of == b).for_each(|of| *of = a);
+    };
+    let mut wanted: BTreeMap<usize, usize> = BTreeMap::new();
+    for (pool, shard) in stated.iter().enumerate() {
+        let Some(shard) = shard else { continue };
+        match wanted.get(shard) {
+            Some(first) => join(&mut group, *first, pool),
+            None => drop(wanted.insert(*shard, pool)),
+        }
+    }
+    for tie in ties {
+        for pair in tie.pools.windows(2) {
+            join(&mut group, pair[0], pair[1]);
+        }
+        // Two pools that state different shards cannot be together.
+        let Some(&first) = tie.pools.first() else { continue };
+        let together = || (0..pools.len()).filter(|pool| group[*pool] == group[first]);
+        let (low, high) =
+            (together().filter_map(|p| stated[p]).min(), together().filter_map(|p| stated[p]).max());
+        if let (Some(low), Some(high)) = (low, high)
+            && low != high
+        {
+            let message = format!("disk \"{}\" lies on pools of shards {low} and {high}", tie.disk);
+            let help =
+                Some("pools that a disk lies on belong to one shard; give them the same, or none".into());
+            return Err(ParamError { message, help, span: tie.span });
+        }
+    }
+    let mut of: Vec<Option<usize>> = vec![None; pools.len()];
+    let mut load = vec![0; cores];
+    for pool in 0..pools.len() {
+        let mut together = (0..pools.len()).filter(|other| group[*other] == group[pool]);
+        let Some(shard) = together.find_map(|other| stated[other]) else { continue };
+        of[pool] = Some(shard);
+        load[shard] += 1;
+    }
+    for first in 0..pools.len() {
+        if of[first].is_some() {
+            continue;
+        }
+        let (shard, _) = load.iter().enumerate().min_by_key(|(_, load)| **load).expect("there is a core");
+        for pool in (first..pools.len()).filter(|pool| group[*pool] == group[first]) {
+            of[pool] = Some(shard);
+            load[shard] += 1;
+        }
+    }
+    let of: Vec<usize> = of.into_iter().map(|shard| shard.expect("each pool has got a shard")).collect();
+    let count = of.iter().max().map_or(1, |last| last + 1);
+    Ok(Division { of, count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_config::Source;
+    use proptest::prelude::*;
+
+    fn config(head: &str, pools: &[(&str, &str)], disks: &[&str]) -> NodeConfig {
+        let pool = |(name, more): &(&str, &str)| {
+            format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\n{more}\n")
+        };
+        let pools: String = pools.iter().map(pool).collect();
+        let disks = disks.iter().enumerate();
+        let disks: String = disks
+            .map(|(i, on)| format!("[[disk]]\nname = \"d{i}\"\ncapacity = \"1MiB\"\npools = [{on}]\n"))
+            .collect();
+        let text = format!("listen = \"nbd://127.0.0.1:0\"\n{head}\n{pools}{disks}");
+        NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn divided(head: &str, pools: &[(&str, &str)], disks: &[&str]) -> Result<Division, String> {
+        let config = config(head, pools, disks);
+        Division::of(&config, Vec::new()).map_err(|e| config.source.point(e).to_string())
+    }
+
+    const ABCD: [(&str, &str); 4] = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
+
+    #[test]
+    fn the_example_of_the_head() {
+        let division = divided("cores = 2", &ABCD, &["\"a\", \"c\""]).unwrap();
+        assert_eq!(division, Division { of: vec![0, 1, 0, 1], count: 2 });
+        assert_eq!(division.of_disk(&[0, 2]), Ok(0));
+        assert_eq!(division.of_disk(&[1, 3]), Ok(1));
+        assert_eq!(division.of_disk(&[0, 2, 3]), Err((0, 3)));
+        assert_eq!(division.of_disk(&[]), Ok(0));
+        let config = config("", &ABCD, &[]);
+        assert_eq!(division.describe(&config.pools), "2: shard 0 has a, c; shard 1 has b, d");
+    }
+
+    #[test]
+    fn there_are_no_more_shards_than_are_of_use() {
+        let count = |head: &str, pools: &[_]| divided(head, pools, &[]).unwrap().count();
+        assert_eq!(count("cores = 8", &ABCD), 4);
+        assert_eq!(count("cores = 1", &ABCD), 1);
+        let least = LEAST;
+        assert_eq!(count(&format!("cores = 8\nbuffers = \"{}B\"", 3 * least), &ABCD), 3);
+        assert_eq!(count("cores = 2", &[("a", "shard = 1")]), 2, "shard 0 accepts, and has no disk");
+    }
+
+    #[test]
+    fn what_is_stated_holds_or_is_refused_with_what_would_be_right() {
+        let stated = [("a", "shard = 1"), ("b", ""), ("c", "shard = 1"), ("d", "")];
+        let division = divided("cores = 2", &stated, &[]).unwrap();
+        assert_eq!(division.of, [1, 0, 1, 0]);
+        let beyond = divided("cores = 2", &[("a", "shard = 2")], &[]).unwrap_err();
+        assert!(beyond.contains("there are 2, counted from 0; write cores = 3"), "{beyond}");
+        let apart = [("a", "shard = 0"), ("b", "shard = 1")];
+        let torn = divided("cores = 2", &apart, &["\"a\", \"b\""]).unwrap_err();
+        assert!(torn.contains("disk \"d0\" lies on pools of shards 0 and 1"), "{torn}");
+        let through = [("a", "shard = 0"), ("b", "shard = 1"), ("c", "")];
+        let torn = divided("cores = 2", &through, &["\"a\", \"c\"", "\"c\", \"b\""]).unwrap_err();
+        assert!(torn.contains("disk \"d1\" lies on pools of shards 0 and 1"), "{torn}");
+    }
+
+    #[test]
+    fn disks_that_are_remembered_keep_their_pools_together() {
+        let config = config("cores = 4", &ABCD, &[]);
+        let tie = Tie { disk: "old".into(), pools: vec![3, 1], span: 0..0 };
+        let division = Division::of(&config, vec![tie]).unwrap();
+        assert_eq!(division.of, [0, 1, 2, 1]);
+    }
+
+    proptest! {
+        /// Whatever disks tie together: no disk is torn, no shard is beyond the cores, and none is empty.
+        #[test]
+        fn no_disk_is_torn(cores in 1usize..9, ties in proptest::collection::vec(proptest::collection::vec(0usize..8, 1..4), 0..8)) {
+            let names: Vec<String> = (0..8).map(|n| format!("p{n}")).collect();
+            let pools: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+            let config = config("", &pools, &[]);
+            let tie = |pools: &Vec<usize>| Tie { disk: "d".into(), pools: pools.clone(), span: 0..0 };
+            let division = divide(&config.pools, ties.iter().map(tie), cores).unwrap();
+            prop_assert!(ties.iter().all(|pools| division.of_disk(pools).is_ok()));
+            prop_assert!(division.count() <= cores);
+            prop_assert!((0..division.count()).all(|shard| division.of.contains(&shard)));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What several shards say, as one answer.
+
+use super::{SHIFT, global};
+use henge_api::{Status, Taken};
+use std::collections::BTreeMap;
+
+/// The meters of all. Gates are counted through in the order of `pools`, as with one shard.
+pub(super) fn statuses(mut parts: Vec<Status>, pools: &[String]) -> Option<Status> {
+    if parts.len() < 2 {
+        return parts.pop();
+    }
+    let order: BTreeMap<&str, usize> = pools.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
+    let place = |name: &str| order.get(name).copied().unwrap_or(usize::MAX);
+    let mut all = Status { uptime: parts[0].uptime, ..Status::default() };
+    // By shard, the pools of which each of its gates is one, and which of the pool's.
+    let mut gates: Vec<Vec<(String, u32)>> = Vec::new();
+    for part in &mut parts {
+        let of = |pool: &henge_api::PoolStatus| {
+            let name = pool.name.clone();
+            (0..pool.gates.len() as u32).map(move |gate| (name.clone(), gate)).collect::<Vec<_>>()
+        };
+        gates.push(part.pools.iter().flat_map(of).collect());
+        all.pools.append(&mut part.pools);
+    }
+    all.pools.sort_by_key(|pool| place(&pool.name));
+    let mut first = 0;
+    let mut starts: BTreeMap<&str, u32> = BTreeMap::new();
+    for pool in &all.pools {
+        starts.insert(&pool.name, first);
+        first += pool.gates.len() as u32;
+    }
+    for (part, gates) in parts.iter_mut().zip(&gates) {
+        for at in part.disks.iter_mut().flat_map(|disk| &mut disk.gates) {
+            if let Some((pool, gate)) = gates.get(at.gate as usize) {
+                at.gate = starts[pool.as_str()] + gate;
+            }
+        }
+    }
+    let lead = parts.remove(0);
+    (all.node, all.tags, all.peers) = (lead.node, lead.tags, lead.peers);
+    (all.connections, all.buffers, all.buffers_out) = (lead.connections, lead.buffers, lead.buffers_out);
+    (all.disks, all.failed) = (lead.disks, lead.failed);
+    for part in parts {
+        all.connections += part.connections;
+        all.buffers += part.buffers;
+        all.buffers_out += part.buffers_out;
+        all.disks.extend(part.disks);
+        all.failed.extend(part.failed);
+    }
+    Some(all)
+}
+
+/// What the taps of all have taken; disks have their numbers among all shards.
+pub(super) fn taps(parts: Vec<Taken>) -> Option<Taken> {
+    let mut parts = parts.into_iter().enumerate();
+    let (_, mut all) = parts.next()?;
+    for (shard, mut part) in parts {
+        let base = global(shard, 0) as u32;
+        debug_assert!(shard < 1 << (u32::BITS - SHIFT));
+        part.disks.iter_mut().for_each(|(number, _)| *number |= base);
+        part.commands.iter_mut().for_each(|command| command.0 |= base);
+        all.now = all.now.max(part.now);
+        all.lost += part.lost;
+        all.disks.append(&mut part.disks);
+        all.commands.append(&mut part.commands);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_api::{AtGate, DiskStatus, GateStatus, PoolStatus, Tapped};
+
+    fn pool(name: &str, gates: usize) -> PoolStatus {
+        let gate = |n| GateStatus { name: format!("{name}/{n}"), ..GateStatus::default() };
+        PoolStatus { name: name.into(), gates: (0..gates).map(gate).collect(), ..PoolStatus::default() }
+    }
+
+    fn disk(name: &str, gates: &[u32]) -> DiskStatus {
+        let at = |gate: &u32| AtGate { gate: *gate, ..AtGate::default() };
+        DiskStatus { name: name.into(), gates: gates.iter().map(at).collect(), ..DiskStatus::default() }
+    }
+
+    #[test]
+    fn gates_are_counted_through_in_the_order_of_the_pools() {
+        let one = Status {
+            uptime: 9,
+            connections: 2,
+            buffers: 10,
+            pools: vec![pool("a", 2), pool("c", 1)],
+            disks: vec![disk("x", &[0, 1]), disk("z", &[2])],
+            ..Status::default()
+        };
+        let other = Status {
+            connections: 3,
+            buffers: 10,
+            buffers_out: 4,
+            pools: vec![pool("b", 3), pool("d", 1)],
+            disks: vec![disk("y", &[1, 2]), disk("w", &[3])],
+            ..Status::default()
+        };
+        let order = ["a", "b", "c", "d"].map(str::to_owned);
+        let all = statuses(vec![one, other], &order).unwrap();
+        let names: Vec<&str> = all.pools.iter().map(|pool| pool.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        // Each disk's gate has the name of its own pool's.
+        let gates: Vec<&str> =
+            all.pools.iter().flat_map(|p| &p.gates).map(|gate| gate.name.as_str()).collect();
+        let at = |disk: &DiskStatus| disk.gates.iter().map(|at| gates[at.gate as usize]).collect::<Vec<_>>();
+        let on: Vec<_> = all.disks.iter().map(|disk| (disk.name.as_str(), at(disk))).collect();
+        let expected =
+            [("x", vec!["a/0", "a/1"]), ("z", vec!["c/0"]), ("y", vec!["b/1", "b/2"]), ("w", vec!["d/0"])];
+        assert_eq!(on, expected);
+        assert_eq!((all.uptime, all.connections, all.buffers, all.buffers_out), (9, 5, 20, 4));
+    }
+
+    #[test]
+    fn taps_of_several_shards_do_not_confuse_their_disks() {
+        let taken = |name: &str, at| Taken {
+            now: at,
+            lost: 1,
+            disks: vec![(0, name.to_owned())],
+            commands: vec![Tapped(0, 0, 0, 4096, at, 1)],
+        };
+        let all = taps(vec![taken("x", 5), taken("y", 7)]).unwrap();
+        assert_eq!((all.now, all.lost), (7, 2));
+        let name = |number| all.disks.iter().find(|(n, _)| *n == number).map(|(_, name)| name.as_str());
+        let names: Vec<_> = all.commands.iter().map(|command| name(command.0)).collect();
+        assert_eq!(names, [Some("x"), Some("y")]);
+    }
+}

@@ -1,0 +1,181 @@
+//! To which shard a request goes.
+//!
+//! With one shard, to that one, unread. With several, the handle knows where each disk is: from the file, and from what was added and
+//! removed since. What names something that is not there goes to the first shard, whose answer says so; but for disks, of which no
+//! shard knows all.
+
+use super::{Division, division::Tie};
+use crate::config::{self, NodeConfig, PoolConfig};
+use crate::front::Kind;
+use crate::link_config::Nodes;
+use henge_api::Request;
+use henge_config::Source;
+use std::collections::BTreeMap;
+
+/// Disks that an error names at most.
+const NAMED: usize = 100;
+
+/// Where what is.
+pub(crate) struct Routes {
+    division: Division,
+    pools: Vec<PoolConfig>,
+    kinds: Vec<&'static Kind>,
+    disks: BTreeMap<String, usize>,
+}
+
+impl Routes {
+    pub(crate) fn new(config: &NodeConfig, division: Division) -> Routes {
+        let place = |disk: &config::DiskConfig| {
+            (disk.name.clone(), division.of_disk(&disk.pools).expect("a disk of the file is not torn"))
+        };
+        let disks = config.disks.iter().map(place).collect();
+        Routes { division, pools: config.pools.clone(), kinds: config.kinds.clone(), disks }
+    }
+
+    /// The shard that a request concerns; of a request that concerns all, the first. Or why there is none.
+    pub(crate) fn of(&self, request: &Request) -> Result<usize, String> {
+        if self.division.count() == 1 {
+            return Ok(0);
+        }
+        match request {
+            Request::Add { disk } | Request::Offer { disk } => self.of_new(disk),
+            Request::Scheduler { pool, .. } => {
+                let found = self.pools.iter().position(|known| known.name == *pool);
+                Ok(found.map_or(0, |pool| self.division.shard(pool)))
+            }
+            Request::Set { name, .. } | Request::Preview { name, .. } | Request::Remove { name } => {
+                self.of_disk(name)
+            }
+            Request::Grow { name, .. } | Request::Room { name, .. } | Request::Access { name, .. } => {
+                self.of_disk(name)
+            }
+            // Nodes that know others have one shard; the rest is the handle's.
+            Request::Peer { .. } | Request::Unpeer { .. } | Request::Drain { .. } => Ok(0),
+            Request::Reset | Request::Untap => Ok(0),
+            Request::Status | Request::Meters | Request::Events { .. } | Request::Tap => Ok(0),
+        }
+    }
+
+    /// Where a disk is.
+    pub(crate) fn of_disk(&self, name: &str) -> Result<usize, String> {
+        if self.division.count() == 1 {
+            return Ok(0);
+        }
+        self.disks.get(name).copied().ok_or_else(|| {
+            let mut known: Vec<&str> = self.disks.keys().take(NAMED).map(String::as_str).collect();
+            known.extend((self.disks.len() > NAMED).then_some("…"));
+            format!("there is no disk \"{name}\"; there are: {}", known.join(", "))
+        })
+    }
+
+    /// Where a disk would be. What is wrong with its text, the shard says that is asked to add it.
+    fn of_new(&self, text: &str) -> Result<usize, String> {
+        let Some((name, pools)) = read(text, &self.pools, &self.kinds) else { return Ok(0) };
+        if let Some(&there) = self.disks.get(&name) {
+            return Ok(there);
+        }
+        self.division.of_disk(&pools).map_err(|(one, other)| {
+            let (one, other) = (&self.pools[one], &self.pools[other]);
+            let all: Vec<&str> = pools.iter().map(|pool| self.pools[*pool].name.as_str()).collect();
+            format!(
+                "disk \"{name}\" would lie on pools \"{}\" and \"{}\", which are on different cores, and pools do not move while the \
+                 node runs: give {} the same shard = 0 in the node's file and start it again, or take pools of one core",
+                one.name,
+                other.name,
+                all.join(", ")
+            )
+        })
+    }
+
+    /// A disk came.
+    pub(crate) fn came(&mut self, name: &str, shard: usize) {
+        self.disks.insert(name.to_owned(), shard);
+    }
+
+    /// A disk is gone.
+    pub(crate) fn went(&mut self, name: &str) {
+        self.disks.remove(name);
+    }
+}
+
+/// A disk's name and its pools, from its table.
+fn read(text: &str, pools: &[PoolConfig], kinds: &[&'static Kind]) -> Option<(String, Vec<usize>)> {
+    let params = Source::new("the request", text).parse("the disk").ok()?;
+    let disk = config::disk(params, pools, &|_| false, Nodes { here: None, peers: &[] }, kinds).ok()?;
+    Some((disk.name, disk.pools))
+}
+
+/// The disks that requests will add, as far as they lie on several pools.
+pub(crate) fn ties(requests: &[(String, Request)], config: &NodeConfig) -> Vec<Tie> {
+    let tie = |(_, request): &(String, Request)| {
+        let Request::Add { disk } = request else { return None };
+        let (disk, pools) = read(disk, &config.pools, &config.kinds)?;
+        (pools.len() > 1).then_some(Tie { disk, pools, span: 0..0 })
+    };
+    requests.iter().filter_map(tie).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(pools: &[&str], disks: &[(&str, &str)]) -> Routes {
+        let pools: String = pools
+            .iter()
+            .map(|name| format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\n"))
+            .collect();
+        let disks: String = disks
+            .iter()
+            .map(|(name, pool)| {
+                format!("[[disk]]\nname = \"{name}\"\npool = \"{pool}\"\ncapacity = \"1MiB\"\n")
+            })
+            .collect();
+        let text = format!("listen = \"nbd://127.0.0.1:0\"\ncores = 8\n{pools}{disks}");
+        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap();
+        let division = Division::of(&config, Vec::new()).unwrap();
+        Routes::new(&config, division)
+    }
+
+    fn add(name: &str, pools: &str) -> Request {
+        Request::Add { disk: format!("name = \"{name}\"\ncapacity = \"1MiB\"\npools = [{pools}]\n") }
+    }
+
+    fn remove(name: &str) -> Request {
+        Request::Remove { name: name.into() }
+    }
+
+    #[test]
+    fn each_request_goes_where_its_disk_or_pool_is() {
+        let mut routes = routes(&["a", "b", "c"], &[("x", "a"), ("y", "c")]);
+        assert_eq!((routes.of(&remove("x")), routes.of(&remove("y"))), (Ok(0), Ok(2)));
+        assert_eq!(routes.of(&add("z", "\"b\"")), Ok(1));
+        assert_eq!(routes.of(&add("x", "\"b\"")), Ok(0), "who has the name says that it is taken");
+        assert_eq!(
+            routes.of(&Request::Add { disk: "nonsense".into() }),
+            Ok(0),
+            "some shard says what is wrong"
+        );
+        let scheduler = |pool: &str| Request::Scheduler { pool: pool.into(), scheduler: "fifo".into() };
+        assert_eq!((routes.of(&scheduler("c")), routes.of(&scheduler("nowhere"))), (Ok(2), Ok(0)));
+        assert_eq!(routes.of(&remove("z")), Err("there is no disk \"z\"; there are: x, y".into()));
+        routes.came("z", 1);
+        assert_eq!(routes.of(&remove("z")), Ok(1));
+        routes.went("z");
+        assert!(routes.of(&remove("z")).is_err());
+    }
+
+    #[test]
+    fn a_disk_over_pools_of_several_shards_is_refused_with_what_would_be_right() {
+        let why = routes(&["a", "b"], &[]).of(&add("z", "\"a\", \"b\"")).unwrap_err();
+        assert!(why.contains("pools \"a\" and \"b\", which are on different cores"), "{why}");
+        assert!(why.contains("give a, b the same shard = 0"), "{why}");
+    }
+
+    #[test]
+    fn one_shard_gets_everything_unread() {
+        let routes = routes(&["a"], &[]);
+        for request in [remove("z"), add("z", "\"a\", \"b\""), Request::Add { disk: "nonsense".into() }] {
+            assert_eq!(routes.of(&request), Ok(0));
+        }
+    }
+}
