@@ -282,8 +282,11 @@ impl Control {
     }
 
     fn tell_all(&self, request: &Request) -> Result<Reply, ControlError> {
-        let replies = (0..self.shards.count()).map(|shard| self.tell(shard, request.clone()));
-        replies.last().expect("there is a shard")
+        let mut said = Ok(Reply::done());
+        for shard in 0..self.shards.count() {
+            said = said.and(self.tell(shard, request.clone()));
+        }
+        said
     }
 
     /// Meters and contracts of everything.

@@ -283,13 +283,13 @@ fn an_initiator_logs_in_where_its_disk_is_and_finds_all_by_discovery() {
     };
     let mut client = pair.tcp("iscsi");
     let text = "InitiatorName=iqn.i\0SessionType=Normal\0TargetName=iqn.2026-11.local.henge:y\0";
-    client.write_all(&login(&text)).unwrap();
+    client.write_all(&login(text)).unwrap();
     let got = pair.until(&mut client, 48);
     assert_eq!((got[0], got[36]), (0x23, 0), "logged in");
     assert_eq!(pair.connected(), [0, 1]);
     let mut asks = pair.tcp("iscsi");
     let text = "InitiatorName=iqn.i\0SessionType=Discovery\0";
-    asks.write_all(&login(&text)).unwrap();
+    asks.write_all(&login(text)).unwrap();
     let got = pair.until(&mut asks, 48);
     assert_eq!((got[0], got[36]), (0x23, 0));
     let mut header = [0; 48];
@@ -307,7 +307,7 @@ fn an_initiator_logs_in_where_its_disk_is_and_finds_all_by_discovery() {
 fn a_host_connects_where_its_disk_is_and_is_greeted_once() {
     let mut pair = Pair::new(64);
     let mut client = pair.tcp("nvme");
-    let mut greeting = vec![0; 128];
+    let mut greeting = [0; 128];
     (greeting[2], greeting[4]) = (128, 128); // ICReq
     let mut connect = vec![0; 72 + 1024];
     let len = connect.len() as u32;
