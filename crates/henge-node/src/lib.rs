@@ -10,9 +10,9 @@
 //! sockets ◀─ Connection ◀─ answers ◀───────────────────────────────────────────────┘
 //! ```
 //!
-//! A loop on each core, and no lock on a request's way: each pool belongs to one loop (`cores`). Everything that a client can make it hold has a bound: connections, commands
-//! and their bytes per connection ([`henge_nbd::Limits`]), commands per disk (its contract), and memory for
-//! payloads in all (`buffers`).
+//! A loop on each core, and no lock on a request's way: each pool belongs to one loop (`cores`). Everything that
+//! a client can make it hold has a bound: connections, commands and their bytes per connection
+//! ([`henge_nbd::Limits`]), commands per disk (its contract), and memory for payloads in all (`buffers`).
 
 mod access;
 mod busy_poll;
