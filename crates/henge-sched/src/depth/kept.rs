@@ -8,18 +8,18 @@
 //! **Rule.** Each promise is measured in windows of at least 10 ms and 32 of the flow's completions (at most 250 ms), as what was had of what is due:
 //!
 //! ```text
-//!   rate r       done / ( r · (window − idle) )       idle: nothing of it was here, for longer than its requests take
+//!   rate r       done / ( 1.02 · r · (window − idle) )       idle: nothing of it was here, for longer than its requests take
 //!   latency l    in time / ( percentile · done )
 //! ```
 //!
 //! A shortfall adds up until it is more than a few requests and half a percent of a second's promise. Then the *others* are held back: those that were
-//! promised neither, and those that have more than 1.2 of theirs. Together they may send the scheduler a pace P of work a second, divided by weight, and 1.1 of
+//! promised neither, and those that have more than twice theirs. Together they may send the scheduler a pace P of work a second, divided by weight, and 1.5 of
 //! what they are promised besides.
 //!
 //! ```text
 //!   looked for    P ← P · kept / 2      from what they sent a second lately; until every promise is kept
 //!   kept          P ← P + P/8           after each four windows, while somebody is held back by it
-//!   broken again  P ← P before          and where that was too much is not tried for 64 windows
+//!   broken again  P ← 7/8 · P before    and where that was too much is not tried for 64 windows
 //! ```
 //!
 //! A window begins when what was sent at the former pace is over. Where somebody was promised a rate or a latency, none of the others has more than
@@ -36,6 +36,7 @@
 //! promised breaks nothing, and holds back nobody. A held request is let in within 10 ms of its time.
 //!
 //! **Where it falls short.** A weight is no promise here: of two flows with few requests outstanding one is slowed down at the device by the other as before.
+//! A pace that was too much breaks the promise for a window or two, and what it has beyond at other times makes that good on average, not in that second.
 //! A search takes as long as the device takes for what it has. On `sata-ssd`, whose buffer is full of the others' writes, a writer had half of what it was
 //! promised in the first three seconds. On the hard disk `dtla-307075` nothing was found within 11 s; there a small depth, or `locality`, keeps promises.
 //!
@@ -67,8 +68,8 @@ const JUDGED: usize = 64;
 const WHOLE: u64 = 1000;
 /// A promise counts as kept from here on, where a window judges.
 const KEPT: u64 = 980;
-/// Who has so much of what was promised may be held back to 1.1 of it.
-const AHEAD: u64 = 1200;
+/// Who has so much of what was promised may be held back to 1.5 of it: what is had beyond makes good what a pace that was too much took.
+const AHEAD: u64 = 2000;
 /// A search that gives less than this more was of no use.
 const WORTH: u64 = 1100;
 /// The least pace is this part of what was done without one.
@@ -286,7 +287,8 @@ impl Kept {
             // It grew lately, and that was too much.
             self.memory = (self.memory * 2).min(PATIENCE.1);
             self.too_much = (self.pace, self.memory);
-            self.pace = self.former;
+            // A step further back: what gathered at the device meanwhile is to go as well.
+            self.pace = self.former - self.former / 8;
         } else if !self.found {
             // What was true of smaller paces then may not be now.
             self.pace = NO_END;

@@ -96,7 +96,9 @@ impl Watched {
         if let Some(rate) = self.rate {
             let gone = if self.in_flight == 0 { now.since(self.free_since).as_nanos() } else { 0 };
             let here = time.saturating_sub(self.idle + gone);
+            // A fiftieth more than was promised: whoever is just short of it is noticed before it is missed.
             let due = rate.cost_in(Duration::from_nanos(here)).get();
+            let due = due + due / 50;
             self.lag = (self.lag + due).saturating_sub(self.amount);
             // A few requests of the size that it has, and half a percent of a second.
             let few = 4 * (self.amount / self.done).max(1) + rate.per_second / 200;
@@ -117,12 +119,14 @@ impl Watched {
     pub fn comes_in(&mut self, request: &Request, pace: u64, now: Instant) -> Option<Instant> {
         if let Some(rate) = self.rate.filter(|_| self.next_due <= now) {
             let amount = in_unit(request, rate.unit, CostUnit::DiskTime);
-            let span = rate.time_for(amount).mul_ratio(10, 11);
+            let span = rate.time_for(amount).mul_ratio(2, 3);
             self.next_due = self.next_due.max(now - CATCH_UP_DUE) + span;
             return None;
         }
         if self.next > now {
-            return Some(self.next.min(now + AGAIN));
+            // What is promised to it may be due sooner than its part of the pace.
+            let next = self.rate.map_or(self.next, |_| self.next.min(self.next_due));
+            return Some(next.min(now + AGAIN));
         }
         let span = Rate { per_second: pace.max(1), unit: CostUnit::Bytes }.time_for(request.cost);
         self.next = self.next.max(now - CATCH_UP) + span;
