@@ -1,6 +1,6 @@
 //! Starting the program of a process anew: the process stays, and with it the descriptors that the next program is to have.
 //!
-//! The program before writes down in a file without a name what its descriptors are, lets them [outlive](outlive) it, and
+//! The program before writes down in a file without a name what its descriptors are, lets them [`outlive`] it, and
 //! [executes](exec) its command again. The next one finds the file ([`inherited`]) and takes the descriptors ([`adopt`]). The process keeps its number, so
 //! whoever watches it notices nothing.
 
