@@ -126,6 +126,8 @@ def names(check, http, cluster, directory):
                     answer += s.recv(65536)
                 if json.loads(answer).get("ok") is not False and "error" not in json.loads(answer):
                     wrong.append((request, answer))
+    status, text = http(f"{cluster.url}/disks", "POST", cluster.token, {"name": "x" * 70_000})
+    check("a body beyond 64 KiB is refused by a problem that says so", status == 413 and "64 KiB" in str(text), (status, text))
     after = sorted(os.listdir(directory) + os.listdir(f"{directory}/n1") + os.listdir(f"{directory}/manager"))
     check(f"{len(bad)} names that are none are refused at every door", not wrong, wrong[:3])
     check("and nothing is made of them", before == after, set(after) ^ set(before))

@@ -113,6 +113,7 @@ pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Rou
         .with_state(app.clone())
         .layer(axum::middleware::from_fn_with_state(app, audited))
         .layer(RequestBodyLimitLayer::new(BODY_MAX))
+        .layer(axum::middleware::map_response(too_long))
         .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)))
 }
 
@@ -127,6 +128,17 @@ async fn missing(uri: axum::http::Uri) -> Problem {
 async fn wrong_method(method: axum::http::Method) -> Problem {
     let why = format!("{method} is not understood there; /api/v1/openapi.json says what is");
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, why)
+}
+
+/// The limit's own refusal is plain text, and all of ours are problems.
+async fn too_long(response: Response) -> Response {
+    let problem =
+        response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == problem::CONTENT_TYPE);
+    if response.status() != StatusCode::PAYLOAD_TOO_LARGE || problem {
+        return response;
+    }
+    let why = format!("the body has more than {} KiB, which no request needs", BODY_MAX >> 10);
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why).into_response()
 }
 
 /// Requests under way, by a hash of what they carry as their token.

@@ -10,6 +10,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// What a problem's body is said to be.
+pub(super) const CONTENT_TYPE: &str = "application/problem+json";
+
 /// What failed, and what would work (RFC 9457).
 #[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
 pub struct Problem {
@@ -56,7 +59,7 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("a problem is texts and numbers");
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         match status {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"henge\""));
