@@ -79,7 +79,7 @@ class Cluster:
     def run(self, *args, **env):
         known = {"HENGE_MANAGER": self.url, "HENGE_CA": self.ca, "HENGE_TOKEN_FILE": os.path.join(self.state, "admin.token")}
         done = subprocess.run([self.henge, *args], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, **known, **env})
+                              env={name: value for name, value in {**os.environ, **known, **env}.items() if value})
         return done.returncode, done.stdout + done.stderr
 
     def begin(self):

@@ -74,6 +74,14 @@ fn trust(authority: &AuthorityRecord, certificates: &[CertificateRecord]) -> Res
     Ok(Trust { ca, revoked })
 }
 
+/// While two roots count, certificates of the newer one lead to the older one as well: whoever has not heard of the newer one is let in,
+/// and lets in. A manager also shows the older root itself, as invitations from before name it by its fingerprint.
+fn between(roots: &[RootRecord], role: Role) -> String {
+    let [newest, older, ..] = roots else { return String::new() };
+    let older = if role == Role::Manager { older.certificate.as_str() } else { "" };
+    format!("{}{older}", newest.vouched)
+}
+
 /// The authority of a manager.
 #[derive(Clone)]
 pub struct Authority {
@@ -100,7 +108,7 @@ impl Authority {
             None => {
                 let now = now_ms();
                 let Pem { certificate, key } = Root::create(cluster, at(now))?;
-                let roots = vec![RootRecord { certificate, key, created: now }];
+                let roots = vec![RootRecord { certificate, key, created: now, vouched: String::new() }];
                 let record = AuthorityRecord { cluster: cluster.to_owned(), roots, list: 1 };
                 Ok(self.core.call(move |machine| machine.put_authority(record)).await?)
             }
@@ -184,7 +192,8 @@ impl Authority {
         let who = Identity { cluster: authority.cluster.clone(), role, name: name.to_owned() };
         let roots = open(&authority.roots)?;
         let root = roots.first().ok_or(AuthorityError::None)?;
-        let issued = root.issue(request, &who, hosts, at(now_ms()), LASTS)?;
+        let between = between(&authority.roots, role);
+        let issued = root.issue(request, &who, hosts, &between, at(now_ms()), LASTS)?;
         Ok((who, issued, root.fingerprint().to_owned()))
     }
 
@@ -221,7 +230,9 @@ impl Authority {
         let now = now_ms();
         let pem = Root::create(&authority.cluster, at(now))?;
         let fingerprint = Root::open(&pem)?.fingerprint().to_owned();
-        let root = RootRecord { certificate: pem.certificate, key: pem.key, created: now };
+        let roots = open(&authority.roots)?;
+        let vouched = roots.first().ok_or(AuthorityError::None)?.vouch(&pem, at(now))?;
+        let root = RootRecord { certificate: pem.certificate, key: pem.key, created: now, vouched };
         let add = move |machine: &mut crate::machine::Machine| {
             let Some(mut authority) = machine.authority().cloned() else { return };
             authority.roots.insert(0, root);

@@ -374,6 +374,9 @@ pub struct RootRecord {
     pub key: String,
     /// Milliseconds since 1970.
     pub created: u64,
+    /// The same root, signed by the one before it: for whoever believes that one alone.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub vouched: String,
 }
 
 /// An invitation to join the cluster, remembered by its token's hash.

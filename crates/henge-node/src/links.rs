@@ -34,6 +34,12 @@ const LATER: Duration = Duration::from_millis(5);
 /// A change that was with a peer when its link was lost fails when there is another link (the peer ends the old one first), nobody
 /// listens there, or this time is over: both ends give up a link that has been silent for 4 s.
 const IN_DOUBT: Duration = Duration::from_secs(5);
+/// A link that ends while another to the same peer is being made is taken for replaced for so long.
+const REPLACED: Duration = Duration::from_secs(2);
+/// Whether a link's certificates are dated is asked again after so long, and after twice as long each time while they stay so …
+const RENEW_LEAST: Duration = Duration::from_secs(3);
+/// … up to this.
+const RENEW_MOST: Duration = Duration::from_secs(60);
 /// How often parts are looked at for their deadline.
 const LOOK: Duration = Duration::from_millis(250);
 /// Places asked for in a step when a link is made.
@@ -182,6 +188,11 @@ pub(crate) struct Peer {
     pub dialling: Option<RequestId>,
     pub retry_at: Instant,
     patience: Duration,
+    /// Its link has ended while another one is being made: until then, what it had waits for that one.
+    pub replaced_until: Option<Instant>,
+    /// When its link may be exchanged for one by newer certificates.
+    pub renew_at: Instant,
+    renewal: Duration,
     /// Parts that it had when its link was lost, and may still do; and until when.
     in_doubt: Vec<Return>,
     doubted_until: Option<Instant>,
@@ -237,6 +248,8 @@ pub(crate) struct Links {
     pub doomed: Vec<RequestId>,
     /// Links that were established just now.
     pub joined: Vec<(usize, RequestId, u64)>,
+    /// Peers whose link has ended, and no other one came.
+    pub lost: Vec<usize>,
     /// This node flushes everything and ends: it takes no more parts.
     pub ending: bool,
     pub returns: VecDeque<Return>,

@@ -379,17 +379,29 @@ impl Session for PeerLink {
         let links = &mut plane.links;
         match (self.peer, self.dialled) {
             (Some(p), _) if links.peers[p].as_ref().is_some_and(|peer| peer.link == Some(id)) => {
-                links.down(p, &why, now);
-                plane.lost_link(p, now);
+                if !links.wait_for_next(p, id, now) {
+                    links.down(p, &why, now);
+                    plane.lost_link(p, now);
+                }
             }
             // Also one that was established here and refused there before it was joined: it is dialled again.
             (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
                 let name = links.peer(p).config.name.clone();
                 links.failed(p, &why, now);
-                if self.refused {
-                    links.doubt_no_more(p);
+                let linked = links.peer(p).link;
+                links.say(match linked {
+                    None => format!("no link to {name}: {why}"),
+                    Some(_) => {
+                        format!("the link to {name} is not exchanged for one by newer certificates: {why}")
+                    }
+                });
+                if links.peer(p).replaced_until.is_some() {
+                    links.down(p, &why, now);
+                    plane.lost_link(p, now);
                 }
-                links.say(format!("no link to {name}: {why}"));
+                if self.refused {
+                    plane.links.doubt_no_more(p);
+                }
             }
             (None, None) => links.say(format!("a link is refused: {why}")),
             _ => {}

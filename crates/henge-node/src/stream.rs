@@ -12,9 +12,8 @@
 //! - [`Stream::writev`] says how many of the *caller's* bytes it took. What it holds back of them, encrypted and not yet in the socket, is
 //!   bounded, and [`Stream::is_flushed`] is false meanwhile: the loop calls [`Stream::flush`] when the socket has room again.
 
-use henge_tls::Tls;
+use henge_tls::{Dial, Tls};
 use rustix::io::Result;
-use rustls::ClientConnection;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -59,9 +58,11 @@ impl Stream {
         false
     }
 
-    /// The same as the end that dialled.
-    pub(crate) fn dial(&mut self, tls: &Arc<Tls>, connection: ClientConnection) {
-        self.secure = Some(Box::new(Secure::dial(tls, connection)));
+    /// The same as the end that dialled. False where that cannot be.
+    pub(crate) fn dial(&mut self, tls: &Arc<Tls>, dial: &Dial) -> bool {
+        let connection = dial.connection().ok();
+        self.secure = connection.map(|c| Box::new(Secure::dial(tls, c, dial.shown.clone())));
+        self.secure.is_some()
     }
 
     /// Bytes that both ends of a TLS connection know, and nobody else, once its handshake is over (RFC 8446, section 7.5).
@@ -82,6 +83,11 @@ impl Stream {
     /// Whether the other side's certificate counts still; if not, nothing more is read.
     pub(crate) fn look_again(&mut self) -> Result<()> {
         self.secure.as_mut().map_or(Ok(()), |secure| secure.look_again())
+    }
+
+    /// Whether this connection, which we dialled, should make room for one by newer certificates.
+    pub(crate) fn is_dated(&self) -> bool {
+        self.secure.as_ref().is_some_and(|secure| secure.is_dated())
     }
 
     /// Reads into the slices, the first one first.

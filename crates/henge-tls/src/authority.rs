@@ -3,7 +3,8 @@
 //! A request says with which key somebody will prove who they are, and nothing else of it is believed: names come from who signs.
 //! A certificate is for both ends of a connection (clientAuth and serverAuth), because nodes dial and are dialled.
 //!
-//! While a root is exchanged for another one both are believed: certificates of the old one count until they are renewed.
+//! While a root is exchanged for another one both are believed: certificates of the old one count until they are renewed. Who has not
+//! heard of the new one yet believes it all the same: the old one has signed it ([`Root::vouch`]), and that stands in every chain.
 
 use crate::identity::Identity;
 use rcgen::{
@@ -75,7 +76,7 @@ pub fn check_request(pem: &str) -> Result<(), IssueError> {
 /// A certificate that was signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Issued {
-    /// The certificate, and the root behind it.
+    /// The certificate, what leads from it to other roots, and its own root as the last one.
     pub chain: String,
     /// Its serial number, in hexadecimal.
     pub serial: String,
@@ -88,6 +89,19 @@ pub struct Root {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
     fingerprint: String,
+}
+
+/// A root's certificate, whoever signs it; `depth`: so many others may stand between it and a leaf.
+fn root_params(common: &str, depth: u8, now: SystemTime) -> Result<CertificateParams, IssueError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::OrganizationName, "Henge");
+    params.distinguished_name.push(DnType::CommonName, common);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(depth));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.serial_number = Some(serial()?);
+    params.not_before = date(now - SLACK);
+    params.not_after = date(now + ROOT);
+    Ok(params)
 }
 
 fn seconds(at: SystemTime) -> i64 {
@@ -117,16 +131,8 @@ impl Root {
     /// A new root of a cluster.
     pub fn create(cluster: &str, now: SystemTime) -> Result<Pem, IssueError> {
         let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::OrganizationName, "Henge");
-        params
-            .distinguished_name
-            .push(DnType::CommonName, format!("{cluster} {}", hex(&serial()?.to_bytes()[..4])));
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.serial_number = Some(serial()?);
-        params.not_before = date(now - SLACK);
-        params.not_after = date(now + ROOT);
+        // One: the next root, for which this one vouches.
+        let params = root_params(&format!("{cluster} {}", hex(&serial()?.to_bytes()[..4])), 1, now)?;
         let certificate = params.self_signed(&key)?.pem();
         Ok(Pem { certificate, key: key.serialize_pem() })
     }
@@ -139,6 +145,20 @@ impl Root {
         Ok(Root { pem: pem.certificate.clone(), issuer, fingerprint })
     }
 
+    /// Signs the root that comes next: who believes this one alone believes what that one signs, too.
+    pub fn vouch(&self, next: &Pem, now: SystemTime) -> Result<String, IssueError> {
+        use rustls::pki_types::pem::PemObject;
+        use x509_parser::prelude::FromDer;
+        let unread = |_| rcgen::Error::CouldNotParseCertificate;
+        let der = rustls::pki_types::CertificateDer::from_pem_slice(next.certificate.as_bytes());
+        let der = der.map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+        let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(&der).map_err(unread)?;
+        let common = parsed.subject().iter_common_name().find_map(|name| name.as_str().ok());
+        let common = common.ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        let params = root_params(common, 0, now)?;
+        Ok(params.signed_by(&KeyPair::from_pem(&next.key)?, &self.issuer)?.pem())
+    }
+
     /// SHA-256 of the certificate, in hexadecimal: by this who joins knows the root.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
@@ -149,12 +169,14 @@ impl Root {
         &self.pem
     }
 
-    /// Signs a request: who it is, by which hosts' names it is reached, and for how long it counts.
+    /// Signs a request: who it is, by which hosts' names it is reached, and for how long it counts. `between` are certificates that
+    /// lead to other roots.
     pub fn issue(
         &self,
         request: &str,
         who: &Identity,
         hosts: &[String],
+        between: &str,
         now: SystemTime,
         lasts: Duration,
     ) -> Result<Issued, IssueError> {
@@ -181,7 +203,7 @@ impl Root {
         params.not_after = date(now + lasts);
         let certificate = params.signed_by(&request.public_key, &self.issuer)?.pem();
         Ok(Issued {
-            chain: format!("{certificate}{}", self.pem),
+            chain: format!("{certificate}{between}{}", self.pem),
             serial: hex(&number.to_bytes()),
             until: seconds(now + lasts).unsigned_abs(),
         })

@@ -49,6 +49,8 @@ pub enum DialError {
 pub struct Dial {
     /// Who we are.
     pub own: Identity,
+    /// The certificate that says so.
+    pub shown: CertificateDer<'static>,
     config: Arc<ClientConfig>,
 }
 
@@ -68,13 +70,14 @@ impl Dial {
         let expected =
             Expected { cluster: own.cluster.clone(), role, name: name.map(str::to_owned), verifier };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let shown = chain[0].clone();
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(expected))
             .with_client_auth_cert(chain, private_key(&config.key)?)
             .map_err(|e| config.wrong_key(&e))?;
-        Ok(Dial { own, config: Arc::new(client) })
+        Ok(Dial { own, shown, config: Arc::new(client) })
     }
 
     /// A connection's state.

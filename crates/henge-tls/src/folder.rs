@@ -12,6 +12,7 @@
 use crate::files::{FileError, certificates};
 use crate::identity::Role;
 use crate::names::{Validity, validity};
+use rustls::pki_types::CertificateDer;
 use std::io;
 use std::path::Path;
 
@@ -58,13 +59,22 @@ pub fn believe(dir: &Path, role: Role, ca: &str, revoked: &str) -> io::Result<()
 /// seconds since 1970.
 pub fn is_due(dir: &Path, now: i64) -> Result<bool, FileError> {
     let chain = certificates(&dir.join("identity.pem"))?;
-    let validity = chain.first().and_then(|own| validity(own));
-    let validity =
-        validity.ok_or_else(|| FileError(format!("{}: no certificate with a time", dir.display())))?;
-    // The newest root is the first, and stands behind what it has signed.
+    if chain.first().and_then(|own| validity(own)).is_none() {
+        return Err(FileError(format!("{}: no certificate with a time", dir.display())));
+    }
     let signs = certificates(&dir.join("ca.pem")).ok().and_then(|roots| roots.into_iter().next());
-    let other = chain.len() > 1 && signs.is_some_and(|root| chain.last() != Some(&root));
-    Ok(other || time_is_due(validity, now))
+    Ok(chain_is_due(&chain, signs.as_ref(), now))
+}
+
+/// The same of what somebody shows. `signs`: the newest root, which stands last behind what it has signed.
+pub(crate) fn chain_is_due(
+    chain: &[CertificateDer<'_>],
+    signs: Option<&CertificateDer<'_>>,
+    now: i64,
+) -> bool {
+    let other = chain.len() > 1 && signs.is_some_and(|root| chain.last() != Some(root));
+    let validity = chain.first().and_then(|own| validity(own));
+    other || validity.is_some_and(|validity| time_is_due(validity, now))
 }
 
 fn time_is_due(validity: Validity, now: i64) -> bool {

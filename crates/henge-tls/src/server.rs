@@ -9,6 +9,7 @@
 use crate::client::Dial;
 use crate::config::{Stamp, TlsConfig};
 use crate::files::{FileError, certificates, private_key, revocations, roots};
+use crate::folder::chain_is_due;
 use crate::identity::{Identity, Role};
 use crate::names::{check_own, names, refusal};
 use henge_core::ParamError;
@@ -36,6 +37,9 @@ pub enum Clients {
 
 /// What the files say.
 struct Loaded {
+    /// Our own certificate, and the root that signs now: the first that is believed.
+    own: CertificateDer<'static>,
+    signs: Option<CertificateDer<'static>>,
     /// For dialling others of our role, where we are of a cluster.
     dial: Option<Dial>,
     server: Arc<ServerConfig>,
@@ -89,7 +93,8 @@ impl TlsConfig {
         // Who is linked with us is what we are: a node with nodes, a proxy with proxies.
         let role = Identity::of(&names(&chain_own)).map_or(Role::Node, |own| own.role);
         let dial = self.identity.as_ref().and_then(|_| Dial::open(self, role, None, now).ok());
-        Ok(Loaded { dial, server: Arc::new(config), verifier })
+        let signs = self.ca.as_deref().and_then(|ca| certificates(ca).ok()?.into_iter().next());
+        Ok(Loaded { own: chain_own, signs, dial, server: Arc::new(config), verifier })
     }
 
     /// Why a certificate and a key do not go together.
@@ -192,6 +197,20 @@ impl Tls {
     /// What connections to others of our role and cluster begin with; nothing where our certificate names nobody of one.
     pub fn dial(&self) -> Option<Dial> {
         self.current().loaded.dial.clone()
+    }
+
+    /// Whether a connection that we dialled is to be exchanged for a new one before it must end: we have another certificate by now
+    /// than we showed, or the other side may have.
+    pub fn is_dated(
+        &self,
+        shown: &CertificateDer<'_>,
+        theirs: &[CertificateDer<'_>],
+        now: SystemTime,
+    ) -> bool {
+        let current = self.current();
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        *shown != current.loaded.own
+            || chain_is_due(theirs, current.loaded.signs.as_ref(), i64::try_from(now).unwrap_or(i64::MAX))
     }
 
     /// Grows when connections are to be looked at again.

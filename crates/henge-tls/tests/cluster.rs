@@ -27,9 +27,14 @@ impl Member {
     }
 
     fn signed(&self, cluster: &str, root: &Root, name: &str, now: SystemTime) {
+        self.signed_through(cluster, root, "", name, now);
+    }
+
+    /// The same with certificates that lead to other roots.
+    fn signed_through(&self, cluster: &str, root: &Root, between: &str, name: &str, now: SystemTime) {
         let request = Request::new().unwrap();
         let who = Identity { cluster: cluster.into(), role: self.role, name: name.into() };
-        let issued = root.issue(&request.pem, &who, &["localhost".to_owned()], now, WEEK).unwrap();
+        let issued = root.issue(&request.pem, &who, &["localhost".to_owned()], between, now, WEEK).unwrap();
         keep(self.dir.path(), self.role, &request.key, &issued.chain).unwrap();
     }
 
@@ -189,6 +194,37 @@ fn while_a_root_is_exchanged_nobody_is_left_out() {
 }
 
 #[test]
+fn who_has_not_heard_of_the_next_root_believes_it() {
+    let now = SystemTime::now();
+    let old = root("demo");
+    let next = Root::create("demo", now).unwrap();
+    let vouched = old.vouch(&next, now).unwrap();
+    let new = Root::open(&next).unwrap();
+    let manager = Member::join("demo", &[&new, &old], Role::Manager, "m1", now);
+    manager.signed_through("demo", &new, &format!("{vouched}{}", old.pem()), "m1", now);
+    let node = Member::join("demo", &[&old], Role::Node, "n1", now);
+    assert!(meet(&node, &manager, Role::Manager, None).is_ok(), "it knows the old root alone");
+    // The other way round: who was away while the root was exchanged lets others in.
+    let away = Member::join("demo", &[&old], Role::Manager, "m2", now);
+    node.signed_through("demo", &new, &vouched, "n1", now);
+    assert!(meet(&node, &away, Role::Manager, None).is_ok());
+    let chain = certificates(&node.dir.path().join("identity.pem")).unwrap();
+    assert_eq!(chain.last().map(|c| henge_tls::fingerprint_of(c)).as_deref(), Some(new.fingerprint()));
+    // Nobody vouches for what the old root signs once it has ended.
+    manager.believes(&[&new], "");
+    node.believes(&[&new], "");
+    assert!(meet(&node, &manager, Role::Manager, None).is_ok());
+    node.signed("demo", &old, "n1", now);
+    assert!(meet(&node, &manager, Role::Manager, None).is_err());
+    // A stranger's root of the same name leads nowhere.
+    let stranger = root("demo");
+    let theirs = Root::create("demo", now).unwrap();
+    let theirs_vouched = stranger.vouch(&theirs, now).unwrap();
+    node.signed_through("demo", &Root::open(&theirs).unwrap(), &theirs_vouched, "n1", now);
+    assert!(meet(&node, &away, Role::Manager, None).is_err());
+}
+
+#[test]
 fn requests_and_lists_that_are_none_are_refused() {
     let root = root("demo");
     let who = Identity { cluster: "demo".into(), role: Role::Node, name: "n1".into() };
@@ -196,7 +232,7 @@ fn requests_and_lists_that_are_none_are_refused() {
     for text in
         ["", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", root.pem()]
     {
-        assert!(root.issue(text, &who, &[], now, WEEK).is_err(), "{text}");
+        assert!(root.issue(text, &who, &[], "", now, WEEK).is_err(), "{text}");
         assert!(henge_tls::check_request(text).is_err(), "{text}");
     }
     // Somebody else's request with one byte changed: its signature does not fit.
@@ -208,7 +244,7 @@ fn requests_and_lists_that_are_none_are_refused() {
     lines[at].replace_range(0..1, swapped);
     assert!(henge_tls::check_request(&lines.join("\n")).is_err());
     let request = Request::new().unwrap();
-    assert!(root.issue(&request.pem, &who, &["höst".to_owned()], now, WEEK).is_err(), "no host's name");
+    assert!(root.issue(&request.pem, &who, &["höst".to_owned()], "", now, WEEK).is_err(), "no host's name");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Links that are made, lost, and dialled again.
 
-use super::{IN_DOUBT, LOOK, Links, News, RETRY_LEAST, RETRY_MOST, Stage};
+use super::{IN_DOUBT, LOOK, Links, News, REPLACED, RETRY_LEAST, RETRY_MOST, Stage};
 use henge_core::{Cost, Fault, Instant, RequestId};
 use henge_vdisk::Failure;
 
@@ -32,14 +32,47 @@ impl Links {
         forgot
     }
 
+    /// A link has ended while another to the same peer is being made: whether what it had waits for that one. The other end lets go of
+    /// the old one as soon as it has the new one, which this end may see later.
+    pub(crate) fn wait_for_next(&mut self, p: usize, ended: RequestId, now: Instant) -> bool {
+        let until = now + REPLACED;
+        let peer = self.peer(p);
+        if peer.link != Some(ended) || peer.dialling.is_none_or(|next| next == ended) {
+            return false;
+        }
+        (peer.link, peer.replaced_until) = (None, Some(until));
+        self.wake_by(until);
+        true
+    }
+
+    /// A peer is linked by a connection that may replace another one. If it lives on, what that one had under way goes again by this one:
+    /// the peer has ended it by then, as this end does next, and what the peer has begun of it holds its place until it is over.
+    pub(crate) fn replace(&mut self, p: usize, connection: RequestId, epoch: u64, now: Instant) {
+        let Some(peer) = self.peers[p].as_mut() else { return };
+        let waited = peer.replaced_until.is_some();
+        if !waited && peer.link.is_none_or(|link| link == connection) {
+            return;
+        }
+        if !peer.lived(epoch) {
+            if waited {
+                self.down(p, "the other node has started anew", now);
+            }
+            return;
+        }
+        (peer.link, peer.replaced_until) = (None, None);
+        peer.forget_said();
+        for id in peer.begin_again() {
+            if let Some((_, back)) = peer.over(id, Err(Failure::Fault(Fault::Unreachable)), Cost::ZERO) {
+                self.returns.push_back(back);
+            }
+        }
+    }
+
     /// A peer's link is lost: what it had is over at once.
     pub(crate) fn down(&mut self, p: usize, why: &str, now: Instant) {
         let Some(peer) = self.peers[p].as_mut() else { return };
-        peer.link = None;
-        peer.queue.clear();
-        peer.messages.clear();
-        peer.later = None;
-        peer.put_off.clear();
+        (peer.link, peer.replaced_until) = (None, None);
+        peer.forget_said();
         peer.deadlines.clear();
         peer.life += 1;
         let ids: Vec<RequestId> = peer.sent.iter().map(|(id, _)| id).collect();
@@ -108,9 +141,17 @@ impl Links {
                 self.dirty.extend(peer.link);
             }
             let late = peer.late(now);
+            if peer.replaced_until.is_some_and(|until| until <= now) {
+                self.lost.push(p);
+            }
             let doubted = peer.doubted_until;
-            let at =
-                [doubted, peer.later, more.then_some(now), (!peer.sent.is_empty()).then_some(now + LOOK)];
+            let at = [
+                doubted,
+                peer.later,
+                peer.replaced_until,
+                more.then_some(now),
+                (!peer.sent.is_empty()).then_some(now + LOOK),
+            ];
             let dial = (peer.link.is_none() && peer.dialling.is_none())
                 .then_some(peer.retry_at.max(now + RETRY_LEAST));
             if let Some(at) = at.into_iter().chain([dial]).flatten().min() {

@@ -23,7 +23,7 @@ impl Links {
     ) {
         let deadline = (!patient).then(|| now + self.timeout());
         let peer = self.peer(p);
-        if peer.link.is_none() || peer.refuses(number) {
+        if (peer.link.is_none() && peer.replaced_until.is_none()) || peer.refuses(number) {
             peer.counts.failed += 1;
             let place = peer.toward[number as usize].as_ref().map_or(0, |toward| toward.index);
             drop(loan);

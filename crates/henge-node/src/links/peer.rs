@@ -1,7 +1,8 @@
 //! One peer: its places and their credits, and the parts that it has or will be given.
 
 use super::{
-    Ask, Counts, LATER, Peer, RESTING, RETRY_LEAST, Return, STEP, Sent, Stage, State, Toward, number,
+    Ask, Counts, LATER, Peer, RENEW_LEAST, RENEW_MOST, RESTING, RETRY_LEAST, Return, STEP, Sent, Stage,
+    State, Toward, number,
 };
 use crate::link_config::PeerConfig;
 use henge_backend::Buffer;
@@ -23,6 +24,9 @@ impl Peer {
             dialling: None,
             retry_at: Instant::ZERO,
             patience: RETRY_LEAST,
+            replaced_until: None,
+            renew_at: Instant::ZERO,
+            renewal: RENEW_LEAST,
             error: None,
             in_doubt: Vec::new(),
             doubted_until: None,
@@ -83,6 +87,48 @@ impl Peer {
         })
     }
 
+    /// Its link is dialled anew by newer certificates. The other end may have none yet: then it is asked again later.
+    pub(crate) fn renewed(&mut self, now: Instant) {
+        let again = now < self.renew_at + self.renewal;
+        self.renewal = if again { (self.renewal * 2).min(RENEW_MOST) } else { RENEW_LEAST };
+        self.renew_at = now + self.renewal;
+    }
+
+    /// What was to be said on a link that has ended.
+    pub(super) fn forget_said(&mut self) {
+        self.queue.clear();
+        self.messages.clear();
+        self.later = None;
+        self.put_off.clear();
+    }
+
+    /// The parts that its link had go again by the next one. Those that may not be done twice, and have been sent.
+    pub(super) fn begin_again(&mut self) -> Vec<RequestId> {
+        let mut once = Vec::new();
+        let mut places = Vec::new();
+        for (id, sent) in self.sent.iter_mut() {
+            let compares = matches!(sent.ask.kind, PartKind::CompareAndWrite { .. });
+            if compares && matches!(sent.stage, Stage::Writing | Stage::Written) {
+                once.push(id);
+            }
+            places.push(sent.toward);
+        }
+        places.sort_unstable();
+        places.dedup();
+        self.life += 1;
+        for number in places {
+            let toward = self.place_of(number); // knows nothing of the new link yet
+            (toward.parts, toward.bytes) = (0, 0);
+            let mut next = toward.newest;
+            while let Some(id) = next {
+                let sent = self.sent.get_mut(id).expect("a chain's parts are there");
+                (sent.stage, next) = (Stage::Waiting, sent.older);
+                self.toward[number as usize].as_mut().expect("it is there").waiting.push_front(id);
+            }
+        }
+        once
+    }
+
     /// It has ended its life in order: whatever it answered is durable.
     pub(crate) fn settle(&mut self) {
         self.settled = true;
@@ -92,6 +138,11 @@ impl Peer {
     pub(super) fn lives(&mut self, epoch: u64) -> bool {
         let settled = std::mem::take(&mut self.settled);
         self.epoch.replace(epoch).is_some_and(|before| before != epoch && !settled)
+    }
+
+    /// Whether it was linked in this life before.
+    pub(super) fn lived(&self, epoch: u64) -> bool {
+        self.epoch == Some(epoch) && !self.settled
     }
 
     /// The disks with places there.

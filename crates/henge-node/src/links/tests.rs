@@ -1,6 +1,6 @@
 //! Parts of places that come and go, held against lists that keep everything.
 
-use super::{Ask, Peer, Sent, Stage, Toward};
+use super::{Ask, Links, Peer, Sent, Stage, Toward};
 use crate::link_config::PeerConfig;
 use henge_backend::Buffer;
 use henge_core::{Cost, Duration, FlowId, Instant, Op, Request, RequestId};
@@ -107,4 +107,120 @@ fn deadlines_behind_a_part_that_stays_do_not_pile_up() {
         assert!(peer.deadlines.len() <= 1100, "{} after {command}", peer.deadlines.len());
     }
     assert_eq!(peer.late(ms(2_000_000)).len(), 1);
+}
+
+/// A connection's number.
+fn connection(slot: u32) -> RequestId {
+    RequestId { slot, generation: 0 }
+}
+
+/// Links with one peer, linked by connection 1 in its life 7, with places attached.
+fn linked(places: u32) -> Links {
+    let mut links = Links { peers: vec![Some(peer(places))], ..Links::default() };
+    links.up(0, connection(1), 7);
+    for number in 0..places {
+        links.peer(0).attached(number, 2, 1 << 20);
+    }
+    links
+}
+
+/// Parts as they are in a place, oldest first, with their stages.
+fn stages(links: &mut Links, toward: u32, commands: u32) -> Vec<Stage> {
+    let all: Vec<RequestId> = (0..commands).map(connection).collect();
+    links.peer(0).parts_of(toward, &all).into_iter().rev().map(|(_, stage)| stage).collect()
+}
+
+#[test]
+fn a_link_that_another_replaces_loses_nothing() {
+    for waits in [false, true] {
+        let mut links = linked(2);
+        for command in 0..5 {
+            links.peer(0).take(part(command % 2, command, 1000));
+        }
+        let compare = Ask { kind: PartKind::CompareAndWrite { fua: false }, ..part(0, 5, 1000).ask };
+        links.peer(0).take(Sent { ask: compare, ..part(0, 5, 1000) });
+        for number in 0..2 {
+            links.peer(0).pump(number);
+        }
+        // The first of each place is written, the second queued, the rest wait for credit.
+        let sent: Vec<RequestId> = std::iter::from_fn(|| links.peer(0).next()).map(|(id, ..)| id).collect();
+        sent.into_iter().for_each(|id| links.peer(0).written(id));
+        assert_eq!(
+            stages(&mut links, 0, 6),
+            [Stage::Written, Stage::Written, Stage::Waiting, Stage::Waiting]
+        );
+        links.peer(0).dialling = Some(connection(2));
+        if waits {
+            // The other end lets go of the old link before this one has seen the new one.
+            assert!(links.wait_for_next(0, connection(1), ms(10)));
+            assert!(links.peer(0).link.is_none() && links.returns.is_empty());
+        }
+        links.replace(0, connection(2), 7, ms(20));
+        links.up(0, connection(2), 7);
+        assert!(links.returns.is_empty(), "{:?}", links.returns);
+        assert_eq!(stages(&mut links, 0, 6), [Stage::Waiting; 4]);
+        assert_eq!(stages(&mut links, 1, 6), [Stage::Waiting; 2]);
+        for number in 0..2 {
+            links.peer(0).attached(number, 8, 1 << 20);
+        }
+        let again: Vec<RequestId> = std::iter::from_fn(|| links.peer(0).next()).map(|(id, ..)| id).collect();
+        let again: Vec<u32> = again.into_iter().map(|id| command_of(&links, id)).collect();
+        assert_eq!(again, [0, 2, 4, 5, 1, 3], "each once, in its place's order");
+        let ids: Vec<RequestId> = links.peer(0).sent.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            links.peer(0).written(id);
+            links.answered(0, super::number(id), henge_link::PartOutcome::Done, Cost::ZERO, ms(30));
+        }
+        assert!(links.is_idle() || links.returns.iter().all(|back| back.outcome.is_ok()));
+        assert_eq!(links.returns.len(), 6);
+    }
+}
+
+fn command_of(links: &Links, id: RequestId) -> u32 {
+    let peer = links.peers[0].as_ref().expect("it is there");
+    peer.sent.get(id).expect("it is under way").part.id.command.slot
+}
+
+#[test]
+fn what_may_not_be_done_twice_fails_and_so_does_all_when_the_other_node_began_anew() {
+    let compare = |command| {
+        let sent = part(0, command, 1000);
+        let kind = PartKind::CompareAndWrite { fua: false };
+        Sent { ask: Ask { kind, ..sent.ask }, ..sent }
+    };
+    let begin = || {
+        let mut links = linked(1);
+        links.peer(0).take(compare(0));
+        links.peer(0).take(part(0, 1, 1000));
+        links.peer(0).pump(0);
+        while let Some((id, ..)) = links.peer(0).next() {
+            links.peer(0).written(id);
+        }
+        links.peer(0).dialling = Some(connection(2));
+        links
+    };
+    let mut links = begin();
+    links.replace(0, connection(2), 7, ms(1));
+    links.up(0, connection(2), 7);
+    let failed: Vec<u32> = links.returns.iter().map(|back| back.part.id.command.slot).collect();
+    assert_eq!((failed, links.peer(0).pending()), (vec![0], 1));
+    // Another life: it may have forgotten what it answered, and what is under way fails as with a link that is lost.
+    let mut links = begin();
+    assert!(links.wait_for_next(0, connection(1), ms(1)));
+    links.replace(0, connection(2), 8, ms(2));
+    links.up(0, connection(2), 8);
+    assert_eq!((links.returns.len(), links.peer(0).pending()), (2, 0));
+    // No other link comes.
+    let mut links = begin();
+    assert!(links.wait_for_next(0, connection(1), ms(1)));
+    links.tick(ms(1999), &mut Vec::new());
+    assert!(links.lost.is_empty() && links.returns.is_empty());
+    links.tick(ms(2001), &mut Vec::new());
+    assert_eq!(links.lost, [0]);
+    links.down(0, "a test", ms(2001));
+    assert_eq!(links.returns.len(), 1, "the read; what may have changed something is in doubt");
+    // One that nobody is to replace is lost at once.
+    let mut links = begin();
+    links.peer(0).dialling = None;
+    assert!(!links.wait_for_next(0, connection(1), ms(1)));
 }

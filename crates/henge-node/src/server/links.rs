@@ -2,6 +2,7 @@
 
 use super::{Server, Source};
 use crate::client::Client;
+use crate::links::Peer;
 use crate::peer::PeerLink;
 use crate::pump::Link;
 use crate::session::Session;
@@ -42,10 +43,12 @@ impl Server {
         if certified {
             let tls = self.tls.as_ref()?;
             let dial = tls.dial()?;
-            match dialled {
-                Some(_) => link.stream.dial(tls, dial.connection().ok()?),
-                None if link.stream.secure(tls) => {}
-                None => return None,
+            let begun = match dialled {
+                Some(_) => link.stream.dial(tls, &dial),
+                None => link.stream.secure(tls),
+            };
+            if !begun {
+                return None;
             }
             own = Some(dial.own);
         }
@@ -89,6 +92,10 @@ impl Server {
         }
         let mut stuck = Vec::new();
         self.plane.links.tick(self.now, &mut stuck);
+        for p in std::mem::take(&mut self.plane.links.lost) {
+            self.plane.links.down(p, "it ended, and no other one was made", self.now);
+            self.plane.lost_link(p, self.now);
+        }
         for id in stuck {
             if let Some(link) = self.connections.get_mut(id).and_then(Client::session::<PeerLink>) {
                 link.end("a part was not taken in time");
@@ -110,10 +117,22 @@ impl Server {
             let links = &self.plane.links;
             let Some(peer) = &links.peers[p] else { continue };
             let due = peer.link.is_none() && peer.dialling.is_none() && peer.retry_at <= self.now;
-            if due && links.dials(peer) && self.stopping.is_none() {
-                self.dial(p, peer.address);
+            let dated = !due && self.is_dated(peer);
+            let address = peer.address;
+            if (due || dated) && links.dials(peer) && self.stopping.is_none() {
+                if dated {
+                    self.plane.links.peer(p).renewed(self.now);
+                }
+                self.dial(p, address);
             }
         }
+    }
+
+    /// Whether a peer's link, which goes on meanwhile, is to be exchanged for one by newer certificates.
+    fn is_dated(&self, peer: &Peer) -> bool {
+        let link = peer.link.filter(|_| peer.dialling.is_none() && peer.renew_at <= self.now);
+        let client = link.and_then(|id| self.connections.get(id));
+        client.is_some_and(|client| client.link.stream.is_dated())
     }
 
     fn dial(&mut self, p: usize, address: SocketAddr) {
@@ -126,6 +145,7 @@ impl Server {
     /// Links that were established in this turn, and those that they replace.
     fn join_links(&mut self) {
         for (peer, id, epoch) in std::mem::take(&mut self.plane.links.joined) {
+            self.plane.links.replace(peer, id, epoch, self.now);
             for old in std::mem::take(&mut self.plane.links.doomed) {
                 if let Some(link) = self.connections.get_mut(old).and_then(Client::session::<PeerLink>) {
                     link.end("the other node has started anew");

@@ -7,6 +7,7 @@
 use super::Got;
 use henge_tls::{Tls, names};
 use rustix::io::{Errno, Result};
+use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, Connection, ServerConnection};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::BorrowedFd;
@@ -31,6 +32,8 @@ pub(super) struct Secure {
     turn: u64,
     /// Why nothing can be read any more.
     failed: Option<Errno>,
+    /// Where we dialled: the certificate that we showed.
+    shown: Option<CertificateDer<'static>>,
 }
 
 impl Secure {
@@ -40,14 +43,18 @@ impl Secure {
     }
 
     /// The end that dialled.
-    pub(super) fn dial(tls: &Arc<Tls>, connection: ClientConnection) -> Secure {
-        Secure::new(tls, connection.into())
+    pub(super) fn dial(
+        tls: &Arc<Tls>,
+        connection: ClientConnection,
+        shown: CertificateDer<'static>,
+    ) -> Secure {
+        Secure { shown: Some(shown), ..Secure::new(tls, connection.into()) }
     }
 
     fn new(tls: &Arc<Tls>, mut connection: Connection) -> Secure {
         connection.set_buffer_limit(Some(HELD));
         let (incoming, at, barren, turn, failed) = (Vec::new(), 0, 0, tls.turn(), None);
-        Secure { connection, tls: Arc::clone(tls), incoming, at, barren, turn, failed }
+        Secure { connection, tls: Arc::clone(tls), incoming, at, barren, turn, failed, shown: None }
     }
 
     /// Once the handshake is over, the names of the other side's certificate.
@@ -120,6 +127,13 @@ impl Secure {
             self.failed = Some(Errno::PROTO);
         }
         self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Whether certificates are shown anew by a connection that begins now, and this one, which we dialled, ends one day.
+    pub(super) fn is_dated(&self) -> bool {
+        let Some(shown) = &self.shown else { return false };
+        let theirs = self.connection.peer_certificates().unwrap_or_default();
+        self.tls.is_dated(shown, theirs, SystemTime::now())
     }
 
     /// Ends the connection if the other side's certificate counts no more: it was revoked, or has expired.
