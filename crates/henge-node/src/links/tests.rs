@@ -184,14 +184,14 @@ fn command_of(links: &Links, id: RequestId) -> u32 {
 #[test]
 fn what_may_not_be_done_twice_fails_and_so_does_all_when_the_other_node_began_anew() {
     let compare = |command| {
-        let sent = part(0, command, 1000);
+        let sent = part(0, command, 60_000);
         let kind = PartKind::CompareAndWrite { fua: false };
         Sent { ask: Ask { kind, ..sent.ask }, ..sent }
     };
     let begin = || {
         let mut links = linked(1);
         links.peer(0).take(compare(0));
-        links.peer(0).take(part(0, 1, 1000));
+        links.peer(0).take(part(0, 1, 60_000));
         links.peer(0).pump(0);
         while let Some((id, ..)) = links.peer(0).next() {
             links.peer(0).written(id);
