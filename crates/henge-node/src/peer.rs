@@ -377,12 +377,14 @@ impl Session for PeerLink {
         plane.links.connections.retain(|other| *other != id);
         self.release(id, plane, now);
         let links = &mut plane.links;
+        let mut waits = |p: usize| links.peers[p].is_some() && links.wait_for_next(p, id, now);
+        if self.peer.is_some_and(&mut waits) {
+            return;
+        }
         match (self.peer, self.dialled) {
             (Some(p), _) if links.peers[p].as_ref().is_some_and(|peer| peer.link == Some(id)) => {
-                if !links.wait_for_next(p, id, now) {
-                    links.down(p, &why, now);
-                    plane.lost_link(p, now);
-                }
+                links.down(p, &why, now);
+                plane.lost_link(p, now);
             }
             // Also one that was established here and refused there before it was joined: it is dialled again.
             (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
