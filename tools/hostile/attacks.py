@@ -439,9 +439,9 @@ def discoveries_in_a_loop(node):
 
 @attack("own")
 def a_paused_client(node):
-    """A stock client, stopped as a suspended guest is."""
+    """A stock client, stopped as a suspended guest is. By threads: a process of its own would go on, also after the attack."""
     fio = subprocess.Popen(
-        ["fio", "--name=p", "--ioengine=nbd", f"--uri={node.uri('rude')}", "--rw=randrw", "--bs=1m", "--iodepth=64",
+        ["fio", "--name=p", "--thread", "--ioengine=nbd", f"--uri={node.uri('rude')}", "--rw=randrw", "--bs=1m", "--iodepth=64",
          "--size=512m", "--time_based", "--runtime=600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(1)
     fio.send_signal(19)
