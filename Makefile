@@ -2,8 +2,14 @@
 
 CARGO ?= cargo
 
+# What suites build and try: release; or dev, which `make test` has built already, with assertions and overflow checks.
+PROFILE ?= release
+COMMAND = $${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/henge
+
 # What `henge --version` says beside the version; only of optimized builds, so that a commit does not rebuild the tests.
+ifneq ($(PROFILE),dev)
 build demo: export HENGE_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+endif
 
 # By the lock file. A registry that lacks other platforms' packages makes `npm ci` give up; then what the lock file names is still taken.
 NPM_INSTALL = { npm ci --no-audit --no-fund --silent >/dev/null 2>&1 || npm install --no-save --no-audit --no-fund --silent; }
@@ -24,7 +30,7 @@ web: ## The web page, to be embedded by the next build; without Node.js 18 and n
 	fi
 
 build: setup web ## The henge command, optimized: target/release/henge
-	$(CARGO) build --locked --release --bin henge
+	$(CARGO) build --locked --profile $(PROFILE) --bin henge
 
 demo: setup web ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
 	$(CARGO) run --release --quiet --bin henge -- demo $(ARGS)
@@ -36,32 +42,32 @@ test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
 
 test-iscsi: build ## Other people's initiators against a node: libiscsi's conformance tests, QEMU
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi
+	@HENGE=$(COMMAND) ./tools/test-iscsi
 
 .PHONY: test-storage
 test-storage: build ## A killed node's writes against its successor's, on a disk that takes 1.5 s a write (root; about a minute)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-storage
+	@HENGE=$(COMMAND) ./tools/test-storage
 
 .PHONY: test-nbd-pool
 test-nbd-pool: build ## A node over nbdkit, qemu-nbd and another node, killed and started again under fio (about two minutes; ARGS=memory: a part)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nbd-pool $(ARGS)
+	@HENGE=$(COMMAND) ./tools/test-nbd-pool $(ARGS)
 
 .PHONY: test-ceph
 test-ceph: build ## A node before a Ceph cluster of this machine: data, clones, bad input, shares, gateways, kills, beside qemu-nbd (about four minutes; ARGS=data: a part)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-ceph $(ARGS)
+	@HENGE=$(COMMAND) ./tools/test-ceph $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares of the total; who is refused (ARGS="shares": a part)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-cluster $(ARGS)
+	@HENGE=$(COMMAND) ./tools/test-cluster $(ARGS)
 
 .PHONY: test-hostile
 test-hostile: build ## Neighbours who mean harm: what two victims keep of what they had alone (ARGS="--quick", "--list", names)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-hostile $(ARGS)
+	@HENGE=$(COMMAND) ./tools/test-hostile $(ARGS)
 
 .PHONY: test-iscsi-guest
 test-iscsi-guest: build ## The Linux kernel's initiator, in a QEMU guest: mkfs, write, mount again, fsck (about a minute)
 	@./tools/setup guest
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-iscsi-guest
+	@HENGE=$(COMMAND) ./tools/test-iscsi-guest
 
 .PHONY: test-nvme
 test-nvme: ## NVMe/TCP from outside: sessions in any pieces, a node with NBD, iSCSI and NVMe clients on one contract, a thousand half-open hosts
@@ -70,12 +76,12 @@ test-nvme: ## NVMe/TCP from outside: sessions in any pieces, a node with NBD, iS
 
 .PHONY: bench-nvme
 bench-nvme: build ## Server CPU per request over NVMe/TCP, beside iSCSI and NBD in one run (ARGS="--sizes 4096 --json")
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-nvme $(ARGS)
+	@HENGE=$(COMMAND) ./tools/bench-nvme $(ARGS)
 
 .PHONY: test-nvme-guest
 test-nvme-guest: build ## The Linux kernel's NVMe/TCP host, in QEMU guests of two kernels: mkfs, fio, digests, growth, a restart, reservations, paths, proofs (ARGS=6.12)
 	@./tools/setup guest
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-nvme-guest $(ARGS)
+	@HENGE=$(COMMAND) ./tools/test-nvme-guest $(ARGS)
 
 .PHONY: test-web
 test-web: setup web ## The web page in a headless Chromium: driven, looked at (out/web), held against axe-core
@@ -114,35 +120,35 @@ bench-nbd: build ## Server CPU per request and throughput over NBD, beside nbdki
 
 .PHONY: bench-nbd-pool
 bench-nbd-pool: build ## CPU per request of a pool over an NBD server, beside a pool in memory and that server alone
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-nbd-pool $(ARGS)
+	@HENGE=$(COMMAND) ./tools/bench-nbd-pool $(ARGS)
 
 .PHONY: bench-ceph
 bench-ceph: build ## A pool of a Ceph cluster of this machine beside qemu-nbd over the same image, and shares there
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-ceph beside shares
+	@HENGE=$(COMMAND) ./tools/test-ceph beside shares
 
 .PHONY: bench-cores
 bench-cores: build ## Throughput with 1, 2, 4 and 8 loops, each held to a small part of a processor by a cgroup; CPU per request (root)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-cores $(ARGS)
+	@HENGE=$(COMMAND) ./tools/bench-cores $(ARGS)
 
 .PHONY: bench-isolation
 bench-isolation: build ## What a victim keeps whatever its neighbour does, beside QEMU's and nbdkit's limits (ARGS="--list", ARGS="'nvme-dc/sfq/*/*'")
-	@./tools/bench-isolation --henge $${CARGO_TARGET_DIR:-target}/release/henge $(ARGS)
+	@./tools/bench-isolation --henge $(COMMAND) $(ARGS)
 
 .PHONY: bench-link
 bench-link: build ## CPU per request of a disk at another node, beside one of the node's own
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-link $(ARGS)
+	@HENGE=$(COMMAND) ./tools/bench-link $(ARGS)
 
 .PHONY: bench-tls
 bench-tls: build ## What TLS costs: NBD beside nbdkit and qemu-nbd with theirs, links beside those by a secret (ARGS="--json nbd")
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-tls $(ARGS)
+	@HENGE=$(COMMAND) ./tools/bench-tls $(ARGS)
 
 .PHONY: bench-iscsi
 bench-iscsi: build ## Requests a second and server CPU over iSCSI, beside tgt (ARGS=--json; DIRECT=true: past the page cache)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/bench-iscsi $(ARGS)
+	@HENGE=$(COMMAND) ./tools/bench-iscsi $(ARGS)
 
 .PHONY: bench-live
 bench-live: build ## A node at work: limits, shares, clients without manners, 1000 disks (ARGS="--json limits shares attacks scale")
-	@HENGE=$${CARGO_TARGET_DIR:-$$PWD/target}/release/henge $(CARGO) bench -p henge-node --bench live -- $(ARGS)
+	@HENGE=$$(realpath $(COMMAND)) $(CARGO) bench -p henge-node --bench live -- $(ARGS)
 
 .PHONY: test-durability
 DURABLE ?= 10000
@@ -181,7 +187,7 @@ mutants: ## Plant the bugs of tools/mutants.d one by one; each must be caught by
 
 .PHONY: bench-vpfs
 bench-vpfs: build ## The PVFS2 proxy: throughput against none, CPU against a splice forwarder, memory (ROUNDS=5)
-	HENGE=$${CARGO_TARGET_DIR:-target}/release/henge $(CARGO) bench -p henge-proxy --bench vpfs -- $(ARGS)
+	HENGE=$(COMMAND) $(CARGO) bench -p henge-proxy --bench vpfs -- $(ARGS)
 
 .PHONY: bench
 bench: bench-sched bench-nbd bench-vpfs bench-sim bench-live ## All of them
@@ -219,7 +225,7 @@ clean: ## Forget what was built
 	$(CARGO) clean
 
 demo-cluster: build ## A manager and three nodes: admission until full, real clients, and kills (KEEP=1: leave it running)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/demo-cluster
+	@HENGE=$(COMMAND) ./tools/demo-cluster
 .PHONY: demo-cluster
 
 test-api: ## Fuzz the manager's REST API with schemathesis, by its OpenAPI document (API_EXAMPLES per operation: 50)
@@ -255,4 +261,4 @@ docs: ## The documentation as a site: target/docs/index.html; a link that leads 
 
 .PHONY: test-docs
 test-docs: build ## Run the commands of the documentation's pages (ARGS="start.md": a page)
-	@HENGE=$${CARGO_TARGET_DIR:-target}/release/henge ./tools/test-docs $(ARGS)
+	@HENGE=$(COMMAND) ./tools/test-docs $(ARGS)
