@@ -5,7 +5,8 @@
 //!
 //! **Rule.** A flow is a disk, whatever protocol and however many connections its clients use; node links are one flow, and
 //! connections that have no disk yet another. Work is one connection's reading, or writing. It is done in pieces of at most
-//! [`BYTES`] and [`COMMANDS`], and a round of the loop does about [`ROUND`] of them before it looks at its sockets again. What a piece
+//! [`BYTES`] and [`COMMANDS`], and a round of the loop does about [`ROUND`] of them before it looks at its sockets again, with looks at
+//! the gates between. What a piece
 //! cost, c (ns), is estimated from its commands and bytes. A flow that begins to have work has the start tag S = max(v, F); after
 //! each piece F = S + c/φ, φ its contract's weight, and the next piece has S = F; v is the start tag of the last piece (SFQ,
 //! Goyal, Vin and Cheng 1996, section 2). The least start tag goes next, but before it any flow with a rate r whose next reserved turn d
@@ -38,11 +39,13 @@ use std::collections::VecDeque;
 pub(crate) const BYTES: usize = 128 << 10;
 /// Most commands of a piece: about as long.
 pub(crate) const COMMANDS: u32 = 32;
-/// Estimated nanoseconds of work between two looks at all sockets, which cost about one of them in fifty. Whoever comes meanwhile waits
-/// for the rest: so this is what a busy loop adds to a small request of somebody else.
-pub(crate) const ROUND: u64 = 64_000;
+/// Estimated nanoseconds of work between two looks at all sockets, which cost about one of them in twenty-five. Whoever comes meanwhile
+/// waits for the rest: so this is what a busy loop adds to a small request of somebody else.
+pub(crate) const ROUND: u64 = 32_000;
+/// The same between two looks at the gates: who was read first does not wait for all who are read after it.
+const STEP: u64 = 8_000;
 /// Bytes that gates may copy in memory in a round: half as long.
-pub(crate) const ROUND_BYTES: u64 = 128 << 10;
+pub(crate) const ROUND_BYTES: u64 = 64 << 10;
 /// A reserved turn that could not be had is made up for, if it is not older.
 const LATE: Duration = Duration::from_millis(10);
 /// Bytes of which a command with a longer payload counts once for each, as a gate does.
@@ -177,8 +180,12 @@ impl Turns {
         self.estimated >= ROUND
     }
 
+    /// Until which estimate of this round bytes move before gates are looked at.
+    pub(crate) fn step(&self) -> u64 {
+        self.estimated + STEP
+    }
+
     /// What this round has cost so far, by estimate.
-    #[cfg(test)]
     pub(crate) fn estimated(&self) -> u64 {
         self.estimated
     }

@@ -10,9 +10,11 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
 impl Server {
-    /// Connections read and write by turns, until nobody has anything or the round has done its part.
+    /// Connections read and write by turns, until nobody has anything, or gates are to be looked at, or the round has done its part.
     pub(super) fn move_bytes(&mut self) {
+        let step = self.turns.step();
         while !self.turns.is_over()
+            && self.turns.estimated() < step
             && let Some(turn) = self.turns.next(self.now)
         {
             let id = turn.connection;
