@@ -327,48 +327,90 @@ address = "127.0.0.1:{self.port()}"
         self.run("ca", "revoke", "proxy/io2")
         check("a proxy that is revoked is parted with", until(lambda: linked() == 0), linked())
 
-    def idle(self):
-        """A connection by NBD on which nothing is asked ends when its certificate is revoked."""
-        self.run("join", self.url, self.invite("client", "idler"), "-o", self.path("idler"))
+    def attached(self, folder, disk):
+        """A connection by NBD with TLS that stays, as long as it is let."""
         context = ssl.create_default_context(cafile=self.ca)
-        context.load_cert_chain(self.path("idler/client-cert.pem"), self.path("idler/client-key.pem"))
+        context.load_cert_chain(self.path(f"{folder}/client-cert.pem"), self.path(f"{folder}/client-key.pem"))
         s = socket.create_connection(("127.0.0.1", self.nbds), timeout=5)
         s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 5, 0))
         got = b""
         while len(got) < 38:
             got += s.recv(38 - len(got))
-        with context.wrap_socket(s, server_hostname="localhost") as secure:
-            secure.settimeout(60)
-            name = b"own"
-            go = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
-            secure.sendall(b"IHAVEOPT" + struct.pack(">II", 7, len(go)) + go)
-            kind = 0
-            while kind != 1:  # until it is acknowledged
-                head = b""
-                while len(head) < 20:
-                    head += secure.recv(20 - len(head))
-                kind, length = struct.unpack(">II", head[12:])
-                while length:
-                    length -= len(secure.recv(length))
-            secure.settimeout(0.5)
-            try:
-                stays = secure.recv(1) != b""
-            except TimeoutError:
-                stays = True
-            self.check("a client attaches, and stays", stays)
-            secure.settimeout(60)
-            self.run("ca", "revoke", "client/idler")
-            begun = time.time()
-            try:
-                while secure.recv(64):
-                    pass
-                over = True
-            except TimeoutError:
-                over = False
-            except OSError:
-                over = True
+        secure = context.wrap_socket(s, server_hostname="localhost")
+        secure.settimeout(60)
+        name = disk.encode()
+        go = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
+        secure.sendall(b"IHAVEOPT" + struct.pack(">II", 7, len(go)) + go)
+        kind = 0
+        while kind != 1:  # until it is acknowledged
+            head = b""
+            while len(head) < 20:
+                head += secure.recv(20 - len(head))
+            kind, length = struct.unpack(">II", head[12:])
+            while length:
+                length -= len(secure.recv(length))
+        secure.settimeout(0.5)
+        try:
+            stays = secure.recv(1) != b""
+        except TimeoutError:
+            stays = True
+        self.check(f"{folder} attaches to {disk}, and stays", stays)
+        return secure
+
+    def ends(self, secure, what):
+        """The connection is over within seconds."""
+        secure.settimeout(60)
+        begun = time.time()
+        try:
+            while secure.recv(64):
+                pass
+            over = True
+        except TimeoutError:
+            over = False
+        except OSError:
+            over = True
         took = time.time() - begun
-        self.check("a connection at rest ends when its certificate is revoked", over and took < 20, took)
+        self.check(what, over and took < 20, took)
+        secure.close()
+
+    def idle(self):
+        """A connection by NBD on which nothing is asked ends when its certificate is revoked."""
+        self.run("join", self.url, self.invite("client", "idler"), "-o", self.path("idler"))
+        secure = self.attached("idler", "own")
+        self.run("ca", "revoke", "client/idler")
+        self.ends(secure, "a connection at rest ends when its certificate is revoked")
+
+    def tenants(self):
+        """A tenant's clients end with it, and whoever is called so later has none of them."""
+        check = self.check
+        laptop = ["client", "laptop", "--tenant", "zoe"]
+        code, said = self.run("ca", "invite", "node", "n8", "--tenant", "zoe")
+        check("a node is no tenant's", code != 0 and "clients are" in said, said)
+        self.run("join", self.url, self.invite(*laptop), "-o", self.path("laptop"))
+        code, said = self.run("ca", "invite", "client", "laptop", "--tenant", "bob")
+        check("two tenants' clients have no name in common", code != 0 and "zoe" in said and "ca revoke client/laptop" in said, said)
+        early = self.invite(*laptop)
+        named = ["--nbd", "spiffe://demo/client/laptop"]
+        code, said = self.run("vd", "create", "shared", "capacity=1MB", *named)
+        check("the administrator's disk lets her in", code == 0, said)
+        secure = self.attached("laptop", "shared")
+        code, said = self.run("tenant", "show", "zoe")
+        check("a tenant is there by its client", code == 0 and "clients     1" in said, said)
+        code, said = self.run("tenant", "rm", "zoe")
+        check("a tenant ends, and it is said what went with it", code == 0 and "1 certificate(s) revoked, 1 invitation(s)" in said, said)
+        self.ends(secure, "a session of its client ends, at whomever's disk")
+        code, said = self.run("tenant", "set", "zoe", "--disks", "3")
+        check("somebody else is called so later", code == 0, said)
+        uri = lambda folder: f"nbds://localhost:{self.nbds}/shared?tls-certificates={self.path(folder)}"
+        size = lambda folder: subprocess.run(["nbdinfo", "--size", uri(folder)], capture_output=True, text=True)
+        check("the certificate from before opens nothing", size("laptop").returncode != 0)
+        code, said = self.run("renew", "--now", self.path("laptop"))
+        check("and is not renewed", code != 0 and "evoked" in said, said)
+        code, said = self.run("join", self.url, early, "-o", self.path("early"))
+        check("nor does a token from before let in", code != 0 and "henge ca invite" in said, said)
+        self.run("join", self.url, self.invite(*laptop), "-o", self.path("laptop2"))
+        came = until(lambda: size("laptop2").returncode == 0)
+        check("her own laptop comes in", came, size("laptop2").stderr)
 
     def renewal(self):
         check = self.check
@@ -414,4 +456,5 @@ def run(henge, directory, port, start, check):
     cluster.links()
     cluster.proxies()
     cluster.idle()
+    cluster.tenants()
     cluster.renewal()

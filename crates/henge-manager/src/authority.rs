@@ -4,7 +4,7 @@
 //! a [`Trust`]: all roots, and the lists of certificates that count no more.
 
 use crate::core::{Core, Unavailable, now_ms};
-use crate::machine::Failure;
+use crate::machine::{Failure, Grant};
 use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord, RootRecord};
 use henge_api::manager::Trust;
 use henge_tls::{Identity, IssueError, Pem, Request, Role, Root, Token};
@@ -50,6 +50,28 @@ pub struct Signed {
     pub until: u64,
     /// Whom to believe.
     pub trust: Trust,
+}
+
+/// Who is to have a certificate.
+struct Holder {
+    role: String,
+    name: String,
+    tenant: Option<String>,
+    hosts: Vec<String>,
+}
+
+impl From<InvitationRecord> for Holder {
+    fn from(invited: InvitationRecord) -> Holder {
+        let InvitationRecord { role, name, tenant, hosts, .. } = invited;
+        Holder { role, name, tenant, hosts }
+    }
+}
+
+impl From<CertificateRecord> for Holder {
+    fn from(known: CertificateRecord) -> Holder {
+        let CertificateRecord { role, name, tenant, hosts, .. } = known;
+        Holder { role, name, tenant, hosts }
+    }
 }
 
 fn at(ms: u64) -> SystemTime {
@@ -133,11 +155,11 @@ impl Authority {
         self.core.call(|machine| machine.authority().map(|a| a.list)).await?.ok_or(AuthorityError::None)
     }
 
-    /// Invites somebody: the token, told once, and the invitation.
+    /// Invites somebody, of a tenant or of none: the token, told once, and the invitation.
     pub async fn invite(
         &self,
         role: Role,
-        name: String,
+        (name, tenant): (String, Option<String>),
         hosts: Vec<String>,
         lasts: Duration,
     ) -> Result<(String, InvitationRecord), AuthorityError> {
@@ -151,6 +173,7 @@ impl Authority {
             id: crate::tokens::random_text()?[..12].to_owned(),
             role: role.to_string(),
             name,
+            tenant,
             hosts,
             hash: token.hash(),
             created: now,
@@ -169,7 +192,8 @@ impl Authority {
         // A request that is none does not use the token up.
         henge_tls::check_request(&request)?;
         let invited = self.core.call(move |machine| machine.redeem(&hash)).await??;
-        self.give(&authority, &request, invited.role, invited.name, invited.hosts).await
+        let by = Grant::Invitation(invited.id.clone());
+        self.give(&authority, &request, Holder::from(invited), by).await
     }
 
     /// Signs a request of who shows a certificate that counts: the same names again.
@@ -177,23 +201,22 @@ impl Authority {
         let (authority, _) = self.known().await?;
         let serial = serial.to_owned();
         let known = self.core.call(move |machine| machine.may_renew(&serial)).await??;
-        self.give(&authority, &request, known.role, known.name, known.hosts).await
+        let by = Grant::Certificate(known.serial.clone());
+        self.give(&authority, &request, Holder::from(known), by).await
     }
 
     fn sign(
         &self,
         authority: &AuthorityRecord,
         request: &str,
-        role: &str,
-        name: &str,
-        hosts: &[String],
+        holder: &Holder,
     ) -> Result<(Identity, henge_tls::Issued, String), AuthorityError> {
-        let role = role.parse().map_err(Failure::Bad)?;
-        let who = Identity { cluster: authority.cluster.clone(), role, name: name.to_owned() };
+        let role = holder.role.parse().map_err(Failure::Bad)?;
+        let who = Identity { cluster: authority.cluster.clone(), role, name: holder.name.clone() };
         let roots = open(&authority.roots)?;
         let root = roots.first().ok_or(AuthorityError::None)?;
         let between = between(&authority.roots, role);
-        let issued = root.issue(request, &who, hosts, &between, at(now_ms()), LASTS)?;
+        let issued = root.issue(request, &who, &holder.hosts, &between, at(now_ms()), LASTS)?;
         Ok((who, issued, root.fingerprint().to_owned()))
     }
 
@@ -201,22 +224,23 @@ impl Authority {
         &self,
         authority: &AuthorityRecord,
         request: &str,
-        role: String,
-        name: String,
-        hosts: Vec<String>,
+        holder: Holder,
+        by: Grant,
     ) -> Result<Signed, AuthorityError> {
-        let (who, issued, root) = self.sign(authority, request, &role, &name, &hosts)?;
+        let (who, issued, root) = self.sign(authority, request, &holder)?;
+        let Holder { role, name, tenant, hosts } = holder;
         let record = CertificateRecord {
             serial: issued.serial.clone(),
             role,
             name,
+            tenant,
             hosts,
             root,
             issued: now_ms(),
             expires: issued.until.saturating_mul(1000),
             revoked: None,
         };
-        self.core.call(move |machine| machine.issued(record)).await??;
+        self.core.call(move |machine| machine.issued(record, &by)).await??;
         Ok(Signed { who, certificate: issued.chain, until: issued.until, trust: self.trust().await? })
     }
 
@@ -313,10 +337,9 @@ impl Own {
         if !(ours && fresh && named) {
             let request = Request::new()?;
             let (known, _) = self.authority.known().await?;
-            let signed = self
-                .authority
-                .give(&known, &request.pem, "manager".into(), self.name.clone(), self.hosts.clone())
-                .await?;
+            let (name, hosts) = (self.name.clone(), self.hosts.clone());
+            let holder = Holder { role: "manager".into(), name, tenant: None, hosts };
+            let signed = self.authority.give(&known, &request.pem, holder, Grant::Own).await?;
             henge_tls::keep(&self.dir, Role::Manager, &request.key, &signed.certificate)?;
         }
         Ok(henge_tls::believe(&self.dir, Role::Manager, &trust.ca, &trust.revoked)?)

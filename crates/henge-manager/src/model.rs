@@ -388,6 +388,9 @@ pub struct InvitationRecord {
     pub role: String,
     /// As whom.
     pub name: String,
+    /// Whose client; none: nobody's, or what is no client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// By which hosts' names clients reach it.
     pub hosts: Vec<String>,
     /// SHA-256 of the token's secret.
@@ -410,6 +413,9 @@ pub struct CertificateRecord {
     pub role: String,
     /// Of whom.
     pub name: String,
+    /// Whose client; none: nobody's, or what is no client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// By which hosts' names clients reach it.
     pub hosts: Vec<String>,
     /// SHA-256 of the root that signed it.
@@ -428,6 +434,26 @@ impl CertificateRecord {
     pub fn whose(&self) -> String {
         format!("{}/{}", self.role, self.name)
     }
+    /// Whether it ends with a tenant.
+    pub fn is_of(&self, tenant: &str) -> bool {
+        is_of(self.tenant.as_deref(), &self.role, &self.name, tenant)
+    }
+}
+
+impl InvitationRecord {
+    /// As `henge ca` names somebody: `node/n1`.
+    pub fn whose(&self) -> String {
+        format!("{}/{}", self.role, self.name)
+    }
+    /// Whether it ends with a tenant.
+    pub fn is_of(&self, tenant: &str) -> bool {
+        is_of(self.tenant.as_deref(), &self.role, &self.name, tenant)
+    }
+}
+
+/// A client that was invited for no tenant, and has a tenant's name, is taken for that tenant's.
+fn is_of(stated: Option<&str>, role: &str, name: &str, tenant: &str) -> bool {
+    stated.map_or(role == "client" && name == tenant, |stated| stated == tenant)
 }
 
 /// The outcome of a creation by an idempotency key.

@@ -2,6 +2,11 @@
 //! certificates signed, by who asks ([`crate::authority`]).
 //!
 //! An invitation is used once. That it was is remembered until it expires, so that whoever finds it used is told so.
+//!
+//! Signing takes a while, and what allowed it may be taken back meanwhile. So a certificate is remembered, and handed out, only if
+//! its [`Grant`] still counts when it is signed.
+//!
+//! A client may be a tenant's. It ends with the tenant: a tenant of the same name that is made later has none of it.
 
 use super::{Failure, Machine, shorten};
 use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord};
@@ -12,6 +17,29 @@ use subtle::ConstantTimeEq;
 const INVITATIONS_MAX: usize = 1024;
 /// Most certificates that count at once.
 const CERTIFICATES_MAX: usize = 65_536;
+/// Of them, somebody's: who renews without end takes no place from others. Whoever renews in time meets it never, as the oldest
+/// of so many ends first.
+const OF_ONE_MAX: usize = 32;
+
+/// What allows a certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Grant {
+    /// The manager signs for itself.
+    Own,
+    /// An invitation that was used, by its id.
+    Invitation(String),
+    /// A certificate that is exchanged, by its serial number.
+    Certificate(String),
+}
+
+/// What was taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Revoked {
+    /// Certificates that count no more.
+    pub certificates: usize,
+    /// Invitations that open nothing any more.
+    pub invitations: usize,
+}
 
 /// What the machine keeps of them.
 #[derive(Default)]
@@ -56,6 +84,7 @@ impl Machine {
     /// Remembers an invitation.
     pub fn invite(&mut self, record: InvitationRecord) -> Result<(), Failure> {
         self.forget_expired();
+        self.one_holder(&record)?;
         if self.identities.invitations.len() >= INVITATIONS_MAX {
             let why = format!(
                 "there are {INVITATIONS_MAX} invitations already; take some back, or wait until they expire"
@@ -65,6 +94,41 @@ impl Machine {
         self.put(format!("invitation/{}", record.id), Some(&record));
         self.identities.invitations.insert(record.id.clone(), record);
         Ok(())
+    }
+
+    /// Two tenants' clients have no name in common: a disk that lets one in would let in the other.
+    fn one_holder(&self, record: &InvitationRecord) -> Result<(), Failure> {
+        let Some(known) = self.counting(&record.whose()) else { return Ok(()) };
+        if known == record.tenant.as_deref() {
+            return Ok(());
+        }
+        let (whose, of) =
+            (record.whose(), known.map_or("no tenant's".to_owned(), |t| format!("tenant \"{t}\"'s")));
+        let why = format!("{whose} is {of} already; take another name, or `henge ca revoke {whose}` first");
+        Err(Failure::Conflict(why))
+    }
+
+    /// Whose tenant's somebody is who may come in now, or was invited to.
+    fn counting(&self, whose: &str) -> Option<Option<&str>> {
+        let certificates = self.certificates().filter(|c| c.revoked.is_none() && c.whose() == whose);
+        let invitations = self.invitations().filter(|i| i.used.is_none() && i.whose() == whose);
+        let of = certificates.map(|c| c.tenant.as_deref()).chain(invitations.map(|i| i.tenant.as_deref()));
+        of.last()
+    }
+
+    /// Tenants that have a client which may come in, or was invited to.
+    pub(super) fn tenants_of_clients(&self) -> impl Iterator<Item = &str> {
+        let certificates = self.certificates().filter(|c| c.revoked.is_none());
+        let invitations = self.invitations().filter(|i| i.used.is_none());
+        certificates
+            .filter_map(|c| c.tenant.as_deref())
+            .chain(invitations.filter_map(|i| i.tenant.as_deref()))
+    }
+
+    /// How many clients of a tenant have certificates that count.
+    pub(super) fn clients_of(&self, tenant: &str) -> usize {
+        let theirs = self.certificates().filter(|c| c.revoked.is_none() && c.is_of(tenant));
+        theirs.map(CertificateRecord::whose).collect::<std::collections::BTreeSet<_>>().len()
     }
 
     /// Takes an invitation back.
@@ -109,8 +173,9 @@ impl Machine {
         self.identities.certificates.values().filter(|c| c.expires > self.now)
     }
 
-    /// Remembers a certificate.
-    pub fn issued(&mut self, record: CertificateRecord) -> Result<(), Failure> {
+    /// Remembers a certificate, if what allowed it counts still.
+    pub fn issued(&mut self, record: CertificateRecord, by: &Grant) -> Result<(), Failure> {
+        self.granted(by)?;
         self.forget_expired();
         if self.identities.certificates.len() >= CERTIFICATES_MAX {
             let why = format!("there are {CERTIFICATES_MAX} certificates already; wait until some expire");
@@ -123,37 +188,86 @@ impl Machine {
 
     /// Whether a certificate may be exchanged for a new one.
     pub fn may_renew(&self, serial: &str) -> Result<CertificateRecord, Failure> {
-        let known = self.identities.certificates.get(serial);
-        match known {
-            Some(record) if record.revoked.is_none() => Ok(record.clone()),
-            _ => Err(Failure::Forbidden(
+        let known = self.identities.certificates.get(serial).filter(|record| record.revoked.is_none());
+        let Some(record) = known else {
+            return Err(Failure::Forbidden(
                 "this certificate is revoked, or was not issued here; join again: `henge ca invite`".into(),
-            )),
-        }
+            ));
+        };
+        self.not_too_many(&record.whose())?;
+        Ok(record.clone())
     }
 
-    /// Revokes one certificate by its serial number, or all of somebody (`node/n1`); how many.
-    pub fn revoke(&mut self, whose: &str) -> Result<usize, Failure> {
-        let now = self.now;
-        let fits = |c: &CertificateRecord| {
-            c.revoked.is_none() && c.expires > now && (c.serial == whose || c.whose() == whose)
+    fn not_too_many(&self, whose: &str) -> Result<(), Failure> {
+        let counting = self.certificates().filter(|c| c.revoked.is_none() && c.whose() == whose).count();
+        if counting < OF_ONE_MAX {
+            return Ok(());
+        }
+        let why = format!(
+            "{whose} has {counting} certificates that count already; renew once a day, not more often, or \
+             `henge ca revoke {whose}` and invite again"
+        );
+        Err(Failure::Conflict(why))
+    }
+
+    /// Whether a grant counts still.
+    fn granted(&self, by: &Grant) -> Result<(), Failure> {
+        let holds = match by {
+            Grant::Own => true,
+            Grant::Invitation(id) => self.identities.invitations.contains_key(id),
+            Grant::Certificate(serial) => {
+                self.identities.certificates.get(serial).is_some_and(|c| c.revoked.is_none())
+            }
         };
-        let found: Vec<CertificateRecord> =
-            self.identities.certificates.values().filter(|c| fits(c)).cloned().collect();
-        if found.is_empty() {
+        let why = "what allowed this certificate was taken back meanwhile; ask for another invitation";
+        if holds { Ok(()) } else { Err(Failure::Forbidden(why.into())) }
+    }
+
+    /// Revokes one certificate by its serial number, or all of somebody (`node/n1`), with the invitations.
+    pub fn revoke(&mut self, whose: &str) -> Result<Revoked, Failure> {
+        let revoked = self.take_back(|c| c.serial == whose || c.whose() == whose, |i| i.whose() == whose);
+        if revoked == Revoked::default() {
             let why = format!("no certificate of \"{}\" counts; `henge ca show` lists them", shorten(whose));
             return Err(Failure::Missing(why));
         }
-        let n = found.len();
-        for record in found {
+        Ok(revoked)
+    }
+
+    /// The clients of a tenant that ends.
+    pub(super) fn revoke_clients(&mut self, tenant: &str) -> Revoked {
+        self.take_back(|c| c.is_of(tenant), |i| i.is_of(tenant))
+    }
+
+    /// Ends certificates and invitations. Those that were used are forgotten as well: what they allow may be under way.
+    fn take_back(
+        &mut self,
+        certificates: impl Fn(&CertificateRecord) -> bool,
+        invitations: impl Fn(&InvitationRecord) -> bool,
+    ) -> Revoked {
+        let now = self.now;
+        let Identities { invitations: known, certificates: issued, .. } = &self.identities;
+        let ids: Vec<String> = known.values().filter(|i| invitations(i)).map(|i| i.id.clone()).collect();
+        let gone: Vec<CertificateRecord> = issued
+            .values()
+            .filter(|c| c.revoked.is_none() && c.expires > now && certificates(c))
+            .cloned()
+            .collect();
+        let mut revoked = Revoked { certificates: gone.len(), invitations: 0 };
+        for id in ids {
+            let forgotten = self.identities.invitations.remove(&id);
+            revoked.invitations +=
+                usize::from(forgotten.is_some_and(|i| i.used.is_none() && i.expires > now));
+            self.put::<InvitationRecord>(format!("invitation/{id}"), None);
+        }
+        for record in gone {
             let record = CertificateRecord { revoked: Some(now), ..record };
             self.put(format!("certificate/{}", record.serial), Some(&record));
             self.identities.certificates.insert(record.serial.clone(), record);
         }
-        if let Some(authority) = self.identities.authority.clone() {
+        if let (true, Some(authority)) = (revoked.certificates > 0, self.identities.authority.clone()) {
             self.put_authority(AuthorityRecord { list: authority.list + 1, ..authority });
         }
-        Ok(n)
+        revoked
     }
 
     /// What has expired a day ago is nobody's any more.
@@ -186,6 +300,7 @@ mod tests {
             id: id.into(),
             role: "node".into(),
             name: "n1".into(),
+            tenant: None,
             hosts: Vec::new(),
             hash: hash.into(),
             created: 0,
@@ -199,6 +314,7 @@ mod tests {
             serial: serial.into(),
             role: "node".into(),
             name: name.into(),
+            tenant: None,
             hosts: Vec::new(),
             root: "r".into(),
             issued: 0,
@@ -247,19 +363,89 @@ mod tests {
         let roots = AuthorityRecord { cluster: "demo".into(), roots: Vec::new(), list: 4 };
         machine.put_authority(roots);
         for (serial, name) in [("01", "n1"), ("02", "n1"), ("03", "n2")] {
-            machine.issued(certificate(serial, name)).unwrap();
+            machine.issued(certificate(serial, name), &Grant::Own).unwrap();
         }
-        assert_eq!(machine.revoke("node/n1"), Ok(2));
+        assert_eq!(machine.revoke("node/n1"), Ok(Revoked { certificates: 2, invitations: 0 }));
         assert!(machine.revoke("node/n1").is_err(), "once is enough");
         assert!(machine.may_renew("01").is_err() && machine.may_renew("09").is_err());
         assert!(machine.may_renew("03").is_ok());
         assert_eq!(machine.authority().unwrap().list, 5, "the list has a new number");
         let mut machine = again(&mut machine);
         assert!(machine.may_renew("02").is_err() && machine.may_renew("03").is_ok());
-        assert_eq!(machine.revoke("03"), Ok(1));
+        assert_eq!(machine.revoke("03"), Ok(Revoked { certificates: 1, invitations: 0 }));
         // A day after they expired nobody asks for them.
         machine.at(100 + 86_400_000);
-        machine.issued(CertificateRecord { expires: u64::MAX, ..certificate("04", "n3") }).unwrap();
+        machine
+            .issued(CertificateRecord { expires: u64::MAX, ..certificate("04", "n3") }, &Grant::Own)
+            .unwrap();
         assert_eq!(machine.identities.certificates.len(), 1);
+    }
+
+    #[test]
+    fn what_is_taken_back_while_it_is_signed_is_not_handed_out() {
+        let mut machine = machine();
+        machine.invite(invitation("a", "hash-a", 10)).unwrap();
+        let joins = |machine: &mut Machine| Grant::Invitation(machine.redeem("hash-a").unwrap().id);
+        // Revoked between the request for a new certificate and its signature: the loop of a thief does not outlive it.
+        let join = joins(&mut machine);
+        machine.issued(certificate("01", "n1"), &join).unwrap();
+        machine.may_renew("01").unwrap();
+        machine.revoke("node/n1").unwrap();
+        let renewed = machine.issued(certificate("02", "n1"), &Grant::Certificate("01".into()));
+        assert!(matches!(renewed, Err(Failure::Forbidden(_))), "{renewed:?}");
+        // The same of who joins.
+        machine.invite(invitation("b", "hash-a", 10)).unwrap();
+        let join = joins(&mut machine);
+        machine.uninvite("b").unwrap();
+        assert!(machine.issued(certificate("03", "n1"), &join).is_err());
+        machine.invite(invitation("c", "hash-a", 10)).unwrap();
+        let join = joins(&mut machine);
+        assert!(machine.revoke("node/n1").is_err(), "no certificate of it counts");
+        assert!(machine.issued(certificate("04", "n1"), &join).is_err());
+        assert_eq!(machine.certificates().filter(|c| c.revoked.is_none()).count(), 0);
+        // An invitation that is open goes with who is revoked: a token that was lost opens nothing.
+        machine.invite(invitation("d", "hash-d", 10)).unwrap();
+        assert_eq!(machine.revoke("node/n1"), Ok(Revoked { certificates: 0, invitations: 1 }));
+        assert!(machine.redeem("hash-d").is_err());
+    }
+
+    #[test]
+    fn who_renews_without_end_takes_no_place_from_others() {
+        let mut machine = machine();
+        machine.issued(certificate("other", "n2"), &Grant::Own).unwrap();
+        for i in 0..OF_ONE_MAX {
+            let serial = format!("{i}");
+            machine
+                .issued(
+                    CertificateRecord { expires: 50 + i as u64, ..certificate(&serial, "n1") },
+                    &Grant::Own,
+                )
+                .unwrap();
+        }
+        let why = machine.may_renew("0").unwrap_err();
+        assert!(why.to_string().contains("once a day"), "{why}");
+        assert!(machine.may_renew("other").is_ok());
+        // The oldest ends before the others do: who holds a later one renews.
+        machine.at(50);
+        assert!(machine.may_renew("1").is_ok());
+    }
+
+    #[test]
+    fn two_tenants_clients_have_no_name_in_common() {
+        let mut machine = machine();
+        let laptop = |id: &str, tenant: Option<&str>| InvitationRecord {
+            role: "client".into(),
+            name: "laptop".into(),
+            tenant: tenant.map(str::to_owned),
+            ..invitation(id, &format!("hash-{id}"), 10)
+        };
+        machine.invite(laptop("a", Some("ann"))).unwrap();
+        for other in [None, Some("bob")] {
+            let why = machine.invite(laptop("b", other)).unwrap_err();
+            assert!(why.to_string().contains("client/laptop is tenant \"ann\"'s already"), "{why}");
+        }
+        machine.invite(laptop("c", Some("ann"))).unwrap();
+        assert_eq!(machine.revoke("client/laptop").unwrap().invitations, 2);
+        machine.invite(laptop("d", Some("bob"))).unwrap();
     }
 }

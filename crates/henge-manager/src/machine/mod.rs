@@ -19,7 +19,8 @@ mod watch;
 
 pub(crate) use commands::shorten;
 pub use commands::{Caller, Created, Decision, Failure, Place};
-pub use tenants::Tenant;
+pub use identities::{Grant, Revoked};
+pub use tenants::{Forgotten, Tenant};
 
 use crate::decide::PoolState;
 use crate::measure::{Span, Window};

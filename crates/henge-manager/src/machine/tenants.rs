@@ -1,8 +1,8 @@
 //! Tenants: their quotas, their names for disks, and how they end.
 
-use super::Machine;
 use super::commands::{Caller, Failure, shorten};
-use crate::model::{DiskRecord, DiskSpec, Phase};
+use super::{Machine, Revoked};
+use crate::model::{DiskRecord, DiskSpec, KeyRecord, Phase, TokenRecord};
 use crate::tenant::{Quota, TenantRecord, Used, called, full_name};
 use henge_api::is_name;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,20 @@ pub struct Tenant {
     pub left: Quota,
     /// Tokens that are its.
     pub tokens: u32,
+    /// Clients of it whose certificates count.
+    #[serde(default)]
+    pub clients: u32,
+}
+
+/// What went with a tenant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Forgotten {
+    /// Tokens that open nothing any more.
+    pub tokens: usize,
+    /// Certificates of its clients that were revoked.
+    pub certificates: usize,
+    /// Invitations of its clients that open nothing any more.
+    pub invitations: usize,
 }
 
 impl Machine {
@@ -122,7 +136,8 @@ impl Machine {
     fn tenant_names(&self) -> BTreeSet<&str> {
         let of_disks = self.disks.values().filter_map(|d| d.tenant.as_deref());
         let of_tokens = self.tokens.values().filter_map(|t| t.tenant.as_deref());
-        self.tenants.keys().map(String::as_str).chain(of_disks).chain(of_tokens).collect()
+        let stated = self.tenants.keys().map(String::as_str);
+        stated.chain(of_disks).chain(of_tokens).chain(self.tenants_of_clients()).collect()
     }
 
     /// Tenants that the caller may see: a tenant sees itself.
@@ -149,6 +164,7 @@ impl Machine {
             used: Quota::used(&used),
             left,
             tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            clients: u32::try_from(self.clients_of(name)).unwrap_or(u32::MAX),
         }
     }
 
@@ -187,8 +203,9 @@ impl Machine {
         Ok(self.shown(name))
     }
 
-    /// Forgets a tenant that has no disks, with its tokens: what it has open ends.
-    pub fn remove_tenant(&mut self, name: &str) -> Result<(), Failure> {
+    /// Forgets a tenant that has no disks, with its tokens and clients: what they have open ends. A tenant of the same name that is
+    /// made later has nothing of it: neither certificates, nor what its log says.
+    pub fn remove_tenant(&mut self, name: &str) -> Result<Forgotten, Failure> {
         if !self.tenant_names().contains(name) {
             return Err(no_tenant(name));
         }
@@ -199,14 +216,39 @@ impl Machine {
             )));
         }
         let tokens = self.tokens.values().filter(|t| t.tenant.as_deref() == Some(name));
-        for id in tokens.map(|t| t.id.clone()).collect::<Vec<_>>() {
-            self.tokens.remove(&id);
-            self.put::<crate::model::TokenRecord>(format!("token/{id}"), None);
+        let tokens: Vec<String> = tokens.map(|t| t.id.clone()).collect();
+        for id in &tokens {
+            self.tokens.remove(id);
+            self.put::<TokenRecord>(format!("token/{id}"), None);
         }
+        let Revoked { certificates, invitations } = self.revoke_clients(name);
+        let keys = self.keys.keys().filter(|key| key.split_once('/').is_some_and(|(of, _)| of == name));
+        for key in keys.cloned().collect::<Vec<_>>() {
+            self.keys.remove(&key);
+            self.put::<KeyRecord>(format!("key/{key}"), None);
+        }
+        self.disown_events(name);
         self.tenants.remove(name);
         self.put::<TenantRecord>(format!("tenant/{name}"), None);
-        self.put_event("forgotten", None, None, format!("tenant \"{name}\", and its tokens"));
-        Ok(())
+        let forgotten = Forgotten { tokens: tokens.len(), certificates, invitations };
+        let text = format!(
+            "tenant \"{name}\"; {} token(s) ended, {certificates} certificate(s) revoked, {invitations} invitation(s) taken back",
+            tokens.len()
+        );
+        self.put_event("forgotten", None, None, text);
+        Ok(forgotten)
+    }
+
+    /// Events of a tenant that ends are the administrator's: no tenant's name has a space.
+    fn disown_events(&mut self, name: &str) {
+        let mut changed = Vec::new();
+        for event in self.events.iter_mut().filter(|e| e.tenant.as_deref() == Some(name)) {
+            event.tenant = Some(format!("{name} (removed)"));
+            changed.push(event.clone());
+        }
+        for event in changed {
+            self.put(format!("event/{:020}", event.id), Some(&event));
+        }
     }
 }
 
@@ -241,7 +283,9 @@ pub(super) fn bad_name() -> Failure {
 mod tests {
     use super::super::tests::{ADMIN, settings, settle, spec, three};
     use super::*;
+    use crate::machine::Grant;
     use crate::machine::commands::Created;
+    use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord};
     use crate::tokens::{self, Scope};
 
     fn callers() -> (Caller, Caller) {
@@ -443,5 +487,94 @@ mod tests {
         assert!(tokens::known(&machine, &token).is_err());
         assert!(matches!(machine.remove_tenant("ann"), Err(Failure::Missing(_))));
         assert!(matches!(machine.tenant(&ADMIN, "ann"), Err(Failure::Missing(_))));
+    }
+
+    fn certificate(serial: &str, name: &str, tenant: Option<&str>) -> CertificateRecord {
+        CertificateRecord {
+            serial: serial.into(),
+            role: "client".into(),
+            name: name.into(),
+            tenant: tenant.map(str::to_owned),
+            hosts: Vec::new(),
+            root: "r".into(),
+            issued: 0,
+            expires: u64::MAX,
+            revoked: None,
+        }
+    }
+
+    #[test]
+    fn a_tenant_made_later_has_nothing_of_the_one_before() {
+        let (mut machine, mut nodes) = three();
+        machine.put_authority(AuthorityRecord { cluster: "demo".into(), roots: Vec::new(), list: 4 });
+        let (ann, bob) = callers();
+        let plain = spec(1, None, None);
+        for (who, key) in [(&ann, "k"), (&bob, "k")] {
+            machine.create(who, "d", &plain, None, Some((key, "one request"))).unwrap();
+        }
+        settle(&mut machine, &mut nodes);
+        let invitation = |id: &str, name: &str, tenant: Option<&str>| InvitationRecord {
+            id: id.into(),
+            role: "client".into(),
+            name: name.into(),
+            tenant: tenant.map(str::to_owned),
+            hosts: Vec::new(),
+            hash: format!("hash-{id}"),
+            created: 0,
+            expires: u64::MAX,
+            used: None,
+        };
+        for (id, name) in [("open", "phone"), ("under way", "tablet")] {
+            machine.invite(invitation(id, name, Some("ann"))).unwrap();
+        }
+        let under_way = Grant::Invitation(machine.redeem("hash-under way").unwrap().id);
+        let certificates = [
+            certificate("1", "laptop", Some("ann")),
+            certificate("2", "ann", None), // invited before tenants had clients
+            certificate("3", "ann", Some("bob")),
+            certificate("4", "backup", None),
+            CertificateRecord { role: "node".into(), ..certificate("5", "ann", None) },
+        ];
+        for one in certificates {
+            machine.issued(one, &Grant::Own).unwrap();
+        }
+        assert_eq!(machine.tenant(&ADMIN, "ann").unwrap().clients, 2);
+        machine.remove(&ann, "d", None, true).unwrap();
+        settle(&mut machine, &mut nodes);
+        let shown =
+            |machine: &Machine| machine.events(0).filter(|e| e.tenant.as_deref() == Some("ann")).count();
+        assert!(shown(&machine) > 0);
+        let forgotten = machine.remove_tenant("ann").unwrap();
+        assert_eq!(forgotten, Forgotten { tokens: 0, certificates: 2, invitations: 1 });
+        assert_eq!(machine.authority().unwrap().list, 5, "nodes are told");
+        let counting = |machine: &Machine| {
+            let counting = machine.certificates().filter(|c| c.revoked.is_none());
+            counting.map(|c| c.serial.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(counting(&machine), ["3", "4", "5"]);
+        assert!(machine.issued(certificate("6", "tablet", Some("ann")), &under_way).is_err());
+        assert!(machine.redeem("hash-open").is_err());
+        // Somebody else is called so now.
+        let quota = Quota { disks: Some(1), ..Quota::default() };
+        machine.set_quota(&ADMIN, "ann", quota).unwrap();
+        assert_eq!(shown(&machine), 0, "what happened before is not hers to know");
+        assert_eq!(machine.tenant(&ADMIN, "ann").unwrap().clients, 0);
+        assert!(machine.may_renew("1").is_err() && machine.may_renew("2").is_err());
+        machine.create(&ann, "e", &plain, None, Some(("k", "another request"))).unwrap();
+        // And what is stored says the same.
+        let stored = machine.take_batch().changes.into_iter();
+        let stored: std::collections::BTreeMap<_, _> = stored.collect();
+        let stored = stored.into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
+        let young = Machine::load(settings(), stored).unwrap();
+        assert_eq!((counting(&young), shown(&young)), (counting(&machine), shown(&machine)));
+    }
+
+    #[test]
+    fn a_tenant_is_there_while_it_has_a_client() {
+        let (mut machine, _) = three();
+        machine.issued(certificate("1", "laptop", Some("zoe")), &Grant::Own).unwrap();
+        assert_eq!(machine.tenant(&ADMIN, "zoe").unwrap().clients, 1);
+        machine.remove_tenant("zoe").unwrap();
+        assert!(machine.tenant(&ADMIN, "zoe").is_err());
     }
 }

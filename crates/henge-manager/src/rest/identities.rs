@@ -50,6 +50,9 @@ pub struct InvitationView {
     pub id: String,
     /// Who may join, like `node/n1`.
     pub whose: String,
+    /// Whose client it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Not after; milliseconds since 1970.
     pub expires: u64,
     /// When it was used; milliseconds since 1970.
@@ -64,6 +67,9 @@ pub struct CertificateView {
     pub serial: String,
     /// Whose it is, like `node/n1`.
     pub whose: String,
+    /// Whose client it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Milliseconds since 1970.
     pub issued: u64,
     /// Not after; milliseconds since 1970.
@@ -96,6 +102,10 @@ pub struct NewInvitation {
     /// As whom.
     #[schema(pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
     pub name: String,
+    /// Of which tenant a client is: it ends with that.
+    #[serde(default)]
+    #[schema(pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
+    pub tenant: Option<String>,
     /// By which hosts' names and addresses clients reach it.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -168,6 +178,15 @@ pub struct Counted {
     pub certificates: usize,
 }
 
+/// What counts no more.
+#[derive(Serialize, ToSchema)]
+pub struct RevokedView {
+    /// Certificates.
+    pub certificates: usize,
+    /// Invitations that were open.
+    pub invitations: usize,
+}
+
 /// A root that was made.
 #[derive(Serialize, ToSchema)]
 pub struct MadeRoot {
@@ -191,13 +210,15 @@ pub struct Retiring {
 pub(super) async fn show(app: State, _: Admin) -> Result<axum::Json<AuthorityView>, Problem> {
     let one = |i: &InvitationRecord| InvitationView {
         id: i.id.clone(),
-        whose: format!("{}/{}", i.role, i.name),
+        whose: i.whose(),
+        tenant: i.tenant.clone(),
         expires: i.expires,
         used: i.used,
     };
     let certificate = |c: &CertificateRecord| CertificateView {
         serial: c.serial.clone(),
         whose: c.whose(),
+        tenant: c.tenant.clone(),
         issued: c.issued,
         expires: c.expires,
         revoked: c.revoked,
@@ -234,6 +255,15 @@ pub(super) async fn invite(
     if !henge_api::is_name(&new.name) {
         return Err(bad("the name is none; up to 64 letters, digits, '.', '_' and '-' are".into()));
     }
+    match &new.tenant {
+        Some(_) if role != Role::Client => return Err(bad(format!("a {role} is no tenant's; clients are"))),
+        Some(tenant) if !henge_api::is_name(tenant) => {
+            return Err(bad(
+                "the tenant's name is none; up to 64 letters, digits, '.', '_' and '-' are".into()
+            ));
+        }
+        _ => {}
+    }
     let long = new.hosts.iter().any(|host| host.is_empty() || host.len() > 253);
     if new.hosts.len() > HOSTS_MAX || long {
         return Err(bad(format!("up to {HOSTS_MAX} hosts, of 253 characters each at most")));
@@ -245,7 +275,7 @@ pub(super) async fn invite(
             Duration::from_nanos(lasts.as_nanos())
         }
     };
-    let (token, record) = app.authority.invite(role, new.name, new.hosts, lasts).await?;
+    let (token, record) = app.authority.invite(role, (new.name, new.tenant), new.hosts, lasts).await?;
     Ok((StatusCode::CREATED, axum::Json(MadeInvitation { id: record.id, token, expires: record.expires })))
 }
 
@@ -331,18 +361,18 @@ pub(super) async fn renew(
     Ok(joined(app.authority.renew(&serial, new.request).await?))
 }
 
-/// Revoke a certificate, or all of somebody
+/// Revoke a certificate, or all of somebody, with the invitations
 #[utoipa::path(post, path = "/ca/revoke", tag = "ca", operation_id = "revoke", request_body = Revoking,
-    responses((status = 200, body = Counted),
+    responses((status = 200, body = RevokedView),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke(
     app: State,
     _: Admin,
     Json(asked, _bytes): Json<Revoking>,
-) -> Result<axum::Json<Counted>, Problem> {
-    let certificates = app.core.call(move |machine| machine.revoke(&asked.whose)).await??;
-    Ok(axum::Json(Counted { certificates }))
+) -> Result<axum::Json<RevokedView>, Problem> {
+    let revoked = app.core.call(move |machine| machine.revoke(&asked.whose)).await??;
+    Ok(axum::Json(RevokedView { certificates: revoked.certificates, invitations: revoked.invitations }))
 }
 
 /// Make a second root, which signs from now on; both are believed

@@ -5,7 +5,7 @@ use super::disks::merged;
 use super::extract::{Admin, Auth, Json, Name};
 use super::problem::Problem;
 use crate::audit::Asking;
-use crate::machine::{Failure, Machine, Tenant};
+use crate::machine::{Failure, Forgotten, Machine, Tenant};
 use crate::tenant::Quota;
 use axum::Extension;
 use axum::http::StatusCode;
@@ -92,12 +92,12 @@ pub(super) async fn patch(
     Ok(axum::Json(app.core.call(set).await??))
 }
 
-/// Forget a tenant that has no disks, with its tokens: what they have open ends
+/// Forget a tenant that has no disks, with its tokens and its clients' certificates: what they have open ends
 #[utoipa::path(delete, path = "/tenants/{name}", tag = "tenants", operation_id = "removeTenant",
     params(("name" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    responses((status = 200, body = Forgotten),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn remove(app: State, _: Admin, Name(name): Name) -> Result<StatusCode, Problem> {
-    app.core.call(move |machine| machine.remove_tenant(&name)).await??;
-    Ok(StatusCode::NO_CONTENT)
+pub(super) async fn remove(app: State, _: Admin, Name(name): Name) -> Result<axum::Json<Forgotten>, Problem> {
+    Ok(axum::Json(app.core.call(move |machine| machine.remove_tenant(&name)).await??))
 }

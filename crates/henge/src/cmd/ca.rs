@@ -52,6 +52,9 @@ enum Action {
         role: String,
         /// As whom
         name: String,
+        /// Of which tenant a client is: `henge tenant rm` revokes it, too
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
         /// A host's name or address by which clients reach it; may be repeated
         #[arg(long = "host", value_name = "HOST")]
         hosts: Vec<String>,
@@ -68,7 +71,7 @@ enum Action {
         #[command(flatten)]
         manager: ManagerArg,
     },
-    /// Revoke a certificate by its number, or all of somebody, like node/n1
+    /// Revoke a certificate by its number, or all of somebody, like node/n1, with the invitations
     Revoke {
         /// The number, or whose
         whose: String,
@@ -124,9 +127,12 @@ fn text(value: &Value) -> &str {
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.action {
         Action::Show { manager } => show(&manager.connect()?.get("ca")?),
-        Action::Invite { role, name, hosts, lasts, manager } => {
+        Action::Invite { role, name, tenant, hosts, lasts, manager } => {
             let api = manager.connect()?;
-            let body = json!({ "role": role, "name": name, "hosts": hosts, "lasts": lasts });
+            let mut body = json!({ "role": role, "name": name, "hosts": hosts, "lasts": lasts });
+            if let Some(tenant) = tenant {
+                body["tenant"] = tenant.into();
+            }
             let made = api.ask("POST", "ca/invitations", Some(&body), &[])?.body;
             let expires = made["expires"].as_u64().map_or_else(String::new, when);
             eprintln!("once, until {expires}, {role} {name} may join:");
@@ -140,6 +146,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let body = json!({ "whose": whose });
             let revoked = manager.connect()?.ask("POST", "ca/revoke", Some(&body), &[])?.body;
             println!("{} revoked; nodes know within seconds", revoked["certificates"]);
+            if let Some(n @ 1..) = revoked["invitations"].as_u64() {
+                println!("{n} invitation(s) taken back; `henge ca invite` makes another");
+            }
         }
         Action::Rotate { manager } => {
             let made = manager.connect()?.ask("POST", "ca/rotate", Some(&json!({})), &[])?.body;
@@ -170,16 +179,16 @@ fn show(answer: &Value) {
         );
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["WHOSE", "UNTIL", "STATE", "NUMBER"]);
+    table.load_style(presets::NOTHING).set_header(["WHOSE", "TENANT", "UNTIL", "STATE", "NUMBER"]);
     for c in list("certificates") {
         let state = c["revoked"].as_u64().map_or("counts".to_owned(), |at| format!("revoked {}", when(at)));
         let until = c["expires"].as_u64().map_or_else(String::new, when);
-        table.add_row([text(&c["whose"]), &until, &state, text(&c["serial"])]);
+        table.add_row([text(&c["whose"]), text(&c["tenant"]), &until, &state, text(&c["serial"])]);
     }
     for i in list("invitations") {
         let state = i["used"].as_u64().map_or("invited".to_owned(), |at| format!("joined {}", when(at)));
         let until = i["expires"].as_u64().map_or_else(String::new, when);
-        table.add_row([text(&i["whose"]), &until, &state, text(&i["id"])]);
+        table.add_row([text(&i["whose"]), text(&i["tenant"]), &until, &state, text(&i["id"])]);
     }
     println!("\n{table}");
 }

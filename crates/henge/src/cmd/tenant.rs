@@ -57,7 +57,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Forget a tenant that has no disks, with its tokens; pages that they have open end
+    /// Forget a tenant that has no disks, with its tokens and its clients' certificates; what they have open ends
     Rm {
         /// The tenant
         name: String,
@@ -132,7 +132,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
             if json { println!("{tenant}") } else { show(&tenant) }
         }
         Action::Rm { name, manager } => {
-            manager.connect()?.ask("DELETE", &format!("tenants/{}", escaped(&name)), None, &[])?;
+            let path = format!("tenants/{}", escaped(&name));
+            let gone = manager.connect()?.ask("DELETE", &path, None, &[])?.body;
+            println!(
+                "{} token(s) ended, {} certificate(s) revoked, {} invitation(s) taken back",
+                gone["tokens"], gone["certificates"], gone["invitations"]
+            );
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -169,6 +174,7 @@ fn list(tenants: &[Value]) {
 fn show(tenant: &Value) {
     println!("{:<12}{}", "name", tenant["name"].as_str().unwrap_or_default());
     println!("{:<12}{}", "tokens", tenant["tokens"]);
+    println!("{:<12}{}", "clients", tenant["clients"]);
     println!();
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
