@@ -273,6 +273,11 @@ impl Links {
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.peers.iter().position(|p| p.as_ref().is_some_and(|p| p.config.name == name))
     }
+    /// What a peer is called; nothing of who is none.
+    pub(crate) fn name(&self, peer: Option<usize>) -> &str {
+        let known = peer.and_then(|p| self.peers.get(p)?.as_ref());
+        known.map_or("", |peer| peer.config.name.as_str())
+    }
     pub(crate) fn peer(&mut self, p: usize) -> &mut Peer {
         self.peers[p].as_mut().expect("a peer in use is there")
     }

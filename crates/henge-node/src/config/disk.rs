@@ -21,6 +21,8 @@ pub struct DiskConfig {
     pub places: Vec<PlaceConfig>,
     /// Nodes of which each can serve it, in the order in which they take it over; none for a disk of its pools' nodes.
     pub gateways: Vec<String>,
+    /// Other nodes by which clients come to it.
+    pub through: Vec<String>,
     /// Bytes.
     pub capacity: u64,
     /// Stripe unit.
@@ -67,6 +69,7 @@ pub(crate) fn disk(
         return Err(p.error("name", format!("there is a disk \"{name}\" already")));
     }
     let gateways = gateways(&mut p, nodes)?;
+    let through = nodes_of(&mut p, "through", nodes, "by which clients come to it")?;
     let (on, places) = match gateways.is_empty() {
         true => pools_of(&mut p, pools, nodes)?,
         false => shared_pool(&mut p, pools, &gateways, nodes)?,
@@ -126,6 +129,7 @@ pub(crate) fn disk(
         pools: on,
         places,
         gateways,
+        through,
         capacity,
         stripe,
         leeway: (leeway * 1e6).round() as u64,
@@ -143,23 +147,33 @@ pub(crate) fn disk(
     })
 }
 
+impl DiskConfig {
+    /// Whether a node is one of those that have it or pass commands on to it. No other one has business with it.
+    pub(crate) fn names(&self, node: &str) -> bool {
+        let named = self.gateways.iter().chain(&self.through).any(|name| name == node);
+        named || self.places.iter().any(|place| place.node == node)
+    }
+}
+
 /// `gateways = ["n1", "n2"]`
 fn gateways(p: &mut Params, nodes: Nodes<'_>) -> Result<Vec<String>, ParamError> {
-    let span = p.error("gateways", String::new()).span;
-    let Some(value) = p.take("gateways") else { return Ok(Vec::new()) };
+    nodes_of(p, "gateways", nodes, "in the order in which they take the disk over")
+}
+
+/// A list of nodes: this one, or its peers.
+fn nodes_of(p: &mut Params, key: &str, nodes: Nodes<'_>, what_for: &str) -> Result<Vec<String>, ParamError> {
+    let span = p.error(key, String::new()).span;
+    let Some(value) = p.take(key) else { return Ok(Vec::new()) };
     let wrong = |message: String, span: &Range<usize>| ParamError { message, help: None, span: span.clone() };
-    let example =
-        "gateways is a list of nodes, like [\"n1\", \"n2\"], in the order in which they take the disk over";
-    let Value::List(items) = value else { return Err(wrong(example.into(), &span)) };
+    let example = format!("{key} is a list of nodes, like [\"n1\", \"n2\"], {what_for}");
+    let Value::List(items) = value else { return Err(wrong(example, &span)) };
     let Some(here) = nodes.here else {
-        return Err(wrong(
-            "gateways are nodes of a cluster; this one needs a [link] with its name".into(),
-            &span,
-        ));
+        let why = format!("{key} are nodes of a cluster; this one needs a [link] with its name");
+        return Err(wrong(why, &span));
     };
     let mut names: Vec<String> = Vec::new();
     for (value, span) in &items {
-        let Value::Text(name) = value else { return Err(wrong(example.into(), span)) };
+        let Value::Text(name) = value else { return Err(wrong(example, span)) };
         if name != here && !nodes.peers.iter().any(|peer| peer.name == *name) {
             return Err(wrong(format!("\"{name}\" is neither this node ({here}) nor a peer"), span));
         }
@@ -168,7 +182,7 @@ fn gateways(p: &mut Params, nodes: Nodes<'_>) -> Result<Vec<String>, ParamError>
         }
         names.push(name.clone());
     }
-    if names.is_empty() { Err(wrong(example.into(), &span)) } else { Ok(names) }
+    if names.is_empty() { Err(wrong(example, &span)) } else { Ok(names) }
 }
 
 /// The one pool of a disk with gateways, which each of them has by that name: here, if this node is one, and as a place.

@@ -19,7 +19,8 @@ impl PeerLink {
     /// Tells the peer whether parts of a place may come.
     pub(super) fn answer_attach(&mut self, place: u32, plane: &mut Plane, now: Instant) {
         let Some(attached) = self.places.get_mut(&place) else { return };
-        let message = match plane.home(&attached.disk, attached.index, attached.shape) {
+        let by = plane.links.name(self.peer);
+        let message = match plane.home(&attached.disk, attached.index, attached.shape, by) {
             Ok(home) => {
                 (attached.home, attached.refusal) = (Some(home), None);
                 let (flow, sender) = (FlowId(home as u32), self.sender());
@@ -46,7 +47,8 @@ impl PeerLink {
         let places: Vec<u32> = places.map(|(_, place)| *place).collect();
         for place in places {
             let attached = &self.places[&place];
-            let (home, refusal) = match plane.home(&attached.disk, attached.index, attached.shape) {
+            let by = plane.links.name(self.peer);
+            let (home, refusal) = match plane.home(&attached.disk, attached.index, attached.shape, by) {
                 Ok(home) => (Some(home), None),
                 Err(why) => (None, Some(why)),
             };

@@ -171,14 +171,20 @@ impl Plane {
         crate::links::unit(self.gates[gate.index()].pipeline.gate().cost_unit())
     }
 
-    /// The home of a disk's place, if that is here and the disk is known as the coordinator knows it.
-    pub(crate) fn home(&self, name: &str, index: u32, digest: u64) -> Result<usize, String> {
+    /// The home of a disk's place, if that is here, the disk is known as the coordinator knows it, and the coordinator is a node that it
+    /// names: a node that is linked for other disks' sake reaches those alone.
+    pub(crate) fn home(&self, name: &str, index: u32, digest: u64, by: &str) -> Result<usize, String> {
         let here = self.links.here().unwrap_or_default();
         let number = self.find(name).map_err(|_| format!("node {here} does not serve a disk \"{name}\""))?;
         let disk = self.disks[number].as_ref().expect("a disk that was found");
         let Some(spread) = &disk.spread else {
             return Err(format!("on node {here} the disk \"{name}\" is its own, not the cluster's"));
         };
+        if !disk.config.names(by) {
+            return Err(format!(
+                "on node {here} the disk \"{name}\" does not name node {by}; where clients come by that, state through = [\"{by}\"]"
+            ));
+        }
         if shape(&disk.config) != digest {
             return Err(format!("node {here} knows the disk \"{name}\" with another stripe or other pools"));
         }

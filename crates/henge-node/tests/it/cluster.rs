@@ -297,6 +297,42 @@ fn strangers_are_told_why() {
 }
 
 #[test]
+fn a_node_that_a_disk_does_not_name_does_not_reach_it() {
+    let names = ["n1", "n2", "n3"];
+    let nodes: Vec<Node> = names.iter().map(|name| node(name, "", "")).collect();
+    introduce(&nodes, &names);
+    // All three are linked for another disk's sake.
+    let all = disk(&names).replace("\"web\"", "\"all\"").replace("24MiB", "3MiB");
+    nodes.iter().for_each(|node| ask(node, henge_api::Request::Add { disk: all.clone() }));
+    until("the links", || nodes.iter().all(linked));
+    let theirs = disk(&["n1", "n2"]);
+    nodes[..2].iter().for_each(|node| ask(node, henge_api::Request::Add { disk: theirs.clone() }));
+    until("their disk", || nodes[..2].iter().all(linked));
+    let mut owner = Client::connect(&nodes[0], "web");
+    let text = pattern(1 << 20, 3);
+    assert_eq!(owner.write(0, &text), 0);
+    // The third one says what the others' files say, and is refused by both.
+    ask(&nodes[2], henge_api::Request::Add { disk: theirs.clone() });
+    let trouble = || nodes[2].control().status().unwrap().disk("web").unwrap().trouble.join("; ");
+    until("both have refused", || trouble().matches("does not name node n3").count() == 2);
+    let mut thief = Client::connect(&nodes[2], "web");
+    assert_eq!(thief.read(0, 4096), Err(EIO));
+    assert_eq!(thief.write(0, &[7; 4096]), EIO);
+    assert!(owner.read(0, 1 << 20).unwrap() == text, "nothing was overwritten");
+    drop(thief);
+    // Where its owners name it, clients come by it.
+    for node in &nodes {
+        ask(node, henge_api::Request::Remove { name: "web".into() });
+        ask(node, henge_api::Request::Add { disk: format!("{theirs}through = [\"n3\"]\n") });
+    }
+    until("all serve it", || nodes.iter().all(linked));
+    let mut by_the_third = Client::connect(&nodes[2], "web");
+    assert_eq!(by_the_third.write(0, &text), 0);
+    assert!(by_the_third.read(0, 1 << 20).unwrap() == text);
+    nodes.into_iter().for_each(|node| node.stop().unwrap());
+}
+
+#[test]
 fn removing_a_disk_ends_what_others_have_there() {
     let nodes = cluster(&["n1", "n2"], "");
     let mut client = Client::connect(&nodes[0], "web");
