@@ -5,6 +5,7 @@ use crate::config::TlsConfig;
 use crate::files::{FileError, certificates, private_key};
 use crate::identity::{Identity, Role};
 use crate::names::{check_own, names};
+use crate::refusals::{failure, of_tls};
 use crate::server::Clients;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -36,6 +37,9 @@ pub enum DialError {
         "who answers there is no manager of the cluster that this token is for; compare the address, and ask for another token"
     )]
     Stranger,
+    /// Our clock, or who answers, is wrong about the time.
+    #[error("{0}")]
+    Clock(String),
     /// The connection.
     #[error(transparent)]
     Io(std::io::Error),
@@ -158,9 +162,19 @@ pub fn root_of(socket: &TcpStream, fingerprint: &str) -> Result<Vec<u8>, DialErr
     let mut connection = ClientConnection::new(Arc::new(config), name)?;
     while connection.is_handshaking() {
         connection.complete_io(&mut &*socket).map_err(|e| {
-            match e.get_ref().and_then(|why| why.downcast_ref()) {
+            use CertificateError as Wrong;
+            match of_tls(&e) {
+                Some(
+                    why @ Error::InvalidCertificate(
+                        Wrong::Expired
+                        | Wrong::ExpiredContext { .. }
+                        | Wrong::NotValidYet
+                        | Wrong::NotValidYetContext { .. },
+                    ),
+                ) => DialError::Clock(failure(why, "")),
                 Some(Error::InvalidCertificate(_)) => DialError::Stranger,
-                _ => DialError::Io(e),
+                Some(why) => DialError::Io(std::io::Error::other(failure(why, "the root of this token"))),
+                None => DialError::Io(e),
             }
         })?;
     }

@@ -11,10 +11,11 @@
 
 use crate::files::{FileError, certificates};
 use crate::identity::Role;
-use crate::names::{Validity, validity};
+use crate::names::{Validity, check_own, validity};
 use rustls::pki_types::CertificateDer;
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// Writes a key and its certificate.
 pub fn keep(dir: &Path, role: Role, key: &str, certificate: &str) -> io::Result<()> {
@@ -53,6 +54,13 @@ pub fn believe(dir: &Path, role: Role, ca: &str, revoked: &str) -> io::Result<()
         (true, path) if path.exists() => std::fs::remove_file(path),
         (true, _) => Ok(()),
     }
+}
+
+/// Whether the certificate of a folder counts now; an error says what to do.
+pub fn counts(dir: &Path, now: SystemTime) -> Result<(), FileError> {
+    let path = dir.join("identity.pem");
+    let chain = certificates(&path)?;
+    chain.first().map_or(Ok(()), |own| check_own(own, &path, now))
 }
 
 /// Whether the certificate of a folder is to be renewed: two thirds of its time are over, or another root signs now. `now` counts

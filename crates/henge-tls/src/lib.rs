@@ -6,7 +6,8 @@
 //! | `files` | certificates, keys and lists of revoked ones, read from files |
 //! | `server` | the end that is dialled: its certificate, whom it lets in, files that change |
 //! | `client` | the end that dials: whom it takes for which role of a cluster |
-//! | `names` | the names of a certificate, and why one does not count |
+//! | `names` | the names of a certificate, and whether our own counts |
+//! | `refusals` | why a connection came to nothing, and what to do |
 //! | `folder` | what `henge join` writes, and what is renewed in it |
 //! | `identity` | who somebody is in a cluster: a role and a name, as a URI |
 //! | `authority` | a cluster's roots: certificates issued, revoked, and a root exchanged for another |
@@ -24,6 +25,7 @@ mod folder;
 mod identity;
 mod invitation;
 mod names;
+mod refusals;
 mod server;
 
 pub use authority::{
@@ -33,8 +35,9 @@ pub use client::{Dial, DialError, root_of};
 pub use config::TlsConfig;
 pub use duplex::{Duplex, Half};
 pub use files::{FileError, certificates, private_key};
-pub use folder::{believe, is_due, keep, signed_by, signer};
+pub use folder::{believe, counts, is_due, keep, signed_by, signer};
 pub use identity::{Identity, Role};
 pub use invitation::{Token, TokenError};
-pub use names::{Validity, names, refusal, validity};
+pub use names::{Validity, names, validity};
+pub use refusals::{failure, of_tls, refusal};
 pub use server::{Clients, Tls};

@@ -1,7 +1,6 @@
-//! What certificates say, and why one does not count.
+//! What certificates say, and whether our own counts.
 
 use crate::files::FileError;
-use rustls::{CertificateError, Error, PeerIncompatible};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::certificate::X509Certificate;
@@ -66,50 +65,18 @@ pub(crate) fn check_own(certificate: &[u8], path: &Path, now: SystemTime) -> Res
     let now = i64::try_from(seconds).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
     let (validity, Some(now)) = (certificate.validity(), now) else { return Ok(()) };
     if now > validity.not_after {
-        let why = format!("{path}: this certificate expired on {}; issue a new one", validity.not_after);
-        return Err(FileError(why));
+        return Err(FileError(format!(
+            "{path}: this certificate expired on {}, and this machine's clock says {now}; issue a new one (in a cluster \
+             `henge ca invite` and `henge join`), or set the clock",
+            validity.not_after
+        )));
     }
     if now < validity.not_before {
         return Err(FileError(format!(
-            "{path}: this certificate counts from {} on, and this machine's clock says {now}",
+            "{path}: this certificate counts from {} on, and this machine's clock says {now}; set the clock here, or where it \
+             was issued",
             validity.not_before
         )));
     }
     Ok(())
-}
-
-/// Why a client was refused, in words.
-pub fn refusal(why: &Error) -> String {
-    use CertificateError as Wrong;
-    match why {
-        Error::NoCertificatesPresented => "it shows no certificate".into(),
-        Error::InvalidCertificate(wrong) => match wrong {
-            Wrong::Expired | Wrong::ExpiredContext { .. } => {
-                "its certificate has expired; issue a new one".into()
-            }
-            Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => {
-                "its certificate does not count yet; compare this machine's clock with that of who issued it"
-                    .into()
-            }
-            Wrong::Revoked => "its certificate is revoked".into(),
-            Wrong::UnknownIssuer | Wrong::BadSignature => {
-                "its certificate is not signed by the ca that our file names".into()
-            }
-            Wrong::InvalidPurpose | Wrong::InvalidPurposeContext { .. } => {
-                "its certificate is not for clients (extended key usage: clientAuth)".into()
-            }
-            Wrong::ExpiredRevocationList | Wrong::ExpiredRevocationListContext { .. } => {
-                "the list of revoked certificates has expired; write a new one".into()
-            }
-            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
-                "its certificate is for another name, or another role".into()
-            }
-            wrong => format!("its certificate: {wrong}"),
-        },
-        Error::PeerIncompatible(
-            PeerIncompatible::Tls12NotOffered | PeerIncompatible::SupportedVersionsExtensionRequired,
-        ) => "it does not speak TLS 1.3".into(),
-        Error::InvalidMessage(_) => "what it sends is not TLS".into(),
-        why => why.to_string(),
-    }
 }

@@ -1,12 +1,13 @@
 //! The thread that talks to the manager.
 
 use super::config::{ManagerConfig, Proof};
+use super::wanted;
 use crate::control::Control;
 use crate::state::Origin;
 use crate::tags;
 use henge_api::manager::{
     self as wire, FromManager, FromNode, HELLO_MAX, Held, LINE_MAX, Order, Pool, Profile, Register, Seen,
-    VERSION, Want,
+    VERSION,
 };
 use henge_api::proof::{self, Said, Sealer, Side};
 use henge_api::{Request, Status, Terms, decode_line, encode_line};
@@ -81,7 +82,7 @@ fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicB
                 said.clear();
             }
             let Err(why) = outcome else { return };
-            let text = why.to_string();
+            let text = in_words(&why, config.proof.files());
             if said.get(address) != Some(&text) && !stop.load(Ordering::Relaxed) {
                 eprintln!("henge: manager {address}: {text}; serving on without it");
                 said.insert(address.clone(), text);
@@ -206,18 +207,14 @@ fn secure(stream: &TcpStream, files: &TlsConfig, name: &str) -> io::Result<Duple
         return Err(io::Error::other(why));
     }
     let connection = dial.connection().map_err(io::Error::other)?;
-    Duplex::begin(stream.try_clone()?, connection).map_err(|e| {
-        let refused = e.get_ref().and_then(|why| why.downcast_ref::<rustls::Error>());
-        match refused {
-            Some(rustls::Error::AlertReceived(alert)) => {
-                io::Error::other(format!("it refuses this node's certificate ({alert:?}); its log says why"))
-            }
-            Some(why) => {
-                io::Error::other(format!("it is no manager of this cluster: {}", henge_tls::refusal(why)))
-            }
-            None => e,
-        }
-    })
+    Duplex::begin(stream.try_clone()?, connection)
+}
+
+/// Why a conversation ended, and what to do where certificates are to blame.
+fn in_words(why: &io::Error, files: Option<&TlsConfig>) -> String {
+    let Some(wrong) = henge_tls::of_tls(why) else { return why.to_string() };
+    let ca = files.and_then(|files| files.ca.as_ref()).map(|path| path.display().to_string());
+    henge_tls::failure(wrong, ca.as_deref().unwrap_or("the cluster's root"))
 }
 
 /// A thread that tells the manager of parts until the loop tells no more, or nobody listens.
@@ -491,6 +488,9 @@ impl Conversation<'_> {
 
     /// Brings one disk to where it should be. Doing so twice is as good as once.
     fn obey(&self, order: &Order) -> Result<(), String> {
+        if let Some(want) = &order.want {
+            wanted::check(want)?;
+        }
         let status = self.control.status().map_err(|e| e.to_string())?;
         let here = status.disk(&order.name);
         let origin = Origin::Manager(order.revision);
@@ -514,14 +514,14 @@ impl Conversation<'_> {
                     let (name, address) = (name.clone(), address.clone());
                     ask(Request::Peer { name, address, iscsi: None, at: None })?;
                 }
-                ask(Request::Add { disk: table(&order.name, want) })
+                ask(Request::Add { disk: wanted::table(&order.name, want) })
             }
             (Some(want), Some(here)) => {
                 if let Some(room) = &want.room {
                     ask(Request::Room { name: order.name.clone(), capacity: room.clone() })?;
                 }
                 if let Some(access) = &want.access {
-                    let doors = doors(access);
+                    let doors = wanted::doors(access);
                     let known = self.control.memory().disks.get(&order.name).and_then(|k| k.added.clone());
                     let known = known.unwrap_or_default();
                     if !doors.lines().all(|line| known.lines().any(|known| known == line)) {
@@ -543,40 +543,6 @@ impl Conversation<'_> {
             }
         }
     }
-}
-
-/// The disk's table as the configuration writes it.
-fn table(name: &str, want: &Want) -> String {
-    let mut text = format!("name = {name:?}\n");
-    for (key, value) in &want.keys {
-        text.push_str(&format!("{key} = {}\n", toml_value(value)));
-    }
-    if !want.contract.is_empty() {
-        let terms = want.contract.iter().map(|(key, value)| format!("{key} = {}", toml_value(value)));
-        text.push_str(&format!("contract = {{ {} }}\n", terms.collect::<Vec<_>>().join(", ")));
-    }
-    if let Some(access) = &want.access {
-        text.push_str(&doors(access));
-    }
-    text
-}
-
-/// Who may attach, as the configuration writes it.
-fn doors(access: &wire::Access) -> String {
-    let nbd = match access.nbd.as_slice() {
-        [] => "\"nobody\"".to_owned(),
-        [anyone] if anyone == "anyone" => "\"anyone\"".to_owned(),
-        names => format!("{{ certificates = {names:?} }}"),
-    };
-    let wire::Access { user, chap, nvme, .. } = access;
-    format!("nbd = {nbd}\niscsi = {{ user = {user:?}, secret = {chap:?} }}\nnvme = {{ secret = {nvme:?} }}\n")
-}
-
-/// Numbers, truths, lists and tables as they are; everything else is a text.
-fn toml_value(value: &str) -> String {
-    let bare =
-        value.parse::<f64>().is_ok() || matches!(value, "true" | "false") || value.starts_with(['{', '[']);
-    if bare { value.to_owned() } else { format!("{value:?}") }
 }
 
 fn pools(status: &Status, facts: &Facts) -> Vec<Pool> {

@@ -39,6 +39,16 @@ pub enum Proof {
     Identity(TlsConfig),
 }
 
+impl Proof {
+    /// The files of TLS, where that is how.
+    pub fn files(&self) -> Option<&TlsConfig> {
+        match self {
+            Proof::Secret(_) => None,
+            Proof::Identity(files) => Some(files),
+        }
+    }
+}
+
 impl std::fmt::Debug for ManagerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at {}", self.name, self.addresses.join(", "))

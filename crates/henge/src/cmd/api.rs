@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 
 /// Where a manager is by default.
@@ -34,6 +34,10 @@ pub struct Api {
     /// None: a certificate says who asks, or nobody needs to know.
     token: Option<String>,
     agent: ureq::Agent,
+    /// Whose roots count, for people.
+    believed: String,
+    /// Which certificate is shown.
+    shown: Option<PathBuf>,
 }
 
 /// What it answered.
@@ -47,7 +51,9 @@ pub struct Answer {
 impl ManagerArg {
     /// Gets ready to ask.
     pub fn connect(&self) -> Result<Api> {
-        Ok(Api { addresses: self.addresses(), token: Some(self.token()?), agent: agent(self.roots()?, None) })
+        let (roots, believed) = self.roots()?;
+        let agent = agent(roots, None);
+        Ok(Api { addresses: self.addresses(), token: Some(self.token()?), agent, believed, shown: None })
     }
 
     /// Gets ready to ask as who a certificate says: of a folder that `henge join` wrote.
@@ -64,10 +70,17 @@ impl ManagerArg {
             }
         }
         let key = key.with_context(|| format!("{}: no key in it", path.display()))?;
-        let roots = roots(&self.ca.clone().unwrap_or_else(|| folder.join("ca.pem")))?;
-        let agent = agent(roots, Some(ClientCert::new_with_certs(&chain, key)));
+        henge_tls::counts(folder, SystemTime::now())?;
+        let ca = self.ca.clone().unwrap_or_else(|| folder.join("ca.pem"));
+        let agent = agent(roots(&ca)?, Some(ClientCert::new_with_certs(&chain, key)));
         let signer = henge_tls::signer(folder).filter(|_| self.manager.is_none());
-        Ok(Api { addresses: signer.map_or_else(|| self.addresses(), |url| vec![url]), token: None, agent })
+        Ok(Api {
+            addresses: signer.map_or_else(|| self.addresses(), |url| vec![url]),
+            token: None,
+            agent,
+            believed: ca.display().to_string(),
+            shown: Some(path),
+        })
     }
 
     fn addresses(&self) -> Vec<String> {
@@ -75,11 +88,12 @@ impl ManagerArg {
         addresses.split(',').map(|a| a.trim().trim_end_matches('/').to_owned()).collect()
     }
 
-    fn roots(&self) -> Result<RootCerts> {
+    /// Who signs for managers, and what that is called.
+    fn roots(&self) -> Result<(RootCerts, String)> {
         match &self.ca {
-            Some(path) => roots(path),
-            None if Path::new(CA_FILE).exists() => roots(CA_FILE.as_ref()),
-            None => Ok(RootCerts::WebPki),
+            Some(path) => Ok((roots(path)?, path.display().to_string())),
+            None if Path::new(CA_FILE).exists() => Ok((roots(CA_FILE.as_ref())?, CA_FILE.to_owned())),
+            None => Ok((RootCerts::WebPki, "a public authority".to_owned())),
         }
     }
 
@@ -140,7 +154,13 @@ impl Api {
     pub fn trusting(url: &str, root: &[u8]) -> Result<Api> {
         let root = Certificate::from_der(root).to_owned();
         let addresses = vec![url.trim_end_matches('/').to_owned()];
-        Ok(Api { addresses, token: None, agent: agent(RootCerts::from(vec![root]), None) })
+        Ok(Api {
+            addresses,
+            token: None,
+            agent: agent(RootCerts::from(vec![root]), None),
+            believed: "the root of this token".to_owned(),
+            shown: None,
+        })
     }
 
     /// The manager that was named first.
@@ -220,7 +240,7 @@ impl Api {
         let mut response = self
             .agent
             .run(request)
-            .map_err(|e| anyhow::anyhow!("the manager {address}: {e}; is `henge manager` running there?"))?;
+            .map_err(|e| anyhow::anyhow!("the manager {address}: {}", self.unreached(address, &e)))?;
         let status = response.status().as_u16();
         let text = response.body_mut().with_config().limit(256 << 20).read_to_string()?;
         let body = if text.is_empty() {
@@ -231,10 +251,37 @@ impl Api {
         Ok(Answer { status, body })
     }
 
+    /// Why nobody answered, and what to do.
+    fn unreached(&self, address: &str, why: &ureq::Error) -> String {
+        let tls = match why {
+            ureq::Error::Rustls(why) => Some(why),
+            ureq::Error::Io(why) => henge_tls::of_tls(why),
+            _ => None,
+        };
+        match (tls, &self.shown) {
+            (Some(why), _) => henge_tls::failure(why, &self.believed),
+            // Who refuses a certificate may hang up before the reason is read.
+            (None, Some(path)) if hung_up(why) => format!(
+                "{why}; it may refuse the certificate in {}, and its log says why; `henge join` fetches another, by an invitation",
+                path.display()
+            ),
+            (None, _) if matches!(why, ureq::Error::Protocol(_)) && address.starts_with("http://") => {
+                format!("{why}; what answers there is not HTTP, try https://")
+            }
+            (None, _) => format!("{why}; is `henge manager` running there?"),
+        }
+    }
+
     /// Reads.
     pub fn get(&self, path: &str) -> Result<Value> {
         Ok(self.ask("GET", path, None, &[])?.body)
     }
+}
+
+fn hung_up(why: &ureq::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let kinds = [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof];
+    matches!(why, ureq::Error::Io(why) if kinds.contains(&why.kind()))
 }
 
 fn done(answer: Answer) -> Result<Answer> {

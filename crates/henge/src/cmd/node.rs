@@ -53,6 +53,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     for why in &config.open {
         eprintln!("henge: insecure: {why}");
     }
+    let told = config.manager.as_ref().is_some_and(|manager| manager.proof.files().is_some());
+    if let (false, Some(folder)) = (told, config.tls.as_ref().and_then(|files| files.identity.clone())) {
+        // No manager speaks to it by certificates: it asks by itself who is revoked, and renews.
+        super::ca::follow(folder)?;
+    }
     let signals = Signals::block().and_hang_up();
     let mut left = Handover::inherited();
     loop {
