@@ -4,9 +4,13 @@
 //! machine's sums are exact: names are names, lists end, numbers are possible for storage that can be bought. A node that says anything else
 //! is refused, with what is wrong; nothing of it is stored.
 
-use henge_api::manager::{FromNode, Held, Pool, Register, Seen};
+use crate::machine::Machine;
+use henge_api::manager::{FromNode, Held, LINE_MAX, Pool, Register, Seen};
 use henge_api::{Ask, Status, is_name};
 use std::collections::{BTreeMap, BTreeSet};
+
+#[cfg(test)]
+mod noise;
 
 /// Most bytes of a pool or a disk: an exbibyte. Sums of 65,536 of them are what 128 bits hold, and JSON's readers count exactly up to
 /// 2^53 blocks of 128 bytes.
@@ -27,6 +31,10 @@ const LONG_TEXT_MAX: usize = 64 << 10;
 const BUCKETS_MAX: usize = 1 << 13;
 const ASKS_MAX: usize = 4096;
 const COST_MAX: u64 = 1 << 50;
+/// Most of what is counted one by one, like clients and requests that wait.
+const COUNT_MAX: usize = 1 << 31;
+/// Most of a meter: nanoseconds of 146 years, or 4 EiB.
+const METER_MAX: f64 = (1u64 << 62) as f64;
 
 type Judged = Result<(), String>;
 
@@ -42,6 +50,15 @@ fn text(what: &str, text: &str, most: usize) -> Judged {
     match text.len() <= most && !text.chars().any(char::is_control) {
         true => Ok(()),
         false => Err(format!("{what} is longer than {most} bytes, or not to be printed")),
+    }
+}
+
+/// What people are shown as it is, in a log or a terminal: lines, and nothing that moves a cursor.
+fn prose(what: &str, text: &str) -> Judged {
+    let printed = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    match text.len() <= LONG_TEXT_MAX && text.chars().all(printed) {
+        true => Ok(()),
+        false => Err(format!("{what} is longer than {LONG_TEXT_MAX} bytes, or not to be printed")),
     }
 }
 
@@ -64,6 +81,39 @@ fn once<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Judged {
     for name in names {
         if !seen.insert(name) {
             return Err(format!("{what} \"{name}\" is named twice"));
+        }
+    }
+    Ok(())
+}
+
+/// Lets the machine hear what a node says by its connection; `false`: it says what nobody says there.
+pub(crate) fn hear(machine: &mut Machine, node: &str, session: u64, said: FromNode) -> bool {
+    if !machine.is_current(node, session) {
+        return false;
+    }
+    match said {
+        FromNode::Hello { .. } | FromNode::Register(_) | FromNode::Renew { .. } => return false,
+        FromNode::Done { name, revision, error } => machine.done(node, &name, revision, error),
+        FromNode::Stats { status } => machine.stats(node, *status),
+        FromNode::Period { seconds, disks } => machine.period(node, seconds, &disks),
+        FromNode::Changed { held } => machine.changed_there(node, &held),
+        FromNode::Asks { .. } | FromNode::Later => {} // answered elsewhere, and passed over
+    }
+    true
+}
+
+/// A line of a node, as its connection hears it: for whoever tries what lines do to a machine.
+pub fn hear_line(machine: &mut Machine, session: u64, line: &[u8]) -> Result<(), String> {
+    let heard: FromNode = henge_api::decode_line(line, LINE_MAX).map_err(|e| e.to_string())?;
+    said(&heard)?;
+    match heard {
+        FromNode::Register(register) => machine.register(session, *register),
+        heard => {
+            let nodes = machine.nodes().filter(|node| node.session == Some(session));
+            let names: Vec<String> = nodes.map(|node| node.record.name.clone()).collect();
+            for name in names {
+                hear(machine, &name, session, heard.clone());
+            }
         }
     }
     Ok(())
@@ -128,7 +178,7 @@ pub(crate) fn said(said: &FromNode) -> Judged {
         FromNode::Done { name: disk, revision, error } => {
             name("the disk", disk)?;
             number("a revision", *revision as f64, 0.0, REVISION_MAX as f64)?;
-            error.iter().try_for_each(|why| count("bytes of an error", why.len(), LONG_TEXT_MAX))
+            error.iter().try_for_each(|why| prose("an error", why))
         }
         FromNode::Stats { status } => meters(status),
         FromNode::Period { seconds, disks } => {
@@ -152,8 +202,8 @@ fn seen(seen: &Seen) -> Judged {
     name("the disk", &seen.name)?;
     count("buckets", seen.latency.len(), BUCKETS_MAX)?;
     // Beyond these a count is no count of commands.
-    let most = seen.latency.iter().map(|(_, n)| *n).chain([seen.commands, seen.peak]).max().unwrap_or(0);
-    number("a count", most as f64, 0.0, REVISION_MAX as f64)
+    let all = seen.latency.iter().fold(0u64, |all, (_, n)| all.saturating_add(*n));
+    number("a count", all.max(seen.commands).max(seen.peak) as f64, 0.0, REVISION_MAX as f64)
 }
 
 fn ask(ask: &Ask) -> Judged {
@@ -165,15 +215,27 @@ fn meters(status: &Status) -> Judged {
     count("pools", status.pools.len(), POOLS_MAX)?;
     count("disks", status.disks.len(), DISKS_MAX)?;
     count("peers", status.peers.len(), DISKS_MAX)?;
+    for peer in &status.peers {
+        name("the peer", &peer.name)?;
+        text("an address", &peer.address, TEXT_MAX)?;
+        peer.error.iter().try_for_each(|why| prose("an error", why))?;
+    }
+    for failed in &status.failed {
+        name("the disk", &failed.name)?;
+        prose("an error", &failed.why)?;
+    }
     for pool in &status.pools {
         name("the pool", &pool.name)?;
         bytes("a pool", pool.capacity.max(pool.promised))?;
         count("gates", pool.gates.len(), DISKS_MAX)?;
         let texts = [&pool.store, &pool.scheduler, &pool.configured, &pool.unit];
-        texts
-            .into_iter()
-            .chain(&pool.emulated)
-            .try_for_each(|t| count("bytes of a text", t.len(), LONG_TEXT_MAX))?;
+        texts.into_iter().chain(&pool.emulated).try_for_each(|t| prose("a text", t))?;
+        for gate in &pool.gates {
+            prose("a gate", &gate.name)?;
+            count("requests at a gate", gate.queued, COUNT_MAX)?;
+            number("a meter", gate.busy.max(gate.in_flight_ms) as f64, 0.0, METER_MAX)?;
+            gate.learned.iter().try_for_each(|cost| prose("a kind", &cost.kind))?;
+        }
     }
     for disk in &status.disks {
         name("the disk", &disk.name)?;
@@ -184,11 +246,20 @@ fn meters(status: &Status) -> Judged {
         count("buckets", disk.histogram.as_ref().map_or(0, |h| h.counts.len()), BUCKETS_MAX)?;
         count("days", disk.kept.as_ref().map_or(0, |kept| kept.days.len()), DAYS_MAX)?;
         count("front ends", disk.fronts.len(), PLACES_MAX)?;
+        let texts = disk.waiting.iter().chain(&disk.seat).chain(&disk.fronts).chain(&disk.trouble);
+        texts.chain(disk.waits.keys()).try_for_each(|t| prose("a text", t))?;
+        disk.places.iter().chain(&disk.pools).try_for_each(|t| text("a place", t, TEXT_MAX))?;
+        count("clients", disk.connections, COUNT_MAX)?;
+        count("requests pending", disk.pending, COUNT_MAX)?;
+        count("reasons", disk.waits.len(), TERMS_MAX)?;
         // Totals of nanoseconds and bytes are added up over disks.
         let totals =
             [disk.commands, disk.reads, disk.failed, disk.late, disk.wait, disk.service, disk.disk_time];
-        let most = totals.into_iter().chain([disk.bytes]).max().unwrap_or(0);
-        number("a meter", most as f64, 0.0, (1u64 << 62) as f64)?;
+        let more = [disk.bytes, disk.busy, disk.outstanding_us, disk.metered, disk.processor];
+        let counts =
+            disk.histogram.iter().flat_map(|h| &h.counts).fold(0u64, |all, (_, n)| all.saturating_add(*n));
+        let all = totals.into_iter().chain(more).chain(disk.waits.values().copied()).chain([counts]);
+        number("a meter", all.max().unwrap_or(0) as f64, 0.0, METER_MAX)?;
     }
     Ok(())
 }

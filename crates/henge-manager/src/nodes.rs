@@ -299,21 +299,7 @@ async fn listen(
             continue;
         }
         let node = name.to_owned();
-        let heard = shared.core.call(move |machine| {
-            if !machine.is_current(&node, session) {
-                return false;
-            }
-            match said {
-                FromNode::Hello { .. } | FromNode::Register(_) | FromNode::Renew { .. } => return false,
-                FromNode::Done { name, revision, error } => machine.done(&node, &name, revision, error),
-                FromNode::Stats { status } => machine.stats(&node, *status),
-                FromNode::Period { seconds, disks } => machine.period(&node, seconds, &disks),
-                FromNode::Changed { held } => machine.changed_there(&node, &held),
-                FromNode::Asks { .. } => {} // answered already
-                FromNode::Later => {}
-            }
-            true
-        });
+        let heard = shared.core.call(move |machine| heard::hear(machine, &node, session, said));
         match heard.await {
             Ok(true) => {}
             // What was not stored is said again when the node comes again.

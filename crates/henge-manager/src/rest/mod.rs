@@ -1,5 +1,6 @@
 //! The REST API: routes, and the OpenAPI document made from the same source.
 
+pub mod desk;
 mod disks;
 mod extract;
 mod identities;

@@ -189,7 +189,9 @@ pub(crate) fn disk(machine: &Machine, caller: &Caller, record: &DiskRecord) -> D
 
 /// Clients of a disk that lies on several nodes come to any of them: counts add up, and the largest latency stands.
 fn received(meters: &[&henge_api::DiskStatus]) -> Option<Received> {
-    let sum = |of: fn(&henge_api::DiskStatus) -> u64| meters.iter().map(|d| of(d)).sum::<u64>();
+    // What nodes say is bounded, and its sum is not.
+    let sum =
+        |of: fn(&henge_api::DiskStatus) -> u64| meters.iter().fold(0u64, |sum, d| sum.saturating_add(of(d)));
     let most = |of: fn(&henge_api::DiskStatus) -> u64| meters.iter().map(|d| of(d)).max().unwrap_or(0);
     let (commands, late) = (sum(|d| d.commands), sum(|d| d.late));
     (!meters.is_empty()).then(|| Received {

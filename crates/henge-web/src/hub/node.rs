@@ -73,7 +73,7 @@ impl Node {
                 gates += 1.0;
                 point.utilization += utilization as f32;
                 point.depth += mean_depth as f32;
-                point.queued += gate.queued as u32;
+                point.queued = point.queued.saturating_add(u32::try_from(gate.queued).unwrap_or(u32::MAX));
                 if let Some(u) = gate.unfairness.filter(|u| u.bound > 0.0) {
                     point.unfairness = point.unfairness.max((u.difference / u.bound) as f32);
                 }
