@@ -3,7 +3,8 @@
 //! A request without a token counts as local when it comes from this machine, no proxy has forwarded it, and its Host header
 //! names this machine: else a page elsewhere could reach a node through its reader's browser (DNS rebinding). And the process
 //! that asks belongs to the user who runs the node, or to root: other users of the machine need a token. What changes anything
-//! takes JSON alone, or another method than GET and POST: browsers send neither to other sites unasked. The cookie is SameSite=Strict.
+//! takes JSON alone, or another method than GET and POST: browsers send neither to other sites unasked. Where a browser says which page
+//! asks (`Origin`), that is this one. The cookie is SameSite=Strict.
 
 use crate::owner::Caller;
 use crate::source::{Problem, Viewer};
@@ -54,8 +55,15 @@ pub fn is_local(parts: &Parts) -> bool {
     let host = host.or_else(|| parts.uri.authority().map(|a| a.as_str()));
     peer.is_some_and(|ip| ip.to_canonical().is_loopback())
         && !forwarded
-        && host.is_some_and(names_this_machine)
+        && host.is_some_and(|host| names_this_machine(host) && asks_itself(&parts.headers, host))
         && parts.extensions.get::<Arc<Caller>>().is_some_and(|caller| caller.is_ours())
+}
+
+/// Whether no other page asks through the browser.
+fn asks_itself(headers: &HeaderMap, host: &str) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return true };
+    let page = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    page.is_some_and(|(_, page)| page.eq_ignore_ascii_case(host))
 }
 
 fn names_this_machine(host: &str) -> bool {
@@ -122,6 +130,12 @@ mod tests {
         assert!(!is_local(&parts("127.0.0.1:5", &[("host", "evil.example:8080")])));
         assert!(!is_local(&parts("127.0.0.1:5", &[("host", "localhost"), ("x-forwarded-for", "192.0.2.7")])));
         assert!(!is_local(&parts("127.0.0.1:5", &[])));
+        let from =
+            |origin| is_local(&parts("127.0.0.1:5", &[("host", "localhost:8080"), ("origin", origin)]));
+        assert!(from("http://localhost:8080") && from("https://LOCALHOST:8080"));
+        for other in ["http://evil.example", "http://localhost:3000", "http://127.0.0.1:8080", "null", ""] {
+            assert!(!from(other), "{other}");
+        }
         for stranger in [None, Some(u32::MAX - 7)] {
             let mut parts = parts("127.0.0.1:5", &[("host", "localhost")]);
             parts.extensions.insert(Arc::new(Caller::of(stranger)));
