@@ -59,8 +59,8 @@ def until(probe, seconds=30):
 class Cluster:
     """A manager that is its cluster's authority, and what is done with it."""
 
-    def __init__(self, henge, directory, port, start, check):
-        self.henge, self.dir, self.start, self.check = henge, os.path.join(directory, "identities"), start, check
+    def __init__(self, henge, directory, port, start, check, called="identities"):
+        self.henge, self.dir, self.start, self.check = henge, os.path.join(directory, called), start, check
         self.port = port
         os.makedirs(self.dir)
         self.api, self.nodes, self.page, self.nbds = port(), port(), port(), port()
@@ -250,6 +250,7 @@ pools = ["{min(called, peer)}/p", "{max(called, peer)}/p"]
         for name in ("a", "b"):
             self.run("join", self.url, self.invite("node", name), "-o", self.path(name))
         ports = [self.port() for _ in range(4)]
+        self.link = ports[0]
         taps = [Tap(ports[0], ports[2]), Tap(ports[1], ports[3])]
         self.linked("node-a", self.path("a"), "a", ports[0], "b", ports[3])
         other = self.linked("node-b", self.path("b"), "b", ports[1], "a", ports[2])
@@ -304,6 +305,7 @@ address = "127.0.0.1:{self.port()}"
             code, said = self.run("join", self.url, self.invite("proxy", name), "-o", self.path(name), HENGE_CA="", HENGE_TOKEN_FILE="")
             check(f"proxy {name} joins by one command", code == 0 and f"proxy {name}" in said, said)
         ports = [self.port() for _ in range(4)]
+        self.proxied = ports[0]
         taps = [Tap(ports[0], ports[2]), Tap(ports[1], ports[3])]
 
         def linked():
@@ -448,7 +450,9 @@ address = "127.0.0.1:{self.port()}"
         check("the manager goes on by the new one", code == 0, said)
 
 
-def run(henge, directory, port, start, check):
+def run(henge, directory, port, start, check, skip):
+    from security import cells
+
     cluster = Cluster(henge, directory, port, start, check)
     cluster.begin()
     cluster.joining()
@@ -457,4 +461,6 @@ def run(henge, directory, port, start, check):
     cluster.proxies()
     cluster.idle()
     cluster.tenants()
+    cells.certificates(cluster)
+    cells.ciphers(cluster, check, skip)
     cluster.renewal()
