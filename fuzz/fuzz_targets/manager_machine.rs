@@ -6,15 +6,17 @@ use henge_manager::model::DiskSpec;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
-const REGISTERS: [&str; 2] = [
-    r#"{"say":"register","name":"a","addresses":["nbd://a/%"],"link":"a:1","pools":[{"name":"p","capacity":300000000000,"copies":1,"scheduler":"cvc","profile":{"iops":500.0,"service":0.014}}],"disks":[]}"#,
-    r#"{"say":"register","name":"b","addresses":["nbd://b/%"],"link":"b:1","pools":[{"name":"p","capacity":300000000000,"copies":1,"scheduler":"cvc","profile":{"iops":500.0,"service":0.014}}],"disks":[]}"#,
-];
+fn register(node: &str) -> String {
+    format!(
+        r#"{{"say":"register","name":"{node}","addresses":["nbd://{node}/%"],"link":"{node}:1","disks":[],"pools":["#
+    ) + r#"{"name":"p","capacity":300000000000,"copies":1,"scheduler":"cvc","profile":{"iops":500.0,"service":0.014}}]}"#
+        + "\n"
+}
 
 fn machine() -> Machine {
     let mut machine = Machine::load(Settings { events_max: 50, ..Settings::default() }, Vec::new()).expect("nothing is stored");
-    for (session, line) in REGISTERS.iter().enumerate() {
-        henge_manager::hear_line(&mut machine, session as u64, format!("{line}\n").as_bytes()).expect("a sound node");
+    for (session, node) in ["a", "b"].into_iter().enumerate() {
+        henge_manager::hear_line(&mut machine, session as u64, register(node).as_bytes()).expect("a sound node");
     }
     for (name, parts) in [("d0", 1), ("wide", 2)] {
         let spec = DiskSpec { capacity: "10GB".into(), rate: Some("5/s".into()), parts: Some(parts), ..DiskSpec::default() };
