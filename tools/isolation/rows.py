@@ -19,6 +19,7 @@ VARIANTS = {
     "fixed": ('cost = "requests"', "32"),
     "time": ('cost = "time"', "32"),
     "kept": ("", '"kept"'),
+    "shares": ("", "{ kept = { shares = true } }"),
     "work": ('cost = "time"', '"work"'),
 }
 KEPT, SHARE = 0.99, 0.95
@@ -77,8 +78,8 @@ def run(options, variants):
     for name, scheduler, attacker, contract, lead in ROWS:
         for variant in variants:
             cost, depth = VARIANTS[variant]
-            if "time" in cost and scheduler not in ("sfq", "mclock"):
-                continue  # these count requests or bytes alone
+            if ("time" in cost or "shares" in depth) and scheduler not in ("sfq", "mclock"):
+                continue  # these count requests or bytes alone, and have no weights
             if not cost and scheduler == "edf":
                 cost = 'cost = "requests"'  # its contract comes later, and is in what its rate counts
             depth = f"depth = {depth}" if depth else ""

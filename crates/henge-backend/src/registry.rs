@@ -64,6 +64,11 @@ pub trait Medium: Debug + Send + Sync {
         false
     }
 
+    /// A device of this machine does its requests: they take its time.
+    fn is_device(&self) -> bool {
+        false
+    }
+
     /// What is written there is gone when the program ends.
     fn is_lost_at_the_end(&self) -> bool {
         false
@@ -136,8 +141,9 @@ mod tests {
     fn one_kind_is_needed_and_one_is_enough() {
         let (medium, _) = read(&mut Params::new("pool").with("path", text("/srv/henge"))).unwrap();
         assert_eq!((medium.key(), medium.directory()), ("path", Some(Path::new("/srv/henge"))));
+        assert!(medium.is_device());
         let (medium, _) = read(&mut Params::new("pool").with("memory", Value::Bool(true))).unwrap();
-        assert!(medium.copies());
+        assert!(medium.copies() && !medium.is_device());
         let none = read(&mut Params::new("pool").with("memory", Value::Bool(false))).unwrap_err();
         for kind in KINDS {
             assert!(none.message.contains(kind.example), "{}", none.message);

@@ -37,7 +37,7 @@ impl Plane {
             return Err(format!("the scheduler of pool \"{name}\" is being exchanged; try again"));
         }
         let old = &self.pools[number].config.scheduler;
-        let new = scheduler(text, old.per_spindle)?;
+        let new = scheduler(text, old.per_spindle, old.device)?;
         if new.per_spindle != old.per_spindle {
             return Err("gates per spindle are made when the node starts; say it in its file".into());
         }

@@ -3,10 +3,11 @@
 //! A scheduler divides what there is; how much that is only a measurement says (`profile`, which `henge profile` writes). So
 //! a rate, a latency or a share of time on a pool without a profile is a *warning*: it may be kept, nobody knows. Rates that
 //! are together more than the pool was measured to do are *refused*: they cannot all be kept. A weight promises a part of what there
-//! is, and a limit nothing; both rest on nothing.
+//! is, and a limit nothing; both rest on nothing. A fixed depth of more than a few on a device with neighbours is a warning, too: what they
+//! have there already decides.
 
 use crate::config::{DiskConfig, NodeConfig, PoolConfig};
-use henge_core::{Contract, CostUnit, Duration, ParamError, Rate};
+use henge_core::{Contract, CostUnit, Duration, ParamError, Rate, Value};
 
 /// What was found.
 #[derive(Default)]
@@ -29,6 +30,10 @@ pub(crate) fn look(config: &NodeConfig) -> Grounds {
         match pool.profile {
             None => unmeasured(pool, &promised, &mut found),
             Some(profile) => measured(pool, profile.iops, profile.service, &promised, &mut found),
+        }
+        let disks = config.disks.iter().filter(|disk| disk.pools.contains(&number)).count();
+        if disks > 1 && !promised.is_empty() {
+            fixed_depth(pool, &promised, &mut found);
         }
     }
     found
@@ -89,6 +94,26 @@ fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig]
     ));
 }
 
+/// On a device with many requests at once, whoever floods it decides what a promise is worth, unless the depth gives way.
+fn fixed_depth(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds) {
+    let Some(Value::Integer(depth)) = pool.scheduler.knobs.clone().get_mut("depth").cloned() else { return };
+    if !pool.scheduler.device || depth <= FEW {
+        return;
+    }
+    for disk in promised {
+        found.warnings.push(format!(
+            "warning  disk {}: {} on pool {} may be broken by requests that others have at the device, {depth} at once; \
+             leave depth out, or write depth = \"kept\"",
+            disk.name,
+            terms(&disk.contract),
+            pool.name,
+        ));
+    }
+}
+
+/// So many requests of others at the device slow nobody down for long.
+const FEW: i64 = 4;
+
 /// The terms that promise something.
 fn terms(contract: &Contract) -> String {
     let rate = contract.rate.map(|rate| format!("a rate of {rate}"));
@@ -128,6 +153,34 @@ mod tests {
         assert!(found.refused.is_empty() && found.lines.is_empty());
         let found = grounds("", &disk("bulk", "weight = 9"));
         assert!(found.warnings.is_empty() && found.lines[0].contains("not measured"), "{:?}", found.lines);
+    }
+
+    #[test]
+    fn a_depth_that_gives_no_way_is_a_warning_on_a_device_with_neighbours() {
+        let warned = |medium: &str, scheduler: &str, disks: &str| {
+            let text = format!(
+                "[[pool]]\nname = \"p\"\n{medium}\ncapacity = \"1GiB\"\nscheduler = {scheduler}\n\
+                 profile = {{ iops = \"1000/s\", service = \"10ms\" }}\n{disks}"
+            );
+            let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+            look(&config).warnings
+        };
+        let (device, deep) = ("path = \"/srv/henge\"", "{ mclock = { depth = 32 } }");
+        let web = disk("web", "rate = \"100/s\"");
+        let both = web.clone() + &disk("bulk", "weight = 9");
+        let found = warned(device, deep, &both);
+        assert!(
+            found.len() == 1 && found[0].contains("disk web") && found[0].contains("32 at once"),
+            "{found:?}"
+        );
+        for (medium, scheduler, disks) in [
+            (device, "\"mclock\"", &both),
+            (device, "{ mclock = { depth = 2 } }", &both),
+            (device, deep, &web),
+            ("memory = true", deep, &both),
+        ] {
+            assert_eq!(warned(medium, scheduler, disks), [""; 0], "{medium} {scheduler}");
+        }
     }
 
     #[test]

@@ -435,14 +435,14 @@ pub(crate) fn build(scheduler: &SchedulerConfig) -> Outcome<henge_core::Assembly
     henge_sched::build(&scheduler.name, scheduler.knobs.clone()).map_err(|e| e.to_string())
 }
 
-/// A scheduler as the configuration writes it, or its bare name.
-pub(crate) fn scheduler(text: &str, per_spindle: bool) -> Outcome<SchedulerConfig> {
+/// A scheduler as the configuration writes it, or its bare name, for a pool that is a device, or not.
+pub(crate) fn scheduler(text: &str, per_spindle: bool, device: bool) -> Outcome<SchedulerConfig> {
     let text = text.trim();
     let bare = !text.starts_with(['{', '"', '\'']);
     let line = if bare { format!("scheduler = \"{text}\"") } else { format!("scheduler = {text}") };
     let source = Source::new(ORIGIN, line);
     let mut params = source.parse("the scheduler").map_err(|e| e.to_string())?;
-    let mut scheduler = config::scheduler(&mut params).map_err(|e| source.point(e).to_string())?;
+    let mut scheduler = config::scheduler(&mut params, device).map_err(|e| source.point(e).to_string())?;
     // A bare name says nothing about spindles: they stay as they are.
     scheduler.per_spindle |= per_spindle;
     Ok(scheduler)

@@ -40,7 +40,7 @@ pub enum DefaultDepth {
     Controller(&'static str),
 }
 
-/// What suits a scheduler where the pool is a device of unknown speed. It is no default: whoever wants it says so.
+/// What suits a scheduler where the pool is a device of unknown speed: [`suit_device`] says it where nothing else is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnDevice {
     /// To charge the device's time, learned: it counts rates and limits in units of their own beside that.
@@ -114,7 +114,7 @@ pub fn build(name: &str, mut params: Params) -> Result<Assembly, ParamError> {
         return Err(unknown("scheduler", name, SCHEDULERS.iter().map(|e| e.name), &params));
     };
     let cost = cost::from_params(&mut params, entry.cost)?;
-    let depth = depth::from_params(&mut params, entry.depth)?;
+    let depth = depth::from_params(&mut params, entry.depth, entry.keeps.contains(&Term::Weight))?;
     let ignore = one_of(&mut params, "unkept", &[("refuse", false), ("ignore", true)])?.unwrap_or(false);
     let terms = Terms { name: entry.name, keeps: entry.keeps, unit: cost.unit(), ignore };
     let scheduler = (entry.build)(&mut params, terms)?;
@@ -139,14 +139,14 @@ pub fn charge_as<'a>(knobs: &mut Params, contracts: impl IntoIterator<Item = &'a
     }
 }
 
-/// What a scheduler's table does not say, as it suits a device: the cost is time, learned, and the depth gives way to promises. A capacity
-/// counts what the gate charges, so whoever states one means the contracts' unit.
+/// What a scheduler's table does not say, as it suits a device: the depth gives way to promises, and what would count requests
+/// otherwise charges time, learned. A capacity counts what the gate charges, so whoever states one means the contracts' unit.
 ///
 /// ```
 /// use henge_core::{CostUnit, Params};
-/// let mut knobs = Params::new("sfq");
-/// henge_sched::suit_device("sfq", &mut knobs);
-/// assert_eq!(henge_sched::build("sfq", knobs).unwrap().cost.unit(), CostUnit::DiskTime);
+/// let mut knobs = Params::new("mclock");
+/// henge_sched::suit_device("mclock", &mut knobs);
+/// assert_eq!(henge_sched::build("mclock", knobs).unwrap().cost.unit(), CostUnit::DiskTime);
 /// ```
 pub fn suit_device(name: &str, knobs: &mut Params) {
     let Some(OnDevice { time, kept }) = find(name).map(|entry| entry.on_device) else { return };

@@ -35,6 +35,9 @@ impl Medium for InDirectory {
     fn key(&self) -> &'static str {
         "path"
     }
+    fn is_device(&self) -> bool {
+        true
+    }
     fn open(&self, wanted: &Wanted<'_>) -> io::Result<Box<dyn Store>> {
         let (path, name) = match wanted.spindle {
             Some(i) => (self.0.join(format!("spindle{i}")), format!("{}.{i}", wanted.pool)),
@@ -53,6 +56,9 @@ impl Medium for InDirectory {
 impl Medium for OnDevice {
     fn key(&self) -> &'static str {
         "device"
+    }
+    fn is_device(&self) -> bool {
+        true
     }
     fn open(&self, wanted: &Wanted<'_>) -> io::Result<Box<dyn Store>> {
         Ok(Box::new(Device::open(&self.0, wanted.pool, wanted.capacity, wanted.options)?))

@@ -23,6 +23,8 @@ pub struct SchedulerConfig {
     pub knobs: Params,
     /// One gate for each spindle of an emulated array.
     pub per_spindle: bool,
+    /// Its pool is a device, so what its table does not say suits one.
+    pub device: bool,
 }
 
 impl SchedulerConfig {
@@ -91,7 +93,9 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     let capacity = p.size("capacity")?;
     let emulated_text = p.get_mut("emulated").map(|written| toml(written));
     let emulated = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
-    let scheduler = scheduler(&mut p)?;
+    let direct = p.bool("direct")?.unwrap_or(true);
+    // Through the page cache it is memory's time, mostly.
+    let scheduler = scheduler(&mut p, medium.is_device() && direct)?;
     let capacity = match (capacity, medium.knows_capacity(), &emulated) {
         (Some(0), ..) => return Err(p.error("capacity", "a pool of 0 bytes holds nothing".into())),
         (Some(capacity), ..) => capacity,
@@ -142,7 +146,7 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         emulated,
         emulated_text,
         shard: p.integer("shard", 0, CORES_MAX - 1)?.map(|n| n as usize),
-        direct: p.bool("direct")?.unwrap_or(true),
+        direct,
         engine,
         faults,
         volatile,
@@ -167,23 +171,26 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     Ok(pool)
 }
 
-/// Reads `scheduler = …` and the pool's `cost = …` beside it.
-pub(crate) fn scheduler(p: &mut Params) -> Result<SchedulerConfig, ParamError> {
+/// Reads `scheduler = …` and the pool's `cost = …` beside it. What they do not say suits a device, if the pool is one.
+pub(crate) fn scheduler(p: &mut Params, device: bool) -> Result<SchedulerConfig, ParamError> {
     let (name, mut knobs) =
         p.choice("scheduler")?.unwrap_or_else(|| ("sfq".into(), Params::at("sfq", p.span())));
     let (name, hint) = match henge_sched::respelled(&name) {
         Some((right, hint)) => (right, Some(hint)),
         None => (name, None),
     };
-    if name == "sfq" && knobs.get_mut("depth").is_none() {
-        knobs = knobs.with("depth", Value::Integer(32));
-    }
     let span = p.error("cost", String::new()).span;
     if let Some(cost) = p.take("cost") {
         if knobs.get_mut("cost").is_some() {
             return Err(p.error("cost", "the scheduler has a cost already; leave one of them out".into()));
         }
         knobs.set("cost", cost, span);
+    }
+    if device {
+        henge_sched::suit_device(&name, &mut knobs);
+    }
+    if name == "sfq" && knobs.get_mut("depth").is_none() {
+        knobs = knobs.with("depth", Value::Integer(32));
     }
     let per_spindle = match knobs.text("per")?.as_deref() {
         None | Some("array" | "device") => false,
@@ -194,9 +201,44 @@ pub(crate) fn scheduler(p: &mut Params) -> Result<SchedulerConfig, ParamError> {
     };
     // So that a wrong scheduler is found where it is written, and before anything is opened.
     henge_sched::build(&name, knobs.clone())?;
-    Ok(SchedulerConfig { name, hint, knobs, per_spindle })
+    Ok(SchedulerConfig { name, hint, knobs, per_spindle, device })
 }
 
 fn model_file(name: &str) -> Result<String, String> {
     std::fs::read_to_string(name).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_config::Source;
+
+    fn of(medium: &str, scheduler: &str) -> String {
+        let text = format!("name = \"p\"\ncapacity = \"1GiB\"\n{medium}\n{scheduler}\n");
+        let params = Source::new("pool", text).parse("pool").unwrap();
+        pool(params).unwrap_or_else(|e| panic!("{e}")).scheduler.text().replace('"', "")
+    }
+
+    #[test]
+    fn what_a_pool_does_not_say_suits_a_device_where_it_is_one() {
+        let path = "path = \"/srv/henge\"";
+        for medium in [path, "device = \"/dev/null\""] {
+            assert_eq!(of(medium, ""), "{ sfq = { depth = 32 } }");
+            assert_eq!(of(medium, "scheduler = \"mclock\""), "{ mclock = { cost = time, depth = kept } }");
+        }
+        // A rate is what this one charges.
+        assert_eq!(of(path, "scheduler = \"vc\""), "{ vc = { depth = kept } }");
+        // What is stated stays as it is.
+        let bytes = "scheduler = \"mclock\"\ncost = \"bytes\"";
+        assert_eq!(of(path, bytes), "{ mclock = { cost = bytes, depth = kept } }");
+        let stated = "scheduler = { mclock = { depth = 4, cost = \"requests\" } }";
+        assert_eq!(of(path, stated), "{ mclock = { cost = requests, depth = 4 } }");
+        // A capacity counts what the gate charges.
+        let capacity = "scheduler = { mclock = { capacity = \"900/s\" } }";
+        assert_eq!(of(path, capacity), "{ mclock = { capacity = 900/s, depth = kept } }");
+        for medium in ["memory = true", "path = \"/srv/henge\"\ndirect = false"] {
+            let plain = of(medium, "scheduler = \"mclock\"");
+            assert!(!plain.contains("kept") && !plain.contains("time"), "{medium}: {plain}");
+        }
+    }
 }

@@ -67,7 +67,7 @@ struct Rules {
 }
 
 /// `feedback = { window = "1s", floor = 8, saturation = 16, samples = 20, smoothing = 0.5, keep = true, rules = "ours" }`
-pub(super) fn build(p: &mut Params) -> Result<Box<dyn DepthController>, ParamError> {
+pub(super) fn build(p: &mut Params, _: bool) -> Result<Box<dyn DepthController>, ParamError> {
     let paper = one_of(p, "rules", &[("ours", false), ("paper", true)])?.unwrap_or(false);
     let stated = p.integer("floor", 1, DEPTH_MAX)?;
     let floor = stated.unwrap_or(if paper { 1 } else { 8 }) as u32;
@@ -381,7 +381,7 @@ mod tests {
     }
     fn controller(params: Params) -> Box<dyn DepthController> {
         let mut params = params;
-        let mut controller = build(&mut params).unwrap();
+        let mut controller = build(&mut params, false).unwrap();
         let latency = Some(Latency { bound: Duration::from_millis(100), percentile: 950_000 });
         controller.set_flow(FlowId(0), Some(&Contract { latency, ..Contract::default() }));
         controller

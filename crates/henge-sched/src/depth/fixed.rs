@@ -25,7 +25,7 @@ impl DepthController for FixedDepth {
 }
 
 /// `fixed = { depth = 32 }`
-pub(super) fn build(params: &mut Params) -> Result<Box<dyn DepthController>, ParamError> {
+pub(super) fn build(params: &mut Params, _: bool) -> Result<Box<dyn DepthController>, ParamError> {
     let depth = params.integer("depth", 1, DEPTH_MAX)?;
     Ok(Box::new(FixedDepth::new(params.required("depth", depth)? as u32)))
 }

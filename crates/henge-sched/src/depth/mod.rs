@@ -22,29 +22,31 @@ pub const DEPTH_MAX: u64 = 65_536;
 const CONTROLLERS: &[(&str, Build)] =
     &[("fixed", fixed::build), ("feedback", feedback::build), ("kept", kept::build), ("work", work::build)];
 
-type Build = fn(&mut Params) -> Result<Box<dyn DepthController>, ParamError>;
+/// From its parameters, for a scheduler that keeps weights, or not.
+type Build = fn(&mut Params, bool) -> Result<Box<dyn DepthController>, ParamError>;
 
 /// Reads `depth = 32` or `depth = { controller = { … } }`.
 pub fn from_params(
     params: &mut Params,
     default: DefaultDepth,
+    weights: bool,
 ) -> Result<Box<dyn DepthController>, ParamError> {
     if let Some(Value::Integer(_)) = params.get_mut("depth") {
         let depth = params.integer("depth", 1, DEPTH_MAX)?.expect("it was just seen");
         return Ok(Box::new(FixedDepth::new(depth as u32)));
     }
     match (params.choice("depth")?, default) {
-        (Some((name, inner)), _) => named(&name, inner),
+        (Some((name, inner)), _) => named(&name, inner, weights),
         (None, DefaultDepth::Fixed(depth)) => Ok(Box::new(FixedDepth::new(depth))),
-        (None, DefaultDepth::Controller(name)) => named(name, Params::new(name)),
+        (None, DefaultDepth::Controller(name)) => named(name, Params::new(name), weights),
     }
 }
 
-fn named(name: &str, mut params: Params) -> Result<Box<dyn DepthController>, ParamError> {
+fn named(name: &str, mut params: Params, weights: bool) -> Result<Box<dyn DepthController>, ParamError> {
     let Some((_, build)) = CONTROLLERS.iter().find(|(n, _)| *n == name) else {
         return Err(unknown("depth controller", name, CONTROLLERS.iter().map(|(n, _)| *n), &params));
     };
-    let controller = build(&mut params)?;
+    let controller = build(&mut params, weights)?;
     params.finish()?;
     Ok(controller)
 }
@@ -56,7 +58,7 @@ mod tests {
     #[test]
     fn a_depth_is_a_number_or_a_controller() {
         let default = DefaultDepth::Fixed(7);
-        let depth = |p: &mut Params| from_params(p, default).map(|d| d.depth());
+        let depth = |p: &mut Params| from_params(p, default, false).map(|d| d.depth());
         assert_eq!(depth(&mut Params::new("x")).unwrap(), 7);
         assert_eq!(depth(&mut Params::new("x").with("depth", Value::Integer(3))).unwrap(), 3);
         let inner = Params::new("fixed").with("depth", Value::Integer(5));

@@ -31,6 +31,10 @@ pub(super) fn run(
 ) -> Vec<(usize, Vec<u64>)> {
     let params = settings.iter().fold(Params::new(scheduler), |p, (key, value)| match value.parse() {
         Ok(n) => p.with(key, Value::Integer(n)),
+        Err(_) if *value == "kept with shares" => {
+            let shares = Params::new("kept").with("shares", Value::Bool(true));
+            p.with(key, Value::Table(Params::new("depth").with("kept", Value::Table(shares))))
+        }
         Err(_) => p.with(key, text(value)),
     });
     let mut gate = Gate::new(crate::build(scheduler, params).unwrap_or_else(|e| panic!("{e}")));

@@ -200,7 +200,7 @@ impl DepthController for WorkDepth {
 }
 
 /// `work = { first = "200us", least = "20us", most = "1s" }`
-pub(super) fn build(params: &mut Params) -> Result<Box<dyn DepthController>, ParamError> {
+pub(super) fn build(params: &mut Params, _: bool) -> Result<Box<dyn DepthController>, ParamError> {
     let first = params.duration("first")?.unwrap_or(Duration::from_micros(200));
     let least = params.duration("least")?.unwrap_or(Duration::from_micros(20));
     let most = params.duration("most")?.unwrap_or(Duration::from_secs(1));

@@ -4,6 +4,7 @@ use henge_core::{Op, Rate};
 use proptest::prelude::*;
 
 const KEPT_DEPTH: [(&str, &str); 2] = [("cost", "requests"), ("depth", "kept")];
+const KEPT_SHARES: [(&str, &str); 2] = [("cost", "requests"), ("depth", "kept with shares")];
 const FIXED: [(&str, &str); 2] = [("cost", "requests"), ("depth", "32")];
 const READS: Client = (0, 8, Op::Read, 16 << 10);
 const WRITES: Client = (1, 256, Op::Write, 128 << 10);
@@ -33,13 +34,29 @@ fn whoever_is_alone_has_all_places() {
     }
 }
 
-/// Where nothing is promised the depth stays as it is.
+/// Where nothing is promised, and nobody but one asks for much, the depth stays as it is.
 #[test]
 fn without_promises_it_is_the_stated_depth() {
     let got = |settings| {
         rates(settings, &weighted(&[1, 1]), device(4, flash), &[(0, 2, Op::Read, 4096), WRITES], 1000)
     };
     assert_eq!(got(&KEPT_DEPTH), got(&FIXED));
+    assert_eq!(got(&KEPT_SHARES), got(&FIXED));
+}
+
+/// Where shares are not asked for, no weight holds anybody back, whatever it loses.
+#[test]
+fn weights_alone_are_no_promise() {
+    let got = |settings| rates(settings, &weighted(&[9, 1]), device(8, flash), &[READS, WRITES], 1000);
+    assert_eq!(got(&KEPT_DEPTH), got(&FIXED));
+}
+
+#[test]
+fn shares_need_a_scheduler_with_weights() {
+    let depth =
+        |weights| build(&mut Params::new("kept").with("shares", henge_core::Value::Bool(true)), weights);
+    assert!(depth(true).is_ok());
+    assert!(depth(false).err().unwrap().message.contains("no weights"));
 }
 
 /// The device serves in the order of arrival, so at 32 a reader with eight outstanding has a quarter of the places, whatever it was promised.
@@ -53,6 +70,25 @@ fn a_promise_that_the_stated_depth_breaks_is_kept() {
         let (fixed, kept) = (got(&FIXED), got(&KEPT_DEPTH));
         assert!(fixed < 0.9 * rate, "{parallel}: {fixed} of {rate} without: nothing to keep");
         assert!(kept >= 0.99 * rate, "{parallel}: {kept} of {rate}");
+    }
+}
+
+/// By `w : 1` a reader with eight outstanding has its share of what it has alone, and the writer its own: turns cost neither more than that.
+#[test]
+fn a_share_is_kept_where_a_reader_never_waits_at_the_gate() {
+    let clients = [READS, WRITES];
+    for (weight, parallel) in [(4, 4), (4, 8), (1, 8), (9, 8)] {
+        let one = |client: Client| {
+            rates(&FIXED, &weighted(&[1, 1]), device(parallel, flash), &[client], 2000)[client.0 as usize]
+        };
+        let (reads, writes) = (one(READS), one(WRITES));
+        let got =
+            |settings| rates(settings, &weighted(&[weight, 1]), device(parallel, flash), &clients, 16_000);
+        let part = f64::from(weight) / f64::from(weight + 1);
+        let (fixed, kept) = (got(&FIXED), got(&KEPT_SHARES));
+        assert!(fixed[0] < 0.9 * part * reads, "{weight}, {parallel}: {fixed:?} without: nothing to keep");
+        assert!(kept[0] >= 0.95 * part * reads, "{weight}, {parallel}: {kept:?} of {reads}");
+        assert!(kept[1] >= 0.7 * (1.0 - part) * writes, "{weight}, {parallel}: {kept:?} of {writes}");
     }
 }
 
