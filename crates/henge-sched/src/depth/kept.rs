@@ -568,8 +568,9 @@ pub(super) fn build(params: &mut Params, weights: bool) -> Result<Box<dyn DepthC
     let most = params.integer("most", 1, DEPTH_MAX)?.unwrap_or(32);
     let shares = params.bool("shares")?.unwrap_or(false);
     if shares && !weights {
+        let who = crate::registry::keepers(crate::Term::Weight);
         return Err(
-            params.error("shares", "the scheduler has no weights to keep; sfq and mclock have".into())
+            params.error("shares", format!("the scheduler has no weights to keep; these have: {who}"))
         );
     }
     Ok(Box::new(Kept::new(most as u32, shares)))
