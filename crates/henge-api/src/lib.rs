@@ -13,6 +13,7 @@ mod name;
 pub mod proof;
 mod tags;
 mod tap;
+mod terms;
 
 pub use control::{
     AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus, PoolStatus,
@@ -24,6 +25,7 @@ pub use line::{LineError, ask, decode_line, encode_line, read_line, write_line};
 pub use name::is_name;
 pub use tags::{Ask, Lead, TagCounts};
 pub use tap::{Taken, Tapped};
+pub use terms::{Field, disk_table, disk_value, fields, typed};
 
 /// Terms of a contract as they are written; an empty text takes one away.
 pub type Terms = std::collections::BTreeMap<String, String>;

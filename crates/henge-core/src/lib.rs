@@ -23,6 +23,7 @@ mod row;
 mod scheduler;
 mod slots;
 mod sync;
+mod terms;
 mod units;
 
 pub use backend::{Backend, DEVICE_QUANTUM, Done, Fault, Model};
@@ -40,4 +41,5 @@ pub use row::{RequestRow, RowError};
 pub use scheduler::{Completion, Dispatch, Refused, Scheduler, Slots, WaitReason};
 pub use slots::Pending;
 pub use sync::{News, Sender, Striping, Sync};
+pub use terms::{Given, More, PLACING, TERMS, Term, Written};
 pub use units::{Cost, Duration, FlowId, Instant, NodeId, RequestId, VTime};

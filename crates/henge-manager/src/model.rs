@@ -4,7 +4,10 @@ use crate::access::Access;
 use crate::tenant::Quota;
 use henge_admission::Specification;
 use henge_api::manager::{Held, Pool, Want};
-use henge_core::{Contract, Duration, Params, Rate, Value, format_size, parse_rate, parse_size};
+use henge_api::typed;
+use henge_core::{
+    Contract, CostUnit, Duration, Params, Rate, TERMS, Term, Value, format_size, parse_rate, parse_size,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -55,6 +58,30 @@ pub struct DiskSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2000/s", max_length = 64)]
     pub limit: Option<String>,
+    /// Requests that may come at once on top of rate or limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "64", max_length = 64)]
+    pub burst: Option<String>,
+    /// A share of the disk time of each pool it lies on, in place of a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "25%", max_length = 64)]
+    pub share: Option<String>,
+    /// What goes with the share: "rent", "latency" or "throughput"; rent if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "rent", max_length = 64)]
+    pub kind: Option<String>,
+    /// What a share of kind "throughput" promises.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "900/s", max_length = 64)]
+    pub throughput: Option<String>,
+    /// How far below its throughput lending may go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "10%", max_length = 64)]
+    pub tolerance: Option<String>,
+    /// The least share of any one node that it lies on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "5%", max_length = 64)]
+    pub min_share: Option<String>,
 }
 
 /// The specification is wrong, whoever should keep it.
@@ -63,6 +90,37 @@ pub struct DiskSpec {
 pub struct BadSpec(pub String);
 
 impl DiskSpec {
+    /// A term as it is written, of a contract or of where the disk lies.
+    pub fn term(&self, key: &str) -> Option<String> {
+        match serde_json::to_value(self).ok()?.get(key)? {
+            serde_json::Value::String(text) => Some(text.clone()),
+            number => number.as_f64().map(|x| x.to_string()),
+        }
+    }
+
+    /// Sets a term as somebody typed it; an empty text takes it away.
+    pub fn set(&mut self, key: &str, text: &str) -> Result<(), BadSpec> {
+        let mut all = serde_json::to_value(&*self).expect("it is texts and numbers");
+        let object = all.as_object_mut().expect("it is an object");
+        if text.is_empty() && key != "capacity" && Term::of_disk(key).is_some() {
+            object.remove(key);
+        } else {
+            object.insert(key.to_owned(), typed(key, text).map_err(BadSpec)?);
+        }
+        *self = serde_json::from_value(all).map_err(|e| BadSpec(format!("{key}: {e}")))?;
+        Ok(())
+    }
+
+    /// The terms of its contract as they are written.
+    fn written(&self) -> Terms {
+        let all = serde_json::to_value(self).expect("it is texts and numbers");
+        let text = |term: &Term| match all.get(term.key)? {
+            serde_json::Value::String(text) => Some(text.clone()),
+            number => number.as_f64().map(|x| x.to_string()),
+        };
+        TERMS.iter().filter_map(|term| Some((term.key.to_owned(), text(term)?))).collect()
+    }
+
     /// What it means.
     pub fn read(&self) -> Result<Specification, BadSpec> {
         let mut p = Params::new("the disk").with("capacity", Value::Text(self.capacity.clone()));
@@ -78,7 +136,7 @@ impl DiskSpec {
         for (key, number) in floats.into_iter().filter_map(|(k, n)| n.map(|n| (k, n))) {
             p = p.with(key, Value::Float(number));
         }
-        let specification = Specification::from_params(&mut p).map_err(|e| BadSpec(e.to_string()))?;
+        let mut specification = Specification::from_params(&mut p).map_err(|e| BadSpec(e.to_string()))?;
         if self.parts().is_none_or(|n| n > 1000) {
             return Err(BadSpec("a disk has between 1 and 1000 parts".into()));
         }
@@ -90,21 +148,39 @@ impl DiskSpec {
         if specification.elasticity * 1e6 < 1.0 {
             return Err(BadSpec("a percentile is at least 0.0001".into()));
         }
-        if self.weight.is_some_and(|w| !(1..=1_000_000).contains(&w)) {
-            return Err(BadSpec("a weight is from 1 to 1000000".into()));
-        }
-        if let Some(text) = &self.limit {
-            let limit = parse_rate(text).map_err(|e| BadSpec(format!("limit: {}", e.0)))?;
-            if limit.unit != henge_core::CostUnit::Requests || limit.per_second == 0 {
-                return Err(BadSpec(
-                    "a limit counts requests, and is above zero; write it like \"2000/s\"".into(),
-                ));
-            }
-            if specification.rate.is_some_and(|rate| rate * 1e6 > limit.per_second as f64 + 0.5) {
-                return Err(BadSpec("the rate is above the limit; lower one or raise the other".into()));
-            }
+        self.check_contract()?;
+        if self.share.is_some() {
+            // Its promise is a share of the device, which the node's scheduler sums up: admission reserves no rate beside it.
+            specification.delay = None;
         }
         Ok(specification)
+    }
+
+    /// Whether its terms make a contract, and one that a manager can give.
+    fn check_contract(&self) -> Result<(), BadSpec> {
+        let mut p = Params::new("the disk");
+        // Beside a rate without a latency the percentile is admission's alone.
+        let all = self.written().into_iter().filter(|(key, _)| key != "percentile" || self.latency.is_some());
+        for (key, text) in all {
+            p = p.with(&key, Term::value(&key, &text).map_err(BadSpec)?);
+        }
+        let contract = Contract::from_params(&mut p).map_err(|e| BadSpec(e.to_string()))?;
+        let counts = |rate: Option<Rate>| rate.is_none_or(|rate| rate.unit == CostUnit::Requests);
+        if !counts(contract.limit) {
+            return Err(BadSpec("a limit counts requests; write it like \"2000/s\"".into()));
+        }
+        if let Some(burst) = &self.burst {
+            if !counts(parse_rate(&format!("{burst}/s")).ok()) {
+                return Err(BadSpec("a burst counts requests; write it like \"64\"".into()));
+            }
+            if self.rate.is_none() && self.limit.is_none() && self.latency.is_none() {
+                return Err(BadSpec("a burst comes on top of a rate or a limit; state one of them".into()));
+            }
+        }
+        if self.share.is_some() && self.rate.is_some() {
+            return Err(BadSpec("a disk has a rate or a share of disk time; state one of them".into()));
+        }
+        Ok(())
     }
 
     /// Over how many nodes; `None` for zero.
@@ -119,19 +195,17 @@ impl DiskSpec {
 
     /// The contract that a node is given when it reserves `reserved_micro` millionths of a request a second.
     pub fn terms(&self, reserved_micro: u64) -> Terms {
-        let mut terms = Terms::new();
-        let mut put = |key: &str, value: Option<String>| {
-            if let Some(value) = value {
-                terms.insert(key.into(), value);
-            }
-        };
-        put("rate", (reserved_micro > 0).then(|| rate_text(reserved_micro)));
-        put("latency", self.latency.clone());
-        put("percentile", self.latency.as_ref().map(|_| self.percentile.unwrap_or(95.0).to_string()));
-        let pending = self.pending.or(self.latency.as_ref().map(|_| 16));
-        put("pending", pending.map(|n| n.to_string()));
-        put("weight", self.weight.map(|n| n.to_string()));
-        put("limit", self.limit.clone());
+        let mut terms = self.written();
+        terms.remove("rate");
+        if reserved_micro > 0 {
+            terms.insert("rate".into(), rate_text(reserved_micro));
+        }
+        if self.latency.is_some() {
+            terms.entry("percentile".into()).or_insert_with(|| "95".into());
+            terms.entry("pending".into()).or_insert_with(|| "16".into());
+        } else {
+            terms.remove("percentile"); // the rate's, which admission has turned into a reservation
+        }
         terms
     }
 
@@ -142,6 +216,7 @@ impl DiskSpec {
         if let Some(latency) = &self.latency {
             words.push(format!("{latency} for {} %", self.percentile.unwrap_or(95.0)));
         }
+        words.extend(self.share.as_ref().map(|share| format!("{share} of the disk time")));
         words.join(", ")
     }
 }
@@ -482,6 +557,124 @@ pub fn size_text(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use henge_api::disk_table;
+    use henge_config::Source;
+    use proptest::prelude::*;
+
+    /// Contracts that a manager can give: terms as somebody types them.
+    fn contracts() -> impl Strategy<Value = Terms> {
+        use prop::option::of;
+        let rates = (of(1..900u32), of(0..900u32), of(1..=1_000_000u32), of(1..99u32));
+        let bounds = (of((1..5000u32, of(1..=1000u32))), of(1..1000u32), of(1..=1000u32));
+        let share = of((1..=100u32, 0..3u8, 1..900u32, of(0..100u32)));
+        (rates, bounds, share).prop_map(|((rate, above, weight, burst), (latency, pending, least), share)| {
+            let mut terms = Terms::new();
+            let mut put = |key: &str, value: Option<String>| drop(value.map(|v| terms.insert(key.into(), v)));
+            put("weight", weight.map(|n| n.to_string()));
+            put("pending", pending.map(|n| n.to_string()));
+            put("latency", latency.map(|(ms, _)| format!("{ms}ms")));
+            put("percentile", latency.and_then(|(_, tenths)| Some((f64::from(tenths?) / 10.0).to_string())));
+            put("min_share", least.map(|tenths| format!("{}%", f64::from(tenths) / 10.0)));
+            match share {
+                None => {
+                    put("rate", rate.map(|n| format!("{n}.5/s")));
+                    put("limit", above.map(|n| format!("{}/s", rate.unwrap_or(0) + n + 1)));
+                    let on_top = rate.is_some() || above.is_some() || latency.is_some();
+                    put("burst", burst.filter(|_| on_top).map(|n| n.to_string()));
+                }
+                Some((percent, kind, throughput, tolerance)) => {
+                    put("share", Some(format!("{percent}%")));
+                    match (kind, latency) {
+                        (0, _) => put("kind", Some("rent".into())),
+                        (1, Some(_)) => put("kind", Some("latency".into())),
+                        (1, None) => {}
+                        _ => {
+                            put("kind", Some("throughput".into()));
+                            put("throughput", Some(format!("{throughput}/s")));
+                            put("tolerance", tolerance.map(|n| format!("{n}%")));
+                        }
+                    }
+                }
+            }
+            terms
+        })
+    }
+
+    /// What a node makes of a disk's table.
+    fn at_node(name: &str, pool: &str, contract: &Terms) -> (String, String, Contract) {
+        let terms = contract.iter().map(|(key, text)| (key.as_str(), text.as_str()));
+        let text = disk_table(name, [("pool", pool), ("capacity", "1GB")], terms);
+        let mut p = Source::new("the order", text).parse("the disk").unwrap();
+        let (name, pool) = (p.text("name").unwrap().unwrap(), p.text("pool").unwrap().unwrap());
+        let Some(mut terms) = p.table("contract").unwrap() else { return (name, pool, Contract::default()) };
+        let contract = Contract::from_params(&mut terms).unwrap();
+        terms.finish().unwrap();
+        (name, pool, contract)
+    }
+
+    proptest! {
+        /// Typed at a page or a command, sent to the manager, stored, ordered of a node, told by it, adopted: always the same contract.
+        #[test]
+        fn every_term_goes_round_unchanged(
+            terms in contracts(),
+            name in prop::sample::select(vec!["7", "true", "1e5", "x y", "inf", "[a]", "{}", "\"q\"", "1979-05-27", "a\nb = 1"]),
+        ) {
+            let (_, _, meant) = at_node("d", "p", &terms);
+            // At a page, and by the command.
+            let mut spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
+            let mut json = serde_json::Map::from_iter([("capacity".to_owned(), "1GB".into())]);
+            for (key, text) in &terms {
+                spec.set(key, text).unwrap();
+                json.insert(key.clone(), typed(key, text).unwrap());
+                prop_assert_eq!(spec.term(key), Some(text.clone()));
+            }
+            let sent: DiskSpec = serde_json::from_value(json.into()).unwrap();
+            prop_assert_eq!(&sent, &spec);
+            let stored: DiskSpec = serde_json::from_slice(&serde_json::to_vec(&sent).unwrap()).unwrap();
+            prop_assert_eq!(&stored, &spec);
+            spec.read().unwrap();
+            // To the node and back.
+            let reserved = meant.rate.map_or(0, |rate| rate.per_second);
+            let ordered: Terms =
+                serde_json::from_slice(&serde_json::to_vec(&stored.terms(reserved)).unwrap()).unwrap();
+            let (called, pool, made) = at_node(name, name, &ordered);
+            prop_assert_eq!((called.as_str(), pool.as_str()), (name, name));
+            let pending = meant.pending.or(meant.latency.map(|_| 16));
+            prop_assert_eq!(&made, &Contract { pending, ..meant });
+            let mut adopted = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
+            ordered.iter().for_each(|(key, text)| adopted.set(key, text).unwrap());
+            prop_assert_eq!(adopted.terms(reserved), ordered);
+        }
+    }
+
+    #[test]
+    fn what_a_manager_cannot_give_is_said() {
+        let spec = |terms: &[(&str, &str)]| {
+            let mut spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
+            terms.iter().for_each(|(key, text)| spec.set(key, text).unwrap());
+            spec.read().map(|read| read.is_best_effort())
+        };
+        for (terms, says) in [
+            (&[("burst", "1MB"), ("rate", "9/s")][..], "burst"),
+            (&[("burst", "1MB"), ("latency", "9ms")], "a burst counts requests"),
+            (&[("burst", "7")], "on top of a rate"),
+            (&[("share", "5%"), ("rate", "9/s")], "state one of them"),
+            (&[("kind", "rent")], "share = \"25%\""),
+            (&[("share", "5%"), ("kind", "7")], "\"7\" is not a kind"),
+            (&[("limit", "1MB/s")], "a limit counts requests"),
+            (&[("weight", "0")], "out of range"),
+        ] {
+            let error = spec(terms).unwrap_err();
+            assert!(error.0.contains(says), "{terms:?}: {error}");
+        }
+        assert_eq!(
+            spec(&[("share", "5%"), ("kind", "latency"), ("latency", "9ms")]),
+            Ok(true),
+            "no rate beside a share"
+        );
+        let unknown = DiskSpec::default().set("latncy", "").unwrap_err();
+        assert!(unknown.0.contains("latency") && unknown.0.contains("min_share"), "{unknown}");
+    }
 
     #[test]
     fn specifications_are_read_with_their_units() {

@@ -54,23 +54,7 @@ fn caller(viewer: &Viewer) -> Caller {
 fn changed(spec: &DiskSpec, terms: &Terms) -> Result<DiskSpec, Failure> {
     let mut spec = spec.clone();
     for (key, text) in terms {
-        let some = Some(text.clone()).filter(|t| !t.is_empty());
-        let wrong = |_| Failure::Bad(format!("{key} is a number, not \"{text}\""));
-        let number = some.as_ref().map(|t| t.parse::<f64>().map_err(|e| wrong(e.to_string()))).transpose();
-        let integer = some.as_ref().map(|t| t.parse::<u32>().map_err(|e| wrong(e.to_string()))).transpose();
-        match key.as_str() {
-            "capacity" => spec.capacity = text.clone(),
-            "rate" => spec.rate = some,
-            "latency" => spec.latency = some,
-            "limit" => spec.limit = some,
-            "percentile" => spec.percentile = number?,
-            "pending" => spec.pending = integer?,
-            "weight" => spec.weight = integer?,
-            "copies" => spec.copies = integer?,
-            "parts" => spec.parts = integer?,
-            "leeway" => spec.leeway = number?,
-            _ => return Err(Failure::Bad(format!("a disk of a manager has no term \"{key}\""))),
-        }
+        spec.set(key, text).map_err(|e| Failure::Bad(e.0))?;
     }
     Ok(spec)
 }
@@ -133,8 +117,12 @@ fn sample(machine: &Machine) -> Sample {
         let (contract, promise) = (Some(asked(&d.spec)), Some(promise(&d.spec)));
         (d.name.clone(), DiskMeta { tenant: d.tenant.clone(), contract, promise })
     };
-    let about =
-        About { kind: "manager".into(), name: "manager".into(), version: env!("CARGO_PKG_VERSION").into() };
+    let about = About {
+        kind: "manager".into(),
+        name: "manager".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        terms: henge_api::fields(true),
+    };
     Sample { about, nodes: machine.nodes().map(node).collect(), disks: machine.disks().map(meta).collect() }
 }
 

@@ -13,7 +13,7 @@ use henge_api::{
     Promise, Request, Status,
 };
 use henge_config::Source;
-use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Value, WaitReason};
+use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Term, Value, WaitReason};
 use std::collections::BTreeMap;
 
 /// Where errors of texts that came by the control socket point.
@@ -58,7 +58,8 @@ impl Plane {
         for (key, text) in terms {
             config.terms.retain(|(known, _)| *known != key);
             if !text.is_empty() {
-                config.terms.push((key, value(text)));
+                let value = Term::value(&key, &text)?;
+                config.terms.push((key, value));
             }
         }
         config.contract = contract(&config.terms).map_err(|e| e.to_string())?;
@@ -457,15 +458,6 @@ pub(crate) fn contract(terms: &[(String, Value)]) -> Result<Contract, ParamError
     let contract = Contract::from_params(&mut params)?;
     params.finish()?;
     Ok(contract)
-}
-
-/// A term's value as somebody typed it: a number, or a text with a unit.
-fn value(text: String) -> Value {
-    match (text.parse::<i64>(), text.parse::<f64>()) {
-        (Ok(n), _) => Value::Integer(n),
-        (_, Ok(x)) => Value::Float(x),
-        _ => Value::Text(text),
-    }
 }
 
 /// As the configuration writes it.

@@ -126,6 +126,11 @@ mod tests {
     const FIFO: Terms = Terms { name: "fifo", keeps: &[], unit: CostUnit::Bytes, ignore: false };
 
     #[test]
+    fn every_term_that_needs_a_scheduler_is_a_term() {
+        assert!(Term::ALL.iter().all(|term| henge_core::Term::of(term.as_str()).is_some()));
+    }
+
+    #[test]
     fn a_refusal_names_the_term_and_who_can() {
         let refused = FIFO.admit(&Contract::weighted(3)).unwrap_err();
         assert_eq!(refused.term, "weight");

@@ -76,6 +76,9 @@ pub struct About {
     pub name: String,
     /// Of Henge.
     pub version: String,
+    /// Terms that its disks' contracts may have, as forms ask for them.
+    #[serde(default)]
+    pub terms: Vec<henge_api::Field>,
 }
 
 /// A node.

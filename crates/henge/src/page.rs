@@ -1,6 +1,6 @@
 //! A node alone as the page's source.
 
-use henge_api::Request;
+use henge_api::{Request, disk_table, fields};
 use henge_node::{Address, Control, ControlError};
 use henge_web::{
     About, Access, Attach, Compare, Comparison, NodeSample, Noted, Preview, Problem, Sample, Source, Tenant,
@@ -54,16 +54,10 @@ impl NodeSource {
 
 /// A disk's table as the configuration writes it. What somebody typed is a number or a text, and nothing else.
 fn table(wanted: &Wanted) -> String {
-    let text = |text: &str| serde_json::to_string(text).expect("a text");
-    let value = |typed: &String| if typed.parse::<f64>().is_ok() { typed.clone() } else { text(typed) };
-    let mut table = format!("name = {}\ncapacity = {}\n", text(&wanted.name), text(&wanted.capacity));
-    if !wanted.pool.is_empty() {
-        table.push_str(&format!("pool = {}\n", text(&wanted.pool)));
-    }
-    for (term, typed) in wanted.contract.iter().filter(|(_, typed)| !typed.is_empty()) {
-        table.push_str(&format!("contract.{} = {}\n", text(term), value(typed)));
-    }
-    table
+    let mut keys = vec![("capacity", wanted.capacity.as_str())];
+    keys.extend((!wanted.pool.is_empty()).then_some(("pool", wanted.pool.as_str())));
+    let stated = wanted.contract.iter().filter(|(_, typed)| !typed.is_empty());
+    disk_table(&wanted.name, keys, stated.map(|(term, typed)| (term.as_str(), typed.as_str())))
 }
 
 impl Source for NodeSource {
@@ -76,8 +70,12 @@ impl Source for NodeSource {
             capable: BTreeMap::new(),
             reserved: BTreeMap::new(),
         };
-        let about =
-            About { kind: "node".into(), name: self.name.clone(), version: env!("CARGO_PKG_VERSION").into() };
+        let about = About {
+            kind: "node".into(),
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            terms: fields(false),
+        };
         Ok(Sample { about, nodes: vec![node], disks: BTreeMap::new() })
     }
 
@@ -187,8 +185,8 @@ mod tests {
         let wanted = Wanted { name, capacity: "[1]".into(), pool: "7".into(), contract, ..Wanted::default() };
         assert_eq!(
             table(&wanted),
-            "name = \"web\\\"\\nadopt = true\"\ncapacity = \"[1]\"\npool = \"7\"\ncontract.\"rate\" = \"50/s\"\n\
-             contract.\"weight\" = 4\n"
+            "name = \"web\\\"\\nadopt = true\"\ncapacity = \"[1]\"\npool = \"7\"\ncontract.rate = \"50/s\"\n\
+             contract.weight = 4\n"
         );
     }
 }

@@ -1,20 +1,10 @@
-// The terms of a contract and of a quota, as forms ask for them: key, label, an example.
-const BOTH = [
-  ['rate', 'Reserved rate', '500/s'],
-  ['limit', 'Limit', '900/s'],
-  ['weight', 'Weight', '4'],
-  ['latency', 'Latency bound', '20ms'],
-  ['percentile', 'Percentile', '95'],
-  ['pending', 'Most pending', '32'],
-];
-const OF_NODES = [['burst', 'Burst', '64 or 4MiB'], ['share', 'Share of disk time', '25%']];
-const OF_MANAGERS = [['parts', 'Over how many nodes', '2'], ['copies', 'Copies', '2']];
+// The terms that forms ask for: key, label, an example. Those of contracts come with the page's data, from henge-core's table.
 
-/** Terms that disks of a node, or of a manager, may have. A disk that is there keeps its nodes and copies. */
-export function termsOf(kind, fresh = false) {
-  if (kind === 'manager') return fresh ? [...BOTH, ...OF_MANAGERS] : BOTH;
-  const bytes = (key) => ({ rate: ' or 20MB/s', limit: ' or 50MB/s' })[key] ?? '';
-  return [...BOTH.map(([key, label, example]) => [key, label, example + bytes(key)]), ...OF_NODES];
+/** Terms that disks may have here. What is said when a disk is made, and stays, is asked for then alone; a tenant is not asked for what
+ * the administrator gives. */
+export function termsOf(about, viewer, fresh = false) {
+  const asked = (about.terms ?? []).filter((term) => (fresh || !term.fresh) && !(viewer?.tenant && term.given));
+  return asked.map(({ key, label, example }) => [key, label, example]);
 }
 
 export const QUOTA = [

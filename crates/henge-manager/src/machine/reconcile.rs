@@ -19,7 +19,7 @@ use super::{FAILURES_MAX, Machine, NodeState};
 use crate::model::{Difference, DiskRecord, DiskSpec, HeldRecord, NodeRecord, PartRecord, Phase};
 use henge_api::Status;
 use henge_api::manager::{Held, Order, Register, Seen};
-use henge_core::{parse_duration, parse_rate};
+use henge_core::{Term, parse_rate};
 
 impl Machine {
     /// A node comes, or comes again: the orders it needs. An older connection of its is over.
@@ -174,18 +174,13 @@ impl Machine {
         if !held.pools.iter().any(is_here) {
             return;
         }
-        let mut spec = DiskSpec {
-            capacity: format!("{}B", held.capacity),
-            rate: term("rate"),
-            latency: term("latency"),
-            percentile: term("latency").and(term("percentile")).and_then(|t| t.parse().ok()),
-            pending: term("pending").and_then(|t| t.parse().ok()),
-            weight: term("weight").and_then(|t| t.parse().ok()),
-            limit: term("limit"),
-            ..DiskSpec::default()
-        };
+        let mut spec = DiskSpec { capacity: format!("{}B", held.capacity), ..DiskSpec::default() };
+        for (key, value) in held.contract.iter().filter(|(key, _)| Term::of(key).is_some()) {
+            // What cannot be read, or is a later version's, is left out.
+            let _ = spec.set(key, value);
+        }
         if spec.read().is_err() {
-            spec = DiskSpec { capacity: spec.capacity, ..DiskSpec::default() };
+            spec = DiskSpec { capacity: format!("{}B", held.capacity), ..DiskSpec::default() };
         }
         if let Err(why) = spec.read() {
             let text = format!("has a disk \"{}\" that cannot be taken into the inventory: {why}", held.name);
@@ -377,39 +372,19 @@ impl Machine {
 
 /// Whether a node's term promises more than the manager's.
 fn stricter(key: &str, ours: Option<&str>, theirs: &str) -> bool {
-    let Some(ours) = ours else { return matches!(key, "rate" | "latency" | "percentile") };
-    let rate = |text: &str| parse_rate(text).map(|r| r.per_second).unwrap_or(0);
-    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
-    match key {
-        "rate" => rate(theirs) > rate(ours),
-        "latency" => match (parse_duration(ours), parse_duration(theirs)) {
-            (Ok(ours), Ok(theirs)) => theirs < ours && theirs > henge_core::Duration::ZERO,
-            _ => false,
-        },
-        "percentile" | "pending" | "weight" => number(theirs) > number(ours),
-        "limit" => rate(theirs) > rate(ours),
-        _ => false,
-    }
+    Term::of(key).is_some_and(|term| term.promises_more(ours, theirs))
 }
 
 /// Takes a node's term over.
 fn adopt_term(disk: &mut DiskRecord, node: &str, key: &str, value: &str) {
-    let spec = &mut disk.spec;
-    match key {
-        "rate" => {
-            // What the node calls rate is the reservation; more of it is more promised.
-            if let Ok(rate) = parse_rate(value) {
-                let n = disk.parts.len() as u64;
-                let parts = disk.parts.iter_mut().filter(|p| p.node == node);
-                parts.for_each(|p| p.reserved_micro = p.reserved_micro.max(rate.per_second / n));
-                spec.rate = Some(value.to_owned());
-            }
-        }
-        "latency" => spec.latency = Some(value.to_owned()),
-        "percentile" => spec.percentile = value.parse().ok(),
-        "pending" => spec.pending = value.parse().ok(),
-        "weight" => spec.weight = value.parse().ok(),
-        "limit" => spec.limit = Some(value.to_owned()),
-        _ => {}
+    if key == "rate"
+        && let Ok(rate) = parse_rate(value)
+    {
+        // What the node calls rate is the reservation; more of it is more promised.
+        let n = disk.parts.len() as u64;
+        let parts = disk.parts.iter_mut().filter(|p| p.node == node);
+        parts.for_each(|p| p.reserved_micro = p.reserved_micro.max(rate.per_second / n));
     }
+    // What a node has and cannot be read is shown as a difference, and not taken over.
+    let _ = disk.spec.set(key, value);
 }

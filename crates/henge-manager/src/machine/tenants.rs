@@ -5,6 +5,7 @@ use super::{Machine, Revoked};
 use crate::model::{DiskRecord, DiskSpec, KeyRecord, Phase, TokenRecord};
 use crate::tenant::{Quota, TenantRecord, Used, called, full_name};
 use henge_api::is_name;
+use henge_core::{Given, TERMS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
@@ -78,6 +79,21 @@ impl Machine {
                 why: format!("the quota of tenant \"{tenant}\": {why}"),
                 left: Box::new(amounts.left(&others)),
             }),
+        }
+    }
+
+    /// Whether a tenant's disk, new or changed from `before`, has the terms that are the administrator's as he gave them. No quota counts
+    /// these terms, so they would be a way around it.
+    pub(super) fn given(caller: &Caller, before: Option<&DiskSpec>, now: &DiskSpec) -> Result<(), Failure> {
+        let theirs = TERMS.iter().filter(|term| term.given == Given::Administrator);
+        let moved = theirs
+            .map(|term| term.key)
+            .find(|key| now.term(key) != before.and_then(|before| before.term(key)));
+        match moved {
+            Some(key) if !caller.is_administrator() => Err(Failure::Forbidden(format!(
+                "{key} is the administrator's to give, as no quota counts it; leave it as it is"
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -283,8 +299,8 @@ pub(super) fn bad_name() -> Failure {
 mod tests {
     use super::super::tests::{ADMIN, settings, settle, spec, three};
     use super::*;
-    use crate::machine::Grant;
     use crate::machine::commands::Created;
+    use crate::machine::{Grant, Settings};
     use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord};
     use crate::tokens::{self, Scope};
 
@@ -576,5 +592,52 @@ mod tests {
         assert_eq!(machine.tenant(&ADMIN, "zoe").unwrap().clients, 1);
         machine.remove_tenant("zoe").unwrap();
         assert!(machine.tenant(&ADMIN, "zoe").is_err());
+    }
+
+    #[test]
+    fn what_no_quota_counts_is_the_administrators_to_give() {
+        let mut machine = Machine::load(Settings { rules: None, ..Settings::default() }, Vec::new()).unwrap();
+        let pool = henge_api::manager::Pool {
+            name: "p".into(),
+            capacity: 1 << 40,
+            copies: 1,
+            scheduler: "locality".into(),
+            profile: None,
+        };
+        let node = henge_api::manager::Register {
+            name: "n".into(),
+            addresses: Vec::new(),
+            link: None,
+            pools: vec![pool],
+            disks: Vec::new(),
+        };
+        machine.register(1, node);
+        let ann = Caller::Tenant("ann".into());
+        let with = |terms: &[(&str, &str)]| {
+            let mut spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
+            terms.iter().for_each(|(key, text)| spec.set(key, text).unwrap());
+            spec
+        };
+        let shared =
+            with(&[("share", "25%"), ("kind", "throughput"), ("throughput", "90/s"), ("tolerance", "5%")]);
+        let why = machine.create(&ann, "d", &shared, None, None).unwrap_err().to_string();
+        assert!(why.contains("share is the administrator's to give"), "{why}");
+        let said = machine.preview(&ann, &shared).unwrap();
+        assert!(!said.admitted && said.why.contains("administrator's"), "{said:?}");
+        machine.create(&Caller::Administrator, "d", &shared, Some("ann"), None).unwrap();
+        // She changes other terms, and none of these: a tolerance that is gone promises more.
+        let mut other = shared.clone();
+        other.set("weight", "3").unwrap();
+        machine.change(&ann, "ann.d", &other, None).unwrap();
+        for (term, text) in [("tolerance", ""), ("share", "26%"), ("burst", "9"), ("min_share", "1%")] {
+            let mut more = other.clone();
+            more.set("limit", "9/s").unwrap();
+            more.set(term, text).unwrap();
+            let why = machine.change(&ann, "ann.d", &more, None).unwrap_err().to_string();
+            assert!(why.contains(term), "{term}: {why}");
+            machine.admits_change(&ann, "ann.d", &more).unwrap_err();
+        }
+        let want = machine.disk("ann.d").unwrap().want("n", |_| None).unwrap();
+        assert_eq!((want.contract["share"].as_str(), want.contract["tolerance"].as_str()), ("25%", "5%"));
     }
 }

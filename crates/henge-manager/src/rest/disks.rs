@@ -92,6 +92,24 @@ pub struct DiskPatch {
     /// The most it gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// Requests that may come at once on top of rate or limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<String>,
+    /// A share of the disk time of each pool it lies on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// What goes with the share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// What a share of kind "throughput" promises.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<String>,
+    /// How far below its throughput lending may go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<String>,
+    /// The least share of any one node that it lies on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_share: Option<String>,
 }
 
 /// How long to wait for nodes.

@@ -28,14 +28,9 @@ pub(super) fn check(want: &Want) -> Result<(), String> {
 
 /// The disk's table.
 pub(super) fn table(name: &str, want: &Want) -> String {
-    let mut text = format!("name = {name:?}\n");
-    for (key, value) in &want.keys {
-        text.push_str(&format!("{key} = {}\n", toml_value(value)));
-    }
-    if !want.contract.is_empty() {
-        let terms = want.contract.iter().map(|(key, value)| format!("{key} = {}", toml_value(value)));
-        text.push_str(&format!("contract = {{ {} }}\n", terms.collect::<Vec<_>>().join(", ")));
-    }
+    let keys = want.keys.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let contract = want.contract.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let mut text = henge_api::disk_table(name, keys, contract);
     if let Some(access) = &want.access {
         text.push_str(&doors(access));
     }
@@ -51,13 +46,6 @@ pub(super) fn doors(access: &Access) -> String {
     };
     let Access { user, chap, nvme, .. } = access;
     format!("nbd = {nbd}\niscsi = {{ user = {user:?}, secret = {chap:?} }}\nnvme = {{ secret = {nvme:?} }}\n")
-}
-
-/// Numbers, truths, lists and tables as they are; everything else is a text.
-fn toml_value(value: &str) -> String {
-    let bare =
-        value.parse::<f64>().is_ok() || matches!(value, "true" | "false") || value.starts_with(['{', '[']);
-    if bare { value.to_owned() } else { format!("{value:?}") }
 }
 
 #[cfg(test)]
@@ -91,7 +79,7 @@ mod tests {
         );
         assert!(
             text.contains(
-                "contract = { percentile = 95, rate = \"5/s\" }\nnbd = { certificates = [\"CN=ann\"] }\n"
+                "contract.percentile = 95.0\ncontract.rate = \"5/s\"\nnbd = { certificates = [\"CN=ann\"] }\n"
             ),
             "{text}"
         );

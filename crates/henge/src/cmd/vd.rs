@@ -5,7 +5,7 @@ use super::{vd_manager, vd_propose};
 use crate::when::when;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
-use henge_api::{DiskStatus, FailedDisk, Request, Status};
+use henge_api::{DiskStatus, FailedDisk, Request, Status, disk_table, disk_value};
 use henge_core::{Duration, format_size};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ enum Action {
         name: String,
         #[command(flatten)]
         manager: ManagerArg,
-        /// capacity=96GB rate=675/s latency=120ms percentile=95 pending=7 copies=1 weight=1 limit=2000/s
+        /// capacity=96GB rate=675/s latency=120ms percentile=95 pending=7 copies=1 weight=1 limit=2000/s burst=64; or a share of disk
+        /// time: share=25% kind=rent; all terms: docs/reference.md
         #[arg(required = true, value_name = "KEY=VALUE")]
         keys: Vec<String>,
         /// Whose it is, if the administrator asks
@@ -239,7 +240,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let mut contract = pairs(&terms)?.into_iter().collect::<BTreeMap<_, _>>();
             let doors = DOOR_KEYS.iter().filter_map(|key| contract.remove_entry(*key));
             let doors: String =
-                doors.map(|(key, value)| format!("{key} = {}\n", toml_value(&value))).collect();
+                doors.map(|(key, value)| format!("{key} = {}\n", disk_value(&key, &value))).collect();
             if !doors.is_empty() {
                 ask(&node.socket(), &Request::Access { name: name.clone(), doors })?;
             }
@@ -252,7 +253,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         Action::Propose(args) => vd_propose::run(&args)?,
         Action::Add { name, node, keys } => {
-            let disk = disk_text(&name, pairs(&keys)?);
+            let disk = disk_text(&name, &pairs(&keys)?);
             ask(&node.socket(), &Request::Add { disk })?;
         }
         Action::Events { name, node, most, follow } => match node.manager()? {
@@ -287,15 +288,10 @@ const DISK_KEYS: [&str; 15] = [
 const DOOR_KEYS: [&str; 3] = ["iscsi", "nvme", "nbd"];
 
 /// A disk as the configuration writes it. Terms of its contract may stand beside its own keys, as at a manager.
-fn disk_text(name: &str, keys: Vec<(String, String)>) -> String {
-    let mut text = format!("name = {name:?}\n");
-    for (key, value) in keys {
-        let table = if DISK_KEYS.contains(&key.as_str()) { "" } else { "contract." };
-        // A pool may be called 7.
-        let value = if key == "pool" { format!("{value:?}") } else { toml_value(&value) };
-        text.push_str(&format!("{table}{key} = {value}\n"));
-    }
-    text
+fn disk_text(name: &str, keys: &[(String, String)]) -> String {
+    let all = keys.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let (own, terms): (Vec<_>, Vec<_>) = all.partition(|(key, _)| DISK_KEYS.contains(key));
+    disk_table(name, own, terms)
 }
 
 fn ask(node: &Path, request: &Request) -> Result<henge_api::Reply> {
@@ -343,12 +339,6 @@ fn pairs(terms: &[String]) -> Result<Vec<(String, String)>> {
         _ => bail!("\"{term}\" is not TERM=VALUE, like limit=675/s"),
     };
     terms.iter().map(pair).collect()
-}
-
-/// Numbers, lists and tables as they are; everything else is a text.
-fn toml_value(value: &str) -> String {
-    let bare = value.parse::<f64>().is_ok() || matches!(value, "true" | "false");
-    if bare || value.starts_with(['{', '[', '"']) { value.to_owned() } else { format!("{value:?}") }
 }
 
 pub(super) fn time(ns: u64) -> String {
@@ -453,7 +443,7 @@ mod tests {
     #[test]
     fn terms_of_the_contract_may_stand_beside_the_disks_keys() {
         let keys = pairs(&["pool=7", "capacity=1GB", "limit=675/s", "weight=4"].map(str::to_owned)).unwrap();
-        let said = disk_text("web", keys);
+        let said = disk_text("web", &keys);
         let meant = "name = \"web\"\npool = \"7\"\ncapacity = \"1GB\"\ncontract.limit = \"675/s\"\ncontract.weight = 4\n";
         assert_eq!(said, meant);
     }

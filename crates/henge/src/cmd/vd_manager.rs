@@ -2,41 +2,20 @@
 
 use super::api::{Api, escaped};
 use crate::when::when;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use comfy_table::{Table, presets};
-use henge_core::Duration;
+use henge_api::typed;
+use henge_core::{Duration, Term};
 use serde_json::{Map, Value, json};
-
-/// Keys of a specification that are whole numbers, and numbers.
-const INTEGERS: &[&str] = &["pending", "copies", "parts", "weight"];
-const NUMBERS: &[&str] = &["percentile", "leeway"];
-const TEXTS: &[&str] = &["capacity", "rate", "latency", "limit"];
 
 /// A specification from KEY=VALUE; an empty value is null.
 pub fn spec(pairs: Vec<(String, String)>) -> Result<Map<String, Value>> {
-    let mut spec = Map::new();
-    for (key, value) in pairs {
-        let parsed = if value.is_empty() {
-            Value::Null
-        } else if INTEGERS.contains(&key.as_str()) {
-            match value.parse::<u32>() {
-                Ok(n) => json!(n),
-                Err(_) => bail!("{key} is a whole number, not \"{value}\""),
-            }
-        } else if NUMBERS.contains(&key.as_str()) {
-            match value.trim_end_matches('%').parse::<f64>() {
-                Ok(x) if x.is_finite() => json!(x),
-                _ => bail!("{key} is a number, not \"{value}\""),
-            }
-        } else if TEXTS.contains(&key.as_str()) {
-            json!(value)
-        } else {
-            let known = [TEXTS, NUMBERS, INTEGERS].concat().join(", ");
-            bail!("a disk has no \"{key}\"; it has: {known}");
-        };
-        spec.insert(key, parsed);
-    }
-    Ok(spec)
+    let known = |key: &str| Term::of_disk(key).is_some();
+    let value = |(key, text): (String, String)| match text.is_empty() && known(&key) {
+        true => Ok((key, Value::Null)),
+        false => typed(&key, &text).map(|value| (key, value)).map_err(|why| anyhow!(why)),
+    };
+    pairs.into_iter().map(value).collect()
 }
 
 /// Creates a disk, or says what admission would.
