@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 def nodes(directory):
-    """n1 and n2 with half of "web" each; "one" lies on n1 alone, "slow" takes its time there."""
+    """n1 and n2 with half of "web" each; "one" lies on n1 alone, "slow" takes its time there; n2 reaches both."""
     both = [Node(directory, "n1"), Node(directory, "n2")]
     for node in both:
         node.iscsi = free_port()
@@ -22,8 +22,9 @@ def nodes(directory):
         pool = f'[[pool]]\nname = "p"\npath = "{directory}/{node.name}.pool"\ncapacity = "256MiB"\ndirect = false\n'
         disk = '[[disk]]\nname = "{}"\npools = [{}]\ncapacity = "{}"\n{}'
         disks = disk.format("web", '"n1/p", "n2/p"', "24MiB", 'stripe = "64KiB"\n')
-        disks += disk.format("one", '"n1/p"', "16MiB", "")
-        disks += disk.format("slow", '"n1/p"', "16MiB", 'contract = { limit = "64KiB/s", burst = "64KiB" }\ncommands = { quantum = "1MiB" }\n')
+        disks += disk.format("one", '"n1/p"', "16MiB", 'through = ["n2"]\n')
+        disks += disk.format("slow", '"n1/p"', "16MiB", 'through = ["n2"]\n'
+                             'contract = { limit = "64KiB/s", burst = "64KiB" }\ncommands = { quantum = "1MiB" }\n')
         if node.name == "n1":
             disks += '[[disk]]\nname = "lone"\npool = "p"\ncapacity = "16MiB"\n'
         peers = [(n.name, n.link_address(), f"{n.address}:{n.iscsi}") for n in both if n is not node]
