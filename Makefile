@@ -169,7 +169,7 @@ test-shown: ## The latency that a node shows beside the simulator's of the same 
 
 .PHONY: test-live
 test-live: ## Shares and limits in real time: clients of a node, applications before one and two proxies (on a machine at rest)
-	$(CARGO) test -p henge -p henge-proxy --test e2e --test it live:: -- --ignored --nocapture --test-threads 1
+	$(CARGO) test -p henge -p henge-proxy --test e2e --test it live -- --ignored --nocapture --test-threads 1
 
 .PHONY: soak
 SOAK ?= 1000000

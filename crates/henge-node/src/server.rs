@@ -499,6 +499,8 @@ impl Server {
             if self.turns.is_empty() || self.turns.is_over() {
                 break;
             }
+            // What comes now came after what has just been dispatched, and is recorded so: a replay must tell them apart.
+            self.now += Duration::from_nanos(1);
         }
         self.administer();
         self.go_on_removing();

@@ -230,6 +230,7 @@ impl Setting {
 }
 
 #[test]
+#[ignore = "measures in real time: make test-live"]
 fn two_levels_live() {
     if !has_nbd_engine("two_levels_live") {
         return;
@@ -250,6 +251,7 @@ fn two_levels_live() {
 }
 
 #[test]
+#[ignore = "measures in real time: make test-live"]
 fn a_locality_trio_live() {
     if !has_nbd_engine("a_locality_trio_live") {
         return;
