@@ -158,7 +158,7 @@ class Cluster:
         def disk(name, pool, nodes, capacity, weight=1, stripe="64KiB"):
             pools = ", ".join(f'"{n}/{pool}"' for n in nodes)
             return (f'[[disk]]\nname = "{name}"\npools = [{pools}]\nstripe = "{stripe}"\n'
-                    f'capacity = "{capacity}MiB"\ncontract = {{ weight = {weight} }}\n')
+                    f'capacity = "{capacity}MiB"\ncontract = {{ weight = {weight} }}\n{through(self.nodes, nodes)}')
 
         text += disk("vault", "files", ["n1", "n2", "n3"], 48) + disk("pair", "files", ["n1", "n2"], 32)
         text += disk("x", "d", ["n1", "n2"], 32) + disk("y", "d", ["n1", "n2"], 32, 2)

@@ -45,6 +45,7 @@ def live(scheduler, terms, count, directory):
     for name, there in on.items():
         pools = ", ".join(f'"{node.name}/d"' for node in there)
         body += f'[[disk]]\nname = "{name}"\npools = [{pools}]\nstripe = "16MiB"\ncapacity = "{16 * len(there)}MiB"\n'
+        body += through(nodes, [node.name for node in there])
         if name != "f":
             body += f'contract = {{ rate = "{(G if name == "g" else H) * len(there)}/s"{terms} }}\n'
     for node in nodes:

@@ -57,7 +57,7 @@ def live(case, directory):
         pools = ", ".join(f'"{node}/d"' for node in places[name])
         capacity = 32 if name == "f" else 48 if case.stripe == "8KiB" else 64
         body += f'[[disk]]\nname = "{name}"\npools = [{pools}]\nstripe = "{case.stripe}"\ncapacity = "{capacity}MiB"\n'
-        body += f"contract = {{ {case.contracts[name]} }}\n"
+        body += through(nodes, places[name]) + f"contract = {{ {case.contracts[name]} }}\n"
     for node in nodes:
         node.extra = ["--requests", f"{directory}/{node.name}.csv"]
         node.write([(p.name, p.link_address()) for p in nodes if p is not node], body)

@@ -44,6 +44,12 @@ def free_port():
         return s.getsockname()[1]
 
 
+def through(nodes, places):
+    """The line of a disk that names those of the nodes by which clients come though it has no place there."""
+    names = [f'"{node.name}"' for node in nodes if node.name not in places]
+    return f"through = [{', '.join(names)}]\n" if names else ""
+
+
 class Node:
     """One `henge node`."""
 
