@@ -4,7 +4,7 @@
 //! a rate, a latency or a share of time on a pool without a profile is a *warning*: it may be kept, nobody knows. Rates that
 //! are together more than the pool was measured to do are *refused*: they cannot all be kept. A weight promises a part of what there
 //! is, and a limit nothing; both rest on nothing. A fixed depth of more than a few on a device with neighbours is a warning, too: what they
-//! have there already decides.
+//! have there already decides. So is a disk that lies on other nodes and does not name this one: they let nobody in by it.
 
 use crate::config::{DiskConfig, NodeConfig, PoolConfig};
 use henge_core::{Contract, CostUnit, Duration, ParamError, Rate, Value};
@@ -35,6 +35,14 @@ pub(crate) fn look(config: &NodeConfig) -> Grounds {
         if disks > 1 && !promised.is_empty() {
             fixed_depth(pool, &promised, &mut found);
         }
+    }
+    let here = config.link.iter().flat_map(|link| config.disks.iter().map(move |disk| (&link.name, disk)));
+    for (here, disk) in here.filter(|(here, disk)| !disk.places.is_empty() && !disk.names(here)) {
+        found.warnings.push(format!(
+            "warning  disk {}: it lies on other nodes, and does not name this one, {here}, so they let nobody in by it; \
+             state through = [\"{here}\"] there and here",
+            disk.name
+        ));
     }
     found
 }
@@ -181,6 +189,27 @@ mod tests {
         ] {
             assert_eq!(warned(medium, scheduler, disks), [""; 0], "{medium} {scheduler}");
         }
+    }
+
+    #[test]
+    fn a_disk_that_does_not_name_this_node_is_a_warning() {
+        let warned = |pools: &str, more: &str| {
+            let text = format!(
+                "[link]\nname = \"n2\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n\
+                 [[peer]]\nname = \"n1\"\naddress = \"127.0.0.1:1\"\n\
+                 [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n\
+                 [[disk]]\nname = \"d\"\npools = [{pools}]\ncapacity = \"1MiB\"\n{more}"
+            );
+            let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+            look(&config).warnings
+        };
+        let found = warned("\"n1/p\"", "");
+        assert!(
+            found.len() == 1 && found[0].contains("disk d") && found[0].contains("[\"n2\"]"),
+            "{found:?}"
+        );
+        assert_eq!(warned("\"n1/p\"", "through = [\"n2\"]\n"), [""; 0]);
+        assert_eq!(warned("\"n1/p\", \"n2/p\"", ""), [""; 0]);
     }
 
     #[test]
