@@ -25,7 +25,7 @@ pub use line::{LineError, ask, decode_line, encode_line, read_line, write_line};
 pub use name::is_name;
 pub use tags::{Ask, Lead, TagCounts};
 pub use tap::{Taken, Tapped};
-pub use terms::{Field, disk_table, disk_value, fields, typed};
+pub use terms::{Field, disk_table, disk_value, fields, quoted, typed};
 
 /// Terms of a contract as they are written; an empty text takes one away.
 pub type Terms = std::collections::BTreeMap<String, String>;

@@ -93,7 +93,7 @@ fn written(key: &str) -> String {
 }
 
 /// A text in quotes: JSON's escapes are TOML's.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("texts are JSON").replace('\u{7f}', "\\u007f")
 }
 

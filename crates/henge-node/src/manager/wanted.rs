@@ -4,6 +4,7 @@
 //! and each is one value on one line: none begins another table, names a file of the node's, or opens a door that `access` does not.
 
 use henge_api::manager::{Access, Want};
+use henge_api::quoted;
 
 /// Keys of a disk that a manager states, besides its name, its contract, and who may attach.
 const KEYS: [&str; 4] = ["capacity", "leeway", "pool", "pools"];
@@ -42,10 +43,13 @@ pub(super) fn doors(access: &Access) -> String {
     let nbd = match access.nbd.as_slice() {
         [] => "\"nobody\"".to_owned(),
         [anyone] if anyone == "anyone" => "\"anyone\"".to_owned(),
-        names => format!("{{ certificates = {names:?} }}"),
+        names => {
+            let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+            format!("{{ certificates = [{}] }}", names.join(", "))
+        }
     };
-    let Access { user, chap, nvme, .. } = access;
-    format!("nbd = {nbd}\niscsi = {{ user = {user:?}, secret = {chap:?} }}\nnvme = {{ secret = {nvme:?} }}\n")
+    let [user, chap, nvme] = [&access.user, &access.chap, &access.nvme].map(|text| quoted(text));
+    format!("nbd = {nbd}\niscsi = {{ user = {user}, secret = {chap} }}\nnvme = {{ secret = {nvme} }}\n")
 }
 
 #[cfg(test)]
@@ -83,6 +87,11 @@ mod tests {
             ),
             "{text}"
         );
+        // A letter that Rust prints as an escape which TOML does not know.
+        let mut marked = want();
+        marked.access.as_mut().unwrap().nbd = vec!["CN=Zoe\u{308}".into()];
+        let text = henge_config::Source::new("order", table("web", &marked));
+        assert!(text.parse("disk").is_ok(), "{}", table("web", &marked));
         type Spoil = fn(&mut Want);
         let spoiled: [(Spoil, &str); 7] = [
             (
