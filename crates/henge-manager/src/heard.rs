@@ -284,6 +284,17 @@ mod tests {
         }
     }
 
+    /// They are shown in a terminal.
+    #[test]
+    fn a_text_that_moves_a_cursor_is_refused() {
+        let done = |error: &str| FromNode::Done { name: "d".into(), revision: 1, error: Some(error.into()) };
+        assert_eq!(said(&done("no room on p:\n\t1 MiB is free, \u{fc}ber alles")), Ok(()));
+        for moves in ["\x1b[2J", "gone\r", "\u{9b}2J", "\u{7f}", "\0"] {
+            assert!(said(&done(moves)).is_err_and(|why| why.contains("printed")), "{moves:?}");
+        }
+        assert!(said(&done(&"x".repeat(LONG_TEXT_MAX + 1))).is_err());
+    }
+
     #[test]
     fn what_no_storage_is_is_refused_and_named() {
         assert_eq!(register(&sound()), Ok(()));
