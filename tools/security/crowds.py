@@ -5,6 +5,8 @@ import os
 import socket
 import time
 
+from security.streams import ended
+
 
 def connect(port, source):
     s = socket.socket()
@@ -52,15 +54,7 @@ def halves(check, cluster):
             s.close()
     for door, s in waiting.items():
         begun = time.monotonic()
-        s.settimeout(60)
-        try:
-            while s.recv(4096):
-                pass
-            over = True
-        except TimeoutError:
-            over = False
-        except OSError:
-            over = True
+        over = ended(s, 60)
         check(f"a half-sent body at {door} is not waited for", over, time.monotonic() - begun)
 
 

@@ -6,43 +6,21 @@ import socket
 import ssl
 import struct
 import subprocess
-import threading
 import time
 
+from security.streams import Carrier, ended
 
-class Tap:
-    """Somebody on the way: carries connections to an address, and keeps what it sees."""
+
+class Tap(Carrier):
+    """Keeps what goes by, as far as memory allows."""
 
     def __init__(self, to, at):
-        self.to, self.seen, self.count = to, bytearray(), 0
-        self.listener = socket.create_server(("127.0.0.1", at))
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.seen, self.count = bytearray(), 0
+        super().__init__(to, at)
 
-    def serve(self):
-        while True:
-            one, _ = self.listener.accept()
-            try:
-                other = socket.create_connection(("127.0.0.1", self.to), timeout=5)
-                other.settimeout(None)
-            except OSError:
-                one.close()
-                continue
-            for a, b in ((one, other), (other, one)):
-                threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
-
-    def carry(self, a, b):
-        try:
-            while data := a.recv(1 << 16):
-                self.count += len(data)
-                self.seen += data[: max(0, (32 << 20) - len(self.seen))]
-                b.sendall(data)
-        except OSError:
-            pass
-        for end in (a, b):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+    def passed(self, who, data, kept):
+        self.count += len(data)
+        self.seen += data[: max(0, (32 << 20) - len(self.seen))]
 
 
 def until(probe, seconds=30):
@@ -361,16 +339,8 @@ address = "127.0.0.1:{self.port()}"
 
     def ends(self, secure, what):
         """The connection is over within seconds."""
-        secure.settimeout(60)
         begun = time.time()
-        try:
-            while secure.recv(64):
-                pass
-            over = True
-        except TimeoutError:
-            over = False
-        except OSError:
-            over = True
+        over = ended(secure, 60)
         took = time.time() - begun
         self.check(what, over and took < 20, took)
         secure.close()

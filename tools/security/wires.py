@@ -4,61 +4,23 @@ import json
 import os
 import socket
 import struct
-import threading
 import time
 
 from security import talk
+from security.streams import Carrier, ended
 
 
-class Between:
-    """On the way: carries lines, keeps them, and puts some in."""
+class Between(Carrier):
+    """Between a node and its manager: keeps their lines."""
 
     def __init__(self, to):
-        self.to, self.lines, self.ends = to, {"node": [], "manager": []}, []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.lines = {"node": [], "manager": []}
+        super().__init__(to)
 
-    def serve(self):
-        while True:
-            node, _ = self.listener.accept()
-            try:
-                manager = socket.create_connection(("127.0.0.1", self.to), timeout=5)
-                manager.settimeout(None)
-            except OSError:
-                node.close()
-                continue
-            self.ends.append((node, manager))
-            for who, a, b in (("node", node, manager), ("manager", manager, node)):
-                threading.Thread(target=self.carry, args=(who, a, b), daemon=True).start()
-
-    def carry(self, who, a, b):
-        rest = b""
-        try:
-            while data := a.recv(1 << 16):
-                rest += data
-                *lines, rest = rest.split(b"\n")
-                self.lines[who] += lines
-                b.sendall(data)
-        except OSError:
-            pass
-        for end in (a, b):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-
-def ended(stream, seconds=20):
-    stream.settimeout(seconds)
-    try:
-        while stream.recv(1 << 16):
-            pass
-        return True
-    except TimeoutError:
-        return False
-    except OSError:
-        return True
+    def passed(self, who, data, kept):
+        *lines, rest = ((kept or b"") + data).split(b"\n")
+        self.lines["node" if who == "near" else "manager"] += lines
+        return rest
 
 
 def absurd(check, http, cluster, secret):
