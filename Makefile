@@ -6,6 +6,11 @@ CARGO ?= cargo
 PROFILE ?= release
 COMMAND = $${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/henge
 
+# Cargo compiles a crate once for each set of features. Tests ask for more of them than the command does, so suites that try the dev
+# build name one of the tests, or the whole workspace: then they find what `make test` has compiled.
+AS_TESTED = --test e2e
+TESTED = $(CARGO) build --locked --quiet --bin henge $(AS_TESTED)
+
 # What `henge --version` says beside the version; only of optimized builds, so that a commit does not rebuild the tests.
 ifneq ($(PROFILE),dev)
 build demo: export HENGE_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
@@ -30,7 +35,7 @@ web: ## The web page, to be embedded by the next build; without Node.js 18 and n
 	fi
 
 build: setup web ## The henge command, optimized: target/release/henge
-	$(CARGO) build --locked --profile $(PROFILE) --bin henge
+	$(CARGO) build --locked --profile $(PROFILE) --bin henge $(if $(filter dev,$(PROFILE)),$(AS_TESTED))
 
 demo: setup web ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
 	$(CARGO) run --release --quiet --bin henge -- demo $(ARGS)
@@ -85,7 +90,7 @@ test-nvme-guest: build ## The Linux kernel's NVMe/TCP host, in QEMU guests of tw
 
 .PHONY: test-web
 test-web: setup web ## The web page in a headless Chromium: driven, looked at (out/web), held against axe-core
-	$(CARGO) build --bin henge
+	@$(TESTED)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-web
 
 FUZZ_TIME ?= 60
@@ -153,29 +158,29 @@ bench-live: build ## A node at work: limits, shares, clients without manners, 10
 .PHONY: test-durability
 DURABLE ?= 10000
 test-durability: ## Kill the node and cut the power until DURABLE acknowledged flush/FUA writes are checked (10000)
-	@HENGE_DURABLE=$(DURABLE) $(CARGO) test -p henge --test durability -- --nocapture
+	@HENGE_DURABLE=$(DURABLE) $(CARGO) test --locked --workspace --test durability -- --nocapture
 
 .PHONY: test-faults
 FAULTS ?= 1000
 SEED ?= 1
 test-faults: setup ## FAULTS schedules (1000) from SEED on, and PAIRS (a quarter) of two nodes: killed, without power, with failing storage, link and clock; nothing may be lost (needs FUSE)
 	@if [ -c /dev/fuse ]; then HENGE_FAULTS=$(FAULTS) HENGE_PAIRS=$${PAIRS:-$$(($(FAULTS) / 4))} HENGE_SEED=$(SEED) \
-		$(CARGO) test --quiet -p henge --test faults -- --include-ignored --nocapture; \
+		$(CARGO) test --locked --quiet --workspace --test faults -- --include-ignored --nocapture; \
 	else echo "skipped: test-faults (no /dev/fuse)"; fi
 
 .PHONY: test-shown
 test-shown: ## The latency that a node shows beside the simulator's of the same arrivals (on a machine at rest)
-	$(CARGO) test --workspace --test e2e -- --ignored --nocapture shown_latency
+	$(CARGO) test --locked --workspace --test e2e -- --ignored --nocapture shown_latency
 
 .PHONY: test-live
 test-live: ## Shares and limits in real time: clients of a node, applications before one and two proxies (on a machine at rest)
-	$(CARGO) test -p henge -p henge-proxy --test e2e --test it live -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --locked --workspace --test e2e --test it live -- --ignored --nocapture --test-threads 1
 
 .PHONY: soak
 SOAK ?= 1000000
 soak: ## SOAK operations (1000000) on storage that fails, stalls for hours and answers in any order: what is left behind; as many reads through a page cache that is emptied
-	@HENGE_SOAK=$(SOAK) $(CARGO) test --quiet -p henge-node --lib soak -- --nocapture --test-threads 1
-	@HENGE_READS=$(SOAK) $(CARGO) test --quiet -p henge-backend --lib comes_and_goes
+	@HENGE_SOAK=$(SOAK) $(CARGO) test --locked --quiet --workspace --lib soak -- --nocapture --test-threads 1
+	@HENGE_READS=$(SOAK) $(CARGO) test --locked --quiet --workspace --lib comes_and_goes
 
 .PHONY: bench-meters
 bench-meters: ## What metering costs a request (ARGS=--json)
@@ -203,7 +208,7 @@ test-vpfs-live: ## Of these, the ones that take minutes: shares through proxies 
 
 .PHONY: test-security
 test-security: ## Attacks on a manager, nodes and their doors by scripts, each refused; other people's clients (ARGS=tls: NBD with TLS alone)
-	@$(CARGO) build --quiet --bin henge
+	@$(TESTED)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-security $(ARGS)
 
 .PHONY: deny
@@ -229,7 +234,7 @@ demo-cluster: build ## A manager and three nodes: admission until full, real cli
 .PHONY: demo-cluster
 
 test-api: ## Fuzz the manager's REST API with schemathesis, by its OpenAPI document (API_EXAMPLES per operation: 50)
-	@$(CARGO) build --quiet --bin henge
+	@$(TESTED)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge API_EXAMPLES=$(or $(API_EXAMPLES),50) ./tools/test-api
 .PHONY: test-api
 
