@@ -26,7 +26,11 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn open(path: &Path, control: Control) -> io::Result<Socket> {
         let listener = bind_unix(path)?;
-        std::thread::Builder::new().name("henge-control".into()).spawn(move || serve(&listener, &control))?;
+        let named = std::thread::Builder::new().name("henge-control".into());
+        named.spawn(move || {
+            henge_io::give_way();
+            serve(&listener, &control);
+        })?;
         Ok(Socket { path: path.to_owned() })
     }
 }
@@ -36,6 +40,9 @@ impl Drop for Socket {
         let _ = std::fs::remove_file(&self.path);
     }
 }
+
+/// Held while a question is answered that changes nothing: those who ask without a pause take the loops' time one after another.
+type Looking = Arc<Mutex<()>>;
 
 /// Who is connected, by number; and since when it is waited for, unless it is being answered.
 #[derive(Default)]
@@ -71,6 +78,7 @@ impl Clients {
 /// Runs until the process ends: accepting waits for ever, and costs nothing meanwhile.
 fn serve(listener: &UnixListener, control: &Control) {
     let clients = Arc::new(Clients::default());
+    let looking = Looking::default();
     for (number, stream) in (0..).zip(listener.incoming()) {
         let copy = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
         let Ok((copy, stream)) = copy else {
@@ -80,10 +88,10 @@ fn serve(listener: &UnixListener, control: &Control) {
         if !clients.enter(number, copy) {
             continue;
         }
-        let (control, theirs) = (control.clone(), Arc::clone(&clients));
+        let (control, theirs, looking) = (control.clone(), Arc::clone(&clients), Arc::clone(&looking));
         let spawned = std::thread::Builder::new().name("henge-control".into()).spawn(move || {
             // A client that goes away or sends what is too long is gone.
-            let _ = converse(stream, &control, |since| theirs.waits(number, since));
+            let _ = converse(stream, &control, &looking, |since| theirs.waits(number, since));
             theirs.all().remove(&number);
         });
         if spawned.is_err() {
@@ -93,7 +101,12 @@ fn serve(listener: &UnixListener, control: &Control) {
 }
 
 /// `waits` hears since when the client is waited for, and when it is not.
-fn converse(mut stream: UnixStream, control: &Control, waits: impl Fn(Option<Instant>)) -> io::Result<()> {
+fn converse(
+    mut stream: UnixStream,
+    control: &Control,
+    looking: &Looking,
+    waits: impl Fn(Option<Instant>),
+) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -103,7 +116,11 @@ fn converse(mut stream: UnixStream, control: &Control, waits: impl Fn(Option<Ins
         waits(None);
         let (reply, goes_on) = match line {
             Ok(None) => return Ok(()),
-            Ok(Some(request)) => (answer(request, control), true),
+            Ok(Some(request)) => {
+                let looks = matches!(request, Request::Status | Request::Meters | Request::Events { .. });
+                let _turn = looks.then(|| looking.lock().unwrap_or_else(PoisonError::into_inner));
+                (answer(request, control), true)
+            }
             Err(e @ LineError::NotUnderstood(_)) => (Reply::failed(e), true),
             Err(e @ (LineError::TooLong(_) | LineError::Torn)) => (Reply::failed(e), false),
             Err(LineError::Io(e)) => return Err(e),

@@ -44,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("henge-study", &["henge-config", "henge-device", "henge-sched", "henge-sim", "henge-workload"]),
     ("henge-tls", &["henge-io"]),
     ("henge-vdisk", &[]),
-    ("henge-web", &["henge-api", "henge-tls"]),
+    ("henge-web", &["henge-api", "henge-io", "henge-tls"]),
     ("henge-workload", &[]),
 ];
 

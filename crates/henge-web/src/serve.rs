@@ -114,6 +114,7 @@ pub fn serve(address: SocketAddr, tls: Option<Arc<Tls>>, source: Arc<dyn Source>
         .build()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("henge-http".into()).spawn(move || {
+        henge_io::give_way();
         runtime.block_on(async move {
             let listener = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => listener,
