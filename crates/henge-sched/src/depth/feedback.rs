@@ -32,11 +32,13 @@
 //! - `keep`: Lmax < L keeps L, before all else, and E is multiplied by min(L, Lmax): otherwise depth ran to 100 in steady load. While
 //!   overloaded Lmax stands for L in low and high, and X ≥ due ends it.
 //! - `floor`: never below the device's knee, the depth that gives 90 % of its peak throughput: below, throughput falls, W grows, E falls
-//!   further (32 % in bound after a stall of 3 s; with the floor 89 to 97 %). Where none is stated it is 8, and gives way to a bound that the
-//!   device alone breaks at that depth: then it is L · l_i / T_i, for the flow for which that is least. Waiting, which a small depth makes longer, lowers no floor.
+//!   further (32 % in bound after a stall of 3 s; with the floor 89 to 97 %). Where none is stated it is 8, and gives way to a bound of which the
+//!   device alone takes more than half at that depth: then it is L · l_i / 2 T_i, for the flow for which that is least, and as much is left to wait.
+//!   Waiting, which a small depth makes longer, lowers no floor.
 //! - `saturation` (default twice the floor): never above it; a truly unlimited depth switches the scheduler off and gains nothing.
-//! - `samples` = 20: a percentile of fewer says nothing: such a flow keeps L, as does a window without completions. E is smoothed, `smoothing` =
-//!   0.5 for the new one.
+//! - `samples` = 20: a percentile of fewer says nothing. Such a flow's windows count together until there are so many, at most so many windows;
+//!   meanwhile its last rt_i holds. Before, a flow of 18 requests a second had no say, and 300 ms at a bound of 100 ms. A window without completions
+//!   keeps L. E is smoothed, `smoothing` = 0.5 for the new one.
 //!
 //! **Price.** A few ns per request, and one histogram per flow that has a bound. A window's end looks at the flows that had requests
 //! in it, a bounded number at a time: with more of them the decision comes later.
@@ -109,10 +111,12 @@ struct Class {
     waits: Duration,
     dispatched: u64,
     service: Histogram,
-    /// E, smoothed.
-    slack: Option<f64>,
+    /// E, smoothed, and l_i / T_i, with the depth at which they were measured.
+    slack: Option<(Slack, f64)>,
     /// The number of the window that it last had a request in.
     window: u64,
+    /// The number of the window in which its first sample came.
+    since: u64,
 }
 
 /// The least over the flows.
@@ -138,6 +142,8 @@ struct Window {
     completed: f64,
     in_flight_max: f64,
     depth: f64,
+    /// The depth that a flow's E is of.
+    base: f64,
     due: f64,
     demand: f64,
 }
@@ -186,11 +192,18 @@ impl Feedback {
     fn window(&self, queue: &dyn QueueView, until: Instant) -> Window {
         let arrivals = (self.dispatched as f64 + queue.queued() as f64 - self.queued as f64).max(0.0);
         let in_flight_max = f64::from(self.in_flight_max);
-        let depth = if self.overloaded && self.rules.keep { in_flight_max } else { f64::from(self.depth) };
+        let limit = f64::from(self.depth);
+        let depth = if self.overloaded && self.rules.keep { in_flight_max } else { limit };
+        let base = match (self.overloaded, self.rules.keep) {
+            (true, _) => in_flight_max,
+            (false, true) => limit.min(in_flight_max),
+            (false, false) => limit,
+        };
         Window {
             completed: self.completed as f64,
             in_flight_max,
             depth,
+            base,
             due: queue.due(until) as f64,
             demand: queue.queued() as f64 + f64::from(self.in_flight) + arrivals,
         }
@@ -201,9 +214,13 @@ impl Feedback {
         let class = self.classes.get_mut(flow)?;
         if class.window != self.number {
             if let Some(closing) = self.closing.as_mut().filter(|_| class.window + 1 == self.number) {
-                closing.least = class.least(closing.least, &self.rules);
+                closing.least = class.least(closing.least, &self.rules, closing.window.base);
             }
             class.window = self.number;
+            if class.service.count() == 0 || self.number > class.since + self.rules.samples {
+                class.forget();
+                class.since = self.number;
+            }
             self.active.push(flow);
         }
         Some(class)
@@ -214,7 +231,7 @@ impl Feedback {
         let left = closing.flows.len().saturating_sub(STEP);
         for flow in closing.flows.drain(left..) {
             if let Some(class) = self.classes.get_mut(flow).filter(|class| class.window != self.number) {
-                closing.least = class.least(closing.least, &self.rules);
+                closing.least = class.least(closing.least, &self.rules, closing.window.base);
             }
         }
         if left == 0 {
@@ -234,7 +251,7 @@ impl Feedback {
     /// The floor for the next window.
     fn floor(&self, window: &Window, least: Option<Slack>) -> u32 {
         let Some(least) = least.filter(|_| self.rules.gives_way) else { return self.rules.floor };
-        let in_time = window.in_flight_max.min(f64::from(self.depth)) * least.alone;
+        let in_time = window.in_flight_max.min(f64::from(self.depth)) * least.alone / 2.0;
         self.rules.floor.min((in_time as u32).max(1))
     }
 
@@ -243,12 +260,7 @@ impl Feedback {
         let rules = self.rules;
         let (low, high) = (w.due * w.depth / w.completed, w.demand * w.depth / w.completed);
         let overloaded = self.overloaded;
-        let base = match (overloaded, rules.keep) {
-            (true, _) => w.in_flight_max,
-            (false, true) => f64::from(self.depth).min(w.in_flight_max),
-            (false, false) => f64::from(self.depth),
-        };
-        let in_time = least.map(|slack| slack * base);
+        let in_time = least.map(|slack| slack * w.base);
         self.in_time = in_time.or(self.in_time);
         if overloaded && w.demand > w.completed {
             return u32::MAX;
@@ -281,25 +293,35 @@ fn rounded(depth: f64) -> u32 {
 
 impl Class {
     /// The least E with this one's.
-    fn least(&mut self, least: Option<Slack>, rules: &Rules) -> Option<Slack> {
-        let Some(own) = self.slack(rules) else { return least };
+    fn least(&mut self, least: Option<Slack>, rules: &Rules, base: f64) -> Option<Slack> {
+        let Some(own) = self.slack(rules, base) else { return least };
         let least = least.unwrap_or(own);
         Some(Slack { slack: own.slack.min(least.slack), alone: own.alone.min(least.alone) })
     }
 
-    /// E, if there were enough samples; begins the next window.
-    fn slack(&mut self, rules: &Rules) -> Option<Slack> {
+    /// E, of this window if there are enough samples, which are forgotten then; else the last one, as it would be at this depth.
+    fn slack(&mut self, rules: &Rules, base: f64) -> Option<Slack> {
         let enough = self.service.count() >= rules.samples && self.dispatched > 0;
-        let service = self.service.quantile(self.percentile).filter(|_| enough);
-        let wait = self.waits.as_nanos() as f64 / self.dispatched.max(1) as f64;
+        let Some(service) = self.service.quantile(self.percentile).filter(|_| enough) else {
+            let (last, at) = self.slack?;
+            let scale = at / base.max(1.0);
+            return Some(Slack { slack: last.slack * scale, alone: last.alone * scale });
+        };
+        let bound = self.bound.as_nanos() as f64;
+        let wait = self.waits.as_nanos() as f64 / self.dispatched as f64;
+        let service = service.as_nanos().max(1) as f64;
+        self.forget();
+        let new = ((bound - wait) / service).max(0.0);
+        let slack = self.slack.map_or(new, |(old, _)| old.slack + (new - old.slack) * rules.smoothing);
+        let slack = Slack { slack, alone: bound / service };
+        self.slack = Some((slack, base));
+        Some(slack)
+    }
+
+    fn forget(&mut self) {
         self.waits = Duration::ZERO;
         self.dispatched = 0;
         self.service.clear();
-        let service = service?.as_nanos().max(1) as f64;
-        let new = ((self.bound.as_nanos() as f64 - wait) / service).max(0.0);
-        let slack = self.slack.map_or(new, |old| old + (new - old) * rules.smoothing);
-        self.slack = Some(slack);
-        Some(Slack { slack, alone: self.bound.as_nanos() as f64 / service })
     }
 }
 
@@ -461,6 +483,24 @@ mod tests {
             assert_eq!(c.depth(), if rules == "ours" { 16 } else { 32 });
             assert!(!c.spare(30), "underloaded again");
         }
+    }
+
+    /// 18 requests in a window are too few to judge by, and two windows' are not. A device that takes 20 ms for each, one at a time.
+    #[test]
+    fn a_flow_of_few_requests_has_its_say() {
+        let mut c = controller(Params::new("feedback"));
+        for k in 0..30 {
+            let depth = c.depth();
+            window(&mut *c, k, 18, 15, 20 * u64::from(depth), depth, Queue(18, 0));
+        }
+        // (100 − 15) / 20 keep the bound.
+        assert_eq!(c.depth(), 4);
+        // Who asks still less, in every other window, is not judged by what was long ago.
+        let mut c = controller(Params::new("feedback"));
+        for k in 0..90 {
+            window(&mut *c, k, k % 2, 10, 1000, 8, Queue(1, 0));
+        }
+        assert_eq!(c.depth(), 8);
     }
 
     #[test]
