@@ -272,7 +272,9 @@ fn learning(wanted: impl Fn(&&Entry) -> bool, steps: u32) {
     println!(
         "\nCPU ns a request of a whole gate with 100 flows: with a stated depth, and with what suits a device"
     );
-    for entry in SCHEDULERS.iter().filter(wanted).filter(|entry| entry.on_device.kept) {
+    for entry in
+        SCHEDULERS.iter().filter(wanted).filter(|entry| entry.on_device.kept || entry.on_device.shares)
+    {
         let plain = Whole::new(entry, 100, false).step_ns(steps);
         let device = Whole::new(entry, 100, true).step_ns(steps);
         let verdict = if device - plain <= LEARNING { "within" } else { "beyond" };

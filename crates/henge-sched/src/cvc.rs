@@ -59,7 +59,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(1),
     cost: "requests",
-    on_device: OnDevice { time: false, kept: false },
+    on_device: OnDevice { time: false, kept: false, shares: false },
     build,
 };
 

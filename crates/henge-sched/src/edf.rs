@@ -49,7 +49,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(12),
     cost: "bytes",
-    on_device: OnDevice { time: false, kept: true },
+    on_device: OnDevice { time: false, kept: true, shares: false },
     build,
 };
 

@@ -18,7 +18,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(32),
     cost: "bytes",
-    on_device: OnDevice { time: false, kept: false },
+    on_device: OnDevice { time: false, kept: false, shares: false },
     build,
 };
 

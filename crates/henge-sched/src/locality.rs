@@ -64,7 +64,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: false,
     depth: DefaultDepth::Fixed(1),
     cost: "disk time",
-    on_device: OnDevice { time: false, kept: false },
+    on_device: OnDevice { time: false, kept: false, shares: false },
     build,
 };
 

@@ -51,7 +51,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(32),
     cost: "requests",
-    on_device: OnDevice { time: true, kept: true },
+    on_device: OnDevice { time: true, kept: true, shares: true },
     build,
 };
 

@@ -47,6 +47,8 @@ pub struct OnDevice {
     pub time: bool,
     /// A depth that gives way to promises: it loses nothing by many requests at once.
     pub kept: bool,
+    /// Weights are promises as well, where nobody says what they count.
+    pub shares: bool,
 }
 
 /// How a scheduler is made from its parameters.
@@ -140,7 +142,8 @@ pub fn charge_as<'a>(knobs: &mut Params, contracts: impl IntoIterator<Item = &'a
 }
 
 /// What a scheduler's table does not say, as it suits a device: the depth gives way to promises, and what would count requests
-/// otherwise charges time, learned. A capacity counts what the gate charges, so whoever states one means the contracts' unit.
+/// otherwise charges time, learned. A capacity counts what the gate charges, so whoever states one means the contracts' unit. Where neither that
+/// nor a cost is stated, a weight is a share of what a disk has alone. Whoever states one says what shares count.
 ///
 /// ```
 /// use henge_core::{CostUnit, Params};
@@ -149,11 +152,18 @@ pub fn charge_as<'a>(knobs: &mut Params, contracts: impl IntoIterator<Item = &'a
 /// assert_eq!(henge_sched::build("mclock", knobs).unwrap().cost.unit(), CostUnit::DiskTime);
 /// ```
 pub fn suit_device(name: &str, knobs: &mut Params) {
-    let Some(OnDevice { time, kept }) = find(name).map(|entry| entry.on_device) else { return };
-    if time && knobs.get_mut("cost").is_none() && knobs.get_mut("capacity").is_none() {
+    let Some(OnDevice { time, kept, shares }) = find(name).map(|entry| entry.on_device) else { return };
+    let says_what_counts = knobs.get_mut("cost").is_some() || knobs.get_mut("capacity").is_some();
+    if time && !says_what_counts {
         knobs.set("cost", Value::Text("time".into()), 0..0);
     }
-    if kept && knobs.get_mut("depth").is_none() {
+    if knobs.get_mut("depth").is_some() {
+        return;
+    }
+    if shares && !says_what_counts {
+        let kept = Params::new("kept").with("shares", Value::Bool(true));
+        knobs.set("depth", Value::Table(Params::new("depth").with("kept", Value::Table(kept))), 0..0);
+    } else if kept {
         knobs.set("depth", Value::Text("kept".into()), 0..0);
     }
 }

@@ -57,7 +57,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Controller("feedback"),
     cost: "bytes",
-    on_device: OnDevice { time: false, kept: false },
+    on_device: OnDevice { time: false, kept: false, shares: false },
     build,
 };
 

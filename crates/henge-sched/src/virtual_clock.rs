@@ -55,7 +55,7 @@ pub(crate) const ENTRY: Entry = Entry {
     work_conserving: true,
     depth: DefaultDepth::Fixed(1),
     cost: "requests",
-    on_device: OnDevice { time: false, kept: true },
+    on_device: OnDevice { time: false, kept: true, shares: false },
     build,
 };
 

@@ -223,11 +223,14 @@ mod tests {
     fn what_a_pool_does_not_say_suits_a_device_where_it_is_one() {
         let path = "path = \"/srv/henge\"";
         for medium in [path, "device = \"/dev/null\""] {
-            assert_eq!(of(medium, ""), "{ sfq = { depth = 32 } }");
-            assert_eq!(of(medium, "scheduler = \"mclock\""), "{ mclock = { cost = time, depth = kept } }");
+            assert_eq!(of(medium, ""), "{ sfq = { depth = { kept = { shares = true } } } }");
+            let mclock = "{ mclock = { cost = time, depth = { kept = { shares = true } } } }";
+            assert_eq!(of(medium, "scheduler = \"mclock\""), mclock);
         }
         // A rate is what this one charges.
         assert_eq!(of(path, "scheduler = \"vc\""), "{ vc = { depth = kept } }");
+        // Whoever states a cost says what shares count.
+        assert_eq!(of(path, "cost = \"bytes\""), "{ sfq = { cost = bytes, depth = 32 } }");
         // What is stated stays as it is.
         let bytes = "scheduler = \"mclock\"\ncost = \"bytes\"";
         assert_eq!(of(path, bytes), "{ mclock = { cost = bytes, depth = kept } }");

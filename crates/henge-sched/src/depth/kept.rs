@@ -64,7 +64,7 @@
 mod shares;
 mod watched;
 
-use self::shares::Quiet;
+use self::shares::{Look, Quiet};
 use self::watched::{Judged, Watched};
 use super::DEPTH_MAX;
 use crate::Flows;
@@ -173,6 +173,7 @@ pub struct Kept {
     /// Others are held back for a turn, to see what that does for whom.
     trial: bool,
     quiet: Quiet,
+    look: Look,
 }
 
 /// Of the flows of a window.
@@ -231,6 +232,7 @@ impl Kept {
             weights,
             trial: false,
             quiet: Quiet::default(),
+            look: Look::default(),
         }
     }
 
@@ -302,7 +304,7 @@ impl Kept {
             self.trial = false;
         } else if shares && (self.trial || !paced) {
             self.consider(now, time);
-        } else {
+        } else if !(shares && self.look_again(now)) {
             self.judge(now, time);
         }
         if !paced && self.seen.done > 0 {
@@ -317,7 +319,7 @@ impl Kept {
         for id in &self.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             let one = match shares {
-                Some(part) => flow.judge_share(part, self.quiet.ns, time, now),
+                Some(part) => flow.judge_share(part, &self.quiet, time, now),
                 None => flow.judge(now, time),
             };
             let Some(one) = one else { continue };
@@ -484,7 +486,6 @@ impl DepthController for Kept {
             flow.idle += gap.saturating_sub(own);
         }
         flow.in_flight += 1;
-        flow.waited += wait.as_nanos();
         if !flow.protected {
             flow.loud += 1;
             self.quiet.loud += 1;
@@ -504,6 +505,7 @@ impl DepthController for Kept {
         let latency = now.since(request.arrival);
         flow.done += 1;
         flow.latencies += latency.as_nanos();
+        flow.places += service.as_nanos();
         if let Some(rate) = flow.rate {
             flow.amount += in_unit(request, rate.unit, CostUnit::DiskTime).get();
         }
@@ -546,7 +548,7 @@ impl DepthController for Kept {
                 (false, true) => (self.firm, self.inside) = (self.firm + 1, self.inside - watched.inside),
                 _ => {}
             }
-            (watched.lag, watched.kept, watched.protected) = (0, 0, false);
+            (watched.lag, watched.kept, watched.protected, watched.look) = (0, 0, false, 0);
             (watched.hopeless_until, watched.patience) = (Instant::ZERO, PATIENCE.0);
             (self.patience, self.found) = ((0, PATIENCE.0), true);
         }

@@ -357,6 +357,27 @@ fn a_share_is_kept_in_each_second() {
     }
 }
 
+/// Whoever comes while others are held back for somebody else's sake is looked at as well.
+#[test]
+fn who_comes_later_has_a_share_too() {
+    let writes = *ATTACKERS.iter().find(|a| a.name == "writes-1m-32").unwrap();
+    let reads = alone("nvme-dc", VICTIMS[0]).rate;
+    let beside = |depth| {
+        let mut world = World::new("nvme-dc", "sfq", &[("depth", depth), ("cost", text("bytes"))], 1);
+        world.add(VICTIMS[0], &Contract::weighted(4), Duration::ZERO);
+        world.add(writes, &Contract::best_effort(), Duration::from_millis(200));
+        world.add(VICTIMS[0], &Contract::weighted(4), Duration::from_secs(3));
+        world.run(Duration::from_secs(9), 3);
+        [world.of(0).rate, world.of(2).rate]
+    };
+    let (fixed, ours) = (beside(Value::Integer(32)), beside(kept_shares()));
+    for (disk, (fixed, ours)) in fixed.into_iter().zip(ours).enumerate() {
+        let due = reads * 4.0 / 9.0;
+        assert!(fixed < 0.7 * due, "disk {disk}: {fixed} of {due} by a depth alone: nothing to keep");
+        assert!(ours >= due, "disk {disk}: {ours} of {due}");
+    }
+}
+
 /// `HENGE_CELLS=device,scheduler,victim,attacker` picks.
 #[test]
 #[ignore = "a table for people"]

@@ -92,6 +92,27 @@ fn a_share_is_kept_where_a_reader_never_waits_at_the_gate() {
     }
 }
 
+/// Trims of 4 KiB are charged as little as reads, and take 25 times as long: of equals, a reader that waits for them at the gate has its half of what it has alone.
+#[test]
+fn a_share_is_kept_where_what_is_charged_says_little_of_what_is_taken() {
+    let clients = [READS, (1, 64, Op::Trim, 4096)];
+    let (fixed, kept) =
+        ([("cost", "bytes"), ("depth", "32")], [("cost", "bytes"), ("depth", "kept with shares")]);
+    for (weight, parallel) in [(1, 2), (1, 4), (4, 4), (1, 8)] {
+        let got = |settings: &[_], clients: &[Client], ms| -> Vec<f64> {
+            let contracts = weighted(&[weight, 1]);
+            let over = run("sfq", settings, &contracts, device(parallel, flash), clients, ms);
+            over.iter().map(|(n, _)| *n as f64 * 2000.0 / ms as f64).collect()
+        };
+        let (reads, trims) = (got(&fixed, &clients[..1], 2000)[0], got(&fixed, &clients[1..], 2000)[1]);
+        let part = f64::from(weight) / f64::from(weight + 1);
+        let (before, after) = (got(&fixed, &clients, 16_000), got(&kept, &clients, 16_000));
+        assert!(before[0] < 0.6 * part * reads, "{weight}, {parallel}: {before:?} without: nothing to keep");
+        assert!(after[0] >= 0.95 * part * reads, "{weight}, {parallel}: {after:?} of {reads}");
+        assert!(after[1] >= 0.7 * (1.0 - part) * trims, "{weight}, {parallel}: {after:?} of {trims}");
+    }
+}
+
 /// Who was promised more than he asks for, or than the device does, takes nothing from the others.
 #[test]
 fn a_promise_that_no_depth_keeps_costs_the_others_nothing() {

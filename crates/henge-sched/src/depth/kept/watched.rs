@@ -21,7 +21,7 @@ pub(super) struct Watched {
     pub lag: u64,
     /// How well its promise was kept in its last window, in thousandths.
     pub kept: u64,
-    /// No pace keeps its promise, as was seen: until when nobody looks again, and for how many turns next time.
+    /// No pace keeps its promise, or its share needs none, as was seen: until when nobody looks again, and for how many turns next time.
     pub hopeless_until: Instant,
     pub patience: u32,
     /// The number of the window that the rest is of.
@@ -37,14 +37,20 @@ pub(super) struct Watched {
     pub cost: u64,
     pub total: u64,
     pub quiet: u64,
-    /// In ns: how long its requests waited for a place.
-    pub waited: u64,
+    /// In ns: how long its requests were at the device.
+    pub places: u64,
     /// By its weight: whether others are held back for its sake; what it did a second before they were; and what it does while they are.
     pub protected: bool,
     /// Its weight is above the average of those who were there.
     pub heavier: bool,
     pub before: u64,
     pub reference: u64,
+    /// The window in which it came, after one without it.
+    pub came: u64,
+    /// The look at shares in which it was there last.
+    pub look: u64,
+    /// What it had when a trial found that to be enough.
+    pub enough: u64,
     /// Of its requests in flight, those that count as the others'.
     pub loud: u32,
 }
@@ -89,22 +95,26 @@ impl Watched {
             cost: 0,
             total: 0,
             quiet: 0,
-            waited: 0,
+            places: 0,
             protected: false,
             heavier: false,
             before: 0,
             reference: 0,
+            came: 1,
+            look: 0,
+            enough: 0,
             loud: 0,
         }
     }
 
     pub fn begin(&mut self, number: u64) {
         if self.window + 1 < number {
-            self.kept = 0; // too long ago to say that it is ahead
+            // Too long ago to say that it is ahead.
+            (self.kept, self.came) = (0, number);
         }
         self.window = number;
         (self.done, self.amount, self.latencies, self.idle, self.late) = (0, 0, 0, 0, 0);
-        (self.cost, self.total, self.quiet, self.waited) = (0, 0, 0, 0);
+        (self.cost, self.total, self.quiet, self.places) = (0, 0, 0, 0);
     }
 
     pub fn left(&mut self, now: Instant) {
