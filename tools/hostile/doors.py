@@ -154,9 +154,9 @@ def lines_without_end(node):
 
 @attack("own", quick=True)
 def disks_that_come_and_go(node):
-    text = 'name = "coming"\npool = "a"\ncapacity = "64MiB"\n'
+    disk = {"name": "coming", "pool": "a", "capacity": "64MiB"}
     while True:
-        node.ask(op="add", disk=text)
+        node.ask(op="add", disk=disk)
         node.ask(op="remove", name="coming")
 
 

@@ -114,7 +114,7 @@ def certificates(c):
 
     http = lambda method, path, body=b"", more=b"": (f"{method} /api/v1{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
                                              f"content-type: application/json\r\ncontent-length: {len(body)}\r\n").encode() + more + b"\r\n" + body
-    hello = json.dumps({"say": "hello", "version": 2, "name": "n1", "nonce": "0", "proof": "00" * 32}).encode() + b"\n"
+    hello = json.dumps({"say": "hello", "version": 3, "name": "n1", "nonce": "0", "proof": "00" * 32}).encode() + b"\n"
     token = open(os.path.join(c.state, "admin.token")).read().strip().encode()
     guess = b"authorization: Bearer henge_" + b"0" * 64 + b"\r\n"
     for name, (pem, role, counts) in who.items():
@@ -173,7 +173,7 @@ def users(check, skip, directory, http, cluster):
     http(cluster.url + "/nodes/n2/drain", "POST", cluster.token)
     http(cluster.url + "/disks?wait=20", "POST", cluster.token, {"name": "held", "spec": {"capacity": "1MiB"}})
     http(cluster.url + "/nodes/n2/drain", "DELETE", cluster.token)
-    disk = lambda name: f'name = "{name}"\npool = "p"\ncapacity = "1MiB"\n'
+    disk = lambda name: {"name": name, "pool": "p", "capacity": "1MiB"}
     where = {"n1": {"open", "guarded", "held"}, "n2": set()}
     who = {"root": [], "nobody": ["--reuid", "65534", "--regid", "65534", "--clear-groups"],
            "nobody of root's group": ["--reuid", "65534", "--regid", "0", "--clear-groups"],

@@ -111,9 +111,9 @@ def names(check, http, cluster, directory):
         with socket.socket(socket.AF_UNIX) as s:
             s.connect(f"{directory}/n1.sock")
             s.settimeout(20)
-            for request in ({"op": "add", "disk": f"name = {json.dumps(name)}\npool = \"p\"\ncapacity = \"1MiB\"\n"},
+            for request in ({"op": "add", "disk": {"name": name, "pool": "p", "capacity": "1MiB"}},
                             {"op": "peer", "name": name, "address": "127.0.0.1:1"}, {"op": "remove", "name": name},
-                            {"op": "access", "name": name, "doors": "nbd = \"anyone\"\n"}):
+                            {"op": "access", "name": name, "doors": {"nbd": "anyone"}}):
                 s.sendall((json.dumps(request) + "\n").encode())
                 answer = b""
                 while not answer.endswith(b"\n"):

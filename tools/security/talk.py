@@ -113,7 +113,7 @@ def manager(listener, secret):
     stream, _ = listener.accept()
     end = End(stream, secret, "manager")
     nonce = os.urandom(16).hex()
-    end.say({"say": "challenge", "version": 2, "nonce": nonce})
+    end.say({"say": "challenge", "version": 3, "nonce": nonce})
     hello = end.hear()
     said = (nonce, hello["nonce"], hello["name"])
     assert hello["proof"] == end.mac(b"proof", b"node", said).hex(), hello

@@ -72,7 +72,7 @@ def absurd(check, http, cluster, secret):
         "a period below zero": {"say": "period", "seconds": -1.0, "disks": []},
         "counts that wrap around": {"say": "period", "seconds": 60.0, "disks": [
             {"name": "d", "commands": 1, "peak": 1, "latency": [[1000, (1 << 64) - 1]] * 4}]},
-        "another greeting": {"say": "hello", "version": 2, "name": "n1", "nonce": "", "proof": ""},
+        "another greeting": {"say": "hello", "version": 3, "name": "n1", "nonce": "", "proof": ""},
         "another node's registration": sound | {"name": "n1"},
         "no JSON": b"{\n",
         "not UTF-8": b"\xff\xfe\n",
@@ -122,7 +122,7 @@ capacity = "1MiB"
     listener.settimeout(30)
     end, register = talk.manager(listener, secret)
     check("a node registers its own disk as its own", [d.get("revision") for d in register["disks"]] == [None], register)
-    want = lambda **keys: {"keys": {"pool": "p", "capacity": "1MiB", **keys}, "contract": {}}
+    want = lambda **keys: {"capacity": 1 << 20, "pools": ["p"], "contract": {}, **keys}
 
     def order(name, revision, wanted):
         end.say({"say": "order", "name": name, "revision": revision, "want": wanted})
@@ -132,17 +132,19 @@ capacity = "1MiB"
                 return said.get("error")
 
     lists = lambda: run(henge, "vd", "list", "--node", f"{directory}/ruled.sock")[1]
-    for what, wanted in (("removes", None), ("changes", want(capacity="2MiB")),
+    for what, wanted in (("removes", None), ("changes", want(capacity=2 << 20)),
                          ("opens", want() | {"access": {"nbd": ["anyone"], "user": "x", "chap": "x" * 16, "nvme": ""}})):
         why = order("mine", 5, wanted)
         check(f"who {what} a disk that no manager made is told so", bool(why) and "no manager made it" in why, why)
     check("it is there as it was", "mine" in lists() and "2MiB" not in lists(), lists())
     wrong = {
         "a name that is a path": ("../up", want()),
-        "a capacity of 2^63": ("big", want(capacity=f"{1 << 63}B")),
-        "a pool that is not there": ("lost", want(pool="q")),
-        "keys that begin another table": ("two", want(leeway='[1]\n[[disk]]\nname = "three"\npool = "p"\ncapacity = "1MiB"')),
-        "a file of the node's as a secret": ("leak", want(nvme='{ secret_file = "/etc/shadow" }')),
+        "a capacity of 2^63": ("big", want(capacity=1 << 63)),
+        "a pool that is not there": ("lost", want(pools=["q"])),
+        "a text that begins another table": ("two", want(pools=['p"]\n[[disk]]\nname = "three"\npool = "p"\ncapacity = "1MiB"'])),
+        "a contract of two lines": ("two", want(contract={"weight": '1\nnbd = "anyone"'})),
+        "a file of the node's as a secret": ("leak", want(nvme={"secret_file": "/etc/shadow"})),
+        "a disk as version 2 wrote it": ("three", {"keys": {"pool": "p", "capacity": "1MiB"}, "contract": {}}),
     }
     for what, (name, wanted) in wrong.items():
         why = order(name, 6, wanted)

@@ -6,7 +6,7 @@
 //! < {"ok":true}
 //! ```
 
-use crate::{Event, Kept, TagCounts, Taken};
+use crate::{Choice, Event, Kept, Table, TagCounts, Taken};
 use henge_core::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,18 +37,18 @@ pub enum Request {
     Scheduler {
         /// Which pool.
         pool: String,
-        /// A name, or a table as the configuration writes it: `{ cvc = { per = "spindle" } }`.
-        scheduler: String,
+        /// A name, or a table with its knobs: `{"cvc":{"per":"spindle"}}`.
+        scheduler: Choice,
     },
     /// Makes a disk, or serves one that was made before.
     Add {
-        /// The table of a `[[disk]]` as the configuration writes it: `name = "web"` and so on, a key per line.
-        disk: String,
+        /// The keys of a `[[disk]]`: `{"name":"web","pool":"ssd","capacity":"96GB","contract":{"weight":4}}`.
+        disk: Table,
     },
     /// What [`Request::Add`] would answer, without making anything; with what is promised on each of its pools before and after.
     Offer {
-        /// The table of a `[[disk]]`.
-        disk: String,
+        /// The keys of a `[[disk]]`.
+        disk: Table,
     },
     /// Makes a disk larger, while it is served. NBD clients see it when they connect anew, iSCSI initiators are told.
     Grow {
@@ -74,8 +74,8 @@ pub enum Request {
     Access {
         /// Which disk.
         name: String,
-        /// All that its table says of front ends, a key per line: `nbd = …`, `iscsi = …`, `nvme = …`.
-        doors: String,
+        /// All that its table says of front ends: `{"nbd":"nobody","iscsi":{…}}`.
+        doors: Table,
     },
     /// Starts all disks' meters anew.
     Reset,

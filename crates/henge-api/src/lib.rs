@@ -11,6 +11,7 @@ mod line;
 pub mod manager;
 mod name;
 pub mod proof;
+mod table;
 mod tags;
 mod tap;
 mod terms;
@@ -23,9 +24,10 @@ pub use event::{Event, EventKind};
 pub use kept::{Kept, Seconds};
 pub use line::{LineError, ask, decode_line, encode_line, read_line, write_line};
 pub use name::is_name;
+pub use table::{Choice, Table, json, toml};
 pub use tags::{Ask, Lead, TagCounts};
 pub use tap::{Taken, Tapped};
-pub use terms::{Field, disk_table, disk_value, fields, quoted, typed};
+pub use terms::{Field, fields, typed};
 
 /// Terms of a contract as they are written; an empty text takes one away.
 pub type Terms = std::collections::BTreeMap<String, String>;

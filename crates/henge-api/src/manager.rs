@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the conversation. Versions that only add to it need no new one: unknown keys are passed over, unknown messages are
 /// [`FromManager::Later`] and [`FromNode::Later`], and what is missing has a default. A new one is for what older ones would misunderstand.
-pub const VERSION: u32 = 2;
+/// 3: an order says each thing of a disk by itself, not by texts of the configuration.
+pub const VERSION: u32 = 3;
 /// Longest line.
 pub const LINE_MAX: usize = 16 << 20;
 /// Longest line before both ends have proven who they are.
@@ -91,23 +92,48 @@ pub struct Order {
     pub name: String,
     /// Grows with every change.
     pub revision: u64,
-    /// How it should be; none: it should not be.
-    pub want: Option<Want>,
+    /// How it should be, a [`Want`]; none: it should not be. It is read by itself: who does not understand it refuses this order, and
+    /// hears the next one.
+    want: Option<serde_json::Value>,
+}
+
+impl Order {
+    /// To be sent.
+    pub fn new(name: &str, revision: u64, want: Option<&Want>) -> Order {
+        let want = want.map(|want| serde_json::to_value(want).expect("it is plain data"));
+        Order { name: name.to_owned(), revision, want }
+    }
+
+    /// How the disk should be, as far as this end understands it. Nothing of it is passed over: half an order is another one.
+    pub fn want(&self) -> Result<Option<Want>, String> {
+        let read = self.want.clone().map(serde_json::from_value).transpose();
+        read.map_err(|e| {
+            format!(
+                "this end does not understand the order ({e}): install one release on both, the manager first"
+            )
+        })
+    }
 }
 
 /// How a disk should be on this node.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Want {
-    /// Keys of the disk's table as the configuration writes them, but for `name` and `contract`: `capacity = "96GB"`.
-    pub keys: Terms,
+    /// Bytes.
+    pub capacity: u64,
+    /// The node's pool on which it lies; or all its places as NODE/POOL, in the order of its stripes.
+    pub pools: Vec<String>,
+    /// Room for uneven load over several places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leeway: Option<f64>,
     /// Terms of its contract.
     pub contract: Terms,
     /// Where the other nodes that have parts of it are, by name.
     #[serde(default, skip_serializing_if = "Terms::is_empty")]
     pub peers: Terms,
-    /// The capacity that it will have, where it lies on several nodes and there is not room for it at all of them yet.
+    /// Bytes that it will have, where it lies on several nodes and there is not room for it at all of them yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<String>,
+    pub room: Option<u64>,
     /// Who may attach; none: whom the node's doors let in where nothing is stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
@@ -281,6 +307,21 @@ mod tests {
         assert_eq!(node(r#"{"say":"sing","song":3}"#), FromNode::Later);
         let welcome = r#"{"say":"welcome","period_ms":7,"mood":"good"}"#;
         assert_eq!(manager(welcome), FromManager::Welcome { period_ms: 7, tags: false });
+        // But for an order, of which nothing is passed over, and which is refused by itself.
+        let order = |want: &str| match manager(&format!(
+            r#"{{"say":"order","name":"web","revision":7,"want":{want}}}"#
+        )) {
+            FromManager::Order(order) => order.want(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(order("null"), Ok(None));
+        assert_eq!(order(r#"{"capacity":4096,"pools":["7"],"contract":{}}"#).unwrap().unwrap().pools, ["7"]);
+        for (more, named) in
+            [(r#","capacity":1,"read_only":true"#, "read_only"), (r#","capacity":"1GB""#, "1GB")]
+        {
+            let why = order(&format!(r#"{{"pools":["p"],"contract":{{}}{more}}}"#)).unwrap_err();
+            assert!(why.contains(named) && why.contains("the manager first"), "{why}");
+        }
         // What is missing and has no default is still an error.
         assert!(serde_json::from_str::<FromManager>(r#"{"say":"welcome"}"#).is_err());
     }

@@ -320,23 +320,24 @@ impl DiskRecord {
         if self.phase == Phase::Removing {
             return None;
         }
-        let bytes = |n: u64| format!("{n}B");
-        let shown = self.growing_from.unwrap_or(self.spec.bytes());
-        let room = self.growing_from.map(|_| bytes(self.spec.bytes()));
-        let mut keys = Terms::from([("capacity".to_owned(), bytes(shown))]);
-        let mut peers = Terms::new();
-        if let [_] = self.parts.as_slice() {
-            keys.insert("pool".into(), part.pool.clone());
+        let (pools, leeway, peers) = if let [_] = self.parts.as_slice() {
+            (vec![part.pool.clone()], None, Terms::new())
         } else {
-            // The same text on every node: it is how they know that they mean the same disk.
-            let places = self.parts.iter().map(|p| format!("\"{}/{}\"", p.node, p.pool));
-            keys.insert("pools".into(), format!("[{}]", places.collect::<Vec<_>>().join(", ")));
-            keys.insert("leeway".into(), self.spec.leeway.unwrap_or(1.0).to_string());
+            // The same on every node: it is how they know that they mean the same disk.
+            let places = self.parts.iter().map(|p| format!("{}/{}", p.node, p.pool));
             let others = self.parts.iter().filter(|p| p.node != node);
-            peers.extend(others.filter_map(|p| Some((p.node.clone(), link(&p.node)?))));
-        }
-        let access = self.access.as_ref().map(|access| access.told(&self.name));
-        Some(Want { keys, contract: self.spec.terms(self.whole_micro()), peers, room, access })
+            let peers = others.filter_map(|p| Some((p.node.clone(), link(&p.node)?)));
+            (places.collect(), Some(self.spec.leeway.unwrap_or(1.0)), peers.collect())
+        };
+        Some(Want {
+            capacity: self.growing_from.unwrap_or(self.spec.bytes()),
+            pools,
+            leeway,
+            contract: self.spec.terms(self.whole_micro()),
+            peers,
+            room: self.growing_from.map(|_| self.spec.bytes()),
+            access: self.access.as_ref().map(|access| access.told(&self.name)),
+        })
     }
 
     /// What the whole disk is promised: the rate, and how many may be pending.
@@ -557,8 +558,7 @@ pub fn size_text(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_api::disk_table;
-    use henge_config::Source;
+    use henge_api::Table;
     use proptest::prelude::*;
 
     /// Contracts that a manager can give: terms as somebody types them.
@@ -602,9 +602,10 @@ mod tests {
 
     /// What a node makes of a disk's table.
     fn at_node(name: &str, pool: &str, contract: &Terms) -> (String, String, Contract) {
-        let terms = contract.iter().map(|(key, text)| (key.as_str(), text.as_str()));
-        let text = disk_table(name, [("pool", pool), ("capacity", "1GB")], terms);
-        let mut p = Source::new("the order", text).parse("the disk").unwrap();
+        let mut table = Table::of_disk(name).with("pool", pool);
+        contract.iter().for_each(|(key, text)| table.set_term(key, text).unwrap());
+        let sent = serde_json::to_vec(&table).unwrap();
+        let mut p = serde_json::from_slice::<Table>(&sent).unwrap().params("the disk").unwrap();
         let (name, pool) = (p.text("name").unwrap().unwrap(), p.text("pool").unwrap().unwrap());
         let Some(mut terms) = p.table("contract").unwrap() else { return (name, pool, Contract::default()) };
         let contract = Contract::from_params(&mut terms).unwrap();

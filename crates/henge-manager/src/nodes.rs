@@ -221,7 +221,9 @@ async fn handshake(
     };
     let said = Said { manager: &nonce, node: &theirs, name: &name };
     let refusal = if version != VERSION {
-        Some(format!("this manager speaks version {VERSION}, the node {version}; run one release on both"))
+        Some(format!(
+            "this manager speaks version {VERSION}, the node {version}: install one release on both, the manager first"
+        ))
     } else if !proof::holds(&proof, secret, Side::Node, said) {
         Some("the node does not know this cluster's secret; compare `secret` on both".into())
     } else if let Some(certificate) = certificate.filter(|certificate| certificate.name != name) {

@@ -12,7 +12,7 @@ use crate::shards::{Routes, Shards};
 use crate::state::{Memory, Origin};
 use crate::tags::Queued;
 use crate::watch::{self, Latest};
-use henge_api::{EventKind, Lead, Reply, Request, Status};
+use henge_api::{Choice, EventKind, Lead, Reply, Request, Status, Table};
 use henge_config::Source;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
@@ -141,7 +141,7 @@ impl Control {
         let added = match &request {
             Request::Set { .. } | Request::Remove { .. } | Request::Grow { .. } => None,
             Request::Peer { .. } | Request::Unpeer { .. } | Request::Access { .. } => None,
-            Request::Add { disk } => name_of(disk),
+            Request::Add { disk } => disk.name().map(str::to_owned),
             Request::Room { .. } => {
                 self.prepare(shard, &request)?;
                 return self.tell(shard, request);
@@ -264,7 +264,7 @@ impl Control {
 
     /// Tells one shard. Which disks there are then, all shards know before this returns.
     fn tell(&self, shard: usize, request: Request) -> Result<Reply, ControlError> {
-        let came = if let Request::Add { disk } = &request { name_of(disk) } else { None };
+        let came = if let Request::Add { disk } = &request { disk.name().map(str::to_owned) } else { None };
         let went = if let Request::Remove { name } = &request { Some(name.clone()) } else { None };
         let changes = matches!(request, Request::Grow { .. } | Request::Access { .. });
         // Only removing a disk's data takes long; a loop that ends hangs up.
@@ -300,7 +300,17 @@ impl Control {
     }
     /// Another scheduler for a pool, while it works: a name, or a table as the configuration writes it.
     pub fn exchange(&self, pool: &str, scheduler: &str) -> Result<(), ControlError> {
-        self.ask(Request::Scheduler { pool: pool.to_owned(), scheduler: scheduler.to_owned() }).map(drop)
+        let scheduler = scheduler.trim();
+        let scheduler = match scheduler.starts_with(['{', '"', '\'']) {
+            false => scheduler.into(),
+            true => {
+                let read =
+                    Source::new("the scheduler", format!("scheduler = {scheduler}")).parse("the scheduler");
+                let read = read.map_err(|e| ControlError::Refused(e.to_string()))?;
+                Table::from(&read).remove("scheduler").expect("the one key of the text")
+            }
+        };
+        self.ask(Request::Scheduler { pool: pool.to_owned(), scheduler: Choice(scheduler) }).map(drop)
     }
     /// Starts all disks' meters anew.
     pub fn reset(&self) -> Result<(), ControlError> {
@@ -321,23 +331,20 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
             Some((EventKind::Changed, name.clone(), terms.join(" ")))
         }
         Request::Add { disk } => {
-            let params = henge_config::Source::new("the request", disk.clone()).parse("the disk").ok();
-            let name = params.and_then(|mut p| p.text("name").ok().flatten()).unwrap_or_default();
-            let shown = henge_config::redacted(disk);
-            let lines = shown.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("name"));
-            Some((EventKind::Admitted, name, lines.collect::<Vec<_>>().join(" ")))
+            let mut rest = disk.clone();
+            rest.remove("name");
+            let name = disk.name().unwrap_or_default().to_owned();
+            Some((EventKind::Admitted, name, henge_config::redacted(&rest.to_string())))
         }
         Request::Grow { name, capacity } => {
             Some((EventKind::Changed, name.clone(), format!("capacity={capacity}")))
         }
         Request::Access { name, doors } => {
-            let shown = henge_config::redacted(doors);
-            let lines = shown.lines().map(str::trim).filter(|line| !line.is_empty());
-            Some((EventKind::Changed, name.clone(), lines.collect::<Vec<_>>().join(" ")))
+            Some((EventKind::Changed, name.clone(), henge_config::redacted(&doors.to_string())))
         }
         Request::Remove { name } => Some((EventKind::Removed, name.clone(), String::new())),
         Request::Scheduler { pool, scheduler } => {
-            Some((EventKind::Scheduler, pool.clone(), scheduler.clone()))
+            Some((EventKind::Scheduler, pool.clone(), scheduler.to_string()))
         }
         Request::Status | Request::Reset | Request::Meters | Request::Room { .. } => None,
         Request::Preview { .. }
@@ -351,9 +358,4 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
             Some((EventKind::Changed, String::new(), what.into()))
         }
     }
-}
-
-/// The name in a disk's table.
-fn name_of(disk: &str) -> Option<String> {
-    Source::new("the request", disk).parse("the disk").ok()?.text("name").ok()?
 }

@@ -7,6 +7,7 @@
 use crate::config::SchedulerConfig;
 use crate::operate::{Outcome, build, scheduler};
 use crate::plane::Plane;
+use henge_api::Choice;
 use henge_core::{Contract, CostUnit, Instant};
 
 /// Disks looked at in one turn, and flows made known at a time.
@@ -26,7 +27,7 @@ pub(crate) struct Exchange {
 
 impl Plane {
     /// Begins to exchange the scheduler of a pool.
-    pub(crate) fn exchange(&mut self, pool: &str, text: &str) -> Outcome {
+    pub(crate) fn exchange(&mut self, pool: &str, new: &Choice) -> Outcome {
         let number = self.pools.iter().position(|p| p.config.name == pool);
         let number = number.ok_or_else(|| {
             let known: Vec<&str> = self.pools.iter().map(|p| p.config.name.as_str()).collect();
@@ -37,7 +38,7 @@ impl Plane {
             return Err(format!("the scheduler of pool \"{name}\" is being exchanged; try again"));
         }
         let old = &self.pools[number].config.scheduler;
-        let new = scheduler(text, old.per_spindle, old.device)?;
+        let new = scheduler(new, old.per_spindle, old.device)?;
         if new.per_spindle != old.per_spindle {
             return Err("gates per spindle are made when the node starts; say it in its file".into());
         }

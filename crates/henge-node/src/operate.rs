@@ -9,15 +9,11 @@ use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, Plane};
 use crate::watch::{SLICE, Slice};
 use henge_api::{
-    AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus, PoolStatus,
-    Promise, Request, Status,
+    AtGate, Buckets, Choice, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus,
+    PoolStatus, Promise, Request, Status, Table,
 };
-use henge_config::Source;
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Term, Value, WaitReason};
 use std::collections::BTreeMap;
-
-/// Where errors of texts that came by the control socket point.
-const ORIGIN: &str = "the request";
 
 /// Disks that an error names at most.
 const NAMED: usize = 100;
@@ -112,15 +108,14 @@ impl Plane {
         Some(format!("promised on {}: {before} before, {after} after", pool.config.name))
     }
 
-    pub(crate) fn add(&mut self, text: &str, now: Instant) -> Outcome<usize> {
-        let source = Source::new(ORIGIN, text);
-        let disk = self.read_disk(&source)?;
-        self.add_disk(disk, now).map_err(|e| source.point(e.error).to_string())
+    pub(crate) fn add(&mut self, table: &Table, now: Instant) -> Outcome<usize> {
+        let disk = self.read_disk(table)?;
+        self.add_disk(disk, now).map_err(|e| e.error.to_string())
     }
 
     /// A disk's table that came by the control socket.
-    fn read_disk(&self, source: &Source) -> Outcome<DiskConfig> {
-        let params = source.parse("the disk").map_err(|e| e.to_string())?;
+    fn read_disk(&self, table: &Table) -> Outcome<DiskConfig> {
+        let params = table.params("the disk").map_err(|e| e.to_string())?;
         let pools: Vec<PoolConfig> = self.pools.iter().map(|p| p.config.clone()).collect();
         let peers = self.links.configs();
         let nodes = Nodes { here: self.links.here(), peers: &peers };
@@ -131,7 +126,7 @@ impl Plane {
                 Some(demand) => Err(config::at(&disk.span, demand.into())),
                 None => Ok(disk),
             });
-        let disk = guarded.map_err(|e| source.point(e).to_string())?;
+        let disk = guarded.map_err(|e| e.to_string())?;
         match self.failed.get(&disk.name) {
             Some(failed) => {
                 Err(format!("there is a disk \"{}\" that is not served: {}", disk.name, failed.why))
@@ -140,14 +135,12 @@ impl Plane {
         }
     }
 
-    /// A disk, and what a text says of its doors.
-    pub(crate) fn doors(&self, name: &str, text: &str) -> Outcome<(usize, Doors)> {
+    /// A disk, and what a table says of its doors.
+    pub(crate) fn doors(&self, name: &str, table: &Table) -> Outcome<(usize, Doors)> {
         let number = self.find(name)?;
-        let source = Source::new(ORIGIN, text);
-        let mut params = source.parse("who may use the disk").map_err(|e| e.to_string())?;
+        let mut params = table.params("who may use the disk").map_err(|e| e.to_string())?;
         let doors = Doors::read(&self.kinds, &mut params);
-        let doors = doors.and_then(|doors| params.finish().map(|()| doors));
-        let doors = doors.map_err(|e| source.point(e).to_string())?;
+        let doors = doors.and_then(|doors| params.finish().map(|()| doors)).map_err(|e| e.to_string())?;
         match doors.unguarded(&self.asked).and_then(|kind| kind.demand) {
             Some(demand) => Err(demand.into()),
             None => Ok((number, doors)),
@@ -159,7 +152,7 @@ impl Plane {
     pub(crate) fn parts_for(&self, request: &Request) -> Outcome<(String, Vec<PartOf>)> {
         match request {
             Request::Add { disk } => {
-                let config = self.read_disk(&Source::new(ORIGIN, disk.as_str()))?;
+                let config = self.read_disk(disk)?;
                 let elsewhere = |p: &usize| {
                     let mut gates = self.pools[*p].gates.clone();
                     gates.any(|g| self.gates[g].pipeline.backend().opens_elsewhere())
@@ -363,10 +356,11 @@ impl Plane {
         iscsi: Option<&str>,
         at: Option<std::net::SocketAddr>,
     ) -> Outcome {
-        let iscsi = iscsi.map(|iscsi| format!("iscsi = {iscsi:?}\n")).unwrap_or_default();
-        let source = Source::new(ORIGIN, format!("name = {name:?}\naddress = {address:?}\n{iscsi}"));
-        let params = source.parse("the peer").map_err(|e| e.to_string())?;
-        let config = crate::link_config::peer(params).map_err(|e| source.point(e).to_string())?;
+        let keys = [("name", Some(name)), ("address", Some(address)), ("iscsi", iscsi)];
+        let stated = keys.into_iter().filter_map(|(key, text)| Some((key, text?)));
+        let fill = |p: Params, (key, text): (&str, &str)| p.with(key, Value::Text(text.to_owned()));
+        let params = stated.fold(Params::new("the peer"), fill);
+        let config = crate::link_config::peer(params).map_err(|e| e.to_string())?;
         self.links.add(config, at)
     }
 
@@ -436,14 +430,12 @@ pub(crate) fn build(scheduler: &SchedulerConfig) -> Outcome<henge_core::Assembly
     henge_sched::build(&scheduler.name, scheduler.knobs.clone()).map_err(|e| e.to_string())
 }
 
-/// A scheduler as the configuration writes it, or its bare name, for a pool that is a device, or not.
-pub(crate) fn scheduler(text: &str, per_spindle: bool, device: bool) -> Outcome<SchedulerConfig> {
-    let text = text.trim();
-    let bare = !text.starts_with(['{', '"', '\'']);
-    let line = if bare { format!("scheduler = \"{text}\"") } else { format!("scheduler = {text}") };
-    let source = Source::new(ORIGIN, line);
-    let mut params = source.parse("the scheduler").map_err(|e| e.to_string())?;
-    let mut scheduler = config::scheduler(&mut params, device).map_err(|e| source.point(e).to_string())?;
+/// A scheduler for a pool that is a device, or not.
+pub(crate) fn scheduler(new: &Choice, per_spindle: bool, device: bool) -> Outcome<SchedulerConfig> {
+    let read = new.value("scheduler").and_then(|value| {
+        config::scheduler(&mut Params::new("the scheduler").with("scheduler", value), device)
+    });
+    let mut scheduler = read.map_err(|e| e.to_string())?;
     // A bare name says nothing about spindles: they stay as they are.
     scheduler.per_spindle |= per_spindle;
     Ok(scheduler)

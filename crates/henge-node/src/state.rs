@@ -12,10 +12,11 @@
 
 mod place;
 
-use henge_api::{Request, Terms};
+use henge_api::{Request, Table, Terms};
 use henge_io::Prepared;
 pub(crate) use place::Place;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -27,8 +28,8 @@ const DISKS: &str = "disks.json";
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Kept {
     /// The table it was added by; none for a disk of the configuration file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub added: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "table_or_text")]
+    pub added: Option<Table>,
     /// The file's terms that the changes were made to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<Terms>,
@@ -44,6 +45,16 @@ pub(crate) struct Kept {
     /// Changed here since that order.
     #[serde(default)]
     pub changed: bool,
+}
+
+/// A disk's table. Nodes of protocol version 2 kept it as a text of the configuration.
+fn table_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Table>, D::Error> {
+    let kept = serde_json::Value::deserialize(deserializer)?;
+    let serde_json::Value::String(text) = kept else {
+        return serde_json::from_value(kept).map_err(D::Error::custom);
+    };
+    let read = henge_config::Source::new("a disk that was added", text).parse("the disk");
+    read.map(|params| Some(Table::from(&params))).map_err(D::Error::custom)
 }
 
 /// The file.
@@ -202,7 +213,7 @@ impl Memory {
                 let Ok(bytes) = henge_core::parse_size(capacity) else { return Ok(false) };
                 let kept = self.entry(disks, name);
                 match &mut kept.added {
-                    Some(table) => *table = with_capacity(table, bytes)?,
+                    Some(table) => table.set("capacity", format!("{bytes}B")),
                     None => kept.capacity = Some(bytes),
                 }
                 mark(kept);
@@ -214,7 +225,10 @@ impl Memory {
                         "this disk stands in the node's file, and so does who may use it: edit it there, and start the node anew",
                     ));
                 };
-                *table = with_doors(table, doors)?;
+                for kind in crate::fronts::kinds() {
+                    table.remove(kind.key);
+                }
+                table.extend(doors.clone());
                 mark(kept);
             }
             (Request::Remove { name }, _) => {
@@ -261,37 +275,10 @@ impl Memory {
     }
 }
 
-/// A disk's table, a key per line, with another capacity.
-fn with_capacity(table: &str, bytes: u64) -> io::Result<String> {
-    let is_capacity = |line: &str| line.split('=').next().is_some_and(|key| key.trim() == "capacity");
-    let new = format!("capacity = \"{bytes}B\"");
-    let lines = table.lines().map(|line| if is_capacity(line) { new.as_str() } else { line });
-    let text = lines.collect::<Vec<_>>().join("\n") + "\n";
-    let read = henge_config::Source::new("the disk", text.clone()).parse("the disk").ok();
-    match read.and_then(|mut p| p.size("capacity").ok().flatten()) {
-        Some(found) if found == bytes => Ok(text),
-        _ => Err(io::Error::other("its table does not state a capacity on a line of its own")),
-    }
-}
-
-/// A disk's table, a key per line, with other doors.
-fn with_doors(table: &str, doors: &str) -> io::Result<String> {
-    let kinds = crate::fronts::kinds();
-    let is_door = |line: &&str| {
-        let key = line.split('=').next().map_or("", str::trim);
-        kinds.iter().any(|kind| kind.key == key)
-    };
-    let lines = table.lines().filter(|line| !is_door(line)).chain(doors.lines());
-    let text = lines.collect::<Vec<_>>().join("\n") + "\n";
-    match henge_config::Source::new("the disk", text.clone()).parse("the disk") {
-        Ok(_) => Ok(text),
-        Err(_) => Err(io::Error::other("its table does not say who may use it on lines of their own")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn terms(pairs: &[(&str, &str)]) -> Terms {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
@@ -311,7 +298,7 @@ mod tests {
         let place = || Place::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
         let mut memory = Memory::open(place(), file.clone()).unwrap();
-        let add = Request::Add { disk: "name = \"db\"\n".into() };
+        let add = Request::Add { disk: Table::of_disk("db") };
         note(&mut memory, &add, Some("db"), Origin::Manager(7)).unwrap();
         note(&mut memory, &set("web", &[("limit", "9/s")]), None, Origin::Here).unwrap();
         note(&mut memory, &set("web", &[("weight", "")]), None, Origin::Here).unwrap();
@@ -329,6 +316,35 @@ mod tests {
         assert_eq!(Memory::open(place(), BTreeMap::new()).unwrap().replay(), vec![]);
     }
 
+    /// As nodes of protocol version 2 wrote it.
+    #[test]
+    fn disks_that_were_kept_as_texts_are_read_as_tables() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = || Place::of(dir.path());
+        fs::write(dir.path().join("disks.json"), include_str!("state/version2.json")).unwrap();
+        let mut memory = Memory::open(place(), BTreeMap::new()).unwrap();
+        let web = json!({
+            "name": "web", "pool": "7", "capacity": "2000000000B", "leeway": 1.5, "adopt": true,
+            "contract": { "rate": "5/s", "limit": "675/s", "percentile": 95, "latency": "20ms", "pending": 3 },
+            "nbd": { "certificates": ["CN=Zo\u{e9}\u{308}"] },
+            "iscsi": { "user": "web", "secret": "one one \"one!" },
+        });
+        let web: Table = serde_json::from_value(web).unwrap();
+        let wide = Table::of_disk("wide").with("capacity", "1GB").with("pools", vec!["n1/p", "n2/p"]);
+        let add = |table: &Table| Request::Add { disk: table.clone() };
+        let both = [
+            ("web".to_owned(), add(&web)),
+            ("web".to_owned(), set("web", &[("limit", "9/s")])),
+            ("wide".to_owned(), add(&wide)),
+        ];
+        assert_eq!(memory.replay(), both);
+        assert_eq!((memory.disks["web"].revision, memory.disks["web"].changed), (Some(7), true));
+        // Written again it is a table, and read the same.
+        note(&mut memory, &set("web", &[("limit", "8/s")]), None, Origin::Here).unwrap();
+        assert!(!fs::read_to_string(dir.path().join("disks.json")).unwrap().contains("name = "));
+        assert_eq!(Memory::open(place(), BTreeMap::new()).unwrap().disks, memory.disks);
+    }
+
     #[test]
     fn a_disk_that_has_grown_is_as_large_when_the_node_begins_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -338,7 +354,8 @@ mod tests {
         let grow =
             |name: &str, capacity: &str| Request::Grow { name: name.into(), capacity: capacity.into() };
         note(&mut memory, &grow("web", "12GB"), None, Origin::Here).unwrap();
-        let add = Request::Add { disk: "name = \"db\"\ncapacity = \"1GB\"\npool = \"p\"\n".into() };
+        let db = Table::of_disk("db").with("pool", "p");
+        let add = Request::Add { disk: db.clone().with("capacity", "1GB") };
         note(&mut memory, &add, Some("db"), Origin::Manager(7)).unwrap();
         note(&mut memory, &grow("db", "2GB"), None, Origin::Manager(9)).unwrap();
         // Whoever edits the contract in the file does not shrink the disk.
@@ -347,8 +364,8 @@ mod tests {
             let memory = Memory::open(place(), file).unwrap();
             assert_eq!(memory.disks["web"].capacity, Some(12_000_000_000));
             assert_eq!(memory.disks["db"].revision, Some(9));
-            let larger = "name = \"db\"\ncapacity = \"2000000000B\"\npool = \"p\"\n";
-            assert_eq!(memory.replay(), [("db".to_owned(), Request::Add { disk: larger.into() })]);
+            let disk = db.clone().with("capacity", "2000000000B");
+            assert_eq!(memory.replay(), [("db".to_owned(), Request::Add { disk })]);
         }
     }
 
@@ -358,14 +375,20 @@ mod tests {
         let place = || Place::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), Terms::new())].into();
         let mut memory = Memory::open(place(), file.clone()).unwrap();
-        let add = "name = \"db\"\nnbd = \"nobody\"\niscsi = { user = \"db\", secret = \"one one one!\" }\ncapacity = \"1GB\"\n";
-        note(&mut memory, &Request::Add { disk: add.into() }, Some("db"), Origin::Manager(7)).unwrap();
-        let doors = "nbd = \"anyone\"\niscsi = { user = \"db\", secret = \"two two two!\" }";
-        let change = |name: &str| Request::Access { name: name.into(), doors: doors.into() };
+        let by_iscsi =
+            |secret: &str| Table::default().with("iscsi", json!({ "user": "db", "secret": secret }));
+        let with = |mut table: Table, doors: &Table| {
+            table.extend(doors.clone());
+            table
+        };
+        let db = Table::of_disk("db").with("capacity", "1GB");
+        let add = with(db.clone().with("nbd", "nobody").with("nvme", json!({})), &by_iscsi("one one one!"));
+        note(&mut memory, &Request::Add { disk: add }, Some("db"), Origin::Manager(7)).unwrap();
+        let doors = by_iscsi("two two two!").with("nbd", "anyone");
+        let change = |name: &str| Request::Access { name: name.into(), doors: doors.clone() };
         note(&mut memory, &change("db"), None, Origin::Manager(9)).unwrap();
         let again = Memory::open(place(), file).unwrap();
-        let now = format!("name = \"db\"\ncapacity = \"1GB\"\n{doors}\n");
-        assert_eq!(again.replay(), [("db".to_owned(), Request::Add { disk: now })]);
+        assert_eq!(again.replay(), [("db".to_owned(), Request::Add { disk: with(db, &doors) })]);
         assert_eq!((again.disks["db"].revision, again.disks["db"].changed), (Some(9), false));
         assert!(!fs::read_to_string(dir.path().join("disks.json")).unwrap().contains("one one one!"));
         let refused = again.prepare(&change("web"), None, Origin::Here).err().unwrap();
@@ -376,7 +399,7 @@ mod tests {
     fn what_was_prepared_and_not_done_is_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
         let mut memory = Memory::open(Place::of(dir.path()), BTreeMap::new()).unwrap();
-        let add = |name: &str| Request::Add { disk: format!("name = \"{name}\"\n") };
+        let add = |name: &str| Request::Add { disk: Table::of_disk(name) };
         note(&mut memory, &add("db"), Some("db"), Origin::Here).unwrap();
         drop(memory.prepare(&add("web"), Some("web"), Origin::Here).unwrap());
         drop(memory.prepare(&Request::Remove { name: "db".into() }, None, Origin::Here).unwrap());

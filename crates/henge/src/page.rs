@@ -1,6 +1,6 @@
 //! A node alone as the page's source.
 
-use henge_api::{Request, disk_table, fields};
+use henge_api::{Request, Table, fields};
 use henge_node::{Address, Control, ControlError};
 use henge_web::{
     About, Access, Attach, Compare, Comparison, NodeSample, Noted, Preview, Problem, Sample, Source, Tenant,
@@ -52,12 +52,15 @@ impl NodeSource {
     }
 }
 
-/// A disk's table as the configuration writes it. What somebody typed is a number or a text, and nothing else.
-fn table(wanted: &Wanted) -> String {
-    let mut keys = vec![("capacity", wanted.capacity.as_str())];
-    keys.extend((!wanted.pool.is_empty()).then_some(("pool", wanted.pool.as_str())));
-    let stated = wanted.contract.iter().filter(|(_, typed)| !typed.is_empty());
-    disk_table(&wanted.name, keys, stated.map(|(term, typed)| (term.as_str(), typed.as_str())))
+/// A disk's table. What somebody typed is a number or a text, and nothing else.
+fn table(wanted: &Wanted) -> Result<Table, Problem> {
+    let mut table = Table::of_disk(&wanted.name).with("capacity", wanted.capacity.as_str());
+    if !wanted.pool.is_empty() {
+        table.set("pool", wanted.pool.as_str());
+    }
+    let mut stated = wanted.contract.iter().filter(|(_, typed)| !typed.is_empty());
+    stated.try_for_each(|(term, typed)| table.set_term(term, typed)).map_err(Problem::Refused)?;
+    Ok(table)
 }
 
 impl Source for NodeSource {
@@ -124,11 +127,15 @@ impl Source for NodeSource {
     }
 
     fn offer(&self, _: &Viewer, wanted: &Wanted) -> Result<Preview, Problem> {
-        self.tried(Request::Offer { disk: table(wanted) })
+        match table(wanted) {
+            Ok(disk) => self.tried(Request::Offer { disk }),
+            Err(Problem::Refused(why)) => Ok(Preview { accepted: false, why, lines: Vec::new() }),
+            Err(other) => Err(other),
+        }
     }
 
     fn create(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Attach, Problem> {
-        self.control.ask(Request::Add { disk: table(wanted) }).map_err(problem)?;
+        self.control.ask(Request::Add { disk: table(wanted)? }).map_err(problem)?;
         self.attach(viewer, &wanted.name)
     }
 
@@ -182,11 +189,16 @@ mod tests {
         let contract = [("rate", "50/s"), ("weight", "4"), ("limit", "")];
         let contract = contract.map(|(term, typed)| (term.to_owned(), typed.to_owned())).into();
         let name = "web\"\nadopt = true".to_owned();
-        let wanted = Wanted { name, capacity: "[1]".into(), pool: "7".into(), contract, ..Wanted::default() };
-        assert_eq!(
-            table(&wanted),
-            "name = \"web\\\"\\nadopt = true\"\ncapacity = \"[1]\"\npool = \"7\"\ncontract.rate = \"50/s\"\n\
-             contract.weight = 4\n"
-        );
+        let wanted = Wanted {
+            name: name.clone(),
+            capacity: "[1]".into(),
+            pool: "7".into(),
+            contract,
+            ..Wanted::default()
+        };
+        let said = serde_json::to_value(table(&wanted).unwrap()).unwrap();
+        let contract = serde_json::json!({ "rate": "50/s", "weight": 4 });
+        let meant = serde_json::json!({ "name": name, "capacity": "[1]", "pool": "7", "contract": contract });
+        assert_eq!(said, meant);
     }
 }

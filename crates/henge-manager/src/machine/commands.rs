@@ -336,7 +336,7 @@ impl Machine {
         for part in &disk.parts {
             if self.nodes.get(&part.node).is_some_and(|n| n.session.is_some()) {
                 let want = disk.want(&part.node, |node| self.nodes.get(node)?.record.link.clone());
-                let order = Order { name: name.to_owned(), revision: disk.revision, want };
+                let order = Order::new(name, disk.revision, want.as_ref());
                 self.orders.push((part.node.clone(), order));
             }
         }

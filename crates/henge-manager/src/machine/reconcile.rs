@@ -220,7 +220,7 @@ impl Machine {
     fn order_to(&mut self, node: &str, name: &str) {
         let disk = &self.disks[name];
         let want = disk.want(node, |node| self.nodes.get(node)?.record.link.clone());
-        let order = Order { name: name.to_owned(), revision: disk.revision, want };
+        let order = Order::new(name, disk.revision, want.as_ref());
         self.orders.push((node.to_owned(), order));
     }
 

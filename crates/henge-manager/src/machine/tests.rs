@@ -31,16 +31,16 @@ impl FakeNode {
         }
     }
     fn obey(&mut self, order: &Order) {
-        match &order.want {
+        match order.want().unwrap() {
             None => drop(self.disks.remove(&order.name)),
             Some(want) => {
-                let capacity = henge_core::parse_size(&want.keys["capacity"]).unwrap();
-                let room = want.room.as_ref().map_or(capacity, |room| henge_core::parse_size(room).unwrap());
+                let capacity = want.capacity;
+                let room = want.room.unwrap_or(capacity);
                 let had = self.rooms.entry(order.name.clone()).or_default();
                 *had = room.max(*had);
                 let held = Held {
                     name: order.name.clone(),
-                    pools: vec![want.keys.get("pool").unwrap_or_else(|| &want.keys["pools"]).clone()],
+                    pools: want.pools.clone(),
                     capacity,
                     contract: want.contract.clone(),
                     revision: Some(order.revision),
@@ -320,7 +320,7 @@ fn a_disk_over_several_nodes_is_shown_larger_once_there_is_room_at_all_of_them()
     assert_eq!(machine.disk("s").unwrap().phase, Phase::Changing);
     machine.register(9, nodes[&on[1]].register(&on[1]));
     let (node, order) = machine.take_orders().pop().unwrap();
-    assert!(node == on[1] && order.want.as_ref().unwrap().room.is_some());
+    assert!(node == on[1] && order.want().unwrap().unwrap().room.is_some());
     nodes.get_mut(&node).unwrap().obey(&order);
     machine.done(&node, "s", order.revision, None);
     settle(&mut machine, &mut nodes);

@@ -15,7 +15,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 /// How long a request waits for nodes to carry out what was decided, if it does not say.
 const WAIT_S: u64 = 5;
@@ -58,59 +59,42 @@ pub struct NewAccess {
     pub nbd: Option<Vec<String>>,
 }
 
-/// Terms to be changed; null takes one away, what is not mentioned stays.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DiskPatch {
-    /// How large. A disk of one node grows; NBD clients see it when they connect anew. No disk shrinks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub capacity: Option<String>,
-    /// Requests a second.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<String>,
-    /// How long a request may take.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency: Option<String>,
-    /// How many percent of the requests are within it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub percentile: Option<f64>,
-    /// Most requests queued at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pending: Option<u32>,
-    /// Copies.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub copies: Option<u32>,
-    /// Parts; a disk stays on as many nodes as it was made on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parts: Option<u32>,
-    /// Room for uneven load over the parts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub leeway: Option<f64>,
-    /// Its share of what nobody reserved.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight: Option<u32>,
-    /// The most it gets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
-    /// Requests that may come at once on top of rate or limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<String>,
-    /// A share of the disk time of each pool it lies on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<String>,
-    /// What goes with the share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// What a share of kind "throughput" promises.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throughput: Option<String>,
-    /// How far below its throughput lending may go.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tolerance: Option<String>,
-    /// The least share of any one node that it lies on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_share: Option<String>,
+/// Terms to be changed, as a specification has them.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
+#[serde(try_from = "serde_json::Map<String, serde_json::Value>")]
+pub struct DiskPatch(serde_json::Map<String, serde_json::Value>);
+
+impl TryFrom<serde_json::Map<String, serde_json::Value>> for DiskPatch {
+    type Error = String;
+
+    fn try_from(terms: serde_json::Map<String, serde_json::Value>) -> Result<DiskPatch, String> {
+        if let Some(key) = terms.keys().find(|key| henge_core::Term::of_disk(key).is_none()) {
+            return Err(henge_api::typed(key, "").expect_err("what is no term has no value"));
+        }
+        let stated = terms.iter().filter(|(_, term)| !term.is_null());
+        let mut whole =
+            stated.map(|(key, term)| (key.clone(), term.clone())).collect::<serde_json::Map<_, _>>();
+        whole.entry("capacity").or_insert("0B".into());
+        serde_json::from_value::<DiskSpec>(whole.into()).map_err(|e| e.to_string())?;
+        Ok(DiskPatch(terms))
+    }
 }
+
+/// A specification's, of which nothing has to be there.
+impl PartialSchema for DiskPatch {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = DiskSpec::schema();
+        if let RefOr::T(Schema::Object(object)) = &mut schema {
+            object.required.clear();
+            let what = "Terms to be changed; null takes one away, what is not mentioned stays. A disk grows; NBD clients see it when \
+                        they connect anew. No disk shrinks, and it stays on as many nodes as it was made on.";
+            object.description = Some(what.into());
+        }
+        schema
+    }
+}
+
+impl ToSchema for DiskPatch {}
 
 /// How long to wait for nodes.
 #[derive(Deserialize, IntoParams)]
@@ -349,11 +333,9 @@ pub(super) async fn patch(
     headers: HeaderMap,
     Asked(asked): Asked<Wait>,
     Extension(asking): Extension<Asking>,
-    Json(_terms, bytes): Json<DiskPatch>,
+    Json(DiskPatch(terms), _bytes): Json<DiskPatch>,
 ) -> Result<Response, Problem> {
     let expected = expected(&headers)?;
-    let terms: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes)
-        .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the body: {e}")))?;
     let (who, called) = (caller.clone(), name.clone());
     let patch = move |machine: &mut Machine| {
         let before = &machine.visible(&who, &called)?.spec;

@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::client::{Client, READ};
 use crate::node::Node;
-use henge_api::Request;
+use henge_api::{Choice, Request};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn grow(report: &mut Report, disks: usize, active: usize) {
     node.status();
     let status = asked.elapsed().as_secs_f64() * 1e3;
     let reset = node.order(&Request::Reset);
-    let scheduler = "{ sfq = { depth = 32 } }".to_owned();
+    let scheduler = Choice(serde_json::json!({ "sfq": { "depth": 32 } }));
     let exchange = node.order(&Request::Scheduler { pool: "p".to_owned(), scheduler });
     let name = format!("{disks} disks, {active} at work");
     if report.is_json() {

@@ -270,11 +270,14 @@ fn pools_of(
     let count = names.len();
     for (value, span) in names {
         let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
-        let Value::Text(text) = &value else { return Err(wrong("a pool is named by a text".into())) };
+        let Value::Text(text) = &value else {
+            return Err(wrong("a pool is named by a text, like \"ssd\"".into()));
+        };
+        let twice = || wrong(format!("\"{text}\" is named twice; a disk is on a pool once"));
         let place = link_config::place(text, &span, nodes)?;
         if let Some(place) = &place {
             if places.contains(place) {
-                return Err(wrong("a disk is on a pool once".into()));
+                return Err(twice());
             }
             places.push(place.clone());
         }
@@ -284,10 +287,10 @@ fn pools_of(
         let name = place.as_ref().map_or(text, |place| &place.pool);
         let Some(found) = pools.iter().position(|pool| pool.name == *name) else {
             let known: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
-            return Err(wrong(format!("there is no such pool; there are: {}", known.join(", "))));
+            return Err(wrong(format!("there is no pool \"{name}\"; there are: {}", known.join(", "))));
         };
         if on.contains(&found) {
-            return Err(wrong("a disk is on a pool once".into()));
+            return Err(twice());
         }
         on.push(found);
     }

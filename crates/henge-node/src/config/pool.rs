@@ -1,6 +1,6 @@
 //! `[[pool]]`: what keeps its data, and who goes next there.
 
-use super::text::{check_name, table_text, toml};
+use super::text::check_name;
 use henge_backend::registry::{self, Medium};
 use henge_backend::{EngineChoice, Faults};
 use henge_core::{Contract, ParamError, Params, Value};
@@ -39,7 +39,8 @@ impl SchedulerConfig {
         if self.per_spindle {
             knobs.set("per", Value::Text("spindle".into()), 0..0);
         }
-        format!("{{ {} = {} }}", self.name, table_text(&knobs))
+        let knobs = henge_api::json(&Value::Table(knobs));
+        henge_api::toml(&serde_json::json!({ &self.name: knobs }))
     }
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     check_name(&p, &name)?;
     let (medium, medium_span) = registry::read(&mut p)?;
     let capacity = p.size("capacity")?;
-    let emulated_text = p.get_mut("emulated").map(|written| toml(written));
+    let emulated_text = p.get_mut("emulated").map(|written| henge_api::toml(&henge_api::json(written)));
     let emulated = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
     let direct = p.bool("direct")?.unwrap_or(true);
     // Through the page cache it is memory's time, mostly.

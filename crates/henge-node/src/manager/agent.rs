@@ -11,7 +11,7 @@ use henge_api::manager::{
 };
 use henge_api::proof::{self, Said, Sealer, Side};
 use henge_api::{Request, Status, Terms, decode_line, encode_line};
-use henge_core::{Histogram, parse_size};
+use henge_core::Histogram;
 use henge_tls::{Dial, Duplex, Role, TlsConfig};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -316,7 +316,7 @@ impl Conversation<'_> {
         };
         if version != VERSION {
             return Err(other(format!(
-                "it speaks version {version}, this node {VERSION}; run one release on both"
+                "it speaks version {version}, this node {VERSION}: install one release on both, the manager first"
             )));
         }
         let mine = nonce_of_our_own()?;
@@ -488,9 +488,8 @@ impl Conversation<'_> {
 
     /// Brings one disk to where it should be. Doing so twice is as good as once.
     fn obey(&self, order: &Order) -> Result<(), String> {
-        if let Some(want) = &order.want {
-            wanted::check(want)?;
-        }
+        let want = order.want()?;
+        want.as_ref().map_or(Ok(()), wanted::check)?;
         let status = self.control.status().map_err(|e| e.to_string())?;
         let here = status.disk(&order.name);
         let origin = Origin::Manager(order.revision);
@@ -506,7 +505,7 @@ impl Conversation<'_> {
                 order.name, self.name
             ));
         }
-        match (&order.want, here) {
+        match (&want, here) {
             (None, None) => Ok(()),
             (None, Some(_)) => ask(Request::Remove { name: order.name.clone() }),
             (Some(want), None) => {
@@ -514,23 +513,23 @@ impl Conversation<'_> {
                     let (name, address) = (name.clone(), address.clone());
                     ask(Request::Peer { name, address, iscsi: None, at: None })?;
                 }
-                ask(Request::Add { disk: wanted::table(&order.name, want) })
+                ask(Request::Add { disk: wanted::table(&order.name, want)? })
             }
             (Some(want), Some(here)) => {
-                if let Some(room) = &want.room {
-                    ask(Request::Room { name: order.name.clone(), capacity: room.clone() })?;
+                let bytes = |bytes: u64| format!("{bytes}B");
+                if let Some(room) = want.room {
+                    ask(Request::Room { name: order.name.clone(), capacity: bytes(room) })?;
                 }
                 if let Some(access) = &want.access {
                     let doors = wanted::doors(access);
                     let known = self.control.memory().disks.get(&order.name).and_then(|k| k.added.clone());
                     let known = known.unwrap_or_default();
-                    if !doors.lines().all(|line| known.lines().any(|known| known == line)) {
+                    if doors.iter().any(|(key, said)| known.get(key) != Some(said)) {
                         ask(Request::Access { name: order.name.clone(), doors })?;
                     }
                 }
-                let capacity = want.keys.get("capacity");
-                if let Some(capacity) = capacity.filter(|c| parse_size(c).is_ok_and(|c| c > here.capacity)) {
-                    ask(Request::Grow { name: order.name.clone(), capacity: capacity.clone() })?;
+                if want.capacity > here.capacity {
+                    ask(Request::Grow { name: order.name.clone(), capacity: bytes(want.capacity) })?;
                 }
                 let gone = here.contract.keys().filter(|key| !want.contract.contains_key(*key));
                 let mut contract: Terms = gone.map(|key| (key.clone(), String::new())).collect();

@@ -1,55 +1,47 @@
-//! A disk as a manager wants it, written as the node's configuration has it.
+//! A disk as a manager wants it, as a disk's table has it.
 //!
-//! A manager is trusted with the disks that it makes, and with nothing else of a node. So it states [`KEYS`] and terms of a contract,
-//! and each is one value on one line: none begins another table, names a file of the node's, or opens a door that `access` does not.
+//! A manager is trusted with the disks that it makes, and with nothing else of a node. An order has a place for each thing that it says of
+//! a disk ([`Want`]), and each becomes one value. So none names a file of the node's, or opens a door that `access` does not.
 
 use henge_api::manager::{Access, Want};
-use henge_api::quoted;
+use henge_api::{Table, Terms};
+use serde_json::json;
 
-/// Keys of a disk that a manager states, besides its name, its contract, and who may attach.
-const KEYS: [&str; 4] = ["capacity", "leeway", "pool", "pools"];
-
-/// Whether it states nothing else.
+/// Whether its texts may be shown to people.
 pub(super) fn check(want: &Want) -> Result<(), String> {
-    let known = |key: &&String| KEYS.contains(&key.as_str());
-    if let Some(key) = want.keys.keys().find(|key| !known(key)) {
-        return Err(format!("a manager states {} of a disk, not {key:?}", KEYS.join(", ")));
-    }
-    let is_term = |key: &String| !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    if let Some(key) = want.contract.keys().find(|key| !is_term(key)) {
-        return Err(format!("{key:?} is no term of a contract"));
-    }
     let access = want.access.iter().flat_map(|a| a.nbd.iter().chain([&a.user, &a.chap, &a.nvme]));
-    let mut texts = want.keys.values().chain(want.contract.values()).chain(access);
-    match texts.find(|text| text.chars().any(char::is_control)) {
-        Some(text) => Err(format!("{text:?} is more than one value")),
+    let terms = |terms: &Terms| terms.clone().into_iter().flat_map(|(key, text)| [key, text]);
+    let own = want.pools.iter().chain(access).cloned().chain(terms(&want.contract)).chain(terms(&want.peers));
+    match own.into_iter().find(|text| text.chars().any(char::is_control)) {
+        Some(text) => Err(format!("{text:?} has characters that no text of a disk has")),
         None => Ok(()),
     }
 }
 
 /// The disk's table.
-pub(super) fn table(name: &str, want: &Want) -> String {
-    let keys = want.keys.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let contract = want.contract.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let mut text = henge_api::disk_table(name, keys, contract);
-    if let Some(access) = &want.access {
-        text.push_str(&doors(access));
+pub(super) fn table(name: &str, want: &Want) -> Result<Table, String> {
+    let mut table = Table::of_disk(name);
+    table.set("capacity", format!("{}B", want.capacity));
+    table.set("pools", want.pools.as_slice());
+    if let Some(leeway) = want.leeway {
+        table.set("leeway", leeway);
     }
-    text
+    want.contract.iter().try_for_each(|(key, text)| table.set_term(key, text))?;
+    table.extend(want.access.iter().flat_map(doors));
+    Ok(table)
 }
 
 /// Who may attach.
-pub(super) fn doors(access: &Access) -> String {
+pub(super) fn doors(access: &Access) -> Table {
     let nbd = match access.nbd.as_slice() {
-        [] => "\"nobody\"".to_owned(),
-        [anyone] if anyone == "anyone" => "\"anyone\"".to_owned(),
-        names => {
-            let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
-            format!("{{ certificates = [{}] }}", names.join(", "))
-        }
+        [] => json!("nobody"),
+        [anyone] if anyone == "anyone" => json!("anyone"),
+        names => json!({ "certificates": names }),
     };
-    let [user, chap, nvme] = [&access.user, &access.chap, &access.nvme].map(|text| quoted(text));
-    format!("nbd = {nbd}\niscsi = {{ user = {user}, secret = {chap} }}\nnvme = {{ secret = {nvme} }}\n")
+    Table::default()
+        .with("nbd", nbd)
+        .with("iscsi", json!({ "user": access.user, "secret": access.chap }))
+        .with("nvme", json!({ "secret": access.nvme }))
 }
 
 #[cfg(test)]
@@ -60,7 +52,9 @@ mod tests {
         let terms =
             |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         Want {
-            keys: terms(&[("capacity", "1GB"), ("leeway", "2"), ("pools", "[\"a/p\", \"b/p\"]")]),
+            capacity: 1 << 30,
+            pools: vec!["a/p".into(), "b/p".into()],
+            leeway: Some(2.0),
             contract: terms(&[("rate", "5/s"), ("percentile", "95")]),
             peers: Default::default(),
             room: None,
@@ -76,40 +70,41 @@ mod tests {
     #[test]
     fn a_manager_states_a_disk_and_nothing_beside_it() {
         assert_eq!(check(&want()), Ok(()));
-        let text = table("web", &want());
-        assert!(
-            text.starts_with("name = \"web\"\ncapacity = \"1GB\"\nleeway = 2\npools = [\"a/p\", \"b/p\"]\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains(
-                "contract.percentile = 95.0\ncontract.rate = \"5/s\"\nnbd = { certificates = [\"CN=ann\"] }\n"
-            ),
-            "{text}"
-        );
-        // A letter that Rust prints as an escape which TOML does not know.
-        let mut marked = want();
-        marked.access.as_mut().unwrap().nbd = vec!["CN=Zoe\u{308}".into()];
-        let text = henge_config::Source::new("order", table("web", &marked));
-        assert!(text.parse("disk").is_ok(), "{}", table("web", &marked));
+        let meant = json!({
+            "name": "web", "capacity": "1073741824B", "pools": ["a/p", "b/p"], "leeway": 2.0,
+            "contract": { "rate": "5/s", "percentile": 95.0 }, "nbd": { "certificates": ["CN=ann"] },
+            "iscsi": { "user": "web", "secret": "twelve bytes" }, "nvme": { "secret": "DHHC-1:00:x:" },
+        });
+        assert_eq!(serde_json::to_value(table("web", &want()).unwrap()).unwrap(), meant);
+        // Whatever a text looks like, it is the value of its own key.
+        let mut odd = want();
+        let texts = ["x\", secret_file = \"/etc/shadow", "CN=Zoe\u{308}", "[a]"];
+        odd.access.as_mut().unwrap().nbd = texts.map(str::to_owned).into();
+        odd.pools = vec!["7".into()];
+        let table = table("true", &odd).unwrap();
+        assert_eq!((table.name(), table.get("pools")), (Some("true"), Some(&json!(["7"]))));
+        assert_eq!(table.get("nbd"), Some(&json!({ "certificates": texts })));
         type Spoil = fn(&mut Want);
-        let spoiled: [(Spoil, &str); 7] = [
-            (
-                |w| drop(w.keys.insert("nvme".into(), "{ secret_file = \"/etc/shadow\" }".into())),
-                "not \"nvme\"",
-            ),
-            (|w| drop(w.keys.insert("pool = \"p\"\nnbd".into(), "anyone".into())), "not \"pool"),
-            (|w| drop(w.keys.insert("leeway".into(), "[1]\n[[disk]]\nname = \"x\"".into())), "more than one"),
-            (|w| drop(w.contract.insert("rate".into(), "[1]\r\nnbd = \"anyone\"".into())), "more than one"),
-            (|w| drop(w.contract.insert("rate = 1, x".into(), "1".into())), "no term"),
-            (|w| w.access.iter_mut().for_each(|a| a.nbd.push("CN=a\nb".into())), "more than one"),
-            (|w| w.access.iter_mut().for_each(|a| a.chap.push('\0')), "more than one"),
+        let spoiled: [Spoil; 5] = [
+            |w| drop(w.contract.insert("rate".into(), "[1]\r\nnbd = \"anyone\"".into())),
+            |w| drop(w.contract.insert("ra\x1bte".into(), "1".into())),
+            |w| w.access.iter_mut().for_each(|a| a.nbd.push("CN=a\nb".into())),
+            |w| w.access.iter_mut().for_each(|a| a.chap.push('\0')),
+            |w| w.pools.push("p\n".into()),
         ];
-        for (i, (spoil, says)) in spoiled.into_iter().enumerate() {
+        for (i, spoil) in spoiled.into_iter().enumerate() {
             let mut want = want();
             spoil(&mut want);
             let why = check(&want).expect_err(&format!("spoiled {i} is taken"));
-            assert!(why.contains(says), "{i}: {why}");
+            assert!(why.contains("no text of a disk has"), "{i}: {why}");
         }
+    }
+
+    #[test]
+    fn a_term_that_is_no_number_is_refused_by_its_key() {
+        let mut wrong = want();
+        wrong.contract.insert("weight".into(), "much".into());
+        let why = table("web", &wrong).unwrap_err();
+        assert!(why.contains("weight is a whole number"), "{why}");
     }
 }

@@ -3,18 +3,17 @@
 //! The table is read as [`Plane::add`] reads it, and the gates are asked whether they would take the contract. Room is judged by what
 //! is promised to disks; a pool whose storage has less than that still refuses when the disk is made.
 
-use super::{ORIGIN, Outcome};
+use super::Outcome;
 use crate::config::DiskConfig;
 use crate::plane::Plane;
-use henge_api::Request;
-use henge_config::Source;
+use henge_api::{Request, Table};
 use henge_core::{Rate, format_size};
 
 impl Plane {
     /// What is promised on each pool of the disk before and after; or why it would be refused.
-    pub(crate) fn offer(&self, text: &str) -> Outcome<Vec<String>> {
-        let config = self.read_disk(&Source::new(ORIGIN, text))?;
-        self.parts_for(&Request::Add { disk: text.to_owned() })?;
+    pub(crate) fn offer(&self, table: &Table) -> Outcome<Vec<String>> {
+        let config = self.read_disk(table)?;
+        self.parts_for(&Request::Add { disk: table.clone() })?;
         if !config.places.is_empty() {
             return Ok(Vec::new()); // its pools are other nodes' as well
         }

@@ -7,6 +7,7 @@ use super::{Server, around};
 use crate::access::by_nbd;
 use crate::client::Client;
 use crate::connection::Connection;
+use henge_api::Table;
 use henge_core::RequestId;
 use std::collections::VecDeque;
 
@@ -29,8 +30,8 @@ impl Looked {
 
 impl Server {
     /// Who may use a disk from now on. Sessions that came in by what was said before end.
-    pub(super) fn change_doors(&mut self, name: &str, text: &str) -> Result<(), String> {
-        let (number, doors) = self.plane.doors(name, text)?;
+    pub(super) fn change_doors(&mut self, name: &str, table: &Table) -> Result<(), String> {
+        let (number, doors) = self.plane.doors(name, table)?;
         if self.is_leaving(number) {
             return Err(format!("\"{name}\" is being removed"));
         }

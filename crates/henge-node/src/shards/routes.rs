@@ -8,8 +8,7 @@ use super::{Division, division::Tie};
 use crate::config::{self, NodeConfig, PoolConfig};
 use crate::front::Kind;
 use crate::link_config::Nodes;
-use henge_api::Request;
-use henge_config::Source;
+use henge_api::{Request, Table};
 use std::collections::BTreeMap;
 
 /// Disks that an error names at most.
@@ -68,9 +67,9 @@ impl Routes {
         })
     }
 
-    /// Where a disk would be. What is wrong with its text, the shard says that is asked to add it.
-    fn of_new(&self, text: &str) -> Result<usize, String> {
-        let Some((name, pools)) = read(text, &self.pools, &self.kinds) else { return Ok(0) };
+    /// Where a disk would be. What is wrong with its table, the shard says that is asked to add it.
+    fn of_new(&self, table: &Table) -> Result<usize, String> {
+        let Some((name, pools)) = read(table, &self.pools, &self.kinds) else { return Ok(0) };
         if let Some(&there) = self.disks.get(&name) {
             return Ok(there);
         }
@@ -99,8 +98,8 @@ impl Routes {
 }
 
 /// A disk's name and its pools, from its table.
-fn read(text: &str, pools: &[PoolConfig], kinds: &[&'static Kind]) -> Option<(String, Vec<usize>)> {
-    let params = Source::new("the request", text).parse("the disk").ok()?;
+fn read(table: &Table, pools: &[PoolConfig], kinds: &[&'static Kind]) -> Option<(String, Vec<usize>)> {
+    let params = table.params("the disk").ok()?;
     let disk = config::disk(params, pools, &|_| false, Nodes { here: None, peers: &[] }, kinds).ok()?;
     Some((disk.name, disk.pools))
 }
@@ -118,6 +117,8 @@ pub(crate) fn ties(requests: &[(String, Request)], config: &NodeConfig) -> Vec<T
 #[cfg(test)]
 mod tests {
     use super::*;
+    use henge_api::Choice;
+    use henge_config::Source;
 
     fn routes(pools: &[&str], disks: &[(&str, &str)]) -> Routes {
         let pools: String = pools
@@ -136,8 +137,12 @@ mod tests {
         Routes::new(&config, division)
     }
 
-    fn add(name: &str, pools: &str) -> Request {
-        Request::Add { disk: format!("name = \"{name}\"\ncapacity = \"1MiB\"\npools = [{pools}]\n") }
+    fn add(name: &str, pools: &[&str]) -> Request {
+        Request::Add { disk: Table::of_disk(name).with("capacity", "1MiB").with("pools", pools) }
+    }
+
+    fn nonsense() -> Request {
+        Request::Add { disk: Table::default().with("non", "sense") }
     }
 
     fn remove(name: &str) -> Request {
@@ -148,14 +153,11 @@ mod tests {
     fn each_request_goes_where_its_disk_or_pool_is() {
         let mut routes = routes(&["a", "b", "c"], &[("x", "a"), ("y", "c")]);
         assert_eq!((routes.of(&remove("x")), routes.of(&remove("y"))), (Ok(0), Ok(2)));
-        assert_eq!(routes.of(&add("z", "\"b\"")), Ok(1));
-        assert_eq!(routes.of(&add("x", "\"b\"")), Ok(0), "who has the name says that it is taken");
-        assert_eq!(
-            routes.of(&Request::Add { disk: "nonsense".into() }),
-            Ok(0),
-            "some shard says what is wrong"
-        );
-        let scheduler = |pool: &str| Request::Scheduler { pool: pool.into(), scheduler: "fifo".into() };
+        assert_eq!(routes.of(&add("z", &["b"])), Ok(1));
+        assert_eq!(routes.of(&add("x", &["b"])), Ok(0), "who has the name says that it is taken");
+        assert_eq!(routes.of(&nonsense()), Ok(0), "some shard says what is wrong");
+        let scheduler =
+            |pool: &str| Request::Scheduler { pool: pool.into(), scheduler: Choice("fifo".into()) };
         assert_eq!((routes.of(&scheduler("c")), routes.of(&scheduler("nowhere"))), (Ok(2), Ok(0)));
         assert_eq!(routes.of(&remove("z")), Err("there is no disk \"z\"; there are: x, y".into()));
         routes.came("z", 1);
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_disk_over_pools_of_several_shards_is_refused_with_what_would_be_right() {
-        let why = routes(&["a", "b"], &[]).of(&add("z", "\"a\", \"b\"")).unwrap_err();
+        let why = routes(&["a", "b"], &[]).of(&add("z", &["a", "b"])).unwrap_err();
         assert!(why.contains("pools \"a\" and \"b\", which are on different cores"), "{why}");
         assert!(why.contains("give a, b the same shard = 0"), "{why}");
     }
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn one_shard_gets_everything_unread() {
         let routes = routes(&["a"], &[]);
-        for request in [remove("z"), add("z", "\"a\", \"b\""), Request::Add { disk: "nonsense".into() }] {
+        for request in [remove("z"), add("z", &["a", "b"]), nonsense()] {
             assert_eq!(routes.of(&request), Ok(0));
         }
     }

@@ -3,7 +3,7 @@
 mod bad;
 mod nvme;
 
-use henge_api::Request;
+use henge_api::{Request, Table};
 use henge_config::Source;
 use henge_iscsi::wire::{Header, padding, request, response};
 use henge_node::{Node, NodeConfig};
@@ -344,7 +344,8 @@ fn discovery_names_peers_that_were_made_known_while_the_node_runs() {
     peer(&node, Some("192.0.2.2:3260")).unwrap();
     assert!(peer(&node, Some("192.0.2.2:none")).unwrap_err().contains("no HOST:PORT"));
     let disk = "name = \"wide\"\npools = [\"n1/p\", \"n2/p\"]\ncapacity = \"24MiB\"\nstripe = \"64KiB\"\n";
-    node.control().ask(Request::Add { disk: disk.to_owned() }).unwrap_or_else(|e| panic!("{e}"));
+    let disk = Table::from(&Source::new("wide", disk).parse("the disk").unwrap());
+    node.control().ask(Request::Add { disk }).unwrap_or_else(|e| panic!("{e}"));
     let others = |node: &Node| {
         let text = discovered(node);
         let others = text.split('\0').filter_map(|line| line.strip_prefix("TargetAddress=192.0.2."));

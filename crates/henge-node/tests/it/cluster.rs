@@ -1,6 +1,6 @@
 //! Several nodes in one process, linked by real sockets: one disk through any of them.
 
-use crate::common::{Client, until};
+use crate::common::{self, Client, until};
 use henge_config::Source;
 use henge_node::{Node, NodeConfig};
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ fn cluster_with(names: &[&str], link: &str, more: &str) -> Vec<Node> {
     let nodes: Vec<Node> = names.iter().map(|name| node(name, link, "")).collect();
     introduce(&nodes, names);
     for node in &nodes {
-        ask(node, henge_api::Request::Add { disk: disk(names) + more });
+        ask(node, common::add(&(disk(names) + more)));
     }
     let begun = Instant::now();
     while !nodes.iter().all(linked) {
@@ -211,7 +211,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     assert_eq!(client.read(65_536, 4096), Err(EIO), "it does not know the disk yet");
     let trouble = nodes[0].control().status().unwrap().disks[0].trouble.clone();
     assert!(trouble[0].contains("does not serve a disk \"web\""), "{trouble:?}");
-    ask(&nodes[1], henge_api::Request::Add { disk: disk(&names) });
+    ask(&nodes[1], common::add(&disk(&names)));
     until("its place is served again", || linked(&nodes[0]));
     assert_eq!(client.write(65_536, &[9; 4096]), 0);
     assert_eq!(client.read(65_536, 4096).unwrap(), [9; 4096]);
@@ -222,7 +222,7 @@ fn a_part_that_is_not_answered_fails_after_the_stated_time() {
     let nodes = [node("n1", "timeout = \"300ms\"", ""), slow("n2")];
     introduce(&nodes, &["n1", "n2"]);
     let both = disk(&["n1", "n2"]);
-    nodes.iter().for_each(|node| ask(node, henge_api::Request::Add { disk: both.clone() }));
+    nodes.iter().for_each(|node| ask(node, common::add(&both)));
     until("all nodes are linked", || nodes.iter().all(linked));
     let mut client = Client::connect(&nodes[0], "web");
     let begun = Instant::now();
@@ -239,7 +239,7 @@ fn a_client_that_goes_takes_its_parts_along() {
     let nodes = [node("n1", "timeout = \"60s\"", ""), slow_at("n2", 1)];
     introduce(&nodes, &["n1", "n2"]);
     let both = disk(&["n1", "n2"]);
-    nodes.iter().for_each(|node| ask(node, henge_api::Request::Add { disk: both.clone() }));
+    nodes.iter().for_each(|node| ask(node, common::add(&both)));
     until("all nodes are linked", || nodes.iter().all(linked));
     let mut goes = Client::connect(&nodes[0], "web");
     let mut stays = Client::connect(&nodes[0], "web");
@@ -287,9 +287,9 @@ fn strangers_are_told_why() {
     // A disk known differently on the two is not served together.
     let nodes = [node("n1", "", ""), node("n2", "", "")];
     introduce(&nodes, &["n1", "n2"]);
-    ask(&nodes[0], henge_api::Request::Add { disk: disk(&["n1", "n2"]) });
+    ask(&nodes[0], common::add(&disk(&["n1", "n2"])));
     let other = disk(&["n1", "n2"]).replace("64KiB", "128KiB");
-    ask(&nodes[1], henge_api::Request::Add { disk: other });
+    ask(&nodes[1], common::add(&other));
     until("the difference is named", || {
         let status = nodes[0].control().status().unwrap();
         status.disks[0].trouble.iter().any(|t| t.contains("another stripe or other pools"))
@@ -303,16 +303,16 @@ fn a_node_that_a_disk_does_not_name_does_not_reach_it() {
     introduce(&nodes, &names);
     // All three are linked for another disk's sake.
     let all = disk(&names).replace("\"web\"", "\"all\"").replace("24MiB", "3MiB");
-    nodes.iter().for_each(|node| ask(node, henge_api::Request::Add { disk: all.clone() }));
+    nodes.iter().for_each(|node| ask(node, common::add(&all)));
     until("the links", || nodes.iter().all(linked));
     let theirs = disk(&["n1", "n2"]);
-    nodes[..2].iter().for_each(|node| ask(node, henge_api::Request::Add { disk: theirs.clone() }));
+    nodes[..2].iter().for_each(|node| ask(node, common::add(&theirs)));
     until("their disk", || nodes[..2].iter().all(linked));
     let mut owner = Client::connect(&nodes[0], "web");
     let text = pattern(1 << 20, 3);
     assert_eq!(owner.write(0, &text), 0);
     // The third one says what the others' files say, and is refused by both.
-    ask(&nodes[2], henge_api::Request::Add { disk: theirs.clone() });
+    ask(&nodes[2], common::add(&theirs));
     let trouble = || nodes[2].control().status().unwrap().disk("web").unwrap().trouble.join("; ");
     until("both have refused", || trouble().matches("does not name node n3").count() == 2);
     let mut thief = Client::connect(&nodes[2], "web");
@@ -323,7 +323,7 @@ fn a_node_that_a_disk_does_not_name_does_not_reach_it() {
     // Where its owners name it, clients come by it.
     for node in &nodes {
         ask(node, henge_api::Request::Remove { name: "web".into() });
-        ask(node, henge_api::Request::Add { disk: format!("{theirs}through = [\"n3\"]\n") });
+        ask(node, common::add(&format!("{theirs}through = [\"n3\"]\n")));
     }
     until("all serve it", || nodes.iter().all(linked));
     let mut by_the_third = Client::connect(&nodes[2], "web");
@@ -367,13 +367,13 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     };
     for node in &nodes {
         for n in 0..600 {
-            ask(node, henge_api::Request::Add { disk: one(n) });
+            ask(node, common::add(&one(n)));
         }
     }
     until("the links are there", || nodes.iter().all(linked));
     for round in 0..1100 {
         for node in &nodes {
-            ask(node, henge_api::Request::Add { disk: one(600) });
+            ask(node, common::add(&one(600)));
         }
         if round > 1090 {
             until("both know of both places", || nodes.iter().all(linked));
@@ -398,7 +398,7 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     nodes.push(large("b"));
     introduce(&nodes, &names);
     for n in 0..600 {
-        ask(&nodes[1], henge_api::Request::Add { disk: one(n) });
+        ask(&nodes[1], common::add(&one(n)));
     }
     until("the link is back", || nodes.iter().all(linked));
     let kept = client.read(0, 4096).unwrap();

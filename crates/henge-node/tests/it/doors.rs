@@ -1,6 +1,6 @@
 //! Who comes in where, tried as somebody who should not.
 
-use crate::common::{Client, address};
+use crate::common::{self, Client, address};
 use henge_api::manager::{FromManager, FromNode, LINE_MAX, Order, VERSION};
 use henge_api::proof::{self, Keys, Said, Side};
 use henge_api::{decode_line, encode_line};
@@ -245,13 +245,15 @@ impl Manager {
     /// What the node answers to an order.
     fn order(&mut self, name: &str, revision: u64, capacity: Option<&str>) -> Result<(), String> {
         let want = capacity.map(|capacity| henge_api::manager::Want {
-            keys: [("capacity".to_owned(), capacity.to_owned()), ("pool".into(), "p".into())].into(),
+            capacity: henge_core::parse_size(capacity).unwrap(),
+            pools: vec!["p".into()],
+            leeway: None,
             contract: Default::default(),
             peers: Default::default(),
             room: None,
             access: None,
         });
-        self.say(&FromManager::Order(Order { name: name.into(), revision, want }));
+        self.say(&FromManager::Order(Order::new(name, revision, want.as_ref())));
         loop {
             match self.hear().expect("the node answers") {
                 FromNode::Done { error, .. } => return error.map_or(Ok(()), Err),
@@ -293,12 +295,31 @@ fn a_manager_orders_about_disks_that_a_manager_made_and_no_others() {
     manager.order("made", 10, None).unwrap();
     assert!(node.control().status().unwrap().disk("made").is_none());
     // Who is on the way adds an order without a seal that fits: the node hangs up, and does nothing.
-    let order = FromManager::Order(Order { name: "made".into(), revision: 11, want: None });
+    let order = FromManager::Order(Order::new("made", 11, None));
     manager.keys.as_mut().unwrap().ours = Keys::new([1; 32], [2; 32]).ours;
     manager.say(&order);
     while manager.hear().is_some() {}
     drop(manager);
     drop(listener);
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_manager_of_another_version_is_told_nothing_and_the_node_serves_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node = managed(&listener, dir.path());
+    for version in [VERSION - 1, VERSION + 1] {
+        let (stream, _) = listener.accept().unwrap();
+        let mut other = Manager { reader: BufReader::new(stream.try_clone().unwrap()), stream, keys: None };
+        other.say(&FromManager::Challenge { version, nonce: "m".into() });
+        assert_eq!(other.hear(), None, "it hangs up before it says who it is");
+        assert_eq!(Client::connect(&node, "open").write(0, &[1; 4096]), 0);
+    }
+    // One of its own version is heard afterwards.
+    let mut manager = Manager::meet(&listener, SECRET);
+    assert!(matches!(manager.hear(), Some(FromNode::Register(_))));
+    drop((manager, listener));
     node.stop().unwrap();
 }
 
@@ -321,9 +342,9 @@ fn secrets_stand_in_no_event_and_in_no_file_that_others_read() {
     let head = format!("listen = \"nbd://127.0.0.1:0\"\nstate_dir = {:?}", dir.path());
     let node = start(&head, DISKS);
     let table = "name = \"new\"\npool = \"p\"\ncapacity = \"1MiB\"\niscsi = { user = \"bob\", secret = \"hush hush hush\" }\n";
-    node.control().ask(henge_api::Request::Add { disk: table.into() }).unwrap();
+    node.control().ask(common::add(table)).unwrap();
     let wrong = table.replace("\"new\"", "\"bad\"").replace("1MiB", "1 MiB of it");
-    let refused = node.control().ask(henge_api::Request::Add { disk: wrong }).unwrap_err();
+    let refused = node.control().ask(common::add(&wrong)).unwrap_err();
     assert!(!refused.to_string().contains("hush"), "{refused}");
     let asked = henge_api::Request::Events { name: None, after: 0, most: 100 };
     let events = format!("{:?}", node.control().ask(asked).unwrap().events);

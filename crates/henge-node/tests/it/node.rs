@@ -1,6 +1,6 @@
 //! A node as a library: started, asked, changed and stopped by its handle, with raw clients on its sockets.
 
-use crate::common::{Client, address, cores, until};
+use crate::common::{self, Client, address, cores, until};
 use henge_config::Source;
 use henge_node::{ControlError, Node, NodeConfig};
 use std::io::{Read, Write};
@@ -33,6 +33,41 @@ fn serves_and_stops() {
     let web = status.disk("web").unwrap();
     assert_eq!((web.commands, web.reads, web.connections), (3, 1, 1));
     assert_eq!(status.buffers_out, 0);
+    node.stop().unwrap();
+}
+
+/// A table is an object, on the control socket too; texts of the configuration are not read there.
+#[test]
+fn the_control_socket_takes_tables_and_says_so_to_who_sends_texts() {
+    let node = start("", WEB);
+    let ask = |line: &str| henge_node::answer_line(line.as_bytes(), node.control());
+    let done = |line: &str| assert_eq!(ask(line), henge_api::Reply::done(), "{line}");
+    done(r#"{"op":"add","disk":{"name":"1e5","capacity":"1MiB","contract":{"weight":4},"nbd":"nobody"}}"#);
+    done(r#"{"op":"access","name":"1e5","doors":{"nbd":"anyone"}}"#);
+    assert_eq!(Client::connect(&node, "1e5").write(0, b"yes"), 0);
+    done(r#"{"op":"scheduler","pool":"p","scheduler":{"mclock":{"cost":"requests"}}}"#);
+    done(r#"{"op":"scheduler","pool":"p","scheduler":"sfq"}"#);
+    for (line, says) in [
+        (r#"{"op":"add","disk":"name = \"db\"\ncapacity = \"1MiB\"\n"}"#, "one release at both ends"),
+        (r#"{"op":"access","name":"1e5","doors":"nbd = \"anyone\"\n"}"#, "one release at both ends"),
+        (r#"{"op":"scheduler","pool":"p","scheduler":"{ edf = {} }"}"#, "one release at both ends"),
+        (r#"{"op":"add","disk":{"name":"db","capacity":1}}"#, "has no unit"),
+        (r#"{"op":"add","disk":{"name":7,"capacity":"1MiB"}}"#, "name is a text"),
+        (r#"{"op":"add","disk":{"name":"db","capacity":"1MiB","pool":"q"}}"#, "there is no pool \"q\""),
+        (
+            r#"{"op":"add","disk":{"name":"db","capacity":"1MiB","contract":{"weight":"4"}}}"#,
+            "weight is a whole",
+        ),
+        (r#"{"op":"add","disk":{"name":"db","capacity":"1MiB","capactiy":null}}"#, "capactiy is null"),
+        (r#"{"op":"add","disk":{"name":"db","capacity":"1MiB","strip":"4KiB"}}"#, "did you mean \"stripe\""),
+    ] {
+        let why = ask(line).error.unwrap_or_default();
+        assert!(why.contains(says), "{line}: {why}");
+    }
+    let events = node.control().ask(henge_api::Request::Events { name: None, after: 0, most: 100 });
+    let events = events.unwrap().events.unwrap();
+    let noted = events.iter().find(|e| e.name == "1e5").map(|e| e.detail.as_str());
+    assert_eq!(noted, Some("capacity = \"1MiB\" contract = { weight = 4 } nbd = \"nobody\""));
     node.stop().unwrap();
 }
 
@@ -194,7 +229,7 @@ fn disks_come_and_go() {
         dir.path().display()
     );
     let node = Node::start(NodeConfig::parse(Source::new("node.toml", config)).unwrap()).unwrap();
-    let add = |text: &str| node.control().ask(henge_api::Request::Add { disk: text.into() });
+    let add = |text: &str| node.control().ask(common::add(text));
     add("name = \"scratch\"\ncapacity = \"8MiB\"\n").unwrap();
     assert!(add("name = \"scratch\"\ncapacity = \"8MiB\"\n").is_err(), "twice");
     assert!(add("name = \"big\"\ncapacity = \"8TiB\"\n").is_err(), "too large");
@@ -259,7 +294,7 @@ fn what_cannot_be_remembered_is_refused_and_neither_done_nor_logged_as_done() {
     std::fs::write(&state, "").unwrap();
     let set = node.control().set("web", &[("limit", "9/s")]).unwrap_err();
     assert!(matches!(&set, ControlError::Refused(why) if why.contains("disks.json")), "{set}");
-    let add = henge_api::Request::Add { disk: "name = \"db\"\ncapacity = \"1MiB\"\n".into() };
+    let add = common::add("name = \"db\"\ncapacity = \"1MiB\"\n");
     assert!(matches!(node.control().ask(add).unwrap_err(), ControlError::Refused(_)));
     let remove = henge_api::Request::Remove { name: "web".into() };
     assert!(matches!(node.control().ask(remove).unwrap_err(), ControlError::Refused(_)));

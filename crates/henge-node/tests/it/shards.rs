@@ -1,6 +1,6 @@
 //! A node of two loops, from outside: whichever accepts, each client reaches its disk, and the handle speaks for both.
 
-use crate::common::{Client, until};
+use crate::common::{self, Client, until};
 use henge_api::Request;
 use henge_config::Source;
 use henge_node::{Node, NodeConfig, check};
@@ -56,7 +56,7 @@ fn disks_come_and_go_on_the_loop_of_their_pool_and_all_know_at_once() {
     let node = Node::start(config("")).unwrap_or_else(|e| panic!("{e}"));
     let control = node.control();
     for (name, pool) in [("x", "a"), ("y", "b")] {
-        control.ask(Request::Add { disk: disk(name, pool) }).unwrap();
+        control.ask(common::add(&disk(name, pool))).unwrap();
         // Whichever loop accepts, it knows of the disk by now.
         for n in 0..8 {
             assert_eq!(Client::connect(&node, name).write(n * 4096, &[1; 4096]), 0);
@@ -71,14 +71,14 @@ fn disks_come_and_go_on_the_loop_of_their_pool_and_all_know_at_once() {
     for n in 0..8 {
         assert_eq!(Client::connect(&node, "y").write((16 << 20) + n * 4096, &[1; 4096]), 0, "it has grown");
     }
-    let taken = control.ask(Request::Add { disk: disk("y", "a") }).unwrap_err().to_string();
+    let taken = control.ask(common::add(&disk("y", "a"))).unwrap_err().to_string();
     assert!(taken.contains("there is a disk \"y\" already"), "{taken}");
     let unknown = control.set("z", &[("weight", "3")]).unwrap_err().to_string();
     assert_eq!(unknown, "there is no disk \"z\"; there are: x, y");
     control.ask(Request::Remove { name: "y".into() }).unwrap();
     assert!(control.status().unwrap().disk("y").is_none());
     // The name is free again, on another loop.
-    control.ask(Request::Add { disk: disk("y", "a") }).unwrap();
+    control.ask(common::add(&disk("y", "a"))).unwrap();
     assert_eq!(Client::connect(&node, "y").read(0, 4096).unwrap(), [0; 4096]);
     node.stop().unwrap();
 }
@@ -87,7 +87,7 @@ fn disks_come_and_go_on_the_loop_of_their_pool_and_all_know_at_once() {
 fn pools_of_two_loops_have_no_disk_in_common() {
     let node = Node::start(config("")).unwrap_or_else(|e| panic!("{e}"));
     let over = "name = \"z\"\npools = [\"a\", \"b\"]\ncapacity = \"16MiB\"\n";
-    let why = node.control().ask(Request::Add { disk: over.into() }).unwrap_err().to_string();
+    let why = node.control().ask(common::add(over)).unwrap_err().to_string();
     assert!(why.contains("different cores") && why.contains("the same shard"), "{why}");
     node.stop().unwrap();
     // In the file it keeps them on one loop.

@@ -5,7 +5,8 @@ use super::{vd_manager, vd_propose};
 use crate::when::when;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
-use henge_api::{DiskStatus, FailedDisk, Request, Status, disk_table, disk_value};
+use henge_api::{DiskStatus, FailedDisk, Request, Status, Table as Keys};
+use henge_config::Source;
 use henge_core::{Duration, format_size};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -238,9 +239,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             let mut contract = pairs(&terms)?.into_iter().collect::<BTreeMap<_, _>>();
-            let doors = DOOR_KEYS.iter().filter_map(|key| contract.remove_entry(*key));
-            let doors: String =
-                doors.map(|(key, value)| format!("{key} = {}\n", disk_value(&key, &value))).collect();
+            let mut doors = Keys::default();
+            for (key, typed) in DOOR_KEYS.iter().filter_map(|key| contract.remove_entry(*key)) {
+                doors.set(&key, own_key(&key, &typed)?);
+            }
             if !doors.is_empty() {
                 ask(&node.socket(), &Request::Access { name: name.clone(), doors })?;
             }
@@ -253,7 +255,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         Action::Propose(args) => vd_propose::run(&args)?,
         Action::Add { name, node, keys } => {
-            let disk = disk_text(&name, &pairs(&keys)?);
+            let disk = disk_of(&name, &pairs(&keys)?)?;
             ask(&node.socket(), &Request::Add { disk })?;
         }
         Action::Events { name, node, most, follow } => match node.manager()? {
@@ -266,9 +268,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Keys of a disk that are no terms of its contract.
-const DISK_KEYS: [&str; 15] = [
+const DISK_KEYS: [&str; 17] = [
     "pool",
     "pools",
+    "gateways",
+    "through",
     "capacity",
     "stripe",
     "leeway",
@@ -287,11 +291,34 @@ const DISK_KEYS: [&str; 15] = [
 /// Keys of a disk that say who may use it.
 const DOOR_KEYS: [&str; 3] = ["iscsi", "nvme", "nbd"];
 
-/// A disk as the configuration writes it. Terms of its contract may stand beside its own keys, as at a manager.
-fn disk_text(name: &str, keys: &[(String, String)]) -> String {
-    let all = keys.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let (own, terms): (Vec<_>, Vec<_>) = all.partition(|(key, _)| DISK_KEYS.contains(key));
-    disk_table(name, own, terms)
+/// A disk's table. Terms of its contract may stand beside its own keys, as at a manager.
+fn disk_of(name: &str, keys: &[(String, String)]) -> Result<Keys> {
+    let mut disk = Keys::of_disk(name);
+    for (key, typed) in keys.iter().filter(|(key, _)| DISK_KEYS.contains(&key.as_str())) {
+        disk.set(key, own_key(key, typed)?);
+    }
+    for (key, typed) in keys.iter().filter(|(key, _)| !DISK_KEYS.contains(&key.as_str())) {
+        disk.set_term(key, typed).map_err(anyhow::Error::msg)?;
+    }
+    Ok(disk)
+}
+
+/// The value of a disk's own key as somebody typed it. What it is, its key says: a pool called `7` keeps its name.
+fn own_key(key: &str, typed: &str) -> Result<serde_json::Value> {
+    let written = match key {
+        "leeway" => typed.parse::<f64>().is_ok_and(f64::is_finite),
+        "read_only" | "adopt" | "fence" => matches!(typed, "true" | "false"),
+        "pools" | "gateways" | "through" => typed.starts_with('['),
+        "commands" | "contract" | "iscsi" | "nvme" | "nbd" => typed.starts_with('{'),
+        _ => false,
+    };
+    if !written {
+        return Ok(typed.into());
+    }
+    // One line, so that nothing of it is another key's.
+    let source = Source::new(key, format!("{key} = {}", typed.replace('\n', " ")));
+    let mut read = Keys::from(&source.parse(key)?);
+    read.remove(key).with_context(|| format!("{key} is not read"))
 }
 
 fn ask(node: &Path, request: &Request) -> Result<henge_api::Reply> {
@@ -439,12 +466,27 @@ fn show(disk: &DiskStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn terms_of_the_contract_may_stand_beside_the_disks_keys() {
         let keys = pairs(&["pool=7", "capacity=1GB", "limit=675/s", "weight=4"].map(str::to_owned)).unwrap();
-        let said = disk_text("web", &keys);
-        let meant = "name = \"web\"\npool = \"7\"\ncapacity = \"1GB\"\ncontract.limit = \"675/s\"\ncontract.weight = 4\n";
-        assert_eq!(said, meant);
+        let said = serde_json::to_value(disk_of("web", &keys).unwrap()).unwrap();
+        let contract = json!({ "limit": "675/s", "weight": 4 });
+        assert_eq!(said, json!({ "name": "web", "pool": "7", "capacity": "1GB", "contract": contract }));
+    }
+
+    #[test]
+    fn lists_and_tables_are_typed_as_the_configuration_writes_them() {
+        let typed = ["pools=[\"n1/a\", \"n2/a\"]", "leeway=1.5", "nbd={ users = [\"ann\"] }", "adopt=true"];
+        let said = disk_of("web", &pairs(&typed.map(str::to_owned)).unwrap()).unwrap();
+        let meant = json!({
+            "name": "web", "pools": ["n1/a", "n2/a"], "leeway": 1.5, "nbd": { "users": ["ann"] }, "adopt": true,
+        });
+        assert_eq!(serde_json::to_value(said).unwrap(), meant);
+        let why = own_key("nbd", "{ users = ").unwrap_err().to_string();
+        assert!(why.contains("nbd:1:"), "{why}");
+        let why = disk_of("web", &pairs(&["weight=much".to_owned()]).unwrap()).unwrap_err().to_string();
+        assert!(why.contains("weight is a whole number"), "{why}");
     }
 }

@@ -27,7 +27,7 @@ impl Schedule {
                 let pool = if self.dice.random() { "folder" } else { "device" };
                 let to = ["sfq", "mclock"][self.dice.random_range(0..2)];
                 // In the unit of the limits, as the configuration has it.
-                let to = format!("{{ {to} = {{ cost = \"requests\" }} }}");
+                let to = json!({ to: { "cost": "requests" } });
                 match node.ask(&json!({ "op": "scheduler", "pool": pool, "scheduler": to })) {
                     Answer::Gone => Err(Gone),
                     _ => Ok(()),
@@ -203,18 +203,14 @@ impl Schedule {
         if self.disks.contains_key(&name) {
             return Ok(());
         }
-        let pools = [
-            "pool = \"folder\"",
-            "pool = \"device\"",
-            "pools = [\"folder\", \"device\"]\nstripe = \"64KiB\"",
-        ];
+        let pools = [json!(["folder"]), json!(["device"]), json!(["folder", "device"])];
         let which = self.dice.random_range(0..pools.len());
-        let (pool, on) = (pools[which], [On::Folder, On::Device, On::Both][which]);
-        let text = format!("name = \"{name}\"\n{pool}\ncapacity = \"1MiB\"\n");
+        let (pools, on) = (&pools[which], [On::Folder, On::Device, On::Both][which]);
+        let disk = json!({ "name": name, "pools": pools, "stripe": "64KiB", "capacity": "1MiB" });
         self.tenants += 1;
         let held = |perhaps| Held { disk: Disk::new(self.tenants, MIB), perhaps, on };
         self.disks.insert(name.clone(), held(true));
-        match self.change(node, &json!({ "op": "add", "disk": text }))? {
+        match self.change(node, &json!({ "op": "add", "disk": disk }))? {
             Some(true) => self.disks.get_mut(&name).expect("just made").perhaps = false,
             Some(false) => drop(self.disks.remove(&name)),
             None => {}

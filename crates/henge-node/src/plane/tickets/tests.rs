@@ -183,8 +183,12 @@ impl Rig {
 
 const ADD: &str = "name = \"new\"\ncapacity = \"32MiB\"\n";
 
+fn table(text: &str) -> henge_api::Table {
+    henge_api::Table::from(&Source::new("a disk", text).parse("the disk").unwrap())
+}
+
 fn begin(rig: &mut Rig, add: &str) -> u64 {
-    let (disk, parts) = rig.plane.parts_for(&henge_api::Request::Add { disk: add.into() }).unwrap();
+    let (disk, parts) = rig.plane.parts_for(&henge_api::Request::Add { disk: table(add) }).unwrap();
     rig.plane.begin_ticket(&disk, parts.into_iter().map(Work::Make).collect(), rig.now)
 }
 
@@ -203,7 +207,7 @@ fn a_disk_is_made_beside_a_tenant_that_keeps_its_share() {
     assert!((0.78..0.82).contains(&share), "the tenant got {share} of the device");
     assert!(rig.waited <= Duration::from_micros(LEN / 1024), "one piece at a time: {}", rig.waited);
     assert_eq!(*rig.log.borrow(), ["making", "used"]);
-    let number = rig.plane.add(ADD, rig.now).unwrap();
+    let number = rig.plane.add(&table(ADD), rig.now).unwrap();
     // The number that the zeroing had is a disk's again.
     assert_eq!(number, 1);
     rig.plane.remove_disk(number, rig.now);
@@ -235,7 +239,7 @@ fn what_fails_leaves_nothing() {
     };
     assert!(worked.unwrap_err().contains("zeroing failed"));
     assert_eq!(*rig.log.borrow(), ["making", "free"]);
-    assert!(rig.plane.add(ADD, rig.now).unwrap_err().contains("would be made in the loop"));
+    assert!(rig.plane.add(&table(ADD), rig.now).unwrap_err().contains("would be made in the loop"));
 }
 
 /// Two tickets at one gate go one after the other; of one disk, in their order.

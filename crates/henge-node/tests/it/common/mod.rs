@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // not every suite needs all of it
 
+use henge_api::{Request, Table};
+use henge_config::Source;
 use henge_node::Node;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,6 +11,12 @@ use std::time::{Duration, Instant};
 
 pub fn address(node: &Node) -> SocketAddr {
     node.addresses()[0].tcp("nbd").expect("NBD over TCP was asked for")
+}
+
+/// The request that adds a disk, from its table as the configuration writes it.
+pub fn add(table: &str) -> Request {
+    let read = Source::new("a disk", table).parse("the disk").unwrap_or_else(|e| panic!("{e}"));
+    Request::Add { disk: Table::from(&read) }
 }
 
 /// A client without structured replies, written from the protocol's text.
