@@ -33,6 +33,23 @@ impl SchedulerConfig {
         henge_sched::charge_as(&mut self.knobs, contracts);
     }
 
+    /// Who steers its depth, and how, as people are told: `", kept, with shares"`. Nothing where it is a number.
+    pub(crate) fn steered(&self) -> String {
+        let (name, shares) = match self.knobs.clone().take("depth") {
+            Some(Value::Text(name)) => (name, false),
+            Some(Value::Table(mut table)) => {
+                let Some(name) = table.keys().first().cloned() else { return String::new() };
+                let shares = match table.take(&name) {
+                    Some(Value::Table(mut knobs)) => knobs.take("shares") == Some(Value::Bool(true)),
+                    _ => false,
+                };
+                (name, shares)
+            }
+            _ => return String::new(),
+        };
+        format!(", {name}{}", if shares { ", with shares" } else { "" })
+    }
+
     /// As the configuration writes it.
     pub(crate) fn text(&self) -> String {
         let mut knobs = self.knobs.clone();
@@ -218,6 +235,19 @@ mod tests {
         let text = format!("name = \"p\"\ncapacity = \"1GiB\"\n{medium}\n{scheduler}\n");
         let params = Source::new("pool", text).parse("pool").unwrap();
         pool(params).unwrap_or_else(|e| panic!("{e}")).scheduler.text().replace('"', "")
+    }
+
+    #[test]
+    fn people_are_told_who_steers_the_depth() {
+        let told = |scheduler: &str| {
+            let text = format!("name = \"p\"\ncapacity = \"1GiB\"\npath = \"/srv/henge\"\n{scheduler}\n");
+            pool(Source::new("pool", text).parse("pool").unwrap()).unwrap().scheduler.steered()
+        };
+        assert_eq!(told(""), ", kept, with shares");
+        assert_eq!(told("scheduler = \"vc\""), ", kept");
+        assert_eq!(told("scheduler = { sfq = { depth = { kept = { most = 8 } } } }"), ", kept");
+        assert_eq!(told("scheduler = { edf = { depth = \"feedback\" } }"), ", feedback");
+        assert_eq!(told("scheduler = { sfq = { depth = 8 } }"), "");
     }
 
     #[test]

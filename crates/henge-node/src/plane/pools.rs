@@ -115,12 +115,13 @@ impl Plane {
             let store = state.pipeline.backend();
             let gate = state.pipeline.gate();
             lines.push(format!(
-                "pool     {}: {} in {}; {} at depth {}, charging {}, {} at once{gates}",
+                "pool     {}: {} in {}; {} at depth {}{}, charging {}, {} at once{gates}",
                 config.name,
                 henge_core::format_size(store.capacity() * pool.members),
                 store.describe(),
                 config.scheduler.name,
                 gate.depth(),
+                config.scheduler.steered(),
                 gate.cost_unit(),
                 henge_core::format_size(self.quantum(number)),
             ));

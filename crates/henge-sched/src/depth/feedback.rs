@@ -503,6 +503,24 @@ mod tests {
         assert_eq!(c.depth(), 8);
     }
 
+    /// Between its windows with enough samples, what a flow of few requests needs holds against another's slack.
+    #[test]
+    fn a_flow_of_few_requests_holds_the_depth_meanwhile() {
+        let mut c = controller(Params::new("feedback"));
+        let latency = Some(Latency { bound: Duration::from_secs(10), percentile: 950_000 });
+        c.set_flow(FlowId(1), Some(&Contract { latency, ..Contract::default() }));
+        for k in 0..41 {
+            let depth = c.depth();
+            for _ in 0..40 {
+                c.dispatched(FlowId(1), Duration::ZERO, depth, at(k * 1000));
+                let service = Duration::from_millis(20 * u64::from(depth));
+                c.completed(&request(1, 0, 512), service, depth - 1, at(k * 1000 + 1));
+            }
+            window(&mut *c, k, 10, 15, 20 * u64::from(depth), depth, Queue(400, 0));
+            assert!(k < 20 || c.depth() == 4, "window {k}: {}", c.depth());
+        }
+    }
+
     #[test]
     fn unused_depth_stays_as_it_is() {
         let mut c = controller(Params::new("feedback"));

@@ -9,6 +9,7 @@ mod late;
 mod live;
 mod managers;
 mod pools;
+mod priorities;
 mod profile;
 mod recorded;
 mod reload;

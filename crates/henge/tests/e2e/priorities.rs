@@ -1,0 +1,26 @@
+//! Whose threads have the processor first.
+
+use crate::support::Node;
+
+/// Whoever asks a node about itself without a pause takes what its disks leave (test-hostile `questions-about-everything` measures it).
+#[test]
+fn threads_that_answer_give_way_and_the_loop_does_not() {
+    let node = Node::start("[[pool]]\nname = \"m\"\nmemory = true\ncapacity = \"8MiB\"\n");
+    node.status(); // so the control socket's thread has begun
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", node.pid())).unwrap();
+    // A thread that ends meanwhile has no file any more.
+    let stats: Vec<String> =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok()).collect();
+    let nice = |name: &str| -> Vec<i32> {
+        let of = |stat: String| {
+            // NUMBER (NAME) STATE …; the nice value is the 17th field after the name (proc_pid_stat(5)).
+            let (head, rest) = stat.rsplit_once(')')?;
+            let named = head.split_once('(')?.1 == name;
+            named.then(|| rest.split_whitespace().nth(16)?.parse().ok()).flatten()
+        };
+        stats.iter().cloned().filter_map(of).collect()
+    };
+    assert!(!nice("henge-control").is_empty() && nice("henge-control").iter().all(|n| *n == 19));
+    assert_eq!(nice("henge-node"), [0]);
+    node.stop();
+}
