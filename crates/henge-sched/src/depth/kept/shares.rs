@@ -251,3 +251,31 @@ impl Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
+        const TURN: u64 = 1_000_000;
+        let after = |turns: u64| Instant::from_nanos(turns * TURN);
+        let mut flow = Watched::new();
+        flow.before = 1000;
+        assert!(!flow.had_enough(after(0)), "nobody has looked");
+        flow.had(false, TURN, after(0));
+        assert!(flow.had_enough(after(63)) && !flow.had_enough(after(64)));
+        flow.before = 750;
+        assert!(flow.had_enough(after(1)));
+        flow.before = 749;
+        assert!(!flow.had_enough(after(1)), "it has lost since");
+        for turns in [128, 256, 512, 1024, 1024] {
+            flow.had(false, TURN, after(0));
+            assert!(flow.had_enough(after(turns - 1)) && !flow.had_enough(after(turns)), "{turns}");
+        }
+        flow.had(true, TURN, after(0));
+        assert!(!flow.had_enough(after(0)), "it was short");
+        flow.had(false, TURN, after(0));
+        assert!(!flow.had_enough(after(64)), "all begins anew");
+    }
+}
