@@ -28,7 +28,8 @@
 //! **Ours**, each with its switch:
 //! - *Turns* (`turn` = 200 ms; `"0s"` is the paper's rule): the chosen disk keeps the device for a turn while it has requests; V_j may pass S.
 //!   Two sequential clients fall from 5737 requests/s to 284 without. An L disk with V ≤ S ends another's turn (`urgency`) when it holds an urgent request
-//!   that the dedicated disk (D := max(D, arrival) + s̄/f) would still meet.
+//!   that the dedicated disk (D := max(D, arrival) + s̄/f) would still meet. The turn ends earlier by the longest of the last 512 requests: one may be at the
+//!   device. Nobody ends the turn of a T disk below (1 − τ)·c, since cut turns are mostly seeks. Who would be urgent during that turn goes before it.
 //! - *Exclusive* turns: only the owner has requests at the device, as many as the depth allows; the turn's time with its drain is the owner's.
 //!   With turn 0 the interval between completions belongs to the request that completed.
 //! - *Thinking* (`think` = 2 ms, `think_max` = 8 ms, `think = "0s"` off): the disk served last is not idle while its client thinks: it is waited
@@ -50,7 +51,7 @@ mod disk;
 use crate::booking::check_bound;
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
-use disk::{Average, Bound, Clock, Disk, Due, time};
+use disk::{Average, Bound, Clock, Disk, Due, Longest, time};
 use henge_core::{
     Completion, Contract, Cost, DiskTimeKind, Dispatch, Duration, FlowId, Instant, ParamError, Params,
     Refused, Request, RequestId, Scheduler, Slots, WaitReason,
@@ -146,7 +147,7 @@ struct Locality {
     flying: Vec<Flying>,
     in_flight: u32,
     /// What one request took lately at most: so long it may be until a turn can end.
-    longest: Clock,
+    longest: Longest,
     selections: u64,
     s_selected: Clock,
     shares: u64,
@@ -173,7 +174,7 @@ impl Locality {
             mark: Instant::ZERO,
             flying: Vec::new(),
             in_flight: 0,
-            longest: 0,
+            longest: Longest::default(),
             selections: 0,
             s_selected: 0,
             shares: 0,
@@ -229,11 +230,11 @@ impl Locality {
         }
     }
 
-    /// An L disk with the right to the device that must have it now to keep its bound.
-    fn must_serve(&mut self, now: Instant) -> Option<FlowId> {
-        // Whoever is served now is served to the end, and a turn's request may be the one in a hundred that takes long.
-        let longest = self.longest.min(i128::from(self.rules.turn.as_nanos()));
-        let due = |at: i64| i128::from(at) <= i128::from(now.as_nanos()) + longest;
+    /// An L disk with the right to the device that must have it now to keep its bound; or `ahead` of now.
+    fn must_serve(&mut self, now: Instant, ahead: Duration) -> Option<FlowId> {
+        // Whoever is served now is served to the end, and a turn's request may be the one in hundreds that takes long.
+        let longest = self.longest.get().min(i128::from(self.rules.turn.as_nanos()));
+        let due = |at: i64| i128::from(at) <= i128::from((now + ahead).as_nanos()) + longest;
         self.must.peek().filter(|&(_, at)| self.rules.urgency && due(at))?;
         // S moved since they were placed: mostly on; back where an estimate of a disk's time was too high.
         while let Some((flow, _)) = self.unentitled.peek().filter(|&(_, v)| v <= self.s) {
@@ -275,6 +276,12 @@ impl Locality {
         from != to && average.is_some_and(|a| a.can_spare(standstill, now))
     }
 
+    /// A T disk whose average is below (1 − τ)·c.
+    fn is_short(&mut self, flow: FlowId, now: Instant) -> bool {
+        let average = self.disks[flow].average.as_mut();
+        self.rules.urgency && average.is_some_and(|a| !a.can_spare(0, now))
+    }
+
     /// Until when to wait for the next request of a disk that has none.
     fn thinks_until(&self, flow: FlowId, now: Instant) -> Option<Instant> {
         let disk = self.disks.get(flow).filter(|d| d.pending == 0)?;
@@ -313,7 +320,9 @@ impl Locality {
         match turn.kind {
             Kind::Charged => {
                 let own_must = self.must.get(turn.owner.0).is_some_and(|at| at <= now.as_nanos() as i64);
-                own_must || self.must_serve(now).is_none_or(|flow| flow == turn.owner)
+                own_must
+                    || self.is_short(turn.owner, now)
+                    || self.must_serve(now, Duration::ZERO).is_none_or(|flow| flow == turn.owner)
             }
             Kind::Bonus => self.ready.peek().is_none_or(|(_, v)| v > self.s),
             Kind::Borrowed { from } => {
@@ -327,10 +336,13 @@ impl Locality {
     fn select(&mut self, now: Instant) -> Result<(FlowId, Kind), Dispatch> {
         self.selections += 1;
         self.s_selected = self.s;
-        if let Some(flow) = self.must_serve(now) {
+        let (first, v) = self.ready.peek().expect("somebody waits");
+        // Nobody ends the turn of a T disk that is short: who would be urgent during it goes first.
+        let whole = v <= self.s && self.is_short(FlowId(first), now);
+        let ahead = if whole { self.turn_of(FlowId(first)) } else { Duration::ZERO };
+        if let Some(flow) = self.must_serve(now, ahead) {
             return Ok((flow, Kind::Charged));
         }
-        let (first, v) = self.ready.peek().expect("somebody waits");
         if let Some(last) = self.last
             && self.disks.get(last).is_some_and(|d| d.v <= self.s && d.v <= v)
             && let Some(until) = self.thinks_until(last, now)
@@ -593,7 +605,7 @@ impl Scheduler for Locality {
         let Flying { kind, charged } = self.flying[request.id.index()];
         let t = i128::from(now.since(dispatched.max(self.mark)).as_nanos()).max(1); // at least one tick
         self.mark = now;
-        self.longest = t.max(self.longest - self.longest / 128);
+        self.longest.add(t);
         self.charge(request.flow, kind, t - charged);
         let Some(disk) = self.disks.get_mut(request.flow).filter(|d| d.in_flight > 0) else { return };
         disk.in_flight -= 1;

@@ -230,6 +230,29 @@ impl Average {
     }
 }
 
+/// The longest time of the last 512 to 1024 requests. A drive that reads ahead makes one request in some 270 wait for a whole revolution.
+#[derive(Default)]
+pub(super) struct Longest {
+    newer: Clock,
+    older: Clock,
+    count: u32,
+}
+
+impl Longest {
+    const WINDOW: u32 = 512;
+
+    pub fn add(&mut self, t: Clock) {
+        if self.count == Self::WINDOW {
+            (self.older, self.newer, self.count) = (self.newer, 0, 0);
+        }
+        self.newer = self.newer.max(t);
+        self.count += 1;
+    }
+    pub fn get(&self) -> Clock {
+        self.newer.max(self.older)
+    }
+}
+
 impl Due {
     pub const NONE: Due = Due { deadline: 0, meetable: false };
 }

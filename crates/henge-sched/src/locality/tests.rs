@@ -310,6 +310,45 @@ fn a_turn_ends_in_time_for_a_bound_though_its_requests_take_long() {
     assert!(late.len() > 400 && broken * 100 < late.len(), "{broken} of {} broken", late.len());
 }
 
+/// A drive that reads ahead lets one request in 300 wait for a whole revolution. Such a one may be at the device when a bound comes near.
+#[test]
+fn a_turn_ends_in_time_for_a_bound_though_one_request_in_hundreds_takes_long() {
+    let mut near = disk();
+    let device = move |r: &Request| match r.offset / 512 % 300 {
+        7 if r.offset >= AREA => ms(14),
+        _ => near(r),
+    };
+    let mut t = Trial::new("locality", &[]).device(device).seed(5);
+    t.flow(0, &latency(50, 200));
+    t.flow(1, &rent(50));
+    t.source(0, Pattern::Poisson(ms(120)), random(0), at(202_000));
+    t.source(1, closed(16), sequential(1), at(202_000));
+    t.run(at(202_000));
+    let served = t.served.iter().filter(|s| s.request.flow == FlowId(0) && s.request.arrival > at(2000));
+    let late: Vec<bool> = served.map(|s| s.completed.since(s.request.arrival) > ms(200)).collect();
+    let broken = late.iter().filter(|late| **late).count();
+    assert!(late.len() > 1500 && broken * 1000 < late.len(), "{broken} of {} broken", late.len());
+}
+
+/// L has something urgent all the time. If it ended T's turns whenever it has, most of T's time would be the way to its area.
+#[test]
+fn a_throughput_disk_that_is_short_has_whole_turns() {
+    let c = alone(sequential(1), 16) * 0.25 * 0.7;
+    for seed in 1..=5 {
+        let mut t = Trial::new("locality", &[("turn", text("50ms"))]).device(disk()).seed(seed);
+        t.flow(0, &latency(75, 200));
+        t.flow(1, &throughput(25, c, 5));
+        let rate = alone(random(0), 16) * 0.75;
+        t.source(0, Pattern::Poisson(Duration::from_secs_f64(1.0 / rate)), random(0), at(40_000));
+        t.source(1, closed(16), sequential(1), at(40_000));
+        t.run(at(40_000));
+        for now in (3000..40_000).step_by(100) {
+            let average = per_second(&t, 1, 0, now);
+            assert!(average >= 0.99 * 0.95 * c, "seed {seed}: {average} of {c} at {now} ms");
+        }
+    }
+}
+
 /// With `work_conserving = false` a lone disk is as slow as the one that was rented.
 #[test]
 fn it_emulates_the_slower_disk_if_asked_to() {
