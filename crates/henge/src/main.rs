@@ -71,6 +71,9 @@ enum Command {
     Man(cmd::manual::ManArgs),
     /// Write completions for a shell
     Completions(cmd::manual::CompletionsArgs),
+    /// Say whether a command line or a file is understood, and do nothing
+    #[command(hide = true)]
+    Parse(cmd::parse::Args),
 }
 
 /// The version, and the commit where the build was told of it (`make build` does).
@@ -80,6 +83,15 @@ fn version() -> &'static str {
         Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
         _ => env!("CARGO_PKG_VERSION").to_owned(),
     })
+}
+
+/// Whether words are a command line, terms of disks and tenants included.
+fn understood(words: Vec<std::ffi::OsString>) -> anyhow::Result<()> {
+    match Henge::try_parse_from(words)?.command {
+        Command::Vd(args) => cmd::vd::understood(&args),
+        Command::Tenant(args) => cmd::tenant::understood(args),
+        _ => Ok(()),
+    }
 }
 
 /// Whoever reads our output and has seen enough (`henge vd list | head -3`) ends us without a word, as other tools do.
@@ -122,6 +134,7 @@ fn main() -> std::process::ExitCode {
         Command::Token(args) => cmd::nodes::run_token(args),
         Command::Man(args) => cmd::manual::man::<Henge>(args),
         Command::Completions(args) => Ok(cmd::manual::completions::<Henge>(args)),
+        Command::Parse(args) => cmd::parse::run(args, understood),
     };
     match result {
         Ok(code) => code,

@@ -7,7 +7,7 @@ use henge_admission::{Disk, Fixed, Rejection, Specification, deterministic};
 use henge_config::Source;
 use henge_core::{Duration, ParamError, Params, format_size};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLE: &str = "\
@@ -100,12 +100,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         super::admit_sequences::run(sequences, args.family.as_deref(), &args.window, args.seed, args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let source = Source::read(&args.file.unwrap_or_default())?;
-    let params = source.parse("the plan")?;
-    let plan = read(params).map_err(|e| source.point(e))?;
-    if plan.servers.is_empty() {
-        bail!("{}: there is no [[node]] to place disks on", source.name());
-    }
+    let plan = plan(&args.file.unwrap_or_default())?;
     let nodes: Vec<Node> = plan
         .servers
         .iter()
@@ -147,6 +142,21 @@ fn evaluate(instances: u64, seed: u64) {
         ]);
     }
     println!("{table}\n{instances} random instances of 2 to 4 nodes and 6 to 9 disks, seed {seed}");
+}
+
+/// Whether a file is a plan.
+pub(super) fn understood(file: &Path) -> Result<()> {
+    plan(file).map(drop)
+}
+
+fn plan(file: &Path) -> Result<Plan> {
+    let source = Source::read(file)?;
+    let params = source.parse("the plan")?;
+    let plan = read(params).map_err(|e| source.point(e))?;
+    if plan.servers.is_empty() {
+        bail!("{}: there is no [[node]] to place disks on", source.name());
+    }
+    Ok(plan)
 }
 
 fn read(mut p: Params) -> Result<Plan, ParamError> {

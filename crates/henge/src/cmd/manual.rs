@@ -53,7 +53,7 @@ fn page(dir: &Path, command: &Command) -> Result<()> {
     man.render(&mut text)?;
     let text = as_written(&String::from_utf8(text)?);
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    command.get_subcommands().try_for_each(|below| page(dir, below))
+    command.get_subcommands().filter(|below| !below.is_hide_set()).try_for_each(|below| page(dir, below))
 }
 
 /// Examples are indented; their lines stay as they are written.

@@ -14,6 +14,7 @@ pub mod manual;
 pub mod node;
 pub mod nodes;
 pub mod nvme;
+pub mod parse;
 pub mod plan;
 pub mod pool;
 pub mod profile;

@@ -111,6 +111,14 @@ impl QuotaArgs {
     }
 }
 
+/// Whether the terms of a quota are numbers where they have to be.
+pub fn understood(args: Args) -> Result<()> {
+    match args.action {
+        Action::Set { quota, .. } => quota.patch().map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Asks the manager.
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.action {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use henge_api::{DiskStatus, FailedDisk, Request, Status, Table as Keys};
 use henge_config::Source;
-use henge_core::{Duration, format_size};
+use henge_core::{Contract, Duration, Term, format_size};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -168,6 +168,41 @@ impl NodeArg {
         }
         self.manager.connect().map(Some)
     }
+}
+
+/// Whether terms and keys are ones of a disk, with values as they are written.
+pub fn understood(args: &Args) -> Result<()> {
+    match &args.action {
+        Action::Create { keys, .. } => vd_manager::spec(pairs(keys)?).map(drop),
+        Action::Add { name, keys, .. } => {
+            let keys = pairs(keys)?;
+            disk_of(name, &keys)?;
+            terms_of(&keys)
+        }
+        Action::Set { terms, .. } => {
+            let own = |key: &str| key == "capacity" || DOOR_KEYS.contains(&key);
+            let (doors, terms): (Vec<_>, Vec<_>) = pairs(terms)?.into_iter().partition(|(key, _)| own(key));
+            doors.iter().try_for_each(|(key, typed)| own_key(key, typed).map(drop))?;
+            terms_of(&terms)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether what is no key of a disk makes a contract. An empty value takes a term away.
+fn terms_of(keys: &[(String, String)]) -> Result<()> {
+    let mut contract = Keys::default();
+    for (key, typed) in keys.iter().filter(|(key, _)| !DISK_KEYS.contains(&key.as_str())) {
+        if Term::of(key).is_none() {
+            bail!("a contract has no \"{key}\"");
+        }
+        if !typed.is_empty() {
+            contract.set(key, henge_api::json(&Term::value(key, typed).map_err(anyhow::Error::msg)?));
+        }
+    }
+    let mut params = contract.params("the contract")?;
+    Contract::from_params(&mut params)?;
+    Ok(params.finish()?)
 }
 
 /// Asks the node.

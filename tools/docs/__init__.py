@@ -1,0 +1,1 @@
+"""What `tools/test-docs` is made of."""
