@@ -264,6 +264,11 @@ docs: ## The documentation as a site: target/docs/index.html; a link that leads 
 	@cd site && { [ -d node_modules ] || $(NPM_INSTALL); } && npm run --silent build
 	@echo "docs: built into target/docs"
 
+.PHONY: pictures
+pictures: build ## The pictures of docs/choose.md anew, by the simulator (ARGS=--check: are they what it draws now?)
+	@HENGE=$(COMMAND) ./tools/pictures $(ARGS)
+
 .PHONY: test-docs
-test-docs: build ## Run the commands of the documentation's pages (ARGS="start.md": a page)
+test-docs: build ## Run the commands of the documentation's pages, check those that cannot be run, and the pictures (ARGS="start.md": a page)
 	@HENGE=$(COMMAND) ./tools/test-docs $(ARGS)
+	@HENGE=$(COMMAND) ./tools/pictures --check

@@ -16,7 +16,8 @@ export default defineConfig({
   cleanUrls: false,
   lastUpdated: false,
   markdown: { theme: { light: "github-light", dark: "github-dark" } },
-  vite: { resolve: { alias: { "vue/server-renderer": own("vue/server-renderer"), vue: own("vue") } } },
+  // A picture in the text of a style sheet or a page has no name by which its look is known.
+  vite: { build: { assetsInlineLimit: 0 }, resolve: { alias: { "vue/server-renderer": own("vue/server-renderer"), vue: own("vue") } } },
   themeConfig: {
     search: { provider: "local" },
     outline: [2, 3],

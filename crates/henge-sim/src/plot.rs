@@ -29,6 +29,8 @@ pub struct Plot {
     pub y_min: Option<f64>,
     /// Whether equal distances below are equal ratios.
     pub x_log: bool,
+    /// Drawn for a page beside text.
+    pub small: bool,
     /// What the paper has: points, by the name of what they belong to.
     pub paper: Vec<(String, Vec<(f64, f64)>)>,
 }
@@ -165,7 +167,7 @@ impl Plot {
         };
         let among = names(&mut p, "among")?;
         let (y_min, y_max) = (p.number("y_min")?, p.number("y_max")?);
-        let x_log = p.bool("x_log")?.unwrap_or(false);
+        let (x_log, small) = (p.bool("x_log")?.unwrap_or(false), p.bool("small")?.unwrap_or(false));
         let paper = match p.table("paper")? {
             None => Vec::new(),
             Some(mut t) => t
@@ -175,7 +177,7 @@ impl Plot {
                 .collect::<Result<_, ParamError>>()?,
         };
         p.finish()?;
-        Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max, y_min, x_log, paper })
+        Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max, y_min, x_log, small, paper })
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Figure {
     pub y_min: Option<f64>,
     /// Whether equal distances below are equal ratios.
     pub x_log: bool,
+    /// Drawn for a page beside text: its letters are as large there as the page's own.
+    pub small: bool,
     /// Above the legend: what its names are values of.
     pub legend: Option<String>,
     /// The names of what is compared, where that are no numbers: bars then, a group for each.
@@ -65,8 +67,8 @@ pub enum Look {
 
 /// Okabe and Ito's colors, which people who see fewer colors tell apart; without yellow, which white swallows.
 const COLORS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"];
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 430.0;
+const SIZE: (f64, f64) = (760.0, 430.0);
+const SMALL: (f64, f64) = (520.0, 260.0);
 
 impl Figure {
     fn highest(&self) -> f64 {
@@ -86,6 +88,7 @@ impl Figure {
         plots.extend(self.paper.iter().map(|s| Plot::Scatter(self.markers(s))));
         let xs = || self.series.iter().flat_map(|s| &s.points).map(|p| p.0).filter(|x| x.is_finite());
         let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+        let (width, height) = if self.small { SMALL } else { SIZE };
         let theme = match look {
             Look::Light => {
                 Theme { grid_color: "#e4e4e4".into(), legend_border: "#dddddd".into(), ..Theme::light() }
@@ -95,8 +98,8 @@ impl Figure {
             }
         };
         let mut layout = Layout::auto_from_plots(&plots)
-            .with_width(WIDTH)
-            .with_height(HEIGHT)
+            .with_width(width)
+            .with_height(height)
             .with_title(self.title.clone())
             .with_title_size(15)
             .with_label_size(13)
@@ -224,13 +227,18 @@ impl Figure {
         out
     }
 
-    /// Writes NAME.svg, NAME.png and NAME.csv.
+    /// Writes NAME.svg, NAME.png and NAME.csv, and of a small one NAME-dark.svg.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let write = |ending: &str, bytes: &[u8]| {
             let path = dir.join(format!("{}.{ending}", self.name));
             std::fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))
         };
         write("svg", self.svg(Look::Light).as_bytes())?;
+        if self.small {
+            let path = dir.join(format!("{}-dark.svg", self.name));
+            std::fs::write(&path, self.svg(Look::Dark))
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
         write("png", &self.png()?)?;
         write("csv", self.csv().as_bytes())
     }

@@ -42,6 +42,7 @@ fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<
         y_max: plot.y_max,
         y_min: plot.y_min,
         x_log: plot.x_log,
+        small: plot.small,
         categories: Vec::new(),
         paper: plot
             .paper
