@@ -1,7 +1,8 @@
 """Pages and their blocks, and how a block is marked.
 
     ```sh run                   run as it stands, in the page's order
-    ```sh run background        the same, and it goes on while the next ones run
+    ```sh run answers           the same, and henge may end with 1: an answer, no failure
+    ```sh run background        run, and it goes on while the next ones run
     ```sh not run: REASON       cannot be run on a machine for tests; its commands are checked
     ```toml node                a node's file; also manager, proxy, scenario, admit
     ```toml node part           keys or tables of one; disk, pool and flow: keys of such a table
@@ -35,7 +36,7 @@ class Block:
 
     @property
     def runs(self):
-        return self.mark in ("sh run", "sh run background", HIDDEN)
+        return self.mark in ("sh run", "sh run answers", "sh run background", HIDDEN)
 
     @property
     def why_not(self):
@@ -51,7 +52,7 @@ class Block:
             return f'"{self.mark}": {language} has no mark' if rest else None
         if language == "sh":
             good = self.runs or self.why_not
-            return None if good else 'a block of commands is "sh run", "sh run background" or "sh not run: REASON"'
+            return None if good else 'a block of commands is "sh run" (answers, background) or "sh not run: REASON"'
         if language == "toml":
             kind, _, form = rest.partition(" ")
             good = (kind in FILES and form in ("", "part")) or (kind in TABLES and form in ("", "lines"))
