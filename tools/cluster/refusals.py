@@ -31,7 +31,7 @@ def stranger(node):
         s.settimeout(5)
         while s.recv(4096):
             pass
-    until("the version is named", lambda: "node n9 speaks version 1 of the link protocol, this one 5" in node.log())
+    until("the version is named", lambda: "node n9 speaks version 1 of the link protocol, this one 6" in node.log())
     check("another version is refused in words", True)
     with socket.create_connection((node.address, node.link)) as s:
         s.sendall(b"GET / HTTP/1.1\r\n\r\n")

@@ -64,6 +64,7 @@ def absurd(check, http, cluster, secret):
     answer = end.hear()
     check("one that says what can be is let in", answer["say"] == "welcome", answer)
     end.stream.close()
+    spoken(check, cluster, secret, sound)
     later = {
         "an order done that was never given": {"say": "done", "name": "own", "revision": 7, "error": None},
         "a revision beyond all": {"say": "done", "name": "own", "revision": (1 << 64) - 1},
@@ -93,6 +94,24 @@ def absurd(check, http, cluster, secret):
     end = time.monotonic() + 10
     while http(cluster.url + "/nodes/liar", "DELETE", cluster.token)[0] not in (204, 404) and time.monotonic() < end:
         time.sleep(0.1)  # until its connection is noticed to be gone
+
+
+def spoken(check, cluster, secret, register):
+    """Nodes of other releases: one before features, a later one, and one that needs what the manager lacks."""
+    def answer(speaks):
+        end = talk.node(cluster.nodes, secret, "liar")
+        end.say(register | speaks)
+        heard = end.hear()
+        end.stream.close()
+        return heard
+
+    old = answer({})
+    check("a node that says nothing of features is let in, and told the manager's", old["say"] == "welcome" and old["speaks"]["offers"], old)
+    later = answer({"mood": 1, "speaks": {"release": "7.0.0", "offers": (1 << 64) - 1, "needs": 0, "more": []}})
+    check("a node of a later release is let in", later["say"] == "welcome", later)
+    why = answer({"speaks": {"release": "7.0.0", "offers": 1 << 40, "needs": 1 << 40}})
+    named = all(text in why.get("why", "") for text in ("liar", "Henge 7.0.0", "feature 40", old["speaks"]["release"]))
+    check("one that needs what the manager lacks is refused, and both releases are named", why["say"] == "refused" and named, why)
 
 
 def ruled(check, until, run, henge, directory, secret, start):

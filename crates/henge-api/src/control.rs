@@ -147,12 +147,34 @@ pub struct Reply {
     /// What the tap gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<Taken>,
+    /// The node's release, where it did not understand the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<String>,
 }
+
+/// Our release.
+const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 impl Reply {
     /// It was done.
     pub fn done() -> Reply {
-        Reply { ok: true, error: None, status: None, events: None, lines: None, taken: None }
+        Reply { ok: true, error: None, status: None, events: None, lines: None, taken: None, release: None }
+    }
+    /// The question is of another release, or nonsense.
+    pub fn not_understood(error: impl std::fmt::Display) -> Reply {
+        Reply { release: Some(RELEASE.into()), ..Reply::failed(error) }
+    }
+    /// As whoever asked shows it: where another release did not understand the question, both are named.
+    pub fn explained(mut self) -> Reply {
+        if let (Some(error), Some(theirs)) =
+            (&mut self.error, self.release.as_ref().filter(|theirs| *theirs != RELEASE))
+        {
+            let theirs: String = theirs.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
+            error.push_str(&format!(
+                "; the node runs Henge {theirs}, this command is of Henge {RELEASE}: upgrade the older one"
+            ));
+        }
+        self
     }
     /// It was not, and why.
     pub fn failed(error: impl std::fmt::Display) -> Reply {

@@ -89,7 +89,9 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(named)?;
     write_line(&mut stream, request).map_err(named)?;
     let reply = read_line(&mut BufReader::new(stream), usize::MAX).map_err(|e| named(e.into()))?;
-    reply.ok_or_else(|| named(io::Error::new(io::ErrorKind::UnexpectedEof, "the node hung up")))
+    reply
+        .map(Reply::explained)
+        .ok_or_else(|| named(io::Error::new(io::ErrorKind::UnexpectedEof, "the node hung up")))
 }
 
 #[cfg(test)]
@@ -109,6 +111,22 @@ mod tests {
         assert_eq!(read_line::<Request>(&mut reader, 100).unwrap(), Some(Request::Meters));
         assert!(matches!(read_line::<Request>(&mut reader, 100), Err(LineError::Torn)));
         assert_eq!(read_line::<Request>(&mut reader, 100).unwrap(), None);
+    }
+
+    #[test]
+    fn a_question_of_another_release_is_refused_with_both_releases() {
+        let said = |release: &str| {
+            let reply =
+                format!(r#"{{"ok":false,"error":"not understood: x","release":"{release}","mood":1}}"#);
+            serde_json::from_str::<Reply>(&reply).unwrap().explained().error.unwrap()
+        };
+        let why = said("7.0.0");
+        assert!(why.contains("Henge 7.0.0") && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
+        let own = Reply::not_understood("not understood: x").explained();
+        assert_eq!(own.error.as_deref(), Some("not understood: x"), "one release misunderstands nothing");
+        // An older node says nothing of its release.
+        let old = serde_json::from_str::<Reply>(r#"{"ok":false,"error":"no"}"#).unwrap().explained();
+        assert_eq!(old, Reply::failed("no"));
     }
 
     #[test]

@@ -14,15 +14,44 @@
 //!   Leads{finish times} ────────────────────▶
 //! ```
 //!
+//! Register and Welcome say what each end [speaks]: its features. An end says nothing that the other one does not understand, and refuses one
+//! that lacks what it needs. Both are sealed, so nobody on the way takes a feature away unseen.
+//!
 //! Both ends [prove](crate::proof) that they know the cluster's secret, the node first; the secret itself never travels.
 
 use crate::{Ask, Lead, Status, Terms};
+pub use henge_link::Speaks;
 use serde::{Deserialize, Serialize};
 
-/// Version of the conversation. Versions that only add to it need no new one: unknown keys are passed over, unknown messages are
-/// [`FromManager::Later`] and [`FromNode::Later`], and what is missing has a default. A new one is for what older ones would misunderstand.
+/// Version of the conversation. Releases that only add to it need no new one: an addition is a [`feature`]. A new one is for what older ones
+/// would misunderstand. Unknown keys are passed over, unknown messages are [`FromManager::Later`] and [`FromNode::Later`], and what is missing
+/// has a default.
 /// 3: an order says each thing of a disk by itself, not by texts of the configuration.
 pub const VERSION: u32 = 3;
+
+/// Features of the conversation.
+pub mod feature {
+    /// The manager makes finish times for parts: [`Asks`](super::FromNode::Asks) and [`Leads`](super::FromManager::Leads).
+    pub const FINISH_TIMES: u64 = 1 << 0;
+    /// Certificates are renewed on the way: [`Renew`](super::FromNode::Renew), [`Certificate`](super::FromManager::Certificate) and
+    /// [`Trust`](super::FromManager::Trust).
+    pub const RENEWAL: u64 = 1 << 1;
+    /// What this release understands.
+    pub const ALL: u64 = FINISH_TIMES | RENEWAL;
+    /// What releases of this version understand that say nothing of features.
+    pub(super) const BEFORE: u64 = FINISH_TIMES | RENEWAL;
+}
+
+/// What this release speaks.
+pub fn speaks() -> Speaks {
+    Speaks::new(feature::ALL, 0)
+}
+
+/// What an end speaks that says nothing of it.
+fn unsaid() -> Speaks {
+    Speaks { offers: feature::BEFORE, ..Speaks::default() }
+}
+
 /// Longest line.
 pub const LINE_MAX: usize = 16 << 20;
 /// Longest line before both ends have proven who they are.
@@ -51,6 +80,9 @@ pub enum FromManager {
         /// It makes finish times for the parts of disks over several nodes.
         #[serde(default)]
         tags: bool,
+        /// What the manager speaks.
+        #[serde(default = "unsaid")]
+        speaks: Speaks,
     },
     /// Finish times, as they were asked for.
     Leads {
@@ -74,6 +106,28 @@ pub enum FromManager {
     /// What a later version says, and this one passes over.
     #[serde(other)]
     Later,
+}
+
+impl FromManager {
+    /// The feature that a node must have to understand it; 0 for what each one of this version understands.
+    pub fn feature(&self) -> u64 {
+        match self {
+            FromManager::Leads { .. } => feature::FINISH_TIMES,
+            FromManager::Trust(_) | FromManager::Certificate { .. } => feature::RENEWAL,
+            _ => 0,
+        }
+    }
+}
+
+impl FromNode {
+    /// The feature that a manager must have to understand it; 0 for what each one of this version understands.
+    pub fn feature(&self) -> u64 {
+        match self {
+            FromNode::Asks { .. } => feature::FINISH_TIMES,
+            FromNode::Renew { .. } => feature::RENEWAL,
+            _ => 0,
+        }
+    }
 }
 
 /// Whom to believe: texts in PEM.
@@ -231,6 +285,9 @@ pub struct Register {
     pub pools: Vec<Pool>,
     /// Every disk that it serves.
     pub disks: Vec<Held>,
+    /// What it speaks.
+    #[serde(default = "unsaid")]
+    pub speaks: Speaks,
 }
 
 /// A pool and its profile.
@@ -306,7 +363,10 @@ mod tests {
         assert_eq!(manager(r#"{"say":"sing","song":{"verses":[1,2]}}"#), FromManager::Later);
         assert_eq!(node(r#"{"say":"sing","song":3}"#), FromNode::Later);
         let welcome = r#"{"say":"welcome","period_ms":7,"mood":"good"}"#;
-        assert_eq!(manager(welcome), FromManager::Welcome { period_ms: 7, tags: false });
+        assert_eq!(manager(welcome), FromManager::Welcome { period_ms: 7, tags: false, speaks: unsaid() });
+        let speaking = r#"{"say":"welcome","period_ms":7,"speaks":{"release":"7.0","offers":513,"mood":1}}"#;
+        let FromManager::Welcome { speaks: theirs, .. } = manager(speaking) else { panic!("a welcome") };
+        assert_eq!(speaks().with(&theirs), Ok(feature::FINISH_TIMES));
         // But for an order, of which nothing is passed over, and which is refused by itself.
         let order = |want: &str| match manager(&format!(
             r#"{{"say":"order","name":"web","revision":7,"want":{want}}}"#

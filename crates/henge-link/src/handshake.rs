@@ -15,8 +15,9 @@
 //! **Price.** One round trip more than when both prove at once. Whoever holds the secret may claim any name. What is said can be read on
 //! the way, and later by whoever learns the secret: that is for TLS.
 
-use crate::VERSION;
+use crate::features::{Lack, Speaks};
 use crate::seal::Keys;
+use crate::{VERSION, feature};
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -24,8 +25,8 @@ use sha2::Sha256;
 /// Says that this is a link of Henge, before anything else is believed.
 const MAGIC: [u8; 8] = *b"henge\0ln";
 /// What the MACs of this protocol begin with, so that they fit nothing else that the secret is used for.
-const PROOF: &[u8] = b"henge link 5 proof";
-const KEY: &[u8] = b"henge link 5 key";
+const PROOF: &[u8] = b"henge link 6 proof";
+const KEY: &[u8] = b"henge link 6 key";
 
 /// Which end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,14 +86,41 @@ pub struct Hello {
     nonce: [u8; 16],
 }
 
+/// A hello as it stands on the wire: its fixed part, which tells versions apart, then what it speaks. What a later release adds behind that is
+/// passed over, and is under the MAC all the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Greeting {
+    pub hello: Hello,
+    pub speaks: Speaks,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+impl Greeting {
+    pub(crate) fn new(hello: Hello, speaks: Speaks) -> Greeting {
+        let bytes = postcard::to_allocvec(&(&hello, &speaks)).expect("a hello always encodes");
+        Greeting { hello, speaks, bytes }
+    }
+
+    /// Reads one. Of another version the fixed part is all that is known.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Greeting> {
+        let (hello, rest) = postcard::take_from_bytes::<Hello>(bytes).ok()?;
+        let speaks = match hello.version == VERSION {
+            true => postcard::take_from_bytes::<Speaks>(rest).ok()?.0,
+            false => Speaks::default(),
+        };
+        Some(Greeting { hello, speaks, bytes: bytes.to_vec() })
+    }
+}
+
 /// Both hellos, the dialler's first.
 pub(crate) struct Hellos<'a> {
-    pub dialler: &'a Hello,
-    pub dialled: &'a Hello,
+    pub dialler: &'a Greeting,
+    pub dialled: &'a Greeting,
 }
 
 impl<'a> Hellos<'a> {
-    pub(crate) fn new(role: Role, ours: &'a Hello, theirs: &'a Hello) -> Self {
+    pub(crate) fn new(role: Role, ours: &'a Greeting, theirs: &'a Greeting) -> Self {
         match role {
             Role::Dialler => Hellos { dialler: ours, dialled: theirs },
             Role::Dialled => Hellos { dialler: theirs, dialled: ours },
@@ -123,6 +151,14 @@ pub enum Refusal {
         theirs: u16,
         /// Ours.
         ours: u16,
+    },
+    /// A feature that one end needs and the other one lacks.
+    #[error("node {name} cannot link: {lack}")]
+    Feature {
+        /// Who.
+        name: String,
+        /// What is lacking.
+        lack: Lack,
     },
     /// Another cluster.
     #[error(
@@ -165,15 +201,16 @@ pub enum Refusal {
 }
 
 impl Identity {
-    pub(crate) fn hello(&self, nonce: [u8; 16]) -> Hello {
-        Hello {
+    pub(crate) fn hello(&self, nonce: [u8; 16]) -> Greeting {
+        let hello = Hello {
             magic: MAGIC,
             version: VERSION,
             cluster: self.cluster.clone(),
             name: self.name.clone(),
             epoch: self.epoch,
             nonce,
-        }
+        };
+        Greeting::new(hello, Speaks::new(feature::ALL, 0))
     }
 
     /// Whether a hello is one that we answer.
@@ -204,7 +241,7 @@ impl Identity {
         update(purpose);
         update(role.label());
         for hello in [hellos.dialler, hellos.dialled] {
-            update(&postcard::to_allocvec(hello).expect("a hello always encodes"));
+            update(&hello.bytes);
         }
         mac
     }

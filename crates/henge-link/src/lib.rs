@@ -1,6 +1,6 @@
 //! Links between nodes, and between proxies: bytes to messages and back, no sockets.
 //!
-//! Each end says hello (protocol version, cluster, its name, its epoch, a fresh nonce), then proves that it knows the cluster's
+//! Each end says hello (protocol version, cluster, its name, its epoch, a fresh nonce, its features), then proves that it knows the cluster's
 //! shared secret, the one that dialled first; the secret itself never travels. After that, messages flow both ways, each
 //! sealed, with a ping when there is nothing else to say, so that a peer that is gone is noticed.
 //!
@@ -19,17 +19,19 @@
 //! What one node decides and others act by, such as who may use a disk, is told as [`copies`] with a lease.
 //! Nodes that share storage tell each other there that they live: [`lives`].
 //!
-//! A node of another version, of another cluster, or with the wrong secret is refused with the reason, in words.
+//! An end sends only what the other one understands (`features.rs`). A node of another version, of another cluster, or with the wrong secret is refused with the reason, in words.
 
 #![forbid(unsafe_code)]
 
 pub mod copies;
+mod features;
 mod handshake;
 mod link;
 pub mod lives;
 mod message;
 pub mod seal;
 
+pub use features::{Bits, Lack, Speaks};
 pub use handshake::{Hello, Identity, Refusal, Role};
 pub use link::{Event, Link, Received};
 pub use message::{
@@ -37,5 +39,13 @@ pub use message::{
     WireSweep, WireUnit,
 };
 
-/// The link protocol's version; both ends must have the same.
-pub const VERSION: u16 = 5;
+/// The link protocol's version; both ends must have the same. What is added without changing what is there is a feature.
+pub const VERSION: u16 = 6;
+
+/// Features of the link protocol.
+pub mod feature {
+    /// [`Message::Ended`](crate::Message::Ended): an end that ends in order says so.
+    pub const ENDED: u64 = 1 << 0;
+    /// What this release understands.
+    pub const ALL: u64 = ENDED;
+}

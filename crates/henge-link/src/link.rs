@@ -1,7 +1,7 @@
 //! One link: hello, proof, then messages.
 
-use crate::handshake::{Hello, Hellos, Identity, Proof, Refusal, Role};
-use crate::message::{BODY_MAX, DATA_MAX, FRAME_HEADER, Message, frame};
+use crate::handshake::{Greeting, Hellos, Identity, Proof, Refusal, Role};
+use crate::message::{BODY_MAX, DATA_MAX, FRAME_HEADER, Message, frame, framed};
 use crate::seal::{Coming, Keys, SEAL};
 use henge_core::{Duration, Instant};
 use serde::de::DeserializeOwned;
@@ -45,8 +45,8 @@ pub struct Received {
 #[derive(Debug)]
 enum State {
     Greeting,
-    Proving { theirs: Hello },
-    Established { name: String, keys: Keys, coming: Option<Coming> },
+    Proving { theirs: Greeting, features: u64 },
+    Established { name: String, keys: Keys, features: u64, coming: Option<Coming> },
 }
 
 /// One end of a link.
@@ -54,7 +54,7 @@ enum State {
 pub struct Link {
     identity: Identity,
     role: Role,
-    ours: Hello,
+    ours: Greeting,
     state: State,
     /// To be written.
     output: Vec<u8>,
@@ -67,7 +67,7 @@ impl Link {
     pub fn new(identity: Identity, role: Role, nonce: [u8; 16], now: Instant) -> Self {
         let ours = identity.hello(nonce);
         let mut output = Vec::new();
-        frame(&ours, 0, &mut output);
+        framed(&ours.bytes, 0, &mut output);
         Link { identity, role, ours, state: State::Greeting, output, heard: now, spoke: now }
     }
 
@@ -90,14 +90,18 @@ impl Link {
         self.role == Role::Dialler && matches!(self.state, State::Proving { .. })
     }
 
-    /// Queues a message; its data must be written right behind [`output`](Self::output), just as they are now.
+    /// Queues a message; its data must be written right behind [`output`](Self::output), just as they are now. One that the other end does
+    /// not understand is not sent.
     ///
     /// # Panics
     /// Before the link is established: there is nobody yet whom one could trust with it.
     pub fn send(&mut self, message: &Message, data: &[u8], now: Instant) {
-        let State::Established { keys, .. } = &mut self.state else {
+        let State::Established { keys, features, .. } = &mut self.state else {
             panic!("messages follow the handshake")
         };
+        if message.feature() & !*features != 0 {
+            return;
+        }
         let start = self.output.len();
         frame(message, data.len(), &mut self.output);
         if !data.is_empty() {
@@ -156,7 +160,9 @@ impl Link {
     }
 
     fn message(&mut self, frame: &[u8], body: usize, data: usize) -> Result<Option<Event>, Refusal> {
-        let State::Established { name, keys, coming } = &mut self.state else { unreachable!("said before") };
+        let State::Established { name, keys, coming, .. } = &mut self.state else {
+            unreachable!("said before")
+        };
         assert!(coming.is_none(), "data of a message are taken before the next one");
         let expected = (data > 0).then(|| keys.theirs.coming(data)); // before the number moves on
         let (sealed, seal) = frame.split_at(frame.len() - SEAL);
@@ -174,30 +180,34 @@ impl Link {
 
     fn handshake(&mut self, body: &[u8]) -> Result<Option<Event>, Refusal> {
         if matches!(self.state, State::Greeting) {
-            let theirs: Hello = self.decode(body)?;
-            self.identity.accepts(&theirs)?;
+            let theirs = Greeting::read(body).ok_or(Refusal::NotHenge)?;
+            self.identity.accepts(&theirs.hello)?;
+            let named = |lack| Refusal::Feature { name: theirs.hello.name.clone(), lack };
+            let features = self.ours.speaks.with(&theirs.speaks).map_err(named)?;
             if self.role == Role::Dialler {
                 self.prove(&theirs);
             }
-            self.state = State::Proving { theirs };
+            self.state = State::Proving { theirs, features };
             return Ok(None);
         }
         let proof: Proof = self.decode(body)?;
-        let State::Proving { theirs } = &self.state else { unreachable!("messages are no handshake") };
-        let theirs = theirs.clone();
+        let State::Proving { theirs, features } = &self.state else {
+            unreachable!("messages are no handshake")
+        };
+        let (theirs, features) = (theirs.clone(), *features);
         let hellos = Hellos::new(self.role, &self.ours, &theirs);
-        self.identity.verify(self.role.other(), &hellos, &proof, &theirs.name)?;
+        self.identity.verify(self.role.other(), &hellos, &proof, &theirs.hello.name)?;
         let keys = self.identity.keys(self.role, &hellos);
         // Who was dialled proves only to who has.
         if self.role == Role::Dialled {
             self.prove(&theirs);
         }
-        let (name, epoch) = (theirs.name, theirs.epoch);
-        self.state = State::Established { name: name.clone(), keys, coming: None };
+        let (name, epoch) = (theirs.hello.name, theirs.hello.epoch);
+        self.state = State::Established { name: name.clone(), keys, features, coming: None };
         Ok(Some(Event::Established { name, epoch }))
     }
 
-    fn prove(&mut self, theirs: &Hello) {
+    fn prove(&mut self, theirs: &Greeting) {
         let proof = self.identity.prove(self.role, &Hellos::new(self.role, &self.ours, theirs));
         frame(&proof, 0, &mut self.output);
     }
@@ -228,8 +238,11 @@ impl Link {
     fn malformed(&self) -> Refusal {
         match &self.state {
             State::Greeting => Refusal::NotHenge,
-            State::Proving { theirs } => Refusal::Malformed { name: theirs.name.clone() },
+            State::Proving { theirs, .. } => Refusal::Malformed { name: theirs.hello.name.clone() },
             State::Established { name, .. } => Refusal::Malformed { name: name.clone() },
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

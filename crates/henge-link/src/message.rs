@@ -1,5 +1,6 @@
 //! What travels on a link.
 
+use crate::feature;
 use serde::{Deserialize, Serialize};
 
 /// Bytes before each body: its length, and the length of the data behind it.
@@ -289,22 +290,31 @@ pub enum WireNews {
     Departed,
 }
 
+impl Message {
+    /// The feature that an end must have to understand it; 0 for what each end of this version understands. A message of a feature has no data.
+    pub(crate) fn feature(&self) -> u64 {
+        match self {
+            Message::Ended => feature::ENDED,
+            _ => 0,
+        }
+    }
+}
+
 /// Appends a body in its frame; `data` bytes follow it.
 pub(crate) fn frame<T: Serialize>(body: &T, data: usize, into: &mut Vec<u8>) {
-    assert!(data <= DATA_MAX, "messages of ours fit a frame");
-    let mut header = |len: usize| {
-        assert!(len <= BODY_MAX, "messages of ours fit a frame");
-        into.extend_from_slice(&(len as u32).to_le_bytes());
-        into.extend_from_slice(&(data as u32).to_le_bytes());
-    };
     // Nearly all are short: no memory is asked for them.
     let mut short = [0; 128];
     if let Ok(body) = postcard::to_slice(body, &mut short) {
-        header(body.len());
-        into.extend_from_slice(body);
+        framed(body, data, into);
     } else {
-        let body = postcard::to_allocvec(body).expect("messages of ours always encode");
-        header(body.len());
-        into.extend_from_slice(&body);
+        framed(&postcard::to_allocvec(body).expect("messages of ours always encode"), data, into);
     }
+}
+
+/// The same, of a body that is bytes already.
+pub(crate) fn framed(body: &[u8], data: usize, into: &mut Vec<u8>) {
+    assert!(data <= DATA_MAX && body.len() <= BODY_MAX, "messages of ours fit a frame");
+    into.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    into.extend_from_slice(&(data as u32).to_le_bytes());
+    into.extend_from_slice(body);
 }

@@ -281,6 +281,7 @@ mod tests {
             link: Some("h:2".into()),
             pools: vec![pool],
             disks: vec![disk],
+            speaks: henge_api::manager::speaks(),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::core::{Core, OUTBOX, Unavailable};
 use crate::heard;
 use crate::store::Leadership;
 use crate::tags::Clocks;
-use henge_api::manager::{FromManager, FromNode, HELLO_MAX, LINE_MAX, Register, VERSION};
+use henge_api::manager::{FromManager, FromNode, HELLO_MAX, LINE_MAX, Register, VERSION, speaks};
 use henge_api::proof::{self, Keys, Said, Sealer, Side};
 use henge_tls::{Identity, Role, Tls, names, serial_of};
 use henge_web::Addresses;
@@ -103,10 +103,16 @@ struct Reader {
 struct Writer {
     stream: Box<dyn AsyncWrite + Send + Unpin>,
     sealer: Option<Sealer>,
+    /// By what both ends speak.
+    features: u64,
 }
 
 impl Writer {
+    /// Says it, if the node understands it.
     async fn say(&mut self, what: &FromManager) -> io::Result<()> {
+        if what.feature() & !self.features != 0 {
+            return Ok(());
+        }
         let mut line = henge_api::encode_line(what);
         if let Some(sealer) = &mut self.sealer {
             line = proof::sealed(sealer, &line);
@@ -142,7 +148,7 @@ async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let Ok(place) = shared.strangers.try_acquire() else { return Ok(()) };
     let (reader, writer, proof) = tokio::time::timeout(HANDSHAKE, enter(stream, shared)).await??;
     let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
-    let mut writer = Writer { stream: writer, sealer: None };
+    let mut writer = Writer { stream: writer, sealer: None, features: 0 };
     let hello = tokio::time::timeout(HANDSHAKE, handshake(&mut reader, &mut writer, shared, proof.as_ref()));
     let register = hello.await.map_err(io::Error::other)??;
     drop((place, counted));
@@ -156,7 +162,7 @@ async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
         Err(e) => writer.say(&FromManager::Refused { why: e.to_string() }).await,
         Ok(()) => {
             let tags = shared.clocks.is_some();
-            let welcome = FromManager::Welcome { period_ms: shared.period_ms, tags };
+            let welcome = FromManager::Welcome { period_ms: shared.period_ms, tags, speaks: speaks() };
             match writer.say(&welcome).await {
                 Ok(()) => tokio::select! {
                     outcome = listen(&mut reader, shared, &name, session, &leads, proof.as_ref()) => outcome,
@@ -250,6 +256,13 @@ async fn handshake(
     };
     if register.name != name {
         return refuse(writer, format!("it proved to be \"{name}\" and speaks for another node")).await;
+    }
+    match speaks().with(&register.speaks) {
+        Ok(features) => writer.features = features,
+        Err(lack) => {
+            tracing::warn!(node = name, "a node is refused: {lack}");
+            return refuse(writer, format!("the manager refuses node \"{name}\": {lack}")).await;
+        }
     }
     match heard::register(&register) {
         Ok(()) => Ok(register),

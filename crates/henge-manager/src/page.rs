@@ -298,6 +298,7 @@ mod tests {
                 link: Some(format!("{name}:1")),
                 pools: vec![pool],
                 disks: Vec::new(),
+                speaks: henge_api::manager::speaks(),
             };
             machine.register(session, node);
         }
@@ -330,6 +331,7 @@ mod tests {
             link: None,
             pools: vec![pool],
             disks: Vec::new(),
+            speaks: henge_api::manager::speaks(),
         };
         machine.register(1, node);
         let spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };

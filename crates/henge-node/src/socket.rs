@@ -121,7 +121,7 @@ fn converse(
                 let _turn = looks.then(|| looking.lock().unwrap_or_else(PoisonError::into_inner));
                 (answer(request, control), true)
             }
-            Err(e @ LineError::NotUnderstood(_)) => (Reply::failed(e), true),
+            Err(e @ LineError::NotUnderstood(_)) => (Reply::not_understood(e), true),
             Err(e @ (LineError::TooLong(_) | LineError::Torn)) => (Reply::failed(e), false),
             Err(LineError::Io(e)) => return Err(e),
         };

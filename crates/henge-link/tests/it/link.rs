@@ -103,7 +103,7 @@ fn another_version_is_named() {
     let mut hello = b.output().clone();
     hello[8 + 8] = 1; // behind the frame's header and the magic: the version, a varint
     let refused = link(identity("a")).receive(&hello, Instant::ZERO).unwrap_err();
-    assert_eq!(refused, Refusal::Version { name: "b".into(), theirs: 1, ours: 5 });
+    assert_eq!(refused, Refusal::Version { name: "b".into(), theirs: 1, ours: 6 });
 }
 
 /// What an end has to say, taken off its wire.

@@ -32,6 +32,7 @@ fn register(node: &str) -> Register {
         link: Some(format!("{node}:2")),
         pools: vec![pool],
         disks: vec![held("d0", Some(3)), held("own", None)],
+        speaks: henge_api::manager::speaks(),
     }
 }
 

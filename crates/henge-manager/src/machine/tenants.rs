@@ -610,6 +610,7 @@ mod tests {
             link: None,
             pools: vec![pool],
             disks: Vec::new(),
+            speaks: henge_api::manager::speaks(),
         };
         machine.register(1, node);
         let ann = Caller::Tenant("ann".into());

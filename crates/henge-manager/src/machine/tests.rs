@@ -28,6 +28,7 @@ impl FakeNode {
             link: Some(format!("{name}:10810")),
             pools: vec![pool()],
             disks: self.disks.values().cloned().collect(),
+            speaks: henge_api::manager::speaks(),
         }
     }
     fn obey(&mut self, order: &Order) {

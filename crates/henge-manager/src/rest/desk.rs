@@ -66,7 +66,14 @@ fn register(node: &str) -> Register {
     let capacity = 300_000_000_000;
     let pool = Pool { name: "p".into(), capacity, copies: 1, scheduler: "cvc".into(), profile };
     let (addresses, link) = (vec![format!("nbd://{node}/%")], Some(format!("{node}:1")));
-    Register { name: node.into(), addresses, link, pools: vec![pool], disks: Vec::new() }
+    Register {
+        name: node.into(),
+        addresses,
+        link,
+        pools: vec![pool],
+        disks: Vec::new(),
+        speaks: henge_api::manager::speaks(),
+    }
 }
 
 /// Two nodes, a disk of the administrator and one of a tenant; their tokens.

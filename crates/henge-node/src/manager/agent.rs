@@ -99,6 +99,8 @@ type Out = Arc<Mutex<Writer>>;
 struct Writer {
     stream: BufWriter<Box<dyn Write + Send>>,
     sealer: Option<Sealer>,
+    /// By what both ends speak.
+    features: u64,
 }
 
 /// Lines come from there.
@@ -148,7 +150,7 @@ fn converse(
             }
         };
     let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
-    let writer = Writer { stream: BufWriter::new(writer), sealer: None };
+    let writer = Writer { stream: BufWriter::new(writer), sealer: None, features: 0 };
     let mut this = Conversation {
         name: &config.name,
         control,
@@ -233,9 +235,13 @@ fn tell_of_parts(control: &Control, out: &Out) -> io::Result<std::thread::JoinHa
     Ok(thread)
 }
 
+/// Says it, if the manager understands it.
 fn say(out: &Out, what: &FromNode) -> io::Result<()> {
     let mut line = encode_line(what);
-    let Writer { stream, sealer } = &mut *out.lock().unwrap_or_else(PoisonError::into_inner);
+    let Writer { stream, sealer, features } = &mut *out.lock().unwrap_or_else(PoisonError::into_inner);
+    if what.feature() & !*features != 0 {
+        return Ok(());
+    }
     if let Some(sealer) = sealer {
         line = proof::sealed(sealer, &line);
     }
@@ -297,10 +303,18 @@ impl Conversation<'_> {
             link: facts.link.clone(),
             pools: pools(&status, facts),
             disks: self.held(&status),
+            speaks: wire::speaks(),
         };
         self.say(&FromNode::Register(Box::new(register)))?;
         match reader.line()? {
-            FromManager::Welcome { period_ms, tags } => {
+            FromManager::Welcome { period_ms, tags, speaks } => {
+                let features = wire::speaks().with(&speaks).map_err(io::Error::other)?;
+                self.out.lock().unwrap_or_else(PoisonError::into_inner).features = features;
+                if self.identity.is_some() && features & wire::feature::RENEWAL == 0 {
+                    tracing::warn!(
+                        "this manager does not renew certificates: upgrade it before this node's expires"
+                    );
+                }
                 Ok((Duration::from_millis(period_ms.clamp(100, 86_400_000)), tags))
             }
             FromManager::Refused { why } => Err(other(&why)),

@@ -281,7 +281,8 @@ fn a_manager_orders_about_disks_that_a_manager_made_and_no_others() {
     let mut manager = Manager::meet(&listener, SECRET);
     let Some(FromNode::Register(register)) = manager.hear() else { panic!("no register") };
     assert_eq!(register.name, "n1");
-    manager.say(&FromManager::Welcome { period_ms: 60_000, tags: false });
+    assert_eq!(register.speaks, henge_api::manager::speaks());
+    manager.say(&FromManager::Welcome { period_ms: 60_000, tags: false, speaks: register.speaks });
     for capacity in [None, Some("2MiB")] {
         let refused = manager.order("open", 7, capacity).unwrap_err();
         assert!(refused.contains("own disk"), "{refused}");
@@ -320,6 +321,32 @@ fn a_manager_of_another_version_is_told_nothing_and_the_node_serves_on() {
     let mut manager = Manager::meet(&listener, SECRET);
     assert!(matches!(manager.hear(), Some(FromNode::Register(_))));
     drop((manager, listener));
+    node.stop().unwrap();
+}
+
+/// A manager's welcome as some release writes it; whether the node goes on with it.
+fn welcomed(listener: &TcpListener, speaks: &str) -> bool {
+    let mut manager = Manager::meet(listener, SECRET);
+    assert!(matches!(manager.hear(), Some(FromNode::Register(_))));
+    let line = format!("{{\"say\":\"welcome\",\"period_ms\":60000{speaks}}}\n");
+    let line = proof::sealed(&mut manager.keys.as_mut().unwrap().ours, line.as_bytes());
+    manager.stream.write_all(&line).unwrap();
+    manager.hear().is_some()
+}
+
+#[test]
+fn a_manager_of_an_older_or_a_later_release_is_served_unless_it_needs_what_the_node_lacks() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node = managed(&listener, dir.path());
+    assert!(welcomed(&listener, ""), "an older one says nothing of features");
+    let later =
+        r#","mood":"good","speaks":{"release":"7.0.0","offers":18446744073709551615,"needs":0,"more":[1]}"#;
+    assert!(welcomed(&listener, later), "what it adds is passed over");
+    let demanding = r#","speaks":{"release":"7.0.0","offers":1099511627776,"needs":1099511627776}"#;
+    assert!(!welcomed(&listener, demanding), "the node hangs up");
+    assert_eq!(Client::connect(&node, "open").write(0, &[1; 4096]), 0, "and serves on");
+    drop(listener);
     node.stop().unwrap();
 }
 
