@@ -6,7 +6,7 @@
 //! < {"ok":true}
 //! ```
 
-use crate::{Choice, Event, Kept, Table, TagCounts, Taken};
+use crate::{Choice, Event, Keeps, Kept, Table, TagCounts, Taken};
 use henge_core::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -257,6 +257,9 @@ pub struct PoolStatus {
     /// Longest piece of a command that goes to its storage at once.
     #[serde(default)]
     pub quantum: u64,
+    /// What its scheduler keeps of contracts; none: its node does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps: Option<Keeps>,
     /// Its gates: one, or one per spindle.
     pub gates: Vec<GateStatus>,
 }

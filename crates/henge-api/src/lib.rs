@@ -6,6 +6,7 @@
 
 mod control;
 mod event;
+mod keeps;
 mod kept;
 mod line;
 pub mod manager;
@@ -21,6 +22,7 @@ pub use control::{
     Promise, Reply, Request, Status, Unfairness,
 };
 pub use event::{Event, EventKind};
+pub use keeps::{Keeps, Most, Need, Unit, With};
 pub use kept::{Kept, Seconds};
 pub use line::{LineError, ask, decode_line, encode_line, read_line, write_line};
 pub use name::is_name;

@@ -19,7 +19,7 @@
 //!
 //! Both ends [prove](crate::proof) that they know the cluster's secret, the node first; the secret itself never travels.
 
-use crate::{Ask, Lead, Status, Terms};
+use crate::{Ask, Keeps, Lead, Status, Terms};
 pub use henge_link::Speaks;
 use serde::{Deserialize, Serialize};
 
@@ -301,6 +301,9 @@ pub struct Pool {
     pub copies: u32,
     /// Who goes next there.
     pub scheduler: String,
+    /// What it keeps of contracts; none: only the node knows, and is asked by an order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps: Option<Keeps>,
     /// Measured at saturation; none: nothing can be promised there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,

@@ -135,6 +135,9 @@ pub struct Contract {
     pub min_share: Option<u32>,
 }
 
+/// What terms say that are words.
+pub const WORDS: [&str; 3] = ["rent", "latency", "throughput"];
+
 impl Contract {
     /// The largest weight.
     pub const WEIGHT_MAX: u32 = 1_000_000;
@@ -162,6 +165,54 @@ impl Contract {
     /// Whether nothing is promised (a weight or a limit is no promise).
     pub fn is_best_effort(&self) -> bool {
         self.rate.is_none() && self.latency.is_none() && self.disk_time.is_none()
+    }
+
+    /// Whether it says anything by a term. A weight of 1 is what nobody states.
+    pub fn states(&self, key: &str) -> bool {
+        match key {
+            "weight" => self.weight.is_some_and(|w| w != 1),
+            "rate" => self.rate.is_some(),
+            "limit" => self.limit.is_some(),
+            "burst" => self.burst.is_some(),
+            "latency" | "percentile" => self.latency.is_some(),
+            "pending" => self.pending.is_some(),
+            "share" | "kind" => self.disk_time.is_some(),
+            "throughput" | "tolerance" => self.word("kind") == Some("throughput"),
+            "min_share" => self.min_share.is_some(),
+            _ => false,
+        }
+    }
+
+    /// What a term that is a word says.
+    pub fn word(&self, key: &str) -> Option<&'static str> {
+        Some(match self.disk_time.filter(|_| key == "kind")?.kind {
+            DiskTimeKind::RentADisk => "rent",
+            DiskTimeKind::LatencyConscious => "latency",
+            DiskTimeKind::ThroughputConscious { .. } => "throughput",
+        })
+    }
+
+    /// Takes back what it says by a term that schedulers keep.
+    pub fn strike(&mut self, key: &str) {
+        match key {
+            "weight" => self.weight = None,
+            "rate" => self.rate = None,
+            "limit" => self.limit = None,
+            "burst" => self.burst = None,
+            "latency" => self.latency = None,
+            "share" => self.disk_time = None,
+            "min_share" => self.min_share = None,
+            _ => {}
+        }
+    }
+
+    /// The rate that its latency takes for its pending requests. Stonehenge, equation (10), the device's own time left out:
+    /// D = (pending + 1)/IOPS.
+    pub fn rate_of_latency(&self) -> Option<Rate> {
+        let (latency, pending) = (self.latency?, self.pending?);
+        let micro = (u128::from(pending) + 1) * 1_000_000 * 1_000_000_000;
+        let rate = micro.div_ceil(u128::from(latency.bound.as_nanos().max(1)));
+        Some(Rate::requests_micro(u64::try_from(rate).unwrap_or(u64::MAX)))
     }
 
     /// What each of the `gates` that a flow lies on owes it: f · B / n of the rate (f is the leeway, in millionths),

@@ -16,7 +16,7 @@ mod silent;
 use crate::meters::Metered;
 use crate::{
     Completion, Contract, Cost, CostModel, DepthController, Dispatch, Duration, FlowId, FlowMeters,
-    GateMeters, Instant, Learned, Op, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots,
+    GateMeters, Instant, Keeps, Learned, Op, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots,
     WaitReason,
 };
 use exchange::{AMID, Change};
@@ -202,6 +202,11 @@ impl Gate {
     /// The flows that began or ceased to have something waiting since this was last asked, and perhaps others.
     pub fn take_stirred(&mut self) -> Stirred {
         std::mem::take(&mut self.stirred)
+    }
+
+    /// What its scheduler keeps of contracts.
+    pub fn keeps(&self) -> Keeps {
+        self.parts.scheduler.keeps()
     }
 
     /// Whether [`set_flow`](Self::set_flow) would accept this; changes nothing.

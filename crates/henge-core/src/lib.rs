@@ -14,6 +14,7 @@ mod cost;
 mod depth;
 mod gate;
 mod histogram;
+mod keeps;
 mod meters;
 mod params;
 mod parse;
@@ -27,11 +28,14 @@ mod terms;
 mod units;
 
 pub use backend::{Backend, DEVICE_QUANTUM, Done, Fault, Model};
-pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate};
+pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate, WORDS};
 pub use cost::{CostModel, Learned, Seen};
 pub use depth::{DepthController, QueueView};
 pub use gate::{Assembly, Full, Gate, Served, Stirred};
 pub use histogram::Histogram;
+pub use keeps::{
+    Due, Keeps, Need, Promised, With, check_bound, check_curves, check_rate, check_share, check_units,
+};
 pub use meters::{FlowMeters, GateMeters, Metered};
 pub use params::{ParamError, Params, Value};
 pub use parse::{QuantityError, format_size, parse_duration, parse_rate, parse_share, parse_size};

@@ -1,6 +1,6 @@
 //! Who goes next.
 
-use crate::{Contract, Cost, CostUnit, Duration, FlowId, Instant, Request, RequestId};
+use crate::{Contract, Cost, CostUnit, Duration, FlowId, Instant, Keeps, Request, RequestId};
 use std::fmt;
 
 /// What a scheduler answers when it is asked for the next request.
@@ -130,7 +130,7 @@ impl std::error::Error for Refused {}
 ///   first lines that it reorders by position;
 /// - a work-conserving scheduler answers `Ready` whenever it holds a request and is asked;
 /// - `Wait { until }` is in the future; asking again then makes progress;
-/// - `check` refuses what `set_flow` refuses, and a refusal changes nothing;
+/// - `check` refuses what `set_flow` and `keeps` refuse, and a refusal changes nothing;
 /// - equal calls give equal answers: no clock, no randomness, no order of a hash map.
 ///
 /// Callers keep these: time never goes back; a flow is set before it is used; a request's id is unique
@@ -138,6 +138,9 @@ impl std::error::Error for Refused {}
 pub trait Scheduler: Send {
     /// By which name the registry knows it.
     fn name(&self) -> &'static str;
+
+    /// What it keeps of contracts, for whoever decides far from here: what that refuses, [`check`](Self::check) refuses, and nothing else.
+    fn keeps(&self) -> Keeps;
 
     /// Whether [`set_flow`](Self::set_flow) would accept this; changes nothing.
     fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused>;

@@ -97,6 +97,8 @@ pub struct Term {
     pub given: Given,
     /// Each of several gates or nodes is given a part of it, not the whole.
     pub divided: bool,
+    /// It needs a scheduler that keeps it. Others go with such a term, or are kept by the gate.
+    pub kept: bool,
 }
 
 const fn term(
@@ -106,7 +108,12 @@ const fn term(
     given: Given,
     divided: bool,
 ) -> Term {
-    Term { key, label, example, help, written, more, given, divided }
+    Term { key, label, example, help, written, more, given, divided, kept: false }
+}
+
+/// A term that needs a scheduler that keeps it.
+const fn kept(term: Term) -> Term {
+    Term { kept: true, ..term }
 }
 
 /// The terms of a contract, in the order of forms.
@@ -115,28 +122,28 @@ pub const TERMS: [Term; 12] = {
     use More::{Larger, LargerOfTwo, Smaller, SmallerOfTwo, ThanNone};
     use Written::{Amount, Count, Number, Rate, Share, Time, Word};
     [
-        term(
+        kept(term(
             ("rate", "Reserved rate", "500/s", "what it gets whatever the others do"),
             Rate,
             Larger,
             Quota,
             true,
-        ),
-        term(("limit", "Limit", "900/s", "the most it gets"), Rate, LargerOfTwo, Quota, true),
-        term(
+        )),
+        kept(term(("limit", "Limit", "900/s", "the most it gets"), Rate, LargerOfTwo, Quota, true)),
+        kept(term(
             ("weight", "Weight", "4", "its share of what nobody reserved"),
             Count,
             LargerOfTwo,
             Quota,
             false,
-        ),
-        term(
+        )),
+        kept(term(
             ("latency", "Latency bound", "20ms", "how long a request may take"),
             Time,
             Smaller,
             Quota,
             false,
-        ),
+        )),
         term(
             ("percentile", "Percentile", "95", "of the requests are within the latency"),
             Number,
@@ -151,20 +158,20 @@ pub const TERMS: [Term; 12] = {
             Freely,
             true,
         ),
-        term(
+        kept(term(
             ("burst", "Burst", "64", "what may come at once on top of rate or limit"),
             Amount,
             ThanNone,
             Administrator,
             true,
-        ),
-        term(
+        )),
+        kept(term(
             ("share", "Share of disk time", "25%", "a share of the device's time"),
             Share,
             Larger,
             Administrator,
             false,
-        ),
+        )),
         term(
             ("kind", "Kind of share", "rent", "rent, latency or throughput"),
             Word,
@@ -186,13 +193,13 @@ pub const TERMS: [Term; 12] = {
             Administrator,
             false,
         ),
-        term(
+        kept(term(
             ("min_share", "Least share of a node", "5%", "least share of any one node it lies on"),
             Share,
             Larger,
             Administrator,
             false,
-        ),
+        )),
     ]
 };
 
@@ -233,7 +240,12 @@ impl Term {
         TERMS.iter().find(|term| term.key == key)
     }
 
-    /// The same, or what else a manager is told of a disk.
+    /// Those that need a scheduler that keeps them.
+    pub fn kept() -> impl Iterator<Item = &'static Term> {
+        TERMS.iter().filter(|term| term.kept)
+    }
+
+    /// A contract's term, or what else a manager is told of a disk.
     pub fn of_disk(key: &str) -> Option<&'static Term> {
         Term::of(key).or_else(|| PLACING.iter().find(|term| term.key == key))
     }

@@ -14,6 +14,9 @@ impl Scheduler for Plain {
     fn name(&self) -> &'static str {
         "plain"
     }
+    fn keeps(&self) -> Keeps {
+        Keeps::default()
+    }
     fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
         if self.refuse && contract.latency.is_some() {
             return Err(Refused::unsupported("plain", "latency", "edf"));

@@ -4,9 +4,10 @@
 //! one whose free capacity points the way of the demand (on-line placement's `Score::Dot`). The parts of a striped disk go to
 //! different nodes, all or none.
 
+use crate::kept::{Asked, Kept, list, words};
 use henge_admission::place::{Node, Score, Wish, score};
 use henge_admission::{Part, Rejection, Specification, Standing};
-use henge_core::Duration;
+use henge_core::{Duration, Refused};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -22,6 +23,8 @@ pub(crate) struct PoolState {
     pub used: u64,
     /// None without a profile: nothing can be promised there.
     pub standing: Option<Standing>,
+    /// None where its node says nothing of its scheduler: the node is asked by the order.
+    pub kept: Option<Kept>,
     /// Its node is here and takes new disks.
     pub open: bool,
     /// Other nodes reach its node.
@@ -112,24 +115,38 @@ struct Offer<'a> {
 pub(crate) fn place<'a>(
     pools: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,
+    kept: &Asked,
     parts: u32,
 ) -> Result<Vec<Chosen>, Refusal> {
     let part = asked.part(parts);
     let best_effort = asked.is_best_effort();
-    let mut by_node: BTreeMap<&str, Offer<'a>> = BTreeMap::new();
-    for pool in pools.clone().filter(|p| p.open && (parts == 1 || p.linked)) {
-        let Some(offer) = offer(pool, &part, best_effort) else { continue };
-        match by_node.get(pool.node.as_str()) {
-            Some(other) if other.score >= offer.score => {}
-            _ => drop(by_node.insert(&pool.node, offer)),
+    // All parts are given what the one takes that takes most: a pool that takes its own part, and not that, is left out.
+    let mut most = 0;
+    let offers = loop {
+        let mut by_node: BTreeMap<&str, Offer<'a>> = BTreeMap::new();
+        for pool in pools.clone().filter(|p| p.open && (parts == 1 || p.linked)) {
+            let Some(offer) = offer(pool, &part, best_effort) else { continue };
+            if kept.at(pool, most.max(micro(offer.reserved))).is_err() {
+                continue;
+            }
+            match by_node.get(pool.node.as_str()) {
+                Some(other) if other.score >= offer.score => {}
+                _ => drop(by_node.insert(&pool.node, offer)),
+            }
         }
-    }
-    if by_node.len() < parts as usize {
-        return Err(refuse(pools, asked, &part, parts, by_node.len()));
-    }
-    let mut offers: Vec<Offer<'a>> = by_node.into_values().collect();
-    offers.sort_by(|a, b| b.score.total_cmp(&a.score));
-    let chosen = offers.into_iter().take(parts as usize).map(|o| Chosen {
+        if by_node.len() < parts as usize {
+            return Err(refuse(pools, asked, kept, &part, parts, by_node.len()));
+        }
+        let mut offers: Vec<Offer<'a>> = by_node.into_values().collect();
+        offers.sort_by(|a, b| b.score.total_cmp(&a.score));
+        offers.truncate(parts as usize);
+        let takes = offers.iter().map(|o| micro(o.reserved)).max().unwrap_or(0);
+        if takes <= most || offers.iter().all(|o| kept.at(o.pool, takes).is_ok()) {
+            break offers;
+        }
+        most = takes;
+    };
+    let chosen = offers.into_iter().map(|o| Chosen {
         node: o.pool.node.clone(),
         pool: o.pool.pool.clone(),
         reserved_micro: micro(o.reserved),
@@ -196,6 +213,12 @@ pub(crate) fn again(pool: &PoolState, part: &Part, best_effort: bool) -> Result<
     }
 }
 
+/// A contract that a pool's scheduler does not take.
+pub(crate) fn not_kept(pool: &PoolState, refused: Refused) -> Refusal {
+    let why = words(std::iter::once((pool, refused)));
+    Refusal { because: Because::Impossible, why, instead: Instead::default() }
+}
+
 /// A disk that would grow beyond what its pool has besides it.
 pub(crate) fn no_room(pool: &PoolState, part: &Part) -> Refusal {
     let because = if part.capacity > pool.capacity { Because::Impossible } else { Because::Full };
@@ -214,22 +237,59 @@ pub(crate) fn no_room(pool: &PoolState, part: &Part) -> Refusal {
 fn refuse<'a>(
     pools: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,
+    kept: &Asked,
     part: &Part,
     parts: u32,
     fitting: usize,
 ) -> Refusal {
-    let here = pools.filter(|p| p.open);
-    let nodes = {
-        let mut names: Vec<&str> = here.clone().map(|p| p.node.as_str()).collect();
-        names.dedup();
-        names.len()
-    };
+    let open = pools.filter(|p| p.open);
+    // Whether a rate is stated is all that its terms say of it.
+    let any = u64::from(!asked.is_best_effort());
+    let here = open.clone().filter(|p| kept.terms_at(p, any).is_ok());
+    let unkept = || open.clone().filter_map(|p| Some((p, kept.terms_at(p, any).err()?)));
+    let (all, able) = (nodes_of(open.clone()), nodes_of(here.clone()));
+    let no = |(because, why)| Refusal { because, why, instead: Instead::default() };
+    if let Some(missing) = missing(open.clone(), all, part, parts) {
+        return no(missing);
+    }
+    if able < parts as usize {
+        let first = match able {
+            0 => "no pool keeps all of its contract".to_owned(),
+            able => format!("{parts} parts need as many nodes; {able} of {all} keep all of its contract"),
+        };
+        return no((Because::Impossible, format!("{first}; {}", words(unkept()))));
+    }
+    let mut refusal = refuse_at(here.clone(), asked, kept, part, parts, fitting);
+    if let Some((_, refused)) = unkept().next() {
+        let names: Vec<String> = here.map(|p| format!("{}/{}", p.node, p.pool)).collect();
+        refusal.why = format!("{}; only {} would keep its {}", refusal.why, list(&names), refused.term);
+    }
+    refusal
+}
+
+fn nodes_of<'a>(pools: impl Iterator<Item = &'a PoolState>) -> usize {
+    let mut names: Vec<&str> = pools.map(|p| p.node.as_str()).collect();
+    names.dedup();
+    names.len()
+}
+
+/// Why none of the pools that keep its terms takes it.
+fn refuse_at<'a>(
+    here: impl Iterator<Item = &'a PoolState> + Clone,
+    asked: &Specification,
+    kept: &Asked,
+    part: &Part,
+    parts: u32,
+    fitting: usize,
+) -> Refusal {
+    let nodes = nodes_of(here.clone());
     let no = |(because, why)| Refusal { because, why, instead: Instead::default() };
     if let Some(missing) = missing(here.clone(), nodes, part, parts) {
         return no(missing);
     }
     let suits = here.filter(|p| p.copies >= part.copies);
-    let with = |because, why| Refusal { because, why, instead: instead(suits.clone(), asked, part, parts) };
+    let with =
+        |because, why| Refusal { because, why, instead: instead(suits.clone(), asked, kept, part, parts) };
     let largest = suits.clone().map(|p| p.capacity).max().unwrap_or(0);
     if largest < part.capacity {
         let why = format!(
@@ -253,7 +313,7 @@ fn refuse<'a>(
         let why = format!("{parts} parts need as many nodes; {fitting} of {nodes} could take one now");
         return with(Because::Full, why);
     }
-    with(Because::Full, full(suits.clone(), part))
+    with(Because::Full, full(suits.clone(), kept, part))
 }
 
 /// Nodes, links or copies that it asks for and that are not there, however small it were.
@@ -286,7 +346,7 @@ fn missing<'a>(
 }
 
 /// What is short on the pools that could keep it.
-fn full<'a>(suits: impl Iterator<Item = &'a PoolState> + Clone, part: &Part) -> String {
+fn full<'a>(suits: impl Iterator<Item = &'a PoolState> + Clone, kept: &Asked, part: &Part) -> String {
     if suits.clone().all(|p| p.free() < part.capacity) {
         let most = suits.map(PoolState::free).max().unwrap_or(0);
         return format!(
@@ -294,6 +354,17 @@ fn full<'a>(suits: impl Iterator<Item = &'a PoolState> + Clone, part: &Part) -> 
             henge_core::format_size(part.capacity),
             henge_core::format_size(most)
         );
+    }
+    // What a scheduler has promised already, where the pool could do it.
+    let spacious = suits.clone().filter(|p| p.free() >= part.capacity);
+    let promised = spacious.filter_map(|p| {
+        let reserved =
+            p.standing.as_ref().map_or(Some(0.0), |s| Some(s.admit(part).ok()?.reservation.rate()));
+        Some((p, kept.at(p, micro(reserved?)).err()?))
+    });
+    let promised = words(promised);
+    if !promised.is_empty() {
+        return promised;
     }
     // The pool that comes nearest says why.
     let nearest = suits.filter(|p| p.free() >= part.capacity).filter_map(|p| {
@@ -343,31 +414,62 @@ fn alone<'a>(pools: impl Iterator<Item = &'a PoolState> + Clone, part: &Part) ->
 fn instead<'a>(
     pools: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,
+    kept: &Asked,
     part: &Part,
     parts: u32,
 ) -> Instead {
     let spacious = || pools.clone().filter(|p| p.free() >= part.capacity);
     let delay = asked.delay.and_then(|_| {
-        let offers =
-            spacious().filter_map(|p| Some((p, p.standing.as_ref()?.smallest_delay(part)?.as_nanos())));
+        let offers = spacious().filter_map(|p| Some((p, shortest(p, part)?.as_nanos())));
         nth(offers.map(|(p, ns)| (p, u64::MAX - ns)), parts).map(|ns| u64::MAX - ns)
     });
     let rate = if asked.rate.is_some() {
-        let offers = spacious().filter_map(|p| Some((p, p.standing.as_ref()?.largest_rate_milli(part)?)));
+        let offers = spacious().filter_map(|p| Some((p, largest_milli(p, part)?)));
         // A part's rate is f·B/N; back to the whole.
         let leeway = if parts == 1 { 1.0 } else { asked.leeway };
         nth(offers, parts).map(|milli| (milli as f64 * f64::from(parts) / leeway).floor() as u64)
     } else {
         None
     };
-    let promised =
-        |p: &PoolState| asked.is_best_effort() || p.standing.as_ref().is_some_and(|s| s.admit(part).is_ok());
+    let promised = |p: &PoolState| reserved(p, asked, part).is_some_and(|micro| kept.at(p, micro).is_ok());
     let room = pools.clone().filter(|p| promised(p) && p.free() > 0).map(|p| (p, p.free()));
     let capacity = nth(room, parts).filter(|free| *free < part.capacity);
     Instead {
         latency: delay.map(|ns| crate::model::duration_text(Duration::from_nanos(ns))),
         rate: rate.filter(|milli| *milli > 0).map(|milli| crate::model::rate_text(milli * 1000)),
         capacity: capacity.map(|bytes| capacity_text(bytes.saturating_mul(u64::from(parts)))),
+    }
+}
+
+/// What a part would reserve on a pool, if it is admitted there.
+fn reserved(pool: &PoolState, asked: &Specification, part: &Part) -> Option<u64> {
+    if asked.is_best_effort() {
+        return Some(0);
+    }
+    Some(micro(pool.standing.as_ref()?.admit(part).ok()?.reservation.rate()))
+}
+
+/// The shortest latency that a pool and its scheduler keep. Where curves are held against each other there is none that holds alone.
+fn shortest(pool: &PoolState, part: &Part) -> Option<Duration> {
+    let delay = pool.standing.as_ref()?.smallest_delay(part)?;
+    match &pool.kept {
+        Some(kept) if kept.keeps.curves.is_some() => None,
+        Some(kept) => {
+            let delay = delay.max(kept.shortest((part.elasticity * 1e6).ceil() as u32));
+            let entry = pool.standing.as_ref()?.admit(&Part { delay: Some(delay), ..*part }).ok()?;
+            kept.rate_left().is_none_or(|left| micro(entry.reservation.rate()) <= left).then_some(delay)
+        }
+        None => Some(delay),
+    }
+}
+
+/// The same of the largest rate, in thousandths of a request a second.
+fn largest_milli(pool: &PoolState, part: &Part) -> Option<u64> {
+    let milli = pool.standing.as_ref()?.largest_rate_milli(part)?;
+    match &pool.kept {
+        Some(kept) if kept.keeps.curves.is_some() => None,
+        Some(kept) => Some(kept.rate_left().map_or(milli, |micro| milli.min(micro / 1000))),
+        None => Some(milli),
     }
 }
 

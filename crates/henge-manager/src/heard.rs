@@ -6,7 +6,7 @@
 
 use crate::machine::Machine;
 use henge_api::manager::{FromNode, Held, LINE_MAX, Pool, Register, Seen};
-use henge_api::{Ask, Status, is_name};
+use henge_api::{Ask, Keeps, Status, is_name};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(test)]
@@ -137,9 +137,28 @@ fn pool(pool: &Pool) -> Judged {
     bytes("a pool", pool.capacity)?;
     number("copies", f64::from(pool.copies), 1.0, 16.0)?;
     text("a scheduler", &pool.scheduler, TEXT_MAX * 16)?;
+    pool.keeps.as_ref().map_or(Ok(()), keeps)?;
     let Some(profile) = pool.profile else { return Ok(()) };
     number("a profile's iops", profile.iops, 1e-6, IOPS_MAX)?;
     number("a profile's service, in seconds,", profile.service, 0.0, 86_400.0)
+}
+
+fn keeps(keeps: &Keeps) -> Judged {
+    text("a scheduler", &keeps.scheduler, TEXT_MAX)?;
+    number("gates", f64::from(keeps.gates), 1.0, DISKS_MAX as f64)?;
+    count("terms", keeps.terms.len().max(keeps.needs.len()).max(keeps.units.len()), TERMS_MAX)?;
+    count("service times", keeps.service.len(), TERMS_MAX)?;
+    keeps.terms.iter().try_for_each(|term| text("a term", term, TEXT_MAX))?;
+    for need in &keeps.needs {
+        text("a term", &need.term, TEXT_MAX)?;
+        count("terms beside another", need.with.len(), TERMS_MAX)?;
+        for with in &need.with {
+            [&with.term].into_iter().chain(&with.word).try_for_each(|term| text("a term", term, TEXT_MAX))?;
+        }
+    }
+    let most = keeps.rate.map_or(0, |most| most.per_second).max(keeps.curves.unwrap_or(0));
+    let longest = keeps.service.iter().map(|(_, time)| *time).max().unwrap_or(0);
+    number("what a scheduler promises", most.max(longest) as f64, 0.0, METER_MAX)
 }
 
 fn held(held: &Held) -> Judged {
@@ -227,6 +246,7 @@ fn meters(status: &Status) -> Judged {
     for pool in &status.pools {
         name("the pool", &pool.name)?;
         bytes("a pool", pool.capacity.max(pool.promised))?;
+        pool.keeps.as_ref().map_or(Ok(()), keeps)?;
         count("gates", pool.gates.len(), DISKS_MAX)?;
         let texts = [&pool.store, &pool.scheduler, &pool.configured, &pool.unit];
         texts.into_iter().chain(&pool.emulated).try_for_each(|t| prose("a text", t))?;
@@ -271,7 +291,14 @@ mod tests {
 
     fn sound() -> Register {
         let profile = Some(Profile { iops: 500.0, service: 0.014 });
-        let pool = Pool { name: "p".into(), capacity: 1 << 40, copies: 1, scheduler: "cvc".into(), profile };
+        let pool = Pool {
+            name: "p".into(),
+            capacity: 1 << 40,
+            copies: 1,
+            scheduler: "cvc".into(),
+            keeps: None,
+            profile,
+        };
         let contract = [("rate".to_owned(), "5/s".to_owned())].into();
         let pools = vec!["p".to_owned(), "n2/q".into()];
         let disk = Held { name: "d".into(), pools, capacity: 1, contract, revision: Some(3), changed: false };

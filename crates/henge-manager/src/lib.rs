@@ -19,6 +19,7 @@ pub mod config;
 mod core;
 mod decide;
 mod heard;
+mod kept;
 pub mod machine;
 mod measure;
 pub mod model;

@@ -290,6 +290,7 @@ mod tests {
                 capacity: 1 << 40,
                 copies: 1,
                 scheduler: "cvc".into(),
+                keeps: None,
                 profile: Some(Profile { iops: 500.0, service: 0.014 }),
             };
             let node = Register {
@@ -323,8 +324,14 @@ mod tests {
     #[test]
     fn a_tenant_is_told_of_its_own_disks_alone_though_another_has_the_same_name() {
         let mut machine = Machine::load(Settings { rules: None, ..Settings::default() }, Vec::new()).unwrap();
-        let pool =
-            Pool { name: "p".into(), capacity: 1 << 40, copies: 1, scheduler: "cvc".into(), profile: None };
+        let pool = Pool {
+            name: "p".into(),
+            capacity: 1 << 40,
+            copies: 1,
+            scheduler: "cvc".into(),
+            keeps: None,
+            profile: None,
+        };
         let node = Register {
             name: "d".into(), // as a disk is called
             addresses: Vec::new(),

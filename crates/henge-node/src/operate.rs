@@ -258,6 +258,7 @@ impl Plane {
         for (number, pool) in self.pools.iter().enumerate().filter(|(_, pool)| pool.is_here()) {
             let gates = pool.gates.clone();
             let first = &self.gates[gates.start].pipeline;
+            let keeps = henge_api::Keeps::of(&first.gate().keeps(), gates.len());
             let (store, unit) = (first.backend().describe(), first.gate().cost_unit().to_string());
             let capacity = gates.clone().map(|g| self.gates[g].pipeline.backend().capacity()).sum();
             status.pools.push(PoolStatus {
@@ -270,6 +271,7 @@ impl Plane {
                 capacity,
                 promised: pool.promised,
                 quantum: self.quantum(number),
+                keeps: Some(keeps),
                 gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
             });
         }

@@ -15,7 +15,7 @@ use henge_core::{
     Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Gate, Instant, Op, Params, Rate,
     Request, RequestId, Scheduler, Slots, Value,
 };
-use henge_sched::{Entry, SCHEDULERS, Term, build, charge_as, find, suit_device};
+use henge_sched::{Entry, SCHEDULERS, build, charge_as, find, suit_device};
 use rustix::time::{ClockId, clock_gettime};
 use std::process::Command;
 
@@ -117,9 +117,9 @@ impl Bench {
 /// A weight where the scheduler knows weights, a reservation where it does not.
 fn contract(entry: &Entry, unit: CostUnit, flow: u32, flows: u32) -> Contract {
     let keeps = |term| entry.keeps.contains(&term);
-    if keeps(Term::Weight) {
+    if keeps("weight") {
         Contract::weighted(1 + flow % 7)
-    } else if keeps(Term::Rate) {
+    } else if keeps("rate") {
         // Together what the bench serves: a cost of 8192 every microsecond.
         let per_second = 8_192_000_000 / u64::from(flows) * u64::from(1 + flow % 7) / 4;
         Contract::reserved(Rate { per_second: per_second.max(1), unit })
@@ -261,7 +261,7 @@ impl Whole {
 /// A weight, or a part of 100,000 commands a second.
 fn gate_contract(entry: &Entry, flow: u32, flows: u32) -> Contract {
     let per_second = 80_000_000_000 / u64::from(flows);
-    match entry.keeps.contains(&Term::Rate) {
+    match entry.keeps.contains(&"rate") {
         true => Contract::reserved(Rate::requests_micro(per_second)),
         false => Contract::weighted(1 + flow % 7),
     }

@@ -1,6 +1,6 @@
 //! What is promised in all, against what the device can do: the check before a rate is promised.
 
-use henge_core::{CostUnit, Duration, Latency, ParamError, Params, Rate, Refused};
+use henge_core::{CostUnit, ParamError, Params, Rate, Refused, check_rate};
 
 /// The knobs `capacity` and `overbook`, and the sum of the rates promised.
 #[derive(Clone, Copy, Debug)]
@@ -41,40 +41,19 @@ impl Booking {
         // A rate that counts something else is judged by measurements, not here.
         let (old, new) = (old.filter(|r| r.unit == self.unit), new.filter(|r| r.unit == self.unit));
         let others = self.booked - old.map_or(0, |r| r.per_second);
-        let total = others.saturating_add(new.map_or(0, |r| r.per_second));
-        let of = |per_second| Rate { per_second, unit: self.unit };
-        match (self.capacity, new) {
-            (Some(capacity), Some(rate)) if !self.overbook && total > capacity.per_second => Err(Refused {
-                term: "rate",
-                why: format!(
-                    "a rate of {rate} and the {} promised already make {}, above the capacity of {capacity}",
-                    of(others),
-                    of(total)
-                ),
-                instead: format!(
-                    "at most {} can still be promised; overbook = true promises more",
-                    of(capacity.per_second.saturating_sub(others))
-                ),
-            }),
-            _ => Ok(total),
+        match (self.most(), new) {
+            (Some(capacity), Some(rate)) => check_rate(rate, others, capacity),
+            _ => Ok(others.saturating_add(new.map_or(0, |r| r.per_second))),
         }
+    }
+
+    /// The most that rates may be together, where that is bounded.
+    pub fn most(&self) -> Option<Rate> {
+        self.capacity.filter(|_| !self.overbook)
     }
 
     /// A flow left.
     pub fn release(&mut self, old: Option<Rate>) {
         self.booked -= old.filter(|r| r.unit == self.unit).map_or(0, |r| r.per_second);
     }
-}
-
-/// Refuses a bound that one request alone misses.
-pub(crate) fn check_bound(latency: Latency, service: Duration) -> Result<(), Refused> {
-    if latency.bound >= service {
-        return Ok(());
-    }
-    let bound = latency.bound;
-    Err(Refused {
-        term: "latency",
-        why: format!("a latency of {bound} is below the {service} that one request takes on this device"),
-        instead: format!("state more than {service}, or use a faster device"),
-    })
 }

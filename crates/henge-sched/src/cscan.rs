@@ -22,7 +22,7 @@ use crate::rank_tree::{RankTree, Ranked};
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, FlowId, Instant, Op, ParamError, Params, Refused, Request,
+    Completion, Contract, Cost, Dispatch, FlowId, Instant, Keeps, Op, ParamError, Params, Refused, Request,
     RequestId, Scheduler, Slots,
 };
 
@@ -109,6 +109,9 @@ struct Cscan {
 impl Scheduler for Cscan {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+    fn keeps(&self) -> Keeps {
+        self.terms.keeps()
     }
     fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
         self.terms.admit(contract).map(drop)

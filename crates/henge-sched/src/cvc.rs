@@ -39,22 +39,21 @@
 //!
 //! **Price.** Three orders of O(log Q): 0.3 us a request with 10 waiting, 0.9 us with 10,000.
 
-use crate::booking::check_bound;
 use crate::cscan::Sweep;
-use crate::finish_clock::{ClockParams, FinishClocks, NEVER, fine, instant};
+use crate::finish_clock::{ClockParams, FinishClocks, LATENCY, LATENCY_OF_REQUESTS, NEVER, fine, instant};
 use crate::rank_tree::{RankTree, Ranked};
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::service_times::ServiceTimes;
-use crate::{Backlog, Flows, Term, Terms};
+use crate::{Backlog, Flows, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, Latency, ParamError, Params, Refused,
-    Request, RequestId, Scheduler, Slots, VTime, Value,
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, Keeps, Latency, Need,
+    ParamError, Params, Refused, Request, RequestId, Scheduler, Slots, VTime, Value, check_bound,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "cvc",
     summary: "CSCAN while every finish time can still be met: reservations and latencies at the disk's own speed",
-    keeps: &[Term::Rate, Term::Latency],
+    keeps: &["rate", "latency"],
     order: Order::Position,
     work_conserving: true,
     depth: DefaultDepth::Fixed(1),
@@ -116,7 +115,11 @@ const LEAD: Duration = Duration::from_secs(2);
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let rules = Rules::from_params(params)?;
     let clocks = FinishClocks::new(ClockParams::from_params(params, terms.unit, LEAD)?, terms.unit);
-    Ok(Box::new(Cvc::new(terms, rules, clocks)))
+    let needs: &[Need] = match terms.unit {
+        CostUnit::Requests => const { &[LATENCY_OF_REQUESTS] },
+        _ => const { &[LATENCY] },
+    };
+    Ok(Box::new(Cvc::new(Terms { needs, ..terms }, rules, clocks)))
 }
 
 /// What is remembered with a waiting request: where it stands in the three orders.
@@ -317,17 +320,29 @@ impl Cvc {
     fn check_latency(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         let unchanged = self.flows.get(flow).is_some_and(|f| f.latency == contract.latency);
         let Some(latency) = contract.latency.filter(|_| !unchanged) else { return Ok(()) };
-        let known = match self.rules.estimate {
+        self.takes(latency.percentile).map_or(Ok(()), |service| check_bound(latency, service))
+    }
+
+    /// What so many millionths of the requests take at most on the device, as far as that is known.
+    fn takes(&self, percentile: u32) -> Option<Duration> {
+        match self.rules.estimate {
             Estimate::Fixed(estimate) => Some(estimate),
-            _ => self.times.percentile(latency.percentile),
-        };
-        known.map_or(Ok(()), |service| check_bound(latency, service))
+            _ => self.times.percentile(percentile),
+        }
     }
 }
 
 impl Scheduler for Cvc {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+    fn keeps(&self) -> Keeps {
+        let mut keeps = self.clocks.keeps(self.terms.keeps());
+        let at = [500_000, 900_000, 950_000, 990_000, 999_000, 1_000_000];
+        let stated = keeps.service.first().map(|(_, service)| *service);
+        let takes = |share| Some((share, self.takes(share).max(stated)?));
+        keeps.service = at.into_iter().filter_map(takes).collect();
+        keeps
     }
     fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         let contract = self.terms.admit(contract)?;

@@ -28,23 +28,23 @@
 //!
 //! **Price.** A place in one of two heaps over the flows that have something waiting, and a counter for each request.
 
-use crate::booking::{Booking, check_bound};
+use crate::booking::Booking;
 use crate::floor::Floor;
 use crate::horizon::Horizon;
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
-use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms};
+use crate::{Backlog, Flows, IndexedHeap, Pace, Terms};
 use henge_core::{
-    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate,
-    Refused, Request, RequestId, Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, Keeps, Need, ParamError,
+    Params, Rate, Refused, Request, RequestId, Scheduler, Slots, VTime, WaitReason, With, check_bound,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "edf",
     summary: "earliest deadline first: latencies, for flows that keep to their rate",
-    keeps: &[Term::Rate, Term::Latency, Term::Burst],
+    keeps: &["rate", "latency", "burst"],
     order: Order::Arrival,
     work_conserving: true,
     depth: DefaultDepth::Fixed(12),
@@ -77,9 +77,12 @@ impl Rules {
     }
 }
 
+/// A burst comes on top of a rate.
+const NEEDS: &[Need] = &[Need::of("burst", &[With::any("rate")])];
+
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let rules = Rules::from_params(params, terms.unit)?;
-    Ok(Box::new(Edf::new(terms, rules)))
+    Ok(Box::new(Edf::new(Terms { needs: NEEDS, ..terms }, rules)))
 }
 
 struct Flow {
@@ -344,13 +347,6 @@ impl Edf {
         if let (Some(latency), Some(service)) = (contract.latency, self.rules.service) {
             check_bound(latency, service)?;
         }
-        if contract.burst.is_some() && contract.rate.is_none() {
-            return Err(Refused {
-                term: "burst",
-                why: "a burst comes on top of a rate, and there is none".into(),
-                instead: "add a rate, or leave the burst out".into(),
-            });
-        }
         Ok(contract)
     }
 }
@@ -368,6 +364,11 @@ fn real(t: VTime, ahead: VTime) -> Instant {
 impl Scheduler for Edf {
     fn name(&self) -> &'static str {
         self.terms.name
+    }
+    fn keeps(&self) -> Keeps {
+        let service = self.rules.service.map(|service| (1_000_000, service));
+        let (rate, service) = (self.rules.booking.most(), service.into_iter().collect());
+        Keeps { rate, service, ..self.terms.keeps() }
     }
     fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         let contract = self.admit(contract)?;

@@ -5,8 +5,8 @@
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request, RequestId,
-    Scheduler, Slots,
+    Completion, Contract, Cost, Dispatch, FlowId, Instant, Keeps, ParamError, Params, Refused, Request,
+    RequestId, Scheduler, Slots,
 };
 use std::collections::VecDeque;
 
@@ -46,6 +46,9 @@ impl Fifo {
 impl Scheduler for Fifo {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+    fn keeps(&self) -> Keeps {
+        self.terms.keeps()
     }
     fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
         self.terms.admit(contract).map(drop)

@@ -27,12 +27,13 @@
 //!
 //! Finish times are nanoseconds since the epoch with 40 bits behind the point, in the [`VTime`] of other tags.
 
-use crate::booking::{Booking, check_bound};
+use crate::booking::Booking;
 use crate::foreign::MEMORY_DEFAULT;
 use crate::spread::SAVED;
 use crate::{Flows, Pace};
 use henge_core::{
-    Contract, Cost, CostUnit, Duration, FlowId, Instant, ParamError, Params, Rate, Refused, Request, VTime,
+    Contract, Cost, CostUnit, Duration, FlowId, Instant, Keeps, Need, ParamError, Params, Rate, Refused,
+    Request, VTime, With, check_bound,
 };
 
 /// The finish time of a flow without a clock: after all others.
@@ -109,6 +110,11 @@ impl Clock {
     }
 }
 
+/// A latency alone does not say how much may come.
+pub(crate) const LATENCY: Need = Need::of("latency", &[With::any("rate")]);
+/// Where the gate charges requests, the most that are pending say it, too.
+pub(crate) const LATENCY_OF_REQUESTS: Need = Need::of("latency", &[With::any("rate"), With::any("pending")]);
+
 /// The clocks of all flows of one scheduler.
 pub(crate) struct FinishClocks {
     params: ClockParams,
@@ -148,7 +154,7 @@ impl FinishClocks {
         if let (Some(latency), Some(service)) = (contract.latency, self.params.service) {
             check_bound(latency, service)?;
         }
-        let rate = self.reservation(contract)?;
+        let rate = Self::reservation(contract);
         self.params.booking.with(self.flows.get(flow).and_then(Clock::rate), rate)?;
         Ok(rate)
     }
@@ -169,22 +175,15 @@ impl FinishClocks {
         Ok(())
     }
 
-    /// The rate to reserve: the stated one, or the rate that a latency bound for `pending` requests takes.
-    fn reservation(&self, contract: &Contract) -> Result<Option<Rate>, Refused> {
-        let (None, Some(latency)) = (contract.rate, contract.latency) else { return Ok(contract.rate) };
-        match (contract.pending, self.unit) {
-            // Stonehenge, equation (10), the device's own time left out: D = (pending + 1)/IOPS.
-            (Some(pending), CostUnit::Requests) => {
-                let micro = (u128::from(pending) + 1) * 1_000_000 * 1_000_000_000;
-                let rate = micro.div_ceil(u128::from(latency.bound.as_nanos().max(1)));
-                Ok(Some(Rate::requests_micro(u64::try_from(rate).unwrap_or(u64::MAX))))
-            }
-            _ => Err(Refused {
-                term: "latency",
-                why: format!("a latency of {} alone does not say how much may come", latency.bound),
-                instead: "add a rate, or pending = 7 where the gate charges requests".into(),
-            }),
-        }
+    /// The rate to reserve: the stated one, or the rate that a latency bound for `pending` requests takes ([`LATENCY`]).
+    fn reservation(contract: &Contract) -> Option<Rate> {
+        contract.rate.or_else(|| contract.rate_of_latency())
+    }
+
+    /// With what is known of the device here.
+    pub fn keeps(&self, keeps: Keeps) -> Keeps {
+        let service = self.params.service.map(|service| (1_000_000, service));
+        Keeps { rate: self.params.booking.most(), service: service.into_iter().collect(), ..keeps }
     }
 
     /// Forgets a flow and its reservation.

@@ -65,5 +65,5 @@ pub use rank_tree::{RankTree, Ranked};
 pub use registry::{
     DefaultDepth, Entry, OnDevice, Order, SCHEDULERS, build, charge_as, find, keepers, respelled, suit_device,
 };
-pub use terms::{Term, Terms};
+pub use terms::Terms;
 pub use weight::{Pace, Weight};

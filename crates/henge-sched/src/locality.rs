@@ -48,19 +48,18 @@
 
 mod disk;
 
-use crate::booking::check_bound;
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
-use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
+use crate::{Backlog, Flows, IndexedHeap, Terms};
 use disk::{Average, Bound, Clock, Disk, Due, Longest, time};
 use henge_core::{
-    Completion, Contract, Cost, DiskTimeKind, Dispatch, Duration, FlowId, Instant, ParamError, Params,
-    Refused, Request, RequestId, Scheduler, Slots, WaitReason,
+    Completion, Contract, Cost, DiskTimeKind, Dispatch, Duration, FlowId, Instant, Keeps, Need, ParamError,
+    Params, Refused, Request, RequestId, Scheduler, Slots, WaitReason, With, check_bound, check_share,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "locality",
     summary: "shares of the disk's time: rent-a-disk, latency-conscious, throughput-conscious",
-    keeps: &[Term::Share, Term::Latency],
+    keeps: &["share", "latency"],
     order: Order::Arrival,
     work_conserving: false,
     depth: DefaultDepth::Fixed(1),
@@ -83,6 +82,11 @@ struct Rules {
     service: Option<Duration>,
 }
 
+/// Only a latency-conscious disk is answered within a bound.
+const NEEDS: &[Need] = &[Need::of("latency", &[With::word("kind", "latency")])];
+/// All of the disk's time, in millionths.
+const WHOLE: u32 = 1_000_000;
+
 fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let time = |p: &mut Params, key, default| p.duration(key).map(|t| t.unwrap_or(default));
     let rules = Rules {
@@ -96,7 +100,7 @@ fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError>
         best_effort: u64::from(p.share("best_effort")?.unwrap_or(20_000)).max(1),
         service: p.duration("service")?,
     };
-    Ok(Box::new(Locality::new(terms, rules)))
+    Ok(Box::new(Locality::new(Terms { needs: NEEDS, ..terms }, rules)))
 }
 
 /// On whose account the device works.
@@ -438,48 +442,17 @@ impl Locality {
 
     /// Checks a contract; the share in millionths (zero for best effort).
     fn admit(&self, flow: FlowId, contract: &Contract) -> Result<u64, Refused> {
-        let refused = |term, why: String, instead: &str| Err(Refused { term, why, instead: instead.into() });
-        let Some(wanted) = contract.disk_time else {
-            return match contract.latency {
-                Some(l) => {
-                    let why = format!("a latency of {} goes with a share of the disk's time here", l.bound);
-                    refused("latency", why, "add share = \"25%\" and kind = \"latency\"")
-                }
-                None => Ok(0),
-            };
-        };
-        match (wanted.kind, contract.latency) {
-            (DiskTimeKind::LatencyConscious, None) => {
-                let why = "a latency-conscious disk states its bound".to_owned();
-                return refused("latency", why, "add latency = \"200ms\"");
-            }
-            (DiskTimeKind::LatencyConscious, Some(latency)) => {
-                self.rules.service.map_or(Ok(()), |service| check_bound(latency, service))?;
-            }
-            (_, Some(l)) => {
-                let why = format!("only a latency-conscious disk is answered within {}", l.bound);
-                return refused("latency", why, "set kind = \"latency\", or leave the latency out");
-            }
-            (DiskTimeKind::ThroughputConscious { tolerance, .. }, _) if tolerance >= 1_000_000 => {
-                let why = format!("a tolerance of {}% leaves nothing", f64::from(tolerance) / 1e4);
-                return refused("tolerance", why, "state less than 100%");
-            }
-            _ => {}
+        let Some(wanted) = contract.disk_time else { return Ok(0) };
+        if let (Some(latency), Some(service)) = (contract.latency, self.rules.service) {
+            check_bound(latency, service)?;
+        }
+        if let DiskTimeKind::ThroughputConscious { tolerance: 1_000_000.., .. } = wanted.kind {
+            let (why, instead) = ("a tolerance of 100% leaves nothing".into(), "state less than 100%".into());
+            return Err(Refused { term: "tolerance", why, instead });
         }
         let share = u64::from(wanted.share);
         let old = self.disks.get(flow).filter(|d| !d.best_effort).map_or(0, |d| d.share);
-        let others = self.shares - old;
-        if share == 0 || others + share > 1_000_000 {
-            let percent = |ppm: u64| ppm as f64 / 1e4;
-            let why = format!(
-                "a share of {}% and the {}% promised already make {}%",
-                percent(share),
-                percent(others),
-                percent(others + share)
-            );
-            let left = format!("state a share above 0% and at most {}%", percent(1_000_000 - others));
-            return refused("share", why, &left);
-        }
+        check_share(share, self.shares - old, WHOLE.into())?;
         Ok(share)
     }
 }
@@ -487,6 +460,10 @@ impl Locality {
 impl Scheduler for Locality {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+    fn keeps(&self) -> Keeps {
+        let service = self.rules.service.map(|service| (WHOLE, service));
+        Keeps { share: Some(WHOLE), service: service.into_iter().collect(), ..self.terms.keeps() }
     }
     fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         self.admit(flow, &self.terms.admit(contract)?).map(drop)

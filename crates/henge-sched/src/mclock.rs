@@ -37,16 +37,16 @@ use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::spread::{At, Spread};
 use crate::weight::{OwnPace, ceil_instant, since_epoch};
-use crate::{Backlog, Flows, IndexedHeap, Term, Terms, Weight};
+use crate::{Backlog, Flows, IndexedHeap, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate, Refused,
-    Request, RequestId, Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, Keeps, ParamError, Params, Rate,
+    Refused, Request, RequestId, Scheduler, Slots, VTime, WaitReason,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "mclock",
     summary: "mClock: a reserved rate, a limit, and a weight for what lies between",
-    keeps: &[Term::Weight, Term::Rate, Term::Limit],
+    keeps: &["weight", "rate", "limit"],
     order: Order::Arrival,
     work_conserving: true,
     depth: DefaultDepth::Fixed(32),
@@ -60,7 +60,7 @@ const CATCH_UP: Duration = Duration::from_millis(20);
 
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     Ok(Box::new(MClock {
-        terms,
+        terms: Terms { own_units: true, ..terms },
         floor: Floor::from_params(params)?,
         booking: Booking::from_params(params, terms.unit)?,
         flows: Flows::new(),
@@ -214,13 +214,17 @@ impl Scheduler for MClock {
         ENTRY.name
     }
 
+    fn keeps(&self) -> Keeps {
+        Keeps { rate: self.booking.most(), ..self.terms.keeps() }
+    }
+
     fn check(&self, id: FlowId, contract: &Contract) -> Result<(), Refused> {
-        let contract = self.terms.admit_in_units(contract)?;
+        let contract = self.terms.admit(contract)?;
         self.booking.with(self.flows.get(id).and_then(|f| f.booked), contract.rate).map(drop)
     }
 
     fn set_flow(&mut self, id: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
-        let contract = self.terms.admit_in_units(contract)?;
+        let contract = self.terms.admit(contract)?;
         let old = self.flows.get(id).and_then(|f| f.booked);
         self.booking.change(old, contract.rate)?;
         let flow = self.flows.get_or_insert_with(id, Flow::default);

@@ -30,23 +30,23 @@
 //! Flows without a rate keep 2 % (`best_effort`) where promises could take all. With a `capacity`, curves that are not
 //! feasible together are refused (`overbook = true` takes them).
 
-use crate::booking::{Booking, check_bound};
+use crate::booking::Booking;
 use crate::floor::Floor;
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
-use crate::{Backlog, Flows, IndexedHeap, Pace, Term, Terms, Weight};
+use crate::{Backlog, Flows, IndexedHeap, Pace, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate,
-    Refused, Request, RequestId, Scheduler, Slots, VTime,
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, Keeps, Need, ParamError, Params, Rate,
+    Refused, Request, RequestId, Scheduler, Slots, VTime, With, check_bound, check_curves,
 };
 use std::collections::BTreeMap;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "pclock",
     summary: "pClock: burst, rate and latency; a flow that keeps to its curve is answered in time",
-    keeps: &[Term::Weight, Term::Rate, Term::Burst, Term::Latency],
+    keeps: &["weight", "rate", "burst", "latency"],
     order: Order::Arrival,
     work_conserving: true,
     depth: DefaultDepth::Fixed(4),
@@ -55,12 +55,14 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
+/// A latency is kept for a rate.
+const NEEDS: &[Need] = &[Need::of("latency", &[With::any("rate")])];
 /// δ of a flow with a rate and no latency.
 const LATENCY_DEFAULT: Duration = Duration::from_millis(100);
 
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     Ok(Box::new(PClock {
-        terms,
+        terms: Terms { needs: NEEDS, ..terms },
         floor: Floor::from_params(params)?,
         promises: Promises {
             booking: Booking::from_params(params, terms.unit)?,
@@ -120,23 +122,15 @@ struct Promises {
 #[derive(Clone, Copy, Default)]
 struct Due {
     flows: u32,
-    at_once: u128,
-    rate: u128,
+    all: henge_core::Due,
 }
 
 impl Due {
     fn of(curve: &Stated) -> Due {
-        // Beside what the bucket holds, the one that it is paying.
-        let one = if curve.rate.unit == CostUnit::Requests { u64::from(Request::WHOLE) } else { 0 };
-        let at_once = u128::from(curve.burst.get()) + u128::from(one);
-        Due { flows: 1, at_once, rate: curve.rate.per_second.into() }
+        Due { flows: 1, all: henge_core::Due::of(curve.rate, curve.burst) }
     }
     fn plus(self, other: Due) -> Due {
-        Due {
-            flows: self.flows + other.flows,
-            at_once: self.at_once + other.at_once,
-            rate: self.rate + other.rate,
-        }
+        Due { flows: self.flows + other.flows, all: self.all.plus(other.all) }
     }
 }
 
@@ -181,11 +175,11 @@ impl Promises {
     /// What is due within a curve's latency but for the curve itself.
     fn without(&self, curve: &Stated) -> Due {
         let (all, own) = (self.within[&curve.latency], Due::of(curve));
-        Due { flows: all.flows - 1, at_once: all.at_once - own.at_once, rate: all.rate - own.rate }
+        let (at_once, rate) = (all.all.at_once - own.all.at_once, all.all.rate - own.all.rate);
+        Due { flows: all.flows - 1, all: henge_core::Due { at_once, rate } }
     }
 
-    /// Curves are feasible together when at every t what may be due by then, Σ max(0, σ + ρ·(t − δ)), can be done by
-    /// then, C·t. The sum bends at the latencies alone, so that is where it is looked at (its slope is the booking's).
+    /// Whether all curves are feasible together.
     fn feasible(&self, id: FlowId, new: Option<Stated>) -> Result<(), Refused> {
         let Some(capacity) = self.booking.capacity else { return Ok(()) };
         let mut within = self.within.clone();
@@ -196,33 +190,8 @@ impl Promises {
             let due = within.entry(new.latency).or_default();
             *due = due.plus(Due::of(new));
         }
-        let (mut at_once, mut rate, mut before) = (0f64, 0f64, Duration::ZERO);
-        for (latency, due) in within.into_iter().filter(|(_, due)| due.flows > 0) {
-            at_once += rate * latency.saturating_sub(before).as_secs_f64();
-            at_once += due.at_once as f64;
-            rate += due.rate as f64;
-            before = latency;
-            let can = capacity.per_second as f64 * latency.as_secs_f64();
-            if at_once > can {
-                let cost = |units: f64| match capacity.unit {
-                    CostUnit::Requests => format!("{:.1} requests", units / 1e6),
-                    CostUnit::Bytes => format!("{:.0} bytes", units),
-                    CostUnit::DiskTime => format!("{:.1} ms of disk time", units / 1e6),
-                };
-                return Err(Refused {
-                    term: "burst",
-                    why: format!(
-                        "with it {} may be due within {}, and a capacity of {capacity} does {} in that time",
-                        cost(at_once),
-                        latency,
-                        cost(can)
-                    ),
-                    instead: "state a smaller burst or a longer latency; overbook = true promises more"
-                        .into(),
-                });
-            }
-        }
-        Ok(())
+        let within = within.into_iter().filter(|(_, due)| due.flows > 0);
+        check_curves(within.map(|(latency, due)| (latency, due.all)), capacity)
     }
 }
 
@@ -333,13 +302,6 @@ impl PClock {
     /// What is kept of a contract, and its curve; or why it is refused.
     fn admit(&self, contract: &Contract) -> Result<(Contract, Option<Stated>), Refused> {
         let contract = self.terms.admit(contract)?;
-        if contract.rate.is_none() && contract.latency.is_some() {
-            return Err(Refused {
-                term: "latency",
-                why: "a latency is kept for a rate, and none is stated".into(),
-                instead: "add rate = \"100/s\" and, where requests come together, burst = \"7\"".into(),
-            });
-        }
         let stated = contract.rate.map(|rate| Stated {
             rate,
             burst: contract.burst.unwrap_or_default(),
@@ -352,6 +314,13 @@ impl PClock {
 impl Scheduler for PClock {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+
+    fn keeps(&self) -> Keeps {
+        let most = self.promises.booking.most();
+        let service = self.promises.service.map(|service| (1_000_000, service));
+        let curves = most.map(|_| LATENCY_DEFAULT);
+        Keeps { rate: most, service: service.into_iter().collect(), curves, ..self.terms.keeps() }
     }
 
     fn check(&self, id: FlowId, contract: &Contract) -> Result<(), Refused> {

@@ -5,7 +5,7 @@
 //! `depth = { feedback = { … } }`), `cost` (a name, or `cost = { "bytes+overhead" = { overhead = "4KiB" } }`) and
 //! `unkept = "refuse" | "ignore"`: what becomes of a contract's terms that the scheduler does not keep.
 
-use crate::{Term, Terms, cost, depth};
+use crate::{Terms, cost, depth};
 use henge_core::{Assembly, Contract, ParamError, Params, Scheduler, Value};
 
 /// All schedulers. To add one: one file, one line here.
@@ -62,7 +62,7 @@ pub struct Entry {
     /// One line for people.
     pub summary: &'static str,
     /// The terms of a contract that it keeps.
-    pub keeps: &'static [Term],
+    pub keeps: &'static [&'static str],
     /// Order within a flow.
     pub order: Order,
     /// With its default parameters and no limits, it never waits while it holds a request.
@@ -96,8 +96,8 @@ pub fn respelled(name: &str) -> Option<(String, String)> {
     (find(name).is_none() && find(&right).is_some()).then_some((right, hint))
 }
 
-/// The schedulers that keep `term`, as a list for people.
-pub fn keepers(term: Term) -> String {
+/// The schedulers that keep the term called `term`, as a list for people.
+pub fn keepers(term: &str) -> String {
     let names: Vec<_> = SCHEDULERS.iter().filter(|e| e.keeps.contains(&term)).map(|e| e.name).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
@@ -116,9 +116,16 @@ pub fn build(name: &str, mut params: Params) -> Result<Assembly, ParamError> {
         return Err(unknown("scheduler", name, SCHEDULERS.iter().map(|e| e.name), &params));
     };
     let cost = cost::from_params(&mut params, entry.cost)?;
-    let depth = depth::from_params(&mut params, entry.depth, entry.keeps.contains(&Term::Weight))?;
+    let depth = depth::from_params(&mut params, entry.depth, entry.keeps.contains(&"weight"))?;
     let ignore = one_of(&mut params, "unkept", &[("refuse", false), ("ignore", true)])?.unwrap_or(false);
-    let terms = Terms { name: entry.name, keeps: entry.keeps, unit: cost.unit(), ignore };
+    let terms = Terms {
+        name: entry.name,
+        keeps: entry.keeps,
+        needs: &[],
+        unit: cost.unit(),
+        own_units: false,
+        ignore,
+    };
     let scheduler = (entry.build)(&mut params, terms)?;
     params.finish()?;
     Ok(Assembly { cost, scheduler, depth })

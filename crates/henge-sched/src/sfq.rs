@@ -42,10 +42,10 @@ use crate::cost::in_unit;
 use crate::foreign::{Owed, Policy};
 use crate::line::Line;
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
-use crate::{Backlog, Bucket, Flows, IndexedHeap, Term, Terms, Weight};
+use crate::{Backlog, Bucket, Flows, IndexedHeap, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, CostUnit, Dispatch, FlowId, Instant, ParamError, Params, Refused, Request,
-    RequestId, Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, CostUnit, Dispatch, FlowId, Instant, Keeps, ParamError, Params, Refused,
+    Request, RequestId, Scheduler, Slots, VTime, WaitReason,
 };
 
 mod rules;
@@ -55,7 +55,7 @@ pub(crate) use rules::Rules;
 pub(crate) const ENTRY: Entry = Entry {
     name: "sfq",
     summary: "start-time fair queueing, SFQ(D) and DSFQ: shares by weight, of one node or of the total; limits",
-    keeps: &[Term::Weight, Term::Limit, Term::Burst, Term::MinShare],
+    keeps: &["weight", "limit", "burst", "min_share"],
     order: Order::Arrival,
     work_conserving: true,
     depth: DefaultDepth::Fixed(32),
@@ -67,7 +67,7 @@ pub(crate) const ENTRY: Entry = Entry {
 fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let rules = Rules::from_params(p)?;
     let line = rules::line_from(p, terms.unit)?;
-    Ok(Box::new(Sfq::new(terms, rules, line)))
+    Ok(Box::new(Sfq::new(Terms { own_units: true, ..terms }, rules, line)))
 }
 
 /// Orders first requests: by tag, then by arrival. The tag's halves stand apart, so that an item of the heap
@@ -401,21 +401,28 @@ impl Sfq {
 
     /// What is kept of a contract, or why it is refused.
     fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
-        let contract = self.terms.admit_in_units(contract)?;
-        if contract.min_share.is_some() && !matches!(self.rules.policy, Policy::Hybrid { .. }) {
+        if contract.states("min_share") && !matches!(self.rules.policy, Policy::Hybrid { .. }) {
             return Err(Refused {
                 term: "min_share",
                 why: "a least share of one node goes with foreign = \"hybrid\"".into(),
                 instead: "set foreign = \"hybrid\" on the scheduler, or leave min_share out".into(),
             });
         }
-        Ok(contract)
+        self.terms.admit(contract)
     }
 }
 
 impl Scheduler for Sfq {
     fn name(&self) -> &'static str {
         self.terms.name
+    }
+
+    fn keeps(&self) -> Keeps {
+        let mut keeps = self.terms.keeps();
+        if !matches!(self.rules.policy, Policy::Hybrid { .. }) {
+            keeps.terms.retain(|term| *term != "min_share");
+        }
+        keeps
     }
 
     fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
@@ -439,8 +446,9 @@ impl Scheduler for Sfq {
         });
         flow.weight = weight;
         flow.limits = contract.limit.map_or(flow.limits, |limit| limit.unit);
-        if contract.min_share.is_some() || flow.elsewhere.is_some() {
-            flow.elsewhere.get_or_insert_default().min_share = contract.min_share.filter(|share| *share > 0);
+        let least = contract.min_share.filter(|share| *share > 0);
+        if contract.states("min_share") || flow.elsewhere.is_some() {
+            flow.elsewhere.get_or_insert_default().min_share = least;
         }
         flow.bucket = match (contract.limit, flow.bucket.take()) {
             (Some(limit), Some(mut bucket)) => {

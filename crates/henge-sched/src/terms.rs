@@ -1,77 +1,21 @@
 //! Which terms of a contract a scheduler keeps, and how it refuses the others.
 
 use crate::registry::keepers;
-use henge_core::{Contract, CostUnit, Rate, Refused};
+use henge_core::{Contract, CostUnit, Keeps, Need, Refused, Term, check_units};
 
-/// A term of a contract that needs a scheduler to keep it. (`pending` is kept by the gate.)
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Term {
-    /// A relative share.
-    Weight,
-    /// A reservation.
-    Rate,
-    /// A highest rate.
-    Limit,
-    /// So much at once.
-    Burst,
-    /// An answer in time.
-    Latency,
-    /// A share of the disk's time.
-    Share,
-    /// HYBRID's least share of one node.
-    MinShare,
-}
-
-impl Term {
-    /// All of them.
-    pub const ALL: [Term; 7] =
-        [Term::Weight, Term::Rate, Term::Limit, Term::Burst, Term::Latency, Term::Share, Term::MinShare];
-
-    /// As configuration writes it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Term::Weight => "weight",
-            Term::Rate => "rate",
-            Term::Limit => "limit",
-            Term::Burst => "burst",
-            Term::Latency => "latency",
-            Term::Share => "share",
-            Term::MinShare => "min_share",
-        }
-    }
-    fn stated(self, contract: &Contract) -> bool {
-        match self {
-            Term::Weight => contract.weight.is_some_and(|w| w != 1),
-            Term::Rate => contract.rate.is_some(),
-            Term::Limit => contract.limit.is_some(),
-            Term::Burst => contract.burst.is_some(),
-            Term::Latency => contract.latency.is_some(),
-            Term::Share => contract.disk_time.is_some(),
-            Term::MinShare => contract.min_share.is_some(),
-        }
-    }
-    fn strike(self, contract: &mut Contract) {
-        match self {
-            Term::Weight => contract.weight = None,
-            Term::Rate => contract.rate = None,
-            Term::Limit => contract.limit = None,
-            Term::Burst => contract.burst = None,
-            Term::Latency => contract.latency = None,
-            Term::Share => contract.disk_time = None,
-            Term::MinShare => contract.min_share = None,
-        }
-    }
-}
-
-/// What a scheduler is given when it is built: which terms it claims to keep, and in which unit the gate charges.
+/// What a scheduler is given when it is built: which terms it claims to keep, and in which unit the gate charges. (`pending` is kept by the gate.)
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The scheduler's name.
     pub name: &'static str,
-    /// The terms that it keeps.
-    pub keeps: &'static [Term],
+    /// Keys of the terms that it keeps.
+    pub keeps: &'static [&'static str],
+    /// Terms that go with others.
+    pub needs: &'static [Need],
     /// In which unit the gate charges.
     pub unit: CostUnit,
+    /// Where the gate charges time, rates and limits are counted in units of their own beside it.
+    pub own_units: bool,
     /// Strike the terms that it does not keep instead of refusing the contract: for comparisons of schedulers
     /// under one set of contracts.
     pub ignore: bool,
@@ -81,39 +25,36 @@ impl Terms {
     /// The contract as this scheduler will keep it, or why it cannot.
     pub fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
         let mut kept = contract.clone();
-        for term in Term::ALL.into_iter().filter(|t| t.stated(contract) && !self.keeps.contains(t)) {
+        let stated = Term::kept().filter(|term| contract.states(term.key));
+        for term in stated.filter(|term| !self.keeps.contains(&term.key)) {
             if !self.ignore {
-                return Err(Refused::unsupported(self.name, term.as_str(), &keepers(term)));
+                return Err(Refused::unsupported(self.name, term.key, &keepers(term.key)));
             }
-            term.strike(&mut kept);
+            kept.strike(term.key);
         }
-        self.unit("rate", kept.rate)?;
-        self.unit("limit", kept.limit)?;
+        self.needs.iter().try_for_each(|need| need.check(self.name, &kept))?;
+        check_units(self.units(), &kept)?;
         Ok(kept)
     }
 
-    /// The same for schedulers that count rates and limits in units of their own where the gate charges time.
-    pub fn admit_in_units(&self, contract: &Contract) -> Result<Contract, Refused> {
-        match self.unit {
-            CostUnit::DiskTime => {
-                let (rate, limit) = (contract.rate, contract.limit);
-                let mine = |r: Option<Rate>| r.map(|r| Rate { unit: self.unit, ..r });
-                let kept =
-                    self.admit(&Contract { rate: mine(rate), limit: mine(limit), ..contract.clone() })?;
-                Ok(Contract {
-                    rate: rate.filter(|_| kept.rate.is_some()),
-                    limit: limit.filter(|_| kept.limit.is_some()),
-                    ..kept
-                })
-            }
-            _ => self.admit(contract),
+    /// The same, for whoever decides far from here.
+    pub fn keeps(&self) -> Keeps {
+        Keeps {
+            scheduler: self.name.into(),
+            terms: self.keeps.to_vec(),
+            needs: self.needs.to_vec(),
+            units: self.units().to_vec(),
+            ..Keeps::default()
         }
     }
 
-    fn unit(&self, term: &'static str, rate: Option<Rate>) -> Result<(), Refused> {
-        match rate {
-            Some(rate) if rate.unit != self.unit => Err(Refused::unit(term, rate.unit, self.unit)),
-            _ => Ok(()),
+    fn units(&self) -> &'static [CostUnit] {
+        const ALL: [CostUnit; 3] = [CostUnit::DiskTime, CostUnit::Requests, CostUnit::Bytes];
+        match self.unit {
+            CostUnit::DiskTime if self.own_units => &ALL,
+            CostUnit::DiskTime => &ALL[..1],
+            CostUnit::Requests => &ALL[1..2],
+            CostUnit::Bytes => &ALL[2..],
         }
     }
 }
@@ -121,27 +62,42 @@ impl Terms {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_core::{Duration, Latency};
+    use crate::SCHEDULERS;
+    use henge_core::{Duration, Latency, Rate};
 
-    const FIFO: Terms = Terms { name: "fifo", keeps: &[], unit: CostUnit::Bytes, ignore: false };
+    const FIFO: Terms = Terms {
+        name: "fifo",
+        keeps: &[],
+        needs: &[],
+        unit: CostUnit::Bytes,
+        own_units: false,
+        ignore: false,
+    };
 
     #[test]
-    fn every_term_that_needs_a_scheduler_is_a_term() {
-        assert!(Term::ALL.iter().all(|term| henge_core::Term::of(term.as_str()).is_some()));
+    fn what_schedulers_keep_are_terms_that_need_them() {
+        for (entry, key) in
+            SCHEDULERS.iter().flat_map(|entry| entry.keeps.iter().map(move |key| (entry, key)))
+        {
+            assert!(Term::of(key).is_some_and(|term| term.kept), "{}: {key}", entry.name);
+        }
+        assert!(Term::kept().all(|term| keepers(term.key) != "none"), "a term that nobody keeps");
     }
 
     #[test]
     fn a_refusal_names_the_term_and_who_can() {
         let refused = FIFO.admit(&Contract::weighted(3)).unwrap_err();
         assert_eq!(refused.term, "weight");
-        assert_eq!(refused.instead, format!("schedulers that do: {}", keepers(Term::Weight)));
+        assert_eq!(refused.instead, format!("schedulers that do: {}", keepers("weight")));
     }
 
     #[test]
     fn a_rate_in_another_unit_is_refused() {
-        let terms = Terms { keeps: &[Term::Rate], ..FIFO };
+        let terms = Terms { keeps: &["rate"], ..FIFO };
         let refused = terms.admit(&Contract::reserved(Rate::requests(5))).unwrap_err();
         assert!(refused.why.contains("counts requests, but this gate charges bytes"), "{refused}");
+        let own = Terms { unit: CostUnit::DiskTime, own_units: true, ..terms };
+        own.admit(&Contract::reserved(Rate::requests(5))).unwrap();
     }
 
     #[test]

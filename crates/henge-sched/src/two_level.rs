@@ -43,16 +43,16 @@ use crate::sfq::{self, Sfq};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;
-use crate::{Flows, Term, Terms};
+use crate::{Flows, Terms};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, ParamError, Params, Rate, Refused,
-    Request, RequestId, Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, Keeps, Need, ParamError, Params, Rate,
+    Refused, Request, RequestId, Scheduler, Slots, VTime, WaitReason, With,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "two-level",
     summary: "shares of throughput above deadlines: a rate, and a latency for who keeps to it",
-    keeps: &[Term::Rate, Term::Limit, Term::Burst, Term::Latency],
+    keeps: &["rate", "limit", "burst", "latency"],
     order: Order::Arrival,
     work_conserving: true,
     depth: DefaultDepth::Controller("feedback"),
@@ -61,10 +61,13 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
+/// A latency holds for what a rate says, and a burst comes on top of a rate or a limit.
+const NEEDS: &[Need] =
+    &[Need::of("latency", &[With::any("rate")]), Need::of("burst", &[With::any("rate"), With::any("limit")])];
 /// What the upper level is asked for.
-const UPPER: &[Term] = &[Term::Weight, Term::Limit, Term::Burst];
+const UPPER: &[&str] = &["weight", "limit", "burst"];
 /// What the lower level is asked for.
-const LOWER: &[Term] = &[Term::Rate, Term::Latency, Term::Burst];
+const LOWER: &[&str] = &["rate", "latency", "burst"];
 
 #[derive(Clone, Copy)]
 struct Rules {
@@ -89,7 +92,7 @@ fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError>
     let lower = Edf::new(lower, edf::Rules::from_params(p, terms.unit)?);
     let upper = Sfq::new(Terms { keeps: UPPER, ..terms }, sfq::Rules::from_params(p)?, None);
     Ok(Box::new(TwoLevel {
-        terms,
+        terms: Terms { needs: NEEDS, ..terms },
         rules,
         upper,
         lower,
@@ -318,23 +321,6 @@ impl TwoLevel {
     /// What the level above keeps of a contract, and what the level below.
     fn levels(&self, contract: &Contract) -> Result<(Contract, Contract), Refused> {
         let contract = self.terms.admit(contract)?;
-        if let (Some(latency), None) = (contract.latency, contract.rate) {
-            return Err(Refused {
-                term: "latency",
-                why: format!(
-                    "a latency of {} holds for so much a second, and no rate says how much",
-                    latency.bound
-                ),
-                instead: "add a rate".into(),
-            });
-        }
-        if contract.burst.is_some() && contract.rate.or(contract.limit).is_none() {
-            return Err(Refused {
-                term: "burst",
-                why: "a burst comes on top of a rate or a limit, and there is neither".into(),
-                instead: "add one, or leave the burst out".into(),
-            });
-        }
         let rate = contract.whole.or(contract.rate).unwrap_or(self.best_effort());
         let limit_burst = contract.burst.filter(|_| contract.rate.is_none());
         let above = Contract {
@@ -361,6 +347,10 @@ fn weight(rate: Rate) -> u32 {
 impl Scheduler for TwoLevel {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+    fn keeps(&self) -> Keeps {
+        let Keeps { rate, service, .. } = self.lower.keeps();
+        Keeps { rate, service, ..self.terms.keeps() }
     }
     fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         self.lower.check(flow, &self.levels(contract)?.1)

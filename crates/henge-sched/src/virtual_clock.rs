@@ -36,21 +36,21 @@
 //! **Price.** A heap over the flows that have something waiting (`lead = "0s"`: two; `total`: three, and a clock more).
 
 use crate::bucket::Bucket;
-use crate::finish_clock::{ClockParams, FinishClocks};
+use crate::finish_clock::{ClockParams, FinishClocks, LATENCY, LATENCY_OF_REQUESTS};
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::sfq::Key;
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
-use crate::{Backlog, Flows, IndexedHeap, Term, Terms};
+use crate::{Backlog, Flows, IndexedHeap, Terms};
 use henge_core::{
-    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, ParamError, Params, Refused,
-    Request, RequestId, Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, Keeps, Need, ParamError,
+    Params, Refused, Request, RequestId, Scheduler, Slots, VTime, WaitReason, With,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "vc",
     summary: "Virtual Clock: reservations, by finish time",
-    keeps: &[Term::Rate, Term::Limit, Term::Burst, Term::Latency],
+    keeps: &["rate", "limit", "burst", "latency"],
     order: Order::Arrival,
     work_conserving: true,
     depth: DefaultDepth::Fixed(1),
@@ -59,11 +59,18 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
+/// A finish time allows no burst on top of a rate, only a limit does.
+const BURST: Need = Need::of("burst", &[With::any("limit")]);
+
 fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let knobs = ClockParams::from_params(params, terms.unit, LEAD)?;
     let total = one_of(params, "foreign", &[("single", false), ("total", true)])?.unwrap_or(false);
+    let needs: &[Need] = match terms.unit {
+        CostUnit::Requests => const { &[BURST, LATENCY_OF_REQUESTS] },
+        _ => const { &[BURST, LATENCY] },
+    };
     Ok(Box::new(VirtualClock {
-        terms,
+        terms: Terms { needs, ..terms },
         regulated: knobs.lead == Some(Duration::ZERO) || total && knobs.lead.is_some(),
         total: total.then(|| Total::new(knobs, terms.unit)),
         clocks: FinishClocks::new(knobs, terms.unit),
@@ -240,21 +247,16 @@ impl VirtualClock {
 
     /// What is kept of a contract, or why it is refused.
     fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
-        let contract = self.terms.admit(contract)?;
-        if contract.burst.is_some() && contract.limit.is_none() {
-            return Err(Refused {
-                term: "burst",
-                why: "a finish time allows no burst on top of a rate, only a limit does".into(),
-                instead: "add a limit, or leave the burst out".into(),
-            });
-        }
-        Ok(contract)
+        self.terms.admit(contract)
     }
 }
 
 impl Scheduler for VirtualClock {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+    fn keeps(&self) -> Keeps {
+        self.clocks.keeps(self.terms.keeps())
     }
     fn check(&self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
         self.clocks.check(flow, &self.admit(contract)?).map(drop)

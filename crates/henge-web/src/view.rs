@@ -82,6 +82,9 @@ pub struct PoolView {
     pub store: String,
     /// Who goes next.
     pub scheduler: String,
+    /// Terms of a contract that it keeps; none where its node does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps: Option<Vec<String>>,
     /// What it charges.
     pub unit: String,
     /// Bytes.

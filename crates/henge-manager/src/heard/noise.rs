@@ -17,7 +17,14 @@ const GB: u64 = 1_000_000_000;
 
 fn register(node: &str) -> Register {
     let profile = Some(Profile { iops: 500.0, service: 0.014 });
-    let pool = Pool { name: "p".into(), capacity: 300 * GB, copies: 1, scheduler: "cvc".into(), profile };
+    let pool = Pool {
+        name: "p".into(),
+        capacity: 300 * GB,
+        copies: 1,
+        scheduler: "cvc".into(),
+        keeps: None,
+        profile,
+    };
     let held = |name: &str, revision| Held {
         name: name.into(),
         pools: vec!["p".into()],

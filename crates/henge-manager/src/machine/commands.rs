@@ -4,6 +4,7 @@ use super::tenants::{good_name, short_enough};
 use super::{KEYS_MAX, Machine, PoolKey, place};
 use crate::access::{Access, Secrets};
 use crate::decide::{self, Because, Chosen, Instead, Refusal};
+use crate::kept::Asked;
 use crate::model::{
     DiskRecord, DiskSpec, HeldRecord, KeyRecord, PartRecord, Phase, TokenRecord, rate_text, whole_of,
 };
@@ -153,17 +154,8 @@ impl Machine {
 
     fn choose(&self, spec: &DiskSpec, specification: &Specification) -> Result<Vec<Chosen>, Refusal> {
         let parts = spec.parts().unwrap_or(1);
-        let chosen = decide::place(self.pools.values(), specification, parts)?;
-        if let (Some(limit), Some(most)) = (&spec.limit, chosen.iter().map(|c| c.reserved_micro).max()) {
-            let limit_micro = henge_core::parse_rate(limit).map_or(u64::MAX, |l| l.per_second);
-            if most > limit_micro {
-                let why = format!(
-                    "the latency takes a reservation of {}, which is above the limit",
-                    rate_text(most)
-                );
-                return Err(Refusal { because: Because::Impossible, why, instead: Instead::default() });
-            }
-        }
+        let chosen = decide::place(self.pools.values(), specification, &Asked::new(spec), parts)?;
+        below_limit(spec, &chosen)?;
         Ok(chosen)
     }
 
@@ -364,7 +356,7 @@ impl Machine {
         self.below_ceiling(caller, &disk, spec)?;
         Machine::given(caller, Some(&disk.spec), spec)?;
         self.within_quota(disk.tenant.as_deref(), name, spec, 0)?;
-        let chosen = self.admit_again(&disk, &specification)?;
+        let chosen = self.admit_again(&disk, spec, &specification)?;
         self.within_quota(disk.tenant.as_deref(), name, spec, whole_micro(spec, &chosen))?;
         let mut ceiling = disk.ceiling.clone();
         if caller.is_administrator() {
@@ -439,9 +431,15 @@ impl Machine {
     }
 
     /// Admits a disk anew where it is.
-    fn admit_again(&self, disk: &DiskRecord, specification: &Specification) -> Result<Vec<Chosen>, Failure> {
+    fn admit_again(
+        &self,
+        disk: &DiskRecord,
+        spec: &DiskSpec,
+        specification: &Specification,
+    ) -> Result<Vec<Chosen>, Failure> {
+        let asked = Asked::new(spec).instead_of(&disk.spec);
         let part = specification.part(disk.parts.len() as u32);
-        let mut chosen = Vec::new();
+        let (mut chosen, mut there) = (Vec::new(), Vec::new());
         for old in &disk.parts {
             let key = place(old);
             let Some(pool) = self.pools.get(&key) else {
@@ -463,8 +461,16 @@ impl Machine {
             }
             without.standing =
                 pool.standing.as_ref().map(|s| Standing::new(*s.fixed(), others, self.settings.rules));
+            without.kept = pool.kept.as_ref().map(|kept| self.kept_on(&key, kept, Some(&disk.name)));
             let again = decide::again(&without, &part, specification.is_best_effort());
             chosen.push(again.map_err(Failure::Refused)?);
+            there.push(without);
+        }
+        below_limit(spec, &chosen).map_err(Failure::Refused)?;
+        // All parts are given what the one takes that takes most.
+        let most = chosen.iter().map(|c| c.reserved_micro).max().unwrap_or(0);
+        for pool in &there {
+            asked.at(pool, most).map_err(|refused| Failure::Refused(decide::not_kept(pool, refused)))?;
         }
         Ok(chosen)
     }
@@ -482,7 +488,7 @@ impl Machine {
         self.below_ceiling(caller, disk, spec)?;
         Machine::given(caller, Some(&disk.spec), spec)?;
         self.within_quota(disk.tenant.as_deref(), &disk.name, spec, 0)?;
-        let chosen = self.admit_again(disk, &specification)?;
+        let chosen = self.admit_again(disk, spec, &specification)?;
         self.within_quota(disk.tenant.as_deref(), &disk.name, spec, whole_micro(spec, &chosen))?;
         let line = |(old, new): (&PartRecord, &Chosen)| {
             let (before, after) = (rate_text(old.reserved_micro), rate_text(new.reserved_micro));
@@ -625,6 +631,17 @@ fn unchanged(disk: &DiskRecord, expected: Option<u64>) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Whether what is reserved for the whole disk is below its limit: no node reads a contract that promises more than it lets through.
+fn below_limit(spec: &DiskSpec, chosen: &[Chosen]) -> Result<(), Refusal> {
+    let limit = spec.limit.as_ref().and_then(|text| henge_core::parse_rate(text).ok());
+    let whole = whole_micro(spec, chosen);
+    if limit.is_none_or(|limit| whole <= limit.per_second) {
+        return Ok(());
+    }
+    let why = format!("the latency takes a reservation of {}, which is above the limit", rate_text(whole));
+    Err(Refusal { because: Because::Impossible, why, instead: Instead::default() })
 }
 
 /// What the whole disk reserves.

@@ -23,6 +23,7 @@ pub use identities::{Grant, Revoked};
 pub use tenants::{Forgotten, Tenant};
 
 use crate::decide::PoolState;
+use crate::kept::{self, Kept};
 use crate::measure::{Span, Window};
 use crate::model::{DiskRecord, Event, KeyRecord, NodeRecord, PartRecord, TokenRecord};
 use crate::store::Batch;
@@ -30,6 +31,7 @@ use crate::tenant::TenantRecord;
 use henge_admission::{Disk, Fixed, Part, Rules, Standing};
 use henge_api::Status;
 use henge_api::manager::{Held, Order};
+use henge_core::Promised;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -301,6 +303,7 @@ impl Machine {
 
     /// Puts a node and its pools into the state.
     fn install(&mut self, node: NodeState) {
+        let says = |pool: &str| node.status.as_ref()?.pools.iter().find(|p| p.name == pool)?.keeps.as_ref();
         for pool in &node.record.pools {
             let fixed = pool.profile.map(|p| Fixed { iops_max: p.iops, service: p.service });
             let state = PoolState {
@@ -310,6 +313,7 @@ impl Machine {
                 capacity: pool.capacity,
                 used: 0,
                 standing: fixed.map(|fixed| Standing::new(fixed, Vec::new(), None)),
+                kept: says(&pool.name).or(pool.keeps.as_ref()).map(Kept::new),
                 open: node.session.is_some() && !node.record.draining,
                 linked: node.record.link.is_some(),
                 since: 0,
@@ -342,8 +346,11 @@ impl Machine {
     fn refresh(&mut self, key: &PoolKey) {
         let (disks, used) = self.on_pool(key, None);
         let rules = self.settings.rules;
+        let kept = self.pools.get(key).and_then(|pool| pool.kept.as_ref());
+        let kept = kept.map(|kept| self.kept_on(key, kept, None));
         if let Some(pool) = self.pools.get_mut(key) {
             pool.used = used;
+            pool.kept = kept;
             let fixed = pool.standing.as_ref().map(|s| *s.fixed());
             pool.standing = fixed.map(|fixed| Standing::new(fixed, disks, rules));
         }
@@ -363,17 +370,36 @@ impl Machine {
             let measured = window.map(|w| w.measured(self.span, since));
             disks.push(Disk { part: promised, measured });
         }
-        if let Some(node) = self.nodes.get(&key.0) {
-            let place = format!("{}/{}", key.0, key.1);
-            for held in
-                node.record.own.iter().filter(|h| h.pools.contains(&key.1) || h.pools.contains(&place))
-            {
-                let part = own_part(held);
-                used = used.saturating_add(part.capacity);
-                disks.push(Disk { part, measured: None });
-            }
+        for held in self.own_on(key) {
+            let part = own_part(held);
+            used = used.saturating_add(part.capacity);
+            disks.push(Disk { part, measured: None });
         }
         (disks, used)
+    }
+
+    /// What the scheduler of a pool has promised, but for one disk.
+    fn kept_on(&self, key: &PoolKey, kept: &Kept, without: Option<&str>) -> Kept {
+        let mut kept = Kept { promised: Promised::default(), ..kept.clone() };
+        for name in self.on.get(key).into_iter().flatten().filter(|n| Some(n.as_str()) != without) {
+            let disk = &self.disks[name];
+            let part = disk.parts.iter().find(|p| place(p) == *key).expect("a disk is on the pools it names");
+            let leeway = disk.spec.leeway.unwrap_or(1.0);
+            kept.promise(&kept::promised(disk, part), leeway, disk.parts.len());
+        }
+        for held in self.own_on(key) {
+            let (contract, places) = kept::own(held);
+            kept.promise(&contract, 1.0, places);
+        }
+        kept
+    }
+
+    /// Disks of a node's own on one of its pools.
+    fn own_on(&self, key: &PoolKey) -> impl Iterator<Item = &Held> {
+        let own = self.nodes.get(&key.0).into_iter().flat_map(|node| &node.record.own);
+        let place = format!("{}/{}", key.0, key.1);
+        let pool = key.1.clone();
+        own.filter(move |held| held.pools.contains(&pool) || held.pools.contains(&place))
     }
 
     /// What must always hold; for tests.

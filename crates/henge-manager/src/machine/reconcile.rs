@@ -16,6 +16,7 @@
 //! into the inventory again rather than removed: it may hold somebody's data.
 
 use super::{FAILURES_MAX, Machine, NodeState};
+use crate::kept::Kept;
 use crate::model::{Difference, DiskRecord, DiskSpec, HeldRecord, NodeRecord, PartRecord, Phase};
 use henge_api::Status;
 use henge_api::manager::{Held, Order, Register, Seen};
@@ -344,9 +345,21 @@ impl Machine {
     /// Meters of a node.
     pub fn stats(&mut self, node: &str, status: Status) {
         self.watch(node, &status);
+        self.hear_keeps(node, &status);
         let now = self.now;
         if let Some(state) = self.nodes.get_mut(node) {
             (state.status, state.seen) = (Some(status.into()), now);
+        }
+    }
+
+    /// Its pools' schedulers as they are now: they learn, and somebody may exchange them.
+    fn hear_keeps(&mut self, node: &str, status: &Status) {
+        for said in &status.pools {
+            let key = (node.to_owned(), said.name.clone());
+            let Some((pool, says)) = self.pools.get_mut(&key).zip(said.keeps.as_ref()) else { continue };
+            if !pool.kept.get_or_insert_with(|| Kept::new(says)).hear(says) {
+                self.refresh(&key);
+            }
         }
     }
 

@@ -602,6 +602,7 @@ mod tests {
             capacity: 1 << 40,
             copies: 1,
             scheduler: "locality".into(),
+            keeps: None,
             profile: None,
         };
         let node = henge_api::manager::Register {

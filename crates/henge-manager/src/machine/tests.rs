@@ -59,6 +59,7 @@ fn pool() -> Pool {
         capacity: 300 * GB,
         copies: 1,
         scheduler: "cvc".into(),
+        keeps: None,
         profile: Some(Profile { iops: 500.0, service: 0.014 }),
     }
 }

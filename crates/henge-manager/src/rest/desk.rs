@@ -64,7 +64,7 @@ impl Drop for Desk {
 fn register(node: &str) -> Register {
     let profile = Some(Profile { iops: 500.0, service: 0.014 });
     let capacity = 300_000_000_000;
-    let pool = Pool { name: "p".into(), capacity, copies: 1, scheduler: "cvc".into(), profile };
+    let pool = Pool { name: "p".into(), capacity, copies: 1, scheduler: "cvc".into(), keeps: None, profile };
     let (addresses, link) = (vec![format!("nbd://{node}/%")], Some(format!("{node}:1")));
     Register {
         name: node.into(),

@@ -141,6 +141,13 @@ pub struct Pool {
     pub name: String,
     /// Who goes next there.
     pub scheduler: String,
+    /// Terms of a contract that its scheduler keeps; none where its node does not say: it is asked by an order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(["rate", "latency"]))]
+    pub keeps: Option<Vec<String>>,
+    /// Terms that go with one of several others there.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub needs: BTreeMap<String, Vec<String>>,
     /// Copies that its storage keeps.
     pub copies: u32,
     /// Bytes.
@@ -227,10 +234,13 @@ pub(crate) fn node(machine: &Machine, node: &NodeState) -> Node {
 pub(crate) fn pools(machine: &Machine, node: &NodeState) -> Vec<Pool> {
     let one = |pool: &henge_api::manager::Pool| {
         let state = machine.pool(&node.record.name, &pool.name);
+        let said = state.and_then(|state| state.kept.as_ref()).map(|kept| &kept.said);
         Pool {
             node: node.record.name.clone(),
             name: pool.name.clone(),
-            scheduler: pool.scheduler.clone(),
+            scheduler: said.map_or(&pool.scheduler, |said| &said.scheduler).clone(),
+            keeps: said.map(|said| said.terms.clone()),
+            needs: said.map(needs).unwrap_or_default(),
             copies: pool.copies,
             capacity: pool.capacity,
             used: state.map_or(0, |s| s.used),
@@ -240,4 +250,13 @@ pub(crate) fn pools(machine: &Machine, node: &NodeState) -> Vec<Pool> {
         }
     };
     node.record.pools.iter().map(one).collect()
+}
+
+/// By term, what it goes with: `rate`, or `kind=latency`.
+fn needs(said: &henge_api::Keeps) -> BTreeMap<String, Vec<String>> {
+    let with = |with: &henge_api::With| match &with.word {
+        Some(word) => format!("{}={word}", with.term),
+        None => with.term.clone(),
+    };
+    said.needs.iter().map(|need| (need.term.clone(), need.with.iter().map(with).collect())).collect()
 }

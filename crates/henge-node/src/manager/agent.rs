@@ -566,6 +566,7 @@ fn pools(status: &Status, facts: &Facts) -> Vec<Pool> {
             capacity: pool.capacity,
             copies,
             scheduler: pool.scheduler.clone(),
+            keeps: pool.keeps.clone(),
             profile,
         }
     };

@@ -8,7 +8,7 @@ use henge_core::{
     Assembly, Contract, Cost, CostUnit, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Gate, Instant,
     Latency, Op, Params, Pending, Rate, Request, RequestId, Value,
 };
-use henge_sched::{Entry, Order, SCHEDULERS, Term, build, find};
+use henge_sched::{Entry, Order, SCHEDULERS, build, find};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -60,17 +60,17 @@ fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) ->
         CostUnit::DiskTime => Rate::disk_time(60_000_000 * n),
     };
     for (_, term) in entry.keeps.iter().enumerate().filter(|(i, _)| terms & (1 << i) != 0) {
-        match term {
-            Term::Weight => contract.weight = Some(1 + u32::from(size)),
-            Term::Rate => contract.rate = Some(rate(small)),
-            Term::Limit if limits => contract.limit = Some(rate(small + 1)),
-            Term::Limit => {}
-            Term::Burst => contract.burst = Some(Cost::new(100_000 * small)),
-            Term::Latency => {
+        match *term {
+            "weight" => contract.weight = Some(1 + u32::from(size)),
+            "rate" => contract.rate = Some(rate(small)),
+            "limit" if limits => contract.limit = Some(rate(small + 1)),
+            "limit" => {}
+            "burst" => contract.burst = Some(Cost::new(100_000 * small)),
+            "latency" => {
                 let bound = Duration::from_millis(20 * small);
                 contract.latency = Some(Latency { bound, percentile: 950_000 });
             }
-            Term::Share => {
+            "share" => {
                 let kind = match size % 3 {
                     0 => DiskTimeKind::RentADisk,
                     1 => DiskTimeKind::LatencyConscious,
@@ -81,7 +81,8 @@ fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) ->
                 let latency = Latency { bound: Duration::from_millis(200), percentile: 950_000 };
                 contract.latency = (kind == DiskTimeKind::LatencyConscious).then_some(latency);
             }
-            Term::MinShare => contract.min_share = Some(10_000 * small as u32),
+            "min_share" => contract.min_share = Some(10_000 * small as u32),
+            other => panic!("{other} is new: say here what a contract has of it"),
         }
     }
     contract

@@ -3,6 +3,7 @@
 mod conformance;
 mod dsfq;
 mod exchange;
+mod keeps;
 mod mclock;
 mod messages;
 mod mutants;

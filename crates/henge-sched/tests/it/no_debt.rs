@@ -9,7 +9,7 @@ use henge_core::{
     Contract, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Gate, Instant, Latency, Op, Params,
     Pending, Rate, Request, Value,
 };
-use henge_sched::{Entry, SCHEDULERS, Term, build};
+use henge_sched::{Entry, SCHEDULERS, build};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
@@ -83,13 +83,13 @@ impl World {
 
 /// What a flow is promised: `rate` of the device's commands a second, as the scheduler says such things.
 fn promise(entry: &Entry, rate: u64, bound: Duration) -> Contract {
-    if !entry.keeps.contains(&Term::Rate) {
+    if !entry.keeps.contains(&"rate") {
         let disk_time =
             DiskTime { share: (rate * 1_000_000 / CAPACITY) as u32, kind: DiskTimeKind::RentADisk };
         return Contract { disk_time: Some(disk_time), ..Contract::best_effort() };
     }
     let latency = Latency { bound, percentile: 950_000 };
-    let latency = entry.keeps.contains(&Term::Latency).then_some(latency);
+    let latency = entry.keeps.contains(&"latency").then_some(latency);
     Contract { latency, ..Contract::reserved(Rate::requests(rate)) }
 }
 
@@ -133,7 +133,7 @@ fn settings(entry: &Entry, setting: Setting, depth: u64) -> Params {
     if setting == Setting::Device {
         return params.with("cost", text("time"));
     }
-    if !entry.keeps.contains(&Term::Rate) {
+    if !entry.keeps.contains(&"rate") {
         return params.with("cost", text("requests"));
     }
     let params = params.with("cost", text("requests")).with("capacity", text("1000/s"));
@@ -146,7 +146,7 @@ fn settings(entry: &Entry, setting: Setting, depth: u64) -> Params {
 
 #[test]
 fn what_nobody_else_wanted_is_not_held_against_a_flow() {
-    let promising = |entry: &&Entry| entry.keeps.contains(&Term::Rate) || entry.keeps.contains(&Term::Share);
+    let promising = |entry: &&Entry| entry.keeps.contains(&"rate") || entry.keeps.contains(&"share");
     let mut tried = 0;
     for entry in SCHEDULERS.iter().filter(promising) {
         for setting in Setting::ALL.into_iter().filter(|setting| setting.suits(entry)) {
@@ -163,7 +163,7 @@ fn what_nobody_else_wanted_is_not_held_against_a_flow() {
 #[test]
 fn no_share_is_smaller_for_what_nobody_else_wanted() {
     let mut tried = 0;
-    for entry in SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&Term::Weight)) {
+    for entry in SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&"weight")) {
         for setting in Setting::ALL.into_iter().filter(|setting| setting.suits(entry)) {
             for seed in 0..12 {
                 share(entry, setting, seed);
@@ -243,7 +243,7 @@ fn try_one(entry: &Entry, setting: Setting, seed: u64) {
             "cvc" => 24, // "one is late by as many δ as others have requests in that stretch" (`cvc.rs`)
             _ => 4,
         };
-    let from = alone + if entry.keeps.contains(&Term::Latency) { bound } else { BOUND };
+    let from = alone + if entry.keeps.contains(&"latency") { bound } else { BOUND };
     let over: Vec<_> = world.over[0].iter().copied().filter(|t| *t > from).collect();
     for (n, t) in over.iter().chain([&end]).enumerate() {
         let owed = rate * t.since(from).as_nanos() / 1_000_000_000;

@@ -3,7 +3,7 @@
 
 use crate::world::{World, gate, secs, text};
 use henge_core::{Contract, Rate, Value};
-use henge_sched::{SCHEDULERS, Term};
+use henge_sched::SCHEDULERS;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -19,7 +19,7 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
 ];
 
 fn subjects() -> Vec<(&'static str, Vec<(&'static str, Value)>)> {
-    let promising = SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&Term::Rate));
+    let promising = SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&"rate"));
     let plain = promising.map(|entry| (entry.name, &[] as &[(&str, &str)]));
     let all = plain.chain(VARIANTS.iter().copied()).map(|(name, more)| {
         let mut settings = vec![("cost", text("bytes")), ("depth", Value::Integer(4))];

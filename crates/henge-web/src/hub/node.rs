@@ -51,6 +51,7 @@ impl Node {
                 name: pool.name.clone(),
                 store: pool.store.clone(),
                 scheduler: pool.scheduler.clone(),
+                keeps: pool.keeps.as_ref().map(|keeps| keeps.terms.clone()),
                 unit: pool.unit.clone(),
                 capacity: pool.capacity,
                 promised: pool.promised,

@@ -102,7 +102,19 @@ fn state(node: &Value) -> &'static str {
 fn list(nodes: &[Value]) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["NODE", "STATE", "POOL", "CAPACITY", "FREE", "REQUESTS/S", "FREE", "COPIES", "DISKS"]);
+    table.set_header([
+        "NODE",
+        "STATE",
+        "POOL",
+        "CAPACITY",
+        "FREE",
+        "REQUESTS/S",
+        "FREE",
+        "COPIES",
+        "SCHEDULER",
+        "KEEPS",
+        "DISKS",
+    ]);
     for node in nodes {
         let disks = node["disks"].as_array().map_or(0, Vec::len);
         for (i, pool) in node["pools"].as_array().into_iter().flatten().enumerate() {
@@ -119,11 +131,22 @@ fn list(nodes: &[Value]) {
                 rate("iops"),
                 rate("free"),
                 pool["copies"].to_string(),
+                text(&pool["scheduler"]),
+                keeps(pool),
                 first(disks.to_string()),
             ]);
         }
     }
     println!("{table}");
+}
+
+/// Terms of a contract that a pool keeps, as its node says.
+fn keeps(pool: &Value) -> String {
+    match (pool["keeps"].is_array(), names(&pool["keeps"])) {
+        (false, _) => "not said".into(),
+        (true, terms) if terms.is_empty() => "none".into(),
+        (true, terms) => terms,
+    }
 }
 
 fn text(value: &Value) -> String {

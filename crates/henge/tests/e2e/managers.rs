@@ -231,6 +231,12 @@ fn a_disk_of_a_manager_grows_while_it_is_served_and_stays_so() {
         let output = vd(&["set", "web", &format!("capacity={capacity}")]);
         assert!(!output.status.success() && said(&output).contains(says), "{}", said(&output));
     }
+    // A term that its node's scheduler does not keep: the manager says so before the node is asked.
+    for args in [&["create", "capped", "capacity=1MiB", "limit=9/s"][..], &["set", "web", "limit=9/s"]] {
+        let (output, why) = (vd(args), "the scheduler cvc does not promise a limit; schedulers that do: sfq");
+        assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
+    }
+    assert!(said(&henge(&[&manager], &token_file, &["nodes", "list"])).contains("rate, latency"));
     // At the node alone, and after both have begun anew.
     let socket = dir.path().join("node.sock");
     let own = |args: &[&str]| {
