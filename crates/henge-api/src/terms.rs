@@ -16,7 +16,7 @@ pub struct Field {
     pub help: String,
     /// It is said when a disk is made, and stays.
     pub fresh: bool,
-    /// A tenant does not set it.
+    /// A tenant sets it only where its quota states it.
     pub given: bool,
 }
 
@@ -33,7 +33,7 @@ pub fn fields(of_manager: bool) -> Vec<Field> {
         example: term.example.to_owned() + more(term),
         help: term.help.into(),
         fresh,
-        given: term.given == Given::Administrator,
+        given: matches!(term.given, Given::Within(_)),
     };
     let placing = PLACING.iter().filter(|term| of_manager && term.key != "capacity");
     TERMS.iter().map(|term| field(term, false)).chain(placing.map(|term| field(term, true))).collect()

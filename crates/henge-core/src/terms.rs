@@ -74,8 +74,8 @@ pub enum Given {
     Quota,
     /// The tenant, as it likes: it goes with another term.
     Freely,
-    /// The administrator alone: no quota counts it.
-    Administrator,
+    /// The tenant, where its quota states the term of this key; otherwise the administrator alone.
+    Within(&'static str),
 }
 
 /// A term of a contract, or of where a disk lies.
@@ -118,7 +118,7 @@ const fn kept(term: Term) -> Term {
 
 /// The terms of a contract, in the order of forms.
 pub const TERMS: [Term; 12] = {
-    use Given::{Administrator, Freely, Quota};
+    use Given::{Freely, Quota, Within};
     use More::{Larger, LargerOfTwo, Smaller, SmallerOfTwo, ThanNone};
     use Written::{Amount, Count, Number, Rate, Share, Time, Word};
     [
@@ -162,42 +162,42 @@ pub const TERMS: [Term; 12] = {
             ("burst", "Burst", "64", "what may come at once on top of rate or limit"),
             Amount,
             ThanNone,
-            Administrator,
+            Within("burst"),
             true,
         )),
         kept(term(
             ("share", "Share of disk time", "25%", "a share of the device's time"),
             Share,
             Larger,
-            Administrator,
+            Within("share"),
             false,
         )),
         term(
             ("kind", "Kind of share", "rent", "rent, latency or throughput"),
             Word,
             ThanNone,
-            Administrator,
+            Within("share"),
             false,
         ),
         term(
             ("throughput", "Throughput of the share", "900/s", "what a share of kind throughput promises"),
             Rate,
             Larger,
-            Administrator,
+            Within("share"),
             false,
         ),
         term(
             ("tolerance", "Tolerance of the share", "10%", "how far below its throughput lending may go"),
             Share,
             SmallerOfTwo,
-            Administrator,
+            Within("share"),
             false,
         ),
         kept(term(
             ("min_share", "Least share of a node", "5%", "least share of any one node it lies on"),
             Share,
             Larger,
-            Administrator,
+            Within("share"),
             false,
         )),
     ]

@@ -12,6 +12,11 @@
 //! | `limit` | their limits; where it is stated, every disk states one |
 //! | `weight` | their weights; a disk that states none has 1 |
 //! | `latency` | nothing: it is the shortest that any disk may be promised |
+//! | `burst` | their bursts |
+//! | `share` | their shares of disk time, at each pool that a disk lies on; the least share of one node counts where it is larger |
+//!
+//! A promised `throughput` counts as a rate. Bursts and shares are a tenant's to give where its ceiling states `burst` or `share`; elsewhere
+//! the administrator alone gives them.
 //!
 //! For example: ann may have 10 disks of 1 TB in all with a rate of 5000/s in all. She has 9 disks, 960 GB, 4800/s. A disk of 96 GB with
 //! 100/s is refused, as 40 GB are left; one of 40 GB with 200/s is taken, and is her last.
@@ -23,7 +28,7 @@
 //! `bob.web`. A dot in a tenant's name is doubled, so that no two tenants' disks can have one name: no disk's name begins with a dot.
 
 use crate::model::{BadSpec, DiskSpec, rate_text};
-use henge_core::{CostUnit, Duration, format_size, parse_duration, parse_rate, parse_size};
+use henge_core::{CostUnit, Duration, format_size, parse_duration, parse_rate, parse_share, parse_size};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -55,6 +60,75 @@ pub struct Quota {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "5ms", max_length = 64)]
     pub latency: Option<String>,
+    /// Requests that may come at once on top of rates and limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 64)]
+    pub burst: Option<u32>,
+    /// Shares of disk time, at each pool that a disk lies on: more than 100% is several pools' time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "50%", max_length = 64)]
+    pub share: Option<String>,
+}
+
+/// What is said of one term, where null takes it away (RFC 7396).
+type Said<T> = Option<Option<T>>;
+
+fn said<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(term: D) -> Result<Said<T>, D::Error> {
+    Option::deserialize(term).map(Some)
+}
+
+/// Terms of a quota to be changed; null takes one away, what is not mentioned stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaPatch {
+    /// Disks.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<u32>)]
+    pub disks: Said<u32>,
+    /// Their capacities.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<String>)]
+    pub bytes: Said<String>,
+    /// Requests a second that are reserved for them.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<String>)]
+    pub rate: Said<String>,
+    /// Their limits; every disk states one.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<String>)]
+    pub limit: Said<String>,
+    /// Their weights.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<u32>)]
+    pub weight: Said<u32>,
+    /// The shortest latency that a disk may be promised.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<String>)]
+    pub latency: Said<String>,
+    /// Requests that may come at once on top of rates and limits.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<u32>)]
+    pub burst: Said<u32>,
+    /// Shares of disk time, at each pool that a disk lies on.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<String>)]
+    pub share: Said<String>,
+}
+
+impl QuotaPatch {
+    /// A quota with what is said.
+    pub fn on(self, quota: Quota) -> Quota {
+        Quota {
+            disks: self.disks.unwrap_or(quota.disks),
+            bytes: self.bytes.unwrap_or(quota.bytes),
+            rate: self.rate.unwrap_or(quota.rate),
+            limit: self.limit.unwrap_or(quota.limit),
+            weight: self.weight.unwrap_or(quota.weight),
+            latency: self.latency.unwrap_or(quota.latency),
+            burst: self.burst.unwrap_or(quota.burst),
+            share: self.share.unwrap_or(quota.share),
+        }
+    }
 }
 
 /// A tenant, remembered.
@@ -77,6 +151,9 @@ pub(crate) struct Amounts {
     pub weight: u64,
     /// The shortest; none: any.
     pub latency: Option<Duration>,
+    pub burst: u64,
+    /// Millionths.
+    pub share: u64,
 }
 
 /// What disks hold.
@@ -87,6 +164,8 @@ pub(crate) struct Used {
     pub rate: u64,
     pub limit: u64,
     pub weight: u64,
+    pub burst: u64,
+    pub share: u64,
 }
 
 impl Used {
@@ -95,9 +174,14 @@ impl Used {
         Used {
             disks: 1,
             bytes: spec.bytes(),
-            rate: micro(spec.rate.as_ref()).unwrap_or(0).max(reserved_micro),
+            rate: micro(spec.rate.as_ref())
+                .max(micro(spec.throughput.as_ref()))
+                .unwrap_or(0)
+                .max(reserved_micro),
             limit: micro(spec.limit.as_ref()).unwrap_or(0),
             weight: u64::from(spec.weight.unwrap_or(1)),
+            burst: burst(spec).unwrap_or(0),
+            share: share(spec).saturating_mul(u64::from(spec.parts().unwrap_or(1))),
         }
     }
 
@@ -108,12 +192,42 @@ impl Used {
             rate: self.rate.saturating_add(more.rate),
             limit: self.limit.saturating_add(more.limit),
             weight: self.weight.saturating_add(more.weight),
+            burst: self.burst.saturating_add(more.burst),
+            share: self.share.saturating_add(more.share),
         }
     }
 }
 
 fn micro(text: Option<&String>) -> Option<u64> {
-    parse_rate(text?).ok().map(|rate| rate.per_second)
+    parse_rate(text?).ok().filter(|rate| rate.unit == CostUnit::Requests).map(|rate| rate.per_second)
+}
+
+/// Requests of a disk's burst, rounded up.
+fn burst(spec: &DiskSpec) -> Option<u64> {
+    let micro = parse_rate(&format!("{}/s", spec.burst.as_ref()?)).ok()?.per_second;
+    Some(micro.div_ceil(1_000_000))
+}
+
+/// Millionths of the time of each pool that a disk lies on.
+fn share(spec: &DiskSpec) -> u64 {
+    let of = |text: Option<&String>| text.and_then(|text| parse_share(text).ok());
+    of(spec.share.as_ref()).max(of(spec.min_share.as_ref())).unwrap_or(0).into()
+}
+
+/// Shares together may be more than one pool's time.
+fn read_shares(text: &str) -> Result<u64, BadSpec> {
+    let wrong = || {
+        BadSpec(format!(
+            "share: \"{text}\" is not a share; write it like \"50%\", or \"250%\" of several pools"
+        ))
+    };
+    let percent: f64 = text.trim().strip_suffix('%').and_then(|n| n.trim().parse().ok()).ok_or_else(wrong)?;
+    let known = percent.is_finite() && (0.0..=1e9).contains(&percent);
+    known.then(|| (percent * 10_000.0).round() as u64).ok_or_else(wrong)
+}
+
+fn share_text(ppm: u64) -> String {
+    format!("{}%", ppm as f64 / 1e4)
 }
 
 fn number(n: u64) -> u32 {
@@ -140,7 +254,18 @@ impl Quota {
             limit: rate("limit", &self.limit)?,
             weight: self.weight.map_or(u64::MAX, u64::from),
             latency: latency.transpose().map_err(|e| BadSpec(format!("latency: {}", e.0)))?,
+            burst: self.burst.map_or(u64::MAX, u64::from),
+            share: self.share.as_ref().map_or(Ok(u64::MAX), |text| read_shares(text))?,
         })
+    }
+
+    /// Whether it bounds what this term counts.
+    pub(crate) fn states(&self, term: &str) -> bool {
+        match term {
+            "burst" => self.burst.is_some(),
+            "share" => self.share.is_some(),
+            _ => false,
+        }
     }
 
     /// The terms that are above a ceiling, and the ceiling's.
@@ -156,6 +281,8 @@ impl Quota {
             (self.limit.is_some() && ours.limit > top.limit, "limit", text(&ceiling.limit)),
             (self.weight.is_some() && ours.weight > top.weight, "weight", count(ceiling.weight)),
             (sooner, "latency", text(&ceiling.latency)),
+            (self.burst.is_some() && ours.burst > top.burst, "burst", count(ceiling.burst)),
+            (self.share.is_some() && ours.share > top.share, "share", text(&ceiling.share)),
         ]
         .into_iter()
         .filter_map(|(above, term, most)| above.then_some((term, most)))
@@ -171,6 +298,8 @@ impl Quota {
             limit: Some(rate_text(used.limit)),
             weight: Some(number(used.weight)),
             latency: None,
+            burst: Some(number(used.burst)),
+            share: Some(share_text(used.share)),
         }
     }
 
@@ -185,6 +314,8 @@ impl Quota {
             text("limit", &self.limit),
             count("weight", self.weight),
             text("latency", &self.latency),
+            count("burst", self.burst),
+            text("share", &self.share),
         ];
         let words: Vec<String> = words.into_iter().flatten().collect();
         if words.is_empty() { "no quota".into() } else { words.join(", ") }
@@ -197,6 +328,8 @@ impl Quota {
             limit: spec.limit.clone(),
             weight: Some(spec.weight.unwrap_or(1)),
             latency: spec.latency.clone(),
+            burst: burst(spec).map(number),
+            share: spec.share.as_ref().map(|_| share_text(share(spec))),
             ..Quota::default()
         };
         let mut above = asked.above(self);
@@ -215,6 +348,7 @@ impl Quota {
             (&mut self.rate, &before.rate, &now.rate),
             (&mut self.limit, &before.limit, &now.limit),
             (&mut self.latency, &before.latency, &now.latency),
+            (&mut self.share, &before.share, &now.share),
         ];
         for (top, before, now) in texts {
             if before != now {
@@ -223,6 +357,9 @@ impl Quota {
         }
         if before.weight != now.weight {
             self.weight = now.weight;
+        }
+        if before.burst != now.burst {
+            self.burst = burst(now).map(number);
         }
     }
 }
@@ -239,6 +376,8 @@ impl TenantRecord {
             limit: a.limit.min(b.limit),
             weight: a.weight.min(b.weight),
             latency: a.latency.max(b.latency),
+            burst: a.burst.min(b.burst),
+            share: a.share.min(b.share),
         }
     }
 }
@@ -254,6 +393,8 @@ impl Amounts {
             limit: left(self.limit, used.limit).map(rate_text),
             weight: left(self.weight, used.weight).map(number),
             latency: self.latency.map(|latency| latency.to_string()),
+            burst: left(self.burst, used.burst).map(number),
+            share: left(self.share, used.share).map(share_text),
         }
     }
 
@@ -270,6 +411,12 @@ impl Amounts {
                 return Some(format!("a latency is at least {shortest}, and this asks for {asked}"));
             }
         }
+        let counts = |text: &String| parse_rate(text).is_ok_and(|rate| rate.unit == CostUnit::Requests);
+        if self.rate != u64::MAX && spec.throughput.as_ref().is_some_and(|text| !counts(text)) {
+            return Some(
+                "a throughput counts as a rate there: write it in requests, like throughput=900/s".into(),
+            );
+        }
         type Text = fn(u64) -> String;
         let (plain, size, rate): (Text, Text, Text) = (|n| n.to_string(), format_size, rate_text);
         let terms = [
@@ -278,6 +425,8 @@ impl Amounts {
             ("rate", self.rate, others.rate, asked.rate, rate),
             ("limit", self.limit, others.limit, asked.limit, rate),
             ("weight", self.weight, others.weight, asked.weight, plain),
+            ("burst", self.burst, others.burst, asked.burst, plain),
+            ("share", self.share, others.share, asked.share, share_text),
         ];
         let beyond = |(term, most, used, asked, text): &(&str, u64, u64, u64, Text)| {
             let left = most.saturating_sub(*used);
@@ -342,6 +491,8 @@ mod tests {
             limit: Some("9000/s".into()),
             weight: Some(20),
             latency: Some("5ms".into()),
+            burst: Some(64),
+            share: Some("150%".into()),
         }
     }
 
@@ -349,7 +500,8 @@ mod tests {
     fn the_example_of_the_rule() {
         let quota = Quota { limit: None, weight: None, latency: None, ..quota() };
         let amounts = TenantRecord { ceiling: quota, own: Quota::default() }.amounts();
-        let others = Used { disks: 9, bytes: 960_000_000_000, rate: 4_800_000_000, limit: 0, weight: 9 };
+        let (bytes, rate) = (960_000_000_000, 4_800_000_000);
+        let others = Used { disks: 9, bytes, rate, weight: 9, ..Used::default() };
         let disk = |capacity: &str, rate: &str| DiskSpec {
             capacity: capacity.into(),
             rate: Some(rate.into()),
@@ -384,6 +536,8 @@ mod tests {
             (Quota { limit: Some("9001/s".into()), ..Quota::default() }, "limit"),
             (Quota { weight: Some(21), ..Quota::default() }, "weight"),
             (Quota { latency: Some("4ms".into()), ..Quota::default() }, "latency"),
+            (Quota { burst: Some(65), ..Quota::default() }, "burst"),
+            (Quota { share: Some("150.1%".into()), ..Quota::default() }, "share"),
         ] {
             assert_eq!(above.above(&quota()).iter().map(|(term, _)| *term).collect::<Vec<_>>(), [term]);
             assert_eq!(above.above(&Quota::default()), [], "without a ceiling nothing is above it");
@@ -392,9 +546,44 @@ mod tests {
             (Quota { bytes: Some("1".into()), ..Quota::default() }, "bytes"),
             (Quota { rate: Some("5MB/s".into()), ..Quota::default() }, "requests"),
             (Quota { latency: Some("fast".into()), ..Quota::default() }, "latency"),
+            (Quota { share: Some("half".into()), ..Quota::default() }, "250%"),
+            (Quota { share: Some("-5%".into()), ..Quota::default() }, "250%"),
         ] {
             assert!(bad.read().unwrap_err().0.contains(says));
         }
+    }
+
+    #[test]
+    fn bursts_and_shares_of_disk_time_add_up() {
+        let amounts =
+            TenantRecord { ceiling: Quota { limit: None, ..quota() }, own: Quota::default() }.amounts();
+        let disk = |terms: &[(&str, &str)]| {
+            let mut spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
+            terms.iter().for_each(|(key, text)| spec.set(key, text).unwrap());
+            spec
+        };
+        let first = Used::of(&disk(&[("rate", "9/s"), ("burst", "40.5"), ("share", "")]), 0);
+        assert_eq!((first.burst, first.share), (41, 0));
+        let of = |terms: &[(&str, &str)]| amounts.refuses(&first, &disk(terms), 0);
+        assert_eq!(of(&[("rate", "9/s"), ("burst", "23")]), None);
+        let why = of(&[("rate", "9/s"), ("burst", "24")]).unwrap();
+        assert!(why.starts_with("burst: 64 are allowed and 41 in use; 23 are left"), "{why}");
+        // A share is held on each of a disk's pools, and the least share of a node counts where it is more.
+        assert_eq!(of(&[("share", "75%"), ("parts", "2")]), None);
+        let why = of(&[("share", "75.5%"), ("parts", "2")]).unwrap();
+        assert!(
+            why.contains("share: 150% are allowed and 0% in use; 150% are left, and this takes 151%"),
+            "{why}"
+        );
+        assert!(of(&[("min_share", "80%"), ("parts", "2")]).unwrap().starts_with("share: "));
+        assert_eq!(amounts.left(&first).share.as_deref(), Some("150%"));
+        // A throughput is a rate by another name.
+        let throughput = |text| of(&[("share", "5%"), ("kind", "throughput"), ("throughput", text)]);
+        assert_eq!(throughput("4991/s"), None);
+        assert!(
+            throughput("4992/s").unwrap().starts_with("rate: ")
+                && throughput("1MB/s").unwrap().contains("900/s")
+        );
     }
 
     #[test]
@@ -435,6 +624,17 @@ mod tests {
         ceiling.follow(Some(&moved), &spec(Some("100/s"), Some(4)));
         assert_eq!((ceiling.limit.as_deref(), ceiling.weight), (Some("500/s"), Some(4)));
         assert_eq!(ceiling.above_disk(&spec(Some("500/s"), Some(5))), [("weight", "4".into())]);
+        // Bursts and shares likewise.
+        let shared = |burst: Option<&str>, share: Option<&str>| DiskSpec {
+            burst: burst.map(str::to_owned),
+            share: share.map(str::to_owned),
+            ..spec(Some("100/s"), Some(4))
+        };
+        let mut given = Quota::default();
+        given.follow(None, &shared(Some("7"), Some("25%")));
+        assert_eq!(given.above_disk(&shared(Some("7"), Some("25%"))), []);
+        let above = given.above_disk(&shared(Some("8"), Some("26%")));
+        assert_eq!(above, [("burst", "7".into()), ("share", "25%".into())]);
         // Taken away by the administrator, it is no ceiling any more.
         ceiling.follow(Some(&spec(Some("100/s"), Some(4))), &spec(None, Some(4)));
         assert_eq!(ceiling.above_disk(&spec(None, Some(4))), []);

@@ -14,4 +14,6 @@ export const QUOTA = [
   ['limit', 'Limits', '20000/s'],
   ['weight', 'Weights', '100'],
   ['latency', 'Shortest latency', '5ms'],
+  ['burst', 'Bursts', '64'],
+  ['share', 'Shares of disk time', '50%'],
 ];

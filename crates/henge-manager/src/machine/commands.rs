@@ -132,7 +132,7 @@ impl Machine {
     pub fn preview(&self, caller: &Caller, spec: &DiskSpec) -> Result<Decision, Failure> {
         let specification = read(spec)?;
         let no = |why| Decision { admitted: false, why, places: Vec::new(), instead: Instead::default() };
-        let within = Machine::given(caller, None, spec);
+        let within = self.given(caller, None, spec);
         if let Err(beyond) = within.and_then(|()| self.within_quota(caller.tenant(), "", spec, 0)) {
             return Ok(no(beyond.to_string()));
         }
@@ -215,7 +215,7 @@ impl Machine {
         }
         let specification = read(spec)?;
         self.free_name(caller, name)?;
-        Machine::given(caller, None, spec)?;
+        self.given(caller, None, spec)?;
         self.within_quota(owner.as_deref(), name, spec, 0)?;
         let chosen = match self.choose(spec, &specification) {
             Ok(chosen) => chosen,
@@ -354,7 +354,7 @@ impl Machine {
             return Ok(());
         }
         self.below_ceiling(caller, &disk, spec)?;
-        Machine::given(caller, Some(&disk.spec), spec)?;
+        self.given(caller, Some(&disk.spec), spec)?;
         self.within_quota(disk.tenant.as_deref(), name, spec, 0)?;
         let chosen = self.admit_again(&disk, spec, &specification)?;
         self.within_quota(disk.tenant.as_deref(), name, spec, whole_micro(spec, &chosen))?;
@@ -486,7 +486,7 @@ impl Machine {
         let specification = read(spec)?;
         may_become(disk, spec)?;
         self.below_ceiling(caller, disk, spec)?;
-        Machine::given(caller, Some(&disk.spec), spec)?;
+        self.given(caller, Some(&disk.spec), spec)?;
         self.within_quota(disk.tenant.as_deref(), &disk.name, spec, 0)?;
         let chosen = self.admit_again(disk, spec, &specification)?;
         self.within_quota(disk.tenant.as_deref(), &disk.name, spec, whole_micro(spec, &chosen))?;

@@ -82,16 +82,27 @@ impl Machine {
         }
     }
 
-    /// Whether a tenant's disk, new or changed from `before`, has the terms that are the administrator's as he gave them. No quota counts
-    /// these terms, so they would be a way around it.
-    pub(super) fn given(caller: &Caller, before: Option<&DiskSpec>, now: &DiskSpec) -> Result<(), Failure> {
-        let theirs = TERMS.iter().filter(|term| term.given == Given::Administrator);
-        let moved = theirs
-            .map(|term| term.key)
-            .find(|key| now.term(key) != before.and_then(|before| before.term(key)));
+    /// Whether a tenant's disk, new or changed from `before`, has the terms that only a quota, or the administrator, gives as they were. Where no
+    /// quota counts them they would be a way around it.
+    pub(super) fn given(
+        &self,
+        caller: &Caller,
+        before: Option<&DiskSpec>,
+        now: &DiskSpec,
+    ) -> Result<(), Failure> {
+        let counted = caller.tenant().and_then(|tenant| self.tenants.get(tenant));
+        let counts = |term: &str| counted.is_some_and(|record| record.ceiling.states(term));
+        let moved = TERMS.iter().find_map(|term| match term.given {
+            Given::Within(quota) if !counts(quota) => {
+                let moved = now.term(term.key) != before.and_then(|before| before.term(term.key));
+                moved.then_some((term.key, quota))
+            }
+            _ => None,
+        });
         match moved {
-            Some(key) if !caller.is_administrator() => Err(Failure::Forbidden(format!(
-                "{key} is the administrator's to give, as no quota counts it; leave it as it is"
+            Some((key, quota)) if !caller.is_administrator() => Err(Failure::Forbidden(format!(
+                "{key} is the administrator's to give, as no quota of {quota} counts it; leave it as it is, or have the administrator set \
+                 `henge tenant set … --{quota}`"
             ))),
             _ => Ok(()),
         }
@@ -109,6 +120,8 @@ impl Machine {
             "limit" => spec.limit == disk.spec.limit,
             "rate" => spec.rate == disk.spec.rate,
             "latency" => spec.latency == disk.spec.latency,
+            "burst" => spec.burst == disk.spec.burst,
+            "share" => (&spec.share, &spec.min_share) == (&disk.spec.share, &disk.spec.min_share),
             _ => spec.weight == disk.spec.weight,
         };
         let mut above = disk.ceiling.above_disk(spec).into_iter().filter(|(term, _)| !same(term));
@@ -639,6 +652,30 @@ mod tests {
             assert!(why.contains(term), "{term}: {why}");
             machine.admits_change(&ann, "ann.d", &more).unwrap_err();
         }
+        // A quota of shares makes them hers, as far as it goes, and not bursts.
+        let quota = Quota { share: Some("60%".into()), ..Quota::default() };
+        machine.set_quota(&Caller::Administrator, "ann", quota).unwrap();
+        let own = with(&[("share", "35%")]);
+        machine.create(&ann, "e", &own, None, None).unwrap();
+        match machine.create(&ann, "f", &with(&[("share", "1%")]), None, None).unwrap_err() {
+            Failure::Quota { why, left } => {
+                assert!(why.contains("60% are allowed and 60% in use; 0% are left"), "{why}");
+                assert_eq!(left.share.as_deref(), Some("0%"));
+            }
+            other => panic!("{other:?}"),
+        }
+        let bursts = with(&[("limit", "9/s"), ("burst", "7")]);
+        assert!(machine.create(&ann, "g", &bursts, None, None).unwrap_err().to_string().contains("--burst"));
+        // What the administrator stated of a disk stays its ceiling.
+        let mut more = other.clone();
+        more.set("share", "26%").unwrap();
+        machine.remove(&ann, "e", None, true).unwrap();
+        let why = machine.change(&ann, "ann.d", &more, None).unwrap_err().to_string();
+        assert!(why.contains("set share to 25%"), "{why}");
+        more.set("share", "24%").unwrap();
+        machine.change(&ann, "ann.d", &more, None).unwrap();
+        more.set("share", "25%").unwrap();
+        machine.change(&ann, "ann.d", &more, None).unwrap();
         let want = machine.disk("ann.d").unwrap().want("n", |_| None).unwrap();
         assert_eq!((want.contract["share"].as_str(), want.contract["tolerance"].as_str()), ("25%", "5%"));
     }

@@ -194,10 +194,12 @@ fn put(quota: &mut Quota, term: &str, text: &str) -> Result<(), Failure> {
     match term {
         "disks" => quota.disks = some.as_ref().map(number).transpose()?,
         "weight" => quota.weight = some.as_ref().map(number).transpose()?,
+        "burst" => quota.burst = some.as_ref().map(number).transpose()?,
         "bytes" => quota.bytes = some,
         "rate" => quota.rate = some,
         "limit" => quota.limit = some,
         "latency" => quota.latency = some,
+        "share" => quota.share = some,
         _ => return Err(Failure::Bad(format!("a quota has no term \"{term}\""))),
     }
     Ok(())

@@ -349,7 +349,7 @@ pub(super) async fn patch(
     changed(&app, &caller, &name, wait_of(asked.wait)).await
 }
 
-/// RFC 7396 on a specification, or a quota.
+/// RFC 7396 on a specification.
 pub(super) fn merged<T: Serialize + serde::de::DeserializeOwned>(
     before: &T,
     terms: serde_json::Map<String, serde_json::Value>,

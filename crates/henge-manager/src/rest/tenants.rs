@@ -1,15 +1,13 @@
 //! Tenants: what each may have, what it has, and what is left.
 
 use super::App;
-use super::disks::merged;
 use super::extract::{Admin, Auth, Json, Name};
 use super::problem::Problem;
 use crate::audit::Asking;
 use crate::machine::{Failure, Forgotten, Machine, Tenant};
-use crate::tenant::Quota;
+use crate::tenant::QuotaPatch;
 use axum::Extension;
-use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 type State = axum::extract::State<App>;
@@ -19,30 +17,6 @@ type State = axum::extract::State<App>;
 pub struct Tenants {
     /// By name.
     pub tenants: Vec<Tenant>,
-}
-
-/// Terms of a quota to be changed; null takes one away, what is not mentioned stays.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct QuotaPatch {
-    /// Disks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disks: Option<u32>,
-    /// Their capacities.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<String>,
-    /// Requests a second that are reserved for them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<String>,
-    /// Their limits; every disk states one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
-    /// Their weights.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight: Option<u32>,
-    /// The shortest latency that a disk may be promised.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency: Option<String>,
 }
 
 /// All tenants; a tenant sees itself
@@ -77,14 +51,12 @@ pub(super) async fn patch(
     Auth(caller): Auth,
     Name(name): Name,
     Extension(asking): Extension<Asking>,
-    Json(_terms, bytes): Json<QuotaPatch>,
+    Json(terms, _): Json<QuotaPatch>,
 ) -> Result<axum::Json<Tenant>, Problem> {
-    let terms: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes)
-        .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the body: {e}")))?;
     let set = move |machine: &mut Machine| {
         let before = machine.quota_of(&caller, &name)?;
         asking.before(&before);
-        let quota: Quota = merged(&before, terms)?;
+        let quota = terms.on(before);
         let tenant = machine.set_quota(&caller, &name, quota.clone())?;
         asking.after(&quota);
         Ok::<_, Failure>(tenant)

@@ -66,7 +66,7 @@ enum Action {
     },
 }
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[group(required = true, multiple = true)]
 struct QuotaArgs {
     /// Most disks
@@ -87,12 +87,18 @@ struct QuotaArgs {
     /// The shortest latency that a disk may be promised, like 5ms
     #[arg(long, value_name = "TIME")]
     latency: Option<String>,
+    /// Requests that may come at once on top of their rates and limits together; a tenant sets bursts only where this is stated
+    #[arg(long, value_name = "N")]
+    burst: Option<String>,
+    /// Their shares of disk time together, at each pool that a disk lies on, like 50%; a tenant sets shares only where this is stated
+    #[arg(long, value_name = "SHARE")]
+    share: Option<String>,
 }
 
 impl QuotaArgs {
     fn patch(self) -> Result<Value> {
         let mut patch = Map::new();
-        for (key, text) in [("disks", self.disks), ("weight", self.weight)] {
+        for (key, text) in [("disks", self.disks), ("weight", self.weight), ("burst", self.burst)] {
             let Some(text) = text else { continue };
             let value = match text.parse::<u32>() {
                 Ok(n) => json!(n),
@@ -101,9 +107,14 @@ impl QuotaArgs {
             };
             patch.insert(key.into(), value);
         }
-        for (key, text) in
-            [("bytes", self.bytes), ("rate", self.rate), ("limit", self.limit), ("latency", self.latency)]
-        {
+        let texts = [
+            ("bytes", self.bytes),
+            ("rate", self.rate),
+            ("limit", self.limit),
+            ("latency", self.latency),
+            ("share", self.share),
+        ];
+        for (key, text) in texts {
             let Some(text) = text else { continue };
             patch.insert(key.into(), if text == "none" { Value::Null } else { Value::String(text) });
         }
@@ -152,7 +163,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// The terms of a quota, in the order in which they are shown.
-const TERMS: [&str; 6] = ["disks", "bytes", "rate", "limit", "weight", "latency"];
+const TERMS: [&str; 8] = ["disks", "bytes", "rate", "limit", "weight", "latency", "burst", "share"];
 
 /// One term of a quota; "-" where it states none.
 fn term(quota: &Value, key: &str) -> String {
@@ -207,20 +218,17 @@ mod tests {
             disks: Some("10".into()),
             bytes: Some("none".into()),
             rate: Some("5000/s".into()),
-            limit: None,
             weight: Some("none".into()),
-            latency: None,
+            burst: Some("64".into()),
+            share: Some("none".into()),
+            ..QuotaArgs::default()
         };
         let patch = args.patch().unwrap();
-        assert_eq!(patch, json!({ "disks": 10, "bytes": null, "rate": "5000/s", "weight": null }));
-        let bad = QuotaArgs {
-            disks: Some("ten".into()),
-            bytes: None,
-            rate: None,
-            limit: None,
-            weight: None,
-            latency: None,
-        };
+        let meant = json!({
+            "disks": 10, "bytes": null, "rate": "5000/s", "weight": null, "burst": 64, "share": null
+        });
+        assert_eq!(patch, meant);
+        let bad = QuotaArgs { disks: Some("ten".into()), ..QuotaArgs::default() };
         assert!(bad.patch().unwrap_err().to_string().contains("whole number"));
         assert_eq!(term(&json!({ "bytes": "40000000000B" }), "bytes"), "40GB");
         assert_eq!(term(&json!({}), "rate"), "-");
