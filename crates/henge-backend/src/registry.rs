@@ -1,9 +1,7 @@
 //! The kinds of storage that a pool can be made of, by the key that names them in its table.
 //!
-//! A kind is files of its own and one line of [`KINDS`]. It says how its key is read and what is opened for it; the rest of Henge
+//! A kind is files of its own and one line of `kinds!`. It says how its key is read and what is opened for it; the rest of Henge
 //! asks the [`Medium`] that came of it and knows no kind by name.
-
-mod media;
 
 use crate::{Options, Store};
 use henge_core::{ParamError, Params};
@@ -90,17 +88,29 @@ pub struct Kind {
     pub read: Reader,
 }
 
-/// How a kind's key is read.
-pub type Reader = fn(&mut Params) -> Result<Option<Arc<dyn Medium>>, ParamError>;
+/// What came of a kind's key.
+pub type Read = Result<Option<Arc<dyn Medium>>, ParamError>;
 
-/// All of them.
-pub const KINDS: &[Kind] = &[
-    Kind { key: "path", example: "path = \"/srv/henge\"", read: media::directory },
-    Kind { key: "device", example: "device = \"/dev/sdb\"", read: media::device },
-    Kind { key: "memory", example: "memory = true", read: media::memory },
-    Kind { key: "nbd", example: "nbd = { uri = \"nbd://10.0.0.5/vm\" }", read: crate::nbd::read },
-    Kind { key: "rbd", example: "rbd = { pool = \"henge\" }", read: crate::rbd::read },
-];
+/// How a kind's key is read.
+pub type Reader = fn(&mut Params) -> Read;
+
+macro_rules! kinds {
+    ($($(#[$when:meta])* $name:ident,)*) => {
+        $($(#[$when])* mod $name;)*
+        /// All of them.
+        pub const KINDS: &[Kind] = &[$($(#[$when])* $name::KIND,)*];
+    };
+}
+
+// One line each: `name` is the file `registry/name.rs`, which has a `KIND`.
+kinds! {
+    path,
+    device,
+    memory,
+    nbd,
+    rbd,
+    #[cfg(test)] slice,
+}
 
 /// Reads what a pool is made of, and where its table says so. One kind is needed, and one is enough.
 pub fn read(p: &mut Params) -> Result<(Arc<dyn Medium>, Range<usize>), ParamError> {

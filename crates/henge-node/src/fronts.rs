@@ -1,4 +1,4 @@
-//! The front ends: by what protocols clients come. Each is files of its own and one line of [`FRONTS`].
+//! The front ends: by what protocols clients come. Each is files of its own and one line of `fronts!`.
 
 use crate::front::{Address, Kind, Scheme};
 use crate::pump::Moves;
@@ -8,11 +8,21 @@ use henge_tls::Tls;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-mod iscsi;
-#[cfg(test)]
-mod lines;
-mod nbd;
-mod nvme;
+macro_rules! fronts {
+    ($($(#[$when:meta])* $name:ident,)*) => {
+        $($(#[$when])* mod $name;)*
+        /// All of them.
+        pub(crate) static FRONTS: &[Front] = &[$($(#[$when])* $name::FRONT,)*];
+    };
+}
+
+// One line each: `name` is the file `fronts/name.rs`, which has a `FRONT`.
+fronts! {
+    nbd,
+    iscsi,
+    nvme,
+    #[cfg(test)] lines,
+}
 
 /// A front end.
 pub(crate) struct Front {
@@ -31,15 +41,6 @@ pub(crate) struct Arrival<'a, 'b> {
     pub limits: Limits,
     pub around: &'a mut Around<'b>,
 }
-
-/// All of them.
-pub(crate) static FRONTS: &[Front] = &[
-    nbd::FRONT,
-    iscsi::FRONT,
-    nvme::FRONT,
-    #[cfg(test)]
-    lines::FRONT,
-];
 
 /// What the configuration needs to know of them.
 pub(crate) fn kinds() -> Vec<&'static Kind> {
