@@ -25,7 +25,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 # Files that a registry names in a macro, where `cargo fmt` does not see them.
-REGISTERED = crates/henge-node/src/fronts/*.rs crates/henge-backend/src/registry/*.rs
+REGISTERED = crates/henge-node/src/fronts/*.rs crates/henge-backend/src/registry/*.rs crates/henge-core/src/terms/*.rs
 
 setup: ## Install the packages that build and tests need (Debian)
 	@./tools/setup

@@ -1,6 +1,7 @@
 //! What a flow is promised. Nothing stated means best effort.
 
-use crate::{Cost, Duration, ParamError, Params, Value};
+use crate::{Cost, Duration, ParamError, Params, Term, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// In which unit a gate charges.
@@ -131,8 +132,8 @@ pub struct Contract {
     pub pending: Option<u32>,
     /// Share of the disk's time, and the kind of promise.
     pub disk_time: Option<DiskTime>,
-    /// HYBRID's φmin: least share of any one node, in millionths.
-    pub min_share: Option<u32>,
+    /// Terms that are one amount, by key.
+    pub amounts: BTreeMap<&'static str, u64>,
 }
 
 /// What terms say that are words.
@@ -178,9 +179,19 @@ impl Contract {
             "pending" => self.pending.is_some(),
             "share" | "kind" => self.disk_time.is_some(),
             "throughput" | "tolerance" => self.word("kind") == Some("throughput"),
-            "min_share" => self.min_share.is_some(),
-            _ => false,
+            _ => self.amounts.contains_key(key),
         }
+    }
+
+    /// What a term says that is one amount: millionths of a share, nanoseconds, bytes, or how many.
+    pub fn amount(&self, key: &str) -> Option<u64> {
+        self.amounts.get(key).copied()
+    }
+
+    /// With a term that is one amount.
+    pub fn with(mut self, key: &'static str, amount: u64) -> Contract {
+        self.amounts.insert(key, amount);
+        self
     }
 
     /// What a term that is a word says.
@@ -201,8 +212,7 @@ impl Contract {
             "burst" => self.burst = None,
             "latency" => self.latency = None,
             "share" => self.disk_time = None,
-            "min_share" => self.min_share = None,
-            _ => {}
+            _ => drop(self.amounts.remove(key)),
         }
     }
 
@@ -234,14 +244,21 @@ impl Contract {
                 let part = (u64::from(n) * leeway).div_ceil(gates * 1_000_000);
                 u32::try_from(part).unwrap_or(u32::MAX).max(1)
             }),
+            amounts: {
+                let part = |key: &str, amount: u64| match Term::of(key).is_some_and(|term| term.divided) {
+                    true => amount.div_ceil(gates),
+                    false => amount,
+                };
+                self.amounts.iter().map(|(key, amount)| (*key, part(key, *amount))).collect()
+            },
             ..self.clone()
         }
     }
 
     /// Reads the table `contract = { … }`; every key is optional.
     ///
-    /// Keys: `weight`, `rate`, `limit`, `burst`, `latency`, `percentile`, `pending`, `min_share`, and for
-    /// disk time `share`, `kind = "rent" | "latency" | "throughput"`, `throughput`, `tolerance`.
+    /// Keys: `weight`, `rate`, `limit`, `burst`, `latency`, `percentile`, `pending`, for disk time `share`,
+    /// `kind = "rent" | "latency" | "throughput"`, `throughput`, `tolerance`, and those of [`Term::plain`].
     pub fn from_params(p: &mut Params) -> Result<Contract, ParamError> {
         let weight = p.integer("weight", 1, u64::from(Self::WEIGHT_MAX))?.map(|w| w as u32);
         let rate = positive(p, "rate")?;
@@ -267,9 +284,12 @@ impl Contract {
         };
         let latency = latency_from(p)?;
         let pending = p.integer("pending", 1, 1 << 20)?.map(|n| n as u32);
-        let min_share = p.share("min_share")?;
         let disk_time = disk_time_from(p, latency)?;
-        Ok(Contract { weight, rate, whole: None, limit, burst, latency, pending, disk_time, min_share })
+        let mut amounts = BTreeMap::new();
+        for term in Term::plain() {
+            amounts.extend(term.amount_in(p)?.map(|amount| (term.key, amount)));
+        }
+        Ok(Contract { weight, rate, whole: None, limit, burst, latency, pending, disk_time, amounts })
     }
 }
 

@@ -10,7 +10,7 @@
 //! assert!(Term::value("weight", "much").unwrap_err().contains("whole number"));
 //! ```
 
-use crate::{Value, parse_duration, parse_rate, parse_share};
+use crate::{ParamError, Params, Value, parse_duration, parse_rate, parse_share};
 
 /// How a term is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +99,8 @@ pub struct Term {
     pub divided: bool,
     /// It needs a scheduler that keeps it. Others go with such a term, or are kept by the gate.
     pub kept: bool,
+    /// It is one amount, which a contract has under its key ([`Contract::amount`](crate::Contract::amount)).
+    pub plain: bool,
 }
 
 const fn term(
@@ -108,7 +110,7 @@ const fn term(
     given: Given,
     divided: bool,
 ) -> Term {
-    Term { key, label, example, help, written, more, given, divided, kept: false }
+    Term { key, label, example, help, written, more, given, divided, kept: false, plain: false }
 }
 
 /// A term that needs a scheduler that keeps it.
@@ -116,8 +118,31 @@ const fn kept(term: Term) -> Term {
     Term { kept: true, ..term }
 }
 
+macro_rules! amounts {
+    ($($name:ident,)*) => {
+        $(mod $name;)*
+        const AMOUNTS: [Term; [$($name::TERM,)*].len()] = [$(Term { plain: true, ..$name::TERM },)*];
+    };
+}
+
+// Terms that are one amount, of which a contract needs to know no more. One line each: `name` is the file `terms/name.rs`, which has a `TERM`.
+amounts! {
+    min_share,
+}
+
 /// The terms of a contract, in the order of forms.
-pub const TERMS: [Term; 12] = {
+pub const TERMS: [Term; OURS.len() + AMOUNTS.len()] = {
+    let mut all = [OURS[0]; OURS.len() + AMOUNTS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < OURS.len() { OURS[i] } else { AMOUNTS[i - OURS.len()] };
+        i += 1;
+    }
+    all
+};
+
+/// Those that contracts have fields for.
+const OURS: [Term; 11] = {
     use Given::{Freely, Quota, Within};
     use More::{Larger, LargerOfTwo, Smaller, SmallerOfTwo, ThanNone};
     use Written::{Amount, Count, Number, Rate, Share, Time, Word};
@@ -193,13 +218,6 @@ pub const TERMS: [Term; 12] = {
             Within("share"),
             false,
         ),
-        kept(term(
-            ("min_share", "Least share of a node", "5%", "least share of any one node it lies on"),
-            Share,
-            Larger,
-            Within("share"),
-            false,
-        )),
     ]
 };
 
@@ -245,6 +263,22 @@ impl Term {
         TERMS.iter().filter(|term| term.kept)
     }
 
+    /// Those that are one amount.
+    pub fn plain() -> impl Iterator<Item = &'static Term> {
+        TERMS.iter().filter(|term| term.plain)
+    }
+
+    /// The amount of a plain term in a contract's table: millionths of a share, nanoseconds, bytes, or how many.
+    pub(crate) fn amount_in(&self, p: &mut Params) -> Result<Option<u64>, ParamError> {
+        match self.written {
+            Written::Share => Ok(p.share(self.key)?.map(u64::from)),
+            Written::Time => Ok(p.duration(self.key)?.map(|time| time.as_nanos())),
+            Written::Size => p.size(self.key),
+            Written::Count => p.integer(self.key, 1, 1 << 53),
+            _ => Err(p.error(self.key, format!("{} is more than an amount", self.key))),
+        }
+    }
+
     /// A contract's term, or what else a manager is told of a disk.
     pub fn of_disk(key: &str) -> Option<&'static Term> {
         Term::of(key).or_else(|| PLACING.iter().find(|term| term.key == key))
@@ -288,7 +322,7 @@ impl Term {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Contract, Params};
+    use crate::Contract;
 
     /// The reader asks for every term of the table, and for no other key.
     #[test]
@@ -307,6 +341,21 @@ mod tests {
         let mut keys = TERMS.map(|term| term.key);
         keys.sort_unstable();
         assert_eq!(known, keys);
+    }
+
+    /// A contract has no field for it, and no more is asked of it than what the table says.
+    #[test]
+    fn a_plain_term_is_an_amount_that_is_stated_struck_and_compared() {
+        for term in Term::plain() {
+            let typed = Term::value(term.key, term.example).unwrap();
+            let read = Contract::from_params(&mut Params::new("the contract").with(term.key, typed)).unwrap();
+            let amount = read.amount(term.key).unwrap();
+            assert!(amount > 1 && read.states(term.key), "{}: an example that says something", term.key);
+            assert_eq!(read, Contract::default().with(term.key, amount));
+            let mut struck = read.clone();
+            struck.strike(term.key);
+            assert_eq!((struck, read.part(1_000_000, 1)), (Contract::default(), read));
+        }
     }
 
     /// A part of a contract differs from the whole in just the terms that the table says.
@@ -331,8 +380,8 @@ mod tests {
             "latency" | "percentile" => part.latency != whole.latency,
             "pending" => part.pending != whole.pending,
             "burst" => part.burst != whole.burst,
-            "min_share" => part.min_share != whole.min_share,
             "share" | "kind" | "throughput" | "tolerance" => part.disk_time != whole.disk_time,
+            key if Term::of(key).is_some_and(|term| term.plain) => part.amount(key) != whole.amount(key),
             key => panic!("{key} is new: say here what of the contract it is"),
         };
         for term in TERMS {

@@ -211,7 +211,7 @@ fn burst(spec: &DiskSpec) -> Option<u64> {
 /// Millionths of the time of each pool that a disk lies on.
 fn share(spec: &DiskSpec) -> u64 {
     let of = |text: Option<&String>| text.and_then(|text| parse_share(text).ok());
-    of(spec.share.as_ref()).max(of(spec.min_share.as_ref())).unwrap_or(0).into()
+    of(spec.share.as_ref()).max(of(spec.amounts.get("min_share"))).unwrap_or(0).into()
 }
 
 /// Shares together may be more than one pool's time.

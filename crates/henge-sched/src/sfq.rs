@@ -446,7 +446,7 @@ impl Scheduler for Sfq {
         });
         flow.weight = weight;
         flow.limits = contract.limit.map_or(flow.limits, |limit| limit.unit);
-        let least = contract.min_share.filter(|share| *share > 0);
+        let least = contract.amount("min_share").filter(|share| *share > 0).map(|share| share as u32);
         if contract.states("min_share") || flow.elsewhere.is_some() {
             flow.elsewhere.get_or_insert_default().min_share = least;
         }

@@ -106,7 +106,7 @@ fn specs() -> impl Strategy<Value = DiskSpec> {
             spec.percentile = tenths.filter(|_| latency.is_some()).map(|tenths| f64::from(tenths) / 10.0);
             spec.share = text(share, "%");
             spec.kind = (kind == 1).then(|| "latency".into()).filter(|_| share.is_some());
-            spec.min_share = text(least, "%");
+            spec.amounts.extend(text(least, "%").map(|text| ("min_share".to_owned(), text)));
             (spec.parts, spec.leeway) = (Some(where_.0), where_.1.map(|tenths| f64::from(tenths) / 10.0));
             spec
         },

@@ -121,7 +121,7 @@ impl Machine {
             "rate" => spec.rate == disk.spec.rate,
             "latency" => spec.latency == disk.spec.latency,
             "burst" => spec.burst == disk.spec.burst,
-            "share" => (&spec.share, &spec.min_share) == (&disk.spec.share, &disk.spec.min_share),
+            "share" => (&spec.share, &spec.amounts) == (&disk.spec.share, &disk.spec.amounts),
             _ => spec.weight == disk.spec.weight,
         };
         let mut above = disk.ceiling.above_disk(spec).into_iter().filter(|(term, _)| !same(term));

@@ -90,9 +90,16 @@ fn routes() -> OpenApiRouter<App> {
     )
 }
 
+/// Routes and their description, with the terms that a table has.
+fn described(routes: OpenApiRouter<App>) -> (Router<App>, utoipa::openapi::OpenApi) {
+    let (router, mut document) = routes.split_for_parts();
+    crate::model::describe(&mut document);
+    (router, document)
+}
+
 /// The OpenAPI document, as the repository keeps it in `docs/openapi.json`.
 pub fn openapi() -> String {
-    let document = routes().split_for_parts().1;
+    let document = described(routes()).1;
     let mut text = document.to_pretty_json().expect("a document is texts");
     text.push('\n');
     text
@@ -101,7 +108,7 @@ pub fn openapi() -> String {
 /// All routes.
 pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Router {
     let app = App { core, audit, authority };
-    let (router, document) = routes().split_for_parts();
+    let (router, document) = described(routes());
     let document = Arc::new(document);
     let busy = Arc::<Busy>::default();
     router

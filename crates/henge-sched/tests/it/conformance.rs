@@ -81,8 +81,7 @@ fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) ->
                 let latency = Latency { bound: Duration::from_millis(200), percentile: 950_000 };
                 contract.latency = (kind == DiskTimeKind::LatencyConscious).then_some(latency);
             }
-            "min_share" => contract.min_share = Some(10_000 * small as u32),
-            other => panic!("{other} is new: say here what a contract has of it"),
+            other => contract = contract.with(other, 10_000 * small),
         }
     }
     contract

@@ -26,6 +26,10 @@ fn in_turn(len: u64) -> impl FnMut(Instant, &mut rand_pcg::Pcg64Mcg) -> Next {
     }
 }
 
+fn least(contract: Contract, min_share: Option<u64>) -> Contract {
+    min_share.into_iter().fold(contract, |contract, share| contract.with("min_share", share))
+}
+
 /// Flow 0 on node A, flow 1 striped over A and B. A can serve 6000 requests. With each node on its own they get
 /// 3000 and 6000 and what B had taken in; with totals 4000 each, and that.
 #[test]
@@ -47,12 +51,12 @@ fn one_term_more_makes_the_totals_equal() {
 /// Flow 1 gets much on B; with φmin = 1/12 it keeps a twelfth of A all the same. `total` leaves it next to nothing.
 #[test]
 fn hybrid_keeps_a_least_share_of_each_node() {
-    let share = |policy: &str, min_share| {
+    let share = |policy: &str, min_share: Option<u64>| {
         let mut world = World::new(1);
         world.node(gate("sfq", &[("depth", Value::Integer(4)), ("foreign", text(policy))]), 6_000_000);
         world.node(gate("sfq", &[("depth", Value::Integer(4)), ("foreign", text(policy))]), 60_000_000);
         world.flow(0, &Contract::weighted(1), 1);
-        world.flow(1, &Contract { min_share, ..Contract::weighted(1) }, 1);
+        world.flow(1, &least(Contract::weighted(1), min_share), 1);
         world.steady(0, 20, 0, 8192);
         world.steady(1, 20, 0, 8192);
         world.steady(1, 40, 1, 8192);
@@ -76,7 +80,7 @@ fn cheats_gain(policy: &str, burst: Duration) -> f64 {
         world.steady(flow, 64, flow as usize, 16 * KIB);
     }
     let hybrid = policy.starts_with("hybrid");
-    world.flow(2, &Contract { min_share: hybrid.then_some(40_000), ..honest }, 1);
+    world.flow(2, &least(honest, hybrid.then_some(40_000)), 1);
     let outstanding = 4 * (20_000_000.0 * burst.as_secs_f64() / (16.0 * 1024.0)) as u32;
     world.client(2, outstanding, move |now, _| Next::Send {
         node: (now.as_nanos() / burst.as_nanos() % 2) as usize,

@@ -68,7 +68,7 @@ fn contracts() -> impl Strategy<Value = Contract> {
                 disk_time: share.map(|(share, k)| DiskTime { share, kind: kind(k) }),
                 ..Contract::default()
             };
-            let whole = Contract { min_share: least, ..whole };
+            let whole = least.into_iter().fold(whole, |whole, n| whole.with("min_share", n.into()));
             whole.part(1_000_000, gates)
         },
     )

@@ -339,7 +339,7 @@ fn wrong_settings_are_named() {
     assert!(wrong("work_conserving", Value::Bool(false)).contains("needs capacity"));
     assert!(wrong("depht", Value::Integer(1)).contains("depth"));
     let mut plain = gate("sfq", &[]);
-    let contract = Contract { min_share: Some(100_000), ..Contract::weighted(1) };
+    let contract = Contract::weighted(1).with("min_share", 100_000);
     let refused = plain.set_flow(FlowId(0), &contract, Instant::ZERO).unwrap_err();
     assert!(refused.to_string().contains("hybrid"), "{refused}");
     let refused = plain.set_flow(FlowId(0), &Contract::reserved(Rate::bytes(5)), Instant::ZERO).unwrap_err();
