@@ -23,7 +23,7 @@ mod reserve;
 mod ways;
 
 pub(crate) use reserve::{Asked, Asker};
-use reserve::{Desk, Units};
+use reserve::{ReservationTables, Units};
 
 /// What the names of all targets begin with.
 pub(crate) const PREFIX: &str = "iqn.2026-11.local.henge:";
@@ -55,7 +55,7 @@ pub(crate) struct Portal {
     place: Place,
     /// Whether initiators come here at all.
     enabled: bool,
-    desk: Desk,
+    reservations: ReservationTables,
     /// Which other nodes were linked at the last look.
     linked: Vec<bool>,
     /// The disk from which on targets are to hear of their ways.
@@ -90,7 +90,7 @@ impl Portal {
             next_chore: 0,
             place,
             enabled: !addresses.is_empty() || hosts_come,
-            desk: Desk::new(epoch, wake)?,
+            reservations: ReservationTables::new(epoch, wake)?,
             linked: Vec::new(),
         })
     }
@@ -138,20 +138,20 @@ impl Portal {
                      remove it if no reservation matters, and restart the node",
                     config.name
                 );
-                self.desk.close(&config.name, place);
+                self.reservations.close(&config.name, place);
             }
             Some(peer) => {
                 let linked = links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some());
-                self.desk.hold(&config.name, place, (peer, linked), now);
+                self.reservations.hold(&config.name, place, (peer, linked), now);
             }
-            None if here => self.desk.keep(&config.name, place, &kept, now),
-            None => self.desk.add(&config.name, place),
+            None if here => self.reservations.keep(&config.name, place, &kept, now),
+            None => self.reservations.add(&config.name, place),
         }
         self.nvme.adopt(number, &kept, &Effects::default());
         self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity()), kept);
         self.disks.insert(id, (number, config.name.clone()));
         self.by_disk.insert(number, id);
-        self.targets.set_available(id, 0, self.desk.is_good(&config.name));
+        self.targets.set_available(id, 0, self.reservations.is_good(&config.name));
         self.tell_ways(number, disk, links);
     }
 
@@ -166,7 +166,7 @@ impl Portal {
     pub(crate) fn remove(&mut self, number: usize, links: &mut Links) {
         if let Some(id) = self.by_disk.remove(&number) {
             if let Some((_, name)) = self.disks.remove(&id) {
-                self.desk.remove(&name, links);
+                self.reservations.remove(&name, links);
             }
             self.targets.remove_target(id);
         }
@@ -217,19 +217,19 @@ impl Portal {
         links: &mut Links,
     ) -> Option<Status> {
         match self.disks.get(&target) {
-            Some((_, name)) => self.desk.ask(name, what, asker, links),
+            Some((_, name)) => self.reservations.ask(name, what, asker, links),
             None => Some(Status::Check(Sense::NO_UNIT)),
         }
     }
 
     /// Whether reservations need to be looked at.
     pub(crate) fn is_due(&self, links: &Links, now: Instant) -> bool {
-        !self.nvme.wishes.is_empty() || self.desk.is_due(links, now)
+        !self.nvme.wishes.is_empty() || self.reservations.is_due(links, now)
     }
 
     /// When time alone makes it necessary.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
-        self.desk.wake_at(now)
+        self.reservations.wake_at(now)
     }
 
     /// Goes on with whatever concerns reservations.
@@ -247,11 +247,11 @@ impl Portal {
                 }
             };
             if let Some(status) = status {
-                self.desk.refuse(asker, status);
+                self.reservations.refuse(asker, status);
             }
         }
         let mut units = Units { targets: &mut self.targets, nvme: &mut self.nvme };
-        for number in self.desk.settle(&mut units, &mut plane.links, now) {
+        for number in self.reservations.settle(&mut units, &mut plane.links, now) {
             if let Some(disk) = &plane.disks[number] {
                 self.tell_ways(number, disk, &plane.links);
             }
@@ -260,7 +260,7 @@ impl Portal {
 
     /// The next session whose change is decided: its connection, its command, how it ends.
     pub(crate) fn next_decided(&mut self) -> Option<(RequestId, RequestId, Status)> {
-        self.desk.next_decided()
+        self.reservations.next_decided()
     }
 
     /// Begins what units have to do for themselves, and goes on with what had to wait.

@@ -22,8 +22,8 @@
 //! first place, which is as long as the disk is there.
 
 mod course;
-mod scribe;
 mod wire;
+mod writer;
 
 use crate::links::Links;
 use crate::nvme::Fabric;
@@ -32,11 +32,11 @@ use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status, Sweep};
 use henge_iscsi::{TargetId, Targets};
 use henge_link::Message;
 use henge_link::copies::{Holder, Keeper};
-use scribe::Scribe;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use writer::Writer;
 
 /// Most changes of a disk that wait for the one before them.
 const QUEUE_MAX: usize = 256;
@@ -127,10 +127,10 @@ struct Table {
 }
 
 /// The reservations of all disks here.
-pub(super) struct Desk {
+pub(super) struct ReservationTables {
     keeper: Keeper,
     holder: Holder,
-    scribe: Scribe,
+    writer: Writer,
     tables: BTreeMap<String, Table>,
     /// Disks with changes on their way.
     busy: BTreeSet<String>,
@@ -145,11 +145,11 @@ pub(super) struct Desk {
     ways: Vec<usize>,
 }
 
-impl Desk {
+impl ReservationTables {
     /// `epoch` grows when the node starts anew; `wake` wakes the loop.
-    pub(super) fn new(epoch: u64, wake: Arc<OwnedFd>) -> std::io::Result<Desk> {
-        Ok(Desk {
-            scribe: Scribe::new(wake)?,
+    pub(super) fn new(epoch: u64, wake: Arc<OwnedFd>) -> std::io::Result<ReservationTables> {
+        Ok(ReservationTables {
+            writer: Writer::new(wake)?,
             keeper: Keeper::new(epoch),
             holder: Holder::new(),
             tables: BTreeMap::new(),
@@ -219,7 +219,7 @@ impl Desk {
         self.holder.remove(name);
         self.busy.remove(name);
         if !matches!(table.kept, Kept::There(_)) {
-            self.scribe.remove(name, table.file);
+            self.writer.remove(name, table.file);
         }
         let askers = table.queue.into_iter().map(|(asker, _)| asker);
         let begun = table.current.map(|(asker, _)| asker).into_iter();
@@ -272,7 +272,7 @@ impl Desk {
         None
     }
 
-    /// Whether [`Desk::settle`] may have something to do.
+    /// Whether [`ReservationTables::settle`] may have something to do.
     pub(super) fn is_due(&self, links: &Links, now: Instant) -> bool {
         !links.news.is_empty() || !self.busy.is_empty() || self.wake_at(now).is_some_and(|at| at <= now)
     }
@@ -294,7 +294,7 @@ impl Desk {
         }
         self.keeper.tick(now);
         self.holder.tick(now);
-        while let Some(written) = self.scribe.next_done() {
+        while let Some(written) = self.writer.next_done() {
             self.written(written, units, links);
         }
         for name in self.busy.iter().cloned().collect::<Vec<_>>() {

@@ -66,8 +66,8 @@ impl Portal {
     /// Says of one target which ways there are to it.
     pub(super) fn tell_ways(&mut self, number: usize, disk: &Disk, links: &Links) {
         let Some(&id) = self.by_disk.get(&number) else { return };
-        let known: Vec<usize> = self.desk.known(&disk.config.name).collect();
-        let groups = groups(disk, links, &known, self.desk.is_good(&disk.config.name));
+        let known: Vec<usize> = self.reservations.known(&disk.config.name).collect();
+        let groups = groups(disk, links, &known, self.reservations.is_good(&disk.config.name));
         let mut elsewhere = Vec::new();
         if groups.len() > 1 {
             for peer in nodes(disk, links, &known).into_iter().filter_map(|node| links.find(node)) {
@@ -88,7 +88,7 @@ impl Portal {
     /// Says the same to hosts that come by NVMe: how this node reaches the disk, and by which addresses others do.
     fn tell_hosts(&mut self, number: usize, disk: &Disk, links: &Links, known: &[usize]) {
         let has_place = disk.config.places.iter().any(|place| Some(place.node.as_str()) == links.here());
-        let reach = match (&disk.spread, self.desk.is_good(&disk.config.name)) {
+        let reach = match (&disk.spread, self.reservations.is_good(&disk.config.name)) {
             (_, false) => Reach::Inaccessible,
             (None, true) => Reach::Optimized,
             (Some(_), true) if has_place => Reach::Optimized,

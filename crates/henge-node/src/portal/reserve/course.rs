@@ -1,8 +1,8 @@
 //! What becomes of a change: decided, written, in force here, in force everywhere, answered.
 
-use super::scribe::Done;
 use super::wire::{unsweep, unwire, wire};
-use super::{Asked, Asker, Desk, Kept, Units};
+use super::writer::Done;
+use super::{Asked, Asker, Kept, ReservationTables, Units};
 use crate::links::{Links, News};
 use henge_core::Instant;
 use henge_iscsi::Targets;
@@ -15,7 +15,7 @@ const PORT_MAX: usize = 512;
 /// Longest parameter list; longer ones are refused before they come here.
 const LIST_MAX: usize = 4096;
 
-impl Desk {
+impl ReservationTables {
     pub(super) fn answer(&mut self, asker: Asker, status: Status, links: &mut Links) {
         match asker {
             Asker::Here(connection, command) => self.decided.push_back((connection, command, status)),
@@ -173,7 +173,7 @@ impl Desk {
                 table.current = Some((asker, epochs));
                 continue;
             };
-            let number = self.scribe.write(name, table.file.clone(), text);
+            let number = self.writer.write(name, table.file.clone(), text);
             table.writing = Some((number, asker, next, effects));
             return;
         }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 /// What is to be done with a file: written anew, or taken away.
-struct Errand {
+struct ToWrite {
     name: String,
     number: u64,
     /// None where nothing is remembered: then it cannot be written.
@@ -27,21 +27,21 @@ pub(super) struct Done {
 }
 
 /// The thread that writes, in the order in which it is told to.
-pub(super) struct Scribe {
-    errands: Option<Sender<Errand>>,
+pub(super) struct Writer {
+    to_write: Option<Sender<ToWrite>>,
     done: Receiver<Done>,
     number: u64,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Scribe {
+impl Writer {
     /// `wake` is written to when something is done.
-    pub(super) fn new(wake: Arc<OwnedFd>) -> std::io::Result<Scribe> {
-        let (errands, todo) = channel();
+    pub(super) fn new(wake: Arc<OwnedFd>) -> std::io::Result<Writer> {
+        let (to_write, todo) = channel();
         let (tell, done) = channel();
         let thread = std::thread::Builder::new().name("reservations".into());
         let thread = thread.spawn(move || work(&todo, &tell, &wake))?;
-        Ok(Scribe { errands: Some(errands), done, number: 0, thread: Some(thread) })
+        Ok(Writer { to_write: Some(to_write), done, number: 0, thread: Some(thread) })
     }
 
     /// Replaces a file; the number of that.
@@ -56,10 +56,10 @@ impl Scribe {
 
     fn send(&mut self, name: &str, file: Option<PathBuf>, text: Option<String>) -> u64 {
         self.number += 1;
-        let errand = Errand { name: name.to_owned(), number: self.number, file, text };
-        if let Some(errands) = &self.errands {
+        let next = ToWrite { name: name.to_owned(), number: self.number, file, text };
+        if let Some(to_write) = &self.to_write {
             // The thread lives as long as this end of the channel.
-            let _ = errands.send(errand);
+            let _ = to_write.send(next);
         }
         self.number
     }
@@ -69,18 +69,18 @@ impl Scribe {
     }
 }
 
-impl Drop for Scribe {
+impl Drop for Writer {
     /// What was to be written is.
     fn drop(&mut self) {
-        self.errands = None;
+        self.to_write = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn work(todo: &Receiver<Errand>, tell: &Sender<Done>, wake: &OwnedFd) {
-    for Errand { name, number, file, text } in todo {
+fn work(todo: &Receiver<ToWrite>, tell: &Sender<Done>, wake: &OwnedFd) {
+    for ToWrite { name, number, file, text } in todo {
         let outcome = match (&file, text) {
             (Some(file), Some(text)) => henge_io::replace(file, text.as_bytes()),
             (Some(file), None) => remove(file),
@@ -106,7 +106,7 @@ fn remove(file: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::Scribe;
+    use super::Writer;
     use std::sync::Arc;
 
     #[test]
@@ -114,24 +114,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let wake = Arc::new(wake);
-        let mut scribe = Scribe::new(wake.clone()).unwrap();
+        let mut writer = Writer::new(wake.clone()).unwrap();
         let file = dir.path().join("state/web.reservations");
-        let first = scribe.write("web", Some(file.clone()), "generation 1\n".into());
-        let second = scribe.write("db", Some(file.join("x")), String::new());
-        let third = scribe.write("nowhere", None, String::new());
+        let first = writer.write("web", Some(file.clone()), "generation 1\n".into());
+        let second = writer.write("db", Some(file.join("x")), String::new());
+        let third = writer.write("nowhere", None, String::new());
         let mut done = Vec::new();
         while done.len() < 3 {
             // Each one wakes whoever waits.
             rustix::io::read(&*wake, &mut [0; 8]).unwrap();
-            done.extend(std::iter::from_fn(|| scribe.next_done()).map(|d| (d.name, d.number, d.well)));
+            done.extend(std::iter::from_fn(|| writer.next_done()).map(|d| (d.name, d.number, d.well)));
         }
         assert_eq!(
             done,
             [("web".into(), first, true), ("db".into(), second, false), ("nowhere".into(), third, false)]
         );
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "generation 1\n");
-        scribe.remove("web", Some(file.clone()));
-        drop(scribe);
+        writer.remove("web", Some(file.clone()));
+        drop(writer);
         assert!(!file.exists(), "what it was told last is done, too");
     }
 }
