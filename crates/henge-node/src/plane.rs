@@ -60,7 +60,7 @@ pub(crate) struct Answer {
 }
 
 /// What a request at a gate is for.
-struct Errand {
+struct SubRequest {
     disk: u32,
     part: PartId,
     scratch: Option<Patch>,
@@ -70,7 +70,7 @@ struct Errand {
     copied: u64,
     parts: u32,
     seq: u64,
-    /// The errands of the same disk before and after this one.
+    /// The sub-requests of the same disk before and after this one.
     older: Option<At>,
     newer: Option<At>,
 }
@@ -78,7 +78,7 @@ struct Errand {
 /// What a request counts of a round beside the bytes that it copies: passing it on takes about as long as copying so many.
 const REQUEST: u64 = 2 << 10;
 
-/// Where an errand is: its gate, and its name there.
+/// Where a sub-request is: its gate, and its name there.
 type At = (u32, RequestId);
 
 /// Everything between sessions and storage.
@@ -319,35 +319,42 @@ impl Plane {
                     worked.bytes += self.copied_on(g);
                     break;
                 };
-                let errand = self.gates[g].errands.remove(finished.served.request.id);
-                let errand = errand.expect("what is finished was submitted");
-                let len = finished.served.request.len.saturating_sub(errand.copied);
-                if self.disks[errand.disk as usize].is_none()
-                    && self.zeroed(g, errand.disk, finished.outcome, now)
+                let sub_request = self.gates[g].sub_requests.remove(finished.served.request.id);
+                let sub_request = sub_request.expect("what is finished was submitted");
+                let len = finished.served.request.len.saturating_sub(sub_request.copied);
+                if self.disks[sub_request.disk as usize].is_none()
+                    && self.zeroed(g, sub_request.disk, finished.outcome, now)
                 {
                     self.room = self.room.saturating_sub(REQUEST);
                     piece = piece.saturating_sub(len.max(REQUEST));
                     worked.commands += 1;
                     continue;
                 }
-                self.unchain(&errand);
-                self.disk(errand.disk as usize).over(&finished.served.request);
+                self.unchain(&sub_request);
+                self.disk(sub_request.disk as usize).over(&finished.served.request);
                 if let Some(recorder) = &mut self.recorder {
-                    let disk = self.disks[errand.disk as usize].as_ref().expect("a disk in use is there");
-                    recorder.row(&disk.config.name, &finished.served, g as u32, errand.seq, errand.parts);
+                    let disk =
+                        self.disks[sub_request.disk as usize].as_ref().expect("a disk in use is there");
+                    recorder.row(
+                        &disk.config.name,
+                        &finished.served,
+                        g as u32,
+                        sub_request.seq,
+                        sub_request.parts,
+                    );
                 }
                 let done = if self.gates[g].copies { len + REQUEST } else { REQUEST };
                 self.room = self.room.saturating_sub(done);
                 piece = piece.saturating_sub(done);
                 if self.gates[g].copies {
-                    self.copied.push((errand.disk as usize, len));
+                    self.copied.push((sub_request.disk as usize, len));
                     worked.bytes += len;
-                    let disk = self.disks[errand.disk as usize].as_ref();
+                    let disk = self.disks[sub_request.disk as usize].as_ref();
                     self.gates[g].weight = disk.map_or(1, |disk| disk.config.contract.weight());
                 }
                 worked.commands += 1;
                 let cost = finished.served.request.cost;
-                self.done(&errand, finished.outcome, &finished.payload, cost, now);
+                self.done(&sub_request, finished.outcome, &finished.payload, cost, now);
             }
             self.listed.done(turn, worked, now);
             if piece == 0 {
@@ -365,16 +372,16 @@ impl Plane {
             return 0;
         }
         self.room = self.room.saturating_sub(len + REQUEST);
-        if let Some(errand) = self.gates[g].errands.get_mut(id) {
-            errand.copied += len;
-            self.copied.push((errand.disk as usize, len));
+        if let Some(sub_request) = self.gates[g].sub_requests.get_mut(id) {
+            sub_request.copied += len;
+            self.copied.push((sub_request.disk as usize, len));
         }
         len
     }
 
     /// Whether any request is waiting or under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.gates.iter().all(|g| g.errands.is_empty()) && self.links.is_idle()
+        self.gates.iter().all(|g| g.sub_requests.is_empty()) && self.links.is_idle()
     }
 
     /// Writes the rest of the record, now that the run is over.

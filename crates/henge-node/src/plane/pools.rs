@@ -1,6 +1,6 @@
 //! Pools and their gates.
 
-use super::{Errand, Plane};
+use super::{Plane, SubRequest};
 use crate::config::{NodeConfig, PoolConfig};
 use crate::operate::term;
 use crate::storage;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct GateState {
     pub name: String,
     pub pipeline: Pipeline<Box<dyn Store>>,
-    pub(super) errands: Pending<Errand>,
+    pub(super) sub_requests: Pending<SubRequest>,
     pub(super) submitted: u64,
     /// On the list of gates to be polled.
     pub(super) listed: bool,
@@ -76,7 +76,7 @@ impl Plane {
             self.gates.push(GateState {
                 name,
                 pipeline: Pipeline::new(gate, store),
-                errands: Pending::new(),
+                sub_requests: Pending::new(),
                 submitted: 0,
                 listed: false,
                 copies: pool.medium.copies() || !pool.direct,

@@ -25,7 +25,7 @@
 //! # Price
 //! A piece a turn of the loop: about as much as a request of a client. While something is zeroed, one number of a disk is taken.
 
-use super::{Errand, Plane};
+use super::{Plane, SubRequest};
 use crate::config::DiskConfig;
 use henge_backend::{Buffer, Chore, Claim, Origin, Step, Store};
 use henge_core::{Contract, Fault, FlowId, Instant, Op, Request, RequestId};
@@ -322,7 +322,7 @@ impl Plane {
         *at += len;
         let state = &mut self.gates[gate];
         let part = PartId { command: RequestId::default(), index: 0 };
-        let errand = Errand {
+        let sub_request = SubRequest {
             disk: flow as u32,
             part,
             scratch: None,
@@ -333,7 +333,7 @@ impl Plane {
             older: None,
             newer: None,
         };
-        request.id = state.errands.insert(errand);
+        request.id = state.sub_requests.insert(sub_request);
         let taken = state.pipeline.submit(request, Buffer::empty(), now);
         assert!(taken.is_ok(), "one request of a flow is never too much");
         self.list(gate);

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // lends parts of a command's buffer to stores
 
-use super::{Answer, At, Errand, Flight, GateState, Owner, Plane};
+use super::{Answer, At, Flight, GateState, Owner, Plane, SubRequest};
 use crate::spread::INNER;
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
@@ -73,7 +73,7 @@ impl Plane {
             state.submitted += 1;
             let parts = (f64::from(Request::WHOLE) / f64::from(request.commands)).round().max(1.0) as u32;
             let (seq, older) = (state.submitted, disk.newest);
-            let errand = Errand {
+            let sub_request = SubRequest {
                 disk: number as u32,
                 part: part_id,
                 scratch,
@@ -84,7 +84,7 @@ impl Plane {
                 older,
                 newer: None,
             };
-            request.id = state.errands.insert(errand);
+            request.id = state.sub_requests.insert(sub_request);
             disk.newest = Some((gate.0, request.id));
             let taken = state.pipeline.submit(request, payload, now);
             assert!(taken.is_ok(), "the gate said that it had room");
@@ -97,8 +97,8 @@ impl Plane {
             }
             state.line_up(g, &mut self.listed);
             if let Some((g, id)) = older {
-                let before = self.gates[g as usize].errands.get_mut(id);
-                before.expect("a chain's errands are at gates").newer = disk.newest;
+                let before = self.gates[g as usize].sub_requests.get_mut(id);
+                before.expect("a chain's sub-requests are at gates").newer = disk.newest;
             }
         }
     }
@@ -133,26 +133,26 @@ impl Plane {
 
     pub(super) fn done(
         &mut self,
-        errand: &Errand,
+        sub_request: &SubRequest,
         outcome: Result<(), Fault>,
         payload: &Buffer,
         cost: Cost,
         now: Instant,
     ) {
-        let number = errand.disk as usize;
-        self.uncount_extra(number, errand.extra);
+        let number = sub_request.disk as usize;
+        self.uncount_extra(number, sub_request.extra);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         if disk.home_of.is_some() {
-            let flight = disk.flights[errand.part.command.index()].as_mut();
+            let flight = disk.flights[sub_request.part.command.index()].as_mut();
             flight.expect("a pending command has its buffer here").cost += cost;
         }
         let mut outcome = outcome.map_err(Failure::from);
-        if let (Some(patch), Ok(())) = (&errand.scratch, outcome) {
-            let flight = disk.flights[errand.part.command.index()].as_mut();
+        if let (Some(patch), Ok(())) = (&sub_request.scratch, outcome) {
+            let flight = disk.flights[sub_request.part.command.index()].as_mut();
             let frame = &mut flight.expect("a pending command has its buffer here").frame;
             outcome = patch.apply(payload, frame);
         }
-        disk.vdisk.part_done(errand.part, outcome);
+        disk.vdisk.part_done(sub_request.part, outcome);
         self.hand_out(number, now);
         self.collect(number, now);
     }
@@ -182,44 +182,47 @@ impl Plane {
             self.abort_parts(number, &theirs, now);
             return self.collect(number, now);
         }
-        for (g, id) in self.errands_of(number, &theirs) {
+        for (g, id) in self.sub_requests_of(number, &theirs) {
             // What is in flight stays so, and is over when the storage says it.
             let g = g as usize;
             let Some((request, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
             self.disk(number).over(&request);
-            let errand = self.gates[g].errands.remove(id).expect("what waits was submitted");
-            self.unchain(&errand);
+            let sub_request = self.gates[g].sub_requests.remove(id).expect("what waits was submitted");
+            self.unchain(&sub_request);
             self.list(g);
-            self.done(&errand, Err(Fault::Cancelled), &payload, Cost::ZERO, now);
+            self.done(&sub_request, Err(Fault::Cancelled), &payload, Cost::ZERO, now);
         }
         self.hand_out(number, now);
         self.collect(number, now);
     }
 
     /// A disk's requests at gates that belong to these commands, looking at no other disk's.
-    fn errands_of(&self, number: usize, commands: &[RequestId]) -> Vec<At> {
+    fn sub_requests_of(&self, number: usize, commands: &[RequestId]) -> Vec<At> {
         let commands: BTreeSet<RequestId> = commands.iter().copied().collect();
         let mut found = Vec::new();
         let mut next = self.disks[number].as_ref().and_then(|disk| disk.newest);
         while let Some((g, id)) = next {
-            let errand = self.gates[g as usize].errands.get(id).expect("a chain's errands are at gates");
-            if commands.contains(&errand.part.command) {
+            let sub_request =
+                self.gates[g as usize].sub_requests.get(id).expect("a chain's sub-requests are at gates");
+            if commands.contains(&sub_request.part.command) {
                 found.push((g, id));
             }
-            next = errand.older;
+            next = sub_request.older;
         }
         found
     }
 
-    /// Takes an errand that is over out of its disk's chain.
-    pub(super) fn unchain(&mut self, errand: &Errand) {
-        const THERE: &str = "a chain's errands are at gates";
-        match errand.newer {
-            Some((g, id)) => self.gates[g as usize].errands.get_mut(id).expect(THERE).older = errand.older,
-            None => self.disk(errand.disk as usize).newest = errand.older,
+    /// Takes a sub-request that is over out of its disk's chain.
+    pub(super) fn unchain(&mut self, sub_request: &SubRequest) {
+        const THERE: &str = "a chain's sub-requests are at gates";
+        match sub_request.newer {
+            Some((g, id)) => {
+                self.gates[g as usize].sub_requests.get_mut(id).expect(THERE).older = sub_request.older
+            }
+            None => self.disk(sub_request.disk as usize).newest = sub_request.older,
         }
-        if let Some((g, id)) = errand.older {
-            self.gates[g as usize].errands.get_mut(id).expect(THERE).newer = errand.newer;
+        if let Some((g, id)) = sub_request.older {
+            self.gates[g as usize].sub_requests.get_mut(id).expect(THERE).newer = sub_request.newer;
         }
     }
 }
