@@ -132,16 +132,16 @@ pub struct Gate {
     meters: GateMeters,
     /// Flows with a new oldest request: why it waits is asked once no more can go.
     fresh: Vec<FlowId>,
-    /// Flows that began or ceased to have something waiting, as [`Stirred`] says.
-    stirred: Stirred,
+    /// Flows that began or ceased to have something waiting, as [`Dirty`] says.
+    dirty: Dirty,
 }
 
 /// Some flows, those of which began or ceased to have something waiting among them: one bit for each, and all whose numbers
 /// are the same modulo 64 share it. Whoever watches a few flows of many gates need not look at all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stirred(u64);
+pub struct Dirty(u64);
 
-impl Stirred {
+impl Dirty {
     /// Whether `flow` may be among them.
     pub fn may_have(self, flow: FlowId) -> bool {
         self.0 & Self::bit(flow) > 0
@@ -195,13 +195,13 @@ impl Gate {
             last_completion: Instant::ZERO,
             meters: GateMeters::default(),
             fresh: Vec::new(),
-            stirred: Stirred::default(),
+            dirty: Dirty::default(),
         }
     }
 
     /// The flows that began or ceased to have something waiting since this was last asked, and perhaps others.
-    pub fn take_stirred(&mut self) -> Stirred {
-        std::mem::take(&mut self.stirred)
+    pub fn take_dirty(&mut self) -> Dirty {
+        std::mem::take(&mut self.dirty)
     }
 
     /// What its scheduler keeps of contracts.
@@ -245,7 +245,7 @@ impl Gate {
         for request in &orphans[first..] {
             self.places[request.id.index()] = Place::Free;
         }
-        self.stirred.note(flow);
+        self.dirty.note(flow);
         let Some(slot) = self.flows.get_mut(flow.index()) else { return };
         let Some(state) = slot else { return };
         state.meters.pending -= (orphans.len() - first) as u32;
@@ -269,7 +269,7 @@ impl Gate {
             return Err(Full { request, pending });
         }
         if !meters.waits() {
-            self.stirred.note(request.flow);
+            self.dirty.note(request.flow);
             meters.oldest_since = now;
             if !std::mem::replace(&mut meters.is_fresh, true) {
                 self.fresh.push(request.flow);
@@ -321,7 +321,7 @@ impl Gate {
         let state = self.flow_mut(request.flow);
         state.meters.pending -= 1;
         state.meters.cancelled += 1;
-        self.stirred.note(request.flow);
+        self.dirty.note(request.flow);
         self.ask_again = Some(now);
         self.forget_if_removed(request.flow);
         Some(request)
@@ -474,7 +474,7 @@ impl Gate {
                 self.fresh.push(flow);
             }
         } else {
-            self.stirred.note(flow);
+            self.dirty.note(flow);
         }
     }
 

@@ -31,7 +31,7 @@ pub use backend::{Backend, DEVICE_QUANTUM, Done, Fault, Model};
 pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate, WORDS};
 pub use cost::{CostModel, Learned, Seen};
 pub use depth::{DepthController, QueueView};
-pub use gate::{Assembly, Full, Gate, Served, Stirred};
+pub use gate::{Assembly, Dirty, Full, Gate, Served};
 pub use histogram::Histogram;
 pub use keeps::{
     Due, Keeps, Need, Promised, With, check_bound, check_curves, check_rate, check_share, check_units,

@@ -263,26 +263,26 @@ fn completing_twice_is_the_callers_error() {
 }
 
 #[test]
-fn whoever_begins_or_ceases_to_wait_has_stirred() {
+fn whoever_begins_or_ceases_to_wait_is_dirty() {
     let (mut gate, mut ids) = (gate(1, &Contract::best_effort()), Pending::new());
-    let stirs = |gate: &mut Gate| gate.take_stirred().may_have(FLOW);
-    assert!(!stirs(&mut gate));
+    let is_dirty = |gate: &mut Gate| gate.take_dirty().may_have(FLOW);
+    assert!(!is_dirty(&mut gate));
     let first = submit(&mut gate, &mut ids, ms(0)).unwrap();
-    assert!(stirs(&mut gate), "it began to wait");
-    assert!(!stirs(&mut gate), "that was said");
+    assert!(is_dirty(&mut gate), "it began to wait");
+    assert!(!is_dirty(&mut gate), "that was said");
     assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)));
-    assert!(stirs(&mut gate), "it ceased");
+    assert!(is_dirty(&mut gate), "it ceased");
     submit(&mut gate, &mut ids, ms(1)).unwrap();
-    assert!(stirs(&mut gate));
+    assert!(is_dirty(&mut gate));
     let third = submit(&mut gate, &mut ids, ms(1)).unwrap();
-    assert!(!stirs(&mut gate), "it waited before");
+    assert!(!is_dirty(&mut gate), "it waited before");
     gate.complete(first, false, ms(2));
-    assert!(!stirs(&mut gate), "what is over did not wait");
+    assert!(!is_dirty(&mut gate), "what is over did not wait");
     assert!(matches!(gate.next(ms(2)), Dispatch::Ready(_)));
-    assert!(!stirs(&mut gate), "another one of its waits");
+    assert!(!is_dirty(&mut gate), "another one of its waits");
     assert!(gate.cancel(third, ms(3)).is_some());
-    assert!(stirs(&mut gate));
-    assert!(!gate.take_stirred().may_have(FlowId(1)));
+    assert!(is_dirty(&mut gate));
+    assert!(!gate.take_dirty().may_have(FlowId(1)));
 }
 
 /// Ten journal commits and an administrator's zeroes leave both slots to reads; only what is beyond four FLUSHes and one piece of zeroes takes one.

@@ -105,7 +105,7 @@ pub(crate) struct Plane {
     /// Parts of spread disks that are at their homes here.
     pub inner: Pending<Inner>,
     /// Gates that are to be polled, in order.
-    listed: Turns,
+    runnable: Turns,
     /// Bytes that gates may still copy in memory in this round.
     room: u64,
     /// Disks whose bytes were copied, and how many: the loop charges them for it.
@@ -175,7 +175,7 @@ impl Plane {
             asked: config.asked.clone(),
             links: Links::new(config.link.clone(), epoch),
             inner: Pending::new(),
-            listed: Turns::new(),
+            runnable: Turns::new(),
             room: u64::MAX,
             copied: Vec::new(),
             begun: 0,
@@ -255,7 +255,7 @@ impl Plane {
 
     /// Puts a gate on the list of those to be polled.
     pub(crate) fn list(&mut self, g: usize) {
-        self.gates[g].line_up(g, &mut self.listed);
+        self.gates[g].line_up(g, &mut self.runnable);
     }
 
     /// A gate's storage has signalled.
@@ -265,8 +265,8 @@ impl Plane {
     }
 
     /// Whether a gate is to be polled at once.
-    pub(crate) fn is_listed(&self) -> bool {
-        !self.listed.is_empty() || !self.links.returns.is_empty()
+    pub(crate) fn is_runnable(&self) -> bool {
+        !self.runnable.is_empty() || !self.links.returns.is_empty()
     }
 
     /// Lists the gates whose time has come.
@@ -293,7 +293,7 @@ impl Plane {
         self.copied.pop()
     }
 
-    /// Polls the listed gates until nothing is left to do at `now`, or the round has done its part. Gates do a piece by turns. What is
+    /// Polls the runnable gates until nothing is left to do at `now`, or the round has done its part. Gates do a piece by turns. What is
     /// answered at once may bring forth more, for as long as clients like: so each request counts, and where storage is memory or the
     /// page cache, its bytes do.
     pub(crate) fn poll(&mut self, now: Instant) {
@@ -308,10 +308,10 @@ impl Plane {
 
     fn poll_gates(&mut self, now: Instant) {
         while self.room > 0
-            && let Some(turn) = self.listed.next(now)
+            && let Some(turn) = self.runnable.next(now)
         {
             let g = turn.connection.index();
-            self.gates[g].listed = false;
+            self.gates[g].runnable = false;
             self.hear(g);
             let (mut piece, mut worked) = (BYTES as u64, Done::default());
             while piece > 0 {
@@ -356,7 +356,7 @@ impl Plane {
                 let cost = finished.served.request.cost;
                 self.done(&sub_request, finished.outcome, &finished.payload, cost, now);
             }
-            self.listed.done(turn, worked, now);
+            self.runnable.done(turn, worked, now);
             if piece == 0 {
                 // It is polled again when others have had their turns, perhaps in the next round; its device works on meanwhile.
                 self.gates[g].pipeline.submit_ready(now);

@@ -51,7 +51,7 @@ pub(crate) struct Link {
     /// The client has closed its side, or the connection is broken.
     pub ending: bool,
     /// On the list of those to be read.
-    pub listed: bool,
+    pub runnable: bool,
     /// On the list of those to be written.
     pub unwritten: bool,
     /// Bytes that went through the socket since this was asked last.
@@ -75,7 +75,7 @@ impl Link {
     pub(crate) fn of(stream: Stream) -> Link {
         let (readable, writable) = (true, true);
         let (moved, answers) = (0, 0);
-        let (listed, unwritten) = (false, false);
+        let (runnable, unwritten) = (false, false);
         Link {
             stream,
             from: None,
@@ -83,7 +83,7 @@ impl Link {
             writable,
             awaited: false,
             ending: false,
-            listed,
+            runnable,
             unwritten,
             moved,
             answers,

@@ -412,7 +412,8 @@ impl Server {
     /// When something will happen by itself; `None` for never.
     fn due(&self) -> Option<Instant> {
         let joined = !self.plane.links.joined.is_empty();
-        let more = joined || self.plane.exchange.is_some() || self.plane.is_listed() || self.looked.goes_on();
+        let more =
+            joined || self.plane.exchange.is_some() || self.plane.is_runnable() || self.looked.goes_on();
         if !self.turns.is_empty() || more {
             return Some(self.now);
         }
@@ -461,11 +462,11 @@ impl Server {
     fn want(&mut self, id: RequestId, way: Way) {
         let Some(client) = self.connections.get_mut(id) else { return };
         let link = &mut client.link;
-        let listed = match way {
-            Way::In => &mut link.listed,
+        let runnable = match way {
+            Way::In => &mut link.runnable,
             Way::Out => &mut link.unwritten,
         };
-        if std::mem::replace(listed, true) {
+        if std::mem::replace(runnable, true) {
             return;
         }
         let (of, terms) = match client {

@@ -107,7 +107,7 @@ pub struct Proxy {
     /// Something happened at the last turn.
     busy: bool,
     /// The gate may have something to release.
-    stirred: bool,
+    dirty: bool,
     recorder: Option<Recorder>,
 }
 
@@ -201,7 +201,7 @@ impl Proxy {
             told: Vec::new(),
             idle,
             busy: false,
-            stirred: false,
+            dirty: false,
             recorder,
             config,
         })
@@ -246,9 +246,9 @@ impl Proxy {
             }
             self.expire(now);
             self.hear_peers(now).map_err(|e| ProxyError::io("epoll", e))?;
-            // Asked when nothing happened, too: whatever should have stirred it waits 100 ms at most.
-            if self.stirred || !self.busy || gate_wakes.is_some_and(|t| t <= now) {
-                self.stirred = false;
+            // Asked when nothing happened, too: whatever should have made it dirty waits 100 ms at most.
+            if self.dirty || !self.busy || gate_wakes.is_some_and(|t| t <= now) {
+                self.dirty = false;
                 self.dispatch(now);
             }
             if let Some(peers) = &mut self.peers {

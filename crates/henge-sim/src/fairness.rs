@@ -17,7 +17,7 @@
 //!
 //! The theorem does not cover every setting; [`Caveat`] says where it does not, and then the figure stands alone.
 
-use henge_core::{Cost, CostUnit, FlowId, Stirred};
+use henge_core::{Cost, CostUnit, Dirty, FlowId};
 
 /// Pairs at nodes that a flow may have before only a sample is watched.
 const PAIRS_MAX: usize = 1024;
@@ -204,12 +204,12 @@ impl Watch {
     }
 
     /// A turn is over at a gate: who waits there goes on being compared. Nothing has changed for those that have not
-    /// `stirred`; what is known of them is not in any cache.
-    pub(crate) fn look(&mut self, gate: u32, stirred: Stirred, waits: impl Fn(u32) -> bool) {
+    /// `dirty`; what is known of them is not in any cache.
+    pub(crate) fn look(&mut self, gate: u32, dirty: Dirty, waits: impl Fn(u32) -> bool) {
         let Watch { by_gate, pairs, flows, .. } = self;
         for number in &by_gate[gate as usize] {
             let pair = &mut pairs[*number as usize];
-            if !pair.unknown && !pair.flows.iter().any(|f| stirred.may_have(FlowId(*f))) {
+            if !pair.unknown && !pair.flows.iter().any(|f| dirty.may_have(FlowId(*f))) {
                 debug_assert_eq!(pair.range.is_some(), waits(pair.flows[0]) && waits(pair.flows[1]));
                 continue;
             }

@@ -277,8 +277,8 @@ impl World {
                 self.gates[g as usize].touched = false;
                 self.schedule_gate(g, now);
                 let gate = self.gates[g as usize].pipeline.gate_mut();
-                let stirred = gate.take_stirred();
-                self.watch.look(g, stirred, |flow| waiting(gate, flow) > 0);
+                let dirty = gate.take_dirty();
+                self.watch.look(g, dirty, |flow| waiting(gate, flow) > 0);
             }
             self.settling.clear();
         }

@@ -82,12 +82,12 @@ impl Rig {
                 return;
             }
             let stop = self.bench.read(&mut self.ours);
-            let idle = self.bench.answer(&mut self.ours) == 0 && !self.bench.plane.is_listed();
+            let idle = self.bench.answer(&mut self.ours) == 0 && !self.bench.plane.is_runnable();
             let before = self.nbd().output().len();
             self.over |= !self.bench.write(&mut self.ours) || stop == Stop::Gone || self.nbd().is_over();
             self.most_held = self.most_held.max(self.bench.plane.disk(0).held);
             let wrote = self.nbd().output().len() < before;
-            if idle && !wrote && !self.bench.plane.is_listed() && stop != Stop::Turn {
+            if idle && !wrote && !self.bench.plane.is_runnable() && stop != Stop::Turn {
                 return;
             }
         }

@@ -16,8 +16,8 @@ pub(crate) struct GateState {
     pub pipeline: Pipeline<Box<dyn Store>>,
     pub(super) sub_requests: Pending<SubRequest>,
     pub(super) submitted: u64,
-    /// On the list of gates to be polled.
-    pub(super) listed: bool,
+    /// Among the gates to be polled.
+    pub(super) runnable: bool,
     /// Its storage is memory or the page cache, so that serving a request copies its bytes in the loop.
     pub(super) copies: bool,
     /// The weight of the disk that it served last.
@@ -29,10 +29,10 @@ pub(crate) struct GateState {
 impl GateState {
     /// Puts it on the list. Among several that copy in memory, the one whose disks have had least by their weights is polled next;
     /// before it those whose disks are promised rates, as far as those go.
-    pub(super) fn line_up(&mut self, g: usize, listed: &mut Turns) {
-        if !std::mem::replace(&mut self.listed, true) {
+    pub(super) fn line_up(&mut self, g: usize, runnable: &mut Turns) {
+        if !std::mem::replace(&mut self.runnable, true) {
             let terms = Terms::gate(self.weight, self.promised);
-            listed.put(Of::Disk(g), terms, RequestId { slot: g as u32, generation: 0 }, Way::In);
+            runnable.put(Of::Disk(g), terms, RequestId { slot: g as u32, generation: 0 }, Way::In);
         }
     }
 }
@@ -78,7 +78,7 @@ impl Plane {
                 pipeline: Pipeline::new(gate, store),
                 sub_requests: Pending::new(),
                 submitted: 0,
-                listed: false,
+                runnable: false,
                 copies: pool.medium.copies() || !pool.direct,
                 weight: 1,
                 promised: None,

@@ -159,7 +159,7 @@ fn a_spread_disk_is_asked_to_cache() {
             let buffer = plane.take_buffer(number, frame.len).unwrap();
             let command = Command::new(Kind::Cache, offset, len, Instant::ZERO, 0);
             plane.submit(number, command, buffer, owner(n as u32), Instant::ZERO);
-            while plane.is_listed() {
+            while plane.is_runnable() {
                 plane.poll(Instant::ZERO);
             }
             let answer = plane.answers.pop().expect("memory answers at once");
@@ -217,7 +217,7 @@ fn blocks_around_a_write_are_counted() {
         if gives_up {
             plane.abort(0, owner(1).connection, None, Instant::ZERO);
         }
-        while plane.is_listed() {
+        while plane.is_runnable() {
             plane.poll(Instant::ZERO);
         }
         let answer = plane.answers.pop().expect("memory answers at once");

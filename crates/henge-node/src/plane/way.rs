@@ -95,7 +95,7 @@ impl Plane {
                 let unit = state.pipeline.gate().cost_unit();
                 self.tags.tell(&disk.told_as, g, &request, unit);
             }
-            state.line_up(g, &mut self.listed);
+            state.line_up(g, &mut self.runnable);
             if let Some((g, id)) = older {
                 let before = self.gates[g as usize].sub_requests.get_mut(id);
                 before.expect("a chain's sub-requests are at gates").newer = disk.newest;

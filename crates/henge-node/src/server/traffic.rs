@@ -45,7 +45,7 @@ impl Server {
 
     fn read(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.link.listed = false;
+        connection.link.runnable = false;
         if connection.is_mute {
             return;
         }

@@ -67,7 +67,7 @@ impl Bench {
     /// What disks have answered by now goes to the session: how much that was.
     pub(crate) fn answer(&mut self, client: &mut Client) -> usize {
         self.plane.poll(self.now);
-        // What goes on in the next round is listed, as the loop does.
+        // What goes on in the next round is put among the runnable, as the loop does.
         self.plane.list_due(self.now);
         let answers: Vec<_> = self.plane.answers.drain(..).collect();
         let count = answers.len();

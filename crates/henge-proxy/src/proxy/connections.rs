@@ -106,7 +106,7 @@ impl Proxy {
 
     /// A pair is gone: what waited is forgotten, what was at the server is over.
     pub(super) fn close(&mut self, pair_id: RequestId, now: Instant) {
-        self.stirred = true;
+        self.dirty = true;
         let pair = self.pairs.remove(pair_id).expect("closed once");
         let stats = pair.connection.stats();
         self.counts.malformed += stats.malformed;

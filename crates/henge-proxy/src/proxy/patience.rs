@@ -74,7 +74,7 @@ impl Proxy {
         if self.ios.get(id).is_none_or(|io| io.message.is_none()) || self.gate.cancel(id, now).is_none() {
             return;
         }
-        self.stirred = true;
+        self.dirty = true;
         let io = self.ios.remove(id).expect("just seen");
         self.counts.expired += u64::from(expired);
         if let Some(pair) = self.pair_mut(io.pair) {

@@ -53,7 +53,7 @@ impl Proxy {
     /// Queues a request; where its flow is full, the connection that brought it is read no further.
     pub(super) fn take_in(&mut self, came: Refused, now: Instant) {
         let RequestBody::Io(io) = &came.held.request.body else { unreachable!("only I/O is held") };
-        self.stirred = true;
+        self.dirty = true;
         let flow = FlowId(came.flow as u32);
         let request = gate_request(self.ios.next_id(), flow, io, now);
         if self.gate.submit(request, now).is_err() {
@@ -77,7 +77,7 @@ impl Proxy {
     }
 
     pub(super) fn heard(&mut self, slot: usize, news: News, now: Instant) {
-        self.stirred = true;
+        self.dirty = true;
         match news {
             News::Accepted { tag, bytes: Some(bytes) } => {
                 let id = self.pair_mut(slot).and_then(|p| p.pending.get(&tag).copied());
@@ -109,7 +109,7 @@ impl Proxy {
     }
 
     pub(super) fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
-        self.stirred = true;
+        self.dirty = true;
         let io = self.ios.remove(id).expect("a pending request is known");
         let served = self.gate.complete(id, failed, now);
         let request = &served.request;
@@ -152,7 +152,7 @@ impl Proxy {
             match news {
                 Told::Foreign(flow, service) if service > Cost::ZERO => {
                     self.gate.foreign(flow, service, now);
-                    self.stirred = true;
+                    self.dirty = true;
                 }
                 Told::Foreign(..) => {}
                 Told::Identity(capability, uid) => self.owners.learn(capability, uid),
