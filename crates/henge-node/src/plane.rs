@@ -33,7 +33,7 @@ mod way;
 
 use budget::Budget;
 pub(crate) use disk::Disk;
-use disk::Flight;
+use disk::InFlight;
 pub(crate) use failed::{Failed, NotAdded, Notice};
 pub(crate) use pools::{GateState, Pool};
 
@@ -397,8 +397,8 @@ impl Plane {
     /// Leaves buffers that storage may still be using where they are, for ever.
     fn abandon(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
-            for flight in disk.flights.iter_mut().filter_map(Option::take) {
-                std::mem::forget(flight);
+            for command in disk.in_flight.iter_mut().filter_map(Option::take) {
+                std::mem::forget(command);
             }
         }
     }

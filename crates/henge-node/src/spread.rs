@@ -140,7 +140,7 @@ impl Plane {
         let Part { request, kind, .. } = *part;
         let frame = self.disk(home).vdisk.frame(kind, request.offset, request.len);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
-        let whole = disk.flights[part.id.command.index()].as_mut();
+        let whole = disk.in_flight[part.id.command.index()].as_mut();
         let whole = &mut whole.expect("a pending command has its buffer here").frame;
         let (len, mut verify) = (request.len as usize, (0, 0));
         let buffer = match part.data {
@@ -176,7 +176,7 @@ impl Plane {
     fn give_peer(&mut self, number: usize, peer: usize, toward: u32, part: &Part, now: Instant) {
         let Part { request, .. } = *part;
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
-        let whole = disk.flights[part.id.command.index()].as_mut();
+        let whole = disk.in_flight[part.id.command.index()].as_mut();
         let whole = &mut whole.expect("a pending command has its buffer here").frame;
         let (len, mut verify) = (request.len as usize, 0);
         let fua = request.fua;
@@ -323,8 +323,8 @@ impl Plane {
             };
             let ours =
                 |id: &RequestId| self.inner.get(*id).is_some_and(|i| theirs.contains(&i.part.id.command));
-            let flights = self.disks[home].iter().flat_map(|disk| disk.flights.iter().flatten());
-            let inside = flights.filter(|f| f.owner.connection == INNER).map(|f| f.owner.command);
+            let in_flight = self.disks[home].iter().flat_map(|disk| disk.in_flight.iter().flatten());
+            let inside = in_flight.filter(|f| f.owner.connection == INNER).map(|f| f.owner.command);
             let inside: Vec<RequestId> = inside.filter(ours).collect();
             for id in inside {
                 self.abort(home, INNER, Some(id), now);

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A pending command's memory, and who waits for it.
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     pub(super) id: RequestId,
     pub frame: Buffer,
     pub owner: Owner,
@@ -24,7 +24,7 @@ pub(crate) struct Disk {
     pub config: DiskConfig,
     pub vdisk: VirtualDisk,
     /// By the slot of the command.
-    pub flights: Vec<Option<Flight>>,
+    pub in_flight: Vec<Option<InFlight>>,
     /// The newest of its requests at gates; each knows the one before.
     pub(super) newest: Option<At>,
     /// Where its part begins on each gate; a FLUSH is sent there.
@@ -73,7 +73,7 @@ impl Disk {
             told_as: config.name.as_str().into(),
             config,
             vdisk,
-            flights: Vec::new(),
+            in_flight: Vec::new(),
             newest: None,
             bases,
             held: 0,

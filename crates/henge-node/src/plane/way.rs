@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // lends parts of a command's buffer to stores
 
-use super::{Answer, At, Flight, GateState, Owner, Plane, SubRequest};
+use super::{Answer, At, GateState, InFlight, Owner, Plane, SubRequest};
 use crate::spread::INNER;
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
@@ -32,10 +32,10 @@ impl Plane {
         disk.meters.pending(disk.vdisk.pending(), now);
         let id = disk.vdisk.submit(command).expect("room was asked for before");
         let slot = id.index();
-        if disk.flights.len() <= slot {
-            disk.flights.resize_with(slot + 1, || None);
+        if disk.in_flight.len() <= slot {
+            disk.in_flight.resize_with(slot + 1, || None);
         }
-        disk.flights[slot] = Some(Flight { id, frame, owner, cost: Cost::ZERO });
+        disk.in_flight[slot] = Some(InFlight { id, frame, owner, cost: Cost::ZERO });
         self.hand_out(number, now);
         self.collect(number, now);
     }
@@ -53,9 +53,9 @@ impl Plane {
             let (payload, scratch) = match data {
                 Data::None => (Buffer::empty(), None),
                 Data::Frame { at } => {
-                    let flight = disk.flights[part_id.command.index()].as_mut();
-                    let frame = &mut flight.expect("a pending command has its buffer here").frame;
-                    // SAFETY: the frame stays in `flights` until the command is finished, which is when all its
+                    let command = disk.in_flight[part_id.command.index()].as_mut();
+                    let frame = &mut command.expect("a pending command has its buffer here").frame;
+                    // SAFETY: the frame stays in `in_flight` until the command is finished, which is when all its
                     // parts are done and their loans returned; parts of one command do not overlap; nobody reads
                     // the frame meanwhile. A node that cannot wait for its stores leaks the frames (`abandon`).
                     (unsafe { frame.lend(at as usize, request.len as usize) }, None)
@@ -108,8 +108,8 @@ impl Plane {
         let mut disk = self.disks[number].as_mut().expect("a disk in use is there");
         disk.meters.pending(disk.vdisk.pending(), now);
         while let Some(finished) = disk.vdisk.next_finished() {
-            let flight = disk.flights[finished.id.index()].take().expect("a command is finished once");
-            let Flight { frame, owner, cost, .. } = flight;
+            let command = disk.in_flight[finished.id.index()].take().expect("a command is finished once");
+            let InFlight { frame, owner, cost, .. } = command;
             if owner.connection == INNER {
                 self.inner_done(&owner, &finished, frame, cost);
                 disk = self.disks[number].as_mut().expect("a disk in use is there");
@@ -143,13 +143,13 @@ impl Plane {
         self.uncount_extra(number, sub_request.extra);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         if disk.home_of.is_some() {
-            let flight = disk.flights[sub_request.part.command.index()].as_mut();
-            flight.expect("a pending command has its buffer here").cost += cost;
+            let command = disk.in_flight[sub_request.part.command.index()].as_mut();
+            command.expect("a pending command has its buffer here").cost += cost;
         }
         let mut outcome = outcome.map_err(Failure::from);
         if let (Some(patch), Ok(())) = (&sub_request.scratch, outcome) {
-            let flight = disk.flights[sub_request.part.command.index()].as_mut();
-            let frame = &mut flight.expect("a pending command has its buffer here").frame;
+            let command = disk.in_flight[sub_request.part.command.index()].as_mut();
+            let frame = &mut command.expect("a pending command has its buffer here").frame;
             outcome = patch.apply(payload, frame);
         }
         disk.vdisk.part_done(sub_request.part, outcome);
@@ -170,8 +170,8 @@ impl Plane {
         let theirs = |owner: &Owner| {
             owner.connection == connection && command.is_none_or(|command| command == owner.command)
         };
-        let flights = disk.flights.iter().flatten();
-        let theirs: Vec<RequestId> = flights.filter(|f| theirs(&f.owner)).map(|f| f.id).collect();
+        let in_flight = disk.in_flight.iter().flatten();
+        let theirs: Vec<RequestId> = in_flight.filter(|f| theirs(&f.owner)).map(|f| f.id).collect();
         if theirs.is_empty() {
             return;
         }
