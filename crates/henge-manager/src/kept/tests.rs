@@ -52,7 +52,14 @@ impl Node {
             profile: Some(Profile { iops: 900.0, service: 0.004 }),
         };
         let link = Some(format!("{name}:10810"));
-        Register { name: name.into(), addresses: Vec::new(), link, pools: vec![pool], disks: Vec::new() }
+        Register {
+            name: name.into(),
+            addresses: Vec::new(),
+            link,
+            pools: vec![pool],
+            disks: Vec::new(),
+            speaks: henge_api::manager::speaks(),
+        }
     }
 
     /// As a node does: each gate is given its part, and asked first.
