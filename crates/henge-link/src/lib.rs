@@ -19,7 +19,8 @@
 //! What one node decides and others act by, such as who may use a disk, is told as [`copies`] with a lease.
 //! Nodes that share storage tell each other there that they live: [`lives`].
 //!
-//! An end sends only what the other one understands (`features.rs`). A node of another version, of another cluster, or with the wrong secret is refused with the reason, in words.
+//! An end sends only what the other one understands (`features.rs`). A node of another version, of
+//! another cluster, or with the wrong secret is refused with the reason, in words.
 
 #![forbid(unsafe_code)]
 

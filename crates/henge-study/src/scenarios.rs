@@ -103,6 +103,16 @@ mod tests {
                 }
             }
         }
+        // Those draw a page's pictures, and are no experiments.
+        let (pictures, mut files): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|id| id.starts_with("choose/"));
+        assert!(pictures.len() >= 6, "{pictures:?}");
+        for id in pictures {
+            let study = crate::study::Study::read(&dir.join(format!("{id}.toml"))).unwrap();
+            let drawn: Vec<_> = study.experiment.plots.iter().filter(|plot| plot.small).collect();
+            let name = id.trim_start_matches("choose/");
+            assert!(drawn.len() == 1 && drawn[0].name == name, "{id} draws one picture of its name");
+        }
         files.sort();
         let mut known: Vec<String> = ids().map(str::to_owned).collect();
         known.sort();

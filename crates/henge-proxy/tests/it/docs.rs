@@ -2,17 +2,10 @@
 
 use henge_proxy::{Config, Who};
 
-/// The indented blocks of a page, each as its text.
-fn blocks(page: &str) -> Vec<String> {
-    let mut blocks = vec![String::new()];
-    for line in page.lines() {
-        match line.strip_prefix("    ") {
-            Some(code) => blocks.last_mut().expect("one at least").push_str(&format!("{code}\n")),
-            None if line.is_empty() => blocks.last_mut().expect("one at least").push('\n'),
-            None => blocks.push(String::new()),
-        }
-    }
-    blocks
+/// The blocks of a page, each as its text.
+fn blocks(page: &str) -> Vec<&str> {
+    let fenced = page.split("\n```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.split_once('\n').map(|(_, text)| text)).collect()
 }
 
 #[test]
