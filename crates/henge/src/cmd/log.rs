@@ -1,7 +1,8 @@
 //! What daemons log, and how: events of the disks and troubles of their own, on stderr.
 
 use std::io::IsTerminal;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::{fmt, prelude::*, registry};
 
 /// Arguments of every daemon.
 #[derive(clap::Args)]
@@ -16,7 +17,7 @@ pub struct LogArgs {
 
 /// Checked where it is written; small until it is used.
 fn filter(text: &str) -> Result<String, String> {
-    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
+    text.parse::<Targets>().map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 /// How a line of the log looks.
@@ -31,15 +32,16 @@ pub enum Style {
 impl LogArgs {
     /// Logs from now on.
     pub fn start(self) {
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(self.log_filter))
+        let filter: Targets = self.log_filter.parse().expect("it was read when it was written");
+        let lines = fmt::layer()
             .with_writer(std::io::stderr)
             .with_target(false)
             .with_ansi(std::io::stderr().is_terminal());
         let started = match self.log {
-            Style::Text => log.try_init(),
+            Style::Text => registry().with(lines).with(filter).try_init(),
             Style::Json => {
-                log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+                let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+                registry().with(lines).with(filter).try_init()
             }
         };
         debug_assert!(started.is_ok(), "a process starts its log once");
