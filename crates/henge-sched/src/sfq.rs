@@ -64,10 +64,14 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
+/// Kept whatever is known of other nodes.
+const ALONE: &[&str] = &["weight", "limit", "burst"];
+
 fn build(p: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamError> {
     let rules = Rules::from_params(p)?;
     let line = rules::line_from(p, terms.unit)?;
-    Ok(Box::new(Sfq::new(Terms { own_units: true, ..terms }, rules, line)))
+    let keeps = if matches!(rules.policy, Policy::Hybrid { .. }) { terms.keeps } else { ALONE };
+    Ok(Box::new(Sfq::new(Terms { own_units: true, keeps, ..terms }, rules, line)))
 }
 
 /// Orders first requests: by tag, then by arrival. The tag's halves stand apart, so that an item of the heap
@@ -401,14 +405,14 @@ impl Sfq {
 
     /// What is kept of a contract, or why it is refused.
     fn admit(&self, contract: &Contract) -> Result<Contract, Refused> {
-        if contract.states("min_share") && !matches!(self.rules.policy, Policy::Hybrid { .. }) {
-            return Err(Refused {
+        self.terms.admit(contract).map_err(|refused| match refused.term {
+            "min_share" => Refused {
                 term: "min_share",
                 why: "a least share of one node goes with foreign = \"hybrid\"".into(),
                 instead: "set foreign = \"hybrid\" on the scheduler, or leave min_share out".into(),
-            });
-        }
-        self.terms.admit(contract)
+            },
+            _ => refused,
+        })
     }
 }
 
@@ -418,11 +422,7 @@ impl Scheduler for Sfq {
     }
 
     fn keeps(&self) -> Keeps {
-        let mut keeps = self.terms.keeps();
-        if !matches!(self.rules.policy, Policy::Hybrid { .. }) {
-            keeps.terms.retain(|term| *term != "min_share");
-        }
-        keeps
+        self.terms.keeps()
     }
 
     fn check(&self, _: FlowId, contract: &Contract) -> Result<(), Refused> {
