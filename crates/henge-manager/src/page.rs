@@ -280,28 +280,32 @@ mod tests {
     use crate::machine::Settings;
     use henge_api::manager::{Profile, Register};
 
+    fn node(name: &str, profile: Option<Profile>) -> Register {
+        let pool = Pool {
+            name: "p".into(),
+            capacity: 1 << 40,
+            copies: 1,
+            scheduler: "cvc".into(),
+            keeps: None,
+            profile,
+        };
+        Register {
+            name: name.into(),
+            addresses: Vec::new(),
+            link: None,
+            pools: vec![pool],
+            disks: Vec::new(),
+            speaks: henge_api::manager::speaks(),
+        }
+    }
+
     /// A disk over two nodes is shown as it was asked for, and its reservation at the pools that have it.
     #[test]
     fn striped_disks_are_shown_whole_and_count_at_their_pools() {
         let mut machine = Machine::load(Settings { rules: None, ..Settings::default() }, Vec::new()).unwrap();
         for (session, name) in [(1, "a"), (2, "b")] {
-            let pool = Pool {
-                name: "p".into(),
-                capacity: 1 << 40,
-                copies: 1,
-                scheduler: "cvc".into(),
-                keeps: None,
-                profile: Some(Profile { iops: 500.0, service: 0.014 }),
-            };
-            let node = Register {
-                name: name.into(),
-                addresses: Vec::new(),
-                link: Some(format!("{name}:1")),
-                pools: vec![pool],
-                disks: Vec::new(),
-                speaks: henge_api::manager::speaks(),
-            };
-            machine.register(session, node);
+            let profile = Some(Profile { iops: 500.0, service: 0.014 });
+            machine.register(session, Register { link: Some(format!("{name}:1")), ..node(name, profile) });
         }
         let spec = DiskSpec {
             capacity: "1GB".into(),
@@ -324,23 +328,7 @@ mod tests {
     #[test]
     fn a_tenant_is_told_of_its_own_disks_alone_though_another_has_the_same_name() {
         let mut machine = Machine::load(Settings { rules: None, ..Settings::default() }, Vec::new()).unwrap();
-        let pool = Pool {
-            name: "p".into(),
-            capacity: 1 << 40,
-            copies: 1,
-            scheduler: "cvc".into(),
-            keeps: None,
-            profile: None,
-        };
-        let node = Register {
-            name: "d".into(), // as a disk is called
-            addresses: Vec::new(),
-            link: None,
-            pools: vec![pool],
-            disks: Vec::new(),
-            speaks: henge_api::manager::speaks(),
-        };
-        machine.register(1, node);
+        machine.register(1, node("d", None)); // as a disk is called
         let spec = DiskSpec { capacity: "1GB".into(), ..DiskSpec::default() };
         for tenant in ["ann", "bob"] {
             machine.create(&Caller::Tenant(tenant.into()), "d", &spec, None, None).unwrap();
