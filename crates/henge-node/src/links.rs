@@ -114,8 +114,15 @@ struct Sent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
     Asking,
-    Attached { parts: u32, bytes: u64 },
-    Refused(String),
+    Attached {
+        parts: u32,
+        bytes: u64,
+    },
+    /// Whether the operator has heard of it: that is worth it once a command fails.
+    Refused {
+        why: String,
+        told: bool,
+    },
 }
 
 /// A place of a disk of ours at a peer.

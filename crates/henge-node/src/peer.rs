@@ -247,9 +247,7 @@ impl PeerLink {
                 plane.attached((peer, place), parts, bytes, unit, now)
             }
             Message::Detached { place, why } => {
-                let mut returns = std::mem::take(&mut plane.links.returns);
-                plane.links.peer(peer).refused(place, why, &mut returns);
-                plane.links.returns = returns;
+                plane.links.refused((peer, place), why);
                 plane.refused_there((peer, place), now);
             }
             Message::Part(part) => self.part(&part, data, id, plane, now)?,

@@ -12,6 +12,24 @@ impl Links {
         peer.toward[toward as usize].as_ref().is_none_or(|t| t.pending < PARTS_MAX)
     }
 
+    /// The peer takes no parts of a place.
+    pub(crate) fn refused(&mut self, (p, number): (usize, u32), why: String) {
+        let before = self.returns.len();
+        let mut returns = std::mem::take(&mut self.returns);
+        self.peer(p).refused(number, why, &mut returns);
+        self.returns = returns;
+        if self.returns.len() > before {
+            self.complain(p, number);
+        }
+    }
+
+    /// Clients' commands fail because a linked peer refuses a place: the operator hears it, once for each link and reason.
+    fn complain(&mut self, p: usize, number: u32) {
+        if let Some(what) = self.peer(p).complaint(number) {
+            self.say(what);
+        }
+    }
+
     /// Hands a part of a disk's command to a place at a peer. `patient`: it is never late, since somebody else may take the disk over.
     pub(crate) fn send(
         &mut self,
@@ -29,6 +47,7 @@ impl Links {
             drop(loan);
             let outcome = Err(Failure::Fault(Fault::Unreachable));
             self.returns.push_back(Return { disk, part, place, outcome, cost: Cost::ZERO });
+            self.complain(p, number);
             return;
         }
         let (stage, toward) = (Stage::Waiting, number);

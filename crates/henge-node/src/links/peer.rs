@@ -179,7 +179,7 @@ impl Peer {
 
     /// Whether the peer has said that it takes no parts of a place.
     pub(super) fn refuses(&mut self, number: u32) -> bool {
-        matches!(self.place(number).expect("a disk's place is attached").state, State::Refused(_))
+        matches!(self.place_of(number).state, State::Refused { .. })
     }
 
     /// Takes a part in; it waits for its credit.
@@ -279,13 +279,23 @@ impl Peer {
     }
 
     /// The peer takes no parts of a place; those that wait are given up.
-    pub(crate) fn refused(&mut self, number: u32, why: String, returns: &mut VecDeque<Return>) {
+    pub(super) fn refused(&mut self, number: u32, why: String, returns: &mut VecDeque<Return>) {
         let Some(toward) = self.place(number) else { return };
-        toward.state = State::Refused(why);
+        toward.state = State::Refused { why, told: false };
         for id in std::mem::take(&mut toward.waiting) {
             let outcome = Err(Failure::Fault(Fault::Unreachable));
             returns.extend(self.over(id, outcome, Cost::ZERO).map(|(_, back)| back));
         }
+    }
+
+    /// That a place is refused, and why, where nobody has been told.
+    pub(super) fn complaint(&mut self, number: u32) -> Option<String> {
+        let peer = self.config.name.clone();
+        let toward = self.place(number)?;
+        let State::Refused { why, told } = &mut toward.state else { return None };
+        let first = !std::mem::replace(told, true);
+        first
+            .then(|| format!("commands of disk \"{}\" fail, because {peer} refuses them: {why}", toward.name))
     }
 
     /// Whether the peer takes parts of a place now.
@@ -300,7 +310,7 @@ impl Peer {
         let toward = self.toward.get(number as usize)?.as_ref()?;
         match (&toward.state, self.link) {
             (_, None) => Some(self.error.clone().unwrap_or_else(|| "not linked yet".into())),
-            (State::Refused(why), _) if toward.life == self.life => Some(why.clone()),
+            (State::Refused { why, .. }, _) if toward.life == self.life => Some(why.clone()),
             (State::Attached { .. }, _) if toward.life == self.life => None,
             _ => Some("asked for, not answered yet".into()),
         }

@@ -7,6 +7,7 @@ use henge_core::{Cost, Duration, FlowId, Instant, Op, Request, RequestId};
 use henge_link::PartKind;
 use henge_vdisk::{Data, GateId, Kind, Part, PartId};
 use proptest::prelude::*;
+use std::collections::VecDeque;
 
 fn ms(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
@@ -34,6 +35,26 @@ fn part(toward: u32, command: u32, deadline: u64) -> Sent {
 fn id_of(peer: &Peer, toward: u32, command: u32) -> RequestId {
     let command = RequestId { slot: command, generation: 0 };
     peer.parts_of(toward, &[command]).first().expect("a part that is under way is in its place's chain").0
+}
+
+/// A place that is refused fails silently while nobody wants it; the first command that fails by it says why, and no other one.
+#[test]
+fn a_refusal_is_said_once_commands_fail_by_it() {
+    let mut peer = peer(2);
+    let mut returns = VecDeque::new();
+    peer.refused(0, "it is not named".into(), &mut returns);
+    assert!(returns.is_empty());
+    let said = peer.complaint(0).expect("the first one");
+    assert!(said.contains("\"d0\"") && said.contains("n2") && said.ends_with("it is not named"), "{said}");
+    assert_eq!(peer.complaint(0), None);
+    assert_eq!(peer.complaint(1), None, "it is not refused");
+
+    peer.take(part(1, 7, 50));
+    peer.refused(1, "it is elsewhere".into(), &mut returns);
+    assert_eq!(returns.len(), 1, "what waited fails");
+    assert!(peer.complaint(1).is_some());
+    peer.refused(1, "it is another".into(), &mut returns);
+    assert!(peer.complaint(1).is_some_and(|said| said.ends_with("it is another")), "another reason is news");
 }
 
 #[derive(Clone, Debug)]
