@@ -7,7 +7,7 @@ use crate::store::Leadership;
 use crate::tags::Clocks;
 use henge_api::manager::{FromManager, FromNode, HELLO_MAX, LINE_MAX, Register, VERSION, speaks};
 use henge_api::proof::{self, Keys, Said, Sealer, Side};
-use henge_tls::{Identity, Role, Tls, names, serial_of};
+use henge_tls::{Identity, OncePerSecond, Role, Tls, names, serial_of};
 use henge_web::Addresses;
 use rustls_pki_types::CertificateDer;
 use std::io;
@@ -31,6 +31,8 @@ const CONNECTIONS_MAX: usize = 16_384;
 const STRANGERS_MAX: usize = 256;
 /// Of these, connections of one address: who takes its own places takes nobody else's.
 const STRANGERS_EACH: usize = 64;
+/// Most characters in the log of a name that nobody has proven to have.
+const NAME_SHOWN: usize = 64;
 
 /// How nodes prove who they are.
 pub(crate) enum Doors {
@@ -62,6 +64,7 @@ pub(crate) struct Shared {
     open: AtomicUsize,
     strangers: Semaphore,
     from: Arc<Addresses>,
+    told: OncePerSecond,
 }
 
 impl Shared {
@@ -70,7 +73,15 @@ impl Shared {
         let strangers = Semaphore::new(STRANGERS_MAX);
         let (sessions, open) = (AtomicU64::new(1), AtomicUsize::new(0));
         let from = Addresses::new(STRANGERS_EACH);
-        Shared { core, doors, period_ms, clocks, sessions, open, strangers, from }
+        let told = OncePerSecond::default();
+        Shared { core, doors, period_ms, clocks, sessions, open, strangers, from, told }
+    }
+
+    /// Tells the operator of somebody who is not let in, or not let on.
+    fn tell(&self, what: impl FnOnce()) {
+        if self.told.is_due(SystemTime::now()) {
+            what();
+        }
     }
 }
 
@@ -199,7 +210,7 @@ async fn enter(stream: TcpStream, shared: &Shared) -> io::Result<Ends<'_>> {
     let own = chain.first().ok_or(io::ErrorKind::PermissionDenied)?;
     let who = Identity::of(&names(own)).filter(|who| who.role == Role::Node);
     let Some(Identity { name, .. }) = who else {
-        tracing::warn!("somebody whose certificate is no node's came where nodes come");
+        shared.tell(|| tracing::warn!("somebody whose certificate is no node's came where nodes come"));
         return Err(io::ErrorKind::PermissionDenied.into());
     };
     let serial = serial_of(own).unwrap_or_default();
@@ -245,7 +256,7 @@ async fn handshake(
         None
     };
     if let Some(why) = refusal {
-        return refuse(writer, why).await;
+        return refuse(shared, writer, &name, why).await;
     }
     let proof = proof::prove(secret, Side::Manager, said);
     writer.say(&FromManager::Proven { proof }).await?;
@@ -255,25 +266,31 @@ async fn handshake(
         return Err(io::ErrorKind::InvalidData.into());
     };
     if register.name != name {
-        return refuse(writer, format!("it proved to be \"{name}\" and speaks for another node")).await;
+        return refuse(
+            shared,
+            writer,
+            &name,
+            format!("it proved to be \"{name}\" and speaks for another node"),
+        )
+        .await;
     }
     match speaks().with(&register.speaks) {
         Ok(features) => writer.features = features,
         Err(lack) => {
-            tracing::warn!(node = name, "a node is refused: {lack}");
-            return refuse(writer, format!("the manager refuses node \"{name}\": {lack}")).await;
+            return refuse(shared, writer, &name, format!("the manager refuses node \"{name}\": {lack}"))
+                .await;
         }
     }
     match heard::register(&register) {
         Ok(()) => Ok(register),
-        Err(why) => {
-            tracing::warn!(node = name, why, "a node is refused");
-            refuse(writer, why).await
-        }
+        Err(why) => refuse(shared, writer, &name, why).await,
     }
 }
 
-async fn refuse<T>(writer: &mut Writer, why: String) -> io::Result<T> {
+/// The name is what somebody says: in the log it is quoted, and cut.
+async fn refuse<T>(shared: &Shared, writer: &mut Writer, name: &str, why: String) -> io::Result<T> {
+    let name: String = name.chars().take(NAME_SHOWN).collect();
+    shared.tell(|| tracing::warn!(node = ?name, why, "a node is refused"));
     writer.say(&FromManager::Refused { why: why.clone() }).await?;
     Err(io::Error::other(why))
 }
@@ -290,7 +307,7 @@ async fn listen(
         let line = tokio::time::timeout(SILENCE, reader.line());
         let mut said = line.await.map_err(io::Error::other)??;
         if let Err(why) = heard::said(&said) {
-            tracing::warn!(node = name, why, "a node is disconnected");
+            shared.tell(|| tracing::warn!(node = name, why, "a node is disconnected"));
             return Ok(());
         }
         if let FromNode::Renew { request } = said {
@@ -301,7 +318,9 @@ async fn listen(
                     let _ = outbox.try_send(FromManager::Trust(signed.trust));
                     let _ = outbox.try_send(FromManager::Certificate { certificate: signed.certificate });
                 }
-                Err(why) => tracing::warn!(node = name, "its certificate is not renewed: {why}"),
+                Err(why) => {
+                    shared.tell(|| tracing::warn!(node = name, "its certificate is not renewed: {why}"));
+                }
             }
             continue;
         }

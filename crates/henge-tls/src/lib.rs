@@ -39,5 +39,5 @@ pub use folder::{believe, counts, is_due, keep, signed_by, signer};
 pub use identity::{Identity, Role};
 pub use invitation::{Token, TokenError};
 pub use names::{Validity, names, validity};
-pub use refusals::{failure, of_tls, refusal};
+pub use refusals::{OncePerSecond, failure, of_tls, refusal};
 pub use server::{Clients, Tls};

@@ -5,6 +5,20 @@
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Says of at most one refusal a second that it is worth a line of a log: who is refused may come again at once, and for ever.
+#[derive(Debug, Default)]
+pub struct OncePerSecond(AtomicU64);
+
+impl OncePerSecond {
+    /// Whether this is the first one of its second.
+    pub fn is_due(&self, now: SystemTime) -> bool {
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs() + 1;
+        self.0.swap(second, Ordering::Relaxed) != second
+    }
+}
 
 /// Why somebody was refused by us. A certificate that is signed by itself, or by another cluster, is of a ca that we do not name.
 pub fn refusal(why: &Error) -> String {
@@ -111,6 +125,15 @@ pub fn of_tls(error: &io::Error) -> Option<&Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_refusals_one_a_second_is_told() {
+        let (told, at) = (OncePerSecond::default(), |ms| UNIX_EPOCH + Duration::from_millis(ms));
+        assert!(told.is_due(at(0)), "the first one, whatever the clock says");
+        let due: Vec<u64> = (1..5000).step_by(10).filter(|ms| told.is_due(at(*ms))).collect();
+        assert_eq!(due, [1001, 2001, 3001, 4001]);
+        assert!(told.is_due(at(100)), "a clock that is set back silences nobody");
+    }
 
     /// Each says what is wrong, and behind it what to do.
     #[test]

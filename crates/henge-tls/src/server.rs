@@ -12,7 +12,7 @@ use crate::files::{FileError, certificates, private_key, revocations, roots};
 use crate::folder::chain_is_due;
 use crate::identity::{Identity, Role};
 use crate::names::{check_own, names};
-use crate::refusals::refusal;
+use crate::refusals::{OncePerSecond, refusal};
 use henge_core::ParamError;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -114,8 +114,7 @@ pub struct Tls {
     clients: Clients,
     current: Mutex<Current>,
     turn: AtomicU64,
-    /// When a client that was refused was told of last, in seconds; more than one in a second is left out.
-    told: AtomicU64,
+    told: OncePerSecond,
 }
 
 struct Current {
@@ -132,7 +131,7 @@ impl Tls {
         let loaded =
             loaded.map_err(|e| ParamError { message: e.0, help: None, span: config.span.clone() })?;
         let current = Mutex::new(Current { loaded, stamp });
-        let (turn, told) = (AtomicU64::new(1), AtomicU64::new(0));
+        let (turn, told) = (AtomicU64::new(1), OncePerSecond::default());
         Ok(Tls { config: config.clone(), clients, current, turn, told })
     }
 
@@ -230,8 +229,7 @@ impl Tls {
 
     /// Somebody was refused.
     pub fn tell(&self, why: &Error) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if self.told.swap(now, Ordering::Relaxed) != now {
+        if self.told.is_due(SystemTime::now()) {
             tracing::info!("a client was refused by TLS: {}", refusal(why));
         }
     }
