@@ -6,9 +6,9 @@
 //! the node in some seconds and leave it alone in others; disks that sleep let the others look fast.
 //!
 //! # The rule
-//! Of each disk with a bound D, a is the measured delay at the quantile 1 − θ·(1 − E): the share θ of what its elasticity
-//! tolerates is used, the rest is for what one window happens not to show. Nothing is admitted unless a·g ≤ D for each. g is
-//! how much longer everybody will wait:
+//! Of each disk with a bound D, a is the measured delay at the quantile 1 − θ·(1 − E): a measurement may use up the share θ = 1/3 of what its elasticity
+//! tolerates. The rest is for the next window: beside the same disks it may have three times as many late requests. Nothing is admitted unless
+//! a·g ≤ D for each. g is how much longer everybody will wait:
 //!
 //! ```text
 //!   ρ₀ = R(E_max) / IOPSmax                what was asked while a was measured
@@ -24,7 +24,7 @@
 //! and was measured by nobody. Σ is what all declare together, Σ_awake those awake.
 //!
 //! # Worked example
-//! 500 requests/s; 13 disks that burst together, 27 declared by each, delays of 90 ms of 120 at 97 %, R = 400/s. One more:
+//! 500 requests/s; 13 disks that burst together, 27 declared by each, delays of 90 ms of 120 at 98 %, R = 400/s. One more:
 //! ρ₀ = 0.80, u = 14/13, ρ₁ = 0.86, g = 6.2/4.0 = 1.55: 140 ms, refused. The square alone said 1.16: 104 ms, admitted, and in the
 //! next window all disks were late. Ten of those 13 asleep, with R = R_awake = 90/s and delays of 25 ms: ρ₀ = 0.18, u = 4.7, ρ₁ = 0.84,
 //! g = 24: refused.
@@ -47,7 +47,7 @@ use crate::spec::Part;
 use henge_core::Duration;
 
 /// θ: the share of what elasticity tolerates that a measurement may use up.
-const THETA: f64 = 2.0 / 3.0;
+const THETA: f64 = 1.0 / 3.0;
 /// A measured combined rate may be above what a node is said to do; a queue at that rate is not endless.
 const BUSIEST: f64 = 0.98;
 

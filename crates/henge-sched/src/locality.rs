@@ -29,7 +29,8 @@
 //! - *Turns* (`turn` = 200 ms; `"0s"` is the paper's rule): the chosen disk keeps the device for a turn while it has requests; V_j may pass S.
 //!   Two sequential clients fall from 5737 requests/s to 284 without. An L disk with V ≤ S ends another's turn (`urgency`) when it holds an urgent request
 //!   that the dedicated disk (D := max(D, arrival) + s̄/f) would still meet. The turn ends earlier by the longest of the last 512 requests: one may be at the
-//!   device. Nobody ends the turn of a T disk below (1 − τ)·c, since cut turns are mostly seeks. Who would be urgent during that turn goes before it.
+//!   device. Nobody ends the turn of a T disk that is within a turn of falling below (1 − τ)·c, since cut turns are mostly seeks. Who would be urgent during that
+//!   turn goes before it.
 //! - *Exclusive* turns: only the owner has requests at the device, as many as the depth allows; the turn's time with its drain is the owner's.
 //!   With turn 0 the interval between completions belongs to the request that completed.
 //! - *Thinking* (`think` = 2 ms, `think_max` = 8 ms, `think = "0s"` off): the disk served last is not idle while its client thinks: it is waited
@@ -280,10 +281,11 @@ impl Locality {
         from != to && average.is_some_and(|a| a.can_spare(standstill, now))
     }
 
-    /// A T disk whose average is below (1 − τ)·c.
+    /// A T disk whose average is below (1 − τ)·c, or would be if it stood still for a turn: so long another may have the device.
     fn is_short(&mut self, flow: FlowId, now: Instant) -> bool {
+        let turn = i128::from(self.rules.turn.as_nanos());
         let average = self.disks[flow].average.as_mut();
-        self.rules.urgency && average.is_some_and(|a| !a.can_spare(0, now))
+        self.rules.urgency && average.is_some_and(|a| !a.can_spare(turn, now))
     }
 
     /// Until when to wait for the next request of a disk that has none.

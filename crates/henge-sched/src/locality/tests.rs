@@ -339,7 +339,7 @@ fn a_turn_ends_in_time_for_a_bound_though_one_request_in_hundreds_takes_long() {
 /// L has something urgent most of the time. If it ended T's turns whenever it has, most of T's time would be seeks.
 #[test]
 fn a_throughput_disk_that_is_short_has_whole_turns() {
-    for percent in [110, 120, 130, 140] {
+    for percent in [110, 120, 125, 130, 135, 140, 150] {
         let mut arm = 0;
         let device = move |r: &Request| {
             let near = std::mem::replace(&mut arm, r.end()) == r.offset;
@@ -358,7 +358,8 @@ fn a_throughput_disk_that_is_short_has_whole_turns() {
         t.run(at(40_000));
         for now in (3000..40_000).step_by(100) {
             let average = per_second(&t, 1, 0, now);
-            assert!(average >= 0.95 * 0.95 * c, "{percent} % asked: {average} of {c} at {now} ms");
+            // Turns guarded only once the average is below its floor: 0.961 of it at 135 %.
+            assert!(average >= 0.985 * 0.95 * c, "{percent} % asked: {average} of {c} at {now} ms");
         }
     }
 }
