@@ -100,12 +100,14 @@ fn sequence(seed: u64, elasticity: f64) -> (usize, usize, f64) {
     (admitted, possible, next(admitted).into_iter().fold(0.0, f64::max))
 }
 
-/// A measurement may use a third of what is tolerated. With two thirds, two of these 40 sequences break a promise in the next window.
+/// A lax guarantee is no leave to fill the node: were 95 % of a disk's requests not looked at, 2 and 4 of these 20 sequences would break one.
 #[test]
 fn what_one_window_admits_the_next_one_keeps() {
-    let all: Vec<_> = (1..=40).map(|seed| (seed, sequence(seed, 0.90))).collect();
-    let broken: Vec<_> = all.iter().filter(|(_, (_, _, worst))| *worst > 1.0).collect();
-    assert!(broken.len() <= 1, "seed, admitted, possible, late of those tolerated: {broken:?}");
-    let (admitted, possible) = all.iter().fold((0, 0), |sum, (_, s)| (sum.0 + s.0, sum.1 + s.1));
-    assert!(admitted * 100 >= possible * 85, "{admitted} of {possible}");
+    for elasticity in [0.70, 0.50] {
+        let all: Vec<_> = (1..=20).map(|seed| (seed, sequence(seed, elasticity))).collect();
+        let broken: Vec<_> = all.iter().filter(|(_, (_, _, worst))| *worst > 1.0).collect();
+        assert!(broken.len() <= 1, "seed, admitted, possible, late of those tolerated: {broken:?}");
+        let (admitted, possible) = all.iter().fold((0, 0), |sum, (_, s)| (sum.0 + s.0, sum.1 + s.1));
+        assert!(admitted * 100 >= possible * 85, "{elasticity}: {admitted} of {possible}");
+    }
 }
