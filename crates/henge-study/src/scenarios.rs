@@ -55,6 +55,7 @@ const ALL: &[(&str, &str)] = built_in![
     "robust/drives",
     "robust/twolevel",
     "robust/locality",
+    "robust/turns",
     "robust/vpfs",
 ];
 
