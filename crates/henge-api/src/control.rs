@@ -488,6 +488,9 @@ pub struct DiskStatus {
     /// The gateway that has it, of several that can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seat: Option<String>,
+    /// Why this gateway, which is drained, has it still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stays: Option<String>,
     /// Its promise was not kept in the last seconds.
     #[serde(default, skip_serializing_if = "is_false")]
     pub violated: bool,

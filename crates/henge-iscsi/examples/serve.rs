@@ -246,6 +246,7 @@ fn options() -> Options {
         physical_shift: 9,
         thin: false,
         read_only: false,
+        reservable: true,
         serial: "0123456789abcdef".into(),
         id: 0x0123_4567_89ab_cdef,
     };

@@ -10,7 +10,8 @@
 //! nobody's word grows, and that is nobody's fault. A node whose count was seen to grow lives. Of others nothing is known yet.
 //!
 //! Of the gateways of a disk that nobody has, the first one that lives and serves takes it. While nothing is known of an earlier one, later ones
-//! wait. Where an earlier one lives and does not take it, the next one tries after [`TURN`].
+//! wait. Where an earlier one lives and does not take it, the next one tries after [`TURN`]. One that is drained comes after all that
+//! serve: a disk that nobody else takes is better there than nowhere.
 //!
 //! # Example
 //! `n1` dies after its word `7 40 serves`. `n2` reads it in its rounds 1 to 6. Six rounds of half a second: `n1` is dead, `n2` takes its disks.
@@ -140,6 +141,26 @@ impl Lives {
         }
         false
     }
+
+    /// Whether `me`, which is drained, should take such a disk after all: each gateway that serves has had its turn.
+    pub fn is_left_to(&self, me: &str, gateways: &[String], vacant: Duration) -> bool {
+        let others = gateways.iter().filter(|node| *node != me).map(|node| self.of(node));
+        let mut patience = Duration::ZERO;
+        for life in others {
+            match life {
+                Life::Alive(word) if word.serves => patience += TURN,
+                Life::Unknown => return false,
+                Life::Alive(_) | Life::Dead => {}
+            }
+        }
+        vacant >= patience
+    }
+
+    /// The nodes that live and take disks.
+    pub fn serving(&self) -> impl Iterator<Item = &str> {
+        let serves = |node: &&String| matches!(self.of(node), Life::Alive(word) if word.serves);
+        self.seen.keys().filter(serves).map(String::as_str)
+    }
 }
 
 #[cfg(test)]
@@ -226,6 +247,29 @@ mod tests {
         (4..4 + u64::from(ROUNDS)).for_each(|n| round(&mut lives, word(3), word(n)));
         assert_eq!(lives.of("n1"), Life::Dead);
         assert!(mine(&lives, "n2", Duration::ZERO) && !mine(&lives, "n3", Duration::ZERO));
+    }
+
+    #[test]
+    fn what_nobody_else_takes_is_left_to_who_is_drained() {
+        let gateways: Vec<String> = ["n1", "n2", "n3"].map(String::from).into();
+        let left = |lives: &Lives, vacant| lives.is_left_to("n1", &gateways, vacant);
+        let mut lives = Lives::new();
+        let round = |lives: &mut Lives, two: Word, three: Word| {
+            lives.round([("n2", Some(two)), ("n3", Some(three))], Instant::ZERO, Instant::ZERO);
+        };
+        round(&mut lives, word(1), word(1));
+        assert!(!left(&lives, Duration::from_secs(99)), "nothing is known of the others");
+        assert_eq!(lives.serving().count(), 0);
+        round(&mut lives, word(2), word(2));
+        assert!(!left(&lives, TURN) && left(&lives, TURN * 2), "each of them has a turn");
+        assert_eq!(lives.serving().collect::<Vec<_>>(), ["n2", "n3"]);
+        round(&mut lives, Word { serves: false, ..word(3) }, word(3));
+        assert!(left(&lives, TURN) && lives.serving().collect::<Vec<_>>() == ["n3"]);
+        (4..4 + u64::from(ROUNDS)).for_each(|n| round(&mut lives, word(n), word(3)));
+        assert!(!left(&lives, Duration::ZERO) && left(&lives, TURN));
+        let leaves = Word { serves: false, ..word(99) };
+        round(&mut lives, leaves, word(3));
+        assert!(left(&lives, Duration::ZERO), "one is dead, and one is drained as well");
     }
 
     proptest! {

@@ -266,7 +266,8 @@ fn meters(status: &Status) -> Judged {
         count("buckets", disk.histogram.as_ref().map_or(0, |h| h.counts.len()), BUCKETS_MAX)?;
         count("days", disk.kept.as_ref().map_or(0, |kept| kept.days.len()), DAYS_MAX)?;
         count("front ends", disk.fronts.len(), PLACES_MAX)?;
-        let texts = disk.waiting.iter().chain(&disk.seat).chain(&disk.fronts).chain(&disk.trouble);
+        let texts =
+            disk.waiting.iter().chain(&disk.seat).chain(&disk.stays).chain(&disk.fronts).chain(&disk.trouble);
         texts.chain(disk.waits.keys()).try_for_each(|t| prose("a text", t))?;
         disk.places.iter().chain(&disk.pools).try_for_each(|t| text("a place", t, TEXT_MAX))?;
         count("clients", disk.connections, COUNT_MAX)?;

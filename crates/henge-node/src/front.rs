@@ -194,10 +194,6 @@ impl Doors {
         let (_, door) = self.0.iter().find(any)?;
         (door.as_ref() as &dyn Any).downcast_ref()
     }
-    /// Whether the table says something of a front end.
-    pub(crate) fn states(&self, key: &str) -> bool {
-        self.0.iter().any(|(kind, door)| kind.key == key && door.is_stated())
-    }
     /// Whether a front end shows the disk.
     pub(crate) fn shown_by(&self, key: &str) -> bool {
         let Some((kind, door)) = self.0.iter().find(|(kind, _)| kind.key == key) else { return false };

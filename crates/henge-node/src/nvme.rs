@@ -81,7 +81,8 @@ impl Fabric {
         }
         let config = &disk.config;
         let nqn = format!("{PREFIX}{}", config.name);
-        let namespace = namespace(&config.name, config.read_only, disk.vdisk.capacity());
+        let reservable = config.gateways.is_empty();
+        let namespace = namespace(&config.name, (config.read_only, reservable), disk.vdisk.capacity());
         let Some(id) = self.subsystems.add(&nqn, config.doors.of().cloned().unwrap_or_default(), namespace)
         else {
             return;
@@ -113,7 +114,7 @@ impl Fabric {
             return;
         }
         let nqn = format!("{PREFIX}{}", export.name);
-        let namespace = namespace(&export.name, export.read_only, export.size);
+        let namespace = namespace(&export.name, (export.read_only, true), export.size);
         let id = self.subsystems.add(&nqn, doors.of().cloned().unwrap_or_default(), namespace);
         self.elsewhere.extend(id.map(|id| (number, id)));
     }
@@ -175,7 +176,7 @@ impl Fabric {
 }
 
 /// The disk as a namespace. All that names it comes from its name, so that every node says the same.
-fn namespace(name: &str, read_only: bool, capacity: u64) -> Namespace {
+fn namespace(name: &str, (read_only, reservable): (bool, bool), capacity: u64) -> Namespace {
     let name = name.as_bytes();
     let (high, low) = (crate::portal::fnv(name), crate::portal::fnv(&[name, b"/nvme"].concat()));
     let mut uuid = [0; 16];
@@ -186,6 +187,7 @@ fn namespace(name: &str, read_only: bool, capacity: u64) -> Namespace {
         block_shift: 9,
         preferred_shift: henge_backend::ALIGN.ilog2(),
         read_only,
+        reservable,
         serial: format!("{high:016x}"),
         uuid,
         reach: Reach::Optimized,

@@ -308,6 +308,7 @@ impl Plane {
             fronts: disk.config.doors.open().map(str::to_owned).collect(),
             trouble: self.trouble(disk),
             seat: self.seat_of(disk),
+            stays: self.stays(disk),
             busy: busy.as_nanos(),
             outstanding_us,
             ..DiskStatus::default()

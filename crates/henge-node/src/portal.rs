@@ -104,7 +104,7 @@ impl Portal {
         links: &Links,
         now: Instant,
     ) {
-        let keeper = disk.config.places.first().filter(|_| disk.spread.is_some());
+        let keeper = disk.config.places.first().filter(|_| disk.spread.is_some() && !disk.is_shared());
         let here = keeper.is_some_and(|place| Some(place.node.as_str()) == links.here());
         if !self.enabled && !here {
             return; // nobody asks for it; for others, reservations may be kept
@@ -125,11 +125,14 @@ impl Portal {
         let Some(id) = id else { return };
         let there = keeper.filter(|_| !here).and_then(|place| links.find(&place.node));
         let file = self.file(&config.name);
-        let (kept, trouble) =
-            match if there.is_some() { Ok(Reservations::default()) } else { kept(file.as_deref()) } {
-                Ok(kept) => (kept, None),
-                Err(why) => (Reservations::default(), Some(why)),
-            };
+        let (kept, trouble) = match if there.is_some() || disk.is_shared() {
+            Ok(Reservations::default())
+        } else {
+            kept(file.as_deref())
+        } {
+            Ok(kept) => (kept, None),
+            Err(why) => (Reservations::default(), Some(why)),
+        };
         let place = (id, number, file);
         match there {
             _ if let Some(why) = trouble => {
@@ -145,6 +148,7 @@ impl Portal {
                 self.reservations.hold(&config.name, place, (peer, linked), now);
             }
             None if here => self.reservations.keep(&config.name, place, &kept, now),
+            None if disk.is_shared() => self.reservations.forgo(&config.name, (place.0, place.1)),
             None => self.reservations.add(&config.name, place),
         }
         self.nvme.adopt(number, &kept, &Effects::default());
@@ -344,6 +348,8 @@ fn lun(config: &DiskConfig, capacity: u64) -> Disk {
         physical_shift: 9,
         thin: true,
         read_only: config.read_only,
+        // Nobody keeps reservations of a disk whose home moves.
+        reservable: config.gateways.is_empty(),
         serial: format!("{id:016x}"),
         id,
     }

@@ -1,7 +1,7 @@
 //! Who has the disks that several gateways can serve: a thread for each shared pool, which may wait for the storage as the loop must not.
 //!
 //! In each round of half a second it writes this node's word into the pool and reads the others' ([`henge_link::lives`]). It asks the loop
-//! which disks nobody has, and tells it which of them to claim. A pool that answers that this node was shut out ends that, and the loop lets go
+//! which disks nobody has, and tells it which of them to claim. Where this node is drained, it tells who else takes disks. A pool that answers that this node was shut out ends that, and the loop lets go
 //! of the disks.
 
 use crate::server::Message;
@@ -33,6 +33,8 @@ pub(crate) struct Seats {
     pub vacant: Vec<Vacant>,
     /// This node takes disks.
     pub serves: bool,
+    /// It is drained, and goes on: it takes what nobody else does.
+    pub drained: bool,
 }
 
 /// Threads that end with the loop; this waits a little for them.
@@ -71,18 +73,23 @@ fn watch(gate: usize, register: &dyn Register, shard: &Loop) {
     loop {
         let began = clock();
         let Some(seats) = shard.ask(|reply| Message::Seats { gate, reply }) else { break };
-        let Seats { me, epoch, others, vacant, serves } = seats;
+        let Seats { me, epoch, others, vacant, serves, drained } = seats;
         count += 1;
         match round(register, &mut lives, (&me, Word { epoch, count, serves }), &others, &clock) {
-            Ok(()) if serves => {
+            Ok(()) => {
                 let claim = claim_of(&lives, &others);
-                for disk in vacant {
-                    if lives.is_mine(&me, &disk.gateways, disk.time) {
-                        shard.send(Message::Claimed(disk.name, claim.clone()));
+                for Vacant { name, gateways, time } in vacant {
+                    let mine = serves && lives.is_mine(&me, &gateways, time);
+                    if mine || drained && lives.is_left_to(&me, &gateways, time) {
+                        shard.send(Message::Claimed(name, claim.clone()));
                     }
                 }
+                if drained {
+                    // Our word that says so is written.
+                    let to = lives.serving().map(str::to_owned).collect();
+                    shard.send(Message::LetGo { gate, to });
+                }
             }
-            Ok(()) => {}
             Err(e) if e.raw_os_error() == Some(Errno::SHUTDOWN.raw_os_error()) => {
                 shard.send(Message::ShutOut { gate });
                 return;

@@ -142,6 +142,11 @@ pub(crate) enum Message {
     },
     /// It is this node's turn to have a disk.
     Claimed(String, Claim),
+    /// This node is drained, and these others take disks of a gate's storage.
+    LetGo {
+        gate: usize,
+        to: Vec<String>,
+    },
     /// This node was shut out of a gate's storage.
     ShutOut {
         gate: usize,

@@ -36,6 +36,8 @@ pub struct Namespace {
     pub preferred_shift: u32,
     /// Whether it can be written.
     pub read_only: bool,
+    /// Whether hosts can reserve it.
+    pub reservable: bool,
     /// Serial number: printable ASCII, at most 20 bytes, the same on every node.
     pub serial: String,
     /// A number that no other disk has, the same on every node.

@@ -62,6 +62,9 @@ pub(crate) fn start(namespace: &Namespace, held: &Held, host: &HostId, sqe: &Sqe
         return Status::INACCESSIBLE.into();
     }
     if reservation::is_command(sqe.opcode()) {
+        if !namespace.reservable {
+            return Status::OPCODE.into();
+        }
         return reservation::start(held, host, sqe);
     }
     if held.conflicts(host, sqe.opcode()) {

@@ -52,6 +52,8 @@ pub struct Disk {
     pub thin: bool,
     /// Whether it can be written.
     pub read_only: bool,
+    /// Whether it can be reserved persistently.
+    pub reservable: bool,
     /// Unit serial number: printable ASCII, the same on every node.
     pub serial: String,
     /// A number that no other disk has; 60 bits of it are used.
@@ -254,7 +256,9 @@ impl Unit {
         }
         let command = match found {
             Ok(command) if self.offers(command) => command,
-            Ok(command) if command.action.is_some() => return Sense::field(1).into(),
+            Ok(command) if command.action.is_some() && command.class != Class::Reservation => {
+                return Sense::field(1).into();
+            }
             Err(Unknown::Action) => return Sense::field(1).into(),
             _ => return Sense::OPCODE.into(),
         };
@@ -280,6 +284,7 @@ impl Unit {
             (Kind::ReportGroups, _) => self.is_shared(),
             // Other nodes would not hear of these: a session's own reservation, and work of this node's own on all of the disk.
             (Kind::Reserve | Kind::Release | Kind::Sanitize, _) => !self.is_shared(),
+            (Kind::ReserveIn | Kind::ReserveOut, _) => self.disk.reservable,
             _ => self.disk.thin || !command.thin,
         }
     }

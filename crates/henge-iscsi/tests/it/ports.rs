@@ -332,3 +332,33 @@ fn a_reset_by_way_of_another_node_is_one_here() {
         assert_eq!(swept(Sweep::Sessions, missed), [0; 2], "the session has ended");
     }
 }
+
+/// A disk that goes from gateway to gateway: nobody keeps reservations of it, and it says so; all else is as with any ways.
+#[test]
+fn a_disk_without_reservations_has_no_command_for_them() {
+    let (mut alone, id) = target(Access::default());
+    let mut disk = alone.unit(id, 0).expect("the disk").disk().clone();
+    disk.reservable = false;
+    let mut targets = Targets::at(7);
+    let id = targets.add_target(TARGET, Access::default()).expect("the first");
+    assert!(targets.add_unit(id, 0, disk, Reservations::default()));
+    targets.unit(id, 0).expect("the disk").set_groups(GROUPS.to_vec());
+    let mut host = ready(&mut targets, Limits::default(), &[]);
+    let register = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+    for (n, cdb) in
+        [[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0], [0x5e, 2, 0, 0, 0, 0, 0, 0, 8, 0], register].iter().enumerate()
+    {
+        let (status, sense) = ask(&mut host, &mut targets, 2 + n as u32, 0xc0, cdb);
+        assert_eq!(
+            (status, sense[4] & 0xf, sense[14]),
+            (2, 5, 0x20),
+            "INVALID COMMAND OPERATION CODE: {cdb:x?}"
+        );
+    }
+    let (_, told) = ask(&mut host, &mut targets, 5, 0xc0, &[0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0]);
+    let told: Vec<u8> = told[4..].chunks(8).map(|command| command[0]).collect();
+    assert!(!told.contains(&0x5e) && !told.contains(&0x5f) && told.contains(&0xa3), "{told:x?}");
+    let (status, groups) = ask(&mut host, &mut targets, 6, 0xc0, &REPORT_GROUPS);
+    assert_eq!((status, groups.len()), (0, 28));
+    assert_eq!(ask(&mut host, &mut targets, 7, 0xc0, &cdb10(0x28, 0, 1)).0, 0);
+}

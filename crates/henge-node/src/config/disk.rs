@@ -118,11 +118,6 @@ pub(crate) fn disk(
     let adopt = p.bool("adopt")?.unwrap_or(false);
     let origin = origin(&mut p, &on, pools, &places)?;
     let doors = Doors::read(kinds, &mut p)?;
-    if let Some(key) = ["iscsi", "nvme"].into_iter().find(|key| !gateways.is_empty() && doors.states(key)) {
-        let why =
-            "a disk with gateways is served by NBD: reservations of initiators and hosts do not move with it";
-        return Err(p.error(key, why.into()));
-    }
     p.finish()?;
     Ok(DiskConfig {
         name,

@@ -3,7 +3,7 @@
 use super::{At, Owner};
 use crate::config::DiskConfig;
 use crate::meters::DiskMeters;
-use crate::spread::Spread;
+use crate::spread::{At as Where, Spread};
 use henge_backend::Buffer;
 use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Rate, Request, RequestId};
 use henge_sched::CentralClock;
@@ -132,6 +132,16 @@ impl Disk {
     /// Whether several gateways can serve it.
     pub(crate) fn is_shared(&self) -> bool {
         self.spread.as_ref().is_some_and(|spread| spread.shared.is_some())
+    }
+
+    /// Which gateway has a shared disk, where some has it.
+    pub(crate) fn seat<'a>(&self, links: &'a crate::links::Links) -> Option<&'a str> {
+        let spread = self.spread.as_ref().filter(|spread| spread.shared.is_some())?;
+        match spread.places[0] {
+            Where::Here(_) => links.here(),
+            Where::There(peer, _) => links.peers[peer].as_ref().map(|peer| peer.config.name.as_str()),
+            Where::Nowhere => None,
+        }
     }
 
     /// As NBD clients see it.

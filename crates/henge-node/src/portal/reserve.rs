@@ -72,6 +72,8 @@ enum Kept {
     There(usize),
     /// This node, which cannot read what it kept: nobody may use the disk by a reservation or past one.
     Unreadable,
+    /// Nobody: the disk goes from gateway to gateway, and cannot be reserved.
+    Nobody,
 }
 
 /// What a disk's reservations are in force for: the unit that initiators see, and the namespace that hosts see.
@@ -172,6 +174,11 @@ impl ReservationTables {
         self.insert(name, place, Kept::Unreadable);
     }
 
+    /// A disk of several gateways, which cannot be reserved.
+    pub(super) fn forgo(&mut self, name: &str, (target, number): (TargetId, usize)) {
+        self.insert(name, (target, number, None), Kept::Nobody);
+    }
+
     /// A disk over nodes, kept here for all.
     pub(super) fn keep(
         &mut self,
@@ -218,7 +225,7 @@ impl ReservationTables {
         self.keeper.remove(name);
         self.holder.remove(name);
         self.busy.remove(name);
-        if !matches!(table.kept, Kept::There(_)) {
+        if !matches!(table.kept, Kept::There(_) | Kept::Nobody) {
             self.writer.remove(name, table.file);
         }
         let askers = table.queue.into_iter().map(|(asker, _)| asker);
@@ -243,6 +250,9 @@ impl ReservationTables {
         let Some(table) = self.tables.get_mut(name) else { return Some(Status::Check(Sense::NO_UNIT)) };
         if table.kept == Kept::Unreadable {
             return Some(Status::Check(Sense::UNAVAILABLE));
+        }
+        if table.kept == Kept::Nobody {
+            return Some(Status::Check(Sense::OPCODE)); // and nobody tells the other gateways of a sweep
         }
         let Kept::There(peer) = table.kept else {
             if table.queue.len() >= QUEUE_MAX {

@@ -26,6 +26,9 @@ pub(super) fn port(node: &str) -> u16 {
 fn nodes<'a>(disk: &'a Disk, links: &'a Links, known: &[usize]) -> Vec<&'a str> {
     let mut nodes: Vec<&str> = disk.config.places.iter().map(|place| place.node.as_str()).collect();
     nodes.extend(links.here());
+    if disk.is_shared() {
+        nodes.extend(disk.config.gateways.iter().chain(&disk.config.through).map(String::as_str));
+    }
     let known = known.iter().filter_map(|peer| links.peers.get(*peer)?.as_ref());
     nodes.extend(known.map(|peer| peer.config.name.as_str()));
     nodes.sort_unstable();
@@ -37,15 +40,22 @@ fn is_linked(links: &Links, peer: usize) -> bool {
     links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some())
 }
 
+/// Whether a node has a part of a disk: one of its places, or its seat.
+fn has_part(disk: &Disk, links: &Links, node: &str) -> bool {
+    if disk.is_shared() {
+        return disk.seat(links) == Some(node);
+    }
+    disk.config.places.iter().any(|place| place.node == node)
+}
+
 /// The groups, each under its own number. Two names that give the same number would be one way to an initiator: then only
 /// this node is told of.
 fn groups(disk: &Disk, links: &Links, known: &[usize], good: bool) -> Vec<Group> {
     let Some(here) = links.here().filter(|_| disk.spread.is_some()) else { return Vec::new() };
-    let has_place = |node: &str| disk.config.places.iter().any(|place| place.node == node);
     let group = |node: &str| {
         let linked =
             if node == here { good } else { links.find(node).is_some_and(|peer| is_linked(links, peer)) };
-        let access = match (linked, has_place(node)) {
+        let access = match (linked, has_part(disk, links, node)) {
             (false, _) => Access::Unavailable,
             (true, true) => Access::Optimized,
             (true, false) => Access::Detour,
@@ -64,7 +74,7 @@ fn groups(disk: &Disk, links: &Links, known: &[usize], good: bool) -> Vec<Group>
 
 impl Portal {
     /// Says of one target which ways there are to it.
-    pub(super) fn tell_ways(&mut self, number: usize, disk: &Disk, links: &Links) {
+    pub(crate) fn tell_ways(&mut self, number: usize, disk: &Disk, links: &Links) {
         let Some(&id) = self.by_disk.get(&number) else { return };
         let known: Vec<usize> = self.reservations.known(&disk.config.name).collect();
         let groups = groups(disk, links, &known, self.reservations.is_good(&disk.config.name));
@@ -87,11 +97,11 @@ impl Portal {
 
     /// Says the same to hosts that come by NVMe: how this node reaches the disk, and by which addresses others do.
     fn tell_hosts(&mut self, number: usize, disk: &Disk, links: &Links, known: &[usize]) {
-        let has_place = disk.config.places.iter().any(|place| Some(place.node.as_str()) == links.here());
+        let has_part = links.here().is_some_and(|here| has_part(disk, links, here));
         let reach = match (&disk.spread, self.reservations.is_good(&disk.config.name)) {
             (_, false) => Reach::Inaccessible,
             (None, true) => Reach::Optimized,
-            (Some(_), true) if has_place => Reach::Optimized,
+            (Some(_), true) if has_part => Reach::Optimized,
             (Some(_), true) => Reach::Detour,
         };
         let mut elsewhere = Vec::new();

@@ -38,6 +38,7 @@ impl Server {
                 Message::Shared(reply) => drop(reply.send(self.shared_pools())),
                 Message::Seats { gate, reply } => self.tell_seats(gate, &reply),
                 Message::Claimed(disk, claim) => self.claim_seat(disk, claim),
+                Message::LetGo { gate, to } => self.plane.let_go(gate, &to, self.now),
                 Message::ShutOut { gate } => self.shut_out(gate),
                 Message::Arrive(traveller) => self.arrive(*traveller),
                 Message::News(news) => self.hear(news),
@@ -141,7 +142,7 @@ impl Server {
             }
             Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
             Request::Drain { on } => {
-                self.drain(on);
+                self.plane.drain(on);
                 Reply::done()
             }
             Request::Reset => {
@@ -168,10 +169,6 @@ impl Server {
             return;
         }
         let (export, doors) = (disk.export(), disk.config.doors.clone());
-        if disk.is_shared() {
-            // Reservations of initiators and hosts do not move from gateway to gateway.
-            return self.show(number, export, &doors);
-        }
         if disk.config.doors.shown_by("nvme") {
             self.portal.nvme.add(number, disk);
         }

@@ -18,14 +18,15 @@ impl Server {
     }
 
     pub(super) fn tell_seats(&self, gate: usize, reply: &Sender<Seats>) {
-        let links = &self.plane.links;
+        let (links, drained) = (&self.plane.links, self.plane.seats.drained);
         // Whoever asked may have gone.
         let _ = reply.send(Seats {
             me: links.here().unwrap_or_default().to_owned(),
             epoch: links.epoch,
             others: links.peers.iter().flatten().map(|peer| peer.config.name.clone()).collect(),
             vacant: self.plane.vacant(gate, self.now),
-            serves: !self.plane.seats.drained && self.stopping.is_none(),
+            serves: !drained && self.stopping.is_none(),
+            drained: drained && self.stopping.is_none(),
         });
     }
 
@@ -56,23 +57,27 @@ impl Server {
     pub(super) fn move_seats(&mut self) {
         while let Some(disk) = self.plane.next_moved() {
             self.reconsider_links(&disk);
+            self.tell_ways(self.plane.number(&disk));
+        }
+        while let Some(number) = self.plane.next_found() {
+            self.tell_ways(Some(number));
         }
         while let Some((disk, parts)) = self.plane.next_left(self.now) {
             self.release(disk, parts);
         }
     }
 
-    /// This node takes no seats from now on and lets go of those that it has; or takes them again.
-    pub(super) fn drain(&mut self, on: bool) {
-        self.plane.seats.drained = on;
-        if on {
-            self.plane.leave_all(None, "this gateway is drained", self.now);
+    /// Initiators and hosts hear of it where some gateway has the disk. While none has it, what was said last stands.
+    fn tell_ways(&mut self, number: Option<usize>) {
+        let disk = number.and_then(|number| Some((number, self.plane.disks[number].as_ref()?)));
+        if let Some((number, disk)) = disk.filter(|(_, disk)| disk.seat(&self.plane.links).is_some()) {
+            self.portal.tell_ways(number, disk, &self.plane.links);
         }
     }
 
     /// Somebody else has broken this node's locks.
     pub(super) fn shut_out(&mut self, gate: usize) {
         let why = "this node was shut out of the storage, and must begin again";
-        self.plane.leave_all(Some(gate), why, self.now);
+        self.plane.leave_all(gate, why, self.now);
     }
 }

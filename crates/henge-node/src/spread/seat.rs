@@ -11,7 +11,8 @@
 //! | what happens | what is done |
 //! |---|---|
 //! | nobody says that it has the disk | the thread of [`crate::seats`] finds out whose turn it is; that one claims the image and makes its home |
-//! | the gateway is drained | its home takes nothing more; once nothing is under way there the image is closed, and the next one claims it |
+//! | the gateway is drained | once another one is linked and takes disks, its home takes nothing more; once nothing is under way there the image is closed, and the next one claims it |
+//! | nobody else takes what a drained gateway has let go of | that gateway has it again, and keeps it until it is drained anew |
 //! | the gateway was shut out of the storage | the same; what was under way fails at once, and is handed out again elsewhere |
 //! | a link is lost | what was under way there is handed out again once somebody has the seat; it may be the same one |
 //!
@@ -35,6 +36,7 @@ use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, NotAdded, Plane};
 use henge_backend::Claim;
 use henge_core::{Duration, Fault, Instant, ParamError, RequestId};
+use henge_link::lives::TURN;
 use henge_vdisk::{Failure, Kind, Part, VirtualDisk};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -62,6 +64,10 @@ pub(crate) struct Seat {
     had: bool,
     /// Why it could not be claimed.
     why: String,
+    /// Nobody else took it when this drained gateway had let go of it.
+    untaken: bool,
+    /// Why this drained gateway has it still.
+    stays: String,
 }
 
 impl Seat {
@@ -96,6 +102,8 @@ pub(crate) struct Seats {
     leaving: BTreeSet<usize>,
     /// Disks that came or went just now: peers are to hear of it.
     moved: Vec<usize>,
+    /// Disks that another gateway has now: initiators and hosts are to hear of it.
+    found: Vec<usize>,
     /// This node takes no seats.
     pub drained: bool,
 }
@@ -105,6 +113,11 @@ impl Seats {
         self.vacant.remove(&number);
         self.leaving.remove(&number);
     }
+}
+
+/// Why a drained gateway has a disk still.
+fn stays(others: &[String], what: &str) -> String {
+    format!("this gateway is drained and has it still: none of its others ({}) {what}", others.join(", "))
 }
 
 /// A disk that nobody has.
@@ -155,6 +168,8 @@ impl Plane {
             not_before: now,
             had: home.is_some(),
             why: String::new(),
+            untaken: false,
+            stays: String::new(),
         });
         match home {
             Some(home) => self.disk(home).home_of = Some(number),
@@ -213,9 +228,8 @@ impl Plane {
     pub(crate) fn begin_claim(&mut self, name: &str, lives: Claim) -> Option<Vec<PartOf>> {
         let number = self.number(name).filter(|number| self.seats.vacant.contains(number))?;
         let config = self.disk(number).config.clone();
-        let drained = self.seats.drained;
         let (at, seat) = self.seat(number)?;
-        if drained || *at != At::Nowhere || std::mem::replace(&mut seat.claiming, true) {
+        if *at != At::Nowhere || std::mem::replace(&mut seat.claiming, true) {
             return None;
         }
         let had = seat.had;
@@ -266,14 +280,20 @@ impl Plane {
         let len = place_lens(&config, config.capacity)[0];
         let home = self.add_home(&config, config.pools[0], 0, len, now).map_err(|e| e.error.message)?;
         self.disk(home).home_of = Some(number);
-        let unit = self.unit_of(home);
+        let (unit, drained, others) = (self.unit_of(home), self.seats.drained, self.others_of(&config));
         let spread = self.disk(number).spread.as_mut().expect("a shared disk");
         (spread.places[0], spread.units[0]) = (At::Here(home), Some(unit));
         let seat = spread.shared.as_mut().expect("a shared disk");
         (seat.had, seat.why) = (true, String::new());
+        seat.untaken = drained && now.since(seat.since) >= TURN;
+        let mut told = "it is served here now".to_owned();
+        if seat.untaken {
+            told = stays(&others, "took it in its turn; look at it there, and drain this one again");
+            seat.stays.clone_from(&told);
+        }
         self.seats.vacant.remove(&number);
         self.seats.moved.push(number);
-        self.notice(&config.name, "it is served here now".into());
+        self.notice(&config.name, told);
         self.links.doubt_no_more_of(number);
         self.hand_out_places(number, now);
         Ok(())
@@ -286,6 +306,7 @@ impl Plane {
             *at = At::There(there.0, there.1);
             (seat.had, seat.why) = (true, String::new());
             self.seats.vacant.remove(&number);
+            self.seats.found.push(number);
             self.links.doubt_no_more_of(number);
             self.hand_out_places(number, now);
         }
@@ -335,6 +356,7 @@ impl Plane {
             At::Nowhere => {}
             _ => {
                 self.seats.vacant.remove(&number);
+                self.seats.found.push(number);
                 self.hand_out_places(number, now);
             }
         }
@@ -374,6 +396,7 @@ impl Plane {
         let Some((at, seat)) = self.seat(number) else { return };
         let At::Here(home) = *at else { return };
         *at = At::Nowhere;
+        seat.stays.clear();
         (seat.leaving, seat.since) = (Some(home), now);
         seat.why = why.to_owned();
         self.seats.leaving.insert(number);
@@ -383,26 +406,72 @@ impl Plane {
         self.look_for(number, now);
     }
 
-    /// Lets go of the disks on a gate's storage, or on all.
-    pub(crate) fn leave_all(&mut self, gate: Option<usize>, why: &str, now: Instant) {
-        let mut numbers = Vec::new();
-        for (number, disk) in self.disks.iter().enumerate() {
-            let Some(disk) = disk.as_ref().filter(|d| d.spread.as_ref().is_some_and(|s| s.shared.is_some()))
-            else {
+    /// Lets go of the disks on a gate's storage.
+    pub(crate) fn leave_all(&mut self, gate: usize, why: &str, now: Instant) {
+        self.seated_on(gate).into_iter().for_each(|number| self.leave(number, why, now));
+    }
+
+    /// The other gateways of a disk.
+    fn others_of(&self, config: &DiskConfig) -> Vec<String> {
+        let others = config.gateways.iter().filter(|name| Some(name.as_str()) != self.links.here());
+        others.cloned().collect()
+    }
+
+    /// The disks on a gate's storage that this node has.
+    fn seated_on(&self, gate: usize) -> Vec<usize> {
+        let is_on =
+            |disk: &Disk| disk.config.pools.first().is_some_and(|p| self.pools[*p].gates.contains(&gate));
+        let is_here = |disk: &Disk| {
+            let spread = disk.spread.as_ref().filter(|spread| spread.shared.is_some());
+            spread.is_some_and(|spread| matches!(spread.places[0], At::Here(_)))
+        };
+        let all = self.disks.iter().enumerate();
+        let found = all.filter(|(_, disk)| disk.as_ref().is_some_and(|disk| is_here(disk) && is_on(disk)));
+        found.map(|(number, _)| number).collect()
+    }
+
+    /// This node takes no seats from now on, and lets go of those that others take; or takes them again.
+    pub(crate) fn drain(&mut self, on: bool) {
+        self.seats.drained = on;
+        let seats = self.disks.iter_mut().flatten().filter_map(|disk| disk.spread.as_mut()?.shared.as_mut());
+        for seat in seats {
+            seat.untaken = false;
+            seat.stays.clear();
+        }
+    }
+
+    /// A drained node lets go of the disks on a gate's storage for which another gateway is linked and takes disks, as `to` says.
+    pub(crate) fn let_go(&mut self, gate: usize, to: &[String], now: Instant) {
+        if !self.seats.drained {
+            return; // no more
+        }
+        for number in self.seated_on(gate) {
+            let others =
+                self.disks[number].as_ref().map_or_else(Vec::new, |disk| self.others_of(&disk.config));
+            let peer = |name: &str| self.links.peers[self.links.find(name)?].as_ref();
+            let is_linked = |name: &str| peer(name).is_some_and(|peer| peer.link.is_some());
+            let taken = others.iter().any(|name| to.contains(name) && is_linked(name));
+            let Some((_, seat)) = self.seat(number) else { continue };
+            if seat.untaken {
                 continue;
-            };
-            let pool = disk.config.pools.first().map(|p| &self.pools[*p].gates);
-            if gate.is_none_or(|gate| pool.is_some_and(|gates| gates.contains(&gate))) {
-                numbers.push(number);
+            }
+            if taken {
+                self.leave(number, "this gateway is drained", now);
+            } else {
+                seat.stays = stays(&others, "is linked and takes disks; it moves once one does");
             }
         }
-        numbers.into_iter().for_each(|number| self.leave(number, why, now));
     }
 
     /// A disk whose peers are to hear where it is.
     pub(crate) fn next_moved(&mut self) -> Option<String> {
         let number = self.seats.moved.pop()?;
         self.disks[number].as_ref().map(|disk| disk.config.name.clone())
+    }
+
+    /// A disk to which there is another way.
+    pub(crate) fn next_found(&mut self) -> Option<usize> {
+        std::iter::from_fn(|| self.seats.found.pop()).find(|number| self.disks[*number].is_some())
     }
 
     /// A disk whose home here has nothing under way any more: the home is gone, and these parts of it are to be closed.
@@ -439,12 +508,13 @@ impl Plane {
 
     /// Who has a shared disk, for people.
     pub(crate) fn seat_of(&self, disk: &Disk) -> Option<String> {
-        let spread = disk.spread.as_ref().filter(|spread| spread.shared.is_some())?;
-        match spread.places[0] {
-            At::Here(_) => self.links.here().map(str::to_owned),
-            At::There(peer, _) => self.links.peers[peer].as_ref().map(|peer| peer.config.name.clone()),
-            At::Nowhere => None,
-        }
+        disk.seat(&self.links).map(str::to_owned)
+    }
+
+    /// Why this gateway, which is drained, has a shared disk still.
+    pub(crate) fn stays(&self, disk: &Disk) -> Option<String> {
+        let seat = disk.spread.as_ref()?.shared.as_ref()?;
+        Some(seat.stays.clone()).filter(|why| !why.is_empty())
     }
 
     /// Where parts of these commands may be; those that are held are over.
@@ -468,3 +538,6 @@ impl Plane {
         places
     }
 }
+
+#[cfg(test)]
+mod tests;

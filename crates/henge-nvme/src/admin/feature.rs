@@ -46,11 +46,17 @@ fn kept(controller: &mut Controller, feature: u32) -> Option<&mut u32> {
 
 pub(super) fn set(subsystems: &mut Subsystems, cntlid: u16, sqe: &Sqe) -> Plan {
     let (feature, value) = (sqe.dword(10) & 0xff, sqe.dword(11));
+    let reserves = matches!(feature, id::RESERVATION_MASK | id::RESERVATION_PERSISTENCE);
+    let subsystem = subsystems.controller(cntlid).and_then(|controller| controller.subsystem);
+    let reservable = subsystem.and_then(|id| subsystems.get(id)).is_some_and(|s| s.namespace.reservable);
     let Some(controller) = subsystems.controller_mut(cntlid) else { return Status::INTERNAL.into() };
     if sqe.dword(10) >> 31 != 0 {
         return Status::NOT_SAVEABLE.into();
     }
     if controller.is_discovery() && !matches!(feature, id::EVENTS | id::KEEP_ALIVE) {
+        return Status::FIELD.into();
+    }
+    if reserves && !reservable {
         return Status::FIELD.into();
     }
     match feature {
@@ -102,6 +108,9 @@ pub(super) fn get(controller: &Controller, held: Option<&Held>, sqe: &Sqe) -> Pl
     let of_namespace = matches!(feature, id::RESERVATION_MASK | id::RESERVATION_PERSISTENCE);
     if of_namespace && sqe.nsid() != NSID {
         return Status::NAMESPACE.into();
+    }
+    if of_namespace && held.is_none() {
+        return Status::FIELD.into(); // it cannot be reserved
     }
     let (value, changeable) = match feature {
         id::RESERVATION_MASK => (if select == 0 { controller.reservations.mask } else { 0 }, true),

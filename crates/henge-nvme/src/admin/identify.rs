@@ -94,7 +94,8 @@ fn io_controller_data(b: &mut [u8], namespace: &Namespace, in_capsule: u32) {
     b[512] = 0x66; // entries of 64 bytes
     b[513] = 0x44; // and of 16
     put(b, 516, NSID.to_le_bytes()); // NN
-    put(b, 520, 0x01bd_u16.to_le_bytes()); // ONCS: compare, DSM, write zeroes, saved features, reservations, verify, copy
+    let reservations = u16::from(namespace.reservable) << 5;
+    put(b, 520, (0x019d | reservations).to_le_bytes()); // ONCS: compare, DSM, write zeroes, saved features, verify, copy
     put(b, 522, 1_u16.to_le_bytes()); // FUSES: compare and write
     b[525] = 0x07; // VWC: a cache; FLUSH of all namespaces
     let atomic = (FUSED_MAX >> namespace.block_shift) as u16 - 1;
@@ -115,7 +116,7 @@ fn namespace_data(namespace: &Namespace) -> Vec<u8> {
     }
     b[24] = 0x10; // NSFEAT: preferred sizes are stated
     b[30] = 1; // NMIC: shared
-    b[31] = reservation::CAPABILITIES;
+    b[31] = if namespace.reservable { reservation::CAPABILITIES } else { 0 };
     b[33] = 0x09; // DLFEAT: what is given back reads as zeroes; write zeroes may give back
     let preferred =
         (1_u16 << (namespace.preferred_shift.max(namespace.block_shift) - namespace.block_shift)) - 1;

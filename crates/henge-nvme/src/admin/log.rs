@@ -5,6 +5,7 @@ use super::identify::GROUP;
 use crate::controller::Controller;
 use crate::namespace::{Namespace, Service};
 use crate::nvm::{ALL, NSID, TRANSFER_MAX};
+use crate::reservation;
 use crate::status::Status;
 use crate::subsystem::{DISCOVERY, Subsystems};
 use crate::wire::{Sqe, put};
@@ -79,9 +80,9 @@ pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -
         }
         (id::FIRMWARE, _) => firmware(),
         (id::CHANGED, Some(_)) => changed(controller),
-        (id::EFFECTS, _) => effects(controller),
+        (id::EFFECTS, namespace) => effects(namespace),
         (id::ANA, Some(namespace)) => ana(namespace, sqe.dword(10) >> 8 & 1 != 0),
-        (id::RESERVATION, Some(_)) => controller.reservations.page(),
+        (id::RESERVATION, Some(namespace)) if namespace.reservable => controller.reservations.page(),
         (id::DISCOVERY, None) => discovery(subsystems, caller, &controller.host),
         _ => return Log::Wrong(Status::LOG_PAGE),
     };
@@ -120,13 +121,14 @@ fn changed(controller: &Controller) -> Vec<u8> {
 }
 
 /// Commands supported, and whether they change the disk (5.16.1.6).
-fn effects(controller: &Controller) -> Vec<u8> {
+fn effects(namespace: Option<&Namespace>) -> Vec<u8> {
     let mut b = vec![0; 4096];
     for opcode in super::COMMANDS {
         b[usize::from(*opcode) * 4] = 1;
     }
-    let io = if controller.is_discovery() { &[][..] } else { crate::nvm::COMMANDS };
-    for (opcode, changes) in io {
+    let io = namespace.map_or(&[][..], |_| crate::nvm::COMMANDS);
+    let has = |opcode: u8| namespace.is_some_and(|n| n.reservable) || !reservation::is_command(opcode);
+    for (opcode, changes) in io.iter().filter(|(opcode, _)| has(*opcode)) {
         b[1024 + usize::from(*opcode) * 4] = 1 | u8::from(*changes) << 1;
     }
     b

@@ -62,7 +62,8 @@ pub(crate) fn start(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe)
         opcode::SET_FEATURES => feature::set(subsystems, caller.cntlid, sqe),
         opcode::GET_FEATURES => {
             let there = controller.subsystem.and_then(|id| subsystems.get(id));
-            feature::get(controller, there.map(|there| &there.held), sqe)
+            let held = there.filter(|there| there.namespace.reservable).map(|there| &there.held);
+            feature::get(controller, held, sqe)
         }
         opcode::EVENT => Plan::Event,
         _ if discovery => Status::OPCODE.into(),

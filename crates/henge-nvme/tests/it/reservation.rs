@@ -292,3 +292,24 @@ fn what_has_not_begun_is_given_up_when_the_way_is_closed() {
     let ends = io.completion();
     assert_eq!((ends.status, ends.final_), (0x302, false), "by another path perhaps");
 }
+
+/// A disk that goes from gateway to gateway: no host reserves it, and each is told so before it tries.
+#[test]
+fn a_namespace_without_reservations_says_so_and_refuses_them() {
+    let mut s = Subsystems::at(1);
+    let disk = henge_nvme::Namespace { reservable: false, ..namespace() };
+    s.add(NQN, henge_nvme::Access::default(), disk).expect("the first");
+    let (mut admin, cntlid) = admin(&mut s, Wire::default(), NQN);
+    let mut io = io(&mut s, Wire::default(), cntlid, Limits::default(), true);
+    for opcode in [0x0d, 0x0e, 0x11, 0x15] {
+        assert_eq!(run(&mut s, &mut io, opcode, 0, &[1, 2]) & 0xff, 1, "Invalid Command Opcode: {opcode:x}");
+    }
+    let identify = |s: &mut Subsystems, admin: &mut Driver, nsid: u32, cns: u32| {
+        let entry = Entry::new(0x06, 9).nsid(nsid).dword(10, cns).at_host(4096);
+        admin.feed(s, &Wire::default().command(entry, &[]));
+        let data = admin.replies().into_iter().filter(|reply| reply.kind == pdu::C2H_DATA);
+        data.flat_map(|reply| reply.data).collect::<Vec<u8>>()
+    };
+    assert_eq!(identify(&mut s, &mut admin, 1, 0)[31], 0, "RESCAP");
+    assert_eq!(le16(&identify(&mut s, &mut admin, 0, 1), 520) & 1 << 5, 0, "ONCS");
+}

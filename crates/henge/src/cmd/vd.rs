@@ -496,6 +496,7 @@ fn show(disk: &DiskStatus) {
         line("places", disk.places.join(" "));
     }
     disk.trouble.iter().for_each(|trouble| line("not served", trouble.clone()));
+    disk.stays.iter().for_each(|why| line("not moved", why.clone()));
 }
 
 #[cfg(test)]

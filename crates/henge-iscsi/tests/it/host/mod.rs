@@ -25,6 +25,7 @@ pub fn target(access: Access) -> (Targets, TargetId) {
         physical_shift: 9,
         thin: true,
         read_only: false,
+        reservable: true,
         serial: "serial".into(),
         id: 7,
     };

@@ -21,6 +21,7 @@ pub fn namespace() -> Namespace {
         block_shift: 9,
         preferred_shift: 12,
         read_only: false,
+        reservable: true,
         serial: "serial".into(),
         uuid: [7; 16],
         reach: Reach::Optimized,
