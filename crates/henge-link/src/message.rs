@@ -86,14 +86,14 @@ pub enum Message {
         id: u64,
     },
     /// The sender acts by copies of what the other end keeps ([`crate::copies`]), and asks to go on.
-    Beat {
+    Heartbeat {
         /// The sender's name for it.
-        beat: u64,
+        number: u64,
     },
     /// It may, for a while.
-    Beaten {
+    HeartbeatAnswer {
         /// The other end's name for it.
-        beat: u64,
+        number: u64,
         /// Copies of this term alone.
         term: u64,
     },
@@ -106,7 +106,7 @@ pub enum Message {
     Copy {
         /// Its name.
         thing: String,
-        /// Good while beats are answered in this term.
+        /// Good while heartbeats are answered in this term.
         term: u64,
         /// Grows with each change.
         version: u64,

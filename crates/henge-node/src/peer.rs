@@ -266,8 +266,8 @@ impl PeerLink {
             Message::Sync { epoch, sequence, flow, news, .. } => {
                 self.heard(flow, (epoch, sequence), &news, plane, now);
             }
-            Message::Beat { .. }
-            | Message::Beaten { .. }
+            Message::Heartbeat { .. }
+            | Message::HeartbeatAnswer { .. }
             | Message::Watch { .. }
             | Message::Copy { .. }
             | Message::Seen { .. }

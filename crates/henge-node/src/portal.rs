@@ -104,8 +104,9 @@ impl Portal {
         links: &Links,
         now: Instant,
     ) {
-        let keeper = disk.config.places.first().filter(|_| disk.spread.is_some() && !disk.is_shared());
-        let here = keeper.is_some_and(|place| Some(place.node.as_str()) == links.here());
+        let shared = disk.is_shared();
+        let lease_owner = disk.config.places.first().filter(|_| disk.spread.is_some() && !shared);
+        let here = lease_owner.is_some_and(|place| Some(place.node.as_str()) == links.here());
         if !self.enabled && !here {
             return; // nobody asks for it; for others, reservations may be kept
         }
@@ -123,9 +124,9 @@ impl Portal {
             false => Some(self.targets.add_hidden(&name)),
         };
         let Some(id) = id else { return };
-        let there = keeper.filter(|_| !here).and_then(|place| links.find(&place.node));
+        let there = lease_owner.filter(|_| !here).and_then(|place| links.find(&place.node));
         let file = self.file(&config.name);
-        let (kept, trouble) = match if there.is_some() || disk.is_shared() {
+        let (kept, trouble) = match if there.is_some() || shared {
             Ok(Reservations::default())
         } else {
             kept(file.as_deref())

@@ -51,7 +51,7 @@ fn meet(a: &mut Link, b: &mut Link) -> Result<(), Refusal> {
 
 fn ended(from: &mut Link, to: &mut Link) -> usize {
     from.send(&Message::Ended, &[], Instant::ZERO);
-    from.send(&Message::Beat { beat: 1 }, &[], Instant::ZERO);
+    from.send(&Message::Heartbeat { number: 1 }, &[], Instant::ZERO);
     let heard = tell(from, to).unwrap();
     heard.iter().filter(|e| matches!(e, Event::Message { message: Message::Ended, .. })).count()
 }

@@ -2,7 +2,7 @@
 
 use henge_core::{Duration, Instant};
 use henge_link::Message;
-use henge_link::copies::{Holder, KEPT, Keeper, LEASE};
+use henge_link::copies::{KEPT, LEASE, LeaseOwner, Replica};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -10,9 +10,9 @@ const DISK: &str = "web";
 const HOLDERS: usize = 3;
 const STEP: Duration = Duration::from_millis(50);
 
-/// A holder's node, and its link to the keeper.
+/// A replica's node, and its link to the owner.
 struct End {
-    holder: Holder,
+    replica: Replica,
     /// What it acts by: changes are numbered.
     acts_by: u64,
     /// A copy whose drain is not over.
@@ -20,17 +20,17 @@ struct End {
     up: bool,
     /// Bytes wait in the cable while it is stalled.
     stalled: bool,
-    to_keeper: VecDeque<Message>,
-    from_keeper: VecDeque<Message>,
+    to_owner: VecDeque<Message>,
+    from_owner: VecDeque<Message>,
     /// How long what was begun before takes to be over.
     drain: Duration,
 }
 
 struct World {
     now: Instant,
-    keeper: Keeper,
+    owner: LeaseOwner,
     epoch: u64,
-    /// The last change: kept on the keeper's disk.
+    /// The last change: kept on the owner's disk.
     text: u64,
     /// Of that, what was answered.
     settled: u64,
@@ -40,26 +40,26 @@ struct World {
 impl World {
     fn new() -> World {
         let end = |_| End {
-            holder: Holder::new(),
+            replica: Replica::new(),
             acts_by: 0,
             draining: None,
             up: false,
             stalled: false,
-            to_keeper: VecDeque::new(),
-            from_keeper: VecDeque::new(),
+            to_owner: VecDeque::new(),
+            from_owner: VecDeque::new(),
             drain: Duration::ZERO,
         };
         let mut world = World {
             now: Instant::ZERO,
-            keeper: Keeper::new(1),
+            owner: LeaseOwner::new(1),
             epoch: 1,
             text: 1,
             settled: 0,
             ends: (0..HOLDERS).map(end).collect(),
         };
-        world.keeper.add(DISK, "1".into(), world.now);
+        world.owner.add(DISK, "1".into(), world.now);
         for end in &mut world.ends {
-            end.holder.add(DISK, 0, false, world.now);
+            end.replica.add(DISK, 0, false, world.now);
         }
         (0..HOLDERS).for_each(|i| world.mend(i));
         world
@@ -68,50 +68,50 @@ impl World {
     fn cut(&mut self, i: usize) {
         let end = &mut self.ends[i];
         end.up = false;
-        end.to_keeper.clear();
-        end.from_keeper.clear();
-        end.holder.unlinked(0);
+        end.to_owner.clear();
+        end.from_owner.clear();
+        end.replica.unlinked(0);
     }
 
     fn mend(&mut self, i: usize) {
         self.cut(i);
         let end = &mut self.ends[i];
         (end.up, end.stalled) = (true, false);
-        end.holder.linked(0, self.now);
+        end.replica.linked(0, self.now);
     }
 
-    fn restart_keeper(&mut self) {
+    fn restart_owner(&mut self) {
         self.epoch += 1_000_000;
-        self.keeper = Keeper::new(self.epoch);
-        self.keeper.add(DISK, self.text.to_string(), self.now);
+        self.owner = LeaseOwner::new(self.epoch);
+        self.owner.add(DISK, self.text.to_string(), self.now);
         (0..HOLDERS).for_each(|i| self.cut(i));
     }
 
     fn restart_holder(&mut self, i: usize) {
         self.cut(i);
-        self.ends[i].holder = Holder::new();
-        self.ends[i].holder.add(DISK, 0, false, self.now);
+        self.ends[i].replica = Replica::new();
+        self.ends[i].replica.add(DISK, 0, false, self.now);
         (self.ends[i].acts_by, self.ends[i].draining) = (0, None);
     }
 
     fn change(&mut self) {
-        if self.keeper.is_settled(DISK, self.now) {
+        if self.owner.is_settled(DISK, self.now) {
             self.text += 1;
-            self.keeper.change(DISK, self.text.to_string());
+            self.owner.change(DISK, self.text.to_string());
         }
     }
 
     fn send(&mut self) {
-        while let Some((peer, message)) = self.keeper.next_message() {
+        while let Some((peer, message)) = self.owner.next_message() {
             let end = &mut self.ends[peer as usize];
             if end.up {
-                end.from_keeper.push_back(message);
+                end.from_owner.push_back(message);
             }
         }
         for end in &mut self.ends {
-            while let Some((_, message)) = end.holder.next_message() {
+            while let Some((_, message)) = end.replica.next_message() {
                 if end.up {
-                    end.to_keeper.push_back(message);
+                    end.to_owner.push_back(message);
                 }
             }
         }
@@ -120,21 +120,21 @@ impl World {
     fn step(&mut self) {
         self.now += STEP;
         let now = self.now;
-        self.keeper.tick(now);
+        self.owner.tick(now);
         for (i, end) in self.ends.iter_mut().enumerate() {
-            end.holder.tick(now);
+            end.replica.tick(now);
             if let Some((version, _)) = end.draining.filter(|(_, until)| *until <= now) {
                 end.draining = None;
-                end.holder.seen(DISK, version);
+                end.replica.seen(DISK, version);
             }
             if end.stalled || !end.up {
                 continue;
             }
-            for message in std::mem::take(&mut end.to_keeper) {
-                self.keeper.heard(i as u32, &message, now);
+            for message in std::mem::take(&mut end.to_owner) {
+                self.owner.heard(i as u32, &message, now);
             }
-            for message in std::mem::take(&mut end.from_keeper) {
-                let Some(copy) = end.holder.heard(0, &message) else { continue };
+            for message in std::mem::take(&mut end.from_owner) {
+                let Some(copy) = end.replica.heard(0, &message) else { continue };
                 assert_eq!(copy.thing, DISK);
                 let number: u64 = copy.text.parse().expect("a change's number");
                 assert!(number >= end.acts_by, "never back");
@@ -145,7 +145,7 @@ impl World {
             }
         }
         self.send();
-        if self.keeper.is_settled(DISK, now) {
+        if self.owner.is_settled(DISK, now) {
             self.settled = self.text;
         }
         self.check();
@@ -153,10 +153,10 @@ impl World {
 
     fn check(&self) {
         for (i, end) in self.ends.iter().enumerate() {
-            let good = end.holder.is_good(DISK, self.now);
+            let good = end.replica.is_good(DISK, self.now);
             assert!(
                 !good || end.acts_by >= self.settled,
-                "holder {i} acts by {} when {} is settled",
+                "replica {i} acts by {} when {} is settled",
                 end.acts_by,
                 self.settled
             );
@@ -209,7 +209,7 @@ proptest! {
                 Event::Stall(i) => world.ends[i].stalled = true,
                 Event::Flow(i) => world.ends[i].stalled = false,
                 Event::Slow(i, ms) => world.ends[i].drain = Duration::from_millis(ms.into()),
-                Event::RestartKeeper => world.restart_keeper(),
+                Event::RestartKeeper => world.restart_owner(),
                 Event::RestartHolder(i) => world.restart_holder(i),
             }
             world.send();
@@ -225,7 +225,7 @@ proptest! {
         (0..300).for_each(|_| world.step());
         prop_assert_eq!(world.settled, world.text);
         for end in &world.ends {
-            prop_assert!(end.holder.is_good(DISK, world.now));
+            prop_assert!(end.replica.is_good(DISK, world.now));
             prop_assert_eq!(end.acts_by, world.text);
         }
     }
@@ -235,13 +235,13 @@ proptest! {
 #[test]
 fn a_change_waits_for_a_holder_that_is_cut_off_until_that_has_stopped() {
     let mut world = World::new();
-    (0..200).for_each(|_| world.step()); // ten seconds: the keeper's own first ones are over
+    (0..200).for_each(|_| world.step()); // ten seconds: the owner's own first ones are over
     assert_eq!(world.settled, 1);
     world.cut(0);
     let cut = world.now;
     world.change();
     world.send();
-    while world.ends[0].holder.is_good(DISK, world.now) {
+    while world.ends[0].replica.is_good(DISK, world.now) {
         world.step();
         assert_eq!(world.settled, 1, "not while the first one acts by the old text");
     }
@@ -253,10 +253,10 @@ fn a_change_waits_for_a_holder_that_is_cut_off_until_that_has_stopped() {
     let settled = world.now.since(cut);
     assert!(settled > stopped && settled.as_nanos() <= KEPT.as_nanos() + STEP.as_nanos(), "{settled:?}");
     assert_eq!(world.ends[1].acts_by, 2, "the others go on");
-    assert!(world.ends[1].holder.is_good(DISK, world.now));
+    assert!(world.ends[1].replica.is_good(DISK, world.now));
     world.mend(0);
     (0..10).for_each(|_| world.step());
-    assert!(world.ends[0].holder.is_good(DISK, world.now));
+    assert!(world.ends[0].replica.is_good(DISK, world.now));
     assert_eq!(world.ends[0].acts_by, 2);
 }
 
@@ -264,16 +264,16 @@ fn a_change_waits_for_a_holder_that_is_cut_off_until_that_has_stopped() {
 fn long_texts_travel_in_pieces_and_too_long_ones_do_not_arrive() {
     let now = Instant::ZERO;
     for (len, arrives) in [(0, true), (100_000, true), (3 << 20, false)] {
-        let (mut keeper, mut holder) = (Keeper::new(1), Holder::new());
+        let (mut owner, mut replica) = (LeaseOwner::new(1), Replica::new());
         let text: String = "é".repeat(len / 2);
-        keeper.add(DISK, text.clone(), now);
-        holder.add(DISK, 0, true, now);
+        owner.add(DISK, text.clone(), now);
+        replica.add(DISK, 0, true, now);
         let mut arrived = None;
-        while let Some((_, message)) = holder.next_message() {
-            keeper.heard(0, &message, now);
+        while let Some((_, message)) = replica.next_message() {
+            owner.heard(0, &message, now);
         }
-        while let Some((_, message)) = keeper.next_message() {
-            arrived = holder.heard(0, &message).or(arrived);
+        while let Some((_, message)) = owner.next_message() {
+            arrived = replica.heard(0, &message).or(arrived);
         }
         assert_eq!(arrived.map(|copy| copy.text), arrives.then_some(text));
     }

@@ -191,13 +191,13 @@ fn whoever_is_on_the_way_changes_drops_repeats_and_adds_nothing_unseen() {
 
     // One is dropped.
     let (mut a, mut b, _) = pair_and_message();
-    a.send(&Message::Beat { beat: 1 }, &[], Instant::ZERO);
+    a.send(&Message::Heartbeat { number: 1 }, &[], Instant::ZERO);
     refused(take(&mut b, &said(&mut a)));
 
     // What an end said itself is not what the other one says.
     let (mut a, mut b, _) = pair_and_message();
-    a.send(&Message::Beat { beat: 1 }, &[], Instant::ZERO);
-    b.send(&Message::Beat { beat: 1 }, &[], Instant::ZERO);
+    a.send(&Message::Heartbeat { number: 1 }, &[], Instant::ZERO);
+    b.send(&Message::Heartbeat { number: 1 }, &[], Instant::ZERO);
     let of_a = said(&mut a);
     assert!(matches!(take(&mut a, &of_a), Err(Refusal::Changed { .. })));
 }

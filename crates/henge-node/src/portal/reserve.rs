@@ -3,22 +3,22 @@
 //! # The rule
 //! The first place's node keeps the reservations of a disk over nodes; a disk of one node alone, that node. Another node passes a
 //! PERSISTENT RESERVE OUT on to it, and so task management that takes away everybody's commands (LOGICAL UNIT RESET and the like),
-//! once it has done its own part. The keeper decides one at a time: what is decided is in its file, then in force here,
+//! once it has done its own part. The owner decides one at a time: what is decided is in its file, then in force here,
 //! then told to every node that serves initiators or hosts ([`henge_link::copies`]), and answered once each of them acts by it (or has been
 //! silent for so long that it must have stopped), and once what is aborted has left the storage, there and here.
 //!
 //! ```text
-//! initiator ─ PR OUT ─▶ n2 ─ Reserve ─▶ n1, the keeper: file ─▶ in force ─┬─ Copy ─▶ n2 ─ Seen ─▶ ┐
+//! initiator ─ PR OUT ─▶ n2 ─ Reserve ─▶ n1, the owner: file ─▶ in force ─┬─ Copy ─▶ n2 ─ Seen ─▶ ┐
 //!                                                                          └─ Copy ─▶ n3 ─ Seen ─▶ n1: settled
 //! initiator ◀── GOOD ── n2 ◀─ Reserved ────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A node whose copy may be old (the keeper has not answered it for four seconds) says so: its port is unavailable to initiators,
+//! A node whose copy may be old (the owner has not answered it for four seconds) says so: its port is unavailable to initiators,
 //! commands are NOT READY, and what has not begun is given up.
 //!
 //! # What it does not do
 //! What such a node had handed to a third one before may still be written there. RESERVE(6) belongs to one node's session, and is
-//! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone. The keeper does not move while its node has the
+//! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone. The owner does not move while its node has the
 //! first place, which is as long as the disk is there.
 
 mod course;
@@ -31,7 +31,7 @@ use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status, Sweep};
 use henge_iscsi::{TargetId, Targets};
 use henge_link::Message;
-use henge_link::copies::{Holder, Keeper};
+use henge_link::copies::{LeaseOwner, Replica};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -130,8 +130,8 @@ struct Table {
 
 /// The reservations of all disks here.
 pub(super) struct ReservationTables {
-    keeper: Keeper,
-    holder: Holder,
+    owner: LeaseOwner,
+    replica: Replica,
     writer: Writer,
     tables: BTreeMap<String, Table>,
     /// Disks with changes on their way.
@@ -152,8 +152,8 @@ impl ReservationTables {
     pub(super) fn new(epoch: u64, wake: Arc<OwnedFd>) -> std::io::Result<ReservationTables> {
         Ok(ReservationTables {
             writer: Writer::new(wake)?,
-            keeper: Keeper::new(epoch),
-            holder: Holder::new(),
+            owner: LeaseOwner::new(epoch),
+            replica: Replica::new(),
             tables: BTreeMap::new(),
             busy: BTreeSet::new(),
             asked: BTreeMap::new(),
@@ -187,7 +187,7 @@ impl ReservationTables {
         kept: &Reservations,
         now: Instant,
     ) {
-        self.keeper.add(name, kept.text(), now);
+        self.owner.add(name, kept.text(), now);
         self.insert(name, place, Kept::Here);
     }
 
@@ -199,7 +199,7 @@ impl ReservationTables {
         (peer, linked): (usize, bool),
         now: Instant,
     ) {
-        self.holder.add(name, peer as u32, linked, now);
+        self.replica.add(name, peer as u32, linked, now);
         self.insert(name, place, Kept::There(peer));
     }
 
@@ -222,8 +222,8 @@ impl ReservationTables {
     /// A disk is gone, and its reservations.
     pub(super) fn remove(&mut self, name: &str, links: &mut Links) {
         let Some(table) = self.tables.remove(name) else { return };
-        self.keeper.remove(name);
-        self.holder.remove(name);
+        self.owner.remove(name);
+        self.replica.remove(name);
         self.busy.remove(name);
         if !matches!(table.kept, Kept::There(_) | Kept::Nobody) {
             self.writer.remove(name, table.file);
@@ -242,7 +242,7 @@ impl ReservationTables {
 
     /// Peers that have served a disk kept here to initiators.
     pub(super) fn known(&self, name: &str) -> impl Iterator<Item = usize> {
-        self.keeper.known(name).map(|peer| peer as usize)
+        self.owner.known(name).map(|peer| peer as usize)
     }
 
     /// What a session asks. Its answer, where there is one at once.
@@ -289,8 +289,8 @@ impl ReservationTables {
 
     /// When time alone gives it something to do.
     pub(super) fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let settled = self.busy.iter().filter_map(|name| self.keeper.settled_by(name, now)).min();
-        [self.holder.wake_at(), self.expires, settled].into_iter().flatten().min()
+        let settled = self.busy.iter().filter_map(|name| self.owner.settled_by(name, now)).min();
+        [self.replica.wake_at(), self.expires, settled].into_iter().flatten().min()
     }
 
     /// Hears what peers have said, goes on with changes, says what there is to say. The disks to which the ways are others now:
@@ -302,8 +302,8 @@ impl ReservationTables {
         {
             self.hear(news, units, links, now);
         }
-        self.keeper.tick(now);
-        self.holder.tick(now);
+        self.owner.tick(now);
+        self.replica.tick(now);
         while let Some(written) = self.writer.next_done() {
             self.written(written, units, links);
         }
@@ -311,10 +311,10 @@ impl ReservationTables {
             self.advance(&name, units, links, now);
         }
         let changed = self.judge(units.targets, now);
-        while let Some((peer, message)) = self.keeper.next_message() {
+        while let Some((peer, message)) = self.owner.next_message() {
             links.tell(peer as usize, message);
         }
-        while let Some((peer, message)) = self.holder.next_message() {
+        while let Some((peer, message)) = self.replica.next_message() {
             links.tell(peer as usize, message);
         }
         changed

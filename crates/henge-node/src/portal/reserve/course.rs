@@ -28,9 +28,9 @@ impl ReservationTables {
 
     pub(super) fn hear(&mut self, news: News, units: &mut Units<'_>, links: &mut Links, now: Instant) {
         match news {
-            News::Up(peer) => self.holder.linked(peer as u32, now),
+            News::Up(peer) => self.replica.linked(peer as u32, now),
             News::Down(peer) => {
-                self.holder.unlinked(peer as u32);
+                self.replica.unlinked(peer as u32);
                 let lost: Vec<u64> =
                     self.asked.iter().filter(|(_, (of, _))| *of == peer).map(|(id, _)| *id).collect();
                 for id in lost {
@@ -59,19 +59,19 @@ impl ReservationTables {
             News::Said(peer, message) => {
                 if let Message::Watch { thing } = &message
                     && let Some(table) = self.tables.get(thing).filter(|table| table.kept == Kept::Here)
-                    && self.keeper.known(thing).all(|known| known != peer as u32)
+                    && self.owner.known(thing).all(|known| known != peer as u32)
                 {
                     self.ways.push(table.number);
                 }
-                self.keeper.heard(peer as u32, &message, now);
-                if let Some(copy) = self.holder.heard(peer as u32, &message) {
+                self.owner.heard(peer as u32, &message, now);
+                if let Some(copy) = self.replica.heard(peer as u32, &message) {
                     self.arrived(&copy, links.here(), units);
                 }
             }
         }
     }
 
-    /// A peer asks for what only the keeper decides.
+    /// A peer asks for what only the owner decides.
     fn asked_by(&mut self, asker: Asker, disk: &str, what: Asked, links: &mut Links) {
         let kept_here = self.tables.get(disk).is_some_and(|table| table.kept == Kept::Here);
         let status = match kept_here {
@@ -88,7 +88,7 @@ impl ReservationTables {
         let Some(table) = self.tables.get_mut(&copy.thing) else { return };
         if table.version == Some(copy.version) {
             if table.draining.is_none() {
-                self.holder.seen(&copy.thing, copy.version);
+                self.replica.seen(&copy.thing, copy.version);
             }
             return;
         }
@@ -124,13 +124,13 @@ impl ReservationTables {
             if let Some((version, epochs)) = table.draining {
                 if units.is_quiet_before(place, epochs) {
                     table.draining = None;
-                    self.holder.seen(name, version);
+                    self.replica.seen(name, version);
                     self.busy.remove(name);
                 }
                 return;
             }
             let alone = table.kept == Kept::Alone;
-            let settled = alone || self.keeper.is_settled(name, now);
+            let settled = alone || self.owner.is_settled(name, now);
             if table.writing.is_some() {
                 return;
             }
@@ -190,7 +190,7 @@ impl ReservationTables {
             return self.answer(asker, Status::Check(Sense::WRITE), links);
         }
         if table.kept == Kept::Here {
-            self.keeper.change(&done.name, next.tell(&effects));
+            self.owner.change(&done.name, next.tell(&effects));
         }
         effects.sweep = effects.sweep.filter(|_| matches!(asker, Asker::There(..)));
         let epochs = units.adopt((table.target, table.number), next, &effects);
@@ -205,7 +205,7 @@ impl ReservationTables {
             if !matches!(table.kept, Kept::There(_)) {
                 continue;
             }
-            let until = self.holder.good_until(name).filter(|until| table.version.is_some() && now < *until);
+            let until = self.replica.good_until(name).filter(|until| table.version.is_some() && now < *until);
             self.expires = self.expires.into_iter().chain(until).min();
             if until.is_some() != table.good {
                 table.good = until.is_some();

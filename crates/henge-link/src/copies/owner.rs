@@ -18,7 +18,7 @@ struct Thing {
     version: u64,
     text: String,
     /// Nodes that may act by a copy, and which version they have said to have seen.
-    holders: BTreeMap<u32, u64>,
+    replicas: BTreeMap<u32, u64>,
     /// Nodes that have ever watched it.
     known: BTreeSet<u32>,
     /// Who acted by it before it was known here has stopped by then.
@@ -27,20 +27,20 @@ struct Thing {
 
 /// What a node decides for others, which it knows by numbers.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct LeaseOwner {
     /// The last number given to a term or a version; grows over restarts.
     number: u64,
     peers: BTreeMap<u32, Standing>,
     things: BTreeMap<String, Thing>,
-    /// Who was told of a thing and has not said to have seen it: told again with each beat.
+    /// Who was told of a thing and has not said to have seen it: told again with each heartbeat.
     late: BTreeSet<(u32, String)>,
     out: VecDeque<(u32, Message)>,
 }
 
-impl Keeper {
+impl LeaseOwner {
     /// `epoch` is larger than any that this node had before.
-    pub fn new(epoch: u64) -> Keeper {
-        Keeper {
+    pub fn new(epoch: u64) -> LeaseOwner {
+        LeaseOwner {
             number: epoch,
             peers: BTreeMap::new(),
             things: BTreeMap::new(),
@@ -58,14 +58,14 @@ impl Keeper {
     pub fn add(&mut self, name: &str, text: String, now: Instant) {
         let version = self.next();
         let thing =
-            Thing { version, text, holders: BTreeMap::new(), known: BTreeSet::new(), from: now + KEPT };
+            Thing { version, text, replicas: BTreeMap::new(), known: BTreeSet::new(), from: now + KEPT };
         self.things.insert(name.to_owned(), thing);
     }
 
-    /// Decides about it no more. Who holds it learns that with its next beat.
+    /// Decides about it no more. Who holds it learns that with its next heartbeat.
     pub fn remove(&mut self, name: &str) {
         let Some(thing) = self.things.remove(name) else { return };
-        thing.holders.into_keys().for_each(|peer| self.end_term(peer));
+        thing.replicas.into_keys().for_each(|peer| self.end_term(peer));
     }
 
     /// It has another text from now on: who holds it is told. The one before must be settled.
@@ -76,7 +76,7 @@ impl Keeper {
         let version = self.next();
         let thing = self.things.get_mut(name).expect("a thing that changes is known");
         (thing.version, thing.text) = (version, text);
-        for peer in thing.holders.keys().copied().collect::<Vec<_>>() {
+        for peer in thing.replicas.keys().copied().collect::<Vec<_>>() {
             self.tell(name, peer);
         }
     }
@@ -85,13 +85,13 @@ impl Keeper {
     pub fn is_settled(&mut self, name: &str, now: Instant) -> bool {
         self.tick(now);
         let Some(thing) = self.things.get(name) else { return false };
-        now >= thing.from && thing.holders.values().all(|seen| *seen >= thing.version)
+        now >= thing.from && thing.replicas.values().all(|seen| *seen >= thing.version)
     }
 
     /// When a thing that is not settled now is so at the latest, whatever the others do.
     pub fn settled_by(&self, name: &str, now: Instant) -> Option<Instant> {
         let thing = self.things.get(name)?;
-        let late = thing.holders.iter().filter(|(_, seen)| **seen < thing.version);
+        let late = thing.replicas.iter().filter(|(_, seen)| **seen < thing.version);
         let until = late.filter_map(|(peer, _)| self.peers.get(peer)?.until);
         until.chain([thing.from]).max().filter(|at| *at > now)
     }
@@ -101,15 +101,15 @@ impl Keeper {
         self.things.get(name).into_iter().flat_map(|thing| thing.known.iter().copied())
     }
 
-    /// A node has said something. What is no message to a keeper is left alone.
+    /// A node has said something. What is no message to an owner is left alone.
     pub fn heard(&mut self, peer: u32, message: &Message, now: Instant) {
         self.tick(now);
         match message {
-            Message::Beat { beat } => {
+            Message::Heartbeat { number } => {
                 let standing = self.standing(peer);
                 standing.until = standing.until.map(|until| until.max(now + KEPT));
                 let term = standing.term;
-                self.out.push_back((peer, Message::Beaten { beat: *beat, term }));
+                self.out.push_back((peer, Message::HeartbeatAnswer { number: *number, term }));
                 let late = self.late.range((peer, String::new())..).take_while(|(of, _)| *of == peer);
                 for name in late.map(|(_, name)| name.clone()).collect::<Vec<_>>() {
                     self.tell(&name, peer);
@@ -118,14 +118,14 @@ impl Keeper {
             Message::Watch { thing: name } => {
                 let Some(thing) = self.things.get_mut(name) else { return };
                 thing.known.insert(peer);
-                thing.holders.entry(peer).or_insert(0);
+                thing.replicas.entry(peer).or_insert(0);
                 let standing = self.standing(peer);
                 standing.until = Some(standing.until.map_or(now + KEPT, |until| until.max(now + KEPT)));
                 self.tell(name, peer);
             }
             Message::Seen { thing: name, version } => {
                 let Some(thing) = self.things.get_mut(name) else { return };
-                let Some(seen) = thing.holders.get_mut(&peer) else { return };
+                let Some(seen) = thing.replicas.get_mut(&peer) else { return };
                 *seen = (*seen).max(*version);
                 if *seen >= thing.version {
                     self.late.remove(&(peer, name.clone()));
@@ -155,7 +155,7 @@ impl Keeper {
         let term = self.next();
         self.peers.insert(peer, Standing { term, until: None });
         for thing in self.things.values_mut() {
-            thing.holders.remove(&peer);
+            thing.replicas.remove(&peer);
         }
         self.late.retain(|(of, _)| *of != peer);
     }

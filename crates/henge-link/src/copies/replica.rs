@@ -1,23 +1,24 @@
 //! The nodes that act by what another has decided.
 
-use super::{BEAT, LEASE, TEXT_MAX};
+use super::{HEARTBEAT, LEASE, TEXT_MAX};
 use crate::Message;
 use henge_core::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Beats that may be answered late.
-const BEATS_MAX: usize = 8;
+/// Heartbeats that may be answered late.
+const HEARTBEATS_MAX: usize = 8;
 
-/// How it stands with a keeper.
+/// How it stands with an owner.
 #[derive(Debug)]
 struct Standing {
     linked: bool,
-    beat: u64,
-    /// Beats that were sent, and when.
+    /// The last heartbeat's number.
+    number: u64,
+    /// Heartbeats that were sent, and when.
     sent: VecDeque<(u64, Instant)>,
     /// The term of the last answer, and until when that lets act.
     lease: Option<(u64, Instant)>,
-    /// When the next beat is due.
+    /// When the next heartbeat is due.
     next: Instant,
     /// Things that it keeps for this node.
     things: usize,
@@ -33,13 +34,13 @@ struct Partial {
 
 #[derive(Debug)]
 struct Thing {
-    keeper: u32,
+    owner: u32,
     /// Term and version of the copy.
     have: Option<(u64, u64)>,
     partial: Option<Partial>,
 }
 
-/// A copy has come. Once it is acted by, [`Holder::seen`].
+/// A copy has come. Once it is acted by, [`Replica::seen`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrived {
     /// Of what.
@@ -54,24 +55,24 @@ pub struct Arrived {
 
 /// What a node holds copies of.
 #[derive(Debug, Default)]
-pub struct Holder {
-    keepers: BTreeMap<u32, Standing>,
+pub struct Replica {
+    owners: BTreeMap<u32, Standing>,
     things: BTreeMap<String, Thing>,
     out: VecDeque<(u32, Message)>,
 }
 
-impl Holder {
+impl Replica {
     /// Nothing yet.
-    pub fn new() -> Holder {
-        Holder::default()
+    pub fn new() -> Replica {
+        Replica::default()
     }
 
     /// Holds a copy of a thing that another node keeps.
-    pub fn add(&mut self, name: &str, keeper: u32, linked: bool, now: Instant) {
-        self.things.insert(name.to_owned(), Thing { keeper, have: None, partial: None });
-        let standing = self.keepers.entry(keeper).or_insert_with(|| Standing {
+    pub fn add(&mut self, name: &str, owner: u32, linked: bool, now: Instant) {
+        self.things.insert(name.to_owned(), Thing { owner, have: None, partial: None });
+        let standing = self.owners.entry(owner).or_insert_with(|| Standing {
             linked,
-            beat: 0,
+            number: 0,
             sent: VecDeque::new(),
             lease: None,
             next: now,
@@ -79,58 +80,59 @@ impl Holder {
         });
         standing.things += 1;
         if standing.linked {
-            self.out.push_back((keeper, Message::Watch { thing: name.to_owned() }));
+            self.out.push_back((owner, Message::Watch { thing: name.to_owned() }));
         }
     }
 
     /// Holds it no more.
     pub fn remove(&mut self, name: &str) {
         let Some(thing) = self.things.remove(name) else { return };
-        if let Some(standing) = self.keepers.get_mut(&thing.keeper) {
+        if let Some(standing) = self.owners.get_mut(&thing.owner) {
             standing.things -= 1;
             if standing.things == 0 {
-                self.keepers.remove(&thing.keeper);
+                self.owners.remove(&thing.owner);
             }
         }
     }
 
-    /// A keeper is linked, perhaps anew: what it has said since may be lost, so all is asked for.
-    pub fn linked(&mut self, keeper: u32, now: Instant) {
-        let Some(standing) = self.keepers.get_mut(&keeper) else { return };
+    /// An owner is linked, perhaps anew: what it has said since may be lost, so all is asked for.
+    pub fn linked(&mut self, owner: u32, now: Instant) {
+        let Some(standing) = self.owners.get_mut(&owner) else { return };
         (standing.linked, standing.next) = (true, now);
-        self.watch(keeper, |_| true);
+        self.watch(owner, |_| true);
         self.tick(now);
     }
 
-    /// A keeper's link is lost.
-    pub fn unlinked(&mut self, keeper: u32) {
-        if let Some(standing) = self.keepers.get_mut(&keeper) {
+    /// An owner's link is lost.
+    pub fn unlinked(&mut self, owner: u32) {
+        if let Some(standing) = self.owners.get_mut(&owner) {
             standing.linked = false;
         }
     }
 
-    fn watch(&mut self, keeper: u32, which: impl Fn(&Thing) -> bool) {
-        let wanted = self.things.iter().filter(|(_, thing)| thing.keeper == keeper && which(thing));
-        self.out.extend(wanted.map(|(name, _)| (keeper, Message::Watch { thing: name.clone() })));
+    fn watch(&mut self, owner: u32, which: impl Fn(&Thing) -> bool) {
+        let wanted = self.things.iter().filter(|(_, thing)| thing.owner == owner && which(thing));
+        self.out.extend(wanted.map(|(name, _)| (owner, Message::Watch { thing: name.clone() })));
     }
 
-    /// A node has said something. What is no message to a holder is left alone.
-    pub fn heard(&mut self, keeper: u32, message: &Message) -> Option<Arrived> {
+    /// A node has said something. What is no message to a replica is left alone.
+    pub fn heard(&mut self, owner: u32, message: &Message) -> Option<Arrived> {
         match message {
-            Message::Beaten { beat, term } => {
-                self.beaten(keeper, *beat, *term);
+            Message::HeartbeatAnswer { number, term } => {
+                self.answered(owner, *number, *term);
                 None
             }
             Message::Copy { thing, term, version, piece, last, text } => {
-                self.arrived(keeper, thing, (*term, *version), (*piece, *last, text))
+                self.arrived(owner, thing, (*term, *version), (*piece, *last, text))
             }
             _ => None,
         }
     }
 
-    fn beaten(&mut self, keeper: u32, beat: u64, term: u64) {
-        let Some(standing) = self.keepers.get_mut(&keeper) else { return };
-        let Some(at) = standing.sent.iter().find(|(b, _)| *b == beat).map(|(_, at)| *at + LEASE) else {
+    fn answered(&mut self, owner: u32, number: u64, term: u64) {
+        let Some(standing) = self.owners.get_mut(&owner) else { return };
+        let Some(at) = standing.sent.iter().find(|(sent, _)| *sent == number).map(|(_, at)| *at + LEASE)
+        else {
             return;
         };
         match &mut standing.lease {
@@ -138,19 +140,19 @@ impl Holder {
             Some((known, until)) if term == *known => *until = (*until).max(at),
             lease => {
                 *lease = Some((term, at));
-                self.watch(keeper, |thing| thing.have.is_none_or(|(of, _)| of != term));
+                self.watch(owner, |thing| thing.have.is_none_or(|(of, _)| of != term));
             }
         }
     }
 
     fn arrived(
         &mut self,
-        keeper: u32,
+        owner: u32,
         name: &str,
         of: (u64, u64),
         (piece, last, text): (u32, bool, &str),
     ) -> Option<Arrived> {
-        let thing = self.things.get_mut(name).filter(|thing| thing.keeper == keeper)?;
+        let thing = self.things.get_mut(name).filter(|thing| thing.owner == owner)?;
         if thing.have.is_some_and(|have| of < have) {
             return None; // of a link before this one
         }
@@ -176,14 +178,14 @@ impl Holder {
     /// What has come is acted by from now on, and nothing that was begun before and must not go on does.
     pub fn seen(&mut self, name: &str, version: u64) {
         if let Some(thing) = self.things.get(name) {
-            self.out.push_back((thing.keeper, Message::Seen { thing: name.to_owned(), version }));
+            self.out.push_back((thing.owner, Message::Seen { thing: name.to_owned(), version }));
         }
     }
 
     /// Until when a copy may be acted by; `None` when it may not.
     pub fn good_until(&self, name: &str) -> Option<Instant> {
         let thing = self.things.get(name)?;
-        let (term, until) = self.keepers.get(&thing.keeper)?.lease?;
+        let (term, until) = self.owners.get(&thing.owner)?.lease?;
         thing.have.filter(|(of, _)| *of == term).map(|_| until)
     }
 
@@ -192,26 +194,26 @@ impl Holder {
         self.good_until(name).is_some_and(|until| now < until)
     }
 
-    /// Time has passed: beats, and what no answer has come for.
+    /// Time has passed: heartbeats, and what no answer has come for.
     pub fn tick(&mut self, now: Instant) {
-        let due = self.keepers.iter().filter(|(_, s)| s.linked && s.next <= now);
-        for keeper in due.map(|(keeper, _)| *keeper).collect::<Vec<_>>() {
-            let standing = self.keepers.get_mut(&keeper).expect("just found");
-            standing.beat += 1;
-            standing.next = now + BEAT;
-            if standing.sent.len() == BEATS_MAX {
+        let due = self.owners.iter().filter(|(_, s)| s.linked && s.next <= now);
+        for owner in due.map(|(owner, _)| *owner).collect::<Vec<_>>() {
+            let standing = self.owners.get_mut(&owner).expect("just found");
+            standing.number += 1;
+            standing.next = now + HEARTBEAT;
+            if standing.sent.len() == HEARTBEATS_MAX {
                 standing.sent.pop_front();
             }
-            standing.sent.push_back((standing.beat, now));
-            let (beat, term) = (standing.beat, standing.lease.map(|(term, _)| term));
-            self.out.push_back((keeper, Message::Beat { beat }));
-            self.watch(keeper, |thing| thing.have.map(|(of, _)| of) != term);
+            standing.sent.push_back((standing.number, now));
+            let (number, term) = (standing.number, standing.lease.map(|(term, _)| term));
+            self.out.push_back((owner, Message::Heartbeat { number }));
+            self.watch(owner, |thing| thing.have.map(|(of, _)| of) != term);
         }
     }
 
-    /// When [`Holder::tick`] has something to do.
+    /// When [`Replica::tick`] has something to do.
     pub fn wake_at(&self) -> Option<Instant> {
-        self.keepers.values().filter(|s| s.linked).map(|s| s.next).min()
+        self.owners.values().filter(|s| s.linked).map(|s| s.next).min()
     }
 
     /// What is to be said, and to whom. What cannot be said may be dropped: who is linked again watches anew.
@@ -220,4 +222,4 @@ impl Holder {
     }
 }
 
-const _: () = assert!(BEAT.as_nanos() < LEASE.as_nanos() && LEASE.as_nanos() < super::KEPT.as_nanos());
+const _: () = assert!(HEARTBEAT.as_nanos() < LEASE.as_nanos() && LEASE.as_nanos() < super::KEPT.as_nanos());
