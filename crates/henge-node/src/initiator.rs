@@ -6,9 +6,9 @@ use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Owner, Plane};
-use crate::portal::{Asked, Asker, PREFIX, Portal};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
+use crate::targets::{Asked, Asker, PREFIX, TargetRegistry};
 use crate::turns::BYTES;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::door::{Named, named};
@@ -44,9 +44,9 @@ pub(crate) struct Initiator {
 impl Initiator {
     /// One that has come. None where the system gives no randomness.
     pub(crate) fn arrive(around: &mut Around<'_>) -> Option<Initiator> {
-        let (targets, limits) = (&mut around.portal.targets, henge_iscsi::Limits::default());
+        let (targets, limits) = (&mut around.registry.targets, henge_iscsi::Limits::default());
         let session = henge_iscsi::Session::new(targets, limits, random::<33>()?, around.now);
-        around.portal.connections.insert(session.nexus(), around.id);
+        around.registry.connections.insert(session.nexus(), around.id);
         let mut initiator = Initiator::new(session);
         initiator.at_door = around.catalog.is_divided();
         Some(initiator)
@@ -90,31 +90,38 @@ impl Initiator {
     }
 
     /// Tries again what was held back.
-    fn retry(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+    fn retry(&mut self, id: RequestId, plane: &mut Plane, registry: &mut TargetRegistry, now: Instant) {
         self.no_memory = false;
         for _ in 0..self.waiting.len() {
             let Some(task) = self.waiting.pop_front() else { return };
-            if !self.step(task, id, plane, portal, now) {
+            if !self.step(task, id, plane, registry, now) {
                 return;
             }
         }
-        self.pump(id, plane, portal, now);
+        self.pump(id, plane, registry, now);
     }
 
     /// Does what the session wants done.
-    pub(crate) fn pump(&mut self, id: RequestId, plane: &mut Plane, portal: &mut Portal, now: Instant) {
+    pub(crate) fn pump(
+        &mut self,
+        id: RequestId,
+        plane: &mut Plane,
+        registry: &mut TargetRegistry,
+        now: Instant,
+    ) {
         if self.disk.is_none() {
-            self.disk = self.session.target().and_then(|target| portal.disk(target));
-            if self.disk.is_none() && self.session.target().is_some_and(|target| portal.is_elsewhere(target))
+            self.disk = self.session.target().and_then(|target| registry.disk(target));
+            if self.disk.is_none()
+                && self.session.target().is_some_and(|target| registry.is_elsewhere(target))
             {
                 // It named its target later than a first login does (RFC 7143, 13.4), so it is not where its disk is.
-                self.session.close(&mut portal.targets);
+                self.session.close(&mut registry.targets);
             }
         }
         while let Some(step) = self.session.step() {
             match step {
-                Step::Execute(command) => self.execute(command, id, plane, portal, now),
-                Step::Cancel(task) => self.cancel(task, id, plane, portal, now),
+                Step::Execute(command) => self.execute(command, id, plane, registry, now),
+                Step::Cancel(task) => self.cancel(task, id, plane, registry, now),
                 Step::Release(task) => self.put(task, plane),
             }
         }
@@ -131,23 +138,23 @@ impl Initiator {
         command: Command,
         id: RequestId,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) {
         let task = command.task;
         match command.action {
             Action::Reserve(change) => {
-                return self.ask(Asked::Change(*change), command.target, id, task, plane, portal);
+                return self.ask(Asked::Change(*change), command.target, id, task, plane, registry);
             }
             Action::Sweep(what) => {
-                return self.ask(Asked::Sweep(what), command.target, id, task, plane, portal);
+                return self.ask(Asked::Sweep(what), command.target, id, task, plane, registry);
             }
             _ => {}
         }
         self.jobs.insert(task, Job::new(command.action));
         // In order: what waits goes first.
         if self.waiting.is_empty() {
-            self.step(task, id, plane, portal, now);
+            self.step(task, id, plane, registry, now);
         } else {
             self.waiting.push_back(task);
         }
@@ -161,11 +168,11 @@ impl Initiator {
         id: RequestId,
         task: RequestId,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
     ) {
-        match portal.ask(target, what, Asker::Here(id, task), &mut plane.links) {
+        match registry.ask(target, what, Asker::Here(id, task), &mut plane.links) {
             Some(status) => {
-                self.session.complete(&mut portal.targets, task, Outcome::Decided(status), &[]);
+                self.session.complete(&mut registry.targets, task, Outcome::Decided(status), &[]);
             }
             None => drop(self.reserving.insert(task)),
         }
@@ -177,7 +184,7 @@ impl Initiator {
         task: RequestId,
         id: RequestId,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) -> bool {
         let Some(job) = self.jobs.get_mut(&task) else { return true };
@@ -196,24 +203,30 @@ impl Initiator {
             }
             JobStep::Over(verdict) => {
                 self.jobs.remove(&task);
-                self.complete(task, verdict, portal);
+                self.complete(task, verdict, registry);
                 true
             }
         }
     }
 
     /// Says which bytes take room.
-    fn status(&mut self, task: RequestId, (offset, len): (u64, u64), plane: &mut Plane, portal: &mut Portal) {
+    fn status(
+        &mut self,
+        task: RequestId,
+        (offset, len): (u64, u64),
+        plane: &mut Plane,
+        registry: &mut TargetRegistry,
+    ) {
         let mut extents = self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, offset, len, EXTENTS));
         if extents.is_empty() {
             extents.push(Extent { len, allocated: true });
         }
-        self.session.complete(&mut portal.targets, task, Outcome::Extents(&extents), &[]);
+        self.session.complete(&mut registry.targets, task, Outcome::Extents(&extents), &[]);
     }
 
-    fn complete(&mut self, task: RequestId, verdict: Verdict, portal: &mut Portal) {
+    fn complete(&mut self, task: RequestId, verdict: Verdict, registry: &mut TargetRegistry) {
         let data = self.held.get(&task).map_or(&[][..], Held::data);
-        self.session.complete(&mut portal.targets, task, verdict.outcome(), data);
+        self.session.complete(&mut registry.targets, task, verdict.outcome(), data);
     }
 
     /// A change of reservations is decided, or a sweep done.
@@ -223,12 +236,12 @@ impl Initiator {
         task: RequestId,
         status: Status,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) {
         if self.reserving.remove(&task) {
-            self.session.complete(&mut portal.targets, task, Outcome::Decided(status), &[]);
-            self.pump(id, plane, portal, now);
+            self.session.complete(&mut registry.targets, task, Outcome::Decided(status), &[]);
+            self.pump(id, plane, registry, now);
         }
     }
 
@@ -238,7 +251,7 @@ impl Initiator {
         task: RequestId,
         id: RequestId,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) {
         let before = self.waiting.len();
@@ -247,7 +260,7 @@ impl Initiator {
         self.looks.retain(|(look, _)| *look != task);
         if self.waiting.len() < before || self.looks.len() < looks {
             self.jobs.remove(&task);
-            return self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), portal);
+            return self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), registry);
         }
         if let Some(disk) = self.disk
             && let Some(job) = self.jobs.get_mut(&task)
@@ -264,7 +277,7 @@ impl Initiator {
         id: RequestId,
         answer: Answer,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) {
         let task = answer.owner.command;
@@ -282,10 +295,10 @@ impl Initiator {
                 // Half-way, and nobody waits: enough.
                 job.release(disk, plane);
                 self.jobs.remove(&task);
-                self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), portal);
+                self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), registry);
             }
             None => {
-                self.step(task, id, plane, portal, now);
+                self.step(task, id, plane, registry, now);
             }
             Some(Verdict::Done) if let (Some(range), false) = (job.extents(), self.gone) => {
                 self.jobs.remove(&task);
@@ -293,10 +306,10 @@ impl Initiator {
             }
             Some(verdict) => {
                 self.jobs.remove(&task);
-                self.complete(task, verdict, portal);
+                self.complete(task, verdict, registry);
             }
         }
-        self.finish(task, id, plane, portal, now);
+        self.finish(task, id, plane, registry, now);
     }
 
     /// A command may have been answered: its buffer goes back, unless the answer is still to be sent from there.
@@ -305,10 +318,10 @@ impl Initiator {
         task: RequestId,
         id: RequestId,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) {
-        self.pump(id, plane, portal, now);
+        self.pump(id, plane, registry, now);
         if !self.session_keeps(task) {
             self.put(task, plane);
         }
@@ -324,7 +337,7 @@ impl Session for Initiator {
     fn resume(&mut self, around: &mut Around<'_>) -> Option<Stop> {
         // Of a disk's own memory each piece can be had, whatever other disks hold.
         self.session.set_piece(around.plane.least().min(u64::from(inflow::WINDOW)));
-        self.retry(around.id, around.plane, around.portal, around.now);
+        self.retry(around.id, around.plane, around.registry, around.now);
         self.is_stalled().then_some(Stop::Stalled)
     }
 
@@ -356,8 +369,8 @@ impl Session for Initiator {
                 return Taken { bytes: 0, stop: Some(Stop::Away) };
             }
         }
-        let bytes = self.session.receive(&mut around.portal.targets, input, around.now);
-        self.pump(around.id, around.plane, around.portal, around.now);
+        let bytes = self.session.receive(&mut around.registry.targets, input, around.now);
+        self.pump(around.id, around.plane, around.registry, around.now);
         Taken { bytes, stop: self.is_stalled().then_some(Stop::Stalled) }
     }
 
@@ -366,20 +379,20 @@ impl Session for Initiator {
             let held = &self.held[&p.task];
             let from = held.lead + p.offset;
             let bytes = &held.frame[from..from + bytes];
-            self.session.delivered(&mut around.portal.targets, bytes, around.now);
-            self.pump(around.id, around.plane, around.portal, around.now);
+            self.session.delivered(&mut around.registry.targets, bytes, around.now);
+            self.pump(around.id, around.plane, around.registry, around.now);
         }
         self.is_stalled().then_some(Stop::Stalled)
     }
 
     fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
-        self.answer(around.id, answer, around.plane, around.portal, around.now);
+        self.answer(around.id, answer, around.plane, around.registry, around.now);
     }
 
     fn look(&mut self, around: &mut Around<'_>) {
         if let Some((task, range)) = self.looks.pop_front() {
-            self.status(task, range, around.plane, around.portal);
-            self.finish(task, around.id, around.plane, around.portal, around.now);
+            self.status(task, range, around.plane, around.registry);
+            self.finish(task, around.id, around.plane, around.registry, around.now);
         }
     }
 
@@ -396,8 +409,8 @@ impl Session for Initiator {
     }
 
     fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
-        self.session.advance(&mut around.portal.targets, bytes);
-        self.pump(around.id, around.plane, around.portal, around.now);
+        self.session.advance(&mut around.registry.targets, bytes);
+        self.pump(around.id, around.plane, around.registry, around.now);
     }
 
     /// Nothing was said yet: its login is read again, where its disk is.
@@ -415,9 +428,9 @@ impl Session for Initiator {
     /// What is at the disk comes back later; until then this stays.
     fn close(&mut self, around: &mut Around<'_>) {
         self.gone = true;
-        around.portal.connections.remove(&self.session.nexus());
-        self.session.close(&mut around.portal.targets);
-        self.pump(around.id, around.plane, around.portal, around.now);
+        around.registry.connections.remove(&self.session.nexus());
+        self.session.close(&mut around.registry.targets);
+        self.pump(around.id, around.plane, around.registry, around.now);
         self.looks.clear();
         // What was to be sent will not be.
         let busy: Vec<RequestId> =
@@ -426,7 +439,7 @@ impl Session for Initiator {
     }
 
     fn pause(&mut self, around: &mut Around<'_>) -> bool {
-        self.session.shutdown(&mut around.portal.targets, 5);
+        self.session.shutdown(&mut around.registry.targets, 5);
         false
     }
 

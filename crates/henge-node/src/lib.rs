@@ -43,7 +43,6 @@ mod nvme;
 mod operate;
 mod peer;
 mod plane;
-mod portal;
 mod promise;
 mod pump;
 mod record;
@@ -61,6 +60,7 @@ mod storage;
 mod stream;
 mod tags;
 mod tap;
+mod targets;
 #[cfg(test)]
 mod tls_tests;
 mod turns;

@@ -178,7 +178,7 @@ impl Fabric {
 /// The disk as a namespace. All that names it comes from its name, so that every node says the same.
 fn namespace(name: &str, (read_only, reservable): (bool, bool), capacity: u64) -> Namespace {
     let name = name.as_bytes();
-    let (high, low) = (crate::portal::fnv(name), crate::portal::fnv(&[name, b"/nvme"].concat()));
+    let (high, low) = (crate::targets::fnv(name), crate::targets::fnv(&[name, b"/nvme"].concat()));
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&high.to_be_bytes());
     uuid[8..].copy_from_slice(&low.to_be_bytes());

@@ -11,11 +11,11 @@ use crate::handover::Guest;
 use crate::listen::Listener;
 use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Owner, Plane};
-use crate::portal::Portal;
 use crate::pump;
 use crate::shards::{Loop, Shards};
 use crate::state::Place;
 use crate::tags::Queued;
+use crate::targets::TargetRegistry;
 use crate::turns::{self, Of, Terms, Turns, Way};
 use crate::watch::Slice;
 use henge_api::{Lead, Reply, Request, Taken, Tapped};
@@ -102,7 +102,7 @@ macro_rules! around {
         &mut crate::session::Around {
             plane: &mut $server.plane,
             catalog: &$server.catalog,
-            portal: &mut $server.portal,
+            registry: &mut $server.registry,
             id: $id,
             now: $server.now,
         }
@@ -206,7 +206,7 @@ pub(crate) struct Server {
     places: Places,
     patience: Patience,
     waits: Waits,
-    portal: Portal,
+    registry: TargetRegistry,
     connections: Pending<Client>,
     /// Which connections use which disk.
     users: BTreeSet<(usize, RequestId)>,
@@ -284,7 +284,8 @@ impl Server {
         let addresses = addresses.map(|address| address.to_string());
         let node = (plane.links.here(), plane.links.epoch);
         let hosts_come = listeners.iter().any(|listener| listener.address.tcp("nvme").is_some());
-        let portal = Portal::new(place, &addresses.collect::<Vec<_>>(), hosts_come, node, own.waker())?;
+        let registry =
+            TargetRegistry::new(place, &addresses.collect::<Vec<_>>(), hosts_come, node, own.waker())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,
@@ -297,7 +298,7 @@ impl Server {
             patience,
             waits: Waits::default(),
             removals: Vec::new(),
-            portal,
+            registry,
             connections: Pending::new(),
             users: BTreeSet::new(),
             leaving: BTreeMap::new(),
@@ -425,10 +426,10 @@ impl Server {
         let session = self.due.first().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| if s.leave_by > self.now { s.leave_by } else { s.deadline });
         let links = self.plane.links.wake_at();
-        let portal = [self.portal.wake_at(self.now), self.portal.nvme.wake_at()];
+        let registry = [self.registry.wake_at(self.now), self.registry.nvme.wake_at()];
         let waits = self.waits.due();
         let at = [self.plane.wake_at(), session, stopping, self.look, links, self.removal_due(), waits];
-        at.into_iter().chain(portal).flatten().min()
+        at.into_iter().chain(registry).flatten().min()
     }
 
     fn happened(&mut self, event: &Event) {

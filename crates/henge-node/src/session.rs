@@ -11,9 +11,9 @@
 
 use crate::catalog::Catalog;
 use crate::plane::{Answer, Plane};
-use crate::portal::Portal;
 use crate::pump::Moves;
 use crate::stream::Stream;
+use crate::targets::TargetRegistry;
 use crate::turns::{BYTES, COMMANDS};
 use henge_core::{Instant, RequestId};
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ use std::io::IoSlice;
 pub(crate) struct Around<'a> {
     pub plane: &'a mut Plane,
     pub catalog: &'a Catalog,
-    pub portal: &'a mut Portal,
+    pub registry: &'a mut TargetRegistry,
     /// Its connection.
     pub id: RequestId,
     pub now: Instant,

@@ -173,7 +173,7 @@ enum Event {
     Stall(usize),
     Flow(usize),
     Slow(usize, u16),
-    RestartKeeper,
+    RestartOwner,
     RestartHolder(usize),
 }
 
@@ -187,7 +187,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => which.clone().prop_map(Event::Stall),
         2 => which.clone().prop_map(Event::Flow),
         1 => (which.clone(), 0u16..3000).prop_map(|(i, ms)| Event::Slow(i, ms)),
-        1 => Just(Event::RestartKeeper),
+        1 => Just(Event::RestartOwner),
         1 => which.prop_map(Event::RestartHolder),
     ]
 }
@@ -209,7 +209,7 @@ proptest! {
                 Event::Stall(i) => world.ends[i].stalled = true,
                 Event::Flow(i) => world.ends[i].stalled = false,
                 Event::Slow(i, ms) => world.ends[i].drain = Duration::from_millis(ms.into()),
-                Event::RestartKeeper => world.restart_owner(),
+                Event::RestartOwner => world.restart_owner(),
                 Event::RestartHolder(i) => world.restart_holder(i),
             }
             world.send();

@@ -1,11 +1,11 @@
-//! Initiators by iSCSI. The session is `initiator.rs`; `portal.rs` has the targets, and `access.rs` reads who may log in.
+//! Initiators by iSCSI. The session is `initiator.rs`; `targets.rs` has the targets, and `access.rs` reads who may log in.
 
 use super::{Arrival, Front};
 use crate::access;
 use crate::front::{Kind, Scheme};
 use crate::initiator::Initiator;
-use crate::portal::PREFIX;
 use crate::pump::{Moves, Pump};
+use crate::targets::PREFIX;
 use std::sync::Arc;
 
 pub(super) const FRONT: Front = Front { kind: &KIND, arrive };

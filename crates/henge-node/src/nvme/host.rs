@@ -7,9 +7,9 @@ use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::nvme::{Fabric, PREFIX, Wish, reserve};
 use crate::plane::{Answer, Owner, Plane};
-use crate::portal::Portal;
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
+use crate::targets::TargetRegistry;
 use crate::turns::BYTES;
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::scsi;
@@ -55,7 +55,7 @@ struct Door {
 impl Host {
     /// One that has come to this address. None where the system gives no randomness.
     pub(crate) fn arrive(address: (String, String), around: &mut Around<'_>) -> Option<Host> {
-        let fabric = &mut around.portal.nvme;
+        let fabric = &mut around.registry.nvme;
         let limits = henge_nvme::Limits::default();
         let (subsystems, to) = (&mut fabric.subsystems, address.clone());
         let session = henge_nvme::Session::new(subsystems, limits, to, random::<32>()?, around.now);
@@ -91,7 +91,7 @@ impl Host {
     fn at_door(&mut self, input: &[u8], around: &mut Around<'_>) -> Option<Taken> {
         let door = self.door.as_mut()?;
         if door.greeting.is_empty() {
-            let bytes = self.session.receive(&mut around.portal.nvme.subsystems, input);
+            let bytes = self.session.receive(&mut around.registry.nvme.subsystems, input);
             door.greeting.extend_from_slice(&input[..bytes]);
             return Some(Taken { bytes, stop: None });
         }
@@ -257,10 +257,10 @@ impl Host {
         task: RequestId,
         status: scsi::Status,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) {
-        let fabric = &mut portal.nvme;
+        let fabric = &mut registry.nvme;
         self.busy -= 1;
         let decided = Outcome::Decided(reserve::as_status(status));
         self.session.complete(&mut fabric.subsystems, task, decided, &[]);
@@ -296,10 +296,10 @@ impl Host {
         id: RequestId,
         answer: Answer,
         plane: &mut Plane,
-        portal: &mut Portal,
+        registry: &mut TargetRegistry,
         now: Instant,
     ) {
-        let fabric = &mut portal.nvme;
+        let fabric = &mut registry.nvme;
         let (task, disk) = (answer.owner.command, answer.disk);
         let gone = self.gone;
         let Place { held, job: Some(job) } = self.place(task) else {
@@ -322,7 +322,7 @@ impl Host {
 
 impl Session for Host {
     fn resume(&mut self, around: &mut Around<'_>) -> Option<Stop> {
-        self.retry(around.id, around.plane, &mut around.portal.nvme, around.now);
+        self.retry(around.id, around.plane, &mut around.registry.nvme, around.now);
         self.is_stalled().then_some(Stop::Stalled)
     }
 
@@ -345,13 +345,13 @@ impl Session for Host {
         if let Some(taken) = self.at_door(input, around) {
             return taken;
         }
-        let bytes = self.session.receive(&mut around.portal.nvme.subsystems, input);
-        self.pump(around.id, around.plane, &mut around.portal.nvme, around.now);
+        let bytes = self.session.receive(&mut around.registry.nvme.subsystems, input);
+        self.pump(around.id, around.plane, &mut around.registry.nvme, around.now);
         Taken { bytes, stop: self.is_stalled().then_some(Stop::Stalled) }
     }
 
     fn delivered(&mut self, bytes: usize, around: &mut Around<'_>) -> Option<Stop> {
-        let fabric = &mut around.portal.nvme;
+        let fabric = &mut around.registry.nvme;
         if let Want::Payload(p) = self.session.want()
             && let Some(held) = &self.places[p.task.index()].held
         {
@@ -363,7 +363,7 @@ impl Session for Host {
     }
 
     fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
-        self.answer(around.id, answer, around.plane, around.portal, around.now);
+        self.answer(around.id, answer, around.plane, around.registry, around.now);
     }
 
     fn output<'a>(&'a mut self, _: &'a mut Around<'_>, out: &mut Slices<'_, 'a>) {
@@ -382,7 +382,7 @@ impl Session for Host {
     }
 
     fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
-        let fabric = &mut around.portal.nvme;
+        let fabric = &mut around.registry.nvme;
         self.session.advance(&mut fabric.subsystems, bytes);
         self.pump(around.id, around.plane, fabric, around.now);
     }
@@ -395,7 +395,7 @@ impl Session for Host {
         let begin: Begin = Box::new(move |around| {
             let mut host = Host::arrive(address, around)?;
             host.door = None; // it moves once
-            let subsystems = &mut around.portal.nvme.subsystems;
+            let subsystems = &mut around.registry.nvme.subsystems;
             host.session.receive(subsystems, &greeting);
             let said = host.session.segments().map(|segment| match segment {
                 Segment::Bytes(bytes) => bytes.len(),
@@ -410,7 +410,7 @@ impl Session for Host {
 
     /// What is at the disk comes back later; until then this stays.
     fn close(&mut self, around: &mut Around<'_>) {
-        let fabric = &mut around.portal.nvme;
+        let fabric = &mut around.registry.nvme;
         self.gone = true;
         fabric.connections.remove(&self.session.queue());
         self.session.close(&mut fabric.subsystems);

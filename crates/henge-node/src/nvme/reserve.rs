@@ -1,4 +1,4 @@
-//! Reservations of hosts: one table with iSCSI's initiators ([`crate::portal`]'s), told in NVMe's words.
+//! Reservations of hosts: one table with iSCSI's initiators ([`crate::targets`]'s), told in NVMe's words.
 
 use super::Fabric;
 use henge_core::RequestId;
@@ -63,8 +63,8 @@ pub(super) fn as_status(status: scsi::Status) -> Status {
 fn identifier(name: &str) -> HostId {
     host_of(name).unwrap_or_else(|| {
         let mut id = [0; 16];
-        id[..8].copy_from_slice(&crate::portal::fnv(name.as_bytes()).to_be_bytes());
-        id[8..].copy_from_slice(&crate::portal::fnv(&[name.as_bytes(), b"/host"].concat()).to_be_bytes());
+        id[..8].copy_from_slice(&crate::targets::fnv(name.as_bytes()).to_be_bytes());
+        id[8..].copy_from_slice(&crate::targets::fnv(&[name.as_bytes(), b"/host"].concat()).to_be_bytes());
         id
     })
 }

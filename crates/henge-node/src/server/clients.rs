@@ -54,7 +54,7 @@ impl Server {
             self.places.leave(from);
             return None;
         }
-        if !self.portal.connections.is_empty() {
+        if !self.registry.connections.is_empty() {
             self.look.get_or_insert(self.now + LOOK);
         }
         self.due.extend(client.due().map(|at| (at, id)));
@@ -90,13 +90,13 @@ impl Server {
         if self.look.is_none_or(|at| self.now < at) {
             return;
         }
-        let (ids, more) = self.portal.look(&self.plane);
+        let (ids, more) = self.registry.look(&self.plane);
         let pause = if more { Duration::ZERO } else { LOOK };
         self.look = (more || !ids.is_empty()).then_some(self.now + pause);
         for id in ids {
             if let Some(initiator) = self.connections.get_mut(id).and_then(Client::session::<Initiator>) {
-                initiator.session.tick(&mut self.portal.targets, self.now);
-                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
+                initiator.session.tick(&mut self.registry.targets, self.now);
+                initiator.pump(id, &mut self.plane, &mut self.registry, self.now);
                 self.mark(id);
             }
         }
@@ -105,37 +105,37 @@ impl Server {
     /// Delivers what sessions have for each other, and begins what units do for themselves. Whether there was something to deliver.
     pub(super) fn poke(&mut self) -> bool {
         let mut any = false;
-        while let Some(nexus) = self.portal.targets.next_poked() {
+        while let Some(nexus) = self.registry.targets.next_poked() {
             any = true;
-            let Some(&id) = self.portal.connections.get(&nexus) else { continue };
+            let Some(&id) = self.registry.connections.get(&nexus) else { continue };
             if let Some(initiator) = self.connections.get_mut(id).and_then(Client::session::<Initiator>) {
-                initiator.session.poke(&mut self.portal.targets);
-                initiator.pump(id, &mut self.plane, &mut self.portal, self.now);
+                initiator.session.poke(&mut self.registry.targets);
+                initiator.pump(id, &mut self.plane, &mut self.registry, self.now);
                 self.mark(id);
             }
         }
         any |= self.poke_hosts();
-        self.portal.work(&mut self.plane, self.now);
+        self.registry.work(&mut self.plane, self.now);
         any
     }
 
     /// Goes on with changes of reservations, and answers those that are decided. Whether anything came of it.
     pub(super) fn settle_reservations(&mut self) -> bool {
-        if !self.portal.is_due(&self.plane.links, self.now) {
+        if !self.registry.is_due(&self.plane.links, self.now) {
             return false;
         }
-        self.portal.settle(&mut self.plane, self.now);
+        self.registry.settle(&mut self.plane, self.now);
         let mut any = false;
-        while let Some((id, command, status)) = self.portal.next_decided() {
+        while let Some((id, command, status)) = self.registry.next_decided() {
             any = true;
-            let (plane, portal, now) = (&mut self.plane, &mut self.portal, self.now);
+            let (plane, registry, now) = (&mut self.plane, &mut self.registry, self.now);
             let stays = self.connections.get_mut(id);
             let is_leaving = stays.is_none();
             let Some(client) = stays.or_else(|| self.leaving.get_mut(&id)) else { continue };
             if let Some(initiator) = client.session::<Initiator>() {
-                initiator.decided(id, command, status, plane, portal, now);
+                initiator.decided(id, command, status, plane, registry, now);
             } else if let Some(host) = client.session::<Host>() {
-                host.decided(id, command, status, plane, portal, now);
+                host.decided(id, command, status, plane, registry, now);
             }
             if !is_leaving {
                 self.mark(id);

@@ -40,8 +40,8 @@ impl Server {
         config.doors = doors;
         let (initiators, hosts) = (config.doors.of().cloned(), config.doors.of().cloned());
         let shown = |key| config.doors.shown_by(key);
-        self.portal.set_access(number, initiators.unwrap_or_default(), shown("iscsi"));
-        self.portal.nvme.set_access(number, hosts.unwrap_or_default(), shown("nvme"));
+        self.registry.set_access(number, initiators.unwrap_or_default(), shown("iscsi"));
+        self.registry.nvme.set_access(number, hosts.unwrap_or_default(), shown("nvme"));
         if by_nbd(&config.doors) != before {
             let theirs: Vec<RequestId> = self.users_of(number).collect();
             for id in theirs {

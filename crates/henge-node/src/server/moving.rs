@@ -138,12 +138,12 @@ impl Server {
                 let Shown { number, edition, export, doors } = &*shown;
                 self.catalog.add(*number, export.clone(), &by_nbd(doors), *edition);
                 // Who may use it may have changed.
-                self.portal.remove_elsewhere(*number);
-                self.portal.add_elsewhere(*number, export, doors);
+                self.registry.remove_elsewhere(*number);
+                self.registry.add_elsewhere(*number, export, doors);
             }
             News::Gone(number) => {
                 self.catalog.remove(number);
-                self.portal.remove_elsewhere(number);
+                self.registry.remove_elsewhere(number);
             }
             News::Refused(number, why) => drop(self.catalog.refuse(number, why)),
             News::Welcome(number) => drop(self.catalog.welcome(number)),

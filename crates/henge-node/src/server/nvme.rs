@@ -8,9 +8,9 @@ use henge_core::RequestId;
 impl Server {
     /// Ends connections that become no queue, and controllers whose host is silent; a bounded number at a time.
     pub(super) fn look_at_hosts(&mut self) {
-        for id in self.portal.nvme.look(self.now) {
+        for id in self.registry.nvme.look(self.now) {
             self.with_host(id, |host, server| {
-                host.session.tick(&mut server.portal.nvme.subsystems, server.now);
+                host.session.tick(&mut server.registry.nvme.subsystems, server.now);
             });
         }
     }
@@ -18,15 +18,15 @@ impl Server {
     /// Delivers what queues have for each other, and what their proofs waited for. Whether there was something to deliver.
     pub(super) fn poke_hosts(&mut self) -> bool {
         let mut any = false;
-        while let Some((id, task, power)) = self.portal.nvme.powers.next() {
+        while let Some((id, task, power)) = self.registry.nvme.powers.next() {
             any = true;
             self.with_host(id, |host, server| {
-                host.session.derived(&mut server.portal.nvme.subsystems, task, power);
+                host.session.derived(&mut server.registry.nvme.subsystems, task, power);
             });
         }
-        while let Some(id) = self.portal.nvme.next_poked() {
+        while let Some(id) = self.registry.nvme.next_poked() {
             any = true;
-            self.with_host(id, |host, server| host.session.poke(&mut server.portal.nvme.subsystems));
+            self.with_host(id, |host, server| host.session.poke(&mut server.registry.nvme.subsystems));
         }
         any
     }
@@ -34,14 +34,14 @@ impl Server {
     /// Does something with a host's session, and then what it wants done.
     fn with_host(&mut self, id: RequestId, what: impl FnOnce(&mut Host, &mut Parts<'_>)) {
         let Some(host) = self.connections.get_mut(id).and_then(Client::session::<Host>) else { return };
-        what(host, &mut Parts { portal: &mut self.portal, now: self.now });
-        host.pump(id, &mut self.plane, &mut self.portal.nvme, self.now);
+        what(host, &mut Parts { registry: &mut self.registry, now: self.now });
+        host.pump(id, &mut self.plane, &mut self.registry.nvme, self.now);
         self.mark(id);
     }
 }
 
 /// The parts of the server that a session needs.
 struct Parts<'a> {
-    portal: &'a mut crate::portal::Portal,
+    registry: &'a mut crate::targets::TargetRegistry,
     now: henge_core::Instant,
 }

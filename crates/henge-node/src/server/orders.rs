@@ -136,7 +136,7 @@ impl Server {
             Request::Room { name, capacity } => done(self.plane.make_room(&name, &capacity)),
             Request::Peer { name, address, iscsi, at } => {
                 let added = self.plane.add_peer(&name, &address, iscsi.as_deref(), at);
-                self.portal.look_again();
+                self.registry.look_again();
                 self.look = Some(now);
                 done(added)
             }
@@ -170,12 +170,12 @@ impl Server {
         }
         let (export, doors) = (disk.export(), disk.config.doors.clone());
         if disk.config.doors.shown_by("nvme") {
-            self.portal.nvme.add(number, disk);
+            self.registry.nvme.add(number, disk);
         }
         // Reservations are one table for initiators and hosts, which belongs to a target, be it found or not.
         let shown = disk.config.doors.shown_by("iscsi");
         if shown || disk.config.doors.shown_by("nvme") {
-            self.portal.add(number, disk, shown, &self.plane.links, self.now);
+            self.registry.add(number, disk, shown, &self.plane.links, self.now);
         }
         self.show(number, export, &doors);
     }

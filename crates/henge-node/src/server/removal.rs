@@ -91,8 +91,8 @@ impl Server {
             self.plane.remove_disk(number, self.now);
             self.hide(number);
             self.turns.forget(Of::Disk(number));
-            self.portal.remove(number, &mut self.plane.links);
-            self.portal.nvme.remove(number);
+            self.registry.remove(number, &mut self.plane.links);
+            self.registry.nvme.remove(number);
             self.reconsider_links(&name);
             self.remove_parts(&name, reply);
         }

@@ -71,7 +71,7 @@ impl Server {
     fn tell_ways(&mut self, number: Option<usize>) {
         let disk = number.and_then(|number| Some((number, self.plane.disks[number].as_ref()?)));
         if let Some((number, disk)) = disk.filter(|(_, disk)| disk.seat(&self.plane.links).is_some()) {
-            self.portal.tell_ways(number, disk, &self.plane.links);
+            self.registry.tell_ways(number, disk, &self.plane.links);
         }
     }
 

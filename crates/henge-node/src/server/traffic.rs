@@ -1,8 +1,8 @@
 //! What clients send is taken in, and they are answered.
 
 use super::{NOBODY, Server, Source, around};
-use crate::portal::Portal;
 use crate::session::Stop;
+use crate::targets::TargetRegistry;
 use crate::turns::{Done, Of, Way};
 use henge_core::RequestId;
 use rustix::event::epoll;
@@ -119,8 +119,8 @@ impl Server {
             {
                 stopping.flushed = false;
             }
-            if Portal::owns(&answer.owner) {
-                self.portal.answer(answer, &mut self.plane, self.now);
+            if TargetRegistry::owns(&answer.owner) {
+                self.registry.answer(answer, &mut self.plane, self.now);
             } else if let Some(client) = self.connections.get_mut(id) {
                 self.answered += u32::from(!client.is_node);
                 client.link.answers += 1;

@@ -5,9 +5,9 @@ use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::config::NodeConfig;
 use crate::plane::Plane;
-use crate::portal::Portal;
 use crate::pump::{self, Link, Pump};
 use crate::state::Place;
+use crate::targets::TargetRegistry;
 use henge_config::Source;
 use henge_core::{Instant, RequestId};
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct Bench {
     pub plane: Plane,
     pub catalog: Catalog,
-    pub portal: Portal,
+    pub registry: TargetRegistry,
     pub now: Instant,
     chunk: Vec<u8>,
 }
@@ -33,13 +33,13 @@ impl Bench {
         let config = NodeConfig::parse(config).unwrap_or_else(|e| panic!("{e}"));
         let plane = Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{e:?}"));
         let wake: OwnedFd = UnixStream::pair().unwrap().0.into();
-        let portal = Portal::new(Place::Forgets, &[], false, (None, 1), Arc::new(wake)).unwrap();
-        Bench { plane, catalog: Catalog::default(), portal, now: Instant::ZERO, chunk: pump::chunk() }
+        let registry = TargetRegistry::new(Place::Forgets, &[], false, (None, 1), Arc::new(wake)).unwrap();
+        Bench { plane, catalog: Catalog::default(), registry, now: Instant::ZERO, chunk: pump::chunk() }
     }
 
     pub(crate) fn around(&mut self) -> Around<'_> {
-        let Bench { plane, catalog, portal, now, .. } = self;
-        Around { plane, catalog, portal, id: ID, now: *now }
+        let Bench { plane, catalog, registry, now, .. } = self;
+        Around { plane, catalog, registry, id: ID, now: *now }
     }
 
     /// A client that came by a socket, and the other end of that.
@@ -53,8 +53,8 @@ impl Bench {
     /// A turn to read, as when the socket has told that something came.
     pub(crate) fn read(&mut self, client: &mut Client) -> Stop {
         client.link.readable = true;
-        let Bench { plane, catalog, portal, now, chunk } = self;
-        let around = &mut Around { plane, catalog, portal, id: ID, now: *now };
+        let Bench { plane, catalog, registry, now, chunk } = self;
+        let around = &mut Around { plane, catalog, registry, id: ID, now: *now };
         client.read(around, chunk)
     }
 

@@ -3,7 +3,7 @@
 //! Every node tells the same: the target's name, the disk's serial number and world-wide name come from the disk's name, a
 //! group's number from its node's name. Which of them can be reached is looked at once a second while initiators are there.
 
-use super::Portal;
+use super::TargetRegistry;
 use crate::links::Links;
 use crate::plane::{Disk, Plane};
 use henge_core::RequestId;
@@ -72,7 +72,7 @@ fn groups(disk: &Disk, links: &Links, known: &[usize], good: bool) -> Vec<Group>
     groups
 }
 
-impl Portal {
+impl TargetRegistry {
     /// Says of one target which ways there are to it.
     pub(crate) fn tell_ways(&mut self, number: usize, disk: &Disk, links: &Links) {
         let Some(&id) = self.by_disk.get(&number) else { return };

@@ -40,7 +40,7 @@ struct Chore {
 }
 
 /// Targets, and which disk each of them is.
-pub(crate) struct Portal {
+pub(crate) struct TargetRegistry {
     pub targets: Targets,
     /// The same disks by NVMe.
     pub nvme: Fabric,
@@ -64,7 +64,7 @@ pub(crate) struct Portal {
     looked: Option<Nexus>,
 }
 
-impl Portal {
+impl TargetRegistry {
     /// `addresses`: where initiators come; without any, and where no hosts come by NVMe, nothing is offered. `node`: its name in its cluster.
     /// `epoch` grows when the node starts anew; `wake` wakes the loop.
     pub(crate) fn new(
@@ -73,11 +73,11 @@ impl Portal {
         hosts_come: bool,
         (node, epoch): (Option<&str>, u64),
         wake: Arc<OwnedFd>,
-    ) -> std::io::Result<Portal> {
+    ) -> std::io::Result<TargetRegistry> {
         let port = node.map_or(henge_iscsi::PORT, ways::port);
         let mut targets = Targets::at(port);
         addresses.iter().for_each(|address| targets.add_portal(address));
-        Ok(Portal {
+        Ok(TargetRegistry {
             targets,
             nvme: Fabric::new(port, hosts_come, Arc::clone(&wake)),
             disks: BTreeMap::new(),
@@ -126,14 +126,12 @@ impl Portal {
         let Some(id) = id else { return };
         let there = lease_owner.filter(|_| !here).and_then(|place| links.find(&place.node));
         let file = self.file(&config.name);
-        let (kept, trouble) = match if there.is_some() || shared {
-            Ok(Reservations::default())
-        } else {
-            kept(file.as_deref())
-        } {
-            Ok(kept) => (kept, None),
-            Err(why) => (Reservations::default(), Some(why)),
-        };
+        let (kept, trouble) =
+            match if there.is_some() || shared { Ok(Reservations::default()) } else { kept(file.as_deref()) }
+            {
+                Ok(kept) => (kept, None),
+                Err(why) => (Reservations::default(), Some(why)),
+            };
         let place = (id, number, file);
         match there {
             _ if let Some(why) = trouble => {
@@ -149,7 +147,7 @@ impl Portal {
                 self.reservations.hold(&config.name, place, (peer, linked), now);
             }
             None if here => self.reservations.keep(&config.name, place, &kept, now),
-            None if disk.is_shared() => self.reservations.forgo(&config.name, (place.0, place.1)),
+            None if shared => self.reservations.forgo(&config.name, (place.0, place.1)),
             None => self.reservations.add(&config.name, place),
         }
         self.nvme.adopt(number, &kept, &Effects::default());
