@@ -1,8 +1,8 @@
 //! Who has the disks that several gateways can serve: a thread for each shared pool, which may wait for the storage as the loop must not.
 //!
 //! In each round of half a second it writes this node's word into the pool and reads the others' ([`henge_link::lives`]). It asks the loop
-//! which disks nobody has, and tells it which of them to claim. Where this node is drained, it tells who else takes disks. A pool that answers that this node was shut out ends that, and the loop lets go
-//! of the disks.
+//! which disks nobody has, and tells it which of them to claim. Where this node is drained, it tells who else takes disks. A pool that answers
+//! that this node was shut out ends that, and the loop lets go of the disks.
 
 use crate::server::Message;
 use crate::shards::Loop;
