@@ -254,6 +254,9 @@ pub struct PoolStatus {
     /// Of them promised to disks.
     #[serde(default)]
     pub promised: u64,
+    /// The name of storage that other nodes reach, too; none: it is this node's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
     /// Longest piece of a command that goes to its storage at once.
     #[serde(default)]
     pub quantum: u64,
@@ -485,7 +488,10 @@ pub struct DiskStatus {
     /// How much of the fair part of its rate each gate owes it, in millionths.
     #[serde(default)]
     pub leeway: u64,
-    /// The gateway that has it, of several that can.
+    /// The gateways that can have it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+    /// The one of them that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seat: Option<String>,
     /// Why this gateway, which is drained, has it still.

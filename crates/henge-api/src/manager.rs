@@ -36,8 +36,10 @@ pub mod feature {
     /// Certificates are renewed on the way: [`Renew`](super::FromNode::Renew), [`Certificate`](super::FromManager::Certificate) and
     /// [`Trust`](super::FromManager::Trust).
     pub const RENEWAL: u64 = 1 << 1;
+    /// A gateway is drained by its manager: [`Drain`](super::FromManager::Drain).
+    pub const DRAIN: u64 = 1 << 2;
     /// What this release understands.
-    pub const ALL: u64 = FINISH_TIMES | RENEWAL;
+    pub const ALL: u64 = FINISH_TIMES | RENEWAL | DRAIN;
     /// What releases of this version understand that say nothing of features.
     pub(super) const BEFORE: u64 = FINISH_TIMES | RENEWAL;
 }
@@ -96,6 +98,11 @@ pub enum FromManager {
     },
     /// A disk as it should be.
     Order(Order),
+    /// Whether the node lets go of disks that other gateways can serve.
+    Drain {
+        /// It is drained.
+        on: bool,
+    },
     /// Whom to believe from now on.
     Trust(Trust),
     /// The node's new certificate, as it asked for.
@@ -114,6 +121,7 @@ impl FromManager {
         match self {
             FromManager::Leads { .. } => feature::FINISH_TIMES,
             FromManager::Trust(_) | FromManager::Certificate { .. } => feature::RENEWAL,
+            FromManager::Drain { .. } => feature::DRAIN,
             _ => 0,
         }
     }
@@ -191,6 +199,34 @@ pub struct Want {
     /// Who may attach; none: whom the node's doors let in where nothing is stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
+    /// The nodes that can serve it, on a pool that they share; in the order in which they take it over. Empty: only those with its places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+    /// What it begins with.
+    #[serde(default, skip_serializing_if = "Origin::is_default")]
+    pub origin: Origin,
+}
+
+/// What a disk begins with; nothing is stated: with zeroes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// An image that is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// A snapshot of an image: `golden@1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// What a former disk of its name has left.
+    #[serde(default)]
+    pub adopt: bool,
+}
+
+impl Origin {
+    /// Nothing is stated.
+    pub fn is_default(&self) -> bool {
+        *self == Origin::default()
+    }
 }
 
 /// Who may attach to a disk.
@@ -307,6 +343,9 @@ pub struct Pool {
     /// Measured at saturation; none: nothing can be promised there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// The name of storage that other nodes reach, too: its disks are images. None: it is this node's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
 }
 
 /// What a pool was measured to do.
@@ -335,6 +374,9 @@ pub struct Held {
     /// Changed at the node since.
     #[serde(default)]
     pub changed: bool,
+    /// The nodes that can serve it, on a pool that they share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
 }
 
 /// One disk over one period.

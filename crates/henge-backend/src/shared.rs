@@ -27,6 +27,8 @@ pub trait Register: Send + Sync {
     fn write(&self, node: &str, word: &str) -> io::Result<()>;
     /// Reads a node's word; `None` where it never wrote one.
     fn read(&self, node: &str) -> io::Result<Option<String>>;
+    /// The store's own name: the same at every node that has it, and another one of another store. It does not block.
+    fn store(&self) -> &str;
 }
 
 /// By what a node takes a part that other nodes may have.

@@ -6,7 +6,7 @@
 
 use crate::machine::{BadState, Machine, Settings};
 use crate::store::{Leadership, Store, StoreError};
-use henge_api::manager::{FromManager, Order};
+use henge_api::manager::FromManager;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -292,7 +292,9 @@ impl<S: Store> Thread<S> {
             }
         }
         let batch = machine.take_batch();
-        let orders = machine.take_orders();
+        let orders = machine.take_orders().into_iter().map(|(node, order)| (node, FromManager::Order(order)));
+        let drains = machine.take_drains().into_iter().map(|(node, on)| (node, FromManager::Drain { on }));
+        let orders = drains.chain(orders).collect();
         let stored = match batch.is_empty() {
             true => Ok(()),
             false => self.store.commit(&batch),
@@ -328,7 +330,7 @@ impl<S: Store> Thread<S> {
         }
     }
 
-    fn send(&self, orders: Vec<(String, Order)>) {
+    fn send(&self, orders: Vec<(String, FromManager)>) {
         if orders.is_empty() {
             return;
         }
@@ -338,7 +340,7 @@ impl<S: Store> Thread<S> {
                 continue;
             };
             let key = key.clone();
-            if outbox.try_send(FromManager::Order(order)).is_err() {
+            if outbox.try_send(order).is_err() {
                 outboxes.remove(&key); // it comes again, and is sent everything anew
             }
         }

@@ -29,6 +29,8 @@ pub(crate) struct PoolState {
     pub open: bool,
     /// Other nodes reach its node.
     pub linked: bool,
+    /// The name of storage that other nodes reach, too.
+    pub shared: Option<String>,
     /// Periods since the last admission.
     pub since: usize,
 }
@@ -216,6 +218,12 @@ pub(crate) fn again(pool: &PoolState, part: &Part, best_effort: bool) -> Result<
 /// A contract that a pool's scheduler does not take.
 pub(crate) fn not_kept(pool: &PoolState, refused: Refused) -> Refusal {
     let why = words(std::iter::once((pool, refused)));
+    Refusal { because: Because::Impossible, why, instead: Instead::default() }
+}
+
+/// A disk that begins as an image, where no pool has images.
+pub(crate) fn no_images() -> Refusal {
+    let why = "image and from are for pools of images (rbd), and no node has one; see docs/ceph.md".into();
     Refusal { because: Because::Impossible, why, instead: Instead::default() }
 }
 

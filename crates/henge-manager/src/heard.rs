@@ -138,6 +138,7 @@ fn pool(pool: &Pool) -> Judged {
     number("copies", f64::from(pool.copies), 1.0, 16.0)?;
     text("a scheduler", &pool.scheduler, TEXT_MAX * 16)?;
     pool.keeps.as_ref().map_or(Ok(()), keeps)?;
+    pool.shared.iter().try_for_each(|shared| text("what a pool shares", shared, TEXT_MAX))?;
     let Some(profile) = pool.profile else { return Ok(()) };
     number("a profile's iops", profile.iops, 1e-6, IOPS_MAX)?;
     number("a profile's service, in seconds,", profile.service, 0.0, 86_400.0)
@@ -168,6 +169,9 @@ fn held(held: &Held) -> Judged {
     for place in &held.pools {
         place.splitn(2, '/').try_for_each(|part| name("the place", part))?;
     }
+    count("gateways of a disk", held.gateways.len(), PLACES_MAX)?;
+    held.gateways.iter().try_for_each(|gateway| name("the gateway", gateway))?;
+    once("the gateway", held.gateways.iter())?;
     terms(&held.contract)?;
     match held.revision {
         Some(revision) if revision > REVISION_MAX => {
@@ -266,6 +270,8 @@ fn meters(status: &Status) -> Judged {
         count("buckets", disk.histogram.as_ref().map_or(0, |h| h.counts.len()), BUCKETS_MAX)?;
         count("days", disk.kept.as_ref().map_or(0, |kept| kept.days.len()), DAYS_MAX)?;
         count("front ends", disk.fronts.len(), PLACES_MAX)?;
+        count("gateways of a disk", disk.gateways.len(), PLACES_MAX)?;
+        disk.gateways.iter().try_for_each(|gateway| name("the gateway", gateway))?;
         let texts =
             disk.waiting.iter().chain(&disk.seat).chain(&disk.stays).chain(&disk.fronts).chain(&disk.trouble);
         texts.chain(disk.waits.keys()).try_for_each(|t| prose("a text", t))?;
@@ -299,10 +305,19 @@ mod tests {
             scheduler: "cvc".into(),
             keeps: None,
             profile,
+            shared: None,
         };
         let contract = [("rate".to_owned(), "5/s".to_owned())].into();
         let pools = vec!["p".to_owned(), "n2/q".into()];
-        let disk = Held { name: "d".into(), pools, capacity: 1, contract, revision: Some(3), changed: false };
+        let disk = Held {
+            name: "d".into(),
+            pools,
+            capacity: 1,
+            contract,
+            revision: Some(3),
+            changed: false,
+            gateways: Vec::new(),
+        };
         Register {
             name: "n1".into(),
             addresses: vec!["nbd://h:1/%".into()],

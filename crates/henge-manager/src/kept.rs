@@ -82,7 +82,7 @@ impl Asked<'_> {
 
     /// With what is reserved for each part of it.
     fn reserving(&self, part_micro: u64) -> Contract {
-        let whole = whole_of(self.spec, std::iter::repeat_n(part_micro, self.parts));
+        let whole = whole_of(self.spec, std::iter::once(part_micro), self.parts);
         let rate = Some(Rate::requests_micro(whole)).filter(|rate| rate.per_second > 0);
         Contract { rate, ..self.contract.clone() }
     }
@@ -143,8 +143,8 @@ pub(crate) fn contract(terms: &Terms) -> Option<Contract> {
 pub(crate) fn promised(disk: &DiskRecord, part: &PartRecord) -> Contract {
     let wanted = contract(&disk.spec.terms(disk.whole_micro())).unwrap_or_default();
     let Some(held) = &part.held else { return wanted };
-    let parts = std::iter::repeat_n(held.reserved_micro, disk.parts.len());
-    let held = contract(&held.spec.terms(whole_of(&held.spec, parts))).unwrap_or_default();
+    let whole = whole_of(&held.spec, std::iter::once(held.reserved_micro), disk.divided());
+    let held = contract(&held.spec.terms(whole)).unwrap_or_default();
     Contract {
         rate: [wanted.rate, held.rate].into_iter().flatten().max_by_key(|rate| rate.per_second),
         burst: wanted.burst.max(held.burst),

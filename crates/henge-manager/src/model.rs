@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::tenant::Quota;
 use henge_admission::Specification;
-use henge_api::manager::{Held, Pool, Want};
+use henge_api::manager::{Held, Origin, Pool, Want};
 use henge_api::typed;
 use henge_core::{
     Contract, CostUnit, Duration, Params, Rate, TERMS, Term, Value, format_size, parse_rate, parse_size,
@@ -372,6 +372,21 @@ pub struct DiskRecord {
     /// Who may attach; none: a disk of an earlier release, or one that was found at its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
+    /// Each of its nodes can serve all of it, on a pool that they share.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+    /// What it began with.
+    #[serde(default, skip_serializing_if = "Origin::is_default")]
+    pub origin: Origin,
+}
+
+/// What a disk begins with, beside what it is promised.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Begins {
+    /// Who may attach; none: whom its nodes let in where nothing is stated.
+    pub access: Option<Access>,
+    /// With which bytes.
+    pub origin: Origin,
 }
 
 impl DiskRecord {
@@ -381,15 +396,18 @@ impl DiskRecord {
         if self.phase == Phase::Removing {
             return None;
         }
-        let (pools, leeway, peers) = if let [_] = self.parts.as_slice() {
-            (vec![part.pool.clone()], None, Terms::new())
-        } else {
-            // The same on every node: it is how they know that they mean the same disk.
-            let places = self.parts.iter().map(|p| format!("{}/{}", p.node, p.pool));
-            let others = self.parts.iter().filter(|p| p.node != node);
-            let peers = others.filter_map(|p| Some((p.node.clone(), link(&p.node)?)));
-            (places.collect(), Some(self.spec.leeway.unwrap_or(1.0)), peers.collect())
+        let others = self.parts.iter().filter(|p| p.node != node);
+        let peers = others.filter_map(|p| Some((p.node.clone(), link(&p.node)?))).collect();
+        let (pools, leeway) = match self.parts.as_slice() {
+            _ if self.shared => (vec![part.pool.clone()], None),
+            [_] => (vec![part.pool.clone()], None),
+            parts => {
+                // The same on every node: it is how they know that they mean the same disk.
+                let places = parts.iter().map(|p| format!("{}/{}", p.node, p.pool));
+                (places.collect(), Some(self.spec.leeway.unwrap_or(1.0)))
+            }
         };
+        let gateways = self.parts.iter().filter(|_| self.shared).map(|p| p.node.clone());
         Some(Want {
             capacity: self.growing_from.unwrap_or(self.spec.bytes()),
             pools,
@@ -398,7 +416,14 @@ impl DiskRecord {
             peers,
             room: self.growing_from.map(|_| self.spec.bytes()),
             access: self.access.as_ref().map(|access| access.told(&self.name)),
+            gateways: gateways.collect(),
+            origin: self.origin.clone(),
         })
+    }
+
+    /// Over how many nodes it is divided. Each gateway of a shared disk has all of it, and may be promised all of it.
+    pub fn divided(&self) -> usize {
+        if self.shared { 1 } else { self.parts.len() }
     }
 
     /// What the whole disk is promised: the rate, and how many may be pending.
@@ -409,13 +434,12 @@ impl DiskRecord {
 
     /// What the whole disk reserves, in millionths of a request a second: nodes make f·B/N of it for each part.
     pub(crate) fn whole_micro(&self) -> u64 {
-        whole_of(&self.spec, self.parts.iter().map(|p| p.reserved_micro))
+        whole_of(&self.spec, self.parts.iter().map(|p| p.reserved_micro), self.divided())
     }
 }
 
-/// What a whole disk reserves, by what its parts do.
-pub(crate) fn whole_of(spec: &DiskSpec, parts: impl ExactSizeIterator<Item = u64>) -> u64 {
-    let count = parts.len();
+/// What a whole disk that is divided over `count` nodes reserves, by what its parts do.
+pub(crate) fn whole_of(spec: &DiskSpec, parts: impl Iterator<Item = u64>, count: usize) -> u64 {
     let most = parts.max().unwrap_or(0);
     let leeway = if count == 1 { 1.0 } else { spec.leeway.unwrap_or(1.0) };
     (most as f64 * count as f64 / leeway).floor() as u64

@@ -288,6 +288,7 @@ mod tests {
             scheduler: "cvc".into(),
             keeps: None,
             profile,
+            shared: None,
         };
         Register {
             name: name.into(),

@@ -67,6 +67,8 @@ impl Drop for Connection {
 struct Pool {
     connection: Connection,
     pool: Handle,
+    /// Its name anywhere.
+    store: String,
 }
 
 // SAFETY: as for Connection.
@@ -146,6 +148,18 @@ impl Connection {
         }
     }
 
+    /// The cluster's own name.
+    fn fsid(&self) -> io::Result<String> {
+        let mut room = [0u8; 64];
+        // SAFETY: a handle, and room with its length.
+        let len =
+            unsafe { (self.library.rados_cluster_fsid)(self.cluster, room.as_mut_ptr().cast(), room.len()) };
+        if len < 0 {
+            return Err(failed("the cluster's fsid", len));
+        }
+        Ok(String::from_utf8_lossy(&room[..(len as usize).min(room.len())]).into_owned())
+    }
+
     fn pool(self, name: &str, user: &str) -> io::Result<Pool> {
         let (mut pool, named) = (null_mut(), text(name)?);
         // SAFETY: a handle, a text, and a place for the pool's handle.
@@ -155,7 +169,11 @@ impl Connection {
                 // A full pool is an error, and not a reason to wait for ever.
                 // SAFETY: the pool's handle.
                 unsafe { (self.library.rados_set_pool_full_try)(pool) };
-                Ok(Pool { connection: self, pool })
+                // SAFETY: the pool's handle.
+                let id = unsafe { (self.library.rados_ioctx_get_id)(pool) };
+                let mut pool = Pool { connection: self, pool, store: String::new() };
+                pool.store = format!("ceph {} {id}", pool.connection.fsid()?);
+                Ok(pool)
             }
             libc::ENOENT => {
                 let why =
@@ -321,6 +339,9 @@ const WORDS: &CStr = c"henge.gateways";
 struct Words(Arc<Pool>);
 
 impl Register for Words {
+    fn store(&self) -> &str {
+        &self.0.store
+    }
     fn write(&self, node: &str, word: &str) -> io::Result<()> {
         let (library, node) = (self.0.connection.library, text(node)?);
         // SAFETY: a pool, texts, and bytes with their length.

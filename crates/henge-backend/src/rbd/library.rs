@@ -78,6 +78,8 @@ functions! {
     rados: fn rados_shutdown(Handle) -> ();
     rados: fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     rados: fn rados_ioctx_destroy(Handle) -> ();
+    rados: fn rados_ioctx_get_id(Handle) -> i64;
+    rados: fn rados_cluster_fsid(Handle, *mut c_char, usize) -> c_int;
     rados: fn rados_set_pool_full_try(Handle) -> ();
     rados: fn rados_setxattr(Handle, *const c_char, *const c_char, *const c_char, usize) -> c_int;
     rados: fn rados_getxattr(Handle, *const c_char, *const c_char, *mut c_char, usize) -> c_int;

@@ -24,6 +24,7 @@ fn register(node: &str) -> Register {
         scheduler: "cvc".into(),
         keeps: None,
         profile,
+        shared: None,
     };
     let held = |name: &str, revision| Held {
         name: name.into(),
@@ -32,6 +33,7 @@ fn register(node: &str) -> Register {
         contract: [("rate".to_owned(), "5/s".to_owned())].into(),
         revision,
         changed: false,
+        gateways: Vec::new(),
     };
     Register {
         name: node.into(),

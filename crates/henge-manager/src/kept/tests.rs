@@ -50,6 +50,7 @@ impl Node {
             scheduler: "as it says".into(),
             keeps: Some(keeps),
             profile: Some(Profile { iops: 900.0, service: 0.004 }),
+            shared: None,
         };
         let link = Some(format!("{name}:10810"));
         Register {

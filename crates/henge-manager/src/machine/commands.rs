@@ -1,17 +1,18 @@
 //! What people ask: create, change and remove disks, preview, drain nodes, tokens.
 
 use super::tenants::{good_name, short_enough};
-use super::{KEYS_MAX, Machine, PoolKey, place};
+use super::{KEYS_MAX, Machine, PoolKey, gateways, place};
 use crate::access::{Access, Secrets};
-use crate::decide::{self, Because, Chosen, Instead, Refusal};
+use crate::decide::{self, Because, Chosen, Instead, PoolState, Refusal};
 use crate::kept::Asked;
+use crate::model::Begins;
 use crate::model::{
     DiskRecord, DiskSpec, HeldRecord, KeyRecord, PartRecord, Phase, TokenRecord, rate_text, whole_of,
 };
 use crate::tenant::{Quota, full_name};
 use henge_admission::{Specification, Standing};
 use henge_api::is_name;
-use henge_api::manager::Order;
+use henge_api::manager::{Order, Origin};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -136,7 +137,7 @@ impl Machine {
         if let Err(beyond) = within.and_then(|()| self.within_quota(caller.tenant(), "", spec, 0)) {
             return Ok(no(beyond.to_string()));
         }
-        Ok(match self.choose(spec, &specification) {
+        Ok(match self.choose(spec, &specification, &Origin::default()) {
             Ok(chosen) => match self.within_quota(caller.tenant(), "", spec, whole_micro(spec, &chosen)) {
                 Err(beyond) => no(beyond.to_string()),
                 Ok(()) => Decision {
@@ -152,9 +153,23 @@ impl Machine {
         })
     }
 
-    fn choose(&self, spec: &DiskSpec, specification: &Specification) -> Result<Vec<Chosen>, Refusal> {
+    fn choose(
+        &self,
+        spec: &DiskSpec,
+        specification: &Specification,
+        origin: &Origin,
+    ) -> Result<Vec<Chosen>, Refusal> {
         let parts = spec.parts().unwrap_or(1);
-        let chosen = decide::place(self.pools.values(), specification, &Asked::new(spec), parts)?;
+        let is_image = origin.image.is_some() || origin.from.is_some();
+        let suits = |pool: &&PoolState| pool.shared.is_some() || !is_image;
+        if is_image && !self.pools.values().any(|pool| suits(&pool)) {
+            return Err(decide::no_images());
+        }
+        let asked = Asked::new(spec);
+        let mut chosen = decide::place(self.pools.values().filter(suits), specification, &asked, parts)?;
+        if let [first] = chosen.as_slice() {
+            chosen = self.gateways_of(first, specification, &asked);
+        }
         below_limit(spec, &chosen)?;
         Ok(chosen)
     }
@@ -169,10 +184,10 @@ impl Machine {
         tenant: Option<&str>,
         key: Option<(&str, &str)>,
     ) -> Result<Created, Failure> {
-        self.create_for(caller, name, spec, tenant, key, None)
+        self.create_for(caller, name, spec, tenant, key, Begins::default())
     }
 
-    /// Admits, places and remembers a disk. The same key with the same request gives the same disk. `access`: who may attach.
+    /// Admits, places and remembers a disk. The same key with the same request gives the same disk.
     pub fn create_for(
         &mut self,
         caller: &Caller,
@@ -180,9 +195,10 @@ impl Machine {
         spec: &DiskSpec,
         tenant: Option<&str>,
         key: Option<(&str, &str)>,
-        access: Option<Access>,
+        begins: Begins,
     ) -> Result<Created, Failure> {
         good_name(name)?;
+        gateways::allowed(caller, spec, &begins.origin)?;
         let owner = match (caller, tenant) {
             (Caller::Tenant(own), Some(other)) if own != other => {
                 let why = format!("this token makes disks of \"{own}\" only; leave the tenant out");
@@ -217,7 +233,7 @@ impl Machine {
         self.free_name(caller, name)?;
         self.given(caller, None, spec)?;
         self.within_quota(owner.as_deref(), name, spec, 0)?;
-        let chosen = match self.choose(spec, &specification) {
+        let chosen = match self.choose(spec, &specification, &begins.origin) {
             Ok(chosen) => chosen,
             Err(refusal) => {
                 // Many refusals say the same; the log has one line of a kind.
@@ -229,7 +245,7 @@ impl Machine {
             }
         };
         self.within_quota(owner.as_deref(), name, spec, whole_micro(spec, &chosen))?;
-        self.insert(name, owner, spec, &chosen, (caller, access));
+        self.insert(name, owner, spec, &chosen, (caller, begins));
         if let Some((key, hash)) = key {
             self.put_key(key, KeyRecord { id: self.revision, hash: hash.to_owned(), disk: name.to_owned() });
         }
@@ -242,7 +258,7 @@ impl Machine {
         tenant: Option<String>,
         spec: &DiskSpec,
         chosen: &[Chosen],
-        (caller, access): (&Caller, Option<Access>),
+        (caller, begins): (&Caller, Begins),
     ) {
         let mut ceiling = Quota::default();
         if caller.is_administrator() {
@@ -268,7 +284,9 @@ impl Machine {
             room: None,
             differences: Default::default(),
             ceiling,
-            access,
+            access: begins.access,
+            shared: chosen.len() > spec.parts().unwrap_or(1) as usize,
+            origin: begins.origin,
         };
         self.failures.retain(|(failed, ..)| failed != name);
         self.put_disk(name, Some(disk.clone()));
@@ -438,7 +456,7 @@ impl Machine {
         specification: &Specification,
     ) -> Result<Vec<Chosen>, Failure> {
         let asked = Asked::new(spec).instead_of(&disk.spec);
-        let part = specification.part(disk.parts.len() as u32);
+        let part = specification.part(disk.divided() as u32);
         let (mut chosen, mut there) = (Vec::new(), Vec::new());
         for old in &disk.parts {
             let key = place(old);
@@ -532,22 +550,6 @@ impl Machine {
     /// Why a disk's creation came to nothing.
     pub fn failure(&self, name: &str) -> Option<&str> {
         self.failures.iter().rev().find(|(failed, ..)| failed == name).map(|(.., why)| why.as_str())
-    }
-
-    /// Places no new disks on a node, or does again.
-    pub fn drain(&mut self, name: &str, draining: bool) -> Result<(), Failure> {
-        let Some(node) = self.nodes.get(name) else {
-            return Err(Failure::Missing(format!("there is no node \"{}\"", shorten(name))));
-        };
-        if node.record.draining == draining {
-            return Ok(());
-        }
-        let mut node = node.clone();
-        node.record.draining = draining;
-        self.put_node(name, Some(node));
-        let text = if draining { "takes no new disks" } else { "takes new disks again" };
-        self.put_event(if draining { "drained" } else { "undrained" }, None, Some(name), text.into());
-        Ok(())
     }
 
     /// Forgets a node that is away and has no disks.
@@ -646,7 +648,7 @@ fn below_limit(spec: &DiskSpec, chosen: &[Chosen]) -> Result<(), Refusal> {
 
 /// What the whole disk reserves.
 fn whole_micro(spec: &DiskSpec, chosen: &[Chosen]) -> u64 {
-    whole_of(spec, chosen.iter().map(|c| c.reserved_micro))
+    whole_of(spec, chosen.iter().map(|c| c.reserved_micro), spec.parts().unwrap_or(1) as usize)
 }
 
 fn rule(chosen: &[Chosen]) -> &'static str {

@@ -10,6 +10,7 @@
 //! - every node that is here has been sent an order for whatever it has not confirmed.
 
 mod commands;
+mod gateways;
 mod identities;
 mod reconcile;
 mod tenants;
@@ -19,6 +20,7 @@ mod watch;
 
 pub(crate) use commands::shorten;
 pub use commands::{Caller, Created, Decision, Failure, Place};
+pub use gateways::{Leaves, Leaving};
 pub use identities::{Grant, Revoked};
 pub use tenants::{Forgotten, Tenant};
 
@@ -107,6 +109,8 @@ pub struct Machine {
     failures: VecDeque<(String, u64, String)>,
     batch: Batch,
     orders: Vec<(String, Order)>,
+    /// Nodes that are to hear whether they are drained.
+    drains: Vec<(String, bool)>,
 }
 
 /// Something stored is not what this release stores.
@@ -142,6 +146,7 @@ impl Machine {
             failures: VecDeque::new(),
             batch: Batch::default(),
             orders: Vec::new(),
+            drains: Vec::new(),
         };
         for (key, value) in stored {
             machine.restore(&key, &value).map_err(|why| BadState { key, why })?;
@@ -204,6 +209,11 @@ impl Machine {
     /// What is to be sent once that is stored.
     pub fn take_orders(&mut self) -> Vec<(String, Order)> {
         std::mem::take(&mut self.orders)
+    }
+
+    /// Nodes that are to hear whether they are drained, once that is stored.
+    pub fn take_drains(&mut self) -> Vec<(String, bool)> {
+        std::mem::take(&mut self.drains)
     }
 
     /// A disk.
@@ -316,6 +326,7 @@ impl Machine {
                 kept: says(&pool.name).or(pool.keeps.as_ref()).map(Kept::new),
                 open: node.session.is_some() && !node.record.draining,
                 linked: node.record.link.is_some(),
+                shared: pool.shared.clone(),
                 since: 0,
             };
             self.pools.insert((node.record.name.clone(), pool.name.clone()), state);
@@ -385,7 +396,7 @@ impl Machine {
             let disk = &self.disks[name];
             let part = disk.parts.iter().find(|p| place(p) == *key).expect("a disk is on the pools it names");
             let leeway = disk.spec.leeway.unwrap_or(1.0);
-            kept.promise(&kept::promised(disk, part), leeway, disk.parts.len());
+            kept.promise(&kept::promised(disk, part), leeway, disk.divided());
         }
         for held in self.own_on(key) {
             let (contract, places) = kept::own(held);
@@ -399,7 +410,12 @@ impl Machine {
         let own = self.nodes.get(&key.0).into_iter().flat_map(|node| &node.record.own);
         let place = format!("{}/{}", key.0, key.1);
         let pool = key.1.clone();
-        own.filter(move |held| held.pools.contains(&pool) || held.pools.contains(&place))
+        // The place of a disk of several gateways names the first of them.
+        let is_of = move |held: &&Held, at: &String| match held.gateways.is_empty() {
+            true => *at == pool || *at == place,
+            false => at.split_once('/').map_or(at.as_str(), |(_, pool)| pool) == pool,
+        };
+        own.filter(move |held| held.pools.iter().any(|at| is_of(held, at)))
     }
 
     /// What must always hold; for tests.
@@ -450,11 +466,11 @@ fn place(part: &PartRecord) -> PoolKey {
 fn effective(disk: &DiskRecord, part: &PartRecord) -> Part {
     let read = |spec: &crate::model::DiskSpec| {
         let specification = spec.read().expect("only specifications that were read are stored");
-        specification.part(disk.parts.len() as u32)
+        specification.part(disk.divided() as u32)
     };
     let mut wanted = read(&disk.spec);
     if let Some(room) = disk.room {
-        wanted.capacity = wanted.capacity.max(room.div_ceil(disk.parts.len() as u64));
+        wanted.capacity = wanted.capacity.max(room.div_ceil(disk.divided() as u64));
     }
     let Some(held) = &part.held else { return wanted };
     let held = read(&held.spec);

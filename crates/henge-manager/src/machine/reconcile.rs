@@ -15,11 +15,11 @@
 //! A disk that a node made by the manager's order and the manager does not know (its state is older than the node's) is taken
 //! into the inventory again rather than removed: it may hold somebody's data.
 
-use super::{FAILURES_MAX, Machine, NodeState};
+use super::{FAILURES_MAX, Machine, NodeState, gateways};
 use crate::kept::Kept;
 use crate::model::{Difference, DiskRecord, DiskSpec, HeldRecord, NodeRecord, PartRecord, Phase};
 use henge_api::Status;
-use henge_api::manager::{Held, Order, Register, Seen};
+use henge_api::manager::{Held, Order, Origin, Register, Seen};
 use henge_core::{Term, parse_rate};
 
 impl Machine {
@@ -57,6 +57,8 @@ impl Machine {
             }
         }
         self.catch_up(&name, &register.disks);
+        let drained = self.nodes.get(&name).is_some_and(|node| node.record.draining);
+        self.drains.push((name, drained));
     }
 
     /// A node's pools take disks as it is here and not draining.
@@ -172,7 +174,7 @@ impl Machine {
         let term = |key: &str| held.contract.get(key).cloned();
         // A node speaks for disks of its own.
         let is_here = |place: &String| place.split_once('/').is_none_or(|(on, _)| on == node);
-        if !held.pools.iter().any(is_here) {
+        if !held.pools.iter().any(is_here) && !held.gateways.contains(&node.to_owned()) {
             return;
         }
         let mut spec = DiskSpec { capacity: format!("{}B", held.capacity), ..DiskSpec::default() };
@@ -187,6 +189,10 @@ impl Machine {
             let text = format!("has a disk \"{}\" that cannot be taken into the inventory: {why}", held.name);
             return self.put_event("failed", None, Some(node), text);
         }
+        let parts = match held.gateways.is_empty() {
+            true => held.pools.clone(),
+            false => gateways::places(held),
+        };
         let reserved = term("rate").and_then(|t| parse_rate(&t).ok()).map_or(0, |r| r.per_second);
         let n = held.pools.len().max(1) as u64;
         let part = |place: &String| {
@@ -201,7 +207,7 @@ impl Machine {
             name: held.name.clone(),
             tenant: None,
             spec,
-            parts: held.pools.iter().map(part).collect(),
+            parts: parts.iter().map(part).collect(),
             phase: Phase::Changing,
             revision: 0,
             created: self.now,
@@ -211,6 +217,8 @@ impl Machine {
             differences: [("disk".to_owned(), difference)].into(),
             ceiling: Default::default(),
             access: None,
+            shared: !held.gateways.is_empty(),
+            origin: Origin::default(),
         };
         // The node's orders must not be ahead of ours.
         self.revision = self.revision.max(held.revision.unwrap_or(0));
@@ -394,7 +402,7 @@ fn adopt_term(disk: &mut DiskRecord, node: &str, key: &str, value: &str) {
         && let Ok(rate) = parse_rate(value)
     {
         // What the node calls rate is the reservation; more of it is more promised.
-        let n = disk.parts.len() as u64;
+        let n = disk.divided() as u64;
         let parts = disk.parts.iter_mut().filter(|p| p.node == node);
         parts.for_each(|p| p.reserved_micro = p.reserved_micro.max(rate.per_second / n));
     }

@@ -617,6 +617,7 @@ mod tests {
             scheduler: "locality".into(),
             keeps: None,
             profile: None,
+            shared: None,
         };
         let node = henge_api::manager::Register {
             name: "n".into(),

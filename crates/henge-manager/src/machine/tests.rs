@@ -21,7 +21,10 @@ pub(super) struct FakeNode {
 }
 
 impl FakeNode {
-    fn register(&self, name: &str) -> Register {
+    pub(super) fn has(&self, disk: &str) -> bool {
+        self.disks.contains_key(disk)
+    }
+    pub(super) fn register(&self, name: &str) -> Register {
         Register {
             name: name.into(),
             addresses: vec![format!("nbd://{name}/%")],
@@ -41,15 +44,24 @@ impl FakeNode {
                 *had = room.max(*had);
                 let held = Held {
                     name: order.name.clone(),
-                    pools: want.pools.clone(),
+                    pools: pools(&want),
                     capacity,
                     contract: want.contract.clone(),
                     revision: Some(order.revision),
                     changed: false,
+                    gateways: want.gateways.clone(),
                 };
                 self.disks.insert(order.name.clone(), held);
             }
         }
+    }
+}
+
+/// Where a disk lies, as its node says it: a disk of gateways at the first of them.
+fn pools(want: &henge_api::manager::Want) -> Vec<String> {
+    match want.gateways.first() {
+        Some(first) => vec![format!("{first}/{}", want.pools[0])],
+        None => want.pools.clone(),
     }
 }
 
@@ -61,6 +73,7 @@ fn pool() -> Pool {
         scheduler: "cvc".into(),
         keeps: None,
         profile: Some(Profile { iops: 500.0, service: 0.014 }),
+        shared: None,
     }
 }
 

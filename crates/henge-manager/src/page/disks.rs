@@ -3,7 +3,7 @@
 use super::{Page, caller};
 use crate::access::{self, Access, Secrets};
 use crate::machine::{Caller, Decision, Failure, Machine};
-use crate::model::{DiskSpec, Phase};
+use crate::model::{Begins, DiskSpec, Phase};
 use crate::rest::views;
 use crate::tenant::Quota;
 use henge_web::{Attach, Preview, Problem, Secret, Tenant, Terms, Viewer, Wanted, ways};
@@ -64,7 +64,8 @@ pub(super) fn create(page: &Page, viewer: &Viewer, wanted: &Wanted) -> Result<At
     let make = move |machine: &mut Machine| {
         access::check(&asked.nbd).map_err(|e| Failure::Bad(e.0))?;
         let spec = specification(&asked)?;
-        machine.create_for(&asks, &asked.name, &spec, owner.as_deref(), None, Some(given))
+        let begins = Begins { access: Some(given), ..Begins::default() };
+        machine.create_for(&asks, &asked.name, &spec, owner.as_deref(), None, begins)
     };
     let name = page.core.call_and_wait(make)??.name;
     settled(page, viewer, &name, |phase| phase.is_some_and(|phase| phase != Phase::Creating))?;

@@ -64,7 +64,15 @@ impl Drop for Desk {
 fn register(node: &str) -> Register {
     let profile = Some(Profile { iops: 500.0, service: 0.014 });
     let capacity = 300_000_000_000;
-    let pool = Pool { name: "p".into(), capacity, copies: 1, scheduler: "cvc".into(), keeps: None, profile };
+    let pool = Pool {
+        name: "p".into(),
+        capacity,
+        copies: 1,
+        scheduler: "cvc".into(),
+        keeps: None,
+        profile,
+        shared: None,
+    };
     let (addresses, link) = (vec![format!("nbd://{node}/%")], Some(format!("{node}:1")));
     Register {
         name: node.into(),
@@ -83,7 +91,9 @@ fn furnish(machine: &mut Machine) -> io::Result<[String; 3]> {
     }
     let spec = DiskSpec { capacity: "10GB".into(), rate: Some("5/s".into()), ..DiskSpec::default() };
     for who in [Caller::Administrator, Caller::Tenant("ann".into())] {
-        machine.create_for(&who, "web", &spec, None, None, None).map_err(io::Error::other)?;
+        machine
+            .create_for(&who, "web", &spec, None, None, crate::model::Begins::default())
+            .map_err(io::Error::other)?;
     }
     let mut token = |tenant: Option<&str>| {
         let scope = Scope { tenant: tenant.map(str::to_owned), ..Scope::default() };

@@ -7,12 +7,13 @@ use super::views::{self, Disk};
 use crate::access::{self, Access, Secrets};
 use crate::audit::Asking;
 use crate::machine::{Caller, Created, Decision, Failure, Machine};
-use crate::model::{DiskSpec, Phase};
+use crate::model::{Begins, DiskSpec, Phase};
 use crate::tenant::full_name;
 use crate::tokens::fingerprint;
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use henge_api::manager::Origin;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::openapi::{RefOr, Schema};
@@ -47,6 +48,17 @@ pub struct NewDisk {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub nbd: Vec<String>,
+    /// An image that is there, on a pool of images: it is served as it is, and stays when the disk is removed. The administrator's to ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "vm-17", max_length = 128)]
+    pub image: Option<String>,
+    /// A snapshot of an image, as which it begins, on a pool of images. The administrator's to ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "golden@1", max_length = 256)]
+    pub from: Option<String>,
+    /// What a former disk of its name has left becomes this one's. The administrator's to ask.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopt: bool,
 }
 
 /// Who may attach to a disk from now on.
@@ -240,10 +252,11 @@ pub(super) async fn create(
     let key = key(&headers)?;
     let hash = fingerprint(&bytes);
     let (who, access) = (caller.clone(), guarded(new.nbd)?);
-    let theirs = Some(access.clone());
+    let origin = Origin { image: new.image, from: new.from, adopt: new.adopt };
+    let begins = Begins { access: Some(access.clone()), origin };
     let create = move |machine: &mut Machine| {
         let key = key.as_deref().map(|key| (key, hash.as_str()));
-        machine.create_for(&who, &new.name, &new.spec, new.tenant.as_deref(), key, theirs)
+        machine.create_for(&who, &new.name, &new.spec, new.tenant.as_deref(), key, begins)
     };
     let made = app.core.call(create).await??;
     created(&app, &caller, made, &access, wait_of(asked.wait)).await
@@ -286,7 +299,7 @@ pub(super) async fn put(
     let (who, called) = (caller.clone(), name.clone());
     let conditional = headers.contains_key(header::IF_MATCH);
     let access = guarded(Vec::new())?;
-    let theirs = Some(access.clone());
+    let begins = Begins { access: Some(access.clone()), ..Begins::default() };
     let put = move |machine: &mut Machine| {
         let tenant = who.tenant().or(asked.tenant.as_deref());
         // Somebody else's disk is as none: what is in the way of a new one, creating it says.
@@ -298,7 +311,7 @@ pub(super) async fn put(
             None if conditional => {
                 Err(Failure::Changed(format!("there is no disk \"{called}\" that could match")))
             }
-            None => machine.create_for(&who, &called, &spec, asked.tenant.as_deref(), None, theirs).map(Some),
+            None => machine.create_for(&who, &called, &spec, asked.tenant.as_deref(), None, begins).map(Some),
             Some(_) if only_fresh => Err(Failure::Changed(format!("there is a disk \"{called}\" already"))),
             Some(false) if !conditional => {
                 let why = format!(

@@ -151,7 +151,7 @@ async fn one_node(app: &App, name: String) -> Result<axum::Json<Node>, Problem> 
     app.core.call(one).await?.map(axum::Json).ok_or_else(missing)
 }
 
-/// Place no new disks there; those that are there stay, and are listed
+/// Place no new disks there. Disks that other gateways can serve go to them; `leaving` says of each disk where it is with that, or why it stays
 #[utoipa::path(post, path = "/nodes/{name}/drain", tag = "nodes", operation_id = "drainNode",
     params(("name" = String, Path)),
     responses((status = 200, body = Node), (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -162,7 +162,7 @@ pub(super) async fn drain(app: State, _: Admin, Name(name): Name) -> Result<axum
     one_node(&app, name).await
 }
 
-/// Place new disks there again
+/// Place new disks there again, and let it have disks of gateways
 #[utoipa::path(delete, path = "/nodes/{name}/drain", tag = "nodes", operation_id = "undrainNode",
     params(("name" = String, Path)),
     responses((status = 200, body = Node), (status = "4XX", body = Problem, content_type = "application/problem+json"),

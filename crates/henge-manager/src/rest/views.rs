@@ -1,6 +1,6 @@
 //! What the API shows of disks, nodes and pools.
 
-use crate::machine::{Caller, Machine, NodeState, Place};
+use crate::machine::{Caller, Leaving, Machine, NodeState, Place};
 use crate::model::{Difference, DiskRecord, DiskSpec, Phase, rate_text};
 use crate::tenant::Quota;
 use serde::Serialize;
@@ -130,6 +130,9 @@ pub struct Node {
     pub own: Vec<String>,
     /// When its meters came last; milliseconds since 1970.
     pub seen: u64,
+    /// While it is drained: what becomes of each of its disks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<Leaving>,
 }
 
 /// A pool.
@@ -228,6 +231,7 @@ pub(crate) fn node(machine: &Machine, node: &NodeState) -> Node {
         disks: disks.map(|d| d.name.clone()).collect(),
         own: record.own.iter().map(|h| h.name.clone()).collect(),
         seen: node.seen,
+        leaving: if record.draining { machine.leaving(node) } else { Vec::new() },
     }
 }
 

@@ -69,14 +69,14 @@ impl Drop for Agent {
 
 /// Comes back to a manager for ever; says once why it cannot, and once that it can again.
 fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicBool) {
-    let mut said = BTreeMap::new();
+    let (mut said, drained) = (BTreeMap::new(), AtomicBool::new(false));
     let mut pause = Duration::from_millis(100);
     // Of several managers another one may lead soon.
     let longest = if config.addresses.len() > 1 { TICK } else { PAUSE_MAX };
     while !stop.load(Ordering::Relaxed) {
         for address in &config.addresses {
             let mut welcomed = false;
-            let outcome = converse(address, config, facts, control, stop, &mut welcomed);
+            let outcome = converse(address, config, facts, (control, &drained), stop, &mut welcomed);
             if welcomed {
                 pause = Duration::from_millis(100);
                 said.clear();
@@ -123,6 +123,8 @@ struct Conversation<'a> {
     identity: Option<(TlsConfig, Option<henge_tls::Request>)>,
     /// Looked at its time last.
     looked: Option<Instant>,
+    /// What the manager said last of this node.
+    drained: &'a AtomicBool,
 }
 
 /// One connection, from dialing to its end; `Ok` when the node stops.
@@ -130,10 +132,11 @@ fn converse(
     address: &str,
     config: &ManagerConfig,
     facts: &Facts,
-    control: &Control,
+    of: (&Control, &AtomicBool),
     stop: &AtomicBool,
     welcomed: &mut bool,
 ) -> io::Result<()> {
+    let control = of.0;
     let stream = connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -160,6 +163,7 @@ fn converse(
         told: BTreeMap::new(),
         identity,
         looked: None,
+        drained: of.1,
     };
     let (period, tags) = this.handshake(&mut reader, config, &secret, facts)?;
     *welcomed = true;
@@ -372,6 +376,7 @@ impl Conversation<'_> {
             let wait = tick.saturating_duration_since(Instant::now()).min(Duration::from_millis(200));
             match inbox.recv_timeout(wait) {
                 Ok(Ok(FromManager::Order(order))) => self.carry_out(&order)?,
+                Ok(Ok(FromManager::Drain { on })) => self.drain(on)?,
                 Ok(Ok(FromManager::Trust(trust))) => self.believe(&trust),
                 Ok(Ok(FromManager::Certificate { certificate })) => self.renewed(&certificate),
                 Ok(Ok(_)) => {} // a sign of life
@@ -489,9 +494,19 @@ impl Conversation<'_> {
                 contract: disk.contract.clone(),
                 revision: kept.and_then(|k| k.revision),
                 changed: kept.is_some_and(|k| k.changed),
+                gateways: disk.gateways.clone(),
             }
         };
         status.disks.iter().map(one).collect()
+    }
+
+    /// A manager that says again what it said before undoes nothing that somebody did here meanwhile.
+    fn drain(&mut self, on: bool) -> io::Result<()> {
+        let drained = self.drained.swap(on, Ordering::Relaxed);
+        if on || drained {
+            self.control.ask(Request::Drain { on }).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, order: &Order) -> io::Result<()> {
@@ -568,6 +583,7 @@ fn pools(status: &Status, facts: &Facts) -> Vec<Pool> {
             scheduler: pool.scheduler.clone(),
             keeps: pool.keeps.clone(),
             profile,
+            shared: pool.shared.clone(),
         }
     };
     status.pools.iter().map(one).collect()

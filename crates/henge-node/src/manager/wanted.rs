@@ -11,7 +11,16 @@ use serde_json::json;
 pub(super) fn check(want: &Want) -> Result<(), String> {
     let access = want.access.iter().flat_map(|a| a.nbd.iter().chain([&a.user, &a.chap, &a.nvme]));
     let terms = |terms: &Terms| terms.clone().into_iter().flat_map(|(key, text)| [key, text]);
-    let own = want.pools.iter().chain(access).cloned().chain(terms(&want.contract)).chain(terms(&want.peers));
+    let origin = want.origin.image.iter().chain(&want.origin.from);
+    let own = want
+        .pools
+        .iter()
+        .chain(&want.gateways)
+        .chain(origin)
+        .chain(access)
+        .cloned()
+        .chain(terms(&want.contract))
+        .chain(terms(&want.peers));
     match own.into_iter().find(|text| text.chars().any(char::is_control)) {
         Some(text) => Err(format!("{text:?} has characters that no text of a disk has")),
         None => Ok(()),
@@ -22,7 +31,19 @@ pub(super) fn check(want: &Want) -> Result<(), String> {
 pub(super) fn table(name: &str, want: &Want) -> Result<Table, String> {
     let mut table = Table::of_disk(name);
     table.set("capacity", format!("{}B", want.capacity));
-    table.set("pools", want.pools.as_slice());
+    match want.pools.as_slice() {
+        [pool] if !want.gateways.is_empty() => {
+            table.set("pool", pool.as_str());
+            table.set("gateways", want.gateways.as_slice());
+        }
+        pools => table.set("pools", pools),
+    }
+    for (key, text) in [("image", &want.origin.image), ("from", &want.origin.from)] {
+        text.iter().for_each(|text| table.set(key, text.as_str()));
+    }
+    if want.origin.adopt {
+        table.set("adopt", true);
+    }
     if let Some(leeway) = want.leeway {
         table.set("leeway", leeway);
     }
@@ -47,6 +68,7 @@ pub(super) fn doors(access: &Access) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use henge_api::manager::Origin;
 
     fn want() -> Want {
         let terms =
@@ -58,6 +80,8 @@ mod tests {
             contract: terms(&[("rate", "5/s"), ("percentile", "95")]),
             peers: Default::default(),
             room: None,
+            gateways: Vec::new(),
+            origin: Default::default(),
             access: Some(Access {
                 nbd: vec!["CN=ann".into()],
                 user: "web".into(),
@@ -76,6 +100,16 @@ mod tests {
             "iscsi": { "user": "web", "secret": "twelve bytes" }, "nvme": { "secret": "DHHC-1:00:x:" },
         });
         assert_eq!(serde_json::to_value(table("web", &want()).unwrap()).unwrap(), meant);
+        // On a pool that several share, of a snapshot.
+        let origin = Origin { from: Some("golden@1".into()), adopt: true, ..Origin::default() };
+        let gateways = vec!["gw2".to_owned(), "gw1".into()];
+        let shared =
+            Want { pools: vec!["ceph".into()], leeway: None, access: None, gateways, origin, ..want() };
+        let meant = json!({
+            "name": "web", "capacity": "1073741824B", "pool": "ceph", "gateways": ["gw2", "gw1"], "from": "golden@1", "adopt": true,
+            "contract": { "rate": "5/s", "percentile": 95.0 },
+        });
+        assert_eq!(serde_json::to_value(table("web", &shared).unwrap()).unwrap(), meant);
         // Whatever a text looks like, it is the value of its own key.
         let mut odd = want();
         let texts = ["x\", secret_file = \"/etc/shadow", "CN=Zoe\u{308}", "[a]"];
@@ -85,7 +119,9 @@ mod tests {
         assert_eq!((table.name(), table.get("pools")), (Some("true"), Some(&json!(["7"]))));
         assert_eq!(table.get("nbd"), Some(&json!({ "certificates": texts })));
         type Spoil = fn(&mut Want);
-        let spoiled: [Spoil; 5] = [
+        let spoiled: [Spoil; 7] = [
+            |w| w.gateways.push("a\nb".into()),
+            |w| w.origin.image = Some("a\tb".into()),
             |w| drop(w.contract.insert("rate".into(), "[1]\r\nnbd = \"anyone\"".into())),
             |w| drop(w.contract.insert("ra\x1bte".into(), "1".into())),
             |w| w.access.iter_mut().for_each(|a| a.nbd.push("CN=a\nb".into())),

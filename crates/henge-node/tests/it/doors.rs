@@ -251,6 +251,8 @@ impl Manager {
             contract: Default::default(),
             peers: Default::default(),
             room: None,
+            gateways: Vec::new(),
+            origin: Default::default(),
             access: None,
         });
         self.say(&FromManager::Order(Order::new(name, revision, want.as_ref())));

@@ -1,11 +1,12 @@
 //! `henge nodes`: the nodes of a manager. `henge token`: who may ask it.
 
-use super::api::{ManagerArg, escaped};
+use super::api::{Api, ManagerArg, escaped};
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use henge_core::format_size;
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Arguments of `henge nodes`.
 #[derive(clap::Args)]
@@ -34,13 +35,17 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Place no new disks on a node, and say which are still there; no data is moved
+    /// Place no new disks on a node. Disks that other gateways can serve go to them, and no client sees an error; of each other disk it is
+    /// said why it stays. Fails while a disk that has other gateways is still there
     Drain {
         /// Its name
         name: String,
-        /// Place new disks there again
+        /// Place new disks there again, and let it have disks of gateways
         #[arg(long)]
         undo: bool,
+        /// How long to wait for disks to go
+        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+        wait: u64,
         #[command(flatten)]
         manager: ManagerArg,
     },
@@ -68,14 +73,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let node = manager.connect()?.get(&format!("nodes/{}", escaped(&name)))?;
             if json { println!("{node}") } else { show(&node) }
         }
-        Action::Drain { name, undo, manager } => {
-            let path = format!("nodes/{}/drain", escaped(&name));
-            let node = manager.connect()?.ask(if undo { "DELETE" } else { "POST" }, &path, None, &[])?.body;
-            let disks = names(&node["disks"]);
-            match (undo, disks.is_empty()) {
-                (true, _) => println!("{name} takes new disks again"),
-                (false, true) => println!("{name} takes no new disks, and has none"),
-                (false, false) => println!("{name} takes no new disks; still there: {disks}"),
+        Action::Drain { name, undo, wait, manager } => {
+            let (api, path) = (manager.connect()?, format!("nodes/{}/drain", escaped(&name)));
+            api.ask(if undo { "DELETE" } else { "POST" }, &path, None, &[])?;
+            if undo {
+                println!("{name} takes new disks again");
+            } else {
+                println!("{name} takes no new disks");
+                return drained(&api, &name, Duration::from_secs(wait));
             }
         }
         Action::Forget { name, manager } => {
@@ -83,6 +88,38 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A gateway tries again what it could not let go of before: what it said of that is a second old.
+const SETTLES: Duration = Duration::from_secs(3);
+
+/// Waits until all disks have gone that can, and says what became of each.
+fn drained(api: &Api, name: &str, wait: Duration) -> Result<ExitCode> {
+    let began = Instant::now();
+    let disks = loop {
+        let node = api.get(&format!("nodes/{}", escaped(name)))?;
+        let disks = node["leaving"].as_array().cloned().unwrap_or_default();
+        let moves = disks.iter().any(|disk| disk["state"] == "moving");
+        let tries = disks.iter().any(|disk| disk["at"] == name) && began.elapsed() < SETTLES;
+        if !(moves || tries) || began.elapsed() >= wait {
+            break disks;
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    };
+    for disk in &disks {
+        println!("{:<12}{}", text(&disk["disk"]), left(disk));
+    }
+    let is_there = |disk: &Value| disk["state"] == "moving" || disk["at"] == name;
+    Ok(if disks.iter().any(is_there) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What became of a disk of a node that is drained.
+fn left(disk: &Value) -> String {
+    match disk["state"].as_str() {
+        Some("moved") => format!("is at {} now", text(&disk["at"])),
+        Some("stays") => format!("stays: {}", text(&disk["why"])),
+        _ => "is on its way still; `henge nodes show` says when it has gone".into(),
+    }
 }
 
 fn names(list: &Value) -> String {
@@ -160,6 +197,9 @@ fn show(node: &Value) {
     line("addresses", names(&node["addresses"]));
     line("disks", names(&node["disks"]));
     line("its own", names(&node["own"]));
+    for disk in node["leaving"].as_array().into_iter().flatten() {
+        line("leaving", format!("{} {}", text(&disk["disk"]), left(disk)));
+    }
     println!();
     list(std::slice::from_ref(node));
 }

@@ -33,7 +33,8 @@ enum Action {
         #[command(flatten)]
         manager: ManagerArg,
         /// capacity=96GB rate=675/s latency=120ms percentile=95 pending=7 copies=1 weight=1 limit=2000/s burst=64; or a share of disk
-        /// time: share=25% kind=rent; all terms: docs/reference.md
+        /// time: share=25% kind=rent; all terms: docs/reference.md. On a pool of images an administrator may say what it begins with:
+        /// from=golden@1 (a snapshot), image=vm-17 (one that is there), adopt=true (what a former disk of its name has left)
         #[arg(required = true, value_name = "KEY=VALUE")]
         keys: Vec<String>,
         /// Whose it is, if the administrator asks
@@ -173,7 +174,9 @@ impl NodeArg {
 /// Whether terms and keys are ones of a disk, with values as they are written.
 pub fn understood(args: &Args) -> Result<()> {
     match &args.action {
-        Action::Create { keys, .. } => vd_manager::spec(pairs(keys)?).map(drop),
+        Action::Create { keys, .. } => {
+            vd_manager::begins(pairs(keys)?).and_then(|(_, rest)| vd_manager::spec(rest)).map(drop)
+        }
         Action::Add { name, keys, .. } => {
             let keys = pairs(keys)?;
             disk_of(name, &keys)?;
@@ -209,12 +212,13 @@ fn terms_of(keys: &[(String, String)]) -> Result<()> {
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.action {
         Action::Create { name, manager, keys, tenant, nbd, preview, json } => {
-            let spec = vd_manager::spec(pairs(&keys)?)?;
+            let (begins, terms) = vd_manager::begins(pairs(&keys)?)?;
+            let spec = vd_manager::spec(terms)?;
             if preview {
                 let yes = vd_manager::preview(&manager.connect()?, spec, json)?;
                 return Ok(if yes { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
-            vd_manager::create(&manager.connect()?, &name, spec, tenant, nbd, json)?;
+            vd_manager::create(&manager.connect()?, &name, (spec, begins), tenant, nbd, json)?;
         }
         Action::Rekey { name, manager, tenant, nbd, json } => {
             let api = manager.connect()?;

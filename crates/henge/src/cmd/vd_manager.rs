@@ -18,11 +18,26 @@ pub fn spec(pairs: Vec<(String, String)>) -> Result<Map<String, Value>> {
     pairs.into_iter().map(value).collect()
 }
 
+/// Keys and values as somebody typed them.
+pub type Pairs = Vec<(String, String)>;
+
+/// What a disk begins with, as the API has it, and the rest.
+pub fn begins(pairs: Pairs) -> Result<(Map<String, Value>, Pairs)> {
+    let (begins, rest): (Pairs, Pairs) =
+        pairs.into_iter().partition(|(key, _)| ["image", "from", "adopt"].contains(&key.as_str()));
+    let value = |(key, text): (String, String)| match (key.as_str(), text.as_str()) {
+        ("adopt", "true" | "false") => Ok((key, Value::Bool(text == "true"))),
+        ("adopt", _) => bail!("adopt is true or false, not \"{text}\""),
+        _ => Ok((key, Value::String(text))),
+    };
+    Ok((begins.into_iter().map(value).collect::<Result<_>>()?, rest))
+}
+
 /// Creates a disk, or says what admission would.
 pub fn create(
     api: &Api,
     name: &str,
-    spec: Map<String, Value>,
+    (spec, begins): (Map<String, Value>, Map<String, Value>),
     tenant: Option<String>,
     nbd: Vec<String>,
     json: bool,
@@ -34,6 +49,7 @@ pub fn create(
     if let Some(tenant) = tenant {
         body["tenant"] = Value::String(tenant);
     }
+    begins.into_iter().for_each(|(key, value)| body[key] = value);
     let answer = api.ask("POST", "disks", Some(&body), &[])?;
     if json {
         println!("{}", answer.body);

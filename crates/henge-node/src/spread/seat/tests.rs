@@ -196,8 +196,8 @@ proptest! {
                 }
                 Step::Taken => {}
                 Step::Refused => {
-                    let (now, mut returns) = (n1.now(), VecDeque::new());
-                    n1.plane.links.peer(0).refused(0, "not here".into(), &mut returns);
+                    let now = n1.now();
+                    n1.plane.links.refused((0, 0), "not here".into());
                     n1.plane.refused_there((0, 0), now);
                 }
                 Step::ShutOut => {
