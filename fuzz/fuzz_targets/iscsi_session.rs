@@ -57,6 +57,7 @@ fn targets(secret: bool) -> Targets {
             physical_shift: 12,
             thin,
             read_only: false,
+            reservable: true,
             serial: "s".into(),
             id: 1,
         };

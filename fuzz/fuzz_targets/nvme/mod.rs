@@ -22,6 +22,7 @@ pub fn namespace() -> Namespace {
         block_shift: 9,
         preferred_shift: 12,
         read_only: false,
+        reservable: true,
         serial: "s".into(),
         uuid: [1; 16],
         reach: Reach::Optimized,
