@@ -101,6 +101,9 @@ fn watch(gate: usize, register: &dyn Register, shard: &Loop) {
         }
         last = Some((me, epoch));
         let spent = clock().since(began);
+        if spent > ROUND {
+            tracing::debug!(gate, took = ?Real::from_nanos(spent.as_nanos()), "a shared pool is slow");
+        }
         std::thread::sleep(Real::from_nanos(ROUND.saturating_sub(spent).as_nanos()));
     }
     if let Some((me, epoch)) = last {
