@@ -283,14 +283,15 @@ fn lock(image: &dyn Image, plan: &Plan, name: &str, of: &str) -> io::Result<()> 
         let is_dead = image.note(HOLDER)?.is_some_and(|note| {
             note.split_once(' ').is_some_and(|(who, process)| who == holder && process::is_gone(process))
         });
-        let outlived = match (&plan.claim, gateway(image, &holder)?) {
-            (Some(claim), Some((node, epoch))) => claim.outlives(&node, epoch),
-            _ => false,
-        };
+        let held = plan.claim.as_ref().zip(gateway(image, &holder)?);
+        let outlived = held.as_ref().is_some_and(|(claim, (node, epoch))| claim.outlives(node, *epoch));
         // `fence` is for strangers: a gateway that lives keeps what it has.
         let fence = plan.origin.fence && plan.claim.is_none();
         if fence || is_dead || outlived {
             image.break_lock(&holder)?;
+        } else if let Some((_, (node, _))) = held.filter(|(claim, (node, _))| claim.me != *node) {
+            // Asking for the lock would wait for its answer, and of one that died just now for 30 s: longer than until it is missed.
+            return Err(lives(of, name, &node));
         }
     }
     match image.lock()? {
@@ -305,9 +306,7 @@ fn lock(image: &dyn Image, plan: &Plan, name: &str, of: &str) -> io::Result<()> 
             Ok(())
         }
         Lock::Theirs(who) if plan.claim.is_some() => {
-            let node = gateway(image, &who)?.map_or(who, |(node, _)| format!("gateway {node}"));
-            let why = format!("{of}, image \"{name}\" is locked by {node}, which lives");
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+            Err(lives(of, name, &gateway(image, &who)?.map_or(who, |(node, _)| node)))
         }
         Lock::Theirs(who) => {
             let why = format!(
@@ -317,6 +316,11 @@ fn lock(image: &dyn Image, plan: &Plan, name: &str, of: &str) -> io::Result<()> 
             Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
         }
     }
+}
+
+fn lives(of: &str, name: &str, gateway: &str) -> io::Error {
+    let why = format!("{of}, image \"{name}\" is locked by gateway {gateway}, which lives");
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
 /// Which start of which gateway a lock's holder is, if it is one.

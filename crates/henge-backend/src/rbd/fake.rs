@@ -16,6 +16,8 @@ pub(crate) struct State {
     pub holder: Option<String>,
     /// It gives its lock up to nobody.
     pub stubborn: bool,
+    /// Somebody asked it for that.
+    pub waited: bool,
     pub caches: bool,
     /// Ceph knows which objects there are.
     pub mapped: bool,
@@ -174,7 +176,10 @@ impl Image for Opened {
         assert!(self.1, "who looks locks nothing");
         let mut image = held(&self.0);
         match image.holder.clone() {
-            Some(who) if who != "me" && image.stubborn => Ok(Lock::Theirs(who)),
+            Some(who) if who != "me" && image.stubborn => {
+                image.waited = true;
+                Ok(Lock::Theirs(who))
+            }
             _ => {
                 image.holder = Some("me".into());
                 Ok(Lock::Ours)
