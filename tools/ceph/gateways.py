@@ -116,7 +116,7 @@ def failover(bed, rounds=None):
         writer = bed.verified(other.uri(), "--offset=32m", "--size=16m", "--time_based", "--runtime=8", wait=False)
         time.sleep(1)
         hangs = i % 3 == 2
-        one.child.send_signal(signal.SIGSTOP if hangs else signal.SIGKILL)
+        one.send(signal.SIGSTOP if hangs else signal.SIGKILL)
         if not hangs:
             one.child.wait()
         reads = [f"read -P {byte} {j * 4096} 4k" for j, byte in marks]
@@ -126,7 +126,7 @@ def failover(bed, rounds=None):
         qemu_io(other.uri(), f"write -P {255 - i} 0 4k")
         if hangs:
             # It was shut out meanwhile: it serves nothing old, and passes on what comes.
-            one.child.send_signal(signal.SIGCONT)
+            one.send(signal.SIGCONT)
             qemu_io(one.uri(), f"read -P {255 - i} 0 4k", f"write -P {254 - i} 0 4k")
             qemu_io(other.uri(), f"read -P {254 - i} 0 4k")
             until(lambda: f"it is said: {one.text()[-1000:]}", lambda: "shut out" in one.text(), 10)

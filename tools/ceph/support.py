@@ -54,6 +54,11 @@ class Cluster:
         run("rbd", "bench", "--io-type", "write", "--io-size", "4K", "--io-total", "64K", "henge/one")
 
 
+APART = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+if subprocess.run([*APART, "true"], capture_output=True).returncode:
+    APART = []
+
+
 class Node:
     def __init__(self, bed, name, disks="", scheduler="sfq = { depth = 32 }", starts=True, cluster={}, listens="", **keys):
         self.bed, self.name, self.dir = bed, name, bed.dir
@@ -61,8 +66,8 @@ class Node:
         self.log = self.dir / f"{name}.log"
         keys = {"pool": "henge", "conf": bed.cluster.conf, "user": "henge", **keys}
         rbd = ", ".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
-        # `cluster`: the port of each gateway's link, by its name.
-        link = ""
+        # `cluster`: the port of each gateway's link, by its name. Gateways do not see each other's processes, as if on machines of their own.
+        link, self.apart = "", APART if cluster else []
         if cluster:
             link = f'[link]\nname = "{name}"\nlisten = "127.0.0.1:{cluster[name]}"\nsecret = "0123456789abcdef"\n'
             link += "".join(f'[[peer]]\nname = "{peer}"\naddress = "127.0.0.1:{port}"\n' for peer, port in cluster.items() if peer != name)
@@ -77,10 +82,10 @@ class Node:
             self.socket.unlink()
             self.control.unlink()
         with open(self.log, "a") as log:
-            self.child = subprocess.Popen([HENGE, "node", "--config", self.file], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.child = subprocess.Popen([*self.apart, HENGE, "node", "--config", self.file], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.bed.nodes.append(self)
         if wait:
-            until(lambda: f"{self.name} is there: {self.text()[-2000:]}", lambda: self.answers() and self.control.exists() or self.child.poll() is not None, 70)
+            until(lambda: f"{self.name} is there: {self.text()[-2000:]}", lambda: self.answers() and self.listens() or self.child.poll() is not None, 70)
             assert self.child.poll() is None, self.text()[-2000:]
 
     def answers(self):
@@ -90,6 +95,10 @@ class Node:
                 s.connect(str(self.socket))
                 return s.recv(8) == b"NBDMAGIC"
         return False
+
+    def listens(self):
+        with socket.socket(socket.AF_UNIX) as s:
+            return s.connect_ex(str(self.control)) == 0
 
     def text(self):
         return self.log.read_text()
@@ -113,12 +122,20 @@ class Node:
     def uri(self, disk="web"):
         return f"nbd+unix:///{disk}?socket={self.socket}"
 
+    def pid(self):
+        if not self.apart:
+            return self.child.pid
+        return int(pathlib.Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children").read_text().split()[0])
+
+    def send(self, how):
+        os.kill(self.pid(), how)
+
     def stop(self, how=signal.SIGTERM):
-        self.child.send_signal(how)
+        self.send(how)
         self.child.wait(30)
 
     def cpu(self):
-        fields = pathlib.Path(f"/proc/{self.child.pid}/stat").read_text().rsplit(")")[-1].split()
+        fields = pathlib.Path(f"/proc/{self.pid()}/stat").read_text().rsplit(")")[-1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
