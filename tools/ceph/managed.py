@@ -68,7 +68,7 @@ def managed(bed):
         # Nobody else is there: it serves on, and it is said why.
         nodes["gw2"].stop()
         seated([nodes["gw1"]], at="gw1")
-        said = henge("nodes", "drain", "gw1", "--wait", "6", fails=True)
+        said = henge("nodes", "drain", "gw1", "--wait", "6s", fails=True)
         assert said.count("none of its others (gw2) is linked") == 2, said
         qemu_io(nodes["gw1"].uri(), "write -P 3 0 4k", "read -P 3 0 4k")
         # Restarted while it is drained: the manager says so again, and what the other one has stays there.

@@ -292,13 +292,13 @@ fn meters(status: &Status) -> Judged {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use henge_api::manager::Profile;
 
-    fn sound() -> Register {
-        let profile = Some(Profile { iops: 500.0, service: 0.014 });
-        let pool = Pool {
+    /// A pool as a node tells of it.
+    pub(crate) fn pool(profile: Option<Profile>) -> Pool {
+        Pool {
             name: "p".into(),
             capacity: 1 << 40,
             copies: 1,
@@ -306,7 +306,11 @@ mod tests {
             keeps: None,
             profile,
             shared: None,
-        };
+        }
+    }
+
+    fn sound() -> Register {
+        let pool = pool(Some(Profile { iops: 500.0, service: 0.014 }));
         let contract = [("rate".to_owned(), "5/s".to_owned())].into();
         let pools = vec!["p".to_owned(), "n2/q".into()];
         let disk = Held {

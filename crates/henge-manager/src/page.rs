@@ -281,20 +281,11 @@ mod tests {
     use henge_api::manager::{Profile, Register};
 
     fn node(name: &str, profile: Option<Profile>) -> Register {
-        let pool = Pool {
-            name: "p".into(),
-            capacity: 1 << 40,
-            copies: 1,
-            scheduler: "cvc".into(),
-            keeps: None,
-            profile,
-            shared: None,
-        };
         Register {
             name: name.into(),
             addresses: Vec::new(),
             link: None,
-            pools: vec![pool],
+            pools: vec![crate::heard::tests::pool(profile)],
             disks: Vec::new(),
             speaks: henge_api::manager::speaks(),
         }

@@ -58,7 +58,7 @@ pub struct Node {
     threads: Vec<JoinHandle<io::Result<Left>>>,
     watcher: Option<JoinHandle<()>>,
     agent: Option<Agent>,
-    keepers: Option<crate::seats::Keepers>,
+    seats: Option<crate::seats::SeatThreads>,
     _socket: Option<socket::Socket>,
 }
 
@@ -197,12 +197,12 @@ impl Node {
             None => None,
         };
         // A node that shares pools with others has one shard.
-        let keepers = crate::seats::begin(control.shards.at(0))?;
+        let seats = crate::seats::begin(control.shards.at(0))?;
         let socket = match socket_path {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),
             None => None,
         };
-        Ok(Node { control, addresses, link, threads, watcher, agent, keepers, _socket: socket })
+        Ok(Node { control, addresses, link, threads, watcher, agent, seats, _socket: socket })
     }
 
     /// Why a node of this configuration cannot be [handed over](Self::hand_over), if it cannot: what it holds would be lost.
@@ -265,7 +265,7 @@ impl Node {
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }
-        drop(self.keepers.take());
+        drop(self.seats.take());
         left
     }
 }

@@ -38,9 +38,9 @@ pub(crate) struct Seats {
 }
 
 /// Threads that end with the loop; this waits a little for them.
-pub(crate) struct Keepers(Receiver<()>);
+pub(crate) struct SeatThreads(Receiver<()>);
 
-impl Drop for Keepers {
+impl Drop for SeatThreads {
     fn drop(&mut self) {
         // Hung up on once the last of them has ended; storage that hangs holds nobody up.
         let _ = self.0.recv_timeout(FAREWELL);
@@ -48,7 +48,7 @@ impl Drop for Keepers {
 }
 
 /// Begins a thread for each shared pool of a loop.
-pub(crate) fn begin(shard: &Loop) -> io::Result<Option<Keepers>> {
+pub(crate) fn begin(shard: &Loop) -> io::Result<Option<SeatThreads>> {
     let Some(shared) = shard.ask(Message::Shared) else { return Ok(None) };
     if shared.is_empty() {
         return Ok(None);
@@ -62,7 +62,7 @@ pub(crate) fn begin(shard: &Loop) -> io::Result<Option<Keepers>> {
         };
         std::thread::Builder::new().name("henge-seats".into()).spawn(watch)?;
     }
-    Ok(Some(Keepers(ended)))
+    Ok(Some(SeatThreads(ended)))
 }
 
 /// Rounds, until the loop has ended or the pool shuts this node out.

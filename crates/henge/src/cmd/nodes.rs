@@ -3,7 +3,7 @@
 use super::api::{Api, ManagerArg, escaped};
 use anyhow::Result;
 use comfy_table::{Table, presets};
-use henge_core::format_size;
+use henge_core::{format_size, parse_duration};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ enum Action {
         #[arg(long)]
         undo: bool,
         /// How long to wait for disks to go
-        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-        wait: u64,
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+        wait: henge_core::Duration,
         #[command(flatten)]
         manager: ManagerArg,
     },
@@ -80,7 +80,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 println!("{name} takes new disks again");
             } else {
                 println!("{name} takes no new disks");
-                return drained(&api, &name, Duration::from_secs(wait));
+                return drained(&api, &name, Duration::from_nanos(wait.as_nanos()));
             }
         }
         Action::Forget { name, manager } => {
