@@ -60,8 +60,8 @@ impl Stream {
 
     /// The same as the end that dialled. False where that cannot be.
     pub(crate) fn dial(&mut self, tls: &Arc<Tls>, dial: &Dial) -> bool {
-        let connection = dial.connection().ok();
-        self.secure = connection.map(|c| Box::new(Secure::dial(tls, c, dial.shown.clone())));
+        let handshake = dial.handshake().ok();
+        self.secure = handshake.map(|h| Box::new(Secure::dial(tls, h, dial.shown.clone())));
         self.secure.is_some()
     }
 

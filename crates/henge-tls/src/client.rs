@@ -3,6 +3,7 @@
 use crate::authority::fingerprint_of;
 use crate::config::TlsConfig;
 use crate::files::{FileError, certificates, private_key};
+use crate::handshake::Handshake;
 use crate::identity::{Identity, Role};
 use crate::names::{check_own, names};
 use crate::refusals::{failure, of_tls};
@@ -86,10 +87,18 @@ impl Dial {
 
     /// A connection's state.
     pub fn connection(&self) -> Result<ClientConnection, Error> {
-        // Nobody looks at it: who answers is known by role and name.
-        let name = ServerName::try_from("henge.invalid").expect("a host's name");
-        ClientConnection::new(Arc::clone(&self.config), name)
+        ClientConnection::new(Arc::clone(&self.config), any_host())
     }
+
+    /// The same for who keeps the bytes in buffers of its own.
+    pub fn handshake(&self) -> Result<Handshake, Error> {
+        Handshake::client(&self.config, any_host())
+    }
+}
+
+/// The host's name that is asked for. Nobody looks at it: who answers is known by role and name.
+fn any_host() -> ServerName<'static> {
+    ServerName::try_from("henge.invalid").expect("a host's name")
 }
 
 /// Who is to answer.
@@ -158,8 +167,7 @@ pub fn root_of(socket: &TcpStream, fingerprint: &str) -> Result<Vec<u8>, DialErr
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(expected))
         .with_no_client_auth();
-    let name = ServerName::try_from("henge.invalid").expect("a host's name");
-    let mut connection = ClientConnection::new(Arc::new(config), name)?;
+    let mut connection = ClientConnection::new(Arc::new(config), any_host())?;
     while connection.is_handshaking() {
         connection.complete_io(&mut &*socket).map_err(|e| {
             use CertificateError as Wrong;

@@ -6,6 +6,7 @@
 //! | `files` | certificates, keys and lists of revoked ones, read from files |
 //! | `server` | the end that is dialled: its certificate, whom it lets in, files that change |
 //! | `client` | the end that dials: whom it takes for which role of a cluster |
+//! | `channel` | one end of a connection, without a socket: `handshake` by rustls, then `records`, opened where they lie |
 //! | `names` | the names of a certificate, and whether our own counts |
 //! | `refusals` | why a connection came to nothing, and what to do |
 //! | `folder` | what `henge join` writes, and what is renewed in it |
@@ -17,25 +18,30 @@
 //! Cryptography is rustls' and ring's; certificates are written by rcgen and read by x509-parser. Nothing here opens a socket.
 
 mod authority;
+mod channel;
 mod client;
 mod config;
 mod duplex;
 mod files;
 mod folder;
+mod handshake;
 mod identity;
 mod invitation;
 mod names;
+mod records;
 mod refusals;
 mod server;
 
 pub use authority::{
     IssueError, Issued, Pem, Request, Root, check_request, fingerprint, fingerprint_of, serial_of,
 };
+pub use channel::Channel;
 pub use client::{Dial, DialError, root_of};
 pub use config::TlsConfig;
 pub use duplex::{Duplex, Half};
 pub use files::{FileError, certificates, private_key};
 pub use folder::{believe, counts, is_due, keep, signed_by, signer};
+pub use handshake::Handshake;
 pub use identity::{Identity, Role};
 pub use invitation::{Token, TokenError};
 pub use names::{Validity, names, validity};

@@ -10,6 +10,7 @@ use crate::client::Dial;
 use crate::config::{Stamp, TlsConfig};
 use crate::files::{FileError, certificates, private_key, revocations, roots};
 use crate::folder::chain_is_due;
+use crate::handshake::Handshake;
 use crate::identity::{Identity, Role};
 use crate::names::{check_own, names};
 use crate::refusals::{OncePerSecond, refusal};
@@ -192,6 +193,11 @@ impl Tls {
     /// What a connection begins with.
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.current().loaded.server)
+    }
+
+    /// The same for who keeps the bytes in buffers of its own.
+    pub fn handshake(&self) -> Result<Handshake, Error> {
+        Handshake::server(&self.server())
     }
 
     /// What connections to others of our role and cluster begin with; nothing where our certificate names nobody of one.

@@ -1,0 +1,294 @@
+//! One end of a TLS 1.3 connection, without a socket (RFC 8446): a handshake by rustls, then [`Records`].
+//!
+//! Who drives it puts what came from the socket into [`Channel::space`], asks for a [`Channel::step`] until it needs more, and
+//! [takes](Channel::take) what is plain. What is to be sent stands in [`Channel::output`].
+//!
+//! Of what comes, at most [`CHUNK`] bytes wait; they are decrypted where they lie, and copied once. Of what goes, [`HELD`] bytes are taken
+//! at once, and copied once into the records that are encrypted there. At rest it holds none of them. Who sends records of which nothing
+//! comes is let go after [`BARREN`] bytes.
+
+use crate::handshake::{Handshake, Step, record_len};
+use crate::records::{Opened, Records};
+use rustls::Error;
+use rustls::crypto::cipher::OutboundChunks;
+use rustls::pki_types::CertificateDer;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+
+/// Most bytes of the other side that wait: more than a record, or any message of a handshake.
+const CHUNK: usize = 128 << 10;
+/// Most bytes that are taken at once.
+const HELD: usize = 128 << 10;
+/// Most pieces of them.
+const PIECES: usize = 64;
+/// Encrypted bytes in a row of which no byte for us came: more than any handshake, its certificates included.
+const BARREN: usize = 256 << 10;
+
+/// One end of a connection.
+pub struct Channel {
+    state: State,
+    incoming: Incoming,
+    /// Records that the socket has not taken.
+    outgoing: VecDeque<Vec<u8>>,
+    /// Bytes of the first that it has.
+    sent: usize,
+    barren: usize,
+    is_ended: bool,
+    /// Why nothing can be read any more.
+    failed: Option<Error>,
+}
+
+enum State {
+    /// With what is to be written once it is over.
+    Shaking(Box<Handshake>, Vec<u8>),
+    Open(Box<Records>),
+    /// The handshake came to nothing.
+    Over,
+}
+
+/// What came from the other side.
+#[derive(Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+    /// These are decrypted, and nobody has taken them yet.
+    plain: Range<usize>,
+    /// From here on they are as they came. Those before are done with, once `plain` is.
+    at: usize,
+    /// Up to here the handshake has seen them.
+    shown: usize,
+}
+
+impl Channel {
+    /// A connection that begins with this handshake. Who dials has its first message to send.
+    pub fn new(handshake: Handshake) -> Channel {
+        let mut channel = Channel {
+            state: State::Shaking(Box::new(handshake), Vec::new()),
+            incoming: Incoming::default(),
+            outgoing: VecDeque::new(),
+            sent: 0,
+            barren: 0,
+            is_ended: false,
+            failed: None,
+        };
+        channel.go_on();
+        channel
+    }
+
+    fn records(&self) -> Option<&Records> {
+        match &self.state {
+            State::Open(records) => Some(records),
+            State::Shaking(..) | State::Over => None,
+        }
+    }
+
+    /// Once the handshake is over, the certificates that the other side has shown, its own first.
+    pub fn theirs(&self) -> Option<&[CertificateDer<'static>]> {
+        self.records().map(Records::theirs)
+    }
+
+    /// Once the handshake is over, bytes that both ends know, and nobody else ([`Records::exported`]).
+    pub fn exported(&self, label: &[u8]) -> Option<[u8; 32]> {
+        self.records()?.exported(label)
+    }
+
+    /// Whether the other side has said that nothing more comes, or its stream is at its end.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Moves what is decrypted to where it is wanted: how many bytes.
+    pub fn take(&mut self, into: &mut [u8]) -> usize {
+        let incoming = &mut self.incoming;
+        let n = incoming.plain.len().min(into.len());
+        let from = incoming.plain.start;
+        into[..n].copy_from_slice(&incoming.bytes[from..from + n]);
+        incoming.plain.start += n;
+        n
+    }
+
+    /// A step towards more bytes, once all that is plain was taken. False when it needs more of the other side.
+    pub fn step(&mut self) -> Result<bool, Error> {
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        debug_assert!(self.incoming.plain.is_empty(), "what is plain is taken first");
+        let moved = match self.state {
+            State::Shaking(..) => self.incoming.show() && self.go_on(),
+            State::Open(_) => !self.is_ended && self.open(),
+            State::Over => false,
+        };
+        if self.failed.is_none() && self.barren > BARREN {
+            self.fail(Error::General("records of which nothing comes".into()));
+        }
+        self.failed.clone().map_or(Ok(moved), Err)
+    }
+
+    /// The handshake goes on, with what has come for it.
+    fn go_on(&mut self) -> bool {
+        if let Err(why) = self.shake() {
+            self.failed = Some(why);
+        }
+        true
+    }
+
+    fn shake(&mut self) -> Result<(), Error> {
+        let State::Shaking(handshake, early) = &mut self.state else { return Ok(()) };
+        let window = self.incoming.at..self.incoming.shown;
+        let Step { taken, over } = handshake.step(&mut self.incoming.bytes[window], &mut self.outgoing)?;
+        self.incoming.at += taken;
+        self.barren += taken;
+        if !over {
+            return Ok(());
+        }
+        let early = std::mem::take(early);
+        let State::Shaking(handshake, _) = std::mem::replace(&mut self.state, State::Over) else {
+            return Ok(());
+        };
+        let mut records = handshake.end()?;
+        records.seal(&OutboundChunks::Single(&early), &mut self.outgoing)?;
+        self.state = State::Open(Box::new(records));
+        Ok(())
+    }
+
+    /// Decrypts the next record, if it is whole.
+    fn open(&mut self) -> bool {
+        let State::Open(records) = &mut self.state else { return false };
+        let Some(at) = self.incoming.record() else { return false };
+        self.incoming.at = at.end;
+        match records.open(&mut self.incoming.bytes[at.clone()]) {
+            Ok(Opened::Data { from, to }) => {
+                self.incoming.plain = at.start + from..at.start + to;
+                self.barren = if from < to { 0 } else { self.barren + at.len() };
+            }
+            Ok(Opened::Own) => self.barren += at.len(),
+            Ok(Opened::End) => self.is_ended = true,
+            Err(why) => self.fail(why),
+        }
+        true
+    }
+
+    /// Ends it: the other side hears why, and nothing more is read or written.
+    pub fn fail(&mut self, why: Error) {
+        if let State::Open(records) = &mut self.state {
+            let _ = records.close(Some(&why), &mut self.outgoing);
+        }
+        self.failed = Some(why);
+    }
+
+    /// Where bytes of the other side are to be appended; nothing where nobody can make sense of as many as there may be.
+    pub fn space(&mut self) -> Option<&mut Vec<u8>> {
+        let done = self.incoming.at;
+        self.incoming.bytes.drain(..done);
+        self.incoming.plain = 0..0;
+        self.incoming.at = 0;
+        self.incoming.shown = self.incoming.shown.saturating_sub(done);
+        if self.incoming.bytes.len() >= CHUNK {
+            self.fail(Error::General("a message is too long".into()));
+            return None;
+        }
+        let bytes = &mut self.incoming.bytes;
+        bytes.reserve_exact(CHUNK - bytes.len());
+        Some(bytes)
+    }
+
+    /// Nothing has come into the [space](Channel::space): memory that holds nothing is given back.
+    pub fn rest(&mut self) {
+        if self.incoming.bytes.is_empty() {
+            self.incoming.bytes = Vec::new();
+        }
+    }
+
+    /// The stream of the other side is at its end.
+    pub fn end(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// Takes bytes to be sent, the first piece first: how many. None while earlier ones wait for the handshake.
+    pub fn write(&mut self, from: &[IoSlice<'_>]) -> Result<usize, Error> {
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        let most = match &self.state {
+            State::Shaking(_, early) => HELD - early.len(),
+            State::Open(_) | State::Over => HELD,
+        };
+        let mut pieces: [&[u8]; PIECES] = [&[]; PIECES];
+        let (mut count, mut len) = (0, 0);
+        for (piece, slice) in pieces.iter_mut().zip(from) {
+            *piece = &slice[..slice.len().min(most - len)];
+            (count, len) = (count + 1, len + piece.len());
+        }
+        let pieces = &pieces[..count];
+        match &mut self.state {
+            State::Over => return Err(Error::HandshakeNotComplete),
+            State::Shaking(_, early) => pieces.iter().for_each(|piece| early.extend_from_slice(piece)),
+            State::Open(records) => records.seal(&OutboundChunks::new(pieces), &mut self.outgoing)?,
+        }
+        Ok(len)
+    }
+
+    /// Whether there is something to be sent.
+    pub fn has_output(&self) -> bool {
+        !self.outgoing.is_empty() || self.records().is_some_and(Records::owes)
+    }
+
+    /// What is to be sent next, as far as there are places for it: how many it took. An answer about keys is among it once all else is sent,
+    /// so that questions without end make one answer.
+    pub fn output<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
+        if self.outgoing.is_empty()
+            && let State::Open(records) = &mut self.state
+            && records.owes()
+            && let Err(why) = records.seal(&OutboundChunks::new_empty(), &mut self.outgoing)
+        {
+            self.failed = Some(why);
+        }
+        let mut count = 0;
+        for (slice, record) in slices.iter_mut().zip(&self.outgoing) {
+            *slice = IoSlice::new(if count == 0 { &record[self.sent..] } else { record });
+            count += 1;
+        }
+        count
+    }
+
+    /// So many bytes of it are sent.
+    pub fn written(&mut self, mut count: usize) {
+        while let Some(first) = self.outgoing.front() {
+            let left = first.len() - self.sent;
+            if count < left {
+                break;
+            }
+            (self.sent, count) = (0, count - left);
+            self.outgoing.pop_front();
+        }
+        self.sent += count;
+    }
+
+    /// Says that nothing more comes.
+    pub fn close(&mut self) {
+        if let State::Open(records) = &mut self.state
+            && self.failed.is_none()
+        {
+            let _ = records.close(None, &mut self.outgoing);
+        }
+    }
+}
+
+impl Incoming {
+    /// Where the next record is, if it is whole.
+    fn record(&self) -> Option<Range<usize>> {
+        let end = self.at + record_len(&self.bytes[self.at..])?;
+        (end <= self.bytes.len()).then_some(self.at..end)
+    }
+
+    /// Lets the handshake see one more record, if it is whole.
+    fn show(&mut self) -> bool {
+        let rest = &self.bytes[self.shown..];
+        let Some(len) = record_len(rest).filter(|len| *len <= rest.len()) else { return false };
+        self.shown += len;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;
