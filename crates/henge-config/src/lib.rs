@@ -65,6 +65,11 @@ impl Source {
         &self.name
     }
 
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The file as a table; `what` is how messages about the whole file call it.
     pub fn parse(&self, what: &str) -> Result<Params, ConfigError> {
         let table = DeTable::parse(&self.text).map_err(|e| {

@@ -118,9 +118,16 @@ pub(crate) struct Watch {
     changed: Vec<u32>,
     of: u64,
     pub(crate) caveat: Option<Caveat>,
+    /// Nobody asks for what it sees.
+    idle: bool,
 }
 
 impl Watch {
+    /// Watches nothing from now on.
+    pub(crate) fn stop(&mut self) {
+        *self = Watch { caveat: self.caveat, idle: true, ..Watch::default() };
+    }
+
     /// Flows with their weights and gates.
     pub(crate) fn new(flows: &[(u32, Vec<u32>)], gates: usize) -> Self {
         let mut at_gate: Vec<Vec<u32>> = vec![Vec::new(); gates];
@@ -175,6 +182,9 @@ impl Watch {
 
     /// A request came; `waiting` of its flow wait at that gate now, and coordinators have sent `batch` elsewhere.
     pub(crate) fn asked(&mut self, flow: u32, waiting: u32, batch: Cost) {
+        if self.idle {
+            return;
+        }
         let flow = &mut self.flows[flow as usize];
         flow.waiting_max = flow.waiting_max.max(waiting);
         flow.batch_max = flow.batch_max.max(batch.get());
@@ -182,6 +192,9 @@ impl Watch {
 
     /// A request was served.
     pub(crate) fn served(&mut self, gate: u32, flow: u32, cost: Cost) {
+        if self.idle {
+            return;
+        }
         self.here(gate, flow).served += cost.get();
         let state = &mut self.flows[flow as usize];
         state.total += cost.get();
@@ -193,6 +206,9 @@ impl Watch {
 
     /// A gate learnt of service elsewhere.
     pub(crate) fn told(&mut self, gate: u32, flow: u32, service: Cost) {
+        if self.idle {
+            return;
+        }
         let total = self.flows[flow as usize].total;
         let here = self.here(gate, flow);
         let elsewhere = total - here.served;
@@ -206,6 +222,9 @@ impl Watch {
     /// A turn is over at a gate: who waits there goes on being compared. Nothing has changed for those that have not
     /// `dirty`; what is known of them is not in any cache.
     pub(crate) fn look(&mut self, gate: u32, dirty: Dirty, waits: impl Fn(u32) -> bool) {
+        if self.idle {
+            return;
+        }
         let Watch { by_gate, pairs, flows, .. } = self;
         for number in &by_gate[gate as usize] {
             let pair = &mut pairs[*number as usize];
@@ -243,6 +262,9 @@ impl Watch {
 
     /// A contract changed: comparing begins anew, and the theorem no longer covers the run.
     pub(crate) fn reweigh(&mut self, flow: u32, weight: u32) {
+        if self.idle {
+            return;
+        }
         self.flows[flow as usize].weight = f64::from(weight);
         self.caveat.get_or_insert(Caveat::OtherTerms);
         for number in self.flows[flow as usize].pairs.clone() {

@@ -134,8 +134,12 @@ fn make(wanted: Vec<Wanted>, args: &Args) -> Result<Vec<Done>> {
         wanted.iter().map(|w| w.seeds.iter().map(|_| None).collect()).collect();
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let threads = study::cores().min(jobs.len().max(1));
-    let options =
-        Options { quiet: args.json || jobs.len() > 1, one_core: jobs.len() > 1, ..Options::default() };
+    let options = Options {
+        quiet: args.json || jobs.len() > 1,
+        one_core: jobs.len() > 1,
+        judged_alone: true,
+        ..Options::default()
+    };
     let (tell, told) = mpsc::channel();
     let worker = |tell: mpsc::Sender<_>| {
         while let Some(&(e, s)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -5,7 +5,7 @@ use henge_config::Source;
 use henge_core::{Instant, ParamError, RequestRow, Value};
 use henge_sim::admission::{Fault, Sequence};
 use henge_sim::rule::Bindings;
-use henge_sim::{Experiment, Measured, Observer, Outcome, Outside, World, edit};
+use henge_sim::{Experiment, Measure, Measured, Observer, Outcome, Outside, World, edit};
 use henge_workload::TraceSpec;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
@@ -37,6 +37,8 @@ pub struct Options {
     pub quiet: bool,
     /// One run after another: somebody else uses the other cores.
     pub one_core: bool,
+    /// Unfairness is measured only where Theorem 2 covers a run, unless the scenario asks for it.
+    pub judged_alone: bool,
 }
 
 impl Study {
@@ -60,15 +62,16 @@ impl Study {
     /// Runs everything.
     pub fn run(&self, options: &Options) -> Result<Measured> {
         let mut measured = Measured::new(&self.experiment);
+        let mut last: Option<(&Measure, Measured)> = None;
         for measure in &self.experiment.measures {
-            let params = self.experiment.measuring(measure, &measured).map_err(|e| self.point(e))?;
-            let bar = Bar::new(1, options.quiet);
-            let outcome = self.one(params, &Options { requests: None, ..options.clone() }, &bar)?;
-            let mut alone = Measured::new(&Experiment { axes: Vec::new(), ..self.experiment.clone() });
-            alone.add(&Bindings::new(), outcome);
+            // Measures that set the same are taken from one run.
+            let (_, alone) = match last.take().filter(|(before, _)| before.sets == measure.sets) {
+                Some(same) => last.insert(same),
+                None => last.insert((measure, self.measure(measure, &measured, options)?)),
+            };
             let value = measure
                 .value
-                .number(&alone, &Bindings::new())
+                .number(&*alone, &Bindings::new())
                 .map_err(|e| anyhow!("{}: {e}", measure.name))?;
             measured.set_variable(&measure.name, value);
         }
@@ -98,6 +101,16 @@ impl Study {
             measured.add(run, outcome?);
         }
         Ok(measured)
+    }
+
+    /// The run that a measure is taken from.
+    fn measure(&self, measure: &Measure, variables: &Measured, options: &Options) -> Result<Measured> {
+        let params = self.experiment.measuring(measure, variables).map_err(|e| self.point(e))?;
+        let bar = Bar::new(1, options.quiet);
+        let outcome = self.one(params, &Options { requests: None, ..options.clone() }, &bar)?;
+        let mut alone = Measured::new(&Experiment { axes: Vec::new(), ..self.experiment.clone() });
+        alone.add(&Bindings::new(), outcome);
+        Ok(alone)
     }
 
     /// The scenario's world, where it is one run.
@@ -154,6 +167,9 @@ impl Study {
         let mut world = self.build(params, options.seed)?;
         if options.explain {
             world.explain();
+        }
+        if options.judged_alone && !self.source.text().contains("unfairness") {
+            world.watch_where_covered();
         }
         let mut watch = Watch { bar, done: 0, rows: None };
         if let Some(path) = &options.requests {

@@ -263,7 +263,9 @@ impl Sequence {
             .with("seed", Value::Integer(seed))
             .with("overbook", Value::Bool(true))
             .with("flow", Value::List(flows));
-        Ok(World::build(scenario, outside)?.run(&mut Unwatched)?)
+        let mut world = World::build(scenario, outside)?;
+        world.watch_where_covered();
+        Ok(world.run(&mut Unwatched)?)
     }
 }
 
