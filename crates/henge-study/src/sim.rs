@@ -76,6 +76,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         requests: args.requests.clone(),
         quiet: args.json,
         one_core: false,
+        judged_alone: false,
     };
     let measured = study.run(&options)?;
     if args.json {
