@@ -121,6 +121,9 @@ impl Backend for Directory {
     fn reap(&mut self, _now: Instant) -> Option<Done<Buffer>> {
         self.files.reap()
     }
+    fn awaits_sync(&mut self) -> Option<RequestId> {
+        self.files.awaits_sync()
+    }
     fn wake_at(&self) -> Option<Instant> {
         self.files.wake_at()
     }

@@ -2,7 +2,9 @@
 
 use crate::store::parts_behind;
 use crate::{Buffer, Store};
-use henge_core::{Backend, Done, Duration, Fault, Histogram, Instant, ParamError, Params, Request};
+use henge_core::{
+    Backend, Done, Duration, Fault, Histogram, Instant, ParamError, Params, Request, RequestId,
+};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -81,6 +83,9 @@ impl<S: Store> Backend for Faulty<S> {
         }
         let earliest = (0..self.held.len()).min_by_key(|i| self.held[*i].until)?;
         (self.held[earliest].until <= now).then(|| self.held.swap_remove(earliest).done)
+    }
+    fn awaits_sync(&mut self) -> Option<RequestId> {
+        self.store.awaits_sync()
     }
     fn wake_at(&self) -> Option<Instant> {
         let held = self.held.iter().map(|h| h.until).min();

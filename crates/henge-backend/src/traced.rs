@@ -2,7 +2,7 @@
 
 use crate::store::parts_behind;
 use crate::{Buffer, Store};
-use henge_core::{Backend, Done, Histogram, Instant, Request};
+use henge_core::{Backend, Done, Histogram, Instant, Request, RequestId};
 use std::io::{self, Write};
 
 /// A store that is watched. Columns: op, offset, len, fua, submitted_ns, completed_ns, outcome.
@@ -45,6 +45,9 @@ impl<S: Store> Backend for Traced<S> {
             now.as_nanos()
         );
         Some(done)
+    }
+    fn awaits_sync(&mut self) -> Option<RequestId> {
+        self.store.awaits_sync()
     }
     fn wake_at(&self) -> Option<Instant> {
         self.store.wake_at()

@@ -58,6 +58,12 @@ pub trait Backend {
     /// A request that is finished by `now`; `None` when there is none (more) yet.
     fn reap(&mut self, now: Instant) -> Option<Done<Self::Payload>>;
 
+    /// A request whose data is where it is to be, and which is over with a sync that it may share with others: each is told of once, before
+    /// `reap` returns it. It needs no slot of the device any more.
+    fn awaits_sync(&mut self) -> Option<RequestId> {
+        None
+    }
+
     /// When `reap` will have something, or when the backend has work of its own to do (a model's next
     /// event); `None` when that is not known beforehand (real storage), or nothing is under way.
     fn wake_at(&self) -> Option<Instant>;
@@ -83,6 +89,9 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
     }
     fn reap(&mut self, now: Instant) -> Option<Done<Self::Payload>> {
         (**self).reap(now)
+    }
+    fn awaits_sync(&mut self) -> Option<RequestId> {
+        (**self).awaits_sync()
     }
     fn wake_at(&self) -> Option<Instant> {
         (**self).wake_at()

@@ -9,6 +9,7 @@
 //! A gate decides *when*; it does no I/O. One thread owns it, so nothing inside is locked, and once
 //! warm it allocates nothing per request.
 
+mod beside;
 mod exchange;
 mod pen;
 mod silent;
@@ -16,9 +17,10 @@ mod silent;
 use crate::meters::Metered;
 use crate::{
     Completion, Contract, Cost, CostModel, DepthController, Dispatch, Duration, FlowId, FlowMeters,
-    GateMeters, Instant, Keeps, Learned, Op, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots,
+    GateMeters, Instant, Keeps, Learned, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots,
     WaitReason,
 };
+use beside::{Beside, Slot};
 use exchange::{AMID, Change};
 use pen::{Held, Pen};
 use silent::{Links, NONE, Watch};
@@ -61,41 +63,6 @@ enum Place {
     Waiting { id: RequestId },
     Held { id: RequestId, flow: FlowId },
     InFlight { request: Request, dispatched: Instant, epoch: u32, slot: Slot, links: Links },
-}
-
-/// What a request in flight has of the depth.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Slot {
-    /// One of its slots.
-    Own,
-    /// None: it is beside the depth by its nature.
-    Beside,
-    /// None any more.
-    GivenBack,
-}
-
-/// Requests that are at the device beside the depth: they wait there for something else than the others do, and tenants' requests keep
-/// their slots. Whatever comes beyond these has a slot like any other.
-#[derive(Clone, Copy, Default)]
-struct Beside {
-    flushes: u32,
-    administration: u32,
-    /// Requests that have been silent for long.
-    silent: u32,
-}
-
-impl Beside {
-    /// The count of requests like this one, and most that may be.
-    fn of(&mut self, request: &Request) -> Option<(&mut u32, u32)> {
-        match request.op {
-            _ if request.administration => Some((&mut self.administration, Gate::ADMINISTRATION)),
-            Op::Flush => Some((&mut self.flushes, Gate::FLUSHES)),
-            _ => None,
-        }
-    }
-    fn all(self) -> u32 {
-        self.flushes + self.administration + self.silent
-    }
 }
 
 #[derive(Default)]
@@ -379,54 +346,6 @@ impl Gate {
         self.in_flight - self.beside.all() >= self.parts.depth.depth()
     }
 
-    /// What has been silent for long gives its slots back.
-    fn release(&mut self, now: Instant) {
-        let Some((long, short)) = self.watch.patience() else { return };
-        if now < self.watch.look_at {
-            return;
-        }
-        self.watch.look_at = now + short;
-        let mut at = self.watch.oldest;
-        while at != NONE && self.beside.silent < Self::SILENT {
-            let Place::InFlight { request, dispatched, links, .. } = &self.places[at as usize] else {
-                unreachable!("what is watched is in flight");
-            };
-            let (id, flow, next) = (request.id, request.flow, links.newer);
-            let silent_for = now.since(*dispatched);
-            if silent_for < short {
-                break;
-            }
-            let known = self.flows[flow.index()].as_ref().is_some_and(|state| state.silent > 0);
-            if silent_for >= if known { short } else { long } {
-                self.give_back(id, now);
-            }
-            at = next;
-        }
-    }
-
-    /// A request in flight gives its slot back: it goes on beside the depth, and completes like any other. Whether it had one.
-    pub fn give_back(&mut self, id: RequestId, now: Instant) -> bool {
-        let Some(Place::InFlight { request, epoch, slot, links, .. }) = self.places.get_mut(id.index())
-        else {
-            return false;
-        };
-        if request.id != id || *slot != Slot::Own || self.beside.silent >= Self::SILENT {
-            return false;
-        }
-        *slot = Slot::GivenBack;
-        let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
-        self.watch.unlink(&mut self.places, links);
-        self.beside.silent += 1;
-        self.flow_mut(flow).silent += 1;
-        if self.epoch.wrapping_sub(epoch) <= AMID {
-            // What it took is free; how long it takes is nobody's measure of the depth.
-            self.parts.depth.gave_back(flow, now);
-            self.parts.depth.freed(cost, self.parts.scheduler.queued() > 0, now);
-        }
-        self.ask_again = Some(now);
-        true
-    }
-
     fn dispatched(&mut self, request: Request, epoch: u32, now: Instant) {
         let place = &mut self.places[request.id.index()];
         assert!(
@@ -539,6 +458,7 @@ impl Gate {
                 self.beside.silent -= 1;
                 self.flow_mut(request.flow).silent -= 1;
             }
+            Slot::Syncing => self.beside.syncing -= 1,
         }
         let disk_time = now.since(dispatched.max(self.last_completion));
         self.last_completion = now;

@@ -96,11 +96,29 @@ impl<B: Backend> Pipeline<B> {
         self.submit_ready(now);
         let done = match self.idle.pop_front() {
             Some((id, payload)) => Done { id, outcome: Ok(()), busy: None, payload },
-            None => self.backend.reap(now)?,
+            None => match self.reap(now) {
+                (Some(done), _) => done,
+                (None, false) => return None,
+                // A slot that has become free is filled at once.
+                (None, true) => {
+                    self.submit_ready(now);
+                    self.reap(now).0?
+                }
+            },
         };
         let Done { id, outcome, busy, payload } = done;
         let served = self.gate.complete(id, outcome.is_err(), now);
         Some(Finished { served, outcome, busy, payload })
+    }
+
+    /// What the backend has finished, and whether it has let go of slots.
+    fn reap(&mut self, now: Instant) -> (Option<Done<B::Payload>>, bool) {
+        let done = self.backend.reap(now);
+        let mut freed = false;
+        while let Some(id) = self.backend.awaits_sync() {
+            freed |= self.gate.awaits_sync(id, now);
+        }
+        (done, freed)
     }
 
     /// When [`poll`](Self::poll) has something to do without a submission or a signal.

@@ -328,6 +328,73 @@ fn flushes_and_administration_have_slots_of_their_own() {
     assert_eq!((gate.queued(), gate.in_flight()), (0, 2));
 }
 
+/// Storage that moves data at once, and syncs when the test says so.
+#[derive(Default)]
+struct Syncing {
+    untold: VecDeque<RequestId>,
+    waiting: Vec<RequestId>,
+    over: VecDeque<RequestId>,
+}
+
+impl Backend for Syncing {
+    type Payload = ();
+    fn submit(&mut self, request: &Request, (): (), _: Instant) {
+        if request.fua || request.op == Op::Flush {
+            self.untold.push_back(request.id);
+            self.waiting.push(request.id);
+        } else {
+            self.over.push_back(request.id);
+        }
+    }
+    fn reap(&mut self, _: Instant) -> Option<Done<()>> {
+        let id = self.over.pop_front()?;
+        Some(Done { id, outcome: Ok(()), busy: None, payload: () })
+    }
+    fn awaits_sync(&mut self) -> Option<RequestId> {
+        self.untold.pop_front()
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        None
+    }
+    fn capacity(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A crowd of durable writes and FLUSHes awaits a sync that does not end; with two slots a reader is served meanwhile, and so are they after.
+#[test]
+fn whoever_awaits_a_sync_keeps_no_slot_from_a_reader() {
+    let mut gate = gate(2, &Contract::best_effort());
+    gate.set_flow(FlowId(1), &Contract::best_effort(), ms(0)).unwrap();
+    let (mut pipeline, mut ids) = (Pipeline::new(gate, Syncing::default()), Pending::new());
+    for i in 0..100 {
+        let op = if i % 10 == 0 { Op::Flush } else { Op::Write };
+        let request = Request { fua: op == Op::Write, ..Request::new(ids.insert(()), FLOW, op, i, 1, ms(0)) };
+        pipeline.submit(request, (), ms(0)).unwrap();
+    }
+    let mut rounds = 0;
+    while pipeline.gate().queued() > 0 {
+        assert!(pipeline.poll(ms(0)).is_none());
+        assert!(
+            pipeline.gate().queued() == 0 || pipeline.wake_at() == Some(ms(0)),
+            "it asks to be polled again"
+        );
+        rounds += 1;
+    }
+    assert!(rounds <= 50, "slots are filled in the round in which they become free: {rounds}");
+    for n in 1..20 {
+        let read = ids.insert(());
+        pipeline.submit(Request::new(read, FlowId(1), Op::Read, 0, 1, ms(n)), (), ms(n)).unwrap();
+        let over = pipeline.poll(ms(n)).map(|finished| finished.served.request.id);
+        assert_eq!(over, Some(read), "at once");
+    }
+    let waiting = std::mem::take(&mut pipeline.backend_mut().waiting);
+    assert_eq!((waiting.len(), pipeline.gate().in_flight()), (100, 100));
+    pipeline.backend_mut().over.extend(waiting);
+    assert_eq!(std::iter::from_fn(|| pipeline.poll(ms(30))).count(), 100);
+    assert_eq!((pipeline.gate().in_flight(), pipeline.gate().syncing()), (0, 0));
+}
+
 /// Patience of a second, and requests of two flows, as they come.
 struct Two {
     gate: Gate,
@@ -423,7 +490,7 @@ proptest::proptest! {
     #[test]
     fn slots_are_counted_right(
         depth in 1u32..5,
-        steps in proptest::collection::vec((0u8..4, 0u32..3, 0usize..64, 0u64..400), 1..200),
+        steps in proptest::collection::vec((0u8..5, 0u32..3, 0usize..64, 0u64..400), 1..200),
     ) {
         let mut two = Two::new(depth);
         two.gate.set_flow(FlowId(2), &Contract::best_effort(), Instant::ZERO).unwrap();
@@ -447,15 +514,23 @@ proptest::proptest! {
                     let gave = two.gate.give_back(id, two.now);
                     proptest::prop_assert_eq!(two.gate.silent(), before + u32::from(gave));
                 }
+                4 if !flying.is_empty() => {
+                    let id = flying[which % flying.len()];
+                    let before = two.gate.syncing();
+                    let left = two.gate.awaits_sync(id, two.now);
+                    proptest::prop_assert_eq!(two.gate.syncing(), before + u32::from(left));
+                    proptest::prop_assert!(!two.gate.awaits_sync(id, two.now) && !two.gate.give_back(id, two.now));
+                }
                 _ => {}
             }
             let ready = two.ready();
             waiting -= ready.len();
             flying.extend(ready);
             proptest::prop_assert_eq!(two.gate.in_flight() as usize, flying.len());
-            proptest::prop_assert!(two.gate.in_flight() - two.gate.silent() <= depth);
+            let slots = two.gate.in_flight() - two.gate.silent() - two.gate.syncing();
+            proptest::prop_assert!(slots <= depth);
             // Work conserving: nothing waits while a slot is free.
-            proptest::prop_assert!(waiting == 0 || two.gate.in_flight() - two.gate.silent() == depth);
+            proptest::prop_assert!(waiting == 0 || slots == depth);
         }
         while !flying.is_empty() || waiting > 0 {
             let ready = two.ready();
@@ -463,7 +538,7 @@ proptest::proptest! {
             flying.extend(ready);
             two.gate.complete(flying.pop().unwrap(), false, two.now);
         }
-        proptest::prop_assert_eq!((two.gate.silent(), two.gate.in_flight()), (0, 0));
+        proptest::prop_assert_eq!((two.gate.silent(), two.gate.syncing(), two.gate.in_flight()), (0, 0, 0));
     }
 }
 

@@ -44,7 +44,10 @@ use super::Learned;
 use henge_core::{Cost, CostModel, CostUnit, Duration, Op, ParamError, Params, Request, Seen};
 
 /// Kinds that are told from each other.
-pub const KINDS: [&str; 5] = ["read", "write", "trim", "zeroes", "flush"];
+pub const KINDS: [&str; 6] = ["read", "write", "trim", "zeroes", "flush", "durable"];
+const WRITE: usize = 1;
+/// Whatever changes something, and is to be durable: its sync is what it costs, and those who write without one do not pay for it.
+const DURABLE: usize = 5;
 
 /// Completions of a window.
 const WINDOW: u32 = 64;
@@ -141,7 +144,7 @@ impl DeviceTime {
             error: 1_000_000,
         };
         for kind in 0..KINDS.len() {
-            let per_kib = if kind < 2 { GUESS.1 } else { 0 };
+            let per_kib = if kind <= WRITE || kind == DURABLE { GUESS.1 } else { 0 };
             model.set(kind, GUESS.0, per_kib);
         }
         model
@@ -159,10 +162,11 @@ impl DeviceTime {
         self.kinds[kind].reference = Some((fixed << BITS, per_kib << BITS));
     }
 
-    fn kind(op: Op) -> usize {
-        match op {
+    fn kind(request: &Request) -> usize {
+        match request.op {
             Op::Read => 0,
-            Op::Write => 1,
+            Op::Write | Op::Trim | Op::WriteZeroes if request.fua => DURABLE,
+            Op::Write => WRITE,
             Op::Trim => 2,
             Op::WriteZeroes => 3,
             Op::Flush => 4,
@@ -247,7 +251,7 @@ impl CostModel for DeviceTime {
         CostUnit::DiskTime
     }
     fn estimate(&mut self, request: &Request) -> Cost {
-        let kind = &self.kinds[Self::kind(request.op)];
+        let kind = &self.kinds[Self::kind(request)];
         let cost = kind.cost((kind.fixed, kind.per_kib), request.len);
         Cost::new(cost.clamp(self.floor, self.ceiling))
     }
@@ -255,7 +259,7 @@ impl CostModel for DeviceTime {
         if seen.failed {
             return;
         }
-        let kind = &mut self.kinds[Self::kind(request.op)];
+        let kind = &mut self.kinds[Self::kind(request)];
         let len = request.len.min(LONG);
         let (fixed, moved) =
             (kind.fixed >> BITS, ((kind.per_kib >> (BITS / 2)) * (len >> 5)) >> (5 + BITS / 2));
@@ -304,6 +308,10 @@ pub(super) fn build(params: &mut Params) -> Result<Box<dyn CostModel>, ParamErro
         if fixed.is_some() || per_mib.is_some() {
             let ns = |d: Option<Duration>| d.map_or(0, |d| d.as_nanos().min(1 << 40));
             model.seed(kind, ns(fixed), ns(per_mib) >> 10);
+            if kind == WRITE {
+                // A durable one is no cheaper, and what it is beyond that is learned.
+                model.set(DURABLE, ns(fixed), ns(per_mib) >> 10);
+            }
         }
     }
     Ok(Box::new(model))
@@ -329,6 +337,27 @@ mod tests {
         model.estimate(&request(op, len)).get() as f64 / 1000.0
     }
 
+    /// Beside a tenant whose writes are durable, and cost a hundred times as much, another's plain writes stay as cheap as they are.
+    #[test]
+    fn nobody_pays_for_anothers_syncs() {
+        let mut m = model();
+        let durable = Request { fua: true, ..request(Op::Write, 4096) };
+        let cost = |m: &mut DeviceTime, durable: &Request| m.estimate(durable).get() as f64 / 1000.0;
+        for _ in 0..20_000 {
+            m.seen(&request(Op::Write, 4096), seen(20_000, true));
+            m.seen(&durable, seen(2_000_000, true));
+        }
+        let (plain, synced) = (micros(&mut m, Op::Write, 4096), cost(&mut m, &durable));
+        assert!(
+            (15.0..25.0).contains(&plain) && (1_800.0..2_200.0).contains(&synced),
+            "{plain} and {synced} us"
+        );
+        assert_eq!(
+            cost(&mut m, &Request { fua: true, ..request(Op::Read, 4096) }),
+            micros(&mut m, Op::Read, 4096)
+        );
+    }
+
     #[test]
     fn the_example_of_the_head() {
         let mut m = model();
@@ -351,7 +380,7 @@ mod tests {
 
     impl Device {
         fn cost(&self, op: Op, len: u64) -> u64 {
-            let kind = DeviceTime::kind(op);
+            let kind = DeviceTime::kind(&request(op, len));
             self.fixed[kind] + ((self.per_kib[kind] * len) >> 10)
         }
         /// Serves these, `parallel` at once.

@@ -1,0 +1,124 @@
+//! Requests that are at the device beside the depth: they wait there for something else than the others do, and tenants' requests keep
+//! their slots.
+//!
+//! | who | how many | since |
+//! |---|---|---|
+//! | FLUSHes | [`Gate::FLUSHES`] | their dispatch |
+//! | an administrator's work | [`Gate::ADMINISTRATION`] | its dispatch |
+//! | whoever awaits a sync | as may be pending: the backend bounds the syncs | the backend says so |
+//! | whoever is [silent](super::silent) | [`Gate::SILENT`] | a patience after its dispatch |
+//!
+//! Whatever comes beyond these has a slot like any other.
+
+use super::silent::NONE;
+use super::{AMID, Gate, Place};
+use crate::{Instant, Op, Request, RequestId};
+
+/// What a request in flight has of the depth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// One of its slots.
+    Own,
+    /// None: it is beside the depth by its nature.
+    Beside,
+    /// None any more: its data is at the device, and it awaits a sync.
+    Syncing,
+    /// None any more: it is silent.
+    GivenBack,
+}
+
+/// How many there are of each.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Beside {
+    pub flushes: u32,
+    pub administration: u32,
+    pub syncing: u32,
+    pub silent: u32,
+}
+
+impl Beside {
+    /// The count of requests like this one, and most that may be.
+    pub fn of(&mut self, request: &Request) -> Option<(&mut u32, u32)> {
+        match request.op {
+            _ if request.administration => Some((&mut self.administration, Gate::ADMINISTRATION)),
+            Op::Flush => Some((&mut self.flushes, Gate::FLUSHES)),
+            _ => None,
+        }
+    }
+    pub fn all(self) -> u32 {
+        self.flushes + self.administration + self.syncing + self.silent
+    }
+}
+
+impl Gate {
+    /// What has been silent for long gives its slots back.
+    pub(super) fn release(&mut self, now: Instant) {
+        let Some((long, short)) = self.watch.patience() else { return };
+        if now < self.watch.look_at {
+            return;
+        }
+        self.watch.look_at = now + short;
+        let mut at = self.watch.oldest;
+        while at != NONE && self.beside.silent < Self::SILENT {
+            let Place::InFlight { request, dispatched, links, .. } = &self.places[at as usize] else {
+                unreachable!("what is watched is in flight");
+            };
+            let (id, flow, next) = (request.id, request.flow, links.newer);
+            let silent_for = now.since(*dispatched);
+            if silent_for < short {
+                break;
+            }
+            let known = self.flows[flow.index()].as_ref().is_some_and(|state| state.silent > 0);
+            if silent_for >= if known { short } else { long } {
+                self.give_back(id, now);
+            }
+            at = next;
+        }
+    }
+
+    /// A request in flight gives its slot back: it goes on beside the depth, and completes like any other. Whether it had one.
+    pub fn give_back(&mut self, id: RequestId, now: Instant) -> bool {
+        if self.beside.silent >= Self::SILENT || !self.leaves_slot(id, Slot::GivenBack, now) {
+            return false;
+        }
+        self.beside.silent += 1;
+        if let Place::InFlight { request, .. } = self.places[id.index()] {
+            self.flow_mut(request.flow).silent += 1;
+        }
+        true
+    }
+
+    /// The data of a request in flight is at the device, and it awaits a sync, which it may share: it needs no slot for that, and
+    /// completes like any other. Whether it had one.
+    pub fn awaits_sync(&mut self, id: RequestId, now: Instant) -> bool {
+        let left = self.leaves_slot(id, Slot::Syncing, now);
+        self.beside.syncing += u32::from(left);
+        left
+    }
+
+    /// Requests in flight that await a sync, and have given their slots back.
+    pub fn syncing(&self) -> u32 {
+        self.beside.syncing
+    }
+
+    /// A request that has one of the depth's slots leaves it, and is from now on beside the depth.
+    fn leaves_slot(&mut self, id: RequestId, to: Slot, now: Instant) -> bool {
+        let Some(Place::InFlight { request, epoch, slot, links, .. }) = self.places.get_mut(id.index())
+        else {
+            return false;
+        };
+        if request.id != id || *slot != Slot::Own {
+            return false;
+        }
+        *slot = to;
+        let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
+        self.watch.unlink(&mut self.places, links);
+        if self.epoch.wrapping_sub(epoch) <= AMID {
+            // What it took is free; how long it takes is nobody's measure of the depth.
+            self.parts.depth.gave_back(flow, now);
+            self.parts.depth.freed(cost, self.parts.scheduler.queued() > 0, now);
+        }
+        self.ask_again = Some(now);
+        true
+    }
+}
