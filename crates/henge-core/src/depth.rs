@@ -34,7 +34,7 @@ pub trait DepthController: Send {
     /// A request of this cost left the scheduler, for controllers that count work.
     fn took(&mut self, _cost: Cost, _now: Instant) {}
 
-    /// It is over; something else waits, or not.
+    /// It is over, or has left its place for a sync that it awaits; something else waits, or not.
     fn freed(&mut self, _cost: Cost, _waits: bool, _now: Instant) {}
 
     /// A request of the flow has given its place back: it goes on, and nobody tells of its completion.

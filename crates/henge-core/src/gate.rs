@@ -470,9 +470,13 @@ impl Gate {
             parts.scheduler.complete(&completion, now);
             request.cost = actual;
         }
-        if slot == Slot::Own && self.epoch.wrapping_sub(epoch) <= AMID {
-            self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
-            self.parts.depth.freed(cost, waits, now);
+        if self.epoch.wrapping_sub(epoch) <= AMID {
+            if matches!(slot, Slot::Own | Slot::Syncing) {
+                self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
+            }
+            if slot == Slot::Own {
+                self.parts.depth.freed(cost, waits, now);
+            }
         }
         let state = self.flow_mut(request.flow);
         let metered = Metered {

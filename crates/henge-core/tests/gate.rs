@@ -395,6 +395,44 @@ fn whoever_awaits_a_sync_keeps_no_slot_from_a_reader() {
     assert_eq!((pipeline.gate().in_flight(), pipeline.gate().syncing()), (0, 0));
 }
 
+/// What a depth controller is told: of places that are free, of completions, of requests given up.
+#[derive(Clone, Default)]
+struct Told(std::sync::Arc<std::sync::Mutex<[u32; 3]>>);
+impl Told {
+    fn note(&self, which: usize) {
+        self.0.lock().unwrap()[which] += 1;
+    }
+}
+impl DepthController for Told {
+    fn depth(&self) -> u32 {
+        2
+    }
+    fn freed(&mut self, _: Cost, _: bool, _: Instant) {
+        self.note(0);
+    }
+    fn completed(&mut self, _: &Request, _: Duration, _: u32, _: Instant) {
+        self.note(1);
+    }
+    fn gave_back(&mut self, _: FlowId, _: Instant) {
+        self.note(2);
+    }
+}
+
+/// A promise is judged by completions, so whoever awaited a sync has one; its place is free before.
+#[test]
+fn the_depth_hears_once_of_whoever_awaits_a_sync() {
+    let told = Told::default();
+    let mut gate = Gate::new(Assembly { depth: Box::new(told.clone()), ..parts(2, false) });
+    gate.set_flow(FLOW, &Contract::best_effort(), ms(0)).unwrap();
+    let mut ids = Pending::new();
+    let id = submit(&mut gate, &mut ids, ms(0)).unwrap();
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)));
+    assert!(gate.awaits_sync(id, ms(1)) && !gate.awaits_sync(id, ms(1)));
+    assert_eq!(*told.0.lock().unwrap(), [1, 0, 0]);
+    gate.complete(id, false, ms(2));
+    assert_eq!(*told.0.lock().unwrap(), [1, 1, 0]);
+}
+
 /// Patience of a second, and requests of two flows, as they come.
 struct Two {
     gate: Gate,

@@ -114,8 +114,10 @@ impl Gate {
         let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
         self.watch.unlink(&mut self.places, links);
         if self.epoch.wrapping_sub(epoch) <= AMID {
-            // What it took is free; how long it takes is nobody's measure of the depth.
-            self.parts.depth.gave_back(flow, now);
+            // What it took is free. How long a silent one takes is nobody's measure of the depth.
+            if to == Slot::GivenBack {
+                self.parts.depth.gave_back(flow, now);
+            }
             self.parts.depth.freed(cost, self.parts.scheduler.queued() > 0, now);
         }
         self.ask_again = Some(now);
