@@ -14,7 +14,7 @@ class Refused(Exception):
 
 
 class Queue:
-    def __init__(self, port, nqn, qid, cntlid):
+    def __init__(self, port, nqn, qid, cntlid, host=bytes(16)):
         self.nqn = nqn.encode()
         self.stream = socket.create_connection(("127.0.0.1", port))
         self.stream.settimeout(20)
@@ -22,6 +22,7 @@ class Queue:
         self.stream.sendall(struct.pack("<BBBBI", 0, 0, 128, 0, 128) + bytes(120))
         self.exactly(128)
         data = bytearray(1024)
+        data[0:16] = host
         data[16:18] = struct.pack("<H", cntlid)
         data[256 : 256 + len(self.nqn)] = self.nqn
         data[512 : 512 + len(HOST)] = HOST

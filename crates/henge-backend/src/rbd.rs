@@ -9,6 +9,7 @@
 //! | [`ceph`] | a cluster and its images, by those functions |
 //! | [`cluster`] | what is asked of a cluster; how a disk's image is come by, and who may write it |
 //! | [`flight`] | requests under way, and how the loop hears of their end |
+//! | [`beside`] | the text that lies with a part, in its image's metadata |
 //! | [`objects`] | which objects of an image hold something |
 //!
 //! The loop calls nothing that waits. What may wait runs on a thread of its own, and nobody waits for it for ever.
@@ -20,6 +21,7 @@
 //!   begins again.
 //! - An image that was cut from outside fails requests beyond its end; what librbd has cut short is not acknowledged.
 
+mod beside;
 mod ceph;
 mod cluster;
 #[cfg(test)]
@@ -31,7 +33,8 @@ mod objects;
 use crate::registry::{Medium, Wanted};
 use crate::space::{GRAIN, Space, check_name};
 use crate::store::{Chore, Step};
-use crate::{Buffer, Claim, Register, Store};
+use crate::{Beside, Buffer, Claim, Register, Store};
+use beside::InMetadata;
 use ceph::{Ceph, Reach};
 pub use cluster::Origin;
 use cluster::{Cluster, Had, Image, Plan, have};
@@ -649,6 +652,11 @@ impl Store for Rbd {
     }
     fn register(&self) -> Option<Arc<dyn Register>> {
         self.cluster.register()
+    }
+    fn beside(&self, name: &str) -> Option<Arc<dyn Beside>> {
+        let i = self.space.extents().iter().position(|part| part.name == name)?;
+        let disk = self.disks[self.slots[i]].as_ref()?;
+        Some(Arc::new(InMetadata::new(Arc::clone(&disk.image), &self.called(&disk.called))))
     }
     fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         let opening = self.opening.take();

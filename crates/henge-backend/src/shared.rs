@@ -31,6 +31,18 @@ pub trait Register: Send + Sync {
     fn store(&self) -> &str;
 }
 
+/// A text that lies with a part in the store, and so goes with it from node to node. Its calls block.
+///
+/// Who has been shut out writes nothing there any more, as in the part itself; whoever is next reads what was written before.
+pub trait Beside: Send + Sync {
+    /// What was written last; `None` where nothing ever was. What is no text is [`io::ErrorKind::InvalidData`].
+    fn read(&self) -> io::Result<Option<String>>;
+    /// Writes it anew, as a whole. After an error either may be there.
+    fn write(&self, text: &str) -> io::Result<()>;
+    /// What it is and where, for people.
+    fn place(&self) -> &str;
+}
+
 /// By what a node takes a part that other nodes may have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Claim {

@@ -1,6 +1,6 @@
 //! What the node asks of real storage beyond [`Backend`].
 
-use crate::{Buffer, Claim, Origin, Register};
+use crate::{Beside, Buffer, Claim, Origin, Register};
 use henge_core::{Backend, Histogram, RequestId};
 use std::fs::File;
 use std::io;
@@ -77,6 +77,11 @@ pub trait Store: Backend<Payload = Buffer> {
 
     /// Where nodes that share this store tell each other that they live.
     fn register(&self) -> Option<Arc<dyn Register>> {
+        None
+    }
+
+    /// The text that lies with a part that is open, on a store that nodes share.
+    fn beside(&self, _name: &str) -> Option<Arc<dyn Beside>> {
         None
     }
 
@@ -188,6 +193,10 @@ macro_rules! parts_behind {
         fn register(&self) -> Option<std::sync::Arc<dyn crate::Register>> {
             let $wrapper = self;
             $store.register()
+        }
+        fn beside(&self, name: &str) -> Option<std::sync::Arc<dyn crate::Beside>> {
+            let $wrapper = self;
+            $store.beside(name)
         }
         fn has_part(&self, name: &str) -> bool {
             let $wrapper = self;

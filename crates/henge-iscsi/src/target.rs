@@ -35,6 +35,8 @@ pub(crate) enum Notice {
     Abort(Option<u16>),
     /// Its commands for this unit that have not begun are given up, and answered: the unit cannot be used here now.
     Withdraw(u16),
+    /// Reservations of this unit are others than its commands were taken in by: those that conflict are given up, and answered so.
+    Recheck(u16),
     /// The work that a unit does in the background has ended.
     Background(u16),
     /// Something that a task management function may wait for is over.
@@ -416,6 +418,18 @@ impl Targets {
         if !available {
             self.notify(id, None, Notice::Withdraw(number));
         }
+    }
+
+    /// Says whether a unit's reservations may be others than those known here.
+    pub fn set_stale(&mut self, id: TargetId, number: u16, stale: bool) {
+        if let Some(unit) = self.unit(id, number) {
+            unit.set_stale(stale);
+        }
+    }
+
+    /// Commands were taken in by reservations that had been replaced elsewhere: those that conflict with what holds now are given up.
+    pub fn recheck(&mut self, id: TargetId, number: u16) {
+        self.notify(id, None, Notice::Recheck(number));
     }
 
     pub(crate) fn take_notices(&mut self, nexus: Nexus) -> Vec<Notice> {

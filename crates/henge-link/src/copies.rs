@@ -30,6 +30,12 @@
 //! is good at t: a heartbeat sent after t − LEASE was answered in its term. So the owner has this replica in this term until after t,
 //! and every change since has waited for its word.) Once all are linked, a change is settled within a round trip.
 //!
+//! # A thing that goes from node to node
+//! What is written where the thing itself lies can be decided about by whoever has the thing. The next owner *takes* it with the text that the
+//! one before left there, once that one cannot write any more. A replica's copy of the former owner is good for nothing then. The thing is
+//! reached by way of its owner alone. So that one does for a replica only what comes after the word that the replica has seen a version of its
+//! own, in the term that lasts ([`LeaseOwner::next_acting`]). Nobody has to be waited for.
+//!
 //! # What it costs
 //! Two short messages a second between two nodes, however many things there are; a change, two per replica. A change takes up to
 //! [`KEPT`] while a replica is away. Replicas can do nothing without the owner for longer than [`LEASE`].

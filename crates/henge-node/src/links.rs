@@ -17,6 +17,7 @@ mod peer;
 mod tests;
 
 use crate::link_config::{LinkConfig, PeerConfig};
+use crate::spread::Seated;
 use henge_backend::Buffer;
 use henge_core::{Cost, CostUnit, Duration, Instant, Pending, RequestId};
 use henge_link::{Message, PartKind, WireUnit};
@@ -104,6 +105,8 @@ struct Sent {
     /// The command's own bytes.
     loan: Buffer,
     stage: Stage,
+    /// Nobody wants it any more: it does not go again.
+    unwanted: bool,
     /// None where it may wait for ever.
     deadline: Option<Instant>,
     /// The requests of the same place before and after this one.
@@ -231,7 +234,6 @@ pub(crate) struct Peer {
 }
 
 /// What others than the parts' coordinators want to know of links.
-#[derive(Debug)]
 pub(crate) enum News {
     /// A peer is linked, perhaps anew.
     Up(usize),
@@ -239,6 +241,8 @@ pub(crate) enum News {
     Down(usize),
     /// It has said something about reservations.
     Said(usize, Message),
+    /// A shared disk's seat has moved, the so many-th time: in the order in which that was heard among what peers say.
+    Seat { disk: String, turn: u64, seated: Seated },
 }
 
 /// All of them.

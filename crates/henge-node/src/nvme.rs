@@ -81,8 +81,7 @@ impl Fabric {
         }
         let config = &disk.config;
         let nqn = format!("{PREFIX}{}", config.name);
-        let reservable = config.gateways.is_empty();
-        let namespace = namespace(&config.name, (config.read_only, reservable), disk.vdisk.capacity());
+        let namespace = namespace(&config.name, config.read_only, disk.vdisk.capacity());
         let Some(id) = self.subsystems.add(&nqn, config.doors.of().cloned().unwrap_or_default(), namespace)
         else {
             return;
@@ -114,7 +113,7 @@ impl Fabric {
             return;
         }
         let nqn = format!("{PREFIX}{}", export.name);
-        let namespace = namespace(&export.name, (export.read_only, true), export.size);
+        let namespace = namespace(&export.name, export.read_only, export.size);
         let id = self.subsystems.add(&nqn, doors.of().cloned().unwrap_or_default(), namespace);
         self.elsewhere.extend(id.map(|id| (number, id)));
     }
@@ -176,7 +175,7 @@ impl Fabric {
 }
 
 /// The disk as a namespace. All that names it comes from its name, so that every node says the same.
-fn namespace(name: &str, (read_only, reservable): (bool, bool), capacity: u64) -> Namespace {
+fn namespace(name: &str, read_only: bool, capacity: u64) -> Namespace {
     let name = name.as_bytes();
     let (high, low) = (crate::targets::fnv(name), crate::targets::fnv(&[name, b"/nvme"].concat()));
     let mut uuid = [0; 16];
@@ -187,7 +186,7 @@ fn namespace(name: &str, (read_only, reservable): (bool, bool), capacity: u64) -
         block_shift: 9,
         preferred_shift: henge_backend::ALIGN.ilog2(),
         read_only,
-        reservable,
+        reservable: true,
         serial: format!("{high:016x}"),
         uuid,
         reach: Reach::Optimized,

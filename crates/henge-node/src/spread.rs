@@ -16,8 +16,11 @@
 //!
 //! Price: a part of such a disk at its own node costs about 0.3 us more than a disk that is the node's alone.
 
+mod acts;
 mod places;
 pub(crate) mod seat;
+
+pub(crate) use acts::Seated;
 
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
@@ -124,6 +127,9 @@ impl Plane {
         loop {
             let disk = self.disks[number].as_mut().expect("a disk in use is there");
             let spread = disk.spread.as_deref_mut().expect("a spread disk");
+            if spread.shared.as_ref().is_some_and(|seat| !seat.acts.here()) {
+                return;
+            }
             let held = spread.shared.as_mut().and_then(|seat| seat.next_held(spread.places[0]));
             let next = held.or_else(|| disk.vdisk.next_part(&mut Rooms { spread, links: &self.links }));
             let Some(part) = next else { return };

@@ -1,7 +1,7 @@
 //! The iSCSI targets of a node: one for each virtual disk, which is its LUN 0.
 //!
 //! Persistent reservations are kept in `state_dir`, one small file for each disk that has some; those of a disk over nodes by the
-//! first place's node, for all of them.
+//! first place's node, for all of them; those of a disk that goes from gateway to gateway beside its image.
 
 use crate::config::DiskConfig;
 use crate::front::Doors;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 mod reserve;
 mod ways;
 
+use reserve::{Acting, ReservationTables, Units};
 pub(crate) use reserve::{Asked, Asker};
-use reserve::{ReservationTables, Units};
 
 /// What the names of all targets begin with.
 pub(crate) const PREFIX: &str = "iqn.2026-11.local.henge:";
@@ -90,7 +90,7 @@ impl TargetRegistry {
             next_chore: 0,
             place,
             enabled: !addresses.is_empty() || hosts_come,
-            reservations: ReservationTables::new(epoch, wake)?,
+            reservations: ReservationTables::new(epoch, node.is_some(), wake)?,
             linked: Vec::new(),
         })
     }
@@ -107,12 +107,15 @@ impl TargetRegistry {
         let shared = disk.is_shared();
         let lease_owner = disk.config.places.first().filter(|_| disk.spread.is_some() && !shared);
         let here = lease_owner.is_some_and(|place| Some(place.node.as_str()) == links.here());
-        if !self.enabled && !here {
+        if !self.enabled && !here && !shared {
             return; // nobody asks for it; for others, reservations may be kept
         }
         if let Some(&id) = self.by_disk.get(&number) {
             if let Some(unit) = self.targets.unit(id, 0) {
                 unit.resize(disk.vdisk.capacity());
+                // Hosts may come to it since just now.
+                self.nvme.adopt(number, unit.reservations(), &Effects::default());
+                self.nvme.set_stale(number, unit.is_stale());
             }
             return;
         }
@@ -147,7 +150,7 @@ impl TargetRegistry {
                 self.reservations.hold(&config.name, place, (peer, linked), now);
             }
             None if here => self.reservations.keep(&config.name, place, &kept, now),
-            None if shared => self.reservations.forgo(&config.name, (place.0, place.1)),
+            None if shared => self.reservations.follow(&config.name, (place.0, place.1)),
             None => self.reservations.add(&config.name, place),
         }
         self.nvme.adopt(number, &kept, &Effects::default());
@@ -155,6 +158,8 @@ impl TargetRegistry {
         self.disks.insert(id, (number, config.name.clone()));
         self.by_disk.insert(number, id);
         self.targets.set_available(id, 0, self.reservations.is_good(&config.name));
+        self.targets.set_stale(id, 0, shared);
+        self.nvme.set_stale(number, shared);
         self.tell_ways(number, disk, links);
     }
 
@@ -253,8 +258,19 @@ impl TargetRegistry {
                 self.reservations.refuse(asker, status);
             }
         }
-        let mut units = Units { targets: &mut self.targets, nvme: &mut self.nvme };
-        for number in self.reservations.settle(&mut units, &mut plane.links, now) {
+        let mut units = Units { targets: &mut self.targets, nvme: &mut self.nvme, disks: &plane.disks };
+        let changed = self.reservations.settle(&mut units, &mut plane.links, now);
+        while let Some((target, number)) = self.reservations.next_recheck() {
+            self.targets.recheck(target, 0);
+            self.nvme.recheck(number);
+        }
+        while let Some(Acting { number, turn, peer, acts }) = self.reservations.next_acting() {
+            match peer {
+                None => plane.act(number, turn, acts),
+                Some(peer) => plane.admit(number, turn, peer, acts),
+            }
+        }
+        for number in changed {
             if let Some(disk) = &plane.disks[number] {
                 self.tell_ways(number, disk, &plane.links);
             }
@@ -347,8 +363,7 @@ fn lun(config: &DiskConfig, capacity: u64) -> Disk {
         physical_shift: 9,
         thin: true,
         read_only: config.read_only,
-        // Nobody keeps reservations of a disk whose home moves.
-        reservable: config.gateways.is_empty(),
+        reservable: true,
         serial: format!("{id:016x}"),
         id,
     }

@@ -53,6 +53,11 @@ pub(crate) const COMMANDS: &[(u8, bool)] = &[
     (reservation::opcode::RELEASE, false),
 ];
 
+/// Whether a command's answer tells a host who may use the disk.
+pub(crate) fn tells_of(held: &Held, host: &HostId, sqe: &Sqe) -> bool {
+    sqe.opcode() == reservation::opcode::REPORT || held.conflicts(host, sqe.opcode())
+}
+
 /// Begins a command for the disk, of a host that `held` may keep from it.
 pub(crate) fn start(namespace: &Namespace, held: &Held, host: &HostId, sqe: &Sqe) -> Plan {
     if sqe.nsid() != NSID && !(sqe.opcode() == opcode::FLUSH && sqe.nsid() == ALL) {

@@ -79,6 +79,8 @@ pub struct Subsystem {
     pub(crate) namespace: Namespace,
     /// Who may use it, beside whom.
     pub(crate) held: Held,
+    /// That may be old: commands wait before the storage until it is not.
+    pub(crate) stale: bool,
     pub(crate) epochs: Epochs,
     /// Where other nodes serve it: address and port.
     pub(crate) elsewhere: Vec<(String, String)>,
@@ -95,6 +97,8 @@ pub(crate) enum Notice {
     Preempted,
     /// Give up what has not begun: the namespace cannot be used here now.
     Withdraw,
+    /// Give up what conflicts with reservations that hold now, and was taken in by others.
+    Recheck,
     /// End it: its controller is gone.
     Close,
 }
@@ -163,6 +167,7 @@ impl Subsystems {
             access,
             namespace,
             held: Held::default(),
+            stale: false,
             epochs: Epochs::default(),
             elsewhere: Vec::new(),
         };
@@ -278,6 +283,20 @@ impl Subsystems {
             }
         }
         epoch
+    }
+
+    /// Whether reservations may be others than those known here. Commands are taken in all the same; nothing is told of reservations.
+    pub fn set_stale(&mut self, id: SubsystemId, stale: bool) {
+        if let Some(subsystem) = self.subsystems.get_mut(&id) {
+            subsystem.stale = stale;
+        }
+    }
+
+    /// Commands were taken in by reservations that had been replaced elsewhere: those that conflict with what holds now are given up.
+    pub fn recheck(&mut self, id: SubsystemId) {
+        for cntlid in self.controllers_of(Some(id)) {
+            self.tell_io_queues(cntlid, Notice::Recheck);
+        }
     }
 
     /// Whether no command for the namespace that began before `epoch` is at the storage.

@@ -21,6 +21,8 @@ const EXCLUSIVE: c_int = 0;
 const KEEP_ROOM: c_int = 1;
 /// By which our lock of an image without a lock of its own is known.
 const COOKIE: &CStr = c"henge";
+/// Longest note that is read.
+const NOTE_MAX: usize = 1 << 20;
 
 /// How a cluster is reached.
 #[derive(Clone, Debug)]
@@ -509,18 +511,28 @@ impl Image for Opened {
         well(&self.name, unsafe { (self.library().rbd_resize)(self.handle, size) })
     }
     fn note(&self, key: &str) -> io::Result<Option<String>> {
-        let (key, mut value) = (text(key)?, [0u8; 1024]);
-        let mut len = value.len();
-        // SAFETY: an open image, a text, and a buffer with its length.
-        let read = unsafe {
-            (self.library().rbd_metadata_get)(self.handle, key.as_ptr(), value.as_mut_ptr().cast(), &mut len)
+        let (key, mut value) = (text(key)?, vec![0u8; 1024]);
+        let read = loop {
+            let mut len = value.len();
+            // SAFETY: an open image, a text, and a buffer with its length.
+            let read = unsafe {
+                let value = value.as_mut_ptr().cast();
+                (self.library().rbd_metadata_get)(self.handle, key.as_ptr(), value, &mut len)
+            };
+            // It says how long it is, and may be longer by the next time.
+            if read != -libc::ERANGE || len <= value.len() || len > NOTE_MAX {
+                break read;
+            }
+            value.resize(len, 0);
         };
         if read == -libc::ENOENT {
             return Ok(None);
         }
         well(&self.name, read)?;
-        let value = value.split(|b| *b == 0).next().unwrap_or_default();
-        Ok(Some(String::from_utf8_lossy(value).into_owned()))
+        let end = value.iter().position(|b| *b == 0).unwrap_or(value.len());
+        value.truncate(end);
+        let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, "it is no text");
+        String::from_utf8(value).map(Some).map_err(wrong)
     }
     fn set_note(&self, key: &str, value: &str) -> io::Result<()> {
         let (key, value) = (text(key)?, text(value)?);
@@ -528,6 +540,12 @@ impl Image for Opened {
         well(&self.name, unsafe {
             (self.library().rbd_metadata_set)(self.handle, key.as_ptr(), value.as_ptr())
         })
+    }
+    fn remove_note(&self, key: &str) -> io::Result<()> {
+        let key = text(key)?;
+        // SAFETY: an open image and a text.
+        let done = unsafe { (self.library().rbd_metadata_remove)(self.handle, key.as_ptr()) };
+        if done == -libc::ENOENT { Ok(()) } else { well(&self.name, done) }
     }
     fn caches(&self) -> io::Result<bool> {
         let mut all = vec![Setting { name: null_mut(), value: null_mut(), source: 0 }; 512];

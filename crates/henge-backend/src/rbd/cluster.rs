@@ -52,6 +52,8 @@ pub(crate) trait Image: Send + Sync {
     fn resize(&self, size: u64) -> io::Result<()>;
     fn note(&self, key: &str) -> io::Result<Option<String>>;
     fn set_note(&self, key: &str, value: &str) -> io::Result<()>;
+    /// Also of one that is not there.
+    fn remove_note(&self, key: &str) -> io::Result<()>;
     /// Whether writes may be answered while they are in this machine's memory alone.
     fn caches(&self) -> io::Result<bool>;
     /// Who has its lock; nobody knows for how long.
@@ -161,6 +163,8 @@ pub(crate) struct Had {
 const PART: &str = "henge.part";
 const HOLDER: &str = "henge.holder";
 const GATEWAY: &str = "henge.gateway";
+/// Who may use the disk.
+pub(super) const RESERVATIONS: &str = "henge.reservations";
 
 impl Plan {
     /// The image's name: the disk's, where it is all of it.
@@ -273,6 +277,8 @@ fn make(cluster: &dyn Cluster, plan: &Plan, name: &str) -> io::Result<Arc<dyn Im
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     image.set_note(PART, &plan.part)?;
+    // A clone has its parent's metadata, and is another disk.
+    image.remove_note(RESERVATIONS)?;
     drop(image);
     cluster.rename(&unnamed, name)?;
     cluster.open(name, true)?.ok_or_else(gone)

@@ -19,6 +19,8 @@ pub(crate) struct State {
     /// Somebody asked it for that.
     pub waited: bool,
     pub caches: bool,
+    /// What is asked of notes next fails so.
+    pub notes_fail: VecDeque<io::ErrorKind>,
     /// Ceph knows which objects there are.
     pub mapped: bool,
     /// Results of the next requests, instead of what they would be.
@@ -93,7 +95,8 @@ impl Cluster for Fake {
         self.note(format!("clone {from} {image}"));
         let data = self.at(&from.image, |parent| parent.data.clone());
         self.put(image, 0);
-        self.at(image, |clone| clone.data = data);
+        let notes = self.at(&from.image, |parent| parent.notes.clone());
+        self.at(image, |clone| (clone.data, clone.notes) = (data, notes));
         Ok(())
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -159,11 +162,23 @@ impl Image for Opened {
         Ok(())
     }
     fn note(&self, key: &str) -> io::Result<Option<String>> {
-        Ok(held(&self.0).notes.get(key).cloned())
+        let mut image = held(&self.0);
+        match image.notes_fail.pop_front() {
+            Some(kind) => Err(kind.into()),
+            None => Ok(image.notes.get(key).cloned()),
+        }
     }
     fn set_note(&self, key: &str, value: &str) -> io::Result<()> {
         assert!(self.1, "who looks notes nothing");
-        held(&self.0).notes.insert(key.into(), value.into());
+        let mut image = held(&self.0);
+        if let Some(kind) = image.notes_fail.pop_front() {
+            return Err(kind.into());
+        }
+        image.notes.insert(key.into(), value.into());
+        Ok(())
+    }
+    fn remove_note(&self, key: &str) -> io::Result<()> {
+        held(&self.0).notes.remove(key);
         Ok(())
     }
     fn caches(&self) -> io::Result<bool> {

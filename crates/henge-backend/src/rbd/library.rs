@@ -99,6 +99,7 @@ functions! {
     rbd: fn rbd_get_flags(Handle, *mut u64) -> c_int;
     rbd: fn rbd_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;
     rbd: fn rbd_metadata_set(Handle, *const c_char, *const c_char) -> c_int;
+    rbd: fn rbd_metadata_remove(Handle, *const c_char) -> c_int;
     rbd: fn rbd_config_image_list(Handle, *mut Setting, *mut c_int) -> c_int;
     rbd: fn rbd_config_image_list_cleanup(*mut Setting, c_int) -> ();
     rbd: fn rbd_lock_acquire(Handle, c_int) -> c_int;

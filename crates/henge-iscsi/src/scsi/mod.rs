@@ -31,7 +31,8 @@ pub use sweep::Sweep;
 pub(crate) use cdb::be32;
 pub(crate) use inquiry::standard;
 
-use opcodes::{Class, Kind, Unknown};
+pub use opcodes::Class;
+use opcodes::{Kind, Unknown};
 use sanitize::Sanitize;
 use std::collections::BTreeMap;
 
@@ -107,6 +108,8 @@ pub struct Unit {
     reservations: Reservations,
     /// Whether what is known of reservations is what holds everywhere.
     available: bool,
+    /// What is known of reservations may be old: commands wait before the storage until it is not.
+    stale: bool,
     /// Who has RESERVE(6).
     reserved: Option<Nexus>,
     stopped: bool,
@@ -127,6 +130,7 @@ impl Unit {
             nexuses: BTreeMap::new(),
             reservations,
             available: true,
+            stale: false,
             reserved: None,
             stopped: false,
             sanitize: Sanitize::default(),
@@ -194,6 +198,22 @@ impl Unit {
     }
     pub(crate) fn is_available(&self) -> bool {
         self.available
+    }
+
+    /// Whether reservations may be others than those known here. Commands are taken in all the same; nothing is told of reservations.
+    pub(crate) fn set_stale(&mut self, stale: bool) {
+        self.stale = stale;
+    }
+
+    /// Whether reservations may be others than those known here.
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// Whether a reservation keeps a session from a command.
+    pub(crate) fn keeps_out(&self, nexus: Nexus, cdb: &[u8; 16]) -> bool {
+        let found = opcodes::find(cdb[0], cdb[1] & 0x1f);
+        found.is_ok_and(|command| self.is_reserved(nexus, command.kind, command.class))
     }
 
     /// Queues a unit attention for those nexuses that `who` says.
@@ -269,7 +289,11 @@ impl Unit {
         if !self.available && class != Class::Report && command.kind != Kind::ReportGroups {
             return Sense::UNAVAILABLE.into();
         }
-        if self.is_reserved(caller.nexus, command.kind, class) {
+        let reserved = self.is_reserved(caller.nexus, command.kind, class);
+        if self.stale && (reserved || command.kind == Kind::ReserveIn) {
+            return Plan::Done(Status::Busy);
+        }
+        if reserved {
             return Plan::Done(Status::ReservationConflict);
         }
         if let Some(sense) = self.not_ready(command.kind, class, cdb) {

@@ -5,7 +5,7 @@ use super::{Command, Payload, Session, Step};
 use crate::scsi::{Action, Caller, Outcome, Plan, Sense, Status, Transfer, be32, standard};
 use crate::target::Targets;
 use crate::wire::{Header, Reason, before, unit_address, unit_number};
-use henge_core::RequestId;
+use henge_core::{Fault, RequestId};
 
 /// No reset's epoch: of a command that is about reservations, for whose end none waits that itself waits for quiet.
 const ASIDE: u32 = u32::MAX;
@@ -57,6 +57,8 @@ pub(super) struct Task {
     /// The reset epoch of the unit, while at the storage.
     pub at_storage: Option<u32>,
     pub aborted: bool,
+    /// It was taken in by reservations that may have been old.
+    pub doubted: bool,
     pub queued: bool,
 }
 
@@ -143,6 +145,7 @@ impl Session {
             r2t_sn: 0,
             at_storage: None,
             aborted: false,
+            doubted: false,
             queued: false,
         };
         let plan = if reads && writes {
@@ -331,6 +334,9 @@ impl Session {
         if !there.is_available() && !reserves {
             return self.answer(targets, id, Status::Check(Sense::UNAVAILABLE), &[]);
         }
+        if task.doubted && !reserves && there.keeps_out(self.nexus, &task.cdb) {
+            return self.answer(targets, id, Status::ReservationConflict, &[]);
+        }
         task.at_storage = Some(if reserves { ASIDE } else { there.begin() });
         let buffer = task.buffer();
         self.steps.push_back(Step::Execute(Command { task: id, target, unit, buffer, action }));
@@ -371,6 +377,9 @@ impl Session {
         let status = match outcome {
             Outcome::Done => Status::Good,
             Outcome::Unequal(at) => unit.miscompare(&action, at),
+            Outcome::Failed(Fault::Cancelled) if task.doubted && unit.keeps_out(self.nexus, &task.cdb) => {
+                Status::ReservationConflict
+            }
             Outcome::Failed(fault) => unit.failure(&action, fault),
             Outcome::Full => Status::TaskSetFull,
             Outcome::Decided(status) => status,

@@ -187,6 +187,7 @@ impl Session {
                     self.quieted(targets);
                 }
                 Notice::Withdraw(number) => self.withdraw(number),
+                Notice::Recheck(number) => self.recheck(targets, number),
                 Notice::Quiet => {}
                 Notice::Background(number) => self.background_ended(targets, number),
             }
@@ -199,6 +200,20 @@ impl Session {
         let gone = |task: &Task| task.unit == number && task.at_storage.is_some() && !task.aborted;
         let chosen = self.tasks.iter().filter(|(_, task)| gone(task) && !task.reserves());
         self.steps.extend(chosen.map(|(id, _)| Step::Cancel(id)));
+    }
+
+    /// Gives up what conflicts with reservations that hold now. What has not come to the storage yet is looked at before it does.
+    fn recheck(&mut self, targets: &mut Targets, number: u16) {
+        let Some(unit) = self.target.and_then(|target| targets.unit(target, number)) else { return };
+        for (id, task) in self.tasks.iter_mut() {
+            if task.unit != number || task.aborted || task.reserves() {
+                continue;
+            }
+            task.doubted = true;
+            if task.at_storage.is_some() && unit.keeps_out(self.nexus, &task.cdb) {
+                self.steps.push_back(Step::Cancel(id));
+            }
+        }
     }
 
     fn background_ended(&mut self, targets: &mut Targets, number: u16) {

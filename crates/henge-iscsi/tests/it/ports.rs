@@ -333,7 +333,7 @@ fn a_reset_by_way_of_another_node_is_one_here() {
     }
 }
 
-/// A disk that goes from gateway to gateway: nobody keeps reservations of it, and it says so; all else is as with any ways.
+/// A disk of which nobody keeps reservations says so; all else is as with any ways.
 #[test]
 fn a_disk_without_reservations_has_no_command_for_them() {
     let (mut alone, id) = target(Access::default());
@@ -361,4 +361,53 @@ fn a_disk_without_reservations_has_no_command_for_them() {
     let (status, groups) = ask(&mut host, &mut targets, 6, 0xc0, &REPORT_GROUPS);
     assert_eq!((status, groups.len()), (0, 28));
     assert_eq!(ask(&mut host, &mut targets, 7, 0xc0, &cdb10(0x28, 0, 1)).0, 0);
+}
+
+/// A disk whose home moves: commands were taken in by a table that had been replaced elsewhere. Those that the new one forbids are given up.
+#[test]
+fn what_was_taken_in_by_an_old_table_is_looked_at_again() {
+    let (mut targets, mut host) = shared();
+    let id = host.session.target().expect("it is logged in");
+    let targets = &mut targets;
+    targets.set_stale(id, 0, true);
+    host.hold = true;
+    // A write and a read before the storage, and a write whose data are still to come.
+    host.feed(targets, &scsi(0xa0, 2, 2, 512, &cdb10(0x2a, 0, 1), &[1; 512]));
+    host.feed(targets, &scsi(0xc0, 3, 3, 512, &cdb10(0x28, 0, 1), &[]));
+    host.feed(targets, &scsi(0xa0, 4, 4, 1024, &cdb10(0x2a, 8, 2), &[1; 512]));
+    let asked = host.replies().pop().expect("R2T").0;
+    assert_eq!(
+        ask(&mut host, targets, 5, 0xc0, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0]).0,
+        8,
+        "BUSY: nobody knows"
+    );
+    // Another initiator reserves by way of another node, for writing.
+    let mut next = Reservations::default();
+    for (action, key, new) in [(0, 0, 3), (1, 3, 0)] {
+        let (mut cdb, mut list) = ([0; 16], vec![0; 24]);
+        (cdb[0], cdb[1], cdb[2], cdb[8]) = (0x5f, action, action, 24);
+        (list[7], list[15]) = (key, new);
+        let port = "iqn.2026-11.example:other,i,0x800000000002,t,0x1234".into();
+        next.apply(&Change { cdb, list, port }).expect("it may");
+    }
+    targets.adopt(id, 0, next, &scsi::Effects::default());
+    host.feed(targets, &scsi(0xa0, 6, 6, 512, &cdb10(0x2a, 0, 1), &[1; 512]));
+    assert_eq!(host.replies().pop().expect("an answer").0.0[3], 8, "BUSY: it may be another one's by now");
+    targets.set_stale(id, 0, false);
+    targets.recheck(id, 0);
+    assert_eq!(targets.next_poked(), Some(host.session.nexus()));
+    host.session.poke(targets);
+    host.work(targets);
+    let (write, read) = (host.pending.remove(0), host.pending.remove(0));
+    assert_eq!(host.cancelled, [write.task], "the read goes on");
+    host.session.complete(targets, write.task, Outcome::Failed(Fault::Cancelled), &[]);
+    host.work(targets);
+    assert_eq!(host.replies().pop().expect("an answer").0.0[3], 0x18, "RESERVATION CONFLICT");
+    host.feed(targets, &data_out(true, 4, asked.ttt(), 0, 512, &[1; 512]));
+    assert_eq!(host.replies().pop().expect("an answer").0.0[3], 0x18, "it never comes to the storage");
+    assert!(host.pending.is_empty());
+    host.session.complete(targets, read.task, Outcome::Done, &[0; 512]);
+    host.work(targets);
+    assert_eq!(host.replies().pop().expect("an answer").0.0[3], 0);
+    assert_eq!(ask(&mut host, targets, 7, 0xc0, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 16, 0]).1[7], 8, "one key");
 }

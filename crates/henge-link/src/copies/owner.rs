@@ -23,6 +23,19 @@ struct Thing {
     known: BTreeSet<u32>,
     /// Who acted by it before it was known here has stopped by then.
     from: Instant,
+    /// Its first version here, where it goes from node to node.
+    taken: Option<u64>,
+}
+
+impl Thing {
+    fn new(version: u64, text: String, from: Instant, taken: Option<u64>) -> Thing {
+        Thing { version, text, replicas: BTreeMap::new(), known: BTreeSet::new(), from, taken }
+    }
+
+    /// Whether a replica that has said so acts by a version of this node's.
+    fn acts(&self, seen: u64) -> bool {
+        self.taken.is_some_and(|first| seen >= first)
+    }
 }
 
 /// What a node decides for others, which it knows by numbers.
@@ -34,6 +47,8 @@ pub struct LeaseOwner {
     things: BTreeMap<String, Thing>,
     /// Who was told of a thing and has not said to have seen it: told again with each heartbeat.
     late: BTreeSet<(u32, String)>,
+    /// Who has begun, or ceased, to act by things that go from node to node.
+    acting: VecDeque<(String, u32, bool)>,
     out: VecDeque<(u32, Message)>,
 }
 
@@ -45,6 +60,7 @@ impl LeaseOwner {
             peers: BTreeMap::new(),
             things: BTreeMap::new(),
             late: BTreeSet::new(),
+            acting: VecDeque::new(),
             out: VecDeque::new(),
         }
     }
@@ -57,15 +73,37 @@ impl LeaseOwner {
     /// Decides about one more thing, of which this is the text.
     pub fn add(&mut self, name: &str, text: String, now: Instant) {
         let version = self.next();
-        let thing =
-            Thing { version, text, replicas: BTreeMap::new(), known: BTreeSet::new(), from: now + KEPT };
-        self.things.insert(name.to_owned(), thing);
+        self.things.insert(name.to_owned(), Thing::new(version, text, now + KEPT, None));
     }
 
-    /// Decides about it no more. Who holds it learns that with its next heartbeat.
+    /// Decides from now on about a thing that went from another node to this one, by what that one had decided. Nobody is waited for: by
+    /// copies of the former owner nobody reaches the thing any more.
+    pub fn take(&mut self, name: &str, text: String) {
+        let version = self.next();
+        self.things.insert(name.to_owned(), Thing::new(version, text, Instant::ZERO, Some(version)));
+    }
+
+    /// Whether this node decides about a thing.
+    pub fn decides(&self, name: &str) -> bool {
+        self.things.contains_key(name)
+    }
+
+    /// Decides about it no more. Who holds it learns that with its next heartbeat; of what was taken, by hearing who has it.
     pub fn remove(&mut self, name: &str) {
         let Some(thing) = self.things.remove(name) else { return };
+        if thing.taken.is_some() {
+            return thing
+                .replicas
+                .into_keys()
+                .for_each(|peer| _ = self.late.remove(&(peer, name.to_owned())));
+        }
         thing.replicas.into_keys().for_each(|peer| self.end_term(peer));
+    }
+
+    /// A replica that has begun to act by a thing that was taken, or has ceased to. What comes from one that does not act is not to be
+    /// done: it may have been begun by an older copy.
+    pub fn next_acting(&mut self) -> Option<(String, u32, bool)> {
+        self.acting.pop_front()
     }
 
     /// It has another text from now on: who holds it is told. The one before must be settled.
@@ -125,9 +163,13 @@ impl LeaseOwner {
             }
             Message::Seen { thing: name, version } => {
                 let Some(thing) = self.things.get_mut(name) else { return };
-                let Some(seen) = thing.replicas.get_mut(&peer) else { return };
-                *seen = (*seen).max(*version);
-                if *seen >= thing.version {
+                let Some(before) = thing.replicas.get(&peer).copied() else { return };
+                let seen = before.max(*version);
+                thing.replicas.insert(peer, seen);
+                if thing.acts(seen) && !thing.acts(before) {
+                    self.acting.push_back((name.clone(), peer, true));
+                }
+                if seen >= thing.version {
                     self.late.remove(&(peer, name.clone()));
                 }
             }
@@ -154,8 +196,10 @@ impl LeaseOwner {
     fn end_term(&mut self, peer: u32) {
         let term = self.next();
         self.peers.insert(peer, Standing { term, until: None });
-        for thing in self.things.values_mut() {
-            thing.replicas.remove(&peer);
+        for (name, thing) in &mut self.things {
+            if thing.replicas.remove(&peer).is_some_and(|seen| thing.acts(seen)) {
+                self.acting.push_back((name.clone(), peer, false));
+            }
         }
         self.late.retain(|(of, _)| *of != peer);
     }

@@ -278,3 +278,40 @@ fn long_texts_travel_in_pieces_and_too_long_ones_do_not_arrive() {
         assert_eq!(arrived.map(|copy| copy.text), arrives.then_some(text));
     }
 }
+
+/// What goes from owner to owner: a replica is heeded from its word on that it has seen this owner's text, and no longer than its term lasts.
+#[test]
+fn of_a_thing_that_was_taken_a_replica_is_heeded_once_it_has_seen_it() {
+    let (mut owner, now) = (LeaseOwner::new(1), Instant::ZERO);
+    let acting = |owner: &mut LeaseOwner| std::iter::from_fn(|| owner.next_acting()).collect::<Vec<_>>();
+    let version = |owner: &mut LeaseOwner| {
+        let all = std::iter::from_fn(|| owner.next_message());
+        all.filter_map(|(_, m)| if let Message::Copy { version, .. } = m { Some(version) } else { None })
+            .last()
+    };
+    let watch = Message::Watch { thing: DISK.into() };
+    let seen = |version| Message::Seen { thing: DISK.into(), version };
+    owner.take(DISK, "1".into());
+    assert!(owner.is_settled(DISK, now), "nobody is waited for");
+    owner.heard(2, &watch, now);
+    let first = version(&mut owner).expect("a copy");
+    assert!(!owner.is_settled(DISK, now) && acting(&mut owner).is_empty());
+    owner.heard(2, &seen(first), now);
+    assert_eq!(acting(&mut owner), [(DISK.to_owned(), 2, true)]);
+    owner.change(DISK, "2".into());
+    let second = version(&mut owner).expect("a copy");
+    owner.heard(2, &seen(second), now);
+    assert!(acting(&mut owner).is_empty(), "it acts as before");
+    // Another one has it, and this one again: what the replica said of the tenure before is no word on this one.
+    owner.remove(DISK);
+    owner.take(DISK, "9".into());
+    owner.heard(2, &watch, now);
+    owner.heard(2, &seen(second), now);
+    assert!(acting(&mut owner).is_empty());
+    let third = version(&mut owner).expect("a copy");
+    owner.heard(2, &seen(third), now);
+    assert_eq!(acting(&mut owner), [(DISK.to_owned(), 2, true)]);
+    // Silent for so long that it has stopped, it is heeded no more.
+    owner.tick(now + KEPT);
+    assert_eq!(acting(&mut owner), [(DISK.to_owned(), 2, false)]);
+}

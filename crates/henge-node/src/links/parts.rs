@@ -51,7 +51,19 @@ impl Links {
             return;
         }
         let (stage, toward) = (Stage::Waiting, number);
-        peer.take(Sent { disk, part, toward, ask, loan, stage, deadline, older: None, newer: None });
+        let unwanted = false;
+        peer.take(Sent {
+            disk,
+            part,
+            toward,
+            ask,
+            loan,
+            stage,
+            unwanted,
+            deadline,
+            older: None,
+            newer: None,
+        });
         if peer.pump(number) {
             self.touch(p);
         }
@@ -79,6 +91,7 @@ impl Links {
         }
         let verify = sent.ask.verify;
         let result = match outcome {
+            PartOutcome::Later if sent.unwanted => Err(Failure::Fault(Fault::Cancelled)),
             PartOutcome::Later => {
                 peer.put_off(id, now);
                 return self.wake_by(now + LATER);
@@ -101,6 +114,7 @@ impl Links {
             if matches!(stage, Stage::Waiting | Stage::Queued) {
                 self.over(p, id, Err(Failure::Fault(Fault::Cancelled)), Cost::ZERO);
             } else {
+                self.peer(p).forsake(id);
                 self.peer(p).messages.push_back(Message::Cancel { id: self::number(id) });
                 self.touch(p);
             }

@@ -94,6 +94,13 @@ impl Peer {
         self.renew_at = now + self.renewal;
     }
 
+    /// A part that has been sent is not wanted any more.
+    pub(super) fn forsake(&mut self, id: RequestId) {
+        if let Some(sent) = self.sent.get_mut(id) {
+            sent.unwanted = true;
+        }
+    }
+
     /// What was to be said on a link that has ended.
     pub(super) fn forget_said(&mut self) {
         self.queue.clear();
@@ -102,13 +109,13 @@ impl Peer {
         self.put_off.clear();
     }
 
-    /// The parts that its link had go again by the next one. Those that may not be done twice, and have been sent.
+    /// The parts that its link had go again by the next one. Those that may not be done twice, or that nobody wants, and have been sent.
     pub(super) fn begin_again(&mut self) -> Vec<RequestId> {
         let mut once = Vec::new();
         let mut places = Vec::new();
         for (id, sent) in self.sent.iter_mut() {
             let compares = matches!(sent.ask.kind, PartKind::CompareAndWrite { .. });
-            if compares && matches!(sent.stage, Stage::Writing | Stage::Written) {
+            if (compares || sent.unwanted) && matches!(sent.stage, Stage::Writing | Stage::Written) {
                 once.push(id);
             }
             places.push(sent.toward);

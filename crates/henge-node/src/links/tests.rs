@@ -29,7 +29,8 @@ fn part(toward: u32, command: u32, deadline: u64) -> Sent {
     let ask = Ask { kind: PartKind::Read, offset: 0, len: 512, commands: 1, verify: 0 };
     let (stage, deadline) = (Stage::Waiting, Some(ms(deadline)));
     let (loan, disk) = (Buffer::empty(), toward as usize);
-    Sent { disk, part, toward, ask, loan, stage, deadline, older: None, newer: None }
+    let unwanted = false;
+    Sent { disk, part, toward, ask, loan, stage, unwanted, deadline, older: None, newer: None }
 }
 
 fn id_of(peer: &Peer, toward: u32, command: u32) -> RequestId {

@@ -102,6 +102,20 @@ impl Fabric {
         }
     }
 
+    /// Says whether a disk's reservations may be others than those known here.
+    pub(crate) fn set_stale(&mut self, disk: usize, stale: bool) {
+        if let Some(&id) = self.by_disk.get(&disk) {
+            self.subsystems.set_stale(id, stale);
+        }
+    }
+
+    /// Commands of hosts were taken in by older reservations: those that conflict with what holds now are given up.
+    pub(crate) fn recheck(&mut self, disk: usize) {
+        if let Some(&id) = self.by_disk.get(&disk) {
+            self.subsystems.recheck(id);
+        }
+    }
+
     /// Whether nothing of hosts that began before is at a disk.
     pub(crate) fn is_quiet_before(&self, disk: usize, epoch: u32) -> bool {
         self.by_disk.get(&disk).is_none_or(|id| self.subsystems.is_quiet_before(*id, epoch))

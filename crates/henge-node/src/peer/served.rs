@@ -114,6 +114,9 @@ impl PeerLink {
         let Some(home) = attached.and_then(|attached| attached.home) else {
             return refuse(self, PartOutcome::Detached);
         };
+        if !plane.admits(home, self.peer) {
+            return refuse(self, PartOutcome::Later);
+        }
         let capacity = plane.disk(home).vdisk.capacity();
         let moves = kind.moves_data();
         let longest = if moves { henge_link::DATA_MAX as u64 } else { u64::MAX };

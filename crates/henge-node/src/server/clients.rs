@@ -144,6 +144,8 @@ impl Server {
             }
         }
         any |= self.poke();
+        // What is not to be done any more is given up by now.
+        self.plane.go_on_acting(self.now);
         any
     }
 

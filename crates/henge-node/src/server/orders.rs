@@ -174,7 +174,8 @@ impl Server {
         }
         // Reservations are one table for initiators and hosts, which belongs to a target, be it found or not.
         let shown = disk.config.doors.shown_by("iscsi");
-        if shown || disk.config.doors.shown_by("nvme") {
+        // Of a shared disk whoever has the seat keeps it for others, too.
+        if shown || disk.config.doors.shown_by("nvme") || disk.is_shared() {
             self.registry.add(number, disk, shown, &self.plane.links, self.now);
         }
         self.show(number, export, &doors);

@@ -189,7 +189,7 @@ impl Plane {
             return Err(format!("node {here} knows the disk \"{name}\" with another stripe or other pools"));
         }
         match spread.places.get(index as usize) {
-            Some(At::Here(home)) => Ok(*home),
+            Some(At::Here(home)) if spread.shared.as_ref().is_none_or(|seat| seat.acts.here()) => Ok(*home),
             _ if spread.shared.is_some() => Err(format!("node {here} does not have the disk \"{name}\" now")),
             _ => Err(format!("place {index} of the disk \"{name}\" is not on node {here}")),
         }

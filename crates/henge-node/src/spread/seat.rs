@@ -29,6 +29,7 @@
 //! # Price
 //! Clients of a gateway without the seat pay for a link. They wait, and are told nothing, while nobody has the seat.
 
+use super::acts::Acts;
 use super::places::{align_of, layout, place_lens};
 use super::{At, FLOW, shape};
 use crate::config::DiskConfig;
@@ -68,6 +69,8 @@ pub(crate) struct Seat {
     untaken: bool,
     /// Why this drained gateway has it still.
     stays: String,
+    /// By which table of reservations commands go.
+    pub(super) acts: Acts,
 }
 
 impl Seat {
@@ -101,11 +104,13 @@ pub(crate) struct Seats {
     /// Disks whose homes are to go.
     leaving: BTreeSet<usize>,
     /// Disks that came or went just now: peers are to hear of it.
-    moved: Vec<usize>,
+    pub(super) moved: Vec<usize>,
     /// Disks that another gateway has now: initiators and hosts are to hear of it.
     found: Vec<usize>,
     /// This node takes no seats.
     pub drained: bool,
+    /// Disks whose commands may go on.
+    pub(super) acting: Vec<usize>,
 }
 
 impl Seats {
@@ -170,6 +175,7 @@ impl Plane {
             why: String::new(),
             untaken: false,
             stays: String::new(),
+            acts: Acts::default(),
         });
         match home {
             Some(home) => self.disk(home).home_of = Some(number),
@@ -178,10 +184,11 @@ impl Plane {
         let mut disk = Disk::new(config, vdisk, Vec::new());
         disk.spread = Some(Box::new(spread));
         self.put_disk(number, disk);
+        self.say_seat(number);
         Ok(number)
     }
 
-    fn seat(&mut self, number: usize) -> Option<(&mut At, &mut Seat)> {
+    pub(super) fn seat(&mut self, number: usize) -> Option<(&mut At, &mut Seat)> {
         let spread = self.disks.get_mut(number)?.as_mut()?.spread.as_deref_mut()?;
         let seat = spread.shared.as_mut()?;
         Some((&mut spread.places[0], seat))
@@ -293,6 +300,7 @@ impl Plane {
         }
         self.seats.vacant.remove(&number);
         self.seats.moved.push(number);
+        self.say_seat(number);
         self.notice(&config.name, told);
         self.links.doubt_no_more_of(number);
         self.hand_out_places(number, now);
@@ -307,6 +315,7 @@ impl Plane {
             (seat.had, seat.why) = (true, String::new());
             self.seats.vacant.remove(&number);
             self.seats.found.push(number);
+            self.say_seat(number);
             self.links.doubt_no_more_of(number);
             self.hand_out_places(number, now);
         }
@@ -351,6 +360,8 @@ impl Plane {
         let (at, seat) = self.seat(number).expect("it was just there");
         *at = found;
         seat.since = now;
+        self.say_seat(number);
+        let (_, seat) = self.seat(number).expect("it was just there");
         match found {
             At::Nowhere if seat.leaving.is_none() => _ = self.seats.vacant.insert(number),
             At::Nowhere => {}
@@ -401,6 +412,7 @@ impl Plane {
         seat.why = why.to_owned();
         self.seats.leaving.insert(number);
         self.seats.moved.push(number);
+        self.say_seat(number);
         let name = self.disk(number).config.name.clone();
         self.notice(&name, format!("it is not served here any more: {why}"));
         self.look_for(number, now);

@@ -19,24 +19,30 @@
 //! # What it does not do
 //! What such a node had handed to a third one before may still be written there. RESERVE(6) belongs to one node's session, and is
 //! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone. The owner does not move while its node has the
-//! first place, which is as long as the disk is there.
+//! first place, which is as long as the disk is there. Of a disk on storage that nodes share it moves with the seat (`moves.rs`).
 
 mod course;
+mod moves;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod writer;
 
 use crate::links::Links;
 use crate::nvme::Fabric;
+use crate::plane::{Disk, Plane};
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status, Sweep};
 use henge_iscsi::{TargetId, Targets};
 use henge_link::Message;
 use henge_link::copies::{LeaseOwner, Replica};
+pub(super) use moves::Acting;
+use moves::Moves;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use writer::Writer;
+use writer::{Medium, Writer};
 
 /// Most changes of a disk that wait for the one before them.
 const QUEUE_MAX: usize = 256;
@@ -72,14 +78,15 @@ enum Kept {
     There(usize),
     /// This node, which cannot read what it kept: nobody may use the disk by a reservation or past one.
     Unreadable,
-    /// Nobody: the disk goes from gateway to gateway, and cannot be reserved.
-    Nobody,
+    /// Nobody now: the disk is on its way from one gateway to another.
+    Nowhere,
 }
 
 /// What a disk's reservations are in force for: the unit that initiators see, and the namespace that hosts see.
 pub(super) struct Units<'a> {
     pub targets: &'a mut Targets,
     pub nvme: &'a mut Fabric,
+    pub disks: &'a [Option<Disk>],
 }
 
 /// The commands that were at the disk before a change: of initiators, and of hosts.
@@ -87,6 +94,8 @@ pub(super) struct Units<'a> {
 struct Epochs {
     unit: u32,
     namespace: u32,
+    /// Commands were aborted, also those of peers whose link is lost.
+    aborts: bool,
 }
 
 impl Units<'_> {
@@ -98,14 +107,27 @@ impl Units<'_> {
         effects: &Effects,
     ) -> Epochs {
         let namespace = self.nvme.adopt(number, &next, effects);
-        Epochs { unit: self.targets.adopt(target, 0, next, effects), namespace }
+        let aborts = !effects.abort.is_empty() || effects.sweep.is_some();
+        Epochs { unit: self.targets.adopt(target, 0, next, effects), namespace, aborts }
     }
 
     /// Whether nothing that began before is at the disk.
-    fn is_quiet_before(&mut self, (target, number): (TargetId, usize), epochs: Epochs) -> bool {
+    fn is_quiet_before(
+        &mut self,
+        (target, number): (TargetId, usize),
+        epochs: Epochs,
+        links: &Links,
+    ) -> bool {
         let unit = self.targets.unit(target, 0);
         unit.is_none_or(|unit| unit.quiet_before(epochs.unit))
             && self.nvme.is_quiet_before(number, epochs.namespace)
+            && !(epochs.aborts && Plane::has_orphans(self.disks, &links.connections, number))
+    }
+
+    /// What is known of a disk's reservations may be old, or is not.
+    fn set_stale(&mut self, (target, number): (TargetId, usize), stale: bool) {
+        self.targets.set_stale(target, 0, stale);
+        self.nvme.set_stale(number, stale);
     }
 }
 
@@ -113,8 +135,7 @@ struct Table {
     target: TargetId,
     number: usize,
     kept: Kept,
-    /// None where nothing is remembered.
-    file: Option<PathBuf>,
+    medium: Medium,
     queue: VecDeque<(Asker, Asked)>,
     /// Decided, and not yet in its file: by the number of the writing.
     writing: Option<(u64, Asker, Reservations, Effects)>,
@@ -126,6 +147,8 @@ struct Table {
     draining: Option<(u64, Epochs)>,
     /// Whether what is in force here is what holds.
     good: bool,
+    /// It goes from gateway to gateway.
+    moves: Option<Moves>,
 }
 
 /// The reservations of all disks here.
@@ -133,6 +156,8 @@ pub(super) struct ReservationTables {
     owner: LeaseOwner,
     replica: Replica,
     writer: Writer,
+    /// Of those that lie in storage that nodes share, where there are other nodes.
+    beside: Option<Writer>,
     tables: BTreeMap<String, Table>,
     /// Disks with changes on their way.
     busy: BTreeSet<String>,
@@ -145,13 +170,25 @@ pub(super) struct ReservationTables {
     expires: Option<Instant>,
     /// Disks to which there is another way than before.
     ways: Vec<usize>,
+    /// Tables to be read again, and when.
+    again: BTreeSet<(Instant, String)>,
+    /// Whose commands go on, or wait.
+    acting: VecDeque<Acting>,
+    /// Units whose commands were taken in by older tables.
+    recheck: Vec<(TargetId, usize)>,
 }
 
 impl ReservationTables {
-    /// `epoch` grows when the node starts anew; `wake` wakes the loop.
-    pub(super) fn new(epoch: u64, wake: Arc<OwnedFd>) -> std::io::Result<ReservationTables> {
-        Ok(ReservationTables {
-            writer: Writer::new(wake)?,
+    /// `epoch` grows when the node starts anew; `wake` wakes the loop. `linked`: there may be other nodes.
+    pub(super) fn new(epoch: u64, linked: bool, wake: Arc<OwnedFd>) -> std::io::Result<ReservationTables> {
+        let beside = if linked { Some(Writer::new(Arc::clone(&wake), false)?) } else { None };
+        Ok(ReservationTables::writing(epoch, Writer::new(wake, true)?, beside))
+    }
+
+    fn writing(epoch: u64, writer: Writer, beside: Option<Writer>) -> ReservationTables {
+        ReservationTables {
+            writer,
+            beside,
             owner: LeaseOwner::new(epoch),
             replica: Replica::new(),
             tables: BTreeMap::new(),
@@ -161,7 +198,10 @@ impl ReservationTables {
             decided: VecDeque::new(),
             expires: None,
             ways: Vec::new(),
-        })
+            again: BTreeSet::new(),
+            acting: VecDeque::new(),
+            recheck: Vec::new(),
+        }
     }
 
     /// A disk of this node alone.
@@ -172,11 +212,6 @@ impl ReservationTables {
     /// A disk whose reservations cannot be read: initiators, here and at other nodes, wait until they can.
     pub(super) fn close(&mut self, name: &str, place: (TargetId, usize, Option<PathBuf>)) {
         self.insert(name, place, Kept::Unreadable);
-    }
-
-    /// A disk of several gateways, which cannot be reserved.
-    pub(super) fn forgo(&mut self, name: &str, (target, number): (TargetId, usize)) {
-        self.insert(name, (target, number, None), Kept::Nobody);
     }
 
     /// A disk over nodes, kept here for all.
@@ -208,13 +243,14 @@ impl ReservationTables {
             target,
             number,
             kept,
-            file,
+            medium: file.map_or(Medium::Nothing, Medium::File),
             queue: VecDeque::new(),
             writing: None,
             current: None,
             version: None,
             draining: None,
             good: !matches!(kept, Kept::There(_) | Kept::Unreadable),
+            moves: None,
         };
         self.tables.insert(name.to_owned(), table);
     }
@@ -225,8 +261,9 @@ impl ReservationTables {
         self.owner.remove(name);
         self.replica.remove(name);
         self.busy.remove(name);
-        if !matches!(table.kept, Kept::There(_) | Kept::Nobody) {
-            self.writer.remove(name, table.file);
+        let writer = if table.moves.is_some() { self.beside.as_mut() } else { Some(&mut self.writer) };
+        if let (Some(writer), Kept::Alone | Kept::Here | Kept::Unreadable) = (writer, table.kept) {
+            writer.remove(name, table.medium);
         }
         let askers = table.queue.into_iter().map(|(asker, _)| asker);
         let begun = table.current.map(|(asker, _)| asker).into_iter();
@@ -248,11 +285,8 @@ impl ReservationTables {
     /// What a session asks. Its answer, where there is one at once.
     pub(super) fn ask(&mut self, name: &str, what: Asked, asker: Asker, links: &mut Links) -> Option<Status> {
         let Some(table) = self.tables.get_mut(name) else { return Some(Status::Check(Sense::NO_UNIT)) };
-        if table.kept == Kept::Unreadable {
+        if Self::is_closed(table) {
             return Some(Status::Check(Sense::UNAVAILABLE));
-        }
-        if table.kept == Kept::Nobody {
-            return Some(Status::Check(Sense::OPCODE)); // and nobody tells the other gateways of a sweep
         }
         let Kept::There(peer) = table.kept else {
             if table.queue.len() >= QUEUE_MAX {
@@ -290,7 +324,8 @@ impl ReservationTables {
     /// When time alone gives it something to do.
     pub(super) fn wake_at(&self, now: Instant) -> Option<Instant> {
         let settled = self.busy.iter().filter_map(|name| self.owner.settled_by(name, now)).min();
-        [self.replica.wake_at(), self.expires, settled].into_iter().flatten().min()
+        let again = self.again.first().map(|(at, _)| *at);
+        [self.replica.wake_at(), self.expires, settled, again].into_iter().flatten().min()
     }
 
     /// Hears what peers have said, goes on with changes, says what there is to say. The disks to which the ways are others now:
@@ -304,13 +339,20 @@ impl ReservationTables {
         }
         self.owner.tick(now);
         self.replica.tick(now);
-        while let Some(written) = self.writer.next_done() {
-            self.written(written, units, links);
+        self.read_again(now);
+        while let Some(done) =
+            self.writer.next_done().or_else(|| self.beside.as_mut().and_then(Writer::next_done))
+        {
+            match self.tables.get(&done.name).is_some_and(|table| table.awaits(done.number)) {
+                true => self.was_read(done, units, now),
+                false => self.written(done, units, links),
+            }
         }
         for name in self.busy.iter().cloned().collect::<Vec<_>>() {
             self.advance(&name, units, links, now);
         }
-        let changed = self.judge(units.targets, now);
+        let mut changed = self.judge(units.targets, now);
+        self.judge_moves(units, &mut changed, now);
         while let Some((peer, message)) = self.owner.next_message() {
             links.tell(peer as usize, message);
         }

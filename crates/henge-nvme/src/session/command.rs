@@ -6,7 +6,7 @@ use crate::admin;
 use crate::fabrics::{self, FABRICS};
 use crate::nvm;
 use crate::plan::{Action, Plan};
-use crate::reservation::Change;
+use crate::reservation::{Change, Held, HostId};
 use crate::status::{Ending, Status};
 use crate::subsystem::Subsystems;
 use crate::wire::{Fatal, Place, Sqe};
@@ -58,6 +58,8 @@ pub(super) struct Task {
     pub why: Option<Status>,
     /// Nobody waits for its outcome, or the host wants it to be given up.
     pub aborted: bool,
+    /// It was taken in by reservations that may have been old.
+    pub doubted: bool,
     /// It is answered.
     pub answered: bool,
     /// What lies in its buffer is its answer.
@@ -80,6 +82,7 @@ impl Task {
             epoch: None,
             why: None,
             aborted: false,
+            doubted: false,
             answered: false,
             sends_buffer: false,
         }
@@ -92,6 +95,12 @@ impl Task {
             Work::Several(actions) => actions.last().copied(),
             _ => None,
         }
+    }
+
+    /// Whether a reservation keeps its host from it: of a fused pair, from either.
+    pub fn is_kept_out(&self, held: &Held, host: &HostId) -> bool {
+        let pair = self.partner.map(|_| nvm::opcode::WRITE);
+        [Some(self.sqe.opcode()), pair].into_iter().flatten().any(|opcode| held.conflicts(host, opcode))
     }
 
     /// Bytes that its buffer must have.
@@ -262,6 +271,9 @@ impl Session {
             (FABRICS, qid) => self.fabrics(subsystems, sqe, joined.cntlid, qid),
             (_, 0) => self.admin(subsystems, sqe, joined.cntlid),
             _ => match self.subsystem.and_then(|id| subsystems.get(id)) {
+                Some(there) if there.stale && nvm::tells_of(&there.held, &self.host, sqe) => {
+                    Status::NOT_READY.into()
+                }
                 Some(there) => nvm::start(&there.namespace, &there.held, &self.host, sqe),
                 None => Status::NAMESPACE.into(),
             },

@@ -158,6 +158,22 @@ impl Session {
         }
     }
 
+    /// Gives up what conflicts with reservations that hold now. What has not come to the storage yet is looked at before it does.
+    fn recheck(&mut self, subsystems: &mut Subsystems) {
+        let Some(there) = self.subsystem.and_then(|id| subsystems.get(id)) else { return };
+        for (id, task) in self.tasks.iter_mut() {
+            if matches!(task.work, Work::Reserve(_) | Work::Answer(_)) || task.answered {
+                continue;
+            }
+            task.doubted = true;
+            if task.at_storage && task.is_kept_out(&there.held, &self.host) {
+                task.why = Some(Status::RESERVATION);
+                task.aborted = true;
+                self.steps.push_back(Step::Cancel(id));
+            }
+        }
+    }
+
     /// Answers requests that wait for events with the events that there are.
     pub(super) fn tell_events(&mut self, subsystems: &mut Subsystems) {
         let Stage::Joined(joined) = self.stage else { return };
@@ -178,6 +194,7 @@ impl Session {
                 Notice::Abort(cid) => self.abort_here(subsystems, cid),
                 Notice::Preempted => self.preempted(subsystems),
                 Notice::Withdraw => self.withdraw(),
+                Notice::Recheck => self.recheck(subsystems),
                 Notice::Close => self.close(subsystems),
             }
         }

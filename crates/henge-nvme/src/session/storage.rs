@@ -119,6 +119,9 @@ impl Session {
         let status = match there {
             None => Status::NAMESPACE,
             Some((_, there)) if there.namespace.reach == Reach::Inaccessible => Status::INACCESSIBLE,
+            Some((_, there)) if task.doubted && task.is_kept_out(&there.held, &self.host) => {
+                Status::RESERVATION
+            }
             Some((subsystem, there)) => {
                 task.at_storage = true;
                 // Whose end may wait until all is quiet is not waited for itself.

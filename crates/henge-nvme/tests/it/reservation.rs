@@ -293,7 +293,7 @@ fn what_has_not_begun_is_given_up_when_the_way_is_closed() {
     assert_eq!((ends.status, ends.final_), (0x302, false), "by another path perhaps");
 }
 
-/// A disk that goes from gateway to gateway: no host reserves it, and each is told so before it tries.
+/// A disk of which nobody keeps reservations: each host is told so before it tries.
 #[test]
 fn a_namespace_without_reservations_says_so_and_refuses_them() {
     let mut s = Subsystems::at(1);
@@ -312,4 +312,37 @@ fn a_namespace_without_reservations_says_so_and_refuses_them() {
     };
     assert_eq!(identify(&mut s, &mut admin, 1, 0)[31], 0, "RESCAP");
     assert_eq!(le16(&identify(&mut s, &mut admin, 0, 1), 520) & 1 << 5, 0, "ONCS");
+}
+
+/// A disk whose home moves: commands were taken in by a table that had been replaced elsewhere. Those that the new one forbids are given up.
+#[test]
+fn what_was_taken_in_by_an_old_table_is_looked_at_again() {
+    let (mut s, id, _admin, mut io) = queues();
+    let wire = Wire::default();
+    io.hold = true;
+    s.set_stale(id, true);
+    io.feed(&mut s, &wire.command(Entry::new(WRITE, 1).blocks(0, 1).in_capsule(512), &[1; 512]));
+    io.feed(&mut s, &wire.command(Entry::new(READ, 2).blocks(0, 1).at_host(512), &[]));
+    io.feed(&mut s, &wire.command(Entry::new(WRITE, 3).blocks(0, 8).at_host(4096), &[]));
+    let r2t = io.replies();
+    assert_eq!(r2t[0].kind, pdu::R2T);
+    io.feed(&mut s, &wire.command(Entry::new(0x0e, 4).nsid(1).dword(11, 1).at_host(64), &[]));
+    assert_eq!(io.completion().status, 0x82, "a report of what may be old: not ready");
+    s.adopt(id, held(Some(Kind::WriteExclusive), &[registrant(THEM, true)]), &[]);
+    io.feed(&mut s, &wire.command(Entry::new(WRITE, 4).blocks(0, 1).in_capsule(512), &[1; 512]));
+    assert_eq!(io.completion().status, 0x82, "it may be another one's by now");
+    s.set_stale(id, false);
+    s.recheck(id);
+    poke(&mut s, &mut [&mut io]);
+    let (write, read) = (io.pending.remove(0), io.pending.remove(0));
+    assert_eq!(io.cancelled, [write.task], "the read goes on");
+    io.session.complete(&mut s, write.task, Outcome::Failed(Fault::Cancelled), &[0; 512]);
+    io.work(&mut s);
+    assert_eq!(io.completion().status, 0x83, "reservation conflict");
+    io.feed(&mut s, &wire.answer(&r2t[0], &[7; 4096]));
+    assert_eq!(io.completion().status, 0x83, "it never comes to the storage");
+    assert!(io.pending.is_empty());
+    io.session.complete(&mut s, read.task, Outcome::Done, &[0; 512]);
+    io.work(&mut s);
+    assert_eq!(io.replies().last().unwrap().completion().status, 0);
 }

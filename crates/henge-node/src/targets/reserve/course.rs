@@ -29,6 +29,7 @@ impl ReservationTables {
     pub(super) fn hear(&mut self, news: News, units: &mut Units<'_>, links: &mut Links, now: Instant) {
         match news {
             News::Up(peer) => self.replica.linked(peer as u32, now),
+            News::Seat { disk, turn, seated } => self.seat(&disk, (turn, seated), links, now),
             News::Down(peer) => {
                 self.replica.unlinked(peer as u32);
                 let lost: Vec<u64> =
@@ -76,6 +77,8 @@ impl ReservationTables {
         let kept_here = self.tables.get(disk).is_some_and(|table| table.kept == Kept::Here);
         let status = match kept_here {
             true => self.ask(disk, what, asker, links),
+            // It has moved, and whoever asked has not heard of that yet.
+            false if self.tables.get(disk).is_some_and(|table| table.moves.is_some()) => Some(Status::Busy),
             false => Some(Status::Check(Sense::UNAVAILABLE)),
         };
         if let Some(status) = status {
@@ -92,6 +95,10 @@ impl ReservationTables {
             }
             return;
         }
+        if self.arrived_late(copy, units) {
+            return;
+        }
+        let Some(table) = self.tables.get_mut(&copy.thing) else { return };
         let Ok((next, mut effects)) = Reservations::told(&copy.text) else {
             // Of a node that speaks otherwise: nothing is known of the disk.
             table.version = None;
@@ -122,7 +129,7 @@ impl ReservationTables {
             let Some(table) = self.tables.get_mut(name) else { return };
             let place = (table.target, table.number);
             if let Some((version, epochs)) = table.draining {
-                if units.is_quiet_before(place, epochs) {
+                if units.is_quiet_before(place, epochs, links) {
                     table.draining = None;
                     self.replica.seen(name, version);
                     self.busy.remove(name);
@@ -135,21 +142,25 @@ impl ReservationTables {
                 return;
             }
             if let Some((asker, epochs)) = table.current {
-                if !settled || !units.is_quiet_before(place, epochs) {
+                if !settled || !units.is_quiet_before(place, epochs, links) {
                     return;
                 }
                 table.current = None;
                 self.answer(asker, Status::Good, links);
                 continue;
             }
-            if table.queue.is_empty() {
+            if table.queue.is_empty() && !table.is_unsure() {
                 self.busy.remove(name);
                 return;
             }
-            if !settled {
+            if !settled || table.is_unsure() {
                 return;
             }
             let Some((asker, what)) = table.queue.pop_front() else { return };
+            if Self::is_closed(table) {
+                self.answer(asker, Status::Check(Sense::UNAVAILABLE), links);
+                continue;
+            }
             let Some(unit) = units.targets.unit(table.target, 0) else { return };
             let mut next = unit.reservations().clone();
             let decided = match what {
@@ -173,7 +184,9 @@ impl ReservationTables {
                 table.current = Some((asker, epochs));
                 continue;
             };
-            let number = self.writer.write(name, table.file.clone(), text);
+            let writer = if table.moves.is_some() { self.beside.as_mut() } else { Some(&mut self.writer) };
+            let Some(writer) = writer else { return };
+            let number = writer.write(name, table.medium.clone(), text);
             table.writing = Some((number, asker, next, effects));
             return;
         }
@@ -186,7 +199,8 @@ impl ReservationTables {
             return; // of a disk of that name before this one
         }
         let Some((_, asker, next, mut effects)) = table.writing.take() else { return };
-        if !done.well {
+        if done.outcome.is_err() {
+            self.doubt(&done.name);
             return self.answer(asker, Status::Check(Sense::WRITE), links);
         }
         if table.kept == Kept::Here {
@@ -202,7 +216,7 @@ impl ReservationTables {
         let mut changed = std::mem::take(&mut self.ways);
         self.expires = None;
         for (name, table) in &mut self.tables {
-            if !matches!(table.kept, Kept::There(_)) {
+            if !matches!(table.kept, Kept::There(_)) || table.moves.is_some() {
                 continue;
             }
             let until = self.replica.good_until(name).filter(|until| table.version.is_some() && now < *until);

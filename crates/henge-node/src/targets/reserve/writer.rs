@@ -1,65 +1,103 @@
 //! Writes what must be on the medium before it is answered: a file's sync may take seconds where others write much, and the loop
-//! has other clients.
+//! has other clients. So may a cluster, in whose images the tables of shared disks lie: these have a thread of their own.
 
+use henge_backend::Beside;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// What is to be done with a file: written anew, or taken away.
-struct ToWrite {
-    name: String,
-    number: u64,
-    /// None where nothing is remembered: then it cannot be written.
-    file: Option<PathBuf>,
-    text: Option<String>,
+/// How long the end waits for a cluster.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Where a disk's table is kept.
+#[derive(Clone)]
+pub(super) enum Medium {
+    /// Nowhere: then it cannot be written.
+    Nothing,
+    File(PathBuf),
+    /// With the disk's own bytes.
+    Beside(Arc<dyn Beside>),
 }
 
-/// A file is written.
+pub(super) enum What {
+    /// It is written anew.
+    Write(String),
+    /// It is taken away.
+    Remove,
+    Read,
+}
+
+/// What is to be done.
+pub(super) struct ToDo {
+    name: String,
+    pub number: u64,
+    medium: Medium,
+    pub what: What,
+}
+
+/// It is done.
 pub(super) struct Done {
     /// Whose.
     pub name: String,
-    /// Which writing.
+    /// Which.
     pub number: u64,
-    /// Whether it went well.
-    pub well: bool,
+    /// What was read, or that it went well.
+    pub outcome: io::Result<Option<String>>,
 }
 
 /// The thread that writes, in the order in which it is told to.
 pub(super) struct Writer {
-    to_write: Option<Sender<ToWrite>>,
+    todo: Option<Sender<ToDo>>,
     done: Receiver<Done>,
     number: u64,
     thread: Option<JoinHandle<()>>,
+    /// Whether its end is waited for however long it takes.
+    patient: bool,
 }
 
 impl Writer {
     /// `wake` is written to when something is done.
-    pub(super) fn new(wake: Arc<OwnedFd>) -> std::io::Result<Writer> {
-        let (to_write, todo) = channel();
+    pub(super) fn new(wake: Arc<OwnedFd>, patient: bool) -> io::Result<Writer> {
+        let (todo, asked) = channel();
         let (tell, done) = channel();
         let thread = std::thread::Builder::new().name("reservations".into());
-        let thread = thread.spawn(move || work(&todo, &tell, &wake))?;
-        Ok(Writer { to_write: Some(to_write), done, number: 0, thread: Some(thread) })
+        let thread = thread.spawn(move || work(&asked, &tell, &wake))?;
+        Ok(Writer { todo: Some(todo), done, number: 0, thread: Some(thread), patient })
     }
 
-    /// Replaces a file; the number of that.
-    pub(super) fn write(&mut self, name: &str, file: Option<PathBuf>, text: String) -> u64 {
-        self.send(name, file, Some(text))
+    /// One whose work is done by hand.
+    #[cfg(test)]
+    pub(super) fn by_hand() -> (Writer, Receiver<ToDo>, Sender<Done>) {
+        let (todo, asked) = channel();
+        let (tell, done) = channel();
+        (Writer { todo: Some(todo), done, number: 0, thread: None, patient: false }, asked, tell)
     }
 
-    /// Takes a file away, if there is one.
-    pub(super) fn remove(&mut self, name: &str, file: Option<PathBuf>) {
-        self.send(name, file, None);
+    /// Replaces what is there; the number of that.
+    pub(super) fn write(&mut self, name: &str, medium: Medium, text: String) -> u64 {
+        self.send(name, medium, What::Write(text))
     }
 
-    fn send(&mut self, name: &str, file: Option<PathBuf>, text: Option<String>) -> u64 {
+    /// Reads what is there; the number of that.
+    pub(super) fn read(&mut self, name: &str, medium: Medium) -> u64 {
+        self.send(name, medium, What::Read)
+    }
+
+    /// Takes away what is there, if anything is.
+    pub(super) fn remove(&mut self, name: &str, medium: Medium) {
+        self.send(name, medium, What::Remove);
+    }
+
+    fn send(&mut self, name: &str, medium: Medium, what: What) -> u64 {
         self.number += 1;
-        let next = ToWrite { name: name.to_owned(), number: self.number, file, text };
-        if let Some(to_write) = &self.to_write {
+        let next = ToDo { name: name.to_owned(), number: self.number, medium, what };
+        if let Some(todo) = &self.todo {
             // The thread lives as long as this end of the channel.
-            let _ = to_write.send(next);
+            let _ = todo.send(next);
         }
         self.number
     }
@@ -70,43 +108,62 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What was to be written is.
+    /// What was to be written is; by a cluster that does not answer, nobody is held up.
     fn drop(&mut self) {
-        self.to_write = None;
-        if let Some(thread) = self.thread.take() {
+        self.todo = None;
+        let until = std::time::Instant::now() + FAREWELL;
+        while !self.patient
+            && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+            && std::time::Instant::now() < until
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(thread) = self.thread.take().filter(|thread| self.patient || thread.is_finished()) {
             let _ = thread.join();
         }
     }
 }
 
-fn work(todo: &Receiver<ToWrite>, tell: &Sender<Done>, wake: &OwnedFd) {
-    for ToWrite { name, number, file, text } in todo {
-        let outcome = match (&file, text) {
-            (Some(file), Some(text)) => henge_io::replace(file, text.as_bytes()),
-            (Some(file), None) => remove(file),
-            (None, Some(_)) => Err(std::io::Error::other("this node has no state_dir")),
-            (None, None) => Ok(()),
-        };
-        if let Err(e) = &outcome {
-            tracing::warn!("the reservations of disk \"{name}\" could not be kept: {e}");
-        }
-        if tell.send(Done { name, number, well: outcome.is_ok() }).is_ok() {
+fn work(todo: &Receiver<ToDo>, tell: &Sender<Done>, wake: &OwnedFd) {
+    for next in todo {
+        if tell.send(carry_out(next)).is_ok() {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
     }
 }
 
+pub(super) fn carry_out(ToDo { name, number, medium, what }: ToDo) -> Done {
+    let outcome = match (medium, what) {
+        (Medium::Nothing, What::Write(_)) => Err(io::Error::other("this node has no state_dir")),
+        (Medium::Nothing, What::Read | What::Remove) => Ok(None),
+        (Medium::File(file), What::Write(text)) => henge_io::replace(&file, text.as_bytes()).map(|()| None),
+        (Medium::File(file), What::Remove) => remove(&file).map(|()| None),
+        (Medium::File(file), What::Read) => std::fs::read_to_string(file).map(Some),
+        (Medium::Beside(beside), What::Write(text)) => beside.write(&text).map(|()| None),
+        (Medium::Beside(beside), What::Remove) => beside.write(EMPTY).map(|()| None),
+        (Medium::Beside(beside), What::Read) => beside.read(),
+    };
+    if let Err(e) = &outcome {
+        tracing::warn!("the reservations of disk \"{name}\" could not be kept or read: {e}");
+    }
+    Done { name, number, outcome }
+}
+
+/// What lies beside an image that nobody has reserved: it stays when its disk goes.
+const EMPTY: &str = "volatile\ngeneration 0\n";
+
 /// The next disk of that name begins without them.
-fn remove(file: &Path) -> std::io::Result<()> {
+fn remove(file: &Path) -> io::Result<()> {
     match std::fs::remove_file(file) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => std::fs::File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Writer;
+    use super::{EMPTY, Medium, Writer};
+    use henge_iscsi::scsi::Reservations;
     use std::sync::Arc;
 
     #[test]
@@ -114,24 +171,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let wake = Arc::new(wake);
-        let mut writer = Writer::new(wake.clone()).unwrap();
+        let mut writer = Writer::new(wake.clone(), true).unwrap();
         let file = dir.path().join("state/web.reservations");
-        let first = writer.write("web", Some(file.clone()), "generation 1\n".into());
-        let second = writer.write("db", Some(file.join("x")), String::new());
-        let third = writer.write("nowhere", None, String::new());
+        let first = writer.write("web", Medium::File(file.clone()), "generation 1\n".into());
+        let second = writer.write("db", Medium::File(file.join("x")), String::new());
+        let third = writer.write("nowhere", Medium::Nothing, String::new());
         let mut done = Vec::new();
         while done.len() < 3 {
             // Each one wakes whoever waits.
             rustix::io::read(&*wake, &mut [0; 8]).unwrap();
-            done.extend(std::iter::from_fn(|| writer.next_done()).map(|d| (d.name, d.number, d.well)));
+            done.extend(
+                std::iter::from_fn(|| writer.next_done()).map(|d| (d.name, d.number, d.outcome.is_ok())),
+            );
         }
         assert_eq!(
             done,
             [("web".into(), first, true), ("db".into(), second, false), ("nowhere".into(), third, false)]
         );
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "generation 1\n");
-        writer.remove("web", Some(file.clone()));
+        writer.remove("web", Medium::File(file.clone()));
         drop(writer);
         assert!(!file.exists(), "what it was told last is done, too");
+    }
+    #[test]
+    fn an_image_that_stays_is_left_without_reservations() {
+        assert_eq!(Reservations::default().text(), EMPTY);
     }
 }

@@ -1,0 +1,118 @@
+//! Shared disks and the table that says who may use them: it lies with the image, and is read by whoever has taken the seat.
+//!
+//! Until this gateway acts by the table of the gateway with the seat ([`crate::targets`]), its clients' commands wait here. They may have been
+//! taken in by an older table: of initiators and hosts those that the newer one forbids are given up before the rest goes on. And the home does
+//! nothing for a gateway that has not said that it acts so.
+
+use super::At;
+use super::places::place_lens;
+use crate::config::DiskConfig;
+use crate::links::News;
+use crate::plane::Plane;
+use henge_backend::{Beside, Store};
+use henge_core::Instant;
+use std::sync::Arc;
+
+/// Where a shared disk's seat is.
+#[derive(Clone)]
+pub(crate) enum Seated {
+    /// Here, and what lies beside the image.
+    Here(Option<Arc<dyn Beside>>),
+    /// At a peer.
+    There(usize),
+    /// Nobody has it, as far as is known here.
+    Nowhere,
+}
+
+/// By which table commands go.
+#[derive(Debug, Default)]
+pub(crate) struct Acts {
+    /// Counts the seat's moves, as they are known here.
+    turn: u64,
+    /// This gateway acts by the table of whoever has the seat now.
+    here: bool,
+    /// Peers that do, while the seat is here.
+    peers: Vec<usize>,
+}
+
+impl Acts {
+    /// Whether commands go on.
+    pub(super) fn here(&self) -> bool {
+        self.here
+    }
+}
+
+impl Plane {
+    /// The seat has moved, or a disk with a seat has come: commands wait until this gateway acts by that one's table.
+    pub(crate) fn say_seat(&mut self, number: usize) {
+        let Some((at, seat)) = self.seat(number) else { return };
+        let at = *at;
+        seat.acts = Acts { turn: seat.acts.turn + 1, ..Acts::default() };
+        let turn = seat.acts.turn;
+        let disk = self.disks[number].as_ref().expect("a disk with a seat is there");
+        let seated = match at {
+            At::Here(_) => Seated::Here(self.beside(&disk.config)),
+            At::There(peer, _) => Seated::There(peer),
+            At::Nowhere => Seated::Nowhere,
+        };
+        let name = disk.config.name.clone();
+        self.links.news.push_back(News::Seat { disk: name, turn, seated });
+    }
+
+    /// What lies beside a shared disk's image: of an image in several parts, beside the first.
+    fn beside(&self, config: &DiskConfig) -> Option<Arc<dyn Beside>> {
+        let len = place_lens(config, config.capacity)[0];
+        let parts = self.parts_of(&DiskConfig { places: Vec::new(), ..config.clone() }, len, 0);
+        let first = parts.first()?;
+        self.gates[first.gate].pipeline.backend().beside(&first.name)
+    }
+
+    /// Since that move of a seat, this gateway acts by its table; or does so no longer.
+    pub(crate) fn act(&mut self, number: usize, turn: u64, acts: bool) {
+        let Some((at, seat)) = self.seat(number).filter(|(_, seat)| seat.acts.turn == turn) else { return };
+        if std::mem::replace(&mut seat.acts.here, acts) || !acts {
+            return;
+        }
+        let is_here = matches!(at, At::Here(_));
+        self.seats.acting.push(number);
+        if is_here {
+            self.seats.moved.push(number); // peers may come now
+        }
+    }
+
+    /// The same of a peer, whose parts come to this gateway.
+    pub(crate) fn admit(&mut self, number: usize, turn: u64, peer: usize, acts: bool) {
+        let Some((_, seat)) = self.seat(number).filter(|(_, seat)| seat.acts.turn == turn) else { return };
+        seat.acts.peers.retain(|known| *known != peer);
+        seat.acts.peers.extend(acts.then_some(peer));
+    }
+
+    /// Whether a home does what a peer asks: it may ask by what is old.
+    pub(crate) fn admits(&self, home: usize, peer: Option<usize>) -> bool {
+        let disk = self.disks[home].as_ref().and_then(|home| self.disks[home.home_of?].as_ref());
+        let seat = disk.and_then(|disk| disk.spread.as_ref()?.shared.as_ref());
+        seat.is_none_or(|seat| peer.is_some_and(|peer| seat.acts.peers.contains(&peer)))
+    }
+
+    /// Hands out what has waited for a table.
+    pub(crate) fn go_on_acting(&mut self, now: Instant) {
+        while let Some(number) = self.seats.acting.pop() {
+            if self.disks[number].is_some() {
+                self.hand_out_places(number, now);
+            }
+        }
+    }
+
+    /// Whether a disk's home has commands of peers whose link is lost.
+    pub(crate) fn has_orphans(
+        disks: &[Option<crate::plane::Disk>],
+        links: &[henge_core::RequestId],
+        number: usize,
+    ) -> bool {
+        let spread = disks.get(number).and_then(|disk| disk.as_ref()?.spread.as_ref());
+        let Some(At::Here(home)) = spread.and_then(|spread| spread.places.first()) else { return false };
+        let in_flight = disks[*home].iter().flat_map(|home| home.in_flight.iter().flatten());
+        let mut owners = in_flight.map(|command| command.owner.connection);
+        owners.any(|owner| owner != super::INNER && !links.contains(&owner))
+    }
+}
