@@ -32,9 +32,9 @@ def run(*command, fails=False, seconds=120):
 
 
 class Cluster:
-    def __init__(self, dir):
+    def __init__(self, dir, **settings):
         self.dir = dir
-        run(TOOLS / "ceph-up", dir, "3", seconds=180)
+        run("env", *(f"{key}={value}" for key, value in settings.items()), TOOLS / "ceph-up", dir, "3", seconds=180)
         self.conf = f"{dir}/ceph.conf"
         os.environ["CEPH_CONF"] = self.conf
 
@@ -44,6 +44,14 @@ class Cluster:
     def signal(self, daemon, how):
         """To a daemon of this cluster alone, by the number that it wrote."""
         os.kill(self.pid(daemon), how)
+
+    def kill(self, daemon):
+        pid = self.pid(daemon)
+        os.kill(pid, signal.SIGKILL)
+        until(f"{daemon} is gone", lambda: not os.path.exists(f"/proc/{pid}"), 20)
+
+    def down(self):
+        subprocess.run([TOOLS / "ceph-down", self.dir, "--remove"], check=False)
 
     def up(self):
         run(TOOLS / "ceph-up", self.dir)
