@@ -237,6 +237,10 @@ demo-cluster: build ## A manager and three nodes: admission until full, real cli
 	@HENGE=$(COMMAND) ./tools/demo-cluster
 .PHONY: demo-cluster
 
+demo-ceph: build ## A Ceph cluster, two gateways and three tenants: an OSD and a gateway are killed (Ceph's packages; KEEP=1: leave it running)
+	@HENGE=$(COMMAND) ./tools/demo-ceph
+.PHONY: demo-ceph
+
 test-api: ## Fuzz the manager's REST API with schemathesis, by its OpenAPI document (API_EXAMPLES per operation: 50)
 	@$(TESTED)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge API_EXAMPLES=$(or $(API_EXAMPLES),50) ./tools/test-api
