@@ -406,6 +406,7 @@ fn what_was_taken_in_by_an_old_table_is_looked_at_again() {
     host.feed(targets, &data_out(true, 4, asked.ttt(), 0, 512, &[1; 512]));
     assert_eq!(host.replies().pop().expect("an answer").0.0[3], 0x18, "it never comes to the storage");
     assert!(host.pending.is_empty());
+    host.buffers.insert(read.task, vec![0; 512]);
     host.session.complete(targets, read.task, Outcome::Done, &[0; 512]);
     host.work(targets);
     assert_eq!(host.replies().pop().expect("an answer").0.0[3], 0);

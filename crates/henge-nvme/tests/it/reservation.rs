@@ -342,6 +342,7 @@ fn what_was_taken_in_by_an_old_table_is_looked_at_again() {
     io.feed(&mut s, &wire.answer(&r2t[0], &[7; 4096]));
     assert_eq!(io.completion().status, 0x83, "it never comes to the storage");
     assert!(io.pending.is_empty());
+    io.buffers.insert(read.task, vec![0; 512]);
     io.session.complete(&mut s, read.task, Outcome::Done, &[0; 512]);
     io.work(&mut s);
     assert_eq!(io.replies().last().unwrap().completion().status, 0);
