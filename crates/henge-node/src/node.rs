@@ -235,12 +235,14 @@ impl Node {
 
     /// Takes no more commands, finishes those under way, flushes every disk, and ends.
     pub fn stop(mut self) -> io::Result<()> {
-        match self.end(&|| Message::Stop)?.abandoned {
-            0 => Ok(()),
-            abandoned => Err(io::Error::other(format!(
+        let left = self.end(&|| Message::Stop)?;
+        if left.abandoned > 0 {
+            let abandoned = left.abandoned;
+            return Err(io::Error::other(format!(
                 "{abandoned} commands were not finished by the storage in time"
-            ))),
+            )));
         }
+        left.lost().map_or(Ok(()), |why| Err(io::Error::other(why)))
     }
 
     /// The same, with sockets left for the program that comes next: listeners, and clients by NBD.
@@ -251,6 +253,9 @@ impl Node {
                 commands = left.abandoned,
                 "were not finished by the storage in time; their clients are disconnected"
             );
+        }
+        if let Some(why) = left.lost() {
+            tracing::error!("{why}; their clients are disconnected");
         }
         // All loops have ended, so that nobody else has them.
         let listeners = left.listeners.into_iter().filter_map(Arc::into_inner);
@@ -320,6 +325,7 @@ fn end_all(
         all = match (all, left) {
             (Ok(mut all), Ok(left)) => {
                 all.abandoned += left.abandoned;
+                all.unflushed.extend(left.unflushed);
                 all.guests.extend(left.guests);
                 if all.listeners.is_empty() {
                     all.listeners = left.listeners;

@@ -220,6 +220,11 @@ impl Plane {
         disks.filter(|(_, disk)| disk.home_of.is_none())
     }
 
+    /// Disks whose FLUSH at the end has failed.
+    pub(crate) fn unflushed(&self) -> impl Iterator<Item = &str> {
+        self.disks.iter().flatten().filter(|disk| disk.unflushed).map(|disk| disk.config.name.as_str())
+    }
+
     /// The number of a disk by its name.
     pub(crate) fn number(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()

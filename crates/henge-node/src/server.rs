@@ -251,8 +251,6 @@ struct Stopping {
     /// From then on no client is waited for any more.
     leave_by: Instant,
     flushing: bool,
-    /// No FLUSH has failed.
-    flushed: bool,
     /// The sockets are for the program that comes next.
     hands: bool,
 }

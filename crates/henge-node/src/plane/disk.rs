@@ -33,6 +33,8 @@ pub(crate) struct Disk {
     pub held: usize,
     /// Connections to whom one FLUSH is to fail: another node may have lost what it answered them.
     pub doubted: BTreeSet<RequestId>,
+    /// The FLUSH at the end of this loop has failed: nobody vouches for what was answered and not flushed before.
+    pub unflushed: bool,
     /// Long CACHEs under way.
     pub fetches: u32,
     /// When an event told of its clients, and how many could have since.
@@ -78,6 +80,7 @@ impl Disk {
             bases,
             held: 0,
             doubted: BTreeSet::new(),
+            unflushed: false,
             fetches: 0,
             told: None,
             untold: 0,

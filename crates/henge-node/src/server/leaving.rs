@@ -19,17 +19,30 @@ use std::sync::Arc;
 pub(crate) struct Left {
     /// Requests that storage never finished.
     pub abandoned: usize,
+    /// Disks whose last FLUSH failed.
+    pub unflushed: Vec<String>,
     /// Where clients come, if somebody else goes on there.
     pub listeners: Vec<Arc<Listener>>,
     /// Clients that have an answer to everything they asked.
     pub guests: Vec<Guest>,
 }
 
+impl Left {
+    /// What may be lost, for people.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let disks = self.unflushed.join(", ");
+        (!self.unflushed.is_empty()).then(|| {
+            format!("the storage failed the last FLUSH of {disks}: what was answered since the FLUSH before may be lost")
+        })
+    }
+}
+
 impl Server {
     /// The end: everything is closed, but for sockets that somebody else goes on with.
     pub(super) fn leave(mut self, abandoned: usize) -> Left {
+        let unflushed = self.plane.unflushed().map(str::to_owned).collect();
         if !self.stopping.is_some_and(|stopping| stopping.hands) {
-            return Left { abandoned, ..Left::default() };
+            return Left { abandoned, unflushed, ..Left::default() };
         }
         let ids: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
         let mut guests = Vec::new();
@@ -37,11 +50,13 @@ impl Server {
             let Some(client) = self.connections.get(id) else { continue };
             let Ok(fd) = client.link.stream.as_fd().try_clone_to_owned() else { continue };
             let disk = client.disk().and_then(|number| self.plane.disks[number].as_ref());
+            // The end of a connection is the sign that what was not flushed may be lost.
+            let disk = disk.filter(|disk| !disk.unflushed);
             let (Some(rest), Some(disk)) = (client.rest(), disk) else { continue };
             let (disk, from) = (disk.config.name.clone(), client.link.from);
             guests.push(Guest { fd, disk, from, rest });
         }
-        Left { abandoned, listeners: std::mem::take(&mut self.listeners), guests }
+        Left { abandoned, unflushed, listeners: std::mem::take(&mut self.listeners), guests }
     }
 
     /// Clients may come; those that were here before are here again.

@@ -201,7 +201,7 @@ impl Server {
             }
         }
         let (deadline, leave_by) = (self.now + STOPPING, self.now + LEAVING);
-        self.stopping.get_or_insert(Stopping { deadline, leave_by, flushing: false, flushed: true, hands });
+        self.stopping.get_or_insert(Stopping { deadline, leave_by, flushing: false, hands });
     }
 
     /// Whether some client is still being told, or is still telling, what it has begun.
@@ -224,7 +224,7 @@ impl Server {
             return None;
         }
         if stopping.flushing {
-            if stopping.flushed {
+            if self.plane.unflushed().next().is_none() {
                 self.say_ended();
             }
             return Some(0);

@@ -115,9 +115,9 @@ impl Server {
             if answer.owner == NOBODY
                 && answer.outcome.is_err()
                 && self.plane.disk(disk).spread.is_none()
-                && let Some(stopping) = &mut self.stopping
+                && self.stopping.is_some()
             {
-                stopping.flushed = false;
+                self.plane.disk(disk).unflushed = true;
             }
             if TargetRegistry::owns(&answer.owner) {
                 self.registry.answer(answer, &mut self.plane, self.now);

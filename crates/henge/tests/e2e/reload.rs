@@ -89,3 +89,26 @@ fn a_connection_outlives_the_program() {
     assert_eq!(node.status()["disks"][0]["connections"], 2);
     node.stop();
 }
+
+#[test]
+fn a_client_of_a_disk_whose_last_flush_failed_is_not_taken_along() {
+    let pool = r#"
+[[pool]]
+name = "bad"
+path = "DIR/bad"
+capacity = "64MiB"
+faults = { errors = "100%" }
+[[disk]]
+name = "lost"
+pool = "bad"
+capacity = "16MiB"
+"#;
+    let mut node = Node::start(&(CONFIG.to_owned() + pool));
+    let (mut well, mut lost) = (connect(&node, "web"), connect(&node, "lost"));
+    begin_anew(&node);
+    // Its FLUSHes would be answered from now on, as if nothing had been lost.
+    assert_eq!(lost.read(&mut [0; 16]).unwrap(), 0, "the connection has ended");
+    well.write_all(&request(READ, 1, 0, 512)).unwrap();
+    assert_eq!(reply(&mut well, 1, 512), [0; 512]);
+    assert!(!node.ends_well(), "it says that what was not flushed may be lost");
+}

@@ -93,10 +93,13 @@ impl Node {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
     /// SIGTERM, and a clean end.
-    pub fn stop(mut self) -> tempfile::TempDir {
+    pub fn ends_well(&mut self) -> bool {
         run("kill", ["-TERM", &self.child.id().to_string()]);
-        let status = self.child.wait().expect("a child");
-        assert!(status.success(), "the node ended with {status}");
+        self.child.wait().expect("a child").success()
+    }
+
+    pub fn stop(mut self) -> tempfile::TempDir {
+        assert!(self.ends_well(), "the node did not end well");
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().expect("a directory"));
         drop(self);
         dir

@@ -66,9 +66,11 @@ pub struct Schedule {
     /// Its storage is well again: everything is to be served.
     judging: bool,
     pub tally: Tally,
-    /// In this life an administrator was told that storage failed. A sync may have, which ends FLUSH for as long as the node lives; after its
+    /// In this life an administrator was told that storage failed, or the node did not end well. A sync may have, which ends FLUSH for as long as the node lives; after its
     /// end nobody vouches for what was written and not flushed before.
     pub shaken: bool,
+    /// A change was refused, and its storage failed to remove a file.
+    pub kept: bool,
     /// Whether each step is told, for whoever looks into a seed.
     tells: bool,
 }
@@ -97,6 +99,7 @@ pub fn run(seed: u64, formats: bool) -> Tally {
         failed: BTreeSet::new(),
         judging: false,
         shaken: false,
+        kept: false,
         tally: Tally::default(),
         tells: std::env::var_os("HENGE_TELL").is_some(),
     };
@@ -294,9 +297,8 @@ impl Schedule {
             }
         }
         match self.dice.random_range(0..4) {
-            0 if !node.has_ended() => {
-                let _ = node.stop();
-            }
+            // It says so where what was not flushed may be lost.
+            0 if !node.has_ended() => self.shaken |= !node.stop(),
             _ => node.kill(),
         }
     }

@@ -186,8 +186,12 @@ impl Schedule {
             Answer::Unremembered => Ok(None),
             Answer::Refused(why) => {
                 self.shaken |= why.contains("Input/output error");
+                let hits = self.storage.lock().hits.clone();
+                // What could not be made could not be taken away again either. Whose it is must be said before its name is used once more.
+                self.kept |= hits.iter().any(|hit| hit.contains("at unlink"));
+                let kept = self.kept && why.contains("the pool keeps a part");
                 let expected = ["no room", "cannot grow", "under way", "no disk", "is not served"];
-                if self.storage.lock().hits.is_empty() && !expected.iter().any(|part| why.contains(part)) {
+                if hits.is_empty() && !kept && !expected.iter().any(|part| why.contains(part)) {
                     self.trouble(format!("{request} is refused, and nothing had gone wrong: {why}"));
                 }
                 // It is not served any more, and is to be removed again; or it was refused, and may be remembered all the same.
