@@ -72,24 +72,19 @@ impl Handshake {
                 Ok(None) => {}
                 Ok(Some(over)) => return Ok(Step { taken, over }),
                 Err(why) => {
-                    self.last_words(out);
+                    self.last_words(&mut input[taken..], out);
                     return Err(why);
                 }
             }
         }
     }
 
-    /// The alert that tells the other side why it ends.
-    fn last_words(&mut self, out: &mut VecDeque<Vec<u8>>) {
-        for _ in 0..2 {
-            let (_, next) = match &mut self.side {
-                Side::Server(connection) => act(connection.process_tls_records(&mut []), out),
-                Side::Client(connection) => act(connection.process_tls_records(&mut []), out),
-            };
-            if !matches!(next, Ok(None)) {
-                return;
-            }
-        }
+    /// The alert that tells the other side why it ends. `rest`: what was not taken, which rustls looks for where it was.
+    fn last_words(&mut self, rest: &mut [u8], out: &mut VecDeque<Vec<u8>>) {
+        let _ = match &mut self.side {
+            Side::Server(connection) => act(connection.process_tls_records(rest), out),
+            Side::Client(connection) => act(connection.process_tls_records(rest), out),
+        };
     }
 
     /// The certificates that the other side has shown, its own first.

@@ -203,6 +203,15 @@ fn open() -> [Ours; 2] {
     ends
 }
 
+/// What becomes of bytes on their way.
+#[derive(Clone, Debug)]
+enum Change {
+    Flip(prop::sample::Index, u8),
+    Cut(prop::sample::Index, prop::sample::Index),
+    Again(prop::sample::Index),
+    Other(Vec<u8>),
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     /// One end says so many bytes.
@@ -260,6 +269,53 @@ proptest! {
         prop_assert!(said[0] == heard[1] && said[1] == heard[0]);
         prop_assert!(ends[0].knows().is_some());
         prop_assert_eq!(ends[0].knows(), ends[1].knows());
+    }
+
+    /// A handshake in which bytes are changed, left out, come twice or are made up, in any pieces: no panic, and no more is kept than there may be.
+    #[test]
+    fn any_bytes_may_come_in_a_handshake(
+        turns in 0usize..4,
+        change in prop_oneof![
+            (any::<prop::sample::Index>(), 1u8..).prop_map(|(at, by)| Change::Flip(at, by)),
+            (any::<prop::sample::Index>(), any::<prop::sample::Index>()).prop_map(|(at, to)| Change::Cut(at, to)),
+            any::<prop::sample::Index>().prop_map(Change::Again),
+            proptest::collection::vec(any::<u8>(), 0..300).prop_map(Change::Other),
+        ],
+        piece in 1usize..2000,
+    ) {
+        let (tls, dial) = &*NODES;
+        let mut ends = [Ours::new(dial.handshake()), Ours::new(tls.handshake())];
+        for turn in 0..turns {
+            let bytes = ends[turn % 2].goes();
+            ends[1 - turn % 2].comes(&bytes).unwrap();
+        }
+        let mut bytes = ends[turns % 2].goes();
+        if !bytes.is_empty() {
+            match change {
+                Change::Flip(at, by) => {
+                    let at = at.index(bytes.len());
+                    bytes[at] ^= by;
+                }
+                Change::Cut(at, to) => {
+                    let (a, b) = (at.index(bytes.len()), to.index(bytes.len()));
+                    bytes.drain(a.min(b)..a.max(b));
+                }
+                Change::Again(at) => {
+                    let again = bytes[at.index(bytes.len())..].to_vec();
+                    bytes.extend(again);
+                }
+                Change::Other(other) => bytes = other,
+            }
+        }
+        let end = &mut ends[1 - turns % 2];
+        for piece in bytes.chunks(piece) {
+            if end.comes(piece).is_err() {
+                break;
+            }
+        }
+        let _ = end.channel.write(&[IoSlice::new(b"and back")]);
+        let _ = end.goes();
+        prop_assert!(end.channel.incoming.bytes.len() <= CHUNK && !end.channel.has_output());
     }
 
     /// Whatever the other end seals, in any pieces: no panic, what is data is heard until something is refused, and little is kept.

@@ -35,7 +35,7 @@ fn an_io_error_reaches_its_client_and_nobody_else() {
     if !have("an_io_error_reaches_its_client_and_nobody_else", &["qemu-io"]) {
         return;
     }
-    let node = Node::start(
+    let mut node = Node::start(
         "[[pool]]\nname = \"bad\"\nmemory = true\ncapacity = \"64MiB\"\nfaults = { errors = \"100%\" }\n\
          [[pool]]\nname = \"good\"\nmemory = true\ncapacity = \"64MiB\"\n\
          [[disk]]\nname = \"bad\"\npool = \"bad\"\ncapacity = \"8MiB\"\n[[disk]]\nname = \"good\"\npool = \"good\"\ncapacity = \"8MiB\"\n",
@@ -49,7 +49,7 @@ fn an_io_error_reaches_its_client_and_nobody_else() {
     let text =
         String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("Invalid argument") || text.contains("Input/output error"), "{text}");
-    node.stop();
+    assert!(!node.ends_well(), "the bad pool's last FLUSH fails, too");
 }
 
 #[test]
