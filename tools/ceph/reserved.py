@@ -134,7 +134,7 @@ def reserved(bed):
     mine = "n1" if home is n1 else "n2"
     preempter = Way(libiscsi, fronts[other.name]["iscsi"], "preempter")
     assert ours[mine].write(16, 5) == 0
-    home.send(signal.SIGSTOP)
+    home.hang()
     ends = []
     late = threading.Thread(target=lambda: ends.append(late_write(ours[mine].session)))
     late.start()

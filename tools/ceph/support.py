@@ -138,6 +138,13 @@ class Node:
     def send(self, how):
         os.kill(self.pid(), how)
 
+    def hang(self):
+        """All its threads stand still; a signal is on its way for a moment."""
+        self.send(signal.SIGSTOP)
+        tasks = pathlib.Path(f"/proc/{self.pid()}/task")
+        states = lambda: [(task / "stat").read_text().rsplit(")")[-1].split()[0] for task in tasks.iterdir()]
+        until(lambda: f"it hangs: {states()}", lambda: set(states()) == {"T"}, 10)
+
     def stop(self, how=signal.SIGTERM):
         self.send(how)
         self.child.wait(30)
