@@ -1,4 +1,4 @@
-//! One end of a TLS 1.3 connection, without a socket (RFC 8446): a handshake by rustls, then [`Records`].
+//! One end of a TLS 1.3 connection, without a socket (RFC 8446): a handshake by rustls, then its records (`records.rs`).
 //!
 //! Who drives it puts what came from the socket into [`Channel::space`], asks for a [`Channel::step`] until it needs more, and
 //! [takes](Channel::take) what is plain. What is to be sent stands in [`Channel::output`].
@@ -87,7 +87,7 @@ impl Channel {
         self.records().map(Records::theirs)
     }
 
-    /// Once the handshake is over, bytes that both ends know, and nobody else ([`Records::exported`]).
+    /// Once the handshake is over, bytes that both ends know, and nobody else (RFC 8446, section 7.5), for a use that `label` names.
     pub fn exported(&self, label: &[u8]) -> Option<[u8; 32]> {
         self.records()?.exported(label)
     }
