@@ -66,8 +66,8 @@ pub struct Schedule {
     /// Its storage is well again: everything is to be served.
     judging: bool,
     pub tally: Tally,
-    /// In this life an administrator was told that storage failed, or the node did not end well. A sync may have, which ends FLUSH for as long as the node lives; after its
-    /// end nobody vouches for what was written and not flushed before.
+    /// In this life an administrator was told that storage failed, or the node did not end well. A sync may have failed, which ends FLUSH for
+    /// as long as the node lives; after its end nobody vouches for what was written and not flushed before.
     pub shaken: bool,
     /// A change was refused, and its storage failed to remove a file.
     pub kept: bool,
