@@ -7,7 +7,7 @@ import struct
 import sys
 import time
 
-from support import STRICT, TOOLS, Node, ports, seated, until
+from support import STRICT, TOOLS, seated, two_ways, until
 
 
 class Paths:
@@ -128,15 +128,8 @@ def paths(bed):
     sys.path += [str(TOOLS / "cluster"), str(TOOLS / "security")]
     import libiscsi
     import nvme
-    fronts = {name: ports("iscsi", "nvme") for name in ["n1", "n2"]}
-    cluster = ports("n1", "n2")
-    web = '[[disk]]\nname = "web"\ncapacity = "64MiB"\ngateways = ["n1", "n2"]\n'
-    nodes = {}
-    for name, at in fronts.items():
-        more = f', "iscsi://127.0.0.1:{at["iscsi"]}", "nvme://127.0.0.1:{at["nvme"]}"'
-        nodes[name] = Node(bed, name, web, cluster=cluster, listens=more)
+    nodes, fronts = two_ways(bed)
     n1, n2 = nodes.values()
-    seated([n1, n2], at="n1")
     clients = {"NVMe": Paths({name: lambda at=at: Host(nvme, at["nvme"]) for name, at in fronts.items()})}
     if libiscsi.library() is None:
         print("        skipped iSCSI: no libiscsi.so.7")

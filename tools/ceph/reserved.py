@@ -9,7 +9,7 @@ import threading
 import time
 
 from paths import Host
-from support import STRICT, TOOLS, Node, ports, qemu_io, run, seated, until
+from support import STRICT, TOOLS, Node, qemu_io, run, seated, two_ways, until
 
 CONFLICT, BUSY = 0x18, 8
 OURS, THEIRS = 0xA1, 0xB2  # keys
@@ -62,15 +62,8 @@ def reserved(bed):
     import nvme
     if libiscsi.library() is None:
         return print("        skipped: no libiscsi.so.7")
-    fronts = {name: ports("iscsi", "nvme") for name in ["n1", "n2"]}
-    cluster = ports("n1", "n2")
-    web = '[[disk]]\nname = "web"\ncapacity = "64MiB"\ngateways = ["n1", "n2"]\n'
-    nodes = {}
-    for name, at in fronts.items():
-        more = f', "iscsi://127.0.0.1:{at["iscsi"]}", "nvme://127.0.0.1:{at["nvme"]}"'
-        nodes[name] = Node(bed, name, web, cluster=cluster, listens=more)
+    nodes, fronts = two_ways(bed)
     n1, n2 = nodes.values()
-    seated([n1, n2], at="n1")
     ours = {name: Way(libiscsi, at["iscsi"], "ours") for name, at in fronts.items()}
     strangers = {name: Way(libiscsi, at["iscsi"], "stranger") for name, at in fronts.items()}
 

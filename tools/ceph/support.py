@@ -245,3 +245,16 @@ def seated(nodes, disk="web", at=None, seconds=30):
         return len(seats) == 1 and (seats == {at} if at else None not in seats)
     until(lambda: f"{disk} is at {at or 'a gateway'}: {[node.seat(disk) for node in nodes]}", same, seconds)
     return nodes[0].seat(disk)
+
+
+def two_ways(bed):
+    """Two gateways of one disk, each with an iSCSI and an NVMe/TCP listener: the nodes by their names, and where they listen. The first has the seat."""
+    fronts = {name: ports("iscsi", "nvme") for name in ["n1", "n2"]}
+    cluster = ports("n1", "n2")
+    web = '[[disk]]\nname = "web"\ncapacity = "64MiB"\ngateways = ["n1", "n2"]\n'
+    nodes = {}
+    for name, at in fronts.items():
+        more = f', "iscsi://127.0.0.1:{at["iscsi"]}", "nvme://127.0.0.1:{at["nvme"]}"'
+        nodes[name] = Node(bed, name, web, cluster=cluster, listens=more)
+    seated(nodes.values(), at="n1")
+    return nodes, fronts

@@ -24,7 +24,8 @@
 
 use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher::{
-    InboundOpaqueMessage, MessageDecrypter, MessageEncrypter, OutboundChunks, OutboundPlainMessage,
+    AeadKey, InboundOpaqueMessage, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks,
+    OutboundPlainMessage,
 };
 use rustls::crypto::tls13::OkmBlock;
 use rustls::kernel::KernelConnection;
@@ -118,8 +119,8 @@ impl Records {
             Kernel::Client(kernel) => kernel.negotiated_cipher_suite(),
         };
         let suite = suite.tls13().ok_or_else(|| Error::General("TLS 1.3 was not agreed on".into()))?;
-        let opens = Opens { number: secrets.rx.0, key: opens(suite, secrets.rx.1)? };
-        let seals = Seals { number: secrets.tx.0, key: seals(suite, secrets.tx.1)? };
+        let opens = Opens::new(suite, secrets.rx)?;
+        let seals = Seals::new(suite, secrets.tx)?;
         let most = suite.common.confidentiality_limit;
         Ok(Records { suite, most, kernel, opens, seals, begun: Vec::new(), owes: false, theirs, exporter })
     }
@@ -178,11 +179,11 @@ impl Records {
                     if self.begun.len() > end {
                         return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into());
                     }
-                    let (number, secrets) = match kernel {
+                    let secrets = match kernel {
                         Kernel::Server(kernel) => kernel.update_rx_secret(),
                         Kernel::Client(kernel) => kernel.update_rx_secret(),
                     }?;
-                    self.opens = Opens { number, key: opens(self.suite, secrets)? };
+                    self.opens = Opens::new(self.suite, secrets)?;
                     self.owes |= asks == 1;
                 }
                 (KEY_UPDATE, ..) => return Err(InvalidMessage::InvalidKeyUpdate.into()),
@@ -227,11 +228,11 @@ impl Records {
     /// Tells of new keys by the old ones, and takes them.
     pub(crate) fn renew(&mut self, out: &mut VecDeque<Vec<u8>>) -> Result<(), Error> {
         self.seals.put(ContentType::Handshake, OutboundChunks::Single(&[KEY_UPDATE, 0, 0, 1, 0]), out)?;
-        let (number, secrets) = match &mut self.kernel {
+        let secrets = match &mut self.kernel {
             Kernel::Server(kernel) => kernel.update_tx_secret(),
             Kernel::Client(kernel) => kernel.update_tx_secret(),
         }?;
-        self.seals = Seals { number, key: seals(self.suite, secrets)? };
+        self.seals = Seals::new(self.suite, secrets)?;
         Ok(())
     }
 
@@ -268,7 +269,25 @@ impl Records {
     }
 }
 
+impl Opens {
+    fn new(
+        suite: &Tls13CipherSuite,
+        (number, secrets): (u64, ConnectionTrafficSecrets),
+    ) -> Result<Opens, Error> {
+        let (key, iv) = key_of(secrets)?;
+        Ok(Opens { key: suite.aead_alg.decrypter(key, iv), number })
+    }
+}
+
 impl Seals {
+    fn new(
+        suite: &Tls13CipherSuite,
+        (number, secrets): (u64, ConnectionTrafficSecrets),
+    ) -> Result<Seals, Error> {
+        let (key, iv) = key_of(secrets)?;
+        Ok(Seals { key: suite.aead_alg.encrypter(key, iv), number })
+    }
+
     pub(crate) fn put(
         &mut self,
         typ: ContentType,
@@ -296,28 +315,11 @@ fn unexpected(got_type: ContentType) -> Error {
     Error::InappropriateMessage { expect_types: vec![ContentType::ApplicationData], got_type }
 }
 
-fn opens(
-    suite: &Tls13CipherSuite,
-    secrets: ConnectionTrafficSecrets,
-) -> Result<Box<dyn MessageDecrypter>, Error> {
+/// The key and the first nonce of a direction, whichever cipher they are for.
+fn key_of(secrets: ConnectionTrafficSecrets) -> Result<(AeadKey, Iv), Error> {
     use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
     match secrets {
-        Aes128Gcm { key, iv } | Aes256Gcm { key, iv } | Chacha20Poly1305 { key, iv } => {
-            Ok(suite.aead_alg.decrypter(key, iv))
-        }
-        _ => Err(Error::General("a cipher that nobody knows here".into())),
-    }
-}
-
-fn seals(
-    suite: &Tls13CipherSuite,
-    secrets: ConnectionTrafficSecrets,
-) -> Result<Box<dyn MessageEncrypter>, Error> {
-    use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
-    match secrets {
-        Aes128Gcm { key, iv } | Aes256Gcm { key, iv } | Chacha20Poly1305 { key, iv } => {
-            Ok(suite.aead_alg.encrypter(key, iv))
-        }
+        Aes128Gcm { key, iv } | Aes256Gcm { key, iv } | Chacha20Poly1305 { key, iv } => Ok((key, iv)),
         _ => Err(Error::General("a cipher that nobody knows here".into())),
     }
 }
