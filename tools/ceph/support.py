@@ -256,5 +256,5 @@ def two_ways(bed):
     for name, at in fronts.items():
         more = f', "iscsi://127.0.0.1:{at["iscsi"]}", "nvme://127.0.0.1:{at["nvme"]}"'
         nodes[name] = Node(bed, name, web, cluster=cluster, listens=more)
-    seated(nodes.values(), at="n1")
+    seated(list(nodes.values()), at="n1")
     return nodes, fronts
