@@ -22,7 +22,7 @@ use crate::{
 };
 use beside::{Beside, Slot};
 use exchange::{AMID, Change};
-use pen::{Held, Pen};
+use pen::{Durable, Held, Pen};
 use silent::{Links, NONE, Watch};
 
 /// The three parts that a gate is made of.
@@ -76,6 +76,7 @@ struct Flow {
     silent: u32,
     /// Those that the scheduler does not have yet.
     held: Held,
+    durable: Durable,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
@@ -87,6 +88,8 @@ pub struct Gate {
     places: Vec<Place>,
     in_flight: u32,
     beside: Beside,
+    /// Most requests of a flow that are to be durable, in the scheduler and in flight: no bound before any has awaited a sync.
+    most_durable: u32,
     pen: Pen,
     watch: Watch,
     /// Grows by two with each exchange of the scheduler, so that none hears of requests it did not dispatch.
@@ -140,7 +143,9 @@ impl Gate {
     pub const FLUSHES: u32 = 4;
     /// The same of an administrator's work.
     pub const ADMINISTRATION: u32 = 1;
-
+    /// Most requests of a flow that are to be durable, in the scheduler and at the device together, where the depth is less and where they
+    /// await syncs beside it. A sync takes the longer the more it is for, and the kernel may give nobody else its processor meanwhile.
+    pub const DURABLE: u32 = 32;
     /// Most requests that are silent at once: each holds its buffer, and a slot at the device.
     pub const SILENT: u32 = 1024;
 
@@ -153,6 +158,7 @@ impl Gate {
             places: Vec::new(),
             in_flight: 0,
             beside: Beside::default(),
+            most_durable: u32::MAX,
             pen: Pen::default(),
             watch: Watch::default(),
             epoch: 0,
@@ -207,6 +213,7 @@ impl Gate {
         self.parts.scheduler.remove_flow(flow, now, orphans);
         self.parts.depth.set_flow(flow, None);
         if let Some(Some(state)) = self.flows.get_mut(flow.index()) {
+            orphans[first..].iter().for_each(|request| state.durable.leaves(request));
             self.pen.give_up(&mut state.held, orphans);
         }
         for request in &orphans[first..] {
@@ -253,13 +260,16 @@ impl Gate {
         request.cost = parts.cost.estimate(&request);
         assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
         if !request.administration {
-            let later =
-                if state.held.is_empty() { self.parts.depth.admits(&request, now) } else { Some(now) };
+            let later = match state.held.is_empty() && state.durable.has_room(&request, self.most_durable) {
+                true => self.parts.depth.admits(&request, now),
+                false => Some(now),
+            };
             if let Some(later) = later {
                 self.places[slot] = Place::Held { id: request.id, flow: request.flow };
                 self.pen.hold(state, request, later);
                 return Ok(());
             }
+            state.durable.enters(&request);
         }
         self.places[slot] = Place::Waiting { id: request.id };
         let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
@@ -275,12 +285,15 @@ impl Gate {
                 let request = here.or_else(|| self.change.old_mut()?.scheduler.cancel(id, now));
                 let request = request.expect("a waiting request is in the scheduler");
                 self.parts.depth.passed(request.flow);
+                self.no_more_durable(&request, now);
                 request
             }
             Place::Held { id: held, flow } if held == id => {
                 let held =
                     &mut self.flows[flow.index()].as_mut().expect("a pending request's flow is kept").held;
-                self.pen.cancel(held, id).expect("a held request is held")
+                let request = self.pen.cancel(held, id).expect("a held request is held");
+                self.pen.wake(flow, held, now);
+                request
             }
             _ => return None,
         };
@@ -478,6 +491,7 @@ impl Gate {
                 self.parts.depth.freed(cost, waits, now);
             }
         }
+        self.no_more_durable(&request, now);
         let state = self.flow_mut(request.flow);
         let metered = Metered {
             op: request.op,

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | FLUSHes | [`Gate::FLUSHES`] | their dispatch |
 //! | an administrator's work | [`Gate::ADMINISTRATION`] | its dispatch |
-//! | whoever awaits a sync | as may be pending: the backend bounds the syncs | the backend says so |
+//! | whoever awaits a sync | [`Gate::DURABLE`] of a flow, or the depth | the backend says so |
 //! | whoever is [silent](super::silent) | [`Gate::SILENT`] | a patience after its dispatch |
 //!
 //! Whatever comes beyond these has a slot like any other.
@@ -91,6 +91,7 @@ impl Gate {
     /// The data of a request in flight is at the device, and it awaits a sync, which it may share: it needs no slot for that, and
     /// completes like any other. Whether it had one.
     pub fn awaits_sync(&mut self, id: RequestId, now: Instant) -> bool {
+        self.most_durable = Self::DURABLE.max(self.parts.depth.depth());
         let left = self.leaves_slot(id, Slot::Syncing, now);
         self.beside.syncing += u32::from(left);
         left
