@@ -1,11 +1,12 @@
 //! Small files that outlive a crash: replaced as wholes ([`replace`], [`prepare`]), and a number that grows with each start ([`epoch`]).
-//! Descriptors that outlive the program: [`anew`]. And threads that give way to those that serve disks: [`give_way`].
+//! Descriptors that outlive the program: [`anew`]. And who has a processor first:
+//! [`give_way`], [`short_turns`].
 
 pub mod anew;
-mod background;
 mod epoch;
+mod priority;
 mod replace;
 
-pub use background::give_way;
 pub use epoch::{LIFE, epoch};
+pub use priority::{give_way, short_turns};
 pub use replace::{Prepared, make_directory, prepare, replace};

@@ -97,6 +97,7 @@ impl Begin {
         messages: Receiver<Message>,
         opened: &Sender<Result<(), StartError>>,
     ) -> io::Result<Left> {
+        henge_io::short_turns();
         let server = self.open(here, messages);
         let (server, outcome) = match server {
             Ok(server) => (Some(server), Ok(())),

@@ -1,0 +1,74 @@
+//! Which threads have a processor before others that want it: those that serve disks.
+//!
+//! Threads that answer people give way. Who asks a node about itself without a pause keeps a thread busy for each of its connections. The kernel divides a processor among
+//! threads, not among tenants. Of 17 threads that want one processor a node's loop would have a seventeenth, and its clients with it.
+//!
+//! Threads that serve disks want it often and for a moment. Beside them are the kernel's workers, which do what cannot be done at once, such
+//! as syncs, and want it for milliseconds. Since Linux 6.12 a thread says how long its turns are to be (sched(7), `sched_runtime`), and whose
+//! turns are shorter goes before whoever is in the middle of a longer one. Nobody has more of the processor by that.
+
+/// The least of Linux: about a seventieth of a thread of priority 0, while that wants the processor (sched(7)).
+const LEAST: i32 = 19;
+
+/// The calling thread, and each that it starts from now on, takes what others leave. Irrevocable, as raising a priority is a privilege.
+pub fn give_way() {
+    // On Linux 0 is the calling thread. Lowering is always allowed; what else might fail leaves the thread as it is.
+    let _ = rustix::process::setpriority_process(None, LEAST);
+}
+
+/// Of the loop's turns most are shorter. The kernel takes no less than this.
+const TURN: u64 = 100_000;
+
+/// The calling thread has short turns, and therefore soon; threads that it starts, and the kernel's workers for it, have ordinary ones.
+/// Where an administrator gave it another policy than the ordinary one, that stays.
+pub fn short_turns() {
+    #![allow(unsafe_code)] // neither std nor rustix has these calls
+    let size = size_of::<libc::sched_attr>() as libc::c_uint;
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes `size` bytes at most, and that is how many there are. 0 is the calling thread.
+    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) } == 0;
+    if known && attributes.sched_policy == libc::SCHED_OTHER as u32 {
+        attributes.sched_runtime = TURN;
+        attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
+        // SAFETY: the kernel reads as many bytes as `size` says within them. Older kernels, and policies that forbid it, change nothing.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_and_its_children_give_way_and_no_other() {
+        let priority = || rustix::process::getpriority_process(None).unwrap();
+        let before = priority();
+        let asked = std::thread::spawn(move || {
+            give_way();
+            (priority(), std::thread::spawn(priority).join().unwrap())
+        });
+        assert_eq!(asked.join().unwrap(), (LEAST, LEAST));
+        assert_eq!(priority(), before);
+    }
+
+    /// The slice in nanoseconds that the kernel knows of the calling thread, where it shows it.
+    fn slice() -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
+        let line = text.lines().find(|line| line.starts_with("se.slice"))?;
+        line.rsplit(':').next()?.trim().parse().ok()
+    }
+
+    #[test]
+    fn a_thread_has_short_turns_and_its_children_ordinary_ones() {
+        let Some(before) = slice() else { return };
+        let turns = std::thread::spawn(|| {
+            short_turns();
+            (slice(), std::thread::spawn(slice).join().unwrap())
+        });
+        // Before Linux 6.12 nothing changes.
+        let (own, child) = turns.join().unwrap();
+        assert!(own == Some(TURN) || own == Some(before), "{own:?}");
+        assert_eq!((child, slice()), (Some(before), Some(before)));
+    }
+}
