@@ -27,11 +27,12 @@ def late(base):
     return f"{max(1000, 4 * int(base['p99_us']))}us"
 
 
-# By scheduler: its pool's text, and what the victim is promised. Rates count in commands. Promises of rates and latencies have a depth that follows them, but for
-# `mclock-32`; shares by weight have 32, of time, or of bytes (`sfq-32`).
+# By scheduler: its pool's text, and what the victim is promised. Rates count in commands. Each has what a pool on a device has by default, a depth that follows
+# promises, so that all devices are measured with it; `-32` has 32 instead, and counts bytes or requests, `sfq-time` device time.
 SCHEDULERS = {
     "fifo": ("{ fifo = { depth = 32 } }", lambda base: {}),
-    "sfq": ('{ sfq = { depth = 32, cost = "time" } }', lambda base: {"weight": str(WEIGHT)}),
+    "sfq": ("{ sfq = { depth = { kept = { shares = true } } } }", lambda base: {"weight": str(WEIGHT)}),
+    "sfq-time": ('{ sfq = { depth = 32, cost = "time" } }', lambda base: {"weight": str(WEIGHT)}),
     "sfq-32": ('{ sfq = { depth = 32, cost = "bytes" } }', lambda base: {"weight": str(WEIGHT)}),
     "mclock": ('{ mclock = { depth = "kept", cost = "time" } }', lambda base: {"rate": f"{rate(base)}/s"}),
     "mclock-32": ('{ mclock = { depth = 32, cost = "requests" } }', lambda base: {"rate": f"{rate(base)}/s"}),
