@@ -1,6 +1,11 @@
 use super::fake::{Fake, OBJECT};
+use super::flight::Ask;
+use super::requests::{BLOCKLISTED, LOOK, SILENT};
 use super::*;
-use henge_core::{FlowId, Value};
+use crate::Store;
+use crate::store::Step;
+use henge_core::{Backend, Duration, Fault, FlowId, Op, Params, Request, RequestId, Value};
+use std::io;
 
 const LEN: u64 = 4 * OBJECT;
 
