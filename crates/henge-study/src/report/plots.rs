@@ -3,7 +3,7 @@
 use super::figure::{Figure, Series};
 use anyhow::{Result, anyhow};
 use henge_core::{Duration, Histogram};
-use henge_sim::rule::Bindings;
+use henge_sim::rule::{Bindings, Expr};
 use henge_sim::{Experiment, FlowOutcome, GateOutcome, Measured, Outcome, Plot, PlotKind, Timing, Window};
 
 /// All figures that the scenario asks for.
@@ -16,144 +16,185 @@ pub fn wanted(experiment: &Experiment, measured: &Measured) -> Result<Vec<Figure
     Ok(figures)
 }
 
-fn values(experiment: &Experiment, plot: &Plot, axis: &str) -> Result<Vec<String>, String> {
-    let found = experiment.axes.iter().find(|a| a.name == axis);
-    let found = found.ok_or_else(|| format!("{axis} is not an axis of this scenario"))?;
-    let only = plot.only.iter().find(|(a, _)| a == axis).map(|(_, v)| v);
-    Ok(found.values.iter().map(|v| v.name.clone()).filter(|v| only.is_none_or(|o| o == v)).collect())
+/// One plot over the runs that were measured.
+struct Plotted<'a> {
+    plot: &'a Plot,
+    experiment: &'a Experiment,
+    measured: &'a Measured,
 }
 
 fn one(plot: &Plot, experiment: &Experiment, measured: &Measured) -> Result<Vec<Figure>, String> {
-    let base: Bindings = plot.only.clone();
-    let axis = plot.series();
-    // A number says nothing without what it is of.
-    let titled = |value: &str| match axis {
-        Some(axis) if value.parse::<f64>().is_ok() => format!("{} — {axis} = {value}", plot.title),
-        _ => format!("{} — {value}", plot.title),
-    };
-    let blank = |suffix: &str| Figure {
-        name: if suffix.is_empty() { plot.name.clone() } else { format!("{}-{suffix}", plot.name) },
-        title: if suffix.is_empty() { plot.title.clone() } else { titled(suffix) },
-        legend: axis.map(str::to_owned).filter(|_| suffix.is_empty()),
-        x_label: plot.x_label.clone(),
-        y_label: plot.y_label.clone(),
-        series: Vec::new(),
-        line: plot.line,
-        y_max: plot.y_max,
-        y_min: plot.y_min,
-        x_log: plot.x_log,
-        small: plot.small,
-        categories: Vec::new(),
-        paper: plot
-            .paper
-            .iter()
-            .map(|(name, points)| Series { name: name.clone(), points: points.clone(), steps: false })
-            .collect(),
-    };
-    // One value of a series axis each; a plot without such an axis has one series without a name.
-    let series_of = |series: &Option<String>| -> Result<Vec<(String, Bindings)>, String> {
+    let plotted = Plotted { plot, experiment, measured };
+    match &plot.kind {
+        PlotKind::Line { x, series, y } => Ok(vec![plotted.line(x, series, y)?]),
+        PlotKind::Iso { x, over, series, y, levels } => {
+            Ok(vec![plotted.iso((x, over), series, y, levels)?])
+        }
+        PlotKind::Time { what, flows, series, from } => plotted.time(what, flows, series, *from),
+        PlotKind::Cdf { flows, series, until } => Ok(vec![plotted.cdf(flows, series, *until)?]),
+    }
+}
+
+impl Plotted<'_> {
+    fn values(&self, axis: &str) -> Result<Vec<String>, String> {
+        let found = self.experiment.axes.iter().find(|a| a.name == axis);
+        let found = found.ok_or_else(|| format!("{axis} is not an axis of this scenario"))?;
+        let only = self.plot.only.iter().find(|(a, _)| a == axis).map(|(_, v)| v);
+        Ok(found.values.iter().map(|v| v.name.clone()).filter(|v| only.is_none_or(|o| o == v)).collect())
+    }
+
+    /// A figure without curves; the plot's own, or its part of this name.
+    fn blank(&self, part: &str) -> Figure {
+        let plot = self.plot;
+        Figure {
+            name: if part.is_empty() { plot.name.clone() } else { format!("{}-{part}", plot.name) },
+            title: if part.is_empty() { plot.title.clone() } else { self.titled(part) },
+            legend: plot.series().map(str::to_owned).filter(|_| part.is_empty()),
+            x_label: plot.x_label.clone(),
+            y_label: plot.y_label.clone(),
+            series: Vec::new(),
+            line: plot.line,
+            y_max: plot.y_max,
+            y_min: plot.y_min,
+            x_log: plot.x_log,
+            small: plot.small,
+            categories: Vec::new(),
+            paper: plot
+                .paper
+                .iter()
+                .map(|(name, points)| Series { name: name.clone(), points: points.clone(), steps: false })
+                .collect(),
+        }
+    }
+
+    /// A number says nothing without what it is of.
+    fn titled(&self, value: &str) -> String {
+        let title = &self.plot.title;
+        match self.plot.series() {
+            Some(axis) if value.parse::<f64>().is_ok() => format!("{title} — {axis} = {value}"),
+            _ => format!("{title} — {value}"),
+        }
+    }
+
+    /// One value of a series axis each; a plot without such an axis has one series without a name.
+    fn runs(&self, series: &Option<String>) -> Result<Vec<(String, Bindings)>, String> {
+        let (base, among) = (&self.plot.only, &self.plot.among);
         let Some(axis) = series else { return Ok(vec![(String::new(), base.clone())]) };
-        let mut names = values(experiment, plot, axis)?;
-        if let Some(unknown) = plot.among.iter().find(|v| !names.contains(v)) {
+        let mut names = self.values(axis)?;
+        if let Some(unknown) = among.iter().find(|v| !names.contains(v)) {
             return Err(format!("{axis} has no value \"{unknown}\"; it has {}", names.join(", ")));
         }
-        names.retain(|v| plot.among.is_empty() || plot.among.contains(v));
-        Ok(names.into_iter().map(|v| (v.clone(), with(&base, axis, &v))).collect())
-    };
-    match &plot.kind {
-        PlotKind::Line { x, series, y } => {
-            let mut figure = blank("");
-            let along = values(experiment, plot, x)?;
-            // What is compared by name has no order and no distance: bars.
-            if along.iter().any(|v| v.parse::<f64>().is_err()) {
-                figure.categories = along;
+        names.retain(|v| among.is_empty() || among.contains(v));
+        Ok(names.into_iter().map(|v| (v.clone(), with(base, axis, &v))).collect())
+    }
+
+    /// Expressions along an axis.
+    fn line(&self, x: &str, series: &Option<String>, y: &[(String, Expr)]) -> Result<Figure, String> {
+        let mut figure = self.blank("");
+        let along = self.values(x)?;
+        // What is compared by name has no order and no distance: bars.
+        if along.iter().any(|v| v.parse::<f64>().is_err()) {
+            figure.categories = along;
+        }
+        for (name, run) in self.runs(series)? {
+            for (part, expression) in y {
+                let mut points = Vec::new();
+                for (i, at) in self.values(x)?.into_iter().enumerate() {
+                    let value = expression.number(self.measured, &with(&run, x, &at))?;
+                    points.push((at.parse().unwrap_or(i as f64), value));
+                }
+                points.sort_by(|a: &(f64, f64), b| a.0.total_cmp(&b.0));
+                figure.series.push(Series { name: joined(&name, part), points, steps: false });
             }
-            for (name, run) in series_of(series)? {
-                for (part, expression) in y {
-                    let mut points = Vec::new();
-                    for (i, at) in values(experiment, plot, x)?.into_iter().enumerate() {
-                        let value = expression.number(measured, &with(&run, x, &at))?;
-                        points.push((at.parse().unwrap_or(i as f64), value));
-                    }
-                    points.sort_by(|a: &(f64, f64), b| a.0.total_cmp(&b.0));
-                    let name = [name.as_str(), part.as_str()]
-                        .iter()
-                        .filter(|s| !s.is_empty())
-                        .copied()
-                        .collect::<Vec<_>>();
-                    figure.series.push(Series { name: name.join(" "), points, steps: false });
+        }
+        Ok(figure)
+    }
+
+    /// Curves of equal value: for each `x`, from which value of `over` on an expression is at a level.
+    fn iso(
+        &self,
+        (x, over): (&str, &str),
+        series: &Option<String>,
+        y: &Expr,
+        levels: &[(String, f64)],
+    ) -> Result<Figure, String> {
+        let mut figure = self.blank("");
+        for (name, run) in self.runs(series)? {
+            let mut curves: Vec<Series> = levels
+                .iter()
+                .map(|(level, _)| Series { name: joined(&name, level), points: Vec::new(), steps: false })
+                .collect();
+            for at in self.values(x)? {
+                let here = with(&run, x, &at);
+                let mut along = Vec::new();
+                for step in self.values(over)? {
+                    let value = y.number(self.measured, &with(&here, over, &step))?;
+                    along.push((number_of(over, &step)?, value));
+                }
+                for (curve, (_, level)) in curves.iter_mut().zip(levels) {
+                    let reached = reaches(&along, *level).unwrap_or(f64::NAN);
+                    curve.points.push((number_of(x, &at)?, reached));
                 }
             }
-            Ok(vec![figure])
+            figure.series.extend(curves);
         }
-        PlotKind::Iso { x, over, series, y, levels } => {
-            let mut figure = blank("");
-            for (name, run) in series_of(series)? {
-                let mut curves: Vec<Series> = levels
-                    .iter()
-                    .map(|(level, _)| {
-                        [name.as_str(), level].iter().filter(|s| !s.is_empty()).copied().collect::<Vec<_>>()
-                    })
-                    .map(|parts| Series { name: parts.join(" "), points: Vec::new(), steps: false })
-                    .collect();
-                for at in values(experiment, plot, x)? {
-                    let here = with(&run, x, &at);
-                    let mut along = Vec::new();
-                    for step in values(experiment, plot, over)? {
-                        along.push((number_of(over, &step)?, y.number(measured, &with(&here, over, &step))?));
-                    }
-                    for (curve, (_, level)) in curves.iter_mut().zip(levels) {
-                        let reached = reaches(&along, *level).unwrap_or(f64::NAN);
-                        curve.points.push((number_of(x, &at)?, reached));
-                    }
-                }
-                figure.series.extend(curves);
-            }
-            Ok(vec![figure])
+        Ok(figure)
+    }
+
+    /// A measure over time: a figure for each run, or one for all where each has one curve.
+    fn time(
+        &self,
+        what: &str,
+        flows: &[String],
+        series: &Option<String>,
+        from: Option<f64>,
+    ) -> Result<Vec<Figure>, String> {
+        let mut figures = Vec::new();
+        let mut names = Vec::new();
+        for (name, run) in self.runs(series)? {
+            let mut figure = self.blank(&name);
+            figure.series = curves(self.measured.run(&run)?, what, flows)?;
+            names.push(name);
+            let begins = from.unwrap_or(0.0);
+            figure.series.iter_mut().for_each(|s| s.points.retain(|p| p.0 >= begins));
+            figures.push(figure);
         }
-        PlotKind::Time { what, flows, series, from } => {
-            let mut figures = Vec::new();
-            let mut names = Vec::new();
-            for (name, run) in series_of(series)? {
-                names.push(name.clone());
-                let outcome = measured.run(&run)?;
-                let mut figure = blank(&name);
-                if let "depth" | "limit" = what.as_str() {
-                    let by_gate =
-                        outcome.gates.iter().map(|gate| depths(gate, &outcome.timing, what == "limit"));
-                    figure.series.extend(by_gate);
-                } else if what == "distance" {
-                    figure.series.push(distances(outcome));
-                } else {
-                    for flow in chosen(outcome, flows)? {
-                        figure.series.push(over_time(flow, &outcome.timing, what)?);
-                    }
-                }
-                let begins = from.unwrap_or(0.0);
-                figure.series.iter_mut().for_each(|s| s.points.retain(|p| p.0 >= begins));
-                figures.push(figure);
-            }
-            if let Some(overlaid) = overlaid(&figures, &names, blank("")) {
-                return Ok(vec![overlaid]);
-            }
-            // Side by side they are compared: one scale for all.
-            let highest = figures.iter().flat_map(|f| &f.series).flat_map(|s| &s.points).map(|p| p.1);
-            let highest = highest.chain(plot.line).filter(|y| y.is_finite()).fold(0.0, f64::max);
-            figures.iter_mut().for_each(|f| f.y_max = f.y_max.or((highest > 0.0).then_some(highest)));
-            Ok(figures)
+        if let Some(overlaid) = overlaid(&figures, &names, self.blank("")) {
+            return Ok(vec![overlaid]);
         }
-        PlotKind::Cdf { flows, series, until } => {
-            let mut figure = blank("");
-            for (name, run) in series_of(series)? {
-                for flow in chosen(measured.run(&run)?, flows)? {
-                    let name =
-                        if name.is_empty() { flow.name.clone() } else { format!("{} {name}", flow.name) };
-                    figure.series.push(cdf(&name, &flow.latency, *until));
-                }
+        // Side by side they are compared: one scale for all.
+        let highest = figures.iter().flat_map(|f| &f.series).flat_map(|s| &s.points).map(|p| p.1);
+        let highest = highest.chain(self.plot.line).filter(|y| y.is_finite()).fold(0.0, f64::max);
+        figures.iter_mut().for_each(|f| f.y_max = f.y_max.or((highest > 0.0).then_some(highest)));
+        Ok(figures)
+    }
+
+    /// How many latencies are up to a value.
+    fn cdf(&self, flows: &[String], series: &Option<String>, until: Option<f64>) -> Result<Figure, String> {
+        let mut figure = self.blank("");
+        for (name, run) in self.runs(series)? {
+            for flow in chosen(self.measured.run(&run)?, flows)? {
+                figure.series.push(cdf(&joined(&flow.name, &name), &flow.latency, until));
             }
-            figure.y_max = Some(1.0);
-            Ok(vec![figure])
         }
+        figure.y_max = Some(1.0);
+        Ok(figure)
+    }
+}
+
+/// A curve's name: of its run and of its part, where it has them.
+fn joined(first: &str, second: &str) -> String {
+    [first, second].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A measure of one run, by window: of its gates, of all flows together, or of each of some flows.
+fn curves(outcome: &Outcome, what: &str, flows: &[String]) -> Result<Vec<Series>, String> {
+    match what {
+        "depth" | "limit" => {
+            Ok(outcome.gates.iter().map(|gate| depths(gate, &outcome.timing, what == "limit")).collect())
+        }
+        "distance" => Ok(vec![distances(outcome)]),
+        _ => chosen(outcome, flows)?.into_iter().map(|flow| over_time(flow, &outcome.timing, what)).collect(),
     }
 }
 
