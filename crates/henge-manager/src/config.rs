@@ -58,7 +58,7 @@ use henge_config::{ConfigError, Source};
 use henge_core::{ParamError, Params, Value};
 use henge_tls::TlsConfig;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// All of it.
@@ -69,7 +69,7 @@ pub struct ManagerConfig {
     /// Where nodes dial.
     pub nodes: String,
     /// The web page and Prometheus' metrics.
-    pub page: Option<std::net::SocketAddr>,
+    pub page: Option<SocketAddr>,
     /// What is remembered.
     pub state_dir: PathBuf,
     /// Where the state is, if not there.
@@ -131,85 +131,29 @@ impl ManagerConfig {
     fn from_params(mut p: Params) -> Result<Self, ParamError> {
         let listen = p.text("listen")?.unwrap_or_else(|| "127.0.0.1:7100".into());
         let nodes = p.text("nodes")?.unwrap_or_else(|| "127.0.0.1:7101".into());
-        let page = match p.text("page")? {
-            None => None,
-            Some(text) => {
-                let wrong = |_| {
-                    p.error("page", format!("page is an address like \"127.0.0.1:7180\", not \"{text}\""))
-                };
-                Some(text.parse().map_err(wrong)?)
-            }
-        };
+        let page = page(&mut p)?;
         let state_dir: PathBuf =
             p.text("state_dir")?.unwrap_or_else(|| "/var/lib/henge-manager".into()).into();
-        let page_host = page.map(|page: std::net::SocketAddr| page.ip().to_string());
-        let tls = TlsConfig::take(&mut p)?;
-        let (tls, identity) = match tls {
+        let (tls, identity) = match TlsConfig::take(&mut p)? {
             Some(TlsConfig { identity: Some(dir), .. }) => (None, Some(dir)),
             tls => (tls, None),
         };
         let identity = identity.unwrap_or_else(|| state_dir.join("identity"));
-        let cluster =
-            cluster(&mut p, [host_of(&listen), host_of(&nodes)].into_iter().chain(page_host), identity)?;
-        let stated = p.keys().into_iter().find(|key| key == "secret" || key == "secret_file");
-        let secret = match (&cluster, stated) {
-            (None, _) => Some(henge_config::secret(&mut p)?),
-            (Some(_), None) => None,
-            (Some(_), Some(key)) => {
-                let message = "the cluster's certificates say who is who; take the secret out".into();
-                return Err(p.error(&key, message));
-            }
-        };
-        let defaults = Settings::default();
-        let rules = match p.text("admission")?.as_deref() {
-            None | Some("measured") => Some(Rules::OURS),
-            Some("worst-case") => None,
-            Some(other) => {
-                let message = format!("admission is \"measured\" or \"worst-case\", not \"{other}\"");
-                return Err(p.error("admission", message));
-            }
-        };
-        let central_tags = match p.text("tags")?.as_deref() {
-            None | Some("local") => false,
-            Some("central") => true,
-            Some(other) => {
-                let message = format!(
-                    "tags are \"local\" (every node's own) or \"central\" (this manager's), not \"{other}\""
-                );
-                return Err(p.error("tags", message));
-            }
-        };
-        let mut span = |key: &str, default: u64| -> Result<u64, ParamError> {
-            match p.duration(key)? {
-                None => Ok(default),
-                Some(d) if d.as_nanos() < 1_000_000_000 => Err(p.error(key, format!("{key} is at least 1s"))),
-                Some(d) => Ok(d.as_nanos() / 1_000_000),
-            }
-        };
-        let period_ms = span("period", defaults.period_ms)?;
-        let window_ms = span("window", defaults.window_ms)?;
-        let settle_ms = span("settle", defaults.settle_ms.min(window_ms))?;
-        if window_ms < period_ms {
-            return Err(p.error("window", "a window is at least one period".into()));
-        }
-        let events_max = p.integer("events", 1, 1_000_000)?.unwrap_or(defaults.events_max as u64) as usize;
+        let listens = [host_of(&listen), host_of(&nodes)].into_iter();
+        let cluster = cluster(&mut p, listens.chain(page.map(|page| page.ip().to_string())), identity)?;
+        let secret = secret(&mut p, cluster.is_some())?;
+        let rules = rules(&mut p)?;
+        let central_tags = central_tags(&mut p)?;
+        let settings = settings(&mut p, rules)?;
         let advertise = p.text("advertise")?;
         let etcd = match p.table("etcd")? {
             None => None,
             Some(table) => Some(etcd(table, advertise_or(&p, advertise, &listen)?)?),
         };
         let audit = audit(&mut p, &state_dir)?;
-        let insecure = p.bool("insecure")?.unwrap_or(false);
         let secure = tls.is_some() || cluster.is_some();
-        let open = if secure { Vec::new() } else { in_clear(&listen, page) };
-        if let Some((key, why)) = open.first().filter(|_| !insecure) {
-            let help = "write cluster = \"NAME\", so that this manager speaks TLS with certificates of its own; or insecure = true where \
-                        nobody listens";
-            return Err(ParamError { help: Some(help.into()), ..p.error(key, why.clone()) });
-        }
-        let open = open.into_iter().map(|(_, why)| why).collect();
+        let open = open(&mut p, if secure { Vec::new() } else { in_clear(&listen, page) })?;
         p.finish()?;
-        let settings = Settings { rules, period_ms, window_ms, settle_ms, events_max };
         Ok(ManagerConfig {
             listen,
             nodes,
@@ -225,6 +169,81 @@ impl ManagerConfig {
             settings,
         })
     }
+}
+
+fn page(p: &mut Params) -> Result<Option<SocketAddr>, ParamError> {
+    let Some(text) = p.text("page")? else { return Ok(None) };
+    let wrong = |_| p.error("page", format!("page is an address like \"127.0.0.1:7180\", not \"{text}\""));
+    text.parse().map(Some).map_err(wrong)
+}
+
+/// The cluster's secret, where no certificates say who is who.
+fn secret(p: &mut Params, certified: bool) -> Result<Option<String>, ParamError> {
+    let stated = p.keys().into_iter().find(|key| key == "secret" || key == "secret_file");
+    match (certified, stated) {
+        (false, _) => henge_config::secret(p).map(Some),
+        (true, None) => Ok(None),
+        (true, Some(key)) => {
+            let message = "the cluster's certificates say who is who; take the secret out".into();
+            Err(p.error(&key, message))
+        }
+    }
+}
+
+/// `admission`: by which rules what was measured counts; `None`, where it does not.
+fn rules(p: &mut Params) -> Result<Option<Rules>, ParamError> {
+    match p.text("admission")?.as_deref() {
+        None | Some("measured") => Ok(Some(Rules::OURS)),
+        Some("worst-case") => Ok(None),
+        Some(other) => {
+            let message = format!("admission is \"measured\" or \"worst-case\", not \"{other}\"");
+            Err(p.error("admission", message))
+        }
+    }
+}
+
+fn central_tags(p: &mut Params) -> Result<bool, ParamError> {
+    match p.text("tags")?.as_deref() {
+        None | Some("local") => Ok(false),
+        Some("central") => Ok(true),
+        Some(other) => {
+            let message = format!(
+                "tags are \"local\" (every node's own) or \"central\" (this manager's), not \"{other}\""
+            );
+            Err(p.error("tags", message))
+        }
+    }
+}
+
+/// `period`, `window`, `settle` and `events`.
+fn settings(p: &mut Params, rules: Option<Rules>) -> Result<Settings, ParamError> {
+    let defaults = Settings::default();
+    let mut span = |key: &str, default: u64| -> Result<u64, ParamError> {
+        match p.duration(key)? {
+            None => Ok(default),
+            Some(d) if d.as_nanos() < 1_000_000_000 => Err(p.error(key, format!("{key} is at least 1s"))),
+            Some(d) => Ok(d.as_nanos() / 1_000_000),
+        }
+    };
+    let period_ms = span("period", defaults.period_ms)?;
+    let window_ms = span("window", defaults.window_ms)?;
+    let settle_ms = span("settle", defaults.settle_ms.min(window_ms))?;
+    if window_ms < period_ms {
+        return Err(p.error("window", "a window is at least one period".into()));
+    }
+    let events_max = p.integer("events", 1, 1_000_000)?.unwrap_or(defaults.events_max as u64) as usize;
+    Ok(Settings { rules, period_ms, window_ms, settle_ms, events_max })
+}
+
+/// Why others may read what goes over these addresses; an error, unless `insecure` says that this is known.
+fn open(p: &mut Params, in_clear: Vec<(&'static str, String)>) -> Result<Vec<String>, ParamError> {
+    let insecure = p.bool("insecure")?.unwrap_or(false);
+    if let Some((key, why)) = in_clear.first().filter(|_| !insecure) {
+        let help = "write cluster = \"NAME\", so that this manager speaks TLS with certificates of its own; or insecure = true where \
+                    nobody listens";
+        return Err(ParamError { help: Some(help.into()), ..p.error(key, why.clone()) });
+    }
+    Ok(in_clear.into_iter().map(|(_, why)| why).collect())
 }
 
 /// The host of `HOST:PORT`.
@@ -308,7 +327,7 @@ fn days(p: &mut Params, key: &str) -> Result<Option<u64>, ParamError> {
 }
 
 /// Addresses by which tokens would cross a network in clear: their keys, and why.
-fn in_clear(listen: &str, page: Option<std::net::SocketAddr>) -> Vec<(&'static str, String)> {
+fn in_clear(listen: &str, page: Option<SocketAddr>) -> Vec<(&'static str, String)> {
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
     let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
     let api = (!local).then(|| {
