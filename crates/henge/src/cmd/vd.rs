@@ -208,7 +208,7 @@ fn terms_of(keys: &[(String, String)]) -> Result<()> {
     Ok(params.finish()?)
 }
 
-/// Asks the node.
+/// Asks the manager or the node.
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.action {
         Action::Create { name, manager, keys, tenant, nbd, preview, json } => {
@@ -229,42 +229,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
             names.iter().try_for_each(|name| vd_manager::rekey(&api, name, &nbd, json))?;
         }
         Action::Rm { name, manager, force } => vd_manager::remove(&manager.connect()?, &name, force)?,
-        Action::List { node } => {
-            if let Some(api) = node.manager()? {
-                vd_manager::list(&api, node.json)?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let status = status(&node.socket())?;
-            if node.json {
-                println!("{}", serde_json::to_string(&status)?);
-            } else {
-                list(&status);
-            }
-        }
-        Action::Show { name, node } => {
-            if let Some(api) = node.manager()? {
-                vd_manager::show(&api, &name, node.json)?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let status = status(&node.socket())?;
-            let known = || status.disks.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
-            if let Some(failed) = status.failed.iter().find(|failed| failed.name == name) {
-                if node.json {
-                    println!("{}", serde_json::to_string(failed)?);
-                } else {
-                    show_failed(failed);
-                }
-                return Ok(ExitCode::SUCCESS);
-            }
-            let disk = status.disk(&name);
-            let disk =
-                disk.with_context(|| format!("there is no disk \"{name}\"; there are: {}", known()))?;
-            if node.json {
-                println!("{}", serde_json::to_string(disk)?);
-            } else {
-                show(disk);
-            }
-        }
+        Action::List { node } => match node.manager()? {
+            Some(api) => vd_manager::list(&api, node.json)?,
+            None => list_at_node(&node)?,
+        },
+        Action::Show { name, node } => match node.manager()? {
+            Some(api) => vd_manager::show(&api, &name, node.json)?,
+            None => show_at_node(&name, &node)?,
+        },
         Action::Pools { node } => {
             let status = status(&node.socket())?;
             match node.json {
@@ -272,26 +244,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 false => super::vd_pools::show(&status.pools),
             }
         }
-        Action::Set { name, node, terms } => {
-            if let Some(api) = node.manager()? {
-                vd_manager::set(&api, &name, vd_manager::spec(pairs(&terms)?)?, node.json)?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let mut contract = pairs(&terms)?.into_iter().collect::<BTreeMap<_, _>>();
-            let mut doors = Keys::default();
-            for (key, typed) in DOOR_KEYS.iter().filter_map(|key| contract.remove_entry(*key)) {
-                doors.set(&key, own_key(&key, &typed)?);
-            }
-            if !doors.is_empty() {
-                ask(&node.socket(), &Request::Access { name: name.clone(), doors })?;
-            }
-            if let Some(capacity) = contract.remove("capacity") {
-                ask(&node.socket(), &Request::Grow { name: name.clone(), capacity })?;
-            }
-            if !contract.is_empty() {
-                ask(&node.socket(), &Request::Set { name, contract })?;
-            }
-        }
+        Action::Set { name, node, terms } => match node.manager()? {
+            Some(api) => vd_manager::set(&api, &name, vd_manager::spec(pairs(&terms)?)?, node.json)?,
+            None => set_at_node(name, &node, &terms)?,
+        },
         Action::Propose(args) => vd_propose::run(&args)?,
         Action::Add { name, node, keys } => {
             let disk = disk_of(&name, &pairs(&keys)?)?;
@@ -304,6 +260,54 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Action::Remove { name, node } => drop(ask(&node.socket(), &Request::Remove { name })?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn list_at_node(node: &NodeArg) -> Result<()> {
+    let status = status(&node.socket())?;
+    match node.json {
+        true => println!("{}", serde_json::to_string(&status)?),
+        false => list(&status),
+    }
+    Ok(())
+}
+
+/// A disk, or why it is not served.
+fn show_at_node(name: &str, node: &NodeArg) -> Result<()> {
+    let status = status(&node.socket())?;
+    if let Some(failed) = status.failed.iter().find(|failed| failed.name == name) {
+        match node.json {
+            true => println!("{}", serde_json::to_string(failed)?),
+            false => show_failed(failed),
+        }
+        return Ok(());
+    }
+    let known = || status.disks.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+    let disk = status.disk(name);
+    let disk = disk.with_context(|| format!("there is no disk \"{name}\"; there are: {}", known()))?;
+    match node.json {
+        true => println!("{}", serde_json::to_string(disk)?),
+        false => show(disk),
+    }
+    Ok(())
+}
+
+/// Who may use it, then how large it is, then its contract: each is a request of its own.
+fn set_at_node(name: String, node: &NodeArg, terms: &[String]) -> Result<()> {
+    let mut contract = pairs(terms)?.into_iter().collect::<BTreeMap<_, _>>();
+    let mut doors = Keys::default();
+    for (key, typed) in DOOR_KEYS.iter().filter_map(|key| contract.remove_entry(*key)) {
+        doors.set(&key, own_key(&key, &typed)?);
+    }
+    if !doors.is_empty() {
+        ask(&node.socket(), &Request::Access { name: name.clone(), doors })?;
+    }
+    if let Some(capacity) = contract.remove("capacity") {
+        ask(&node.socket(), &Request::Grow { name: name.clone(), capacity })?;
+    }
+    if !contract.is_empty() {
+        ask(&node.socket(), &Request::Set { name, contract })?;
+    }
+    Ok(())
 }
 
 /// Keys of a disk that are no terms of its contract.
