@@ -7,8 +7,7 @@
 //!
 //! Who is drained is remembered here, and said to the node whenever it comes. Where a disk is, its nodes say by their meters.
 
-use super::commands::{Caller, Failure, shorten};
-use super::{Machine, NodeState};
+use super::{Caller, Failure, Machine, NodeState, shorten};
 use crate::decide::{self, Chosen, PoolState};
 use crate::kept::Asked;
 use crate::model::DiskSpec;

@@ -9,17 +9,25 @@
 //! - each pool's bytes are its disks' bytes, counted once; no pool has more promised than it has;
 //! - every node that is here has been sent an order for whatever it has not confirmed.
 
-mod commands;
+mod admit;
+mod answer;
+mod caller;
+mod change;
+mod create;
 mod gateways;
 mod identities;
+mod names;
+mod quotas;
 mod reconcile;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod watch;
 
-pub(crate) use commands::shorten;
-pub use commands::{Caller, Created, Decision, Failure, Place};
+pub(crate) use answer::shorten;
+pub use answer::{Created, Decision, Failure, Place};
+pub use caller::Caller;
 pub use gateways::{Leaves, Leaving};
 pub use identities::{Grant, Revoked};
 pub use tenants::{Forgotten, Tenant};
