@@ -10,20 +10,23 @@
 //! warm it allocates nothing per request.
 
 mod beside;
+mod complete;
+mod dirty;
+mod dispatch;
 mod exchange;
 mod pen;
+mod readings;
 mod silent;
 
-use crate::meters::Metered;
 use crate::{
-    Completion, Contract, Cost, CostModel, DepthController, Dispatch, Duration, FlowId, FlowMeters,
-    GateMeters, Instant, Keeps, Learned, QueueView, Refused, Request, RequestId, Scheduler, Seen, Slots,
-    WaitReason,
+    Contract, Cost, CostModel, DepthController, Duration, FlowId, FlowMeters, GateMeters, Instant, Keeps,
+    QueueView, Refused, Request, RequestId, Scheduler,
 };
 use beside::{Beside, Slot};
+pub use dirty::Dirty;
 use exchange::{AMID, Change};
 use pen::{Durable, Held, Pen};
-use silent::{Links, NONE, Watch};
+use silent::{Links, Watch};
 
 /// The three parts that a gate is made of.
 pub struct Assembly {
@@ -104,24 +107,6 @@ pub struct Gate {
     fresh: Vec<FlowId>,
     /// Flows that began or ceased to have something waiting, as [`Dirty`] says.
     dirty: Dirty,
-}
-
-/// Some flows, those of which began or ceased to have something waiting among them: one bit for each, and all whose numbers
-/// are the same modulo 64 share it. Whoever watches a few flows of many gates need not look at all of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Dirty(u64);
-
-impl Dirty {
-    /// Whether `flow` may be among them.
-    pub fn may_have(self, flow: FlowId) -> bool {
-        self.0 & Self::bit(flow) > 0
-    }
-    fn note(&mut self, flow: FlowId) {
-        self.0 |= Self::bit(flow);
-    }
-    fn bit(flow: FlowId) -> u64 {
-        1 << (flow.0 % 64)
-    }
 }
 
 /// What waits, for the depth controller: with what the scheduler still has that is being replaced.
@@ -307,208 +292,6 @@ impl Gate {
         Some(request)
     }
 
-    /// The next request that may go to the device.
-    pub fn next(&mut self, now: Instant) -> Dispatch {
-        self.tick(now);
-        self.move_on(now);
-        self.let_in(now);
-        if self.is_full() && self.queued() > 0 {
-            self.release(now);
-        }
-        let beside = self.beside.all();
-        let depth = self.parts.depth.depth().saturating_add(beside);
-        if self.in_flight >= depth {
-            let look_at = self.watch.least.filter(|_| self.queued() > 0).map(|_| self.watch.look_at);
-            self.ask_again = if self.change.is_moving() { Some(now) } else { look_at };
-            if self.queued() == 0 {
-                return Dispatch::Idle;
-            }
-            let reason = self.why_full();
-            self.note_reasons(reason, now);
-            return Dispatch::Wait { until: None, reason };
-        }
-        let slots = Slots {
-            in_flight: self.in_flight,
-            depth,
-            spare: self.parts.depth.spare(self.in_flight - beside),
-        };
-        let (mut answer, epoch) = self.ask(now, slots);
-        if answer == Dispatch::Idle && self.pen.held > 0 {
-            // Not before the next moment, however soon the pen is to be asked again.
-            let until = self.pen.wake_at().map(|at| at.max(now + Duration::from_nanos(1)));
-            answer = Dispatch::Wait { until, reason: WaitReason::Depth };
-        }
-        self.ask_again = self.change.is_moving().then_some(now);
-        match answer {
-            Dispatch::Ready(request) => self.dispatched(request, epoch, now),
-            Dispatch::Wait { until: Some(until), reason } => {
-                assert!(until > now, "{} waits for the past", self.parts.scheduler.name());
-                self.ask_again.get_or_insert(until);
-                self.note_reasons(reason, now);
-            }
-            Dispatch::Wait { until: None, reason } => {
-                assert!(self.in_flight > 0, "{} waits for nothing", self.parts.scheduler.name());
-                self.note_reasons(reason, now);
-            }
-            Dispatch::Idle => debug_assert_eq!(self.queued(), 0, "idle with a backlog"),
-        }
-        answer
-    }
-
-    fn is_full(&self) -> bool {
-        self.in_flight - self.beside.all() >= self.parts.depth.depth()
-    }
-
-    fn dispatched(&mut self, request: Request, epoch: u32, now: Instant) {
-        let place = &mut self.places[request.id.index()];
-        assert!(
-            matches!(place, Place::Waiting { id } if *id == request.id),
-            "{} dispatched {:?}, which was not waiting",
-            self.parts.scheduler.name(),
-            request.id
-        );
-        let slot = self.beside.of(&request).filter(|(count, most)| **count < *most);
-        let beside = slot.map(|(count, _)| *count += 1).is_some();
-        let slot = if beside { Slot::Beside } else { Slot::Own };
-        let links = Links { older: NONE, newer: NONE };
-        *place = Place::InFlight { request, dispatched: now, epoch, slot, links };
-        if !beside {
-            let joined = self.watch.append(&mut self.places, request.id.slot);
-            if let Place::InFlight { links, .. } = &mut self.places[request.id.index()] {
-                *links = joined;
-            }
-        }
-        self.meters.advance(self.in_flight, now);
-        self.in_flight += 1;
-        self.left(request.flow, now);
-        if beside {
-            return self.parts.depth.passed(request.flow);
-        }
-        let parts =
-            self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
-        let wait = now.since(parts.scheduler.waits_from(&request));
-        self.parts.depth.dispatched(request.flow, wait, self.in_flight - self.beside.all(), now);
-        self.parts.depth.took(request.cost, now);
-    }
-
-    /// A request of `flow` was dispatched: what the oldest one waited goes to its reason, and the next is the oldest.
-    fn left(&mut self, flow: FlowId, now: Instant) {
-        let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
-        self.pen.wake(flow, &mut state.held, now);
-        let meters = &mut state.meters;
-        if let Some(reason) = meters.why.take() {
-            meters.waits[reason as usize] += now.since(meters.oldest_since);
-        }
-        meters.in_flight += 1;
-        if meters.waits() {
-            meters.oldest_since = now;
-            if !std::mem::replace(&mut meters.is_fresh, true) {
-                self.fresh.push(flow);
-            }
-        } else {
-            self.dirty.note(flow);
-        }
-    }
-
-    /// Nothing more can go now, for `reason` where the scheduler has none of the flow's own: asked once for each
-    /// request that has become its flow's oldest, so that the cost does not grow with the flows that wait.
-    fn note_reasons(&mut self, reason: WaitReason, now: Instant) {
-        while let Some(flow) = self.fresh.pop() {
-            if let Some(Flow { meters, epoch, held, .. }) = self.flows[flow.index()].as_deref_mut() {
-                let parts = self.change.holder(epoch, self.epoch, &mut self.parts);
-                let why = match meters.pending - meters.in_flight == held.len() {
-                    true if !held.is_empty() => WaitReason::Depth,
-                    _ => parts.scheduler.waiting(flow, now).unwrap_or(reason),
-                };
-                meters.is_fresh = false;
-                meters.why = meters.waits().then_some(why);
-            }
-        }
-    }
-
-    /// Why nothing goes while as much is in flight as may be.
-    fn why_full(&self) -> WaitReason {
-        if self.parts.depth.holds_back() { WaitReason::Depth } else { WaitReason::DeviceBusy }
-    }
-
-    /// The true cost of a pending request became known (a read's answer says how much there was).
-    pub fn adjust(&mut self, id: RequestId, cost: Cost, now: Instant) {
-        assert!(cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
-        if let Some(Place::InFlight { request, epoch, .. }) = self.places.get_mut(id.index())
-            && request.id == id
-        {
-            if let Some(parts) = self.change.dispatcher(*epoch, self.epoch, &mut self.parts) {
-                parts.scheduler.adjust(request, cost, now);
-            }
-            request.cost = cost;
-        }
-    }
-
-    /// A dispatched request is over, well or not.
-    ///
-    /// # Panics
-    /// When it is not in flight: completing twice is an error of the caller.
-    pub fn complete(&mut self, id: RequestId, failed: bool, now: Instant) -> Served {
-        let place = std::mem::replace(&mut self.places[id.index()], Place::Free);
-        let Place::InFlight { mut request, dispatched, epoch, slot, links } = place else {
-            panic!("request {id:?} is not in flight");
-        };
-        assert_eq!(request.id, id, "a request of another generation is in flight there");
-        self.meters.advance(self.in_flight, now);
-        self.in_flight -= 1;
-        let service = now.since(dispatched);
-        match slot {
-            Slot::Own => {
-                self.watch.unlink(&mut self.places, links);
-                self.watch.learn(service);
-            }
-            Slot::Beside => {
-                if let Some((count, _)) = self.beside.of(&request) {
-                    *count -= 1;
-                }
-            }
-            Slot::GivenBack => {
-                self.beside.silent -= 1;
-                self.flow_mut(request.flow).silent -= 1;
-            }
-            Slot::Syncing => self.beside.syncing -= 1,
-        }
-        let disk_time = now.since(dispatched.max(self.last_completion));
-        self.last_completion = now;
-        let (cost, waits) = (request.cost, self.parts.scheduler.queued() > 0);
-        if let Some(parts) = self.change.dispatcher(epoch, self.epoch, &mut self.parts) {
-            parts.cost.seen(&request, Seen { disk_time, service, in_flight: self.in_flight, waits, failed });
-            let actual = parts.cost.actual(&request, disk_time);
-            let completion = Completion { request, actual, dispatched, service, in_flight: self.in_flight };
-            parts.scheduler.complete(&completion, now);
-            request.cost = actual;
-        }
-        if self.epoch.wrapping_sub(epoch) <= AMID {
-            if matches!(slot, Slot::Own | Slot::Syncing) {
-                self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
-            }
-            if slot == Slot::Own {
-                self.parts.depth.freed(cost, waits, now);
-            }
-        }
-        self.no_more_durable(&request, now);
-        let state = self.flow_mut(request.flow);
-        let metered = Metered {
-            op: request.op,
-            len: request.len,
-            commands: request.commands,
-            cost: request.cost,
-            wait: dispatched.since(request.arrival),
-            service,
-            disk_time,
-            failed,
-        };
-        state.meters.completed(&metered);
-        self.ask_again = Some(now);
-        self.forget_if_removed(request.flow);
-        Served { request, dispatched, completed: now, disk_time }
-    }
-
     /// `flow` received `service` at other nodes.
     pub fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
         if let Some(state) = self.flows.get(flow.index()).and_then(|s| s.as_deref()).filter(|s| !s.removed) {
@@ -565,10 +348,6 @@ impl Gate {
     pub fn set_patience(&mut self, least: Option<Duration>) {
         self.watch.least = least;
     }
-    /// Requests in flight that have given their slots back.
-    pub fn silent(&self) -> u32 {
-        self.beside.silent
-    }
     /// Most requests pending for flows whose contract does not say.
     pub fn set_pending_max(&mut self, pending: u32) {
         assert!(pending > 0, "a gate that takes nothing in");
@@ -578,86 +357,5 @@ impl Gate {
     /// requests. Schedulers still know them.
     pub fn leave_pending(&mut self) {
         self.leaves_pending = true;
-    }
-    /// Whether a submission of `flow` would be taken in now.
-    pub fn has_room(&self, flow: FlowId) -> bool {
-        self.flows.get(flow.index()).and_then(|s| s.as_deref()).is_some_and(|s| {
-            let most = Self::most_pending(&s.meters, self.leaves_pending, self.pending_max);
-            !s.removed && s.meters.pending < most
-        })
-    }
-    /// The contract in force.
-    pub fn contract(&self, flow: FlowId) -> Option<&Contract> {
-        self.flows.get(flow.index())?.as_deref().filter(|s| !s.removed).map(|s| &s.contract)
-    }
-    /// The flow's meters.
-    pub fn flow_meters(&self, flow: FlowId) -> Option<&FlowMeters> {
-        self.flows.get(flow.index())?.as_deref().map(|s| &s.meters)
-    }
-    /// The flows that are set.
-    pub fn flows(&self) -> impl Iterator<Item = FlowId> + '_ {
-        self.flows
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.as_ref().is_some_and(|s| !s.removed))
-            .map(|(i, _)| FlowId(i as u32))
-    }
-    /// The gate's meters, brought up to `now`.
-    pub fn meters(&mut self, now: Instant) -> &GateMeters {
-        self.meters.advance(self.in_flight, now);
-        &self.meters
-    }
-    /// Requests in flight.
-    pub fn in_flight(&self) -> u32 {
-        self.in_flight
-    }
-    /// Requests waiting.
-    pub fn queued(&self) -> usize {
-        let old = self.change.old().map_or(0, |parts| parts.scheduler.queued());
-        self.parts.scheduler.queued() + old + self.pen.held
-    }
-    /// Most requests in flight now, beside FLUSHes and administration in slots of their own.
-    pub fn depth(&self) -> u32 {
-        self.parts.depth.depth()
-    }
-    /// Why `flow` waits now.
-    pub fn waiting(&self, flow: FlowId, now: Instant) -> Option<WaitReason> {
-        let state = self.flows.get(flow.index())?.as_deref()?;
-        if !state.meters.waits() {
-            return None;
-        }
-        if state.meters.pending - state.meters.in_flight == state.held.len() {
-            return Some(WaitReason::Depth);
-        }
-        let busy = self.in_flight - self.beside.all() >= self.parts.depth.depth();
-        let old = self.change.old().filter(|_| state.epoch != self.epoch);
-        old.unwrap_or(&self.parts).scheduler.waiting(flow, now).or(busy.then(|| self.why_full()))
-    }
-    /// Time during which the oldest request of `flow` waited for `reason`, the one that waits now included.
-    pub fn waited(&self, flow: FlowId, reason: WaitReason, now: Instant) -> Duration {
-        let Some(state) = self.flows.get(flow.index()).and_then(|s| s.as_deref()) else {
-            return Duration::ZERO;
-        };
-        let meters = &state.meters;
-        let open = meters.why == Some(reason) && meters.waits();
-        meters.waits[reason as usize] + if open { now.since(meters.oldest_since) } else { Duration::ZERO }
-    }
-    /// In which unit it charges.
-    pub fn cost_unit(&self) -> crate::CostUnit {
-        self.parts.cost.unit()
-    }
-    /// Device time under way and most that may be, where the depth counts work.
-    pub fn work(&self) -> Option<(Duration, Duration)> {
-        self.parts.depth.work()
-    }
-    /// What its cost model has learned.
-    pub fn learned(&self) -> Vec<Learned> {
-        let mut learned = Vec::new();
-        self.parts.cost.learned(&mut learned);
-        learned
-    }
-    /// The scheduler, to look at.
-    pub fn scheduler(&self) -> &dyn Scheduler {
-        &*self.parts.scheduler
     }
 }

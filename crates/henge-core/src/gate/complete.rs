@@ -1,0 +1,86 @@
+//! What is heard of requests at the device: what they really cost, and that they are over.
+
+use super::beside::Slot;
+use super::{AMID, Gate, Place, Served};
+use crate::meters::Metered;
+use crate::{Completion, Cost, Instant, RequestId, Seen};
+
+impl Gate {
+    /// The true cost of a pending request became known (a read's answer says how much there was).
+    pub fn adjust(&mut self, id: RequestId, cost: Cost, now: Instant) {
+        assert!(cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
+        if let Some(Place::InFlight { request, epoch, .. }) = self.places.get_mut(id.index())
+            && request.id == id
+        {
+            if let Some(parts) = self.change.dispatcher(*epoch, self.epoch, &mut self.parts) {
+                parts.scheduler.adjust(request, cost, now);
+            }
+            request.cost = cost;
+        }
+    }
+
+    /// A dispatched request is over, well or not.
+    ///
+    /// # Panics
+    /// When it is not in flight: completing twice is an error of the caller.
+    pub fn complete(&mut self, id: RequestId, failed: bool, now: Instant) -> Served {
+        let place = std::mem::replace(&mut self.places[id.index()], Place::Free);
+        let Place::InFlight { mut request, dispatched, epoch, slot, links } = place else {
+            panic!("request {id:?} is not in flight");
+        };
+        assert_eq!(request.id, id, "a request of another generation is in flight there");
+        self.meters.advance(self.in_flight, now);
+        self.in_flight -= 1;
+        let service = now.since(dispatched);
+        match slot {
+            Slot::Own => {
+                self.watch.unlink(&mut self.places, links);
+                self.watch.learn(service);
+            }
+            Slot::Beside => {
+                if let Some((count, _)) = self.beside.of(&request) {
+                    *count -= 1;
+                }
+            }
+            Slot::GivenBack => {
+                self.beside.silent -= 1;
+                self.flow_mut(request.flow).silent -= 1;
+            }
+            Slot::Syncing => self.beside.syncing -= 1,
+        }
+        let disk_time = now.since(dispatched.max(self.last_completion));
+        self.last_completion = now;
+        let (cost, waits) = (request.cost, self.parts.scheduler.queued() > 0);
+        if let Some(parts) = self.change.dispatcher(epoch, self.epoch, &mut self.parts) {
+            parts.cost.seen(&request, Seen { disk_time, service, in_flight: self.in_flight, waits, failed });
+            let actual = parts.cost.actual(&request, disk_time);
+            let completion = Completion { request, actual, dispatched, service, in_flight: self.in_flight };
+            parts.scheduler.complete(&completion, now);
+            request.cost = actual;
+        }
+        if self.epoch.wrapping_sub(epoch) <= AMID {
+            if matches!(slot, Slot::Own | Slot::Syncing) {
+                self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
+            }
+            if slot == Slot::Own {
+                self.parts.depth.freed(cost, waits, now);
+            }
+        }
+        self.no_more_durable(&request, now);
+        let state = self.flow_mut(request.flow);
+        let metered = Metered {
+            op: request.op,
+            len: request.len,
+            commands: request.commands,
+            cost: request.cost,
+            wait: dispatched.since(request.arrival),
+            service,
+            disk_time,
+            failed,
+        };
+        state.meters.completed(&metered);
+        self.ask_again = Some(now);
+        self.forget_if_removed(request.flow);
+        Served { request, dispatched, completed: now, disk_time }
+    }
+}

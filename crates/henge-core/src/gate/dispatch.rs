@@ -1,0 +1,132 @@
+//! Which request goes to the device next, and why none does.
+
+use super::beside::Slot;
+use super::silent::{Links, NONE};
+use super::{Flow, Gate, Place};
+use crate::{Dispatch, Duration, FlowId, Instant, Request, Slots, WaitReason};
+
+impl Gate {
+    /// The next request that may go to the device.
+    pub fn next(&mut self, now: Instant) -> Dispatch {
+        self.tick(now);
+        self.move_on(now);
+        self.let_in(now);
+        if self.is_full() && self.queued() > 0 {
+            self.release(now);
+        }
+        let beside = self.beside.all();
+        let depth = self.parts.depth.depth().saturating_add(beside);
+        if self.in_flight >= depth {
+            let look_at = self.watch.least.filter(|_| self.queued() > 0).map(|_| self.watch.look_at);
+            self.ask_again = if self.change.is_moving() { Some(now) } else { look_at };
+            if self.queued() == 0 {
+                return Dispatch::Idle;
+            }
+            let reason = self.why_full();
+            self.note_reasons(reason, now);
+            return Dispatch::Wait { until: None, reason };
+        }
+        let slots = Slots {
+            in_flight: self.in_flight,
+            depth,
+            spare: self.parts.depth.spare(self.in_flight - beside),
+        };
+        let (mut answer, epoch) = self.ask(now, slots);
+        if answer == Dispatch::Idle && self.pen.held > 0 {
+            // Not before the next moment, however soon the pen is to be asked again.
+            let until = self.pen.wake_at().map(|at| at.max(now + Duration::from_nanos(1)));
+            answer = Dispatch::Wait { until, reason: WaitReason::Depth };
+        }
+        self.ask_again = self.change.is_moving().then_some(now);
+        match answer {
+            Dispatch::Ready(request) => self.dispatched(request, epoch, now),
+            Dispatch::Wait { until: Some(until), reason } => {
+                assert!(until > now, "{} waits for the past", self.parts.scheduler.name());
+                self.ask_again.get_or_insert(until);
+                self.note_reasons(reason, now);
+            }
+            Dispatch::Wait { until: None, reason } => {
+                assert!(self.in_flight > 0, "{} waits for nothing", self.parts.scheduler.name());
+                self.note_reasons(reason, now);
+            }
+            Dispatch::Idle => debug_assert_eq!(self.queued(), 0, "idle with a backlog"),
+        }
+        answer
+    }
+
+    fn is_full(&self) -> bool {
+        self.in_flight - self.beside.all() >= self.parts.depth.depth()
+    }
+
+    fn dispatched(&mut self, request: Request, epoch: u32, now: Instant) {
+        let place = &mut self.places[request.id.index()];
+        assert!(
+            matches!(place, Place::Waiting { id } if *id == request.id),
+            "{} dispatched {:?}, which was not waiting",
+            self.parts.scheduler.name(),
+            request.id
+        );
+        let slot = self.beside.of(&request).filter(|(count, most)| **count < *most);
+        let beside = slot.map(|(count, _)| *count += 1).is_some();
+        let slot = if beside { Slot::Beside } else { Slot::Own };
+        let links = Links { older: NONE, newer: NONE };
+        *place = Place::InFlight { request, dispatched: now, epoch, slot, links };
+        if !beside {
+            let joined = self.watch.append(&mut self.places, request.id.slot);
+            if let Place::InFlight { links, .. } = &mut self.places[request.id.index()] {
+                *links = joined;
+            }
+        }
+        self.meters.advance(self.in_flight, now);
+        self.in_flight += 1;
+        self.left(request.flow, now);
+        if beside {
+            return self.parts.depth.passed(request.flow);
+        }
+        let parts =
+            self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
+        let wait = now.since(parts.scheduler.waits_from(&request));
+        self.parts.depth.dispatched(request.flow, wait, self.in_flight - self.beside.all(), now);
+        self.parts.depth.took(request.cost, now);
+    }
+
+    /// A request of `flow` was dispatched: what the oldest one waited goes to its reason, and the next is the oldest.
+    fn left(&mut self, flow: FlowId, now: Instant) {
+        let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
+        self.pen.wake(flow, &mut state.held, now);
+        let meters = &mut state.meters;
+        if let Some(reason) = meters.why.take() {
+            meters.waits[reason as usize] += now.since(meters.oldest_since);
+        }
+        meters.in_flight += 1;
+        if meters.waits() {
+            meters.oldest_since = now;
+            if !std::mem::replace(&mut meters.is_fresh, true) {
+                self.fresh.push(flow);
+            }
+        } else {
+            self.dirty.note(flow);
+        }
+    }
+
+    /// Nothing more can go now, for `reason` where the scheduler has none of the flow's own: asked once for each
+    /// request that has become its flow's oldest, so that the cost does not grow with the flows that wait.
+    fn note_reasons(&mut self, reason: WaitReason, now: Instant) {
+        while let Some(flow) = self.fresh.pop() {
+            if let Some(Flow { meters, epoch, held, .. }) = self.flows[flow.index()].as_deref_mut() {
+                let parts = self.change.holder(epoch, self.epoch, &mut self.parts);
+                let why = match meters.pending - meters.in_flight == held.len() {
+                    true if !held.is_empty() => WaitReason::Depth,
+                    _ => parts.scheduler.waiting(flow, now).unwrap_or(reason),
+                };
+                meters.is_fresh = false;
+                meters.why = meters.waits().then_some(why);
+            }
+        }
+    }
+
+    /// Why nothing goes while as much is in flight as may be.
+    pub(super) fn why_full(&self) -> WaitReason {
+        if self.parts.depth.holds_back() { WaitReason::Depth } else { WaitReason::DeviceBusy }
+    }
+}
