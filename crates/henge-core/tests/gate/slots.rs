@@ -1,0 +1,193 @@
+//! Who has slots of the depth, who is beside it, and who gives slots back.
+
+use super::*;
+
+/// Ten journal commits and an administrator's zeroes leave both slots to reads; only what is beyond four FLUSHes and one piece of zeroes takes one.
+#[test]
+fn flushes_and_administration_have_slots_of_their_own() {
+    let (mut gate, mut ids) = (gate(2, &Contract::best_effort()), Pending::new());
+    let submit = |gate: &mut Gate, ids: &mut Pending<()>, op: Op, administration: bool| {
+        let request = Request { administration, ..Request::new(ids.insert(()), FLOW, op, 0, 4096, ms(0)) };
+        gate.submit(request, ms(0)).unwrap();
+        request.id
+    };
+    let dispatched = |gate: &mut Gate| {
+        let mut all = Vec::new();
+        while let Dispatch::Ready(request) = gate.next(ms(0)) {
+            all.push(request.id);
+        }
+        all
+    };
+    let flushes: Vec<_> = (0..4).map(|_| submit(&mut gate, &mut ids, Op::Flush, false)).collect();
+    let zeroes = submit(&mut gate, &mut ids, Op::WriteZeroes, true);
+    let reads: Vec<_> = (0..3).map(|_| submit(&mut gate, &mut ids, Op::Read, false)).collect();
+    let gone = dispatched(&mut gate);
+    assert_eq!(gone, [&flushes[..], &[zeroes], &reads[..2]].concat());
+    assert_eq!((gate.in_flight(), gate.depth()), (7, 2));
+    assert_eq!(gate.waiting(FLOW, ms(0)), Some(WaitReason::DeviceBusy));
+    // A read's end makes room for a read, not for a fifth FLUSH and a second piece of zeroes besides.
+    submit(&mut gate, &mut ids, Op::Flush, false);
+    submit(&mut gate, &mut ids, Op::WriteZeroes, true);
+    let last = submit(&mut gate, &mut ids, Op::Read, false);
+    gate.complete(reads[0], false, ms(0));
+    assert_eq!(dispatched(&mut gate), [reads[2]]);
+    gate.complete(reads[1], false, ms(0));
+    assert_eq!(dispatched(&mut gate).len(), 1, "the fifth has a slot as any other");
+    // Ends of the first four leave that one its slot.
+    for id in &flushes {
+        gate.complete(*id, false, ms(0));
+    }
+    assert_eq!(dispatched(&mut gate), []);
+    gate.complete(zeroes, false, ms(0));
+    gate.complete(reads[2], false, ms(0));
+    assert_eq!(dispatched(&mut gate).len(), 2, "zeroes in their own slot, and the read");
+    gate.complete(last, false, ms(0));
+    assert_eq!((gate.queued(), gate.in_flight()), (0, 2));
+}
+
+/// Patience of a second, and requests of two flows, as they come.
+struct Two {
+    gate: Gate,
+    now: Instant,
+    next: u32,
+}
+
+impl Two {
+    fn new(depth: u32) -> Two {
+        let mut gate = gate(depth, &Contract::best_effort());
+        gate.set_flow(FlowId(1), &Contract::best_effort(), Instant::ZERO).unwrap();
+        gate.set_patience(Some(Duration::from_secs(1)));
+        Two { gate, now: Instant::ZERO, next: 0 }
+    }
+    fn at(&mut self, ms: u64) {
+        self.now = Instant::ZERO + Duration::from_millis(ms);
+    }
+    fn submit(&mut self, flow: u32) -> RequestId {
+        let id = RequestId { slot: self.next, generation: 0 };
+        self.next += 1;
+        let request = Request::new(id, FlowId(flow), Op::Read, 0, 4096, self.now);
+        self.gate.submit(request, self.now).unwrap();
+        id
+    }
+    fn ready(&mut self) -> Vec<RequestId> {
+        let next = || match self.gate.next(self.now) {
+            Dispatch::Ready(request) => Some(request.id),
+            _ => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+}
+
+#[test]
+fn silent_requests_give_their_slots_to_others_and_complete_as_usual() {
+    let mut two = Two::new(4);
+    let hung: Vec<_> = (0..8).map(|_| two.submit(0)).collect();
+    assert_eq!(two.ready(), hung[..4]);
+    let well: Vec<_> = (0..6).map(|_| two.submit(1)).collect();
+    two.at(999);
+    assert!(two.ready().is_empty(), "not yet");
+    // Whoever sleeps until the gate's hour is there in time: looks are a tenth of a second apart.
+    assert!(two.gate.wake_at().unwrap() <= Instant::ZERO + Duration::from_millis(1100));
+    two.at(1100);
+    assert_eq!(two.ready(), hung[4..], "four slots are free again");
+    assert_eq!((two.gate.silent(), two.gate.in_flight()), (4, 8));
+    // The flow is known by now: its next ones are silent after a tenth of the patience.
+    two.at(1300);
+    assert_eq!(two.ready(), well[..4]);
+    assert_eq!(two.gate.silent(), 8);
+    two.gate.complete(well[0], false, two.now);
+    assert_eq!(two.ready(), [well[4]], "others have the whole depth");
+    for id in hung {
+        assert!(!two.gate.complete(id, false, two.now).completed.since(two.now).as_nanos().gt(&0));
+        assert!(two.ready().is_empty(), "what was given back is not given twice");
+    }
+    assert_eq!((two.gate.silent(), two.gate.in_flight()), (0, 4));
+    two.gate.complete(well[1], false, two.now);
+    assert_eq!(two.ready(), [well[5]]);
+}
+
+#[test]
+fn nothing_gives_back_while_there_is_room_or_nobody_waits() {
+    let mut two = Two::new(2);
+    let first = two.submit(0);
+    assert_eq!(two.ready(), [first]);
+    two.at(60_000);
+    let second = two.submit(1);
+    assert_eq!(two.ready(), [second]);
+    assert_eq!(two.gate.silent(), 0, "there was room");
+    two.at(120_000);
+    assert!(two.ready().is_empty());
+    assert_eq!(two.gate.silent(), 0, "nobody waits");
+    assert!(two.gate.give_back(first, two.now) && !two.gate.give_back(first, two.now));
+    assert!(!two.gate.give_back(RequestId { slot: first.slot, generation: 1 }, two.now));
+    assert!(!two.gate.give_back(RequestId { slot: 99, generation: 0 }, two.now));
+}
+
+#[test]
+fn without_patience_everybody_waits() {
+    let mut two = Two::new(1);
+    two.gate.set_patience(None);
+    two.submit(0);
+    two.submit(1);
+    assert_eq!(two.ready().len(), 1);
+    two.at(1_000_000);
+    assert!(two.ready().is_empty() && two.gate.silent() == 0);
+}
+
+proptest::proptest! {
+    /// Whatever comes, ends, and is silent: no more than the depth has slots, no more than the bound is silent, all complete once, and
+    /// nothing is left at the end.
+    #[test]
+    fn slots_are_counted_right(
+        depth in 1u32..5,
+        steps in proptest::collection::vec((0u8..5, 0u32..3, 0usize..64, 0u64..400), 1..200),
+    ) {
+        let mut two = Two::new(depth);
+        two.gate.set_flow(FlowId(2), &Contract::best_effort(), Instant::ZERO).unwrap();
+        let mut flying: Vec<RequestId> = Vec::new();
+        let (mut ms, mut waiting) = (0, 0usize);
+        for (what, flow, which, passed) in steps {
+            ms += passed;
+            two.at(ms);
+            match what {
+                0 | 1 => {
+                    two.submit(flow);
+                    waiting += 1;
+                }
+                2 if !flying.is_empty() => {
+                    let id = flying.swap_remove(which % flying.len());
+                    two.gate.complete(id, false, two.now);
+                }
+                3 if !flying.is_empty() => {
+                    let id = flying[which % flying.len()];
+                    let before = two.gate.silent();
+                    let gave = two.gate.give_back(id, two.now);
+                    proptest::prop_assert_eq!(two.gate.silent(), before + u32::from(gave));
+                }
+                4 if !flying.is_empty() => {
+                    let id = flying[which % flying.len()];
+                    let before = two.gate.syncing();
+                    let left = two.gate.awaits_sync(id, two.now);
+                    proptest::prop_assert_eq!(two.gate.syncing(), before + u32::from(left));
+                    proptest::prop_assert!(!two.gate.awaits_sync(id, two.now) && !two.gate.give_back(id, two.now));
+                }
+                _ => {}
+            }
+            let ready = two.ready();
+            waiting -= ready.len();
+            flying.extend(ready);
+            proptest::prop_assert_eq!(two.gate.in_flight() as usize, flying.len());
+            let slots = two.gate.in_flight() - two.gate.silent() - two.gate.syncing();
+            proptest::prop_assert!(slots <= depth);
+            // Work conserving: nothing waits while a slot is free.
+            proptest::prop_assert!(waiting == 0 || slots == depth);
+        }
+        while !flying.is_empty() || waiting > 0 {
+            let ready = two.ready();
+            waiting -= ready.len();
+            flying.extend(ready);
+            two.gate.complete(flying.pop().unwrap(), false, two.now);
+        }
+        proptest::prop_assert_eq!((two.gate.silent(), two.gate.syncing(), two.gate.in_flight()), (0, 0, 0));
+    }
+}
