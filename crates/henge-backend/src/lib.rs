@@ -53,7 +53,7 @@ pub use memory::Memory;
 pub use open::Options;
 pub use raw::Raw;
 pub use rbd::Origin;
-pub use shared::{Beside, Claim, Register};
+pub use shared::{Claim, ImageMetadata, Register};
 pub use store::{Chore, Step, Store};
 pub use traced::Traced;
 pub use volatile::Volatile;

@@ -13,7 +13,7 @@
 //! | [`ceph`] | a cluster and its images, by those functions |
 //! | [`cluster`] | what is asked of a cluster; how a disk's image is come by, and who may write it |
 //! | [`flight`] | requests under way, and how the loop hears of their end |
-//! | [`beside`] | the text that lies with a part, in its image's metadata |
+//! | [`metadata`] | the text that lies with a part, in its image's metadata |
 //! | [`objects`] | which objects of an image hold something |
 //!
 //! The loop calls nothing that waits. What may wait runs on a thread of its own, and nobody waits for it for ever.
@@ -25,7 +25,6 @@
 //!   begins again.
 //! - An image that was cut from outside fails requests beyond its end; what librbd has cut short is not acknowledged.
 
-mod beside;
 mod ceph;
 mod cluster;
 #[cfg(test)]
@@ -33,6 +32,7 @@ mod fake;
 mod flight;
 mod library;
 mod medium;
+mod metadata;
 mod objects;
 mod parts;
 mod requests;

@@ -31,10 +31,10 @@ pub trait Register: Send + Sync {
     fn store(&self) -> &str;
 }
 
-/// A text that lies with a part in the store, and so goes with it from node to node. Its calls block.
+/// A text that the store keeps with a part's image, and so goes with it from node to node. Its calls block.
 ///
 /// Who has been shut out writes nothing there any more, as in the part itself; whoever is next reads what was written before.
-pub trait Beside: Send + Sync {
+pub trait ImageMetadata: Send + Sync {
     /// What was written last; `None` where nothing ever was. What is no text is [`io::ErrorKind::InvalidData`].
     fn read(&self) -> io::Result<Option<String>>;
     /// Writes it anew, as a whole. After an error either may be there.

@@ -1,6 +1,6 @@
 //! What the node asks of real storage beyond [`Backend`].
 
-use crate::{Beside, Buffer, Claim, Origin, Register};
+use crate::{Buffer, Claim, ImageMetadata, Origin, Register};
 use henge_core::{Backend, Histogram, RequestId};
 use std::fs::File;
 use std::io;
@@ -81,7 +81,7 @@ pub trait Store: Backend<Payload = Buffer> {
     }
 
     /// The text that lies with a part that is open, on a store that nodes share.
-    fn beside(&self, _name: &str) -> Option<Arc<dyn Beside>> {
+    fn metadata(&self, _name: &str) -> Option<Arc<dyn ImageMetadata>> {
         None
     }
 
@@ -194,9 +194,9 @@ macro_rules! parts_behind {
             let $wrapper = self;
             $store.register()
         }
-        fn beside(&self, name: &str) -> Option<std::sync::Arc<dyn crate::Beside>> {
+        fn metadata(&self, name: &str) -> Option<std::sync::Arc<dyn crate::ImageMetadata>> {
             let $wrapper = self;
-            $store.beside(name)
+            $store.metadata(name)
         }
         fn has_part(&self, name: &str) -> bool {
             let $wrapper = self;

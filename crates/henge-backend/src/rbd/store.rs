@@ -1,12 +1,12 @@
 //! What the node asks of the pool, part by part.
 
 use super::Rbd;
-use super::beside::InMetadata;
 use super::cluster::Origin;
+use super::metadata::OfImage;
 use super::parts::{Handed, Opening};
 use crate::space::check_name;
 use crate::store::{Chore, Step};
-use crate::{Beside, Claim, Register, Store};
+use crate::{Claim, ImageMetadata, Register, Store};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -89,10 +89,10 @@ impl Store for Rbd {
     fn register(&self) -> Option<Arc<dyn Register>> {
         self.cluster.register()
     }
-    fn beside(&self, name: &str) -> Option<Arc<dyn Beside>> {
+    fn metadata(&self, name: &str) -> Option<Arc<dyn ImageMetadata>> {
         let i = self.space.extents().iter().position(|part| part.name == name)?;
         let disk = self.disks[self.slots[i]].as_ref()?;
-        Some(Arc::new(InMetadata::new(Arc::clone(&disk.image), &self.called(&disk.called))))
+        Some(Arc::new(OfImage::new(Arc::clone(&disk.image), &self.called(&disk.called))))
     }
     fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         let opening = self.opening.take();

@@ -302,16 +302,16 @@ fn a_part_that_is_let_go_stays_an_image_and_is_had_again_without_known_holes() {
 fn a_text_lies_with_its_part_and_goes_where_that_goes() {
     let mut one = Rig::new(Fake::new());
     one.store.open_part("web.part0", LEN).unwrap();
-    let beside = one.store.beside("web.part0").expect("it is open");
-    assert!(one.store.beside("none.part0").is_none());
-    assert_eq!(beside.read().unwrap(), None);
-    beside.write("generation 1\n").unwrap();
-    beside.write("generation 2\n").unwrap();
-    assert_eq!(beside.place(), "Ceph pool fake, image \"web\", henge.reservations in its metadata");
+    let metadata = one.store.metadata("web.part0").expect("it is open");
+    assert!(one.store.metadata("none.part0").is_none());
+    assert_eq!(metadata.read().unwrap(), None);
+    metadata.write("generation 1\n").unwrap();
+    metadata.write("generation 2\n").unwrap();
+    assert_eq!(metadata.place(), "Ceph pool fake, image \"web\", henge.reservations in its metadata");
     // Another node reads it, and what fails says where.
     let mut other = Rig::new(Arc::clone(&one.fake));
     other.store.open_part("web.part0", LEN).unwrap();
-    let there = other.store.beside("web.part0").unwrap();
+    let there = other.store.metadata("web.part0").unwrap();
     assert_eq!(there.read().unwrap().as_deref(), Some("generation 2\n"));
     one.fake
         .at("web", |image| image.notes_fail.extend([io::ErrorKind::TimedOut, io::ErrorKind::InvalidData]));
@@ -321,17 +321,17 @@ fn a_text_lies_with_its_part_and_goes_where_that_goes() {
         "{failed}"
     );
     assert_eq!(there.read().unwrap_err().kind(), io::ErrorKind::InvalidData);
-    assert_eq!(beside.read().unwrap().as_deref(), Some("generation 2\n"));
+    assert_eq!(metadata.read().unwrap().as_deref(), Some("generation 2\n"));
 }
 
 #[test]
 fn a_clone_has_its_parents_bytes_and_not_who_may_use_them() {
     let mut rig = Rig::new(Fake::new());
     rig.store.open_part("golden.part0", LEN).unwrap();
-    rig.store.beside("golden.part0").unwrap().write("generation 7\n").unwrap();
+    rig.store.metadata("golden.part0").unwrap().write("generation 7\n").unwrap();
     let origin = Origin { from: Some("golden@1".into()), ..Origin::default() };
     rig.store.set_origin("web.part0", &origin).unwrap();
     rig.store.open_part("web.part0", LEN).unwrap();
-    assert_eq!(rig.store.beside("web.part0").unwrap().read().unwrap(), None);
-    assert!(rig.store.beside("golden.part0").unwrap().read().unwrap().is_some());
+    assert_eq!(rig.store.metadata("web.part0").unwrap().read().unwrap(), None);
+    assert!(rig.store.metadata("golden.part0").unwrap().read().unwrap().is_some());
 }

@@ -9,15 +9,15 @@ use super::places::place_lens;
 use crate::config::DiskConfig;
 use crate::links::News;
 use crate::plane::Plane;
-use henge_backend::{Beside, Store};
+use henge_backend::{ImageMetadata, Store};
 use henge_core::Instant;
 use std::sync::Arc;
 
 /// Where a shared disk's seat is.
 #[derive(Clone)]
 pub(crate) enum Seated {
-    /// Here, and what lies beside the image.
-    Here(Option<Arc<dyn Beside>>),
+    /// Here, and the image's metadata.
+    Here(Option<Arc<dyn ImageMetadata>>),
     /// At a peer.
     There(usize),
     /// Nobody has it, as far as is known here.
@@ -51,7 +51,7 @@ impl Plane {
         let turn = seat.acts.turn;
         let disk = self.disks[number].as_ref().expect("a disk with a seat is there");
         let seated = match at {
-            At::Here(_) => Seated::Here(self.beside(&disk.config)),
+            At::Here(_) => Seated::Here(self.metadata(&disk.config)),
             At::There(peer, _) => Seated::There(peer),
             At::Nowhere => Seated::Nowhere,
         };
@@ -59,12 +59,12 @@ impl Plane {
         self.links.news.push_back(News::Seat { disk: name, turn, seated });
     }
 
-    /// What lies beside a shared disk's image: of an image in several parts, beside the first.
-    fn beside(&self, config: &DiskConfig) -> Option<Arc<dyn Beside>> {
+    /// The metadata of a shared disk's image; of a disk in several images, of the first.
+    fn metadata(&self, config: &DiskConfig) -> Option<Arc<dyn ImageMetadata>> {
         let len = place_lens(config, config.capacity)[0];
         let parts = self.parts_of(&DiskConfig { places: Vec::new(), ..config.clone() }, len, 0);
         let first = parts.first()?;
-        self.gates[first.gate].pipeline.backend().beside(&first.name)
+        self.gates[first.gate].pipeline.backend().metadata(&first.name)
     }
 
     /// Since that move of a seat, this gateway acts by its table; or does so no longer.

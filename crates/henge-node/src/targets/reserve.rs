@@ -157,7 +157,7 @@ pub(super) struct ReservationTables {
     replica: Replica,
     writer: Writer,
     /// Of those that lie in storage that nodes share, where there are other nodes.
-    beside: Option<Writer>,
+    to_images: Option<Writer>,
     tables: BTreeMap<String, Table>,
     /// Disks with changes on their way.
     busy: BTreeSet<String>,
@@ -181,14 +181,14 @@ pub(super) struct ReservationTables {
 impl ReservationTables {
     /// `epoch` grows when the node starts anew; `wake` wakes the loop. `linked`: there may be other nodes.
     pub(super) fn new(epoch: u64, linked: bool, wake: Arc<OwnedFd>) -> std::io::Result<ReservationTables> {
-        let beside = if linked { Some(Writer::new(Arc::clone(&wake), false)?) } else { None };
-        Ok(ReservationTables::writing(epoch, Writer::new(wake, true)?, beside))
+        let to_images = if linked { Some(Writer::new(Arc::clone(&wake), false)?) } else { None };
+        Ok(ReservationTables::writing(epoch, Writer::new(wake, true)?, to_images))
     }
 
-    fn writing(epoch: u64, writer: Writer, beside: Option<Writer>) -> ReservationTables {
+    fn writing(epoch: u64, writer: Writer, to_images: Option<Writer>) -> ReservationTables {
         ReservationTables {
             writer,
-            beside,
+            to_images,
             owner: LeaseOwner::new(epoch),
             replica: Replica::new(),
             tables: BTreeMap::new(),
@@ -261,7 +261,7 @@ impl ReservationTables {
         self.owner.remove(name);
         self.replica.remove(name);
         self.busy.remove(name);
-        let writer = if table.moves.is_some() { self.beside.as_mut() } else { Some(&mut self.writer) };
+        let writer = if table.moves.is_some() { self.to_images.as_mut() } else { Some(&mut self.writer) };
         if let (Some(writer), Kept::Alone | Kept::Here | Kept::Unreadable) = (writer, table.kept) {
             writer.remove(name, table.medium);
         }
@@ -341,7 +341,7 @@ impl ReservationTables {
         self.replica.tick(now);
         self.read_again(now);
         while let Some(done) =
-            self.writer.next_done().or_else(|| self.beside.as_mut().and_then(Writer::next_done))
+            self.writer.next_done().or_else(|| self.to_images.as_mut().and_then(Writer::next_done))
         {
             match self.tables.get(&done.name).is_some_and(|table| table.awaits(done.number)) {
                 true => self.was_read(done, units, now),

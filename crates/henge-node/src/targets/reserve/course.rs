@@ -184,7 +184,7 @@ impl ReservationTables {
                 table.current = Some((asker, epochs));
                 continue;
             };
-            let writer = if table.moves.is_some() { self.beside.as_mut() } else { Some(&mut self.writer) };
+            let writer = if table.moves.is_some() { self.to_images.as_mut() } else { Some(&mut self.writer) };
             let Some(writer) = writer else { return };
             let number = writer.write(name, table.medium.clone(), text);
             table.writing = Some((number, asker, next, effects));

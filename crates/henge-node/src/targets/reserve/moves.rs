@@ -4,9 +4,9 @@
 //! The table must outlive each gateway, and a gateway that is not the last one any more must not let through what the table forbids.
 //!
 //! # The rule
-//! The table lies beside the image ([`henge_backend::Beside`]). The gateway with the seat is its owner: it reads the table once it has the
-//! image's lock, and writes each change there before the change is in force anywhere. A gateway without the seat follows by a copy of that
-//! one's. Whose copy is of a former owner, or may be old, acts by nothing: commands wait.
+//! The table lies in the metadata of the image ([`henge_backend::ImageMetadata`]). The gateway with the seat is its owner: it reads the
+//! table once it has the image's lock, and writes each change there before the change is in force anywhere. A gateway without the seat
+//! follows by a copy of that one's. Whose copy is of a former owner, or may be old, acts by nothing: commands wait.
 //!
 //! | the seat | the table here | commands |
 //! |---|---|---|
@@ -21,8 +21,8 @@
 //! acts by this owner's table ([`henge_link::copies`]).
 //!
 //! # Example
-//! `n1` has `web`, a host registers and reserves there, and `n1` dies. `n2` breaks the lock, which shuts `n1` out, reads the table beside the
-//! image, and lets its clients' commands go on. A stranger's write that waited at `n2` is a conflict. `n1` was only hung, and goes on: its
+//! `n1` has `web`, a host registers and reserves there, and `n1` dies. `n2` breaks the lock, which shuts `n1` out, reads the table in
+//! the image's metadata, and lets its clients' commands go on. A stranger's write that waited at `n2` is a conflict. `n1` was only hung, and goes on: its
 //! clients' writes fail at the storage, wait for a copy of `n2`'s table, and conflict, too.
 //!
 //! # When something goes wrong
@@ -52,7 +52,7 @@ pub(super) struct Moves {
     turn: u64,
     /// The number of the reading under way.
     reading: Option<u64>,
-    /// What lies beside the image is what is known here: what is changed is that.
+    /// What the image's metadata says is what is known here: what is changed is that.
     sure: bool,
     /// The owner's table, or that it has none, is known here.
     known: bool,
@@ -117,8 +117,8 @@ impl ReservationTables {
         let (waiting, theirs): (Vec<_>, Vec<_>) =
             table.queue.drain(..).partition(|(asker, _)| matches!(asker, Asker::Here(..)));
         table.kept = match seated {
-            Seated::Here(beside) => {
-                table.medium = beside.map_or(Medium::Nothing, Medium::Beside);
+            Seated::Here(metadata) => {
+                table.medium = metadata.map_or(Medium::Nothing, Medium::Image);
                 Kept::Here
             }
             Seated::There(peer) => {
@@ -145,7 +145,7 @@ impl ReservationTables {
     fn read(&mut self, name: &str) {
         let Some(table) = self.tables.get_mut(name) else { return };
         let medium = table.medium.clone();
-        let (Some(moves), Some(writer)) = (&mut table.moves, &mut self.beside) else { return };
+        let (Some(moves), Some(writer)) = (&mut table.moves, &mut self.to_images) else { return };
         moves.sure = false;
         moves.reading = Some(writer.read(name, medium));
         self.busy.insert(name.to_owned());
@@ -209,7 +209,7 @@ impl ReservationTables {
     fn complain(&mut self, name: &str, senseless: bool, why: &str) {
         let Some(table) = self.tables.get_mut(name) else { return };
         let place = match &table.medium {
-            Medium::Beside(beside) => beside.place(),
+            Medium::Image(metadata) => metadata.place(),
             _ => "its gateway says where it is",
         };
         let Some(moves) = table.moves.as_mut().filter(|moves| moves.said != why) else { return };

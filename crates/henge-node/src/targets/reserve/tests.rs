@@ -7,7 +7,7 @@ use super::*;
 use crate::config::NodeConfig;
 use crate::links::News;
 use crate::spread::Seated;
-use henge_backend::Beside;
+use henge_backend::ImageMetadata;
 use henge_config::Source;
 use henge_core::Duration;
 use henge_iscsi::scsi::{Class, Disk as Lun};
@@ -29,7 +29,7 @@ enum Wrong {
     Unheard,
 }
 
-/// What lies beside the image, and who has its lock: a gateway, and which of all tenures.
+/// What the image's metadata says, and who has its lock: a gateway, and which of all tenures.
 #[derive(Default)]
 struct Storage {
     text: Option<String>,
@@ -59,7 +59,7 @@ impl Lies {
     }
 }
 
-impl Beside for Lies {
+impl ImageMetadata for Lies {
     fn read(&self) -> io::Result<Option<String>> {
         self.call(|storage| storage.text.clone())
     }
@@ -70,7 +70,7 @@ impl Beside for Lies {
         })
     }
     fn place(&self) -> &str {
-        "beside the image"
+        "the image's metadata"
     }
 }
 
@@ -163,8 +163,8 @@ impl Gateway {
             id: 7,
         };
         targets.add_unit(target, 0, lun, Reservations::default());
-        let (beside, todo, done) = Writer::by_hand();
-        let mut tables = ReservationTables::writing(epoch, Writer::new(wake, true).unwrap(), Some(beside));
+        let (to_images, todo, done) = Writer::by_hand();
+        let mut tables = ReservationTables::writing(epoch, Writer::new(wake, true).unwrap(), Some(to_images));
         tables.follow("web", (target, 0));
         Gateway {
             tables,
@@ -289,8 +289,8 @@ impl World {
         let by = (g, self.tenures);
         self.storage.lock().unwrap().lock = by;
         self.gateways[g].here = Some(self.tenures);
-        let beside: Arc<dyn Beside> = Arc::new(Lies { storage: Arc::clone(&self.storage), by });
-        self.gateways[g].seat(Seated::Here(Some(beside)));
+        let metadata: Arc<dyn ImageMetadata> = Arc::new(Lies { storage: Arc::clone(&self.storage), by });
+        self.gateways[g].seat(Seated::Here(Some(metadata)));
     }
 
     /// The home ends; a gateway that was shut out finds that so.

@@ -1,7 +1,7 @@
 //! Writes what must be on the medium before it is answered: a file's sync may take seconds where others write much, and the loop
 //! has other clients. So may a cluster, in whose images the tables of shared disks lie: these have a thread of their own.
 
-use henge_backend::Beside;
+use henge_backend::ImageMetadata;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ pub(super) enum Medium {
     /// Nowhere: then it cannot be written.
     Nothing,
     File(PathBuf),
-    /// With the disk's own bytes.
-    Beside(Arc<dyn Beside>),
+    /// In the metadata of the disk's image.
+    Image(Arc<dyn ImageMetadata>),
 }
 
 pub(super) enum What {
@@ -139,9 +139,9 @@ pub(super) fn carry_out(ToDo { name, number, medium, what }: ToDo) -> Done {
         (Medium::File(file), What::Write(text)) => henge_io::replace(&file, text.as_bytes()).map(|()| None),
         (Medium::File(file), What::Remove) => remove(&file).map(|()| None),
         (Medium::File(file), What::Read) => std::fs::read_to_string(file).map(Some),
-        (Medium::Beside(beside), What::Write(text)) => beside.write(&text).map(|()| None),
-        (Medium::Beside(beside), What::Remove) => beside.write(EMPTY).map(|()| None),
-        (Medium::Beside(beside), What::Read) => beside.read(),
+        (Medium::Image(metadata), What::Write(text)) => metadata.write(&text).map(|()| None),
+        (Medium::Image(metadata), What::Remove) => metadata.write(EMPTY).map(|()| None),
+        (Medium::Image(metadata), What::Read) => metadata.read(),
     };
     if let Err(e) = &outcome {
         tracing::warn!("the reservations of disk \"{name}\" could not be kept or read: {e}");
@@ -149,7 +149,7 @@ pub(super) fn carry_out(ToDo { name, number, medium, what }: ToDo) -> Done {
     Done { name, number, outcome }
 }
 
-/// What lies beside an image that nobody has reserved: it stays when its disk goes.
+/// What an image's metadata says where nobody has reserved it: it stays when its disk goes.
 const EMPTY: &str = "volatile\ngeneration 0\n";
 
 /// The next disk of that name begins without them.

@@ -4,19 +4,19 @@
 //! the former holder by the time the next one reads.
 
 use super::cluster::{Image, RESERVATIONS};
-use crate::Beside;
+use crate::ImageMetadata;
 use std::io;
 use std::sync::Arc;
 
-pub(super) struct InMetadata {
+pub(super) struct OfImage {
     image: Arc<dyn Image>,
     place: String,
 }
 
-impl InMetadata {
+impl OfImage {
     /// `called`: the image, for people.
-    pub(super) fn new(image: Arc<dyn Image>, called: &str) -> InMetadata {
-        InMetadata { image, place: format!("{called}, {RESERVATIONS} in its metadata") }
+    pub(super) fn new(image: Arc<dyn Image>, called: &str) -> OfImage {
+        OfImage { image, place: format!("{called}, {RESERVATIONS} in its metadata") }
     }
 
     fn named<T>(&self, done: io::Result<T>) -> io::Result<T> {
@@ -25,7 +25,7 @@ impl InMetadata {
 }
 
 /// No time ends a call: one that was let go on alone could overtake a later one, and leave an older text there.
-impl Beside for InMetadata {
+impl ImageMetadata for OfImage {
     fn read(&self) -> io::Result<Option<String>> {
         self.named(self.image.note(RESERVATIONS))
     }
