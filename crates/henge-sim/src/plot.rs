@@ -111,74 +111,74 @@ impl Plot {
         let title = p.text("title")?.unwrap_or_else(|| name.clone());
         let y_label = p.text("y_label")?.unwrap_or_default();
         let series = p.text("series")?;
-        let (kind, x_label) = match p.text("kind")?.as_deref() {
-            None | Some("line") => {
-                let x = p.text("x")?;
-                let x = p.required("x", x)?;
-                let y = match p.table("ys")? {
-                    None => vec![(String::new(), expression(&mut p, "y")?)],
-                    Some(mut t) => t
-                        .keys()
-                        .into_iter()
-                        .map(|k| Ok((k.clone(), expression(&mut t, &k)?)))
-                        .collect::<Result<_, _>>()?,
-                };
-                (PlotKind::Line { x: x.clone(), series, y }, x)
-            }
-            Some("iso") => {
-                let (x, over) = (p.text("x")?, p.text("over")?);
-                let (x, over) = (p.required("x", x)?, p.required("over", over)?);
-                let y = expression(&mut p, "y")?;
-                let table = p.table("levels")?;
-                let mut table = p.required("levels", table)?;
-                let mut levels = Vec::new();
-                for key in table.keys() {
-                    let level = table.number(&key)?;
-                    levels.push((key.clone(), table.required(&key, level)?));
-                }
-                (PlotKind::Iso { x: x.clone(), over, series, y, levels }, x)
-            }
-            Some("time") => {
-                let what = p.text("what")?;
-                let what = p.required("what", what)?;
-                let from = p.duration("from")?.map(|d| d.as_secs_f64());
-                (PlotKind::Time { what, flows: names(&mut p, "flows")?, series, from }, "time (s)".to_owned())
-            }
-            Some("cdf") => {
-                let until = p.duration("until")?.map(|d| d.as_secs_f64());
-                (PlotKind::Cdf { flows: names(&mut p, "flows")?, series, until }, "latency (ms)".to_owned())
-            }
-            Some(other) => {
-                return Err(p.error(
-                    "kind",
-                    format!("kind is \"line\", \"iso\", \"time\" or \"cdf\", not \"{other}\""),
-                ));
-            }
-        };
+        let (kind, x_label) = kind(&mut p, series)?;
         let x_label = p.text("x_label")?.unwrap_or(x_label);
         let line = p.number("line")?;
-        let only = match p.table("only")? {
-            None => Vec::new(),
-            Some(mut t) => t
-                .keys()
-                .into_iter()
-                .map(|k| Ok((k.clone(), t.text(&k)?.unwrap_or_default())))
-                .collect::<Result<_, ParamError>>()?,
-        };
+        let only = each(&mut p, "only", |t, k| Ok(t.text(k)?.unwrap_or_default()))?;
         let among = names(&mut p, "among")?;
         let (y_min, y_max) = (p.number("y_min")?, p.number("y_max")?);
         let (x_log, small) = (p.bool("x_log")?.unwrap_or(false), p.bool("small")?.unwrap_or(false));
-        let paper = match p.table("paper")? {
-            None => Vec::new(),
-            Some(mut t) => t
-                .keys()
-                .into_iter()
-                .map(|k| Ok((k.clone(), points(&mut t, &k)?)))
-                .collect::<Result<_, ParamError>>()?,
-        };
+        let paper = each(&mut p, "paper", points)?;
         p.finish()?;
         Ok(Plot { name, title, y_label, x_label, kind, line, only, among, y_max, y_min, x_log, small, paper })
     }
+}
+
+/// What is drawn, and what its horizontal axis is called where nothing else is said.
+fn kind(p: &mut Params, series: Option<String>) -> Result<(PlotKind, String), ParamError> {
+    match p.text("kind")?.as_deref() {
+        None | Some("line") => {
+            let x = p.text("x")?;
+            let x = p.required("x", x)?;
+            let y = match p.table("ys")? {
+                None => vec![(String::new(), expression(p, "y")?)],
+                Some(mut t) => of_keys(&mut t, expression)?,
+            };
+            Ok((PlotKind::Line { x: x.clone(), series, y }, x))
+        }
+        Some("iso") => {
+            let (x, over) = (p.text("x")?, p.text("over")?);
+            let (x, over) = (p.required("x", x)?, p.required("over", over)?);
+            let y = expression(p, "y")?;
+            let table = p.table("levels")?;
+            let mut table = p.required("levels", table)?;
+            let levels = of_keys(&mut table, |t, key| {
+                let level = t.number(key)?;
+                t.required(key, level)
+            })?;
+            Ok((PlotKind::Iso { x: x.clone(), over, series, y, levels }, x))
+        }
+        Some("time") => {
+            let what = p.text("what")?;
+            let what = p.required("what", what)?;
+            let from = p.duration("from")?.map(|d| d.as_secs_f64());
+            Ok((PlotKind::Time { what, flows: names(p, "flows")?, series, from }, "time (s)".to_owned()))
+        }
+        Some("cdf") => {
+            let until = p.duration("until")?.map(|d| d.as_secs_f64());
+            Ok((PlotKind::Cdf { flows: names(p, "flows")?, series, until }, "latency (ms)".to_owned()))
+        }
+        Some(other) => {
+            let message = format!("kind is \"line\", \"iso\", \"time\" or \"cdf\", not \"{other}\"");
+            Err(p.error("kind", message))
+        }
+    }
+}
+
+/// Reads a table whose keys are names; one that is not there has none.
+fn each<T>(
+    p: &mut Params,
+    table: &str,
+    read: impl Fn(&mut Params, &str) -> Result<T, ParamError>,
+) -> Result<Vec<(String, T)>, ParamError> {
+    p.table(table)?.map_or(Ok(Vec::new()), |mut t| of_keys(&mut t, read))
+}
+
+fn of_keys<T>(
+    table: &mut Params,
+    read: impl Fn(&mut Params, &str) -> Result<T, ParamError>,
+) -> Result<Vec<(String, T)>, ParamError> {
+    table.keys().into_iter().map(|key| Ok((key.clone(), read(table, &key)?))).collect()
 }
 
 /// `[[2, 1.25], [10, 1.05]]`

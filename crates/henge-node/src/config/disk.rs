@@ -75,45 +75,15 @@ pub(crate) fn disk(
         false => shared_pool(&mut p, pools, &gateways, nodes)?,
     };
     let capacity_span = p.error("capacity", String::new()).span;
-    let capacity = p.size("capacity")?;
-    let capacity = p.required("capacity", capacity)?;
-    if capacity == 0 {
-        return Err(p.error("capacity", "a disk of 0 bytes holds nothing".into()));
-    }
-    // Whole pages: at least what is written, and a multiple of every device's block.
-    let page = henge_backend::ALIGN as u64;
-    let capacity = capacity
-        .checked_next_multiple_of(page)
-        .ok_or_else(|| p.error("capacity", "more than 64 bits can count".into()))?;
-    let stripe = p.size("stripe")?.unwrap_or(64 << 10);
-    if stripe == 0 || !stripe.is_multiple_of(page) {
-        return Err(p.error("stripe", format!("a stripe is a multiple of {}", format_size(page))));
-    }
+    let capacity = capacity(&mut p)?;
+    let stripe = stripe(&mut p)?;
     let leeway = p.number("leeway")?.unwrap_or(1.0);
     if !(1.0..=100.0).contains(&leeway) {
         return Err(p.error("leeway", format!("leeway = {leeway} is out of range; it is from 1 to 100")));
     }
     let contract_span = p.error("contract", String::new()).span;
-    let (terms, contract) = match p.table("contract")? {
-        None => (Vec::new(), Contract::best_effort()),
-        Some(mut table) => {
-            let terms = terms_of(&table);
-            let contract = Contract::from_params(&mut table)?;
-            table.finish()?;
-            (terms, contract)
-        }
-    };
-    // Zeroes that need not keep their room become holes, in every store of ours: what is trimmed there reads as zeroes.
-    let (settings, cut_by_pool) = match p.table("commands")? {
-        None => (Settings { holes: true, ..Settings::default() }, true),
-        Some(mut table) => {
-            let is_stated = |name: &str| table.keys().iter().any(|key| key == name);
-            let (holes, quantum) = (is_stated("holes"), is_stated("quantum"));
-            let settings = Settings::take(&mut table)?;
-            table.finish()?;
-            (Settings { holes: settings.holes || !holes, ..settings }, !quantum)
-        }
-    };
+    let (terms, contract) = contract(&mut p)?;
+    let (settings, cut_by_pool) = commands(&mut p)?;
     let read_only = p.bool("read_only")?.unwrap_or(false);
     let adopt = p.bool("adopt")?.unwrap_or(false);
     let origin = origin(&mut p, &on, pools, &places)?;
@@ -140,6 +110,48 @@ pub(crate) fn disk(
         contract_span,
         capacity_span,
     })
+}
+
+/// In whole pages: at least what is written, and a multiple of every device's block.
+fn capacity(p: &mut Params) -> Result<u64, ParamError> {
+    let capacity = p.size("capacity")?;
+    let capacity = p.required("capacity", capacity)?;
+    if capacity == 0 {
+        return Err(p.error("capacity", "a disk of 0 bytes holds nothing".into()));
+    }
+    let pages = capacity.checked_next_multiple_of(henge_backend::ALIGN as u64);
+    pages.ok_or_else(|| p.error("capacity", "more than 64 bits can count".into()))
+}
+
+fn stripe(p: &mut Params) -> Result<u64, ParamError> {
+    let page = henge_backend::ALIGN as u64;
+    let stripe = p.size("stripe")?.unwrap_or(64 << 10);
+    if stripe == 0 || !stripe.is_multiple_of(page) {
+        return Err(p.error("stripe", format!("a stripe is a multiple of {}", format_size(page))));
+    }
+    Ok(stripe)
+}
+
+/// The contract's keys as they are written, and what they mean.
+fn contract(p: &mut Params) -> Result<(Vec<(String, Value)>, Contract), ParamError> {
+    let Some(mut table) = p.table("contract")? else { return Ok((Vec::new(), Contract::best_effort())) };
+    let terms = terms_of(&table);
+    let contract = Contract::from_params(&mut table)?;
+    table.finish()?;
+    Ok((terms, contract))
+}
+
+/// How commands are cut and counted, and whether its pools say how long a request may be. Zeroes that need not keep their room become
+/// holes, in every store of ours: what is trimmed there reads as zeroes.
+fn commands(p: &mut Params) -> Result<(Settings, bool), ParamError> {
+    let Some(mut table) = p.table("commands")? else {
+        return Ok((Settings { holes: true, ..Settings::default() }, true));
+    };
+    let is_stated = |name: &str| table.keys().iter().any(|key| key == name);
+    let (holes, quantum) = (is_stated("holes"), is_stated("quantum"));
+    let settings = Settings::take(&mut table)?;
+    table.finish()?;
+    Ok((Settings { holes: settings.holes || !holes, ..settings }, !quantum))
 }
 
 impl DiskConfig {

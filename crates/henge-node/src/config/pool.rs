@@ -114,47 +114,11 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     let direct = p.bool("direct")?.unwrap_or(true);
     // Through the page cache it is memory's time, mostly.
     let scheduler = scheduler(&mut p, medium.is_device() && direct)?;
-    let capacity = match (capacity, medium.knows_capacity(), &emulated) {
-        (Some(0), ..) => return Err(p.error("capacity", "a pool of 0 bytes holds nothing".into())),
-        (Some(capacity), ..) => capacity,
-        (None, true, _) => 0,
-        (None, _, Some(spec)) => spec.build().capacity(),
-        (None, ..) => {
-            return Err(p.error_here(format!("pool \"{name}\" needs a capacity, like capacity = \"200GB\"")));
-        }
-    };
-    let engine = match p.text("engine")?.as_deref() {
-        None | Some("auto") => EngineChoice::Auto,
-        Some("io_uring") => EngineChoice::Uring,
-        Some("threads") => EngineChoice::Threads,
-        Some(other) => {
-            return Err(p.error(
-                "engine",
-                format!("engine is \"auto\", \"io_uring\" or \"threads\", not \"{other}\""),
-            ));
-        }
-    };
-    let faults = match p.table("faults")? {
-        None => None,
-        Some(mut table) => {
-            let faults = Faults::from_params(&mut table)?;
-            table.finish()?;
-            Some(faults)
-        }
-    };
-    let volatile = match p.table("volatile")? {
-        None => None,
-        Some(mut table) => {
-            let seed = table.integer("seed", 0, i64::MAX as u64)?.unwrap_or(1);
-            table.finish()?;
-            Some(seed)
-        }
-    };
-    let quantum = p.size("quantum")?;
-    let page = henge_backend::ALIGN as u64;
-    if quantum.is_some_and(|q| q < page || q > 1 << 20 || !q.is_multiple_of(page)) {
-        return Err(p.error("quantum", "a pool's quantum is from 4KiB to 1MiB, a multiple of 4KiB".into()));
-    }
+    let capacity = capacity_of(&p, &name, capacity, &*medium, emulated.as_ref())?;
+    let engine = engine(&mut p)?;
+    let faults = faults(&mut p)?;
+    let volatile = volatile(&mut p)?;
+    let quantum = quantum(&mut p)?;
     let pool = PoolConfig {
         quantum,
         name,
@@ -175,6 +139,68 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         span,
         medium_span,
     };
+    has_its_spindles(&p, &pool)?;
+    p.finish()?;
+    Ok(pool)
+}
+
+/// As stated; else as the medium or its emulation has it.
+fn capacity_of(
+    p: &Params,
+    name: &str,
+    stated: Option<u64>,
+    medium: &dyn Medium,
+    emulated: Option<&DeviceSpec>,
+) -> Result<u64, ParamError> {
+    match (stated, medium.knows_capacity(), emulated) {
+        (Some(0), ..) => Err(p.error("capacity", "a pool of 0 bytes holds nothing".into())),
+        (Some(capacity), ..) => Ok(capacity),
+        (None, true, _) => Ok(0),
+        (None, _, Some(spec)) => Ok(spec.build().capacity()),
+        (None, ..) => {
+            Err(p.error_here(format!("pool \"{name}\" needs a capacity, like capacity = \"200GB\"")))
+        }
+    }
+}
+
+fn engine(p: &mut Params) -> Result<EngineChoice, ParamError> {
+    match p.text("engine")?.as_deref() {
+        None | Some("auto") => Ok(EngineChoice::Auto),
+        Some("io_uring") => Ok(EngineChoice::Uring),
+        Some("threads") => Ok(EngineChoice::Threads),
+        Some(other) => {
+            let message = format!("engine is \"auto\", \"io_uring\" or \"threads\", not \"{other}\"");
+            Err(p.error("engine", message))
+        }
+    }
+}
+
+fn faults(p: &mut Params) -> Result<Option<Faults>, ParamError> {
+    let Some(mut table) = p.table("faults")? else { return Ok(None) };
+    let faults = Faults::from_params(&mut table)?;
+    table.finish()?;
+    Ok(Some(faults))
+}
+
+/// The seed by which a power failure loses what was not synced.
+fn volatile(p: &mut Params) -> Result<Option<u64>, ParamError> {
+    let Some(mut table) = p.table("volatile")? else { return Ok(None) };
+    let seed = table.integer("seed", 0, i64::MAX as u64)?.unwrap_or(1);
+    table.finish()?;
+    Ok(Some(seed))
+}
+
+fn quantum(p: &mut Params) -> Result<Option<u64>, ParamError> {
+    let quantum = p.size("quantum")?;
+    let page = henge_backend::ALIGN as u64;
+    if quantum.is_some_and(|q| q < page || q > 1 << 20 || !q.is_multiple_of(page)) {
+        return Err(p.error("quantum", "a pool's quantum is from 4KiB to 1MiB, a multiple of 4KiB".into()));
+    }
+    Ok(quantum)
+}
+
+/// Whether a scheduler for each spindle has spindles.
+fn has_its_spindles(p: &Params, pool: &PoolConfig) -> Result<(), ParamError> {
     if pool.scheduler.per_spindle && pool.emulated.is_none() {
         return Err(p.error(
             "scheduler",
@@ -185,8 +211,7 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         let key = pool.medium.key();
         return Err(p.error(key, format!("per = \"spindle\" needs a directory or memory, not {key}")));
     }
-    p.finish()?;
-    Ok(pool)
+    Ok(())
 }
 
 /// Reads `scheduler = …` and the pool's `cost = …` beside it. What they do not say suits a device, if the pool is one.
