@@ -6,6 +6,16 @@ use crate::config::{DiskConfig, at};
 use henge_core::{Contract, FlowId, Instant, ParamError, Refused};
 use henge_vdisk::{GateId, Layout, Place, VirtualDisk};
 
+/// A disk's parts, opened.
+struct Opened {
+    /// One on each of its pools.
+    places: Vec<Place>,
+    /// Where each part begins, at its gate.
+    bases: Vec<(GateId, u64)>,
+    /// The largest block of its stores.
+    block: u64,
+}
+
 impl Plane {
     /// Makes a disk, or finds its parts as they were left. Its number.
     pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
@@ -86,7 +96,47 @@ impl Plane {
         let number = self.free_number();
         let wrong =
             |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
-        let mut parts = self.parts_of(&config, config.capacity, first).into_iter();
+        let Opened { places, bases, block } = self.open_parts(&config, first, made)?;
+        let layout = Layout::new(config.capacity, config.stripe, places).map_err(|e| wrong(&e))?;
+        let settings = self.settings_of(&config, block);
+        let flow = FlowId(number as u32);
+        let vdisk = VirtualDisk::new(flow, layout, settings).map_err(|e| wrong(&e))?;
+        let promised = self.promise(
+            flow,
+            &vdisk,
+            &Contract::best_effort(),
+            &config.contract,
+            (config.leeway, among),
+            now,
+        );
+        if let Err(refused) = promised {
+            for gate in vdisk.layout().gates() {
+                self.gates[gate.index()].pipeline.gate_mut().remove_flow(flow, now, &mut Vec::new());
+            }
+            let message = format!("disk \"{}\": {}", config.name, refused.why);
+            let span = config.contract_span.clone();
+            return Err(ParamError { message, help: Some(refused.instead), span }.into());
+        }
+        let mut disk = Disk::new(config, vdisk, bases);
+        (disk.first, disk.among) = (first, among);
+        for (pool, bytes) in disk.promised() {
+            self.pools[pool].promised += bytes;
+        }
+        self.count_rates(&disk, &Contract::best_effort(), &disk.config.contract);
+        self.put_disk(number, disk);
+        Ok(number)
+    }
+
+    /// Opens a disk's parts, or makes them, and says what was made.
+    fn open_parts(
+        &mut self,
+        config: &DiskConfig,
+        first: u32,
+        made: &mut Vec<(usize, String)>,
+    ) -> Result<Opened, NotAdded> {
+        let mut parts = self.parts_of(config, config.capacity, first).into_iter();
+        let wrong =
+            |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
         // That a pool is full is the configuration's to mend.
         let failed = |e: &std::io::Error| NotAdded {
             error: wrong(e),
@@ -121,34 +171,7 @@ impl Plane {
             let base = base.expect("a pool has a gate") * pool.members;
             places.push(Place { target: pool.target.clone(), base, len: per_member * pool.members });
         }
-        let layout = Layout::new(config.capacity, config.stripe, places).map_err(|e| wrong(&e))?;
-        let settings = self.settings_of(&config, block);
-        let flow = FlowId(number as u32);
-        let vdisk = VirtualDisk::new(flow, layout, settings).map_err(|e| wrong(&e))?;
-        let promised = self.promise(
-            flow,
-            &vdisk,
-            &Contract::best_effort(),
-            &config.contract,
-            (config.leeway, among),
-            now,
-        );
-        if let Err(refused) = promised {
-            for gate in vdisk.layout().gates() {
-                self.gates[gate.index()].pipeline.gate_mut().remove_flow(flow, now, &mut Vec::new());
-            }
-            let message = format!("disk \"{}\": {}", config.name, refused.why);
-            let span = config.contract_span.clone();
-            return Err(ParamError { message, help: Some(refused.instead), span }.into());
-        }
-        let mut disk = Disk::new(config, vdisk, bases);
-        (disk.first, disk.among) = (first, among);
-        for (pool, bytes) in disk.promised() {
-            self.pools[pool].promised += bytes;
-        }
-        self.count_rates(&disk, &Contract::best_effort(), &disk.config.contract);
-        self.put_disk(number, disk);
-        Ok(number)
+        Ok(Opened { places, bases, block })
     }
 
     /// How a disk's commands are cut on these pools, whose largest block has `block` bytes.

@@ -5,10 +5,11 @@ use crate::client::Client;
 use crate::connection::Connection;
 use crate::plane::Failed;
 use crate::turns::{Of, Way};
-use henge_api::{Reply, Request};
+use henge_api::{Reply, Request, Table};
 use henge_backend::Buffer;
 use henge_core::RequestId;
 use rustix::event::epoll;
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 /// Messages taken in one turn: each may be a connection that arrives.
@@ -96,17 +97,7 @@ impl Server {
             Err(e) => Reply::failed(e),
         };
         match request {
-            Request::Set { name, contract } => match self.plane.set(&name, contract, now) {
-                Err(e) => Reply::failed(e),
-                Ok(disk) => {
-                    // A higher bound on pending commands lets those in that wait for it.
-                    let waiters = self.room_waiters.get_mut(disk).map(std::mem::take);
-                    for id in waiters.into_iter().flatten() {
-                        self.retry(id);
-                    }
-                    Reply::done()
-                }
-            },
+            Request::Set { name, contract } => done(self.set(&name, contract)),
             Request::Preview { name, contract } => match self.plane.preview(&name, contract) {
                 Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
                 Err(e) => Reply::failed(e),
@@ -115,23 +106,8 @@ impl Server {
                 Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
                 Err(e) => Reply::failed(e),
             },
-            Request::Add { disk } => {
-                let added = self.plane.add(&disk, now);
-                if let Ok(number) = added {
-                    let name = self.plane.disk(number).config.name.clone();
-                    self.publish(number);
-                    self.reconsider_links(&name);
-                }
-                done(added.map(drop))
-            }
-            Request::Grow { name, capacity } => {
-                let grown = self.plane.grow(&name, &capacity);
-                if let Some(number) = self.plane.number(&name) {
-                    self.publish(number);
-                    self.reconsider_links(&name);
-                }
-                done(grown)
-            }
+            Request::Add { disk } => done(self.add(&disk)),
+            Request::Grow { name, capacity } => done(self.grow(&name, &capacity)),
             Request::Access { name, doors } => done(self.change_doors(&name, &doors)),
             Request::Room { name, capacity } => done(self.plane.make_room(&name, &capacity)),
             Request::Peer { name, address, iscsi, at } => {
@@ -160,6 +136,33 @@ impl Server {
                 Reply::failed("the node's handle answers this")
             }
         }
+    }
+
+    fn set(&mut self, name: &str, contract: BTreeMap<String, String>) -> Result<(), String> {
+        let disk = self.plane.set(name, contract, self.now)?;
+        // A higher bound on pending commands lets those in that wait for it.
+        let waiters = self.room_waiters.get_mut(disk).map(std::mem::take);
+        for id in waiters.into_iter().flatten() {
+            self.retry(id);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, disk: &Table) -> Result<(), String> {
+        let number = self.plane.add(disk, self.now)?;
+        let name = self.plane.disk(number).config.name.clone();
+        self.publish(number);
+        self.reconsider_links(&name);
+        Ok(())
+    }
+
+    fn grow(&mut self, name: &str, capacity: &str) -> Result<(), String> {
+        let grown = self.plane.grow(name, capacity);
+        if let Some(number) = self.plane.number(name) {
+            self.publish(number);
+            self.reconsider_links(name);
+        }
+        grown
     }
 
     /// A disk is there: clients may come to it.
