@@ -133,6 +133,17 @@ fn kept(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
 }
 
 fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
+    requests(e, told)?;
+    service(e, told)?;
+    waits(e, told)?;
+    processor(e, told)?;
+    kept(e, told)?;
+    state(e, told)?;
+    promises(e, told)
+}
+
+/// Commands by what they do.
+fn requests(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     let mut metric = family(e, "henge_disk_requests", "Commands answered", None, MetricType::Counter)?;
     for one in told {
         for (op, n) in
@@ -142,6 +153,11 @@ fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, u64>(&n, None)?;
         }
     }
+    Ok(())
+}
+
+/// What disks received, and what it took.
+fn service(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     counter(e, told, ("henge_disk", "Bytes read and written", Some(Unit::Bytes)), |d| d.bytes as f64)?;
     counter(e, told, ("henge_disk_failed_requests", "Commands answered with an error", None), |d| {
         d.failed as f64
@@ -161,6 +177,10 @@ fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     counter(e, told, ("henge_disk_device", "Disk time charged", Some(Unit::Seconds)), |d| {
         seconds(d.disk_time)
     })?;
+    Ok(())
+}
+
+fn waits(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     let help = "Time the oldest request waited, by reason";
     let mut metric = family(e, "henge_disk_waiting", help, Some(&Unit::Seconds), MetricType::Counter)?;
     for one in told {
@@ -169,13 +189,20 @@ fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&seconds(*ns), None)?;
         }
     }
+    Ok(())
+}
+
+fn processor(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     counter(
         e,
         told,
         ("henge_disk_processor", "Time of the node's processor that it took", Some(Unit::Seconds)),
         |d| seconds(d.processor),
-    )?;
-    kept(e, told)?;
+    )
+}
+
+/// How disks are now.
+fn state(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     gauge(e, told, ("henge_disk_pending", "Commands pending", None), |d| Some(d.pending as f64))?;
     gauge(e, told, ("henge_disk_clients", "Clients connected", None), |d| Some(d.connections as f64))?;
     gauge(e, told, ("henge_disk_capacity", "Bytes of the disk", Some(Unit::Bytes)), |d| {
@@ -184,6 +211,11 @@ fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     gauge(e, told, ("henge_disk_violated", "1 while the promise is not kept", None), |d| {
         Some(f64::from(u8::from(d.violated)))
     })?;
+    Ok(())
+}
+
+/// What disks are promised, each in its unit.
+fn promises(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     let rate = |unit: &'static str, scale: f64| {
         move |d: &DiskStatus| d.promise.rate.filter(|_| d.promise.unit == unit).map(|rate| rate / scale)
     };

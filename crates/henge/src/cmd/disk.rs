@@ -176,6 +176,12 @@ impl<'a> Info<'a> {
                 self.places.1, self.places.0, self.seeks.1, self.seeks.0
             );
         }
+        self.print_zones();
+        self.print_streams();
+    }
+
+    fn print_zones(&self) {
+        let (f, g) = (self.facts, &self.facts.geometry);
         let mut table = Table::new();
         table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
         table.set_header(["zone", "cylinders", "sectors/track", "blocks", "MB/s"]);
@@ -190,6 +196,9 @@ impl<'a> Info<'a> {
             ]);
         }
         println!("\n{table}");
+    }
+
+    fn print_streams(&self) {
         let mut table = Table::new();
         table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
         table.set_header(["10 000 requests", "mean ms", "median", "p95", "p99", "per s"]);
