@@ -1,7 +1,7 @@
 //! Which threads have a processor before others that want it: those that serve disks.
 //!
-//! Threads that answer people give way. Who asks a node about itself without a pause keeps a thread busy for each of its connections. The kernel divides a processor among
-//! threads, not among tenants. Of 17 threads that want one processor a node's loop would have a seventeenth, and its clients with it.
+//! Threads that answer people give way. Who asks a node about itself without a pause keeps a thread busy for each of its connections. The kernel divides a processor
+//! among threads, not among tenants. Of 17 threads that want one processor a node's loop would have a seventeenth, and its clients with it.
 //!
 //! Threads that serve disks want it often and for a moment. Beside them are the kernel's workers, which do what cannot be done at once, such
 //! as syncs, and want it for milliseconds. Since Linux 6.12 a thread says how long its turns are to be (sched(7), `sched_runtime`), and whose
