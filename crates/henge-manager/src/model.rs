@@ -2,9 +2,9 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`spec`] | what a tenant asks for, as it is written and what it means |
-//! | [`disk`] | a disk: what was promised, where it lies, where it is in its life |
-//! | [`certificates`] | a cluster's roots, invitations, certificates |
+//! | `spec` | what a tenant asks for, as it is written and what it means |
+//! | `disk` | a disk: what was promised, where it lies, where it is in its life |
+//! | `certificates` | a cluster's roots, invitations, certificates |
 
 mod certificates;
 mod disk;
