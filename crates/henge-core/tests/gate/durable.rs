@@ -121,29 +121,34 @@ fn durable_writes_that_await_no_sync_are_not_held() {
     assert_eq!(gone.count(), 64);
 }
 
+/// A durable write comes.
+fn asks(gate: &mut Gate, ids: &mut Pending<()>) -> RequestId {
+    let id = ids.insert(());
+    let request = Request { fua: true, ..Request::new(id, FLOW, Op::Write, 0, 1, ms(0)) };
+    gate.submit(request, ms(0)).unwrap();
+    id
+}
+
+/// How many go, each of which awaits a sync at once.
+fn goes(gate: &mut Gate, at: u64) -> u32 {
+    let mut gone = 0;
+    while let Dispatch::Ready(request) = gate.next(ms(at)) {
+        assert!(gate.awaits_sync(request.id, ms(at)));
+        gone += 1;
+    }
+    gone
+}
+
 /// What is given up, or whose flow ends, leaves room for others.
 #[test]
 fn a_durable_write_that_is_given_up_makes_room() {
     let mut gate = gate(1, &Contract::best_effort());
     gate.set_flow(FlowId(1), &Contract::best_effort(), ms(0)).unwrap();
     let mut ids = Pending::new();
-    let mut submit = |gate: &mut Gate| {
-        let id = ids.insert(());
-        let request = Request { fua: true, ..Request::new(id, FLOW, Op::Write, 0, 1, ms(0)) };
-        gate.submit(request, ms(0)).unwrap();
-        id
-    };
+    let mut submit = |gate: &mut Gate| asks(gate, &mut ids);
     let first = submit(&mut gate);
     assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
     let all: Vec<_> = (0..60).map(|_| submit(&mut gate)).collect();
-    let goes = |gate: &mut Gate, at| {
-        let mut gone = 0;
-        while let Dispatch::Ready(request) = gate.next(ms(at)) {
-            assert!(gate.awaits_sync(request.id, ms(at)));
-            gone += 1;
-        }
-        gone
-    };
     assert_eq!((goes(&mut gate, 1), gate.queued()), (31, 29));
     // Held: the last and the first of them.
     assert!(gate.cancel(all[59], ms(2)).is_some() && gate.cancel(all[31], ms(2)).is_some());
@@ -160,6 +165,41 @@ fn a_durable_write_that_is_given_up_makes_room() {
     assert_eq!(goes(&mut gate, 4), 0, "32 of its former life await their sync");
     gate.complete(all[0], false, ms(5));
     assert_eq!(goes(&mut gate, 5), 1);
+}
+
+/// The same of what the scheduler has: a full device, and whatever comes waits.
+#[test]
+fn a_durable_write_that_the_scheduler_gives_back_makes_room() {
+    let mut gate = gate(1, &Contract::best_effort());
+    let mut ids = Pending::new();
+    let mut submit = |gate: &mut Gate| asks(gate, &mut ids);
+    // Two go: the first tells that there are syncs, the second has the only slot.
+    let first = submit(&mut gate);
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    gate.complete(first, false, ms(0));
+    let second = submit(&mut gate);
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)));
+    let all: Vec<_> = (0..40).map(|_| submit(&mut gate)).collect();
+    assert_eq!(goes(&mut gate, 1), 0, "the device is full");
+    for id in &all[..31] {
+        assert!(gate.cancel(*id, ms(2)).is_some(), "the scheduler has it");
+    }
+    assert!(gate.awaits_sync(second, ms(3)));
+    assert_eq!((goes(&mut gate, 3), gate.queued()), (9, 0), "all that was held");
+    gate.complete(second, false, ms(4));
+    // Ten in flight with this one, 22 in the scheduler, the rest held: the flow ends, and comes again.
+    let third = submit(&mut gate);
+    assert!(matches!(gate.next(ms(4)), Dispatch::Ready(_)));
+    (0..40).for_each(|_| assert_ne!(submit(&mut gate), third));
+    let mut orphans = Vec::new();
+    gate.remove_flow(FLOW, ms(5), &mut orphans);
+    assert_eq!(orphans.len(), 40);
+    gate.set_flow(FLOW, &Contract::best_effort(), ms(5)).unwrap();
+    for _ in 0..40 {
+        submit(&mut gate);
+    }
+    assert!(gate.awaits_sync(third, ms(6)));
+    assert_eq!(goes(&mut gate, 6), 22, "beside ten of its former life");
 }
 
 /// What a depth controller is told: of places that are free, of completions, of requests given up.
