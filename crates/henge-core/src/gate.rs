@@ -199,7 +199,7 @@ impl Gate {
         self.parts.depth.set_flow(flow, None);
         if let Some(Some(state)) = self.flows.get_mut(flow.index()) {
             orphans[first..].iter().for_each(|request| state.durable.leaves(request));
-            self.pen.give_up(&mut state.held, orphans);
+            self.pen.give_up(state, orphans);
         }
         for request in &orphans[first..] {
             self.places[request.id.index()] = Place::Free;
@@ -245,16 +245,19 @@ impl Gate {
         request.cost = parts.cost.estimate(&request);
         assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
         if !request.administration {
-            let later = match state.held.is_empty() && state.durable.has_room(&request, self.most_durable) {
-                true => self.parts.depth.admits(&request, now),
-                false => Some(now),
-            };
-            if let Some(later) = later {
-                self.places[slot] = Place::Held { id: request.id, flow: request.flow };
-                self.pen.hold(state, request, later);
+            let held = Place::Held { id: request.id, flow: request.flow };
+            if state.bounds(&request, self.most_durable) {
+                self.places[slot] = held;
+                self.pen.hold_durable(&mut state.held, request);
                 return Ok(());
             }
             state.durable.enters(&request);
+            let later = if state.is_held() { Some(now) } else { self.parts.depth.admits(&request, now) };
+            if let Some(later) = later {
+                self.places[slot] = held;
+                self.pen.hold(state, request, later);
+                return Ok(());
+            }
         }
         self.places[slot] = Place::Waiting { id: request.id };
         let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
@@ -274,10 +277,9 @@ impl Gate {
                 request
             }
             Place::Held { id: held, flow } if held == id => {
-                let held =
-                    &mut self.flows[flow.index()].as_mut().expect("a pending request's flow is kept").held;
-                let request = self.pen.cancel(held, id).expect("a held request is held");
-                self.pen.wake(flow, held, now);
+                let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
+                let request = self.pen.cancel(state, id).expect("a held request is held");
+                self.pen.wake(flow, &mut state.held, now);
                 request
             }
             _ => return None,

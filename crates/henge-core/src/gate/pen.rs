@@ -4,7 +4,8 @@
 //! A request that the scheduler has may go whenever a place is free: while it waits for nobody, nothing holds it back. So whoever must not have
 //! too much under way for the sake of another's promise is held here, before the scheduler, in the order of arrival. To the scheduler it is a client that asks later.
 //! A controller is asked again when it said so, and whenever a request of the flow has gone.
-//! Whatever a flow asks for after a request that is held waits behind it: within a flow nothing overtakes.
+//! Whatever a flow asks for after a request that its controller holds waits behind it.
+//! Requests beyond the bound on durable ones wait in a queue of their own, so that their flow's other requests pass them.
 
 use super::{Flow, Gate, Place};
 use crate::{FlowId, Instant, Op, Request, RequestId};
@@ -25,20 +26,19 @@ pub(super) struct Pen {
 /// What is held of a flow.
 #[derive(Default)]
 pub(super) struct Held {
+    /// By the depth controller.
     requests: VecDeque<Request>,
     ask_at: Option<Instant>,
+    /// By the bound on durable ones.
+    durable: VecDeque<Request>,
 }
 
-/// Requests of a flow that are to be durable, and are in the scheduler or in flight. They leave their slots while they await a sync, so that
-/// the depth does not bound them.
+/// Requests of a flow that are to be durable, and are with the depth controller, in the scheduler or in flight. They leave their slots while
+/// they await a sync, so that the depth does not bound them.
 #[derive(Default)]
 pub(super) struct Durable(u32);
 
 impl Durable {
-    /// Whether a request may come in, where there are at most so many.
-    pub(super) fn has_room(&self, request: &Request, most: u32) -> bool {
-        !counts(request) || self.0 < most
-    }
     pub(super) fn enters(&mut self, request: &Request) {
         self.0 += u32::from(counts(request));
     }
@@ -53,10 +53,30 @@ fn counts(request: &Request) -> bool {
 
 impl Held {
     pub(super) fn len(&self) -> u32 {
-        self.requests.len() as u32
+        (self.requests.len() + self.durable.len()) as u32
     }
     pub(super) fn is_empty(&self) -> bool {
-        self.requests.is_empty()
+        self.requests.is_empty() && self.durable.is_empty()
+    }
+}
+
+impl Flow {
+    /// Whether a request, to be durable or not, has to wait until fewer durable ones of its flow are under way.
+    pub(super) fn bounds(&self, request: &Request, most: u32) -> bool {
+        counts(request) && (self.durable.0 >= most || !self.held.durable.is_empty())
+    }
+    /// Whether a request has to wait behind one that the depth controller holds.
+    pub(super) fn is_held(&self) -> bool {
+        !self.held.requests.is_empty()
+    }
+    /// Durable requests that may be under way now queue up before the depth controller.
+    fn let_durable_in(&mut self, most: u32) {
+        while self.durable.0 < most
+            && let Some(request) = self.held.durable.pop_front()
+        {
+            self.durable.enters(&request);
+            self.held.requests.push_back(request);
+        }
     }
 }
 
@@ -79,6 +99,12 @@ impl Pen {
         self.ask(request.flow, &mut state.held, ask_at);
     }
 
+    /// As many durable ones of its flow are under way as may be: one that leaves wakes it.
+    pub(super) fn hold_durable(&mut self, held: &mut Held, request: Request) {
+        held.durable.push_back(request);
+        self.held += 1;
+    }
+
     /// A request of the flow has gone: another may come in.
     pub(super) fn wake(&mut self, flow: FlowId, held: &mut Held, now: Instant) {
         if !held.is_empty() {
@@ -87,16 +113,23 @@ impl Pen {
     }
 
     /// The flow is removed.
-    pub(super) fn give_up(&mut self, held: &mut Held, orphans: &mut Vec<Request>) {
-        self.held -= held.requests.len();
-        orphans.extend(held.requests.drain(..));
+    pub(super) fn give_up(&mut self, state: &mut Flow, orphans: &mut Vec<Request>) {
+        let Flow { held, durable, .. } = state;
+        self.held -= held.len() as usize;
+        held.requests.iter().for_each(|request| durable.leaves(request));
+        orphans.extend(held.requests.drain(..).chain(held.durable.drain(..)));
     }
 
     /// A held request is given up.
-    pub(super) fn cancel(&mut self, held: &mut Held, id: RequestId) -> Option<Request> {
-        let at = held.requests.iter().position(|request| request.id == id)?;
+    pub(super) fn cancel(&mut self, state: &mut Flow, id: RequestId) -> Option<Request> {
+        let Flow { held, durable, .. } = state;
+        let here = |queue: &VecDeque<Request>| queue.iter().position(|request| request.id == id);
+        let request = match here(&held.requests) {
+            Some(at) => held.requests.remove(at).inspect(|request| durable.leaves(request)),
+            None => held.durable.remove(here(&held.durable)?),
+        };
         self.held -= 1;
-        held.requests.remove(at)
+        request
     }
 }
 
@@ -121,26 +154,23 @@ impl Gate {
                 continue;
             }
             state.held.ask_at = None;
+            state.let_durable_in(self.most_durable);
             let mut left = STEP;
             while left > 0 {
                 let Some(request) = state.held.requests.front().copied() else { break };
-                if !state.durable.has_room(&request, self.most_durable) {
-                    break; // one that leaves wakes it
-                }
                 left -= 1;
                 if let Some(later) = self.parts.depth.admits(&request, now) {
                     self.pen.ask(FlowId(flow), &mut state.held, later);
                     break;
                 }
                 state.held.requests.pop_front();
-                state.durable.enters(&request);
                 self.pen.held -= 1;
                 self.places[request.id.index()] = Place::Waiting { id: request.id };
                 let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
                 let cost = parts.cost.estimate(&request);
                 parts.scheduler.enqueue(Request { cost, ..request }, now);
             }
-            if left == 0 && state.held.ask_at.is_none() && !state.held.is_empty() {
+            if left == 0 && state.held.ask_at.is_none() && state.is_held() {
                 // The rest in the next turn.
                 self.pen.ask(FlowId(flow), &mut state.held, now);
                 return;

@@ -239,3 +239,155 @@ fn the_depth_hears_once_of_whoever_awaits_a_sync() {
     gate.complete(id, false, ms(2));
     assert_eq!(*told.0.lock().unwrap(), [1, 1, 0]);
 }
+
+/// A disk that has a thousand durable writes outstanding reads beside them: its reads pass the writes that are held.
+#[test]
+fn a_disks_own_reads_pass_its_held_durable_writes() {
+    let mut gate = gate(1, &Contract::best_effort());
+    let mut ids = Pending::new();
+    let first = asks(&mut gate, &mut ids);
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    let writes: Vec<_> = (0..500).map(|_| asks(&mut gate, &mut ids)).collect();
+    assert_eq!((goes(&mut gate, 0), gate.queued()), (31, 469));
+    let read = ids.insert(());
+    gate.submit(Request::new(read, FLOW, Op::Read, 0, 1, ms(1)), ms(1)).unwrap();
+    assert!(matches!(gate.next(ms(1)), Dispatch::Ready(request) if request.id == read));
+    gate.complete(read, false, ms(1));
+    gate.complete(first, false, ms(2));
+    assert!(
+        matches!(gate.next(ms(2)), Dispatch::Ready(request) if request.id == writes[31]),
+        "in their order"
+    );
+}
+
+/// Lets nothing in before its moment.
+struct Later(Instant);
+impl DepthController for Later {
+    fn depth(&self) -> u32 {
+        1
+    }
+    fn admits(&mut self, _: &Request, now: Instant) -> Option<Instant> {
+        (now < self.0).then_some(self.0)
+    }
+    fn completed(&mut self, _: &Request, _: Duration, _: u32, now: Instant) {
+        self.0 = Instant::from_nanos(now.as_nanos() + 10_000_000);
+    }
+}
+
+/// The same of what the depth controller holds.
+#[test]
+fn a_durable_write_that_the_depth_controller_gives_back_makes_room() {
+    let mut gate = Gate::new(Assembly { depth: Box::new(Later(ms(0))), ..parts(1, false) });
+    gate.set_flow(FLOW, &Contract::best_effort(), ms(0)).unwrap();
+    let mut ids = Pending::new();
+    let first = asks(&mut gate, &mut ids);
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    gate.complete(first, false, ms(0)); // nothing is let in before 10 ms
+    let all: Vec<_> = (0..50).map(|_| asks(&mut gate, &mut ids)).collect();
+    all[..32].iter().for_each(|id| assert!(gate.cancel(*id, ms(1)).is_some()));
+    assert_eq!((goes(&mut gate, 2), goes(&mut gate, 10)), (0, 18));
+    all[33..].iter().for_each(|id| {
+        gate.complete(*id, false, ms(20));
+    }); // nor before 30 ms
+    (0..50).for_each(|_| {
+        asks(&mut gate, &mut ids);
+    });
+    let mut orphans = Vec::new();
+    gate.remove_flow(FLOW, ms(21), &mut orphans);
+    assert_eq!(orphans.len(), 50);
+    gate.set_flow(FLOW, &Contract::best_effort(), ms(21)).unwrap();
+    (0..50).for_each(|_| {
+        asks(&mut gate, &mut ids);
+    });
+    assert_eq!((goes(&mut gate, 22), goes(&mut gate, 30)), (0, 31), "beside one of its former life");
+}
+
+/// Lets in what a seed says, the rest a millisecond later.
+struct Now(u64);
+impl DepthController for Now {
+    fn depth(&self) -> u32 {
+        4
+    }
+    fn admits(&mut self, _: &Request, now: Instant) -> Option<Instant> {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 62 == 0).then(|| now + Duration::from_millis(1))
+    }
+}
+
+proptest::proptest! {
+    /// Whatever comes, is given up or ends with its flow: each request leaves once, reads and durable writes each in their order, and no more
+    /// durable writes than the bound are under way.
+    #[test]
+    fn each_leaves_once_and_no_more_durable_ones_than_the_bound_are_under_way(
+        steps in proptest::collection::vec((0_u8..12, 0_usize..64), 1..400), seed in proptest::prelude::any::<u64>(),
+    ) {
+        let mut gate = Gate::new(Assembly { depth: Box::new(Now(seed)), ..parts(4, false) });
+        gate.set_flow(FLOW, &Contract::best_effort(), ms(0)).unwrap();
+        let mut ids = Pending::new();
+        let (mut waiting, mut under_way): (Vec<Request>, Vec<Request>) = Default::default();
+        // Nothing is bounded before the first has awaited a sync.
+        let first = asks(&mut gate, &mut ids);
+        let mut at = 0;
+        while !matches!(gate.next(ms(at)), Dispatch::Ready(_)) {
+            at += 1;
+        }
+        proptest::prop_assert!(gate.awaits_sync(first, ms(at)));
+        gate.complete(first, false, ms(at));
+        ids.remove(first).expect("it was pending");
+        for (what, which) in steps {
+            let now = ms(at);
+            match what {
+                0..6 => {
+                    let id = ids.insert(());
+                    let (op, fua) = if what == 0 { (Op::Read, false) } else { (Op::Write, true) };
+                    let request = Request { fua, ..Request::new(id, FLOW, op, 0, 1, now) };
+                    gate.submit(request, now).unwrap();
+                    waiting.push(request);
+                }
+                6..9 => {
+                    at += 1;
+                    while let Dispatch::Ready(request) = gate.next(ms(at)) {
+                        let of = |r: &&Request| r.fua == request.fua;
+                        proptest::prop_assert_eq!(waiting.iter().find(of).map(|r| r.id), Some(request.id));
+                        waiting.retain(|r| r.id != request.id);
+                        if request.fua {
+                            proptest::prop_assert!(gate.awaits_sync(request.id, ms(at)));
+                        }
+                        under_way.push(request);
+                    }
+                    let durable = under_way.iter().filter(|r| r.fua).count();
+                    proptest::prop_assert!(durable <= Gate::DURABLE as usize, "{} under way", durable);
+                }
+                9 if !under_way.is_empty() => {
+                    let over = under_way.swap_remove(which % under_way.len()).id;
+                    gate.complete(over, false, now);
+                    ids.remove(over).expect("it was pending");
+                }
+                10 if !waiting.is_empty() => {
+                    let id = waiting.remove(which % waiting.len()).id;
+                    proptest::prop_assert_eq!(gate.cancel(id, now).map(|r| r.id), Some(id));
+                    ids.remove(id).expect("it was pending");
+                }
+                11 if which == 0 => {
+                    let mut orphans = Vec::new();
+                    gate.remove_flow(FLOW, now, &mut orphans);
+                    proptest::prop_assert_eq!(orphans.len(), waiting.len());
+                    waiting.drain(..).for_each(|r| { ids.remove(r.id).expect("it was pending"); });
+                    gate.set_flow(FLOW, &Contract::best_effort(), now).unwrap();
+                }
+                _ => {}
+            }
+            proptest::prop_assert_eq!((gate.queued(), gate.in_flight() as usize), (waiting.len(), under_way.len()));
+        }
+        // At the end all go, however many are held.
+        while !waiting.is_empty() || !under_way.is_empty() {
+            at += 1;
+            proptest::prop_assert!(at < 10_000, "{} wait for ever", waiting.len());
+            while let Dispatch::Ready(request) = gate.next(ms(at)) {
+                waiting.retain(|r| r.id != request.id);
+                under_way.push(request);
+            }
+            under_way.drain(..).for_each(|r| { gate.complete(r.id, false, ms(at)); });
+        }
+    }
+}
