@@ -2,7 +2,8 @@
 
 - A rate: at least 99 % of it in at least 99 % of the seconds of all attackers together (99.9 % on emulated devices, where nothing
   but the emulation's own host disturbs).
-- A share by weight, for a victim that asks for enough: at least 0.95 of (its weight's share x what it had alone).
+- A share by weight, for a victim that asks for enough: at least 0.95 of (its weight's share x what it had alone). Where it had less than 0.8 alone
+  after an attacker of what it had before, or the reverse, the device itself changed: such a row is shown and counted, and not judged.
 - A victim that asks for one thing at a time (4 KiB reads beside 1 MiB writes): its 99.9th percentile at most 3 times that alone,
   and attacker and victim together move at least 95 % of the attacker's bytes alone. On the emulated flash.
 - Nothing else is judged; the table shows it.
@@ -14,13 +15,21 @@ PAIRS = {("reads-4k-1", "writes-1m-32")}
 FLASH = ("nvme-dc", "sata-ssd")
 
 
+STEADY = 0.8
+
+
+def by_share(contract, victim):
+    """Whether the victim is judged by its share of what it has alone."""
+    return "weight" in contract and load.VICTIMS[victim]["enough"]
+
+
 def per_second(text):
     return float(text.removesuffix("/s"))
 
 
 class Table:
     def __init__(self):
-        self.seconds, self.shares, self.pairs, self.refused = {}, [], [], []
+        self.seconds, self.shares, self.pairs, self.refused, self.unsteady = {}, [], [], [], []
 
     def head(self):
         return (f"{'device':<12}{'server':<14}{'victim':<13}{'attacker':<18}{'alone/s':>9}{'beside/s':>9}{'kept':>6}"
@@ -47,7 +56,10 @@ class Table:
             so_far[0] += good
             so_far[1] += len(beside["seconds"])
             said.append(f"{rate:.0f}/s in {good} of {len(beside['seconds'])} s")
-        elif "weight" in contract and load.VICTIMS[row["victim"]]["enough"]:
+        elif by_share(contract, row["victim"]) and alone["least"] < STEADY * alone["iops"]:
+            self.unsteady.append((where, row["attacker"]))
+            said.append(f"share {kept * (WEIGHT + 1) / WEIGHT:.2f} of its due; alone {alone['least']:.0f}/s, too: not judged")
+        elif by_share(contract, row["victim"]):
             due = WEIGHT / (WEIGHT + 1)
             self.shares.append((where, row["attacker"], kept / due))
             said.append(f"share {kept / due:.2f} of its due{'' if kept >= 0.95 * due else ' MISSED'}")
@@ -71,12 +83,12 @@ class Table:
         for where, good, all_of, ok in self.rate_lines():
             lines.append(f"  {'/'.join(where):<44}{good:>5} of {all_of:<5} {'kept' if ok else 'MISSED'}")
         lines.append("shares: the least part of what is due by weight")
-        least = {}
-        for where, attacker, part in self.shares:
-            if part < least.get(where, ("", 9.9))[1]:
-                least[where] = (attacker, part)
-        for where, (attacker, part) in least.items():
-            lines.append(f"  {'/'.join(where):<44}{part:>5.2f} beside {attacker} {'kept' if part >= 0.95 else 'MISSED'}")
+        for where in sorted({where for where, *_ in self.shares + self.unsteady}):
+            parts = [(part, attacker) for of, attacker, part in self.shares if of == where]
+            least = min(parts, default=None)
+            good, out = sum(part >= 0.95 for part, _ in parts), sum(of == where for of, _ in self.unsteady)
+            said = f"{least[0]:>5.2f} beside {least[1]} {'kept' if least[0] >= 0.95 else 'MISSED'};" if least else ""
+            lines.append(f"  {'/'.join(where):<44}{said} {good} of {len(parts)} rows kept, {out} not judged: the device changed")
         lines.append("one at a time beside 1 MiB writes, on emulated flash: at most x3, at least 95 %")
         for where, slower, total, ok in self.pairs:
             lines.append(f"  {'/'.join(where):<44} x{slower:.1f}, {100 * total:.0f} % {'kept' if ok else 'MISSED'}")

@@ -47,6 +47,11 @@ PEERS = ["none", "qemu-throttle", "nbdkit-rate"]
 SERVERS = list(SCHEDULERS) + PEERS
 
 
+def terms(server):
+    """The terms that a victim of this server is promised, whatever their values."""
+    return SCHEDULERS[server][1]({"iops": 30, "p99_us": 1e6}) if server in SCHEDULERS else {}
+
+
 def require(options):
     for tool in ("fio", "qemu-storage-daemon", "nbdkit", "nbdinfo"):
         if not shutil.which(tool):
@@ -113,7 +118,7 @@ class Henge(Server):
         size = f"{options.size}iB"
         # Little, but of the kind that follows: where a pool states no cost, its gate charges what contracts count.
         little = ", ".join(f'{term} = "{value}"' if not value.isdigit() else f"{term} = {value}"
-                           for term, value in self.terms({"iops": 30, "p99_us": 1e6}).items())
+                           for term, value in terms(scheduler).items())
         capacity = f'capacity = "{3 * int(options.size[:-1])}{options.size[-1]}iB"'
         Path(folder, "node.toml").write_text(f'''
 listen = ["nbd+unix://{folder}/nbd", "iscsi://127.0.0.1:{self.port}"]

@@ -22,6 +22,7 @@
 //!
 //! # Where we depart, each a switch in [`Rules`]
 //! - the fixed point of (11) instead of iterating it;
+//! - no disk takes more by (11) than by (10), and a set that the deterministic rule admits is admitted: Q + s can exceed 1;
 //! - disks not measured for a whole window, or asleep in it ([`Measured::asleep`]), count as declared (otherwise 6 of 6 sequences
 //!   over-admit);
 //! - spare at the strictest E of all disks (a lax newcomer broke strict ones in 6 of 6, 1 of 6 with it);
@@ -56,6 +57,8 @@ pub struct Rules {
     pub existing_first: bool,
     /// Their delays grow as a queue does, rather than with the square of the load.
     pub queueing: bool,
+    /// Nothing takes more than by worst-case arithmetic, and a set that fits by it is admitted: Q + s may exceed 1 in (11).
+    pub worst_case_bounds: bool,
 }
 
 impl Rules {
@@ -67,6 +70,7 @@ impl Rules {
         strictest: false,
         existing_first: false,
         queueing: false,
+        worst_case_bounds: false,
     };
     /// What we ship.
     pub const OURS: Rules = Rules {
@@ -76,6 +80,7 @@ impl Rules {
         strictest: true,
         existing_first: true,
         queueing: true,
+        worst_case_bounds: true,
     };
 }
 
@@ -237,9 +242,11 @@ pub fn deterministic(node: &Fixed, disks: &[Disk]) -> Result<Admission, Rejectio
     enough(reservations, needed, node.iops_max)
 }
 
-/// By measurement. The newcomer is the last of `disks`. A set that the deterministic rule admits is admitted.
+/// By measurement. The newcomer is the last of `disks`.
 pub fn measured(node: &Fixed, disks: &[Disk], rules: &Rules) -> Result<Admission, Rejection> {
-    if let Ok(admission) = deterministic(node, disks) {
+    if rules.worst_case_bounds
+        && let Ok(admission) = deterministic(node, disks)
+    {
         return Ok(admission);
     }
     if rules.existing_first {
@@ -278,7 +285,7 @@ pub fn needed(node: &Fixed, disks: &[Disk], rules: &Rules) -> Result<f64, TooTig
     Ok(measured_sum(disks, &reservations, rules))
 }
 
-/// IOPS″ by (11), or by (10) where nothing was measured; never above (10)'s.
+/// IOPS″ by (11), or by (10) where nothing was measured.
 pub(crate) fn reserve_measured(
     node: &Fixed,
     disk: &Disk,
@@ -304,7 +311,8 @@ pub(crate) fn reserve_measured(
         };
         node.paper_measured(bound, part.pending, ratio, rules.slack)?
     };
-    Ok(Reservation { declared: part.rate, for_delay: for_delay.min(worst) })
+    let for_delay = if rules.worst_case_bounds { for_delay.min(worst) } else { for_delay };
+    Ok(Reservation { declared: part.rate, for_delay })
 }
 
 /// A newcomer will be delayed as the most delayed of the latency-bound disks.
@@ -425,6 +433,19 @@ mod tests {
         let admission = measured(&NODE, &disks, &Rules::OURS).unwrap();
         // 11 · 20 + 40 in every period, and the newcomer as declared.
         assert!((admission.headroom - (500.0 - 260.0 - 40.0)).abs() < 1e-6, "{}", admission.headroom);
+    }
+
+    /// Seven fit by worst-case arithmetic. Where delays reach 0.9 of the worst case, (11) with s = 0.2 asks each for more than (10).
+    #[test]
+    fn by_the_papers_rules_alone_a_set_that_fits_in_the_worst_case_may_be_refused() {
+        let disks: Vec<Disk> =
+            (0..7).map(|i| if i < 6 { seen(disk(40.0), 0.108, &[40.0]) } else { disk(40.0) }).collect();
+        assert!(deterministic(&NODE, &disks).is_ok());
+        assert!(measured(&NODE, &disks, &Rules::OURS).is_ok());
+        let refused = measured(&NODE, &disks, &Rules::PAPER);
+        let Err(Rejection::Bandwidth { needed, .. }) = refused else { panic!("{refused:?}") };
+        // 8/(0.12/1.1 - 0.002) = 74.7 for each that was measured.
+        assert!(needed > 6.0 * 74.7, "{needed}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Standing {
             (_, Err(rejection)) => Err(rejection.clone()),
         };
         let Some(rules) = &self.rules else { return worst };
-        if worst.is_ok() {
+        if rules.worst_case_bounds && worst.is_ok() {
             return worst;
         }
         let here = match &self.measured {
