@@ -97,8 +97,14 @@ test-web: setup web ## The web page in a headless Chromium: driven, looked at (o
 	@$(TESTED)
 	@HENGE=$${CARGO_TARGET_DIR:-target}/debug/henge ./tools/test-web
 
-FUZZ_TIME ?= 60
+.PHONY: test-fuzz
+test-fuzz: setup ## Whether the fuzz targets compile, and hold for FUZZ_TIME (30) seconds each (ARGS="link_stream …": some of them)
+	@./tools/setup fuzz
+	@./tools/test-fuzz $(ARGS)
+
+fuzz: FUZZ_TIME ?= 60
 fuzz: ## Feed random bytes to every reader of other people's bytes, FUZZ_TIME seconds each (60; TARGETS="link_stream …": some of them)
+	@./tools/setup fuzz
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz --version 0.13.2
 	@cd fuzz && for target in $${TARGETS:-$$(sed -n 's/^name = "\(.*_.*\)"/\1/p' Cargo.toml)}; do \
 	  echo "== $$target"; mkdir -p corpus/$$target out/$$target; \

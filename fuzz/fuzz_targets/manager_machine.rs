@@ -2,7 +2,7 @@
 #![no_main]
 
 use henge_manager::machine::{Caller, Machine, Settings};
-use henge_manager::model::DiskSpec;
+use henge_manager::model::{Begins, DiskSpec};
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
@@ -20,14 +20,24 @@ fn machine() -> Machine {
     }
     for (name, parts) in [("d0", 1), ("wide", 2)] {
         let spec = DiskSpec { capacity: "10GB".into(), rate: Some("5/s".into()), parts: Some(parts), ..DiskSpec::default() };
-        machine.create_for(&Caller::Administrator, name, &spec, None, None, None).expect("there is room");
+        machine.create_for(&Caller::Administrator, name, &spec, None, None, Begins::default()).expect("there is room");
     }
     machine
 }
 
+fn store(machine: &mut Machine, stored: &mut BTreeMap<String, Vec<u8>>) {
+    for (key, value) in machine.take_batch().changes {
+        match value {
+            Some(value) => stored.insert(key, value),
+            None => stored.remove(&key),
+        };
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     let mut machine = machine();
-    let mut stored: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut stored = BTreeMap::new();
+    store(&mut machine, &mut stored);
     for (i, line) in data.split_inclusive(|&b| b == b'\n').take(32).enumerate() {
         machine.at(i as u64 * 60_000);
         let session = u64::from(line.first().is_some_and(|b| b & 1 == 1));
@@ -35,12 +45,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(!why.is_empty());
         }
         machine.take_orders();
-        for (key, value) in machine.take_batch().changes {
-            match value {
-                Some(value) => stored.insert(key, value),
-                None => stored.remove(&key),
-            };
-        }
+        store(&mut machine, &mut stored);
         for disk in machine.disks() {
             machine.clients(&disk.name);
         }

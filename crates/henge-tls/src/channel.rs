@@ -17,7 +17,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 /// Most bytes of the other side that wait: more than a record, or any message of a handshake.
-const CHUNK: usize = 128 << 10;
+const CHUNK: usize = 64 << 10;
 /// Most bytes that are taken at once.
 const HELD: usize = 128 << 10;
 /// Most pieces of them.
