@@ -57,8 +57,8 @@ pub enum Request {
         /// Its capacity from now on, as the configuration writes it: `"96GB"`.
         capacity: String,
     },
-    /// Makes the places here of a disk over several nodes as long as they will be once it has this capacity. The disk itself stays
-    /// as it is: it grows once there is room at all its places, so that no client sees what is not there yet.
+    /// Makes the extents here of a disk over several nodes as long as they will be once it has this capacity. The disk itself stays
+    /// as it is: it grows once all its extents are long enough, so that no client sees what is not there yet.
     Room {
         /// Which disk.
         name: String,
@@ -530,13 +530,13 @@ pub struct DiskStatus {
     /// All latencies; with [`Request::Meters`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Buckets>,
-    /// Its places on pools of the cluster.
+    /// Where it lies on pools of the cluster, as NODE/POOL.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<String>,
     /// Front ends by which clients may come to it: `nbd`, `iscsi`, `nvme`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fronts: Vec<String>,
-    /// Places that are not served now, and why.
+    /// Which of them are not served now, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trouble: Vec<String>,
 }

@@ -12,9 +12,9 @@
 //!   A ◀── Hello ── B                             A ◀── Proof ── B        A ◀── Message … ── B
 //! ```
 //!
-//! Between nodes travel parts of commands: a *place* is attached once (a disk's piece on one pool of the other node), then
+//! Between nodes travel parts of commands: an *extent* is attached once (a disk's piece on one pool of the other node), then
 //! each part names it, says what its flow got elsewhere, and is answered with its outcome, its bytes, and its cost. How many
-//! parts of a place may be under way is the other end's to say, so that one flow's backlog never fills the link for others.
+//! parts of an extent may be under way is the other end's to say, so that one flow's backlog never fills the link for others.
 //!
 //! What one node decides and others act by, such as who may use a disk, is told as [`copies`] with a lease.
 //! Nodes that share storage tell each other there that they live: [`lives`].

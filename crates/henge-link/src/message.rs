@@ -40,21 +40,21 @@ pub enum Message {
         /// The user.
         uid: u32,
     },
-    /// The sender will send parts for a place of a disk, by this number.
+    /// The sender will send parts for an extent of a disk, by this number.
     Attach {
-        /// The sender's number, never used for another place while the link lasts.
-        place: u32,
+        /// The sender's number, never used for another extent while the link lasts.
+        extent: u32,
         /// The disk.
         disk: String,
-        /// Which of its places, in the order of the stripes.
+        /// Which of its extents, in the order of the stripes.
         index: u32,
-        /// A digest of the disk's capacity, stripe and places as the sender knows them.
+        /// A digest of the disk's capacity, stripe and extents as the sender knows them.
         shape: u64,
     },
-    /// Parts of the place may come.
+    /// Parts of the extent may come.
     Attached {
         /// The other end's number.
-        place: u32,
+        extent: u32,
         /// Most parts of it under way at once.
         parts: u32,
         /// Most bytes of them.
@@ -62,10 +62,10 @@ pub enum Message {
         /// What costs count.
         unit: WireUnit,
     },
-    /// No parts of the place: it is not served here, for now.
+    /// No parts of the extent: it is not served here, for now.
     Detached {
         /// The other end's number.
-        place: u32,
+        extent: u32,
         /// Why.
         why: String,
     },
@@ -184,7 +184,7 @@ pub struct WireSense {
     pub at: Option<(bool, u16)>,
 }
 
-/// What is asked of a part's home.
+/// What is asked of a part's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PartKind {
     /// Bytes.
@@ -219,17 +219,17 @@ pub enum PartKind {
 pub struct WirePart {
     /// The sender's name for it.
     pub id: u64,
-    /// The sender's number of the place.
-    pub place: u32,
+    /// The sender's number of the extent.
+    pub extent: u32,
     /// What is to be done.
     pub kind: PartKind,
-    /// First byte of the place.
+    /// First byte of the extent.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
     /// Millionths of a client's command that it stands for.
     pub commands: u32,
-    /// Service that the flow got at other places, all in all since the place was attached …
+    /// Service that the flow got at other extents, all in all since the extent was attached …
     pub foreign: u64,
     /// … and as the part before this one said.
     pub before: u64,
@@ -242,7 +242,7 @@ pub enum PartOutcome {
     Done,
     /// Not taken in for want of memory or room: to be sent again a little later.
     Later,
-    /// The place is not served here any more.
+    /// The extent is not served here any more.
     Detached,
     /// The bytes to compare with differ from this one on.
     Miscompare(u64),
@@ -258,7 +258,7 @@ pub enum PartOutcome {
     Cancelled,
 }
 
-/// What a place's costs count; coordinators add up only what counts alike.
+/// What an extent's costs count; coordinators add up only what counts alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum WireUnit {
     /// Bytes.

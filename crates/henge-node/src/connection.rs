@@ -4,7 +4,7 @@
 
 use crate::catalog::Who;
 use crate::job::Held;
-use crate::plane::{Answer, Owner, Plane};
+use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
 use crate::shards::local;
@@ -260,7 +260,7 @@ impl Connection {
             tag: 0,
             portion: None,
         };
-        plane.submit(disk, whole, buffer, Owner { connection: id, command: command.id }, now);
+        plane.submit(disk, whole, buffer, Submitter { connection: id, command: command.id }, now);
         None
     }
 
@@ -282,12 +282,12 @@ impl Connection {
 
     /// Replies to a command that is over.
     fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
-        if self.long.contains_key(&answer.owner.command) {
+        if self.long.contains_key(&answer.submitter.command) {
             return self.long_answer(answer, plane, now);
         }
-        let Answer { disk, owner, outcome, frame, lead, .. } = answer;
+        let Answer { disk, submitter, outcome, frame, lead, .. } = answer;
         if outcome.is_ok()
-            && let Some(command) = self.session.command(owner.command)
+            && let Some(command) = self.session.command(submitter.command)
             && let CommandKind::BlockStatus { .. } = command.kind
         {
             return self.looks.push_back(*command);
@@ -297,8 +297,8 @@ impl Connection {
             Err(Failure::Fault(fault)) => henge_nbd::Answer::Fault(fault),
             Err(Failure::Miscompare { .. }) => henge_nbd::Answer::Failed(Error::Io, "miscompare"),
         };
-        if self.session.reply(owner.command, reply) {
-            self.hold(owner.command, frame, lead);
+        if self.session.reply(submitter.command, reply) {
+            self.hold(submitter.command, frame, lead);
         } else {
             plane.put_buffer(disk, frame);
         }

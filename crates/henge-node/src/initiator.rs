@@ -5,7 +5,7 @@
 use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
-use crate::plane::{Answer, Owner, Plane};
+use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
 use crate::targets::{Asked, Asker, PREFIX, TargetRegistry};
@@ -190,8 +190,8 @@ impl Initiator {
         let Some(job) = self.jobs.get_mut(&task) else { return true };
         let Some(disk) = self.disk else { return true };
         let mut data = self.held.remove(&task);
-        let owner = Owner { connection: id, command: task };
-        let step = job.step(&mut data, disk, owner, plane, now);
+        let submitter = Submitter { connection: id, command: task };
+        let step = job.step(&mut data, disk, submitter, plane, now);
         if let Some(data) = data {
             self.held.insert(task, data);
         }
@@ -280,7 +280,7 @@ impl Initiator {
         registry: &mut TargetRegistry,
         now: Instant,
     ) {
-        let task = answer.owner.command;
+        let task = answer.submitter.command;
         let disk = answer.disk;
         let Some(job) = self.jobs.get_mut(&task) else {
             return plane.put_buffer(disk, answer.frame);

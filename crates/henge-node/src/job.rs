@@ -2,9 +2,9 @@
 //!
 //! Most actions are one command. Some are several: a pattern is written piece by piece; VERIFY reads and compares; a copy reads and writes;
 //! ORWRITE reads, and writes only if nobody has written in between, or begins again. Of a disk over nodes it does so
-//! place by place, as nobody holds the locks of two: no block is ever half one's and half another's.
+//! extent by extent, as nobody holds the locks of two: no block is ever half one's and half another's.
 
-use crate::plane::{Answer, Owner, Plane};
+use crate::plane::{Answer, Plane, Submitter};
 use henge_backend::Buffer;
 use henge_core::{Fault, Instant};
 use henge_iscsi::scsi::{Action, Outcome};
@@ -97,7 +97,7 @@ impl Job {
         &mut self,
         data: &mut Option<Held>,
         disk: usize,
-        owner: Owner,
+        submitter: Submitter,
         plane: &mut Plane,
         now: Instant,
     ) -> Step {
@@ -109,7 +109,7 @@ impl Job {
         {
             let vdisk = &plane.disk(disk).vdisk;
             let run =
-                if vdisk.settings().homes { vdisk.layout().locate(offset + self.done).run } else { len };
+                if vdisk.settings().owners { vdisk.layout().locate(offset + self.done).run } else { len };
             self.piece = run.min(len - self.done);
         }
         let (kind, offset, len, fua) = self.next();
@@ -118,7 +118,7 @@ impl Job {
             submit(
                 plane,
                 disk,
-                owner,
+                submitter,
                 Command { fua, ..Command::new(kind, offset, len, now, 0) },
                 held.frame,
             );
@@ -158,7 +158,7 @@ impl Job {
             }
             _ => {}
         }
-        submit(plane, disk, owner, Command { fua, ..Command::new(kind, offset, len, now, 0) }, buffer);
+        submit(plane, disk, submitter, Command { fua, ..Command::new(kind, offset, len, now, 0) }, buffer);
         Step::Submitted
     }
 
@@ -294,7 +294,7 @@ impl Job {
     }
 }
 
-fn submit(plane: &mut Plane, disk: usize, owner: Owner, command: Command, frame: Buffer) {
+fn submit(plane: &mut Plane, disk: usize, submitter: Submitter, command: Command, frame: Buffer) {
     let now = command.arrival;
-    plane.submit(disk, command, frame, owner, now);
+    plane.submit(disk, command, frame, submitter, now);
 }

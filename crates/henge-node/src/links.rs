@@ -1,10 +1,10 @@
 //! The other nodes: which are linked, and the parts of commands that are on their way to them and back.
 //!
-//! A part waits until its place is attached and has a credit, then until the link takes it, then for its answer. All that
+//! A part waits until its extent is attached and has a credit, then until the link takes it, then for its answer. All that
 //! time counts: what is not answered by the link's `timeout` fails, and so does at once everything that a peer is given while it
 //! has no link, or has not been given when its link is lost. A change that the peer has may still be done there: its bytes may be on their
 //! way. If it failed at once, its client could write the same place by another node, and be overwritten afterwards. So it fails once
-//! the old link has surely ended at the other end, too ([`IN_DOUBT`]). Credits are counted for each place, so a flow whose parts a peer does not
+//! the old link has surely ended at the other end, too ([`IN_DOUBT`]). Credits are counted for each extent, so a flow whose parts a peer does not
 //! answer holds up itself alone.
 //!
 //! Buffers. A part has its command's bytes on loan, and gives them back before its command may go on. Once some of them
@@ -43,11 +43,11 @@ const RENEW_LEAST: Duration = Duration::from_secs(3);
 const RENEW_MOST: Duration = Duration::from_secs(60);
 /// How often parts are looked at for their deadline.
 const LOOK: Duration = Duration::from_millis(250);
-/// Places asked for in a step when a link is made.
+/// Extents asked for in a step when a link is made.
 const STEP: u32 = 256;
-/// So many numbers of places rest before the first of them is used again: what a peer says of it is not of its last use.
+/// So many numbers of extents rest before the first of them is used again: what a peer says of it is not of its last use.
 const RESTING: usize = 1024;
-/// Parts handed out to one place at once, sent or not.
+/// Parts handed out to one extent at once, sent or not.
 pub(crate) const PARTS_MAX: u32 = 16_384;
 
 /// A part is over.
@@ -55,8 +55,8 @@ pub(crate) const PARTS_MAX: u32 = 16_384;
 pub(crate) struct Return {
     pub disk: usize,
     pub part: Part,
-    /// Which place of the disk.
-    pub place: u32,
+    /// Which extent of the disk.
+    pub extent: u32,
     pub outcome: Result<(), Failure>,
     pub cost: Cost,
 }
@@ -85,7 +85,7 @@ impl Ask {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// For a credit, or for the place to be attached.
+    /// For a credit, or for the extent to be attached.
     Waiting,
     /// On the link's queue.
     Queued,
@@ -109,7 +109,7 @@ struct Sent {
     unwanted: bool,
     /// None where it may wait for ever.
     deadline: Option<Instant>,
-    /// The requests of the same place before and after this one.
+    /// The requests of the same extent before and after this one.
     older: Option<RequestId>,
     newer: Option<RequestId>,
 }
@@ -128,7 +128,7 @@ enum State {
     },
 }
 
-/// A place of a disk of ours at a peer.
+/// An extent of a disk of ours at a peer.
 #[derive(Debug)]
 struct Toward {
     name: String,
@@ -213,18 +213,18 @@ pub(crate) struct Peer {
     pub error: Option<String>,
     pub counts: Counts,
     toward: Vec<Option<Toward>>,
-    /// Numbers of places that were given up, the oldest first.
+    /// Numbers of extents that were given up, the oldest first.
     given_up: VecDeque<u32>,
-    /// Disks with places there: how many places.
+    /// Disks with extents there: how many extents.
     disks: BTreeMap<usize, u32>,
-    /// The places below this number were asked for on this link.
+    /// The extents below this number were asked for on this link.
     asked: u32,
     /// Grows with each link that is lost.
     life: u64,
     sent: Pending<Sent>,
     /// Parts in the order of their deadlines; some may be over already.
     deadlines: VecDeque<(Instant, RequestId)>,
-    /// Places whose parts wait for `later`.
+    /// Extents whose parts wait for `later`.
     put_off: Vec<u32>,
     queue: VecDeque<RequestId>,
     /// Short messages to be sent.
@@ -318,7 +318,7 @@ impl Links {
         }
         let peer = Peer::new(config, address);
         match self.peers.iter_mut().find(|p| p.is_none()) {
-            Some(place) => *place = Some(peer),
+            Some(free) => *free = Some(peer),
             None => self.peers.push(Some(peer)),
         }
         Ok(())
@@ -343,7 +343,7 @@ impl Links {
         }
     }
 
-    /// A place of a disk at a peer: its number there.
+    /// An extent of a disk at a peer: its number there.
     pub(crate) fn attach(&mut self, p: usize, name: &str, disk: usize, index: u32, shape: u64) -> u32 {
         let peer = self.peer(p);
         let toward = Toward::new(name, disk, index, shape, peer.life);
@@ -352,7 +352,7 @@ impl Links {
         number
     }
 
-    /// The place is not used any more; it has nothing pending.
+    /// The extent is not used any more; it has nothing pending.
     pub(crate) fn detach(&mut self, p: usize, toward: u32) {
         self.peer(p).give_up(toward);
     }

@@ -79,8 +79,8 @@ impl Plane {
             lines.extend(self.preview_of(number, &config.contract)?);
             return Ok(lines);
         }
-        for home in self.homes(number) {
-            lines.extend(self.preview_of(home, &config.contract)?);
+        for owner in self.owners(number) {
+            lines.extend(self.preview_of(owner, &config.contract)?);
         }
         Ok(lines)
     }
@@ -182,26 +182,26 @@ impl Plane {
         }
     }
 
-    /// Makes a disk longer, where its parts stand. Of a disk over several nodes: its places here, and as much as its clients see.
+    /// Makes a disk longer, where its parts stand. Of a disk over several nodes: its extents here, and as much as its clients see.
     pub(crate) fn grow(&mut self, name: &str, text: &str) -> Outcome {
         let (number, new) = self.larger(name, text)?;
         let disk = self.disk(number);
         let (old, spread) = (disk.vdisk.capacity(), disk.spread.is_some());
         let grown = match spread {
             _ if new == old => Ok(()),
-            true => self.lengthen_places(number, new).and_then(|()| self.lengthen_spread(number, new)),
+            true => self.lengthen_extents(number, new).and_then(|()| self.lengthen_spread(number, new)),
             false => self.lengthen(number, new),
         };
         grown.map_err(|e| format!("disk \"{name}\": {e}"))
     }
 
-    /// Makes the places here of a disk over several nodes longer; its clients do not see it yet.
+    /// Makes the extents here of a disk over several nodes longer; its clients do not see it yet.
     pub(crate) fn make_room(&mut self, name: &str, text: &str) -> Outcome {
         let (number, new) = self.larger(name, text)?;
         if self.disk(number).spread.is_none() {
             return Err(format!("disk \"{name}\" is this node's alone; let it grow"));
         }
-        self.lengthen_places(number, new).map_err(|e| format!("disk \"{name}\": {e}"))
+        self.lengthen_extents(number, new).map_err(|e| format!("disk \"{name}\": {e}"))
     }
 
     /// A disk, and a capacity that it could have: none below what it has.
@@ -241,7 +241,7 @@ impl Plane {
             d.meters.pending(d.vdisk.pending(), now);
         });
         let disks = (from..to).filter_map(|n| self.disks[n].as_ref().map(|disk| (n, disk)));
-        let disks = disks.filter(|(_, disk)| disk.home_of.is_none());
+        let disks = disks.filter(|(_, disk)| disk.extent_of.is_none());
         let disks = disks.map(|(number, disk)| self.disk_status(number, disk, whole, now)).collect();
         let head = (from == 0).then(|| self.head(connections, now));
         Slice { head, disks, next: (to < self.disks.len()).then_some(to) }
@@ -316,15 +316,15 @@ impl Plane {
             ..DiskStatus::default()
         };
         let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];
-        let mut homes = self.homes(number);
+        let mut owners = self.owners(number);
         if disk.spread.is_none() {
-            homes.push(number);
+            owners.push(number);
         } else {
             // No coordinator sees all of a disk's clients, so none can judge what they receive together.
             status.promise.rate = None;
         }
-        let homes = homes.iter().filter_map(|home| self.disks[*home].as_ref());
-        for (g, flow) in homes.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
+        let owners = owners.iter().filter_map(|owner| self.disks[*owner].as_ref());
+        for (g, flow) in owners.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
             let gate = self.gates[g.index()].pipeline.gate();
             let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
             status.waiting = status.waiting.or(waiting);

@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Most places of a peer.
-const PLACES_MAX: usize = 1 << 16;
+/// Most extents of a peer.
+const EXTENTS_MAX: usize = 1 << 16;
 
 /// Parts of a peer that can be found by their names.
 const SLOTS_MAX: usize = 1 << 20;
@@ -39,7 +39,7 @@ enum Piece {
     /// Of a part of ours: its number, and which of its bytes come next.
     Part { id: RequestId, at: usize, len: usize },
     /// Of a read that was served here.
-    Answer { home: usize, frame: Buffer, at: usize, len: usize },
+    Answer { owner: usize, frame: Buffer, at: usize, len: usize },
 }
 
 /// Bytes that are being received.
@@ -62,8 +62,8 @@ enum To {
 /// A part of theirs.
 struct Incoming {
     theirs: u64,
-    place: u32,
-    home: usize,
+    extent: u32,
+    owner: usize,
     command: Command,
     /// While its bytes come; afterwards the disk has it.
     frame: Buffer,
@@ -71,9 +71,9 @@ struct Incoming {
     verify: usize,
 }
 
-/// A place that the peer attached, or wants to.
+/// An extent that the peer attached, or wants to.
 struct Attached {
-    home: Option<usize>,
+    owner: Option<usize>,
     /// Why there is none, as the peer was told.
     refusal: Option<String>,
     disk: Arc<str>,
@@ -102,8 +102,8 @@ pub(crate) struct PeerLink {
     inflow: Option<Inflow>,
     /// The last payload was a long one.
     long: bool,
-    places: BTreeMap<u32, Attached>,
-    /// The places of each disk.
+    extents: BTreeMap<u32, Attached>,
+    /// The extents of each disk.
     by_disk: BTreeSet<(Arc<str>, u32)>,
     incoming: Pending<Incoming>,
     /// Where parts are, by the slot in the peer's name for them. Parts with slots beyond `SLOTS_MAX` are not cancelled.
@@ -128,7 +128,7 @@ impl PeerLink {
             certificates: None,
             inflow: None,
             long: false,
-            places: BTreeMap::new(),
+            extents: BTreeMap::new(),
             by_disk: BTreeSet::new(),
             incoming: Pending::new(),
             by_slot: Vec::new(),
@@ -231,24 +231,24 @@ impl PeerLink {
             return Err("it sent bytes with a message that has none".into());
         }
         match message {
-            Message::Attach { place, disk, index, shape } => {
-                if self.places.len() >= PLACES_MAX && !self.places.contains_key(&place) {
-                    return Err("it attaches too many places".into());
+            Message::Attach { extent, disk, index, shape } => {
+                if self.extents.len() >= EXTENTS_MAX && !self.extents.contains_key(&extent) {
+                    return Err("it attaches too many extents".into());
                 }
                 let disk: Arc<str> = disk.into();
-                self.by_disk.insert((disk.clone(), place));
-                let attached = Attached { home: None, refusal: None, disk: disk.clone(), index, shape };
-                if let Some(before) = self.places.insert(place, attached).filter(|b| b.disk != disk) {
-                    self.by_disk.remove(&(before.disk, place));
+                self.by_disk.insert((disk.clone(), extent));
+                let attached = Attached { owner: None, refusal: None, disk: disk.clone(), index, shape };
+                if let Some(before) = self.extents.insert(extent, attached).filter(|b| b.disk != disk) {
+                    self.by_disk.remove(&(before.disk, extent));
                 }
-                self.answer_attach(place, plane, now);
+                self.answer_attach(extent, plane, now);
             }
-            Message::Attached { place, parts, bytes, unit } => {
-                plane.attached((peer, place), parts, bytes, unit, now)
+            Message::Attached { extent, parts, bytes, unit } => {
+                plane.attached((peer, extent), parts, bytes, unit, now)
             }
-            Message::Detached { place, why } => {
-                plane.links.refused((peer, place), why);
-                plane.refused_there((peer, place), now);
+            Message::Detached { extent, why } => {
+                plane.links.refused((peer, extent), why);
+                plane.refused_there((peer, extent), now);
             }
             Message::Part(part) => self.part(&part, data, id, plane, now)?,
             Message::Done { id: part, outcome, cost } => {
@@ -258,8 +258,8 @@ impl PeerLink {
                 let command = self.by_slot.get(slot(theirs)).copied();
                 let found = command.and_then(|command| Some((command, self.incoming.get(command)?)));
                 let found = found.filter(|(_, i)| i.theirs == theirs && i.frame.is_empty());
-                if let Some((command, home)) = found.map(|(command, i)| (command, i.home)) {
-                    plane.abort(home, id, Some(command), now);
+                if let Some((command, owner)) = found.map(|(command, i)| (command, i.owner)) {
+                    plane.abort(owner, id, Some(command), now);
                 }
             }
             Message::Ended => plane.links.peer(peer).settle(),

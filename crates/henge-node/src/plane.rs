@@ -39,7 +39,7 @@ pub(crate) use pools::{GateState, Pool};
 
 /// Who waits for a command: a connection and its name for the command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct Submitter {
     pub connection: RequestId,
     pub command: RequestId,
 }
@@ -48,14 +48,14 @@ pub(crate) struct Owner {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub disk: usize,
-    pub owner: Owner,
+    pub submitter: Submitter,
     pub outcome: Result<(), Failure>,
     pub frame: Buffer,
     /// Where the command's own bytes begin in it.
     pub lead: u64,
     /// The disk's address of its first byte.
     pub at: u64,
-    /// What it was charged, where somebody is to be told: at the home of a place.
+    /// What it was charged, where somebody is to be told: at the owner of an extent.
     pub cost: Cost,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Plane {
     pub asked: Vec<&'static Kind>,
     /// The other nodes.
     pub links: Links,
-    /// Parts of spread disks that are at their homes here.
+    /// Parts of spread disks that are at their owners here.
     pub inner: Pending<Inner>,
     /// Gates that are to be polled, in order.
     runnable: Turns,
@@ -112,7 +112,7 @@ pub(crate) struct Plane {
     copied: Vec<(usize, u64)>,
     /// Commands taken in.
     pub begun: u32,
-    /// The weights of all places that other nodes ask of here.
+    /// The weights of all extents that other nodes ask of here.
     pub links_weight: u32,
     freed: bool,
     /// Meters of disks count from then on, or from a disk's beginning.
@@ -217,7 +217,7 @@ impl Plane {
     /// The disks that clients may use.
     pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &Disk)> {
         let disks = self.disks.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
-        disks.filter(|(_, disk)| disk.home_of.is_none())
+        disks.filter(|(_, disk)| disk.extent_of.is_none())
     }
 
     /// Disks whose FLUSH at the end has failed.

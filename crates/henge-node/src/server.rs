@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::handover::Guest;
 use crate::listen::Listener;
 use crate::plane::tickets::{PartOf, Worked};
-use crate::plane::{Owner, Plane};
+use crate::plane::{Plane, Submitter};
 use crate::pump;
 use crate::shards::{Loop, Shards};
 use crate::state::Place;
@@ -256,7 +256,7 @@ struct Stopping {
 }
 
 /// Commands of the node's own; there is no such connection.
-const NOBODY: Owner = Owner {
+const NOBODY: Submitter = Submitter {
     connection: RequestId { slot: u32::MAX, generation: u32::MAX },
     command: RequestId { slot: 0, generation: 0 },
 };

@@ -5,7 +5,7 @@
 //! `make soak` runs a million operations; `make test` some thousands of the same.
 
 use crate::config::NodeConfig;
-use crate::plane::{Owner, Plane};
+use crate::plane::{Plane, Submitter};
 use henge_backend::Buffer;
 use henge_config::Source;
 use henge_core::{Duration, Fault, FlowId, Instant, RequestId};
@@ -128,9 +128,10 @@ impl Soak {
         }
         place.running = Some(command);
         place.since = self.now;
-        let owner = Owner { connection: CLIENT, command: RequestId { slot: i as u32, generation: 0 } };
+        let submitter =
+            Submitter { connection: CLIENT, command: RequestId { slot: i as u32, generation: 0 } };
         self.issued += 1;
-        self.plane.submit(place.disk, command, buffer, owner, self.now);
+        self.plane.submit(place.disk, command, buffer, submitter, self.now);
         true
     }
 
@@ -179,7 +180,7 @@ impl Soak {
 
     fn answers(&mut self) {
         for answer in std::mem::take(&mut self.plane.answers) {
-            let i = answer.owner.command.slot as usize;
+            let i = answer.submitter.command.slot as usize;
             self.settle(i, answer.outcome, &answer.frame);
             self.plane.put_buffer(answer.disk, answer.frame);
         }

@@ -1,23 +1,23 @@
 //! Disks that lie on pools of several nodes.
 //!
-//! Each place of such a disk has a *home*: the node with that pool keeps a virtual disk of the place alone, which holds the
+//! Each extent of such a disk has a *owner*: the node with that pool keeps a virtual disk of the extent alone, which holds the
 //! locks, completes blocks, and meets the gate. Whoever coordinates the disk (any node that knows it) cuts commands where
-//! places end, hands each part to its home, here or over a link, and joins the answers:
+//! extents end, hands each part to its owner, here or over a link, and joins the answers:
 //!
 //! ```text
-//! client ─▶ coordinator's disk ─┬─▶ home of place 0 (here) ─▶ gate ─▶ store
-//!                               └─▶ link ─▶ home of place 1 (there) ─▶ gate ─▶ store
+//! client ─▶ coordinator's disk ─┬─▶ owner of extent 0 (here) ─▶ gate ─▶ store
+//!                               └─▶ link ─▶ owner of extent 1 (there) ─▶ gate ─▶ store
 //! ```
 //!
-//! A write that was answered is in the store of its home, so it is read back through any coordinator, and a FLUSH, which goes
-//! to every home, covers what all coordinators have completed. With each part goes the service that its flow got at the
-//! other places since the last part there (DSFQ's "delay"): this coordinator's own count of it, taken from the costs that come
-//! back with the answers. Where costs count different things on different places, nothing is added up.
+//! A write that was answered is in the store of its owner, so it is read back through any coordinator, and a FLUSH, which goes
+//! to every owner, covers what all coordinators have completed. With each part goes the service that its flow got at the
+//! other extents since the last part there (DSFQ's "delay"): this coordinator's own count of it, taken from the costs that come
+//! back with the answers. Where costs count different things on different extents, nothing is added up.
 //!
 //! Price: a part of such a disk at its own node costs about 0.3 us more than a disk that is the node's alone.
 
 mod acts;
-mod places;
+mod extents;
 pub(crate) mod seat;
 
 pub(crate) use acts::Seated;
@@ -25,54 +25,54 @@ pub(crate) use acts::Seated;
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
 use crate::links::{Ask, PARTS_MAX, Return};
-use crate::plane::{Owner, Plane};
+use crate::plane::{Plane, Submitter};
 use henge_backend::Buffer;
 use henge_core::{Cost, CostUnit, Fault, FlowId, Instant, News, NodeId, RequestId};
 use henge_link::{Message, PartKind, WireNews, WirePart, WireUnit};
 use henge_sched::foreign::{Coordinator, Outbox};
 use henge_vdisk::{Command, Data, Failure, Finished, GateId, Gates, Kind, Part, Portion};
 
-/// Who submits the parts of a spread disk to homes of this node; there is no such connection.
+/// Who submits the parts of a spread disk to owners of this node; there is no such connection.
 pub(crate) const INNER: RequestId = RequestId { slot: u32::MAX - 2, generation: u32::MAX };
 
 /// A disk's own flow at its coordinator: it counts for one disk.
 const FLOW: FlowId = FlowId(0);
 
-/// Where a place is.
+/// Where an extent is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum At {
-    /// The number of its home.
+    /// The number of its owner.
     Here(usize),
-    /// A peer, and the number of the place there.
+    /// A peer, and the number of the extent there.
     There(usize, u32),
     /// No gateway has it now: what comes waits.
     Nowhere,
 }
 
-/// What a coordinator knows of a disk's places.
+/// What a coordinator knows of a disk's extents.
 pub(crate) struct Spread {
-    pub places: Vec<At>,
+    pub extents: Vec<At>,
     coordinator: Coordinator,
-    /// What each place's costs count, as far as that is known.
+    /// What each extent's costs count, as far as that is known.
     units: Vec<Option<WireUnit>>,
-    /// Parts at homes of this node.
+    /// Parts at owners of this node.
     inside: u32,
     outbox: Outbox,
-    /// Its one place goes from one gateway to another.
+    /// Its one extent goes from one gateway to another.
     pub shared: Option<seat::Seat>,
 }
 
-/// A part at a home of this node.
+/// A part at an owner of this node.
 #[derive(Debug)]
 pub(crate) struct Inner {
     disk: usize,
     part: Part,
-    place: u32,
-    /// Where the bytes to compare with stand: at the home, and in the command's buffer.
+    extent: u32,
+    /// Where the bytes to compare with stand: at the owner, and in the command's buffer.
     verify: (u64, u64),
 }
 
-/// Room at the places: never without bound, wherever they are.
+/// Room at the extents: never without bound, wherever they are.
 struct Rooms<'a> {
     spread: &'a Spread,
     links: &'a crate::links::Links,
@@ -80,7 +80,7 @@ struct Rooms<'a> {
 
 impl Gates for Rooms<'_> {
     fn has_room(&mut self, gate: GateId, _: FlowId) -> bool {
-        match self.spread.places[gate.index()] {
+        match self.spread.extents[gate.index()] {
             At::Here(_) => self.spread.inside < PARTS_MAX,
             At::There(peer, toward) => self.links.has_room(peer, toward),
             At::Nowhere => false,
@@ -95,9 +95,9 @@ impl Spread {
         known.all(|unit| Some(unit) == first)
     }
 
-    /// The service elsewhere that a part for this place has to tell.
-    fn take(&mut self, place: u32) -> Cost {
-        self.coordinator.take(FLOW, NodeId(place))
+    /// The service elsewhere that a part for this extent has to tell.
+    fn take(&mut self, extent: u32) -> Cost {
+        self.coordinator.take(FLOW, NodeId(extent))
     }
 }
 
@@ -122,19 +122,19 @@ fn announce(bytes: u64, unit: CostUnit) -> Cost {
 }
 
 impl Plane {
-    /// Hands a spread disk's parts to their homes.
-    pub(crate) fn hand_out_places(&mut self, number: usize, now: Instant) {
+    /// Hands a spread disk's parts to their owners.
+    pub(crate) fn hand_out_extents(&mut self, number: usize, now: Instant) {
         loop {
             let disk = self.disks[number].as_mut().expect("a disk in use is there");
             let spread = disk.spread.as_deref_mut().expect("a spread disk");
             if spread.shared.as_ref().is_some_and(|seat| !seat.acts.here()) {
                 return;
             }
-            let held = spread.shared.as_mut().and_then(|seat| seat.next_held(spread.places[0]));
+            let held = spread.shared.as_mut().and_then(|seat| seat.next_held(spread.extents[0]));
             let next = held.or_else(|| disk.vdisk.next_part(&mut Rooms { spread, links: &self.links }));
             let Some(part) = next else { return };
-            match spread.places[part.gate.index()] {
-                At::Here(home) => self.give_home(number, home, &part, now),
+            match spread.extents[part.gate.index()] {
+                At::Here(owner) => self.give_owner(number, owner, &part, now),
                 At::There(peer, toward) => self.give_peer(number, peer, toward, &part, now),
                 At::Nowhere => unreachable!("it has no room"),
             }
@@ -142,9 +142,9 @@ impl Plane {
     }
 
     #[allow(unsafe_code)] // lends parts of a command's buffer
-    fn give_home(&mut self, number: usize, home: usize, part: &Part, now: Instant) {
+    fn give_owner(&mut self, number: usize, owner: usize, part: &Part, now: Instant) {
         let Part { request, kind, .. } = *part;
-        let frame = self.disk(home).vdisk.frame(kind, request.offset, request.len);
+        let frame = self.disk(owner).vdisk.frame(kind, request.offset, request.len);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         let whole = disk.in_flight[part.id.command.index()].as_mut();
         let whole = &mut whole.expect("a pending command has its buffer here").frame;
@@ -167,15 +167,15 @@ impl Plane {
         };
         let spread = disk.spread.as_mut().expect("a spread disk");
         spread.inside += 1;
-        let place = part.gate.0;
-        let foreign = spread.take(place);
-        let inner = self.inner.insert(Inner { disk: number, part: *part, place, verify });
+        let extent = part.gate.0;
+        let foreign = spread.take(extent);
+        let inner = self.inner.insert(Inner { disk: number, part: *part, extent, verify });
         let command = Command {
             fua: request.fua,
             portion: Some(Portion { commands: request.commands, foreign }),
             ..Command::new(kind, request.offset, request.len, request.arrival, 0)
         };
-        self.submit(home, command, buffer, Owner { connection: INNER, command: inner }, now);
+        self.submit(owner, command, buffer, Submitter { connection: INNER, command: inner }, now);
     }
 
     #[allow(unsafe_code)] // lends parts of a command's buffer
@@ -192,13 +192,13 @@ impl Plane {
             Kind::Flush => PartKind::Flush,
             Kind::Trim => PartKind::Trim,
             Kind::WriteZeroes { no_hole } => PartKind::WriteZeroes { no_hole, fua },
-            // A turn at its home, for either.
+            // A turn at its owner, for either.
             Kind::Cache | Kind::Status => PartKind::Cache,
             Kind::CompareAndWrite => PartKind::CompareAndWrite { fua },
         };
         let loan = match part.data {
             _ if part.kind == Kind::Cache => Buffer::empty(), // its bytes stay there
-            // SAFETY: as for the parts of any disk: see `give_home`.
+            // SAFETY: as for the parts of any disk: see `give_owner`.
             Data::Frame { at } => unsafe { whole.lend(at as usize, len) },
             Data::Compare { at, verify: from } => {
                 let mut both = Buffer::zeroed(2 * len);
@@ -214,9 +214,15 @@ impl Plane {
         self.links.send((peer, toward), (number, *part, patient), ask, loan, now);
     }
 
-    /// A home's command of one of our own coordinators is over.
-    pub(crate) fn inner_done(&mut self, owner: &Owner, finished: &Finished, frame: Buffer, cost: Cost) {
-        let inner = self.inner.remove(owner.command).expect("a part at a home is over once");
+    /// An owner's command of one of our own coordinators is over.
+    pub(crate) fn inner_done(
+        &mut self,
+        submitter: &Submitter,
+        finished: &Finished,
+        frame: Buffer,
+        cost: Cost,
+    ) {
+        let inner = self.inner.remove(submitter.command).expect("a part at an owner is over once");
         drop(frame);
         let outcome = finished.outcome.map_err(|failure| match failure {
             Failure::Miscompare { at } => Failure::Miscompare { at: at - inner.verify.0 + inner.verify.1 },
@@ -224,44 +230,44 @@ impl Plane {
         });
         let disk = self.disk(inner.disk);
         disk.spread.as_mut().expect("a spread disk").inside -= 1;
-        let Inner { disk, part, place, .. } = inner;
-        self.links.returns.push_back(Return { disk, part, place, outcome, cost });
+        let Inner { disk, part, extent, .. } = inner;
+        self.links.returns.push_back(Return { disk, part, extent, outcome, cost });
     }
 
     /// Joins what has come back, and hands out what could not go before.
     pub(crate) fn settle(&mut self, now: Instant) {
         while let Some(back) = self.links.returns.pop_front() {
-            let Return { disk: number, part, place, outcome, cost } = back;
+            let Return { disk: number, part, extent, outcome, cost } = back;
             if outcome == Err(Failure::Fault(Fault::Unreachable)) && self.hold(number, &part, now) {
                 continue;
             }
             let disk = self.disks[number].as_mut().expect("a disk with parts stays");
             let spread = disk.spread.as_mut().expect("a spread disk");
             if cost > Cost::ZERO && spread.alike() {
-                spread.coordinator.served(FLOW, NodeId(place), cost, &mut spread.outbox);
+                spread.coordinator.served(FLOW, NodeId(extent), cost, &mut spread.outbox);
             }
             disk.vdisk.part_done(part.id, outcome);
             if !self.disk(number).spread.as_ref().is_none_or(|s| s.outbox.is_empty()) {
                 self.announce(number, now);
             }
-            self.hand_out_places(number, now);
+            self.hand_out_extents(number, now);
             self.collect(number, now);
         }
     }
 
-    /// Tells places of service elsewhere that no part of ours has told them.
+    /// Tells extents of service elsewhere that no part of ours has told them.
     fn announce(&mut self, number: usize, now: Instant) {
         let spread = self.disks[number].as_mut().and_then(|d| d.spread.as_mut()).expect("a spread disk");
         let told: Vec<_> =
-            { spread.outbox.drain(..) }.map(|(p, sync)| (spread.places[p.0 as usize], sync)).collect();
+            { spread.outbox.drain(..) }.map(|(p, sync)| (spread.extents[p.0 as usize], sync)).collect();
         for (at, sync) in told {
             let News::Total { total, before } = sync.news else { continue };
             match at {
-                At::Here(home) => {
-                    let gates = self.disks[home].as_ref().map(|d| d.vdisk.layout().gates()[0]);
+                At::Here(owner) => {
+                    let gates = self.disks[owner].as_ref().map(|d| d.vdisk.layout().gates()[0]);
                     if let Some(gate) = gates {
                         let pipeline = &mut self.gates[gate.index()].pipeline;
-                        pipeline.gate_mut().foreign(FlowId(home as u32), total.saturating_sub(before), now);
+                        pipeline.gate_mut().foreign(FlowId(owner as u32), total.saturating_sub(before), now);
                     }
                 }
                 At::There(peer, toward) => {
@@ -284,14 +290,14 @@ impl Plane {
 
     /// The next part for a peer's link, with its bytes' number.
     pub(crate) fn next_part_for(&mut self, peer: usize) -> Option<(RequestId, WirePart, usize)> {
-        let (id, number, place) = self.links.peer(peer).next()?;
+        let (id, number, extent) = self.links.peer(peer).next()?;
         let disk = self.disks[number].as_mut().expect("a disk with parts stays");
-        let foreign = disk.spread.as_mut().expect("a spread disk").take(place);
+        let foreign = disk.spread.as_mut().expect("a spread disk").take(extent);
         let (part, data) = self.links.peer(peer).message(id, foreign);
         Some((id, part, data))
     }
 
-    /// A peer takes a place's parts from now on. What its flow got elsewhere before is not told: nobody could be
+    /// A peer takes an extent's parts from now on. What its flow got elsewhere before is not told: nobody could be
     /// served there meanwhile, so nobody has lost anything by it.
     pub(crate) fn attached(
         &mut self,
@@ -301,11 +307,11 @@ impl Plane {
         unit: WireUnit,
         now: Instant,
     ) {
-        let Some((number, place)) = self.links.peer(peer).attached(toward, parts, bytes) else { return };
+        let Some((number, extent)) = self.links.peer(peer).attached(toward, parts, bytes) else { return };
         let Some(disk) = self.disks[number].as_mut() else { return };
         let Some(spread) = &mut disk.spread else { return };
-        spread.take(place);
-        spread.units[place as usize] = Some(unit);
+        spread.take(extent);
+        spread.units[extent as usize] = Some(unit);
         let (name, alike) = (disk.config.name.clone(), spread.alike());
         if !alike {
             let message = format!(
@@ -319,21 +325,21 @@ impl Plane {
     /// Gives up parts of commands that a client does not wait for any more.
     pub(crate) fn abort_parts(&mut self, number: usize, theirs: &[RequestId], now: Instant) {
         for at in self.give_up_held(number, theirs) {
-            let home = match at {
+            let owner = match at {
                 At::Nowhere => continue,
                 At::There(peer, toward) => {
                     self.links.cancel((peer, toward), theirs);
                     continue;
                 }
-                At::Here(home) => home,
+                At::Here(owner) => owner,
             };
             let ours =
                 |id: &RequestId| self.inner.get(*id).is_some_and(|i| theirs.contains(&i.part.id.command));
-            let in_flight = self.disks[home].iter().flat_map(|disk| disk.in_flight.iter().flatten());
-            let inside = in_flight.filter(|f| f.owner.connection == INNER).map(|f| f.owner.command);
+            let in_flight = self.disks[owner].iter().flat_map(|disk| disk.in_flight.iter().flatten());
+            let inside = in_flight.filter(|f| f.submitter.connection == INNER).map(|f| f.submitter.command);
             let inside: Vec<RequestId> = inside.filter(ours).collect();
             for id in inside {
-                self.abort(home, INNER, Some(id), now);
+                self.abort(owner, INNER, Some(id), now);
             }
         }
         self.settle(now);

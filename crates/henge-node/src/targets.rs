@@ -1,14 +1,14 @@
 //! The iSCSI targets of a node: one for each virtual disk, which is its LUN 0.
 //!
 //! Persistent reservations are kept in `state_dir`, one small file for each disk that has some; those of a disk over nodes by the
-//! first place's node, for all of them; those of a disk that goes from gateway to gateway beside its image.
+//! first extent's owner, for all of them; those of a disk that goes from gateway to gateway beside its image.
 
 use crate::config::DiskConfig;
 use crate::front::Doors;
 use crate::job::{Job, Step};
 use crate::links::Links;
 use crate::nvme::Fabric;
-use crate::plane::{Answer, Owner, Plane};
+use crate::plane::{Answer, Plane, Submitter};
 use crate::state::Place;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::chap::Access;
@@ -135,7 +135,7 @@ impl TargetRegistry {
                 Ok(kept) => (kept, None),
                 Err(why) => (Reservations::default(), Some(why)),
             };
-        let place = (id, number, file);
+        let disk_here = (id, number, file);
         match there {
             _ if let Some(why) = trouble => {
                 tracing::error!(
@@ -143,15 +143,15 @@ impl TargetRegistry {
                      remove it if no reservation matters, and restart the node",
                     config.name
                 );
-                self.reservations.close(&config.name, place);
+                self.reservations.close(&config.name, disk_here);
             }
             Some(peer) => {
                 let linked = links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some());
-                self.reservations.hold(&config.name, place, (peer, linked), now);
+                self.reservations.hold(&config.name, disk_here, (peer, linked), now);
             }
-            None if here => self.reservations.keep(&config.name, place, &kept, now),
-            None if shared => self.reservations.follow(&config.name, (place.0, place.1)),
-            None => self.reservations.add(&config.name, place),
+            None if here => self.reservations.keep(&config.name, disk_here, &kept, now),
+            None if shared => self.reservations.follow(&config.name, (disk_here.0, disk_here.1)),
+            None => self.reservations.add(&config.name, disk_here),
         }
         self.nvme.adopt(number, &kept, &Effects::default());
         self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity()), kept);
@@ -302,8 +302,8 @@ impl TargetRegistry {
     /// False when it has to wait.
     fn go_on(&mut self, number: u32, plane: &mut Plane, now: Instant) -> bool {
         let Some(chore) = self.chores.get_mut(&number) else { return true };
-        let owner = Owner { connection: SELF, command: RequestId { slot: number, generation: 0 } };
-        match chore.job.step(&mut None, chore.disk, owner, plane, now) {
+        let submitter = Submitter { connection: SELF, command: RequestId { slot: number, generation: 0 } };
+        match chore.job.step(&mut None, chore.disk, submitter, plane, now) {
             Step::Submitted => true,
             Step::Later => {
                 self.end(number, Outcome::Full);
@@ -323,12 +323,12 @@ impl TargetRegistry {
     }
 
     /// Whether an answer is for the units themselves.
-    pub(crate) fn owns(owner: &Owner) -> bool {
-        owner.connection == SELF
+    pub(crate) fn owns(submitter: &Submitter) -> bool {
+        submitter.connection == SELF
     }
 
     pub(crate) fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
-        let number = answer.owner.command.slot;
+        let number = answer.submitter.command.slot;
         let Some(chore) = self.chores.get_mut(&number) else {
             return plane.put_buffer(answer.disk, answer.frame);
         };

@@ -35,7 +35,7 @@ use henge_core::{
     Striping, Value, format_size,
 };
 use henge_device::{Built, DeviceSpec};
-use henge_vdisk::{Array, GateId, Layout, Place, Target};
+use henge_vdisk::{Array, Extent, GateId, Layout, Target};
 use henge_workload::{Records, TraceSpec};
 use std::sync::Arc;
 
@@ -310,13 +310,13 @@ fn caveat(name: &str, knobs: &Params) -> Option<Caveat> {
     matches!(knobs.get_mut("work_conserving"), Some(Value::Bool(false))).then_some(Caveat::NotWorkConserving)
 }
 
-/// How a disk's bytes lie on gates, where each place has one.
+/// How a disk's bytes lie on gates, where each extent has one.
 fn striping_of(layout: &Layout) -> Option<Striping> {
-    let gate = |place: &Place| match &place.target {
+    let gate = |extent: &Extent| match &extent.target {
         Target::Gate(gate) => Some(NodeId(gate.0)),
         Target::Array(_) => None,
     };
-    let nodes = layout.places().iter().map(gate).collect::<Option<Vec<_>>>()?;
+    let nodes = layout.extents().iter().map(gate).collect::<Option<Vec<_>>>()?;
     Some(Striping { stripe: layout.unit(), nodes })
 }
 
@@ -408,11 +408,11 @@ fn pack(
         );
         return Err(p.error("capacity", message));
     }
-    let mut places = Vec::new();
+    let mut extents = Vec::new();
     for &i in on {
         let space = &mut spaces[i];
-        places.push(Place { target: space.target.clone(), base: space.used, len: part });
+        extents.push(Extent { target: space.target.clone(), base: space.used, len: part });
         space.used += part;
     }
-    Layout::new(capacity, stripe, places).map_err(|e| p.error("capacity", e.to_string()))
+    Layout::new(capacity, stripe, extents).map_err(|e| p.error("capacity", e.to_string()))
 }

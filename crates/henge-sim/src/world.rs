@@ -20,7 +20,7 @@ use crate::net::Net;
 use crate::outcome::Outcome;
 use crate::{Calendar, SimError};
 use henge_core::{Cost, Duration, FlowId, Instant, Pending, RequestId, RequestRow};
-use henge_vdisk::Extent;
+use henge_vdisk::DeviceRange;
 use state::Command;
 pub(crate) use state::{Change, Client, FlowState, GateState, What};
 
@@ -89,7 +89,7 @@ pub struct World {
     /// Pipelines to be polled at this instant, and those that are being.
     touched: Vec<u32>,
     settling: Vec<u32>,
-    extents: Vec<Extent>,
+    ranges: Vec<DeviceRange>,
     warm: bool,
     requests: u64,
 }
@@ -114,7 +114,7 @@ impl World {
             commands: Pending::new(),
             touched: Vec::new(),
             settling: Vec::new(),
-            extents: Vec::new(),
+            ranges: Vec::new(),
             warm: false,
             requests: 0,
         }

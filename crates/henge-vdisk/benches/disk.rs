@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use henge_core::{FlowId, Instant};
-use henge_vdisk::{Array, Command, GateId, Kind, Layout, Place, Settings, Target, VirtualDisk};
+use henge_vdisk::{Array, Command, Extent, GateId, Kind, Layout, Settings, Target, VirtualDisk};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -29,17 +29,17 @@ fn batch(disk: &mut VirtualDisk, parts: &mut Vec<henge_vdisk::PartId>, kind: Kin
 
 fn main() {
     let gate = |g| Target::Gate(GateId(g));
-    let place = |target| Place { target, base: 0, len: 1 << 40 };
+    let extent = |target| Extent { target, base: 0, len: 1 << 40 };
     let spindles = Target::Array(Arc::new(Array { unit: 64 << 10, spindles: (0..4).map(GateId).collect() }));
     let single = || Layout::single(GateId(0), 0, 1 << 40);
-    let striped = || Layout::new(1 << 40, 64 << 10, (0..4).map(|g| place(gate(g))).collect());
-    let array = || Layout::new(1 << 40, 64 << 10, vec![place(spindles.clone())]);
+    let striped = || Layout::new(1 << 40, 64 << 10, (0..4).map(|g| extent(gate(g))).collect());
+    let array = || Layout::new(1 << 40, 64 << 10, vec![extent(spindles.clone())]);
     let cases = [
-        ("read 4KiB, one place", single(), Kind::Read, 4096),
-        ("write 4KiB, one place", single(), Kind::Write, 4096),
-        ("read 4KiB, four places", striped().expect("sound"), Kind::Read, 4096),
+        ("read 4KiB, one extent", single(), Kind::Read, 4096),
+        ("write 4KiB, one extent", single(), Kind::Write, 4096),
+        ("read 4KiB, four extents", striped().expect("sound"), Kind::Read, 4096),
         ("read 4KiB, four spindles", array().expect("sound"), Kind::Read, 4096),
-        ("read 256KiB, four places (4 parts)", striped().expect("sound"), Kind::Read, 256 << 10),
+        ("read 256KiB, four extents (4 parts)", striped().expect("sound"), Kind::Read, 256 << 10),
     ];
     for (name, layout, kind, len) in cases {
         let mut disk = VirtualDisk::new(FlowId(0), layout, Settings::default()).expect("aligned to 1");

@@ -11,7 +11,7 @@ pub enum Kind {
     Read,
     /// Bytes changed.
     Write,
-    /// Everything answered before it made durable, on every place.
+    /// Everything answered before it made durable, on every extent.
     Flush,
     /// Bytes given back: a hint, so rounded inwards to the alignment.
     Trim,
@@ -44,7 +44,7 @@ impl Kind {
 pub struct Portion {
     /// What it counts, in millionths of a client's command.
     pub commands: u32,
-    /// Service that its flow got at other places since its last part here.
+    /// Service that its flow got at other extents since its last part here.
     pub foreign: Cost,
 }
 
@@ -109,7 +109,7 @@ pub struct Part {
     pub gate: GateId,
     /// What it is; the driver writes `id`, which is unique among all requests of the gate.
     pub request: Request,
-    /// What is asked of its place, where places keep the locks ([`Settings::homes`](crate::Settings::homes)).
+    /// What is asked of its extent, where extents keep the locks ([`Settings::owners`](crate::Settings::owners)).
     pub kind: Kind,
     /// What it reads into or writes from.
     pub data: Data,
@@ -125,7 +125,7 @@ pub enum Data {
         /// First byte in the buffer.
         at: u64,
     },
-    /// To be compared with the buffer's bytes from `verify` on, and, if equal, replaced by those from `at` on, by its place.
+    /// To be compared with the buffer's bytes from `verify` on, and, if equal, replaced by those from `at` on, by its extent.
     Compare {
         /// First of the new bytes in the buffer.
         at: u64,

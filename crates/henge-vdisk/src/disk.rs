@@ -6,19 +6,19 @@
 //!
 //! FLUSH. A write is answered when its parts are done, and the parts of a FLUSH are handed out after it was submitted:
 //! each gate's backend makes durable what it had completed by then, which includes every write answered before,
-//! through this coordinator or another. That is why a FLUSH goes to every place that holds bytes, written to or not,
+//! through this coordinator or another. That is why a FLUSH goes to every extent that holds bytes, written to or not,
 //! addressed to the disk's first byte there, and is over only when the last one has answered.
 //!
 //! A disk has one FLUSH at its gates at a time. Those that come meanwhile are one more, together, when it is over: they ask for the same,
-//! each counts as a command, and a client that sends hundreds of them holds one place at the device. (A coordinator's are joined there; at
-//! the home of a place each goes by itself.)
+//! each counts as a command, and a client that sends hundreds of them holds one slot of the device. (A coordinator's are joined there; at
+//! the owner of an extent each goes by itself.)
 //!
 //! Price: about 70 ns for a read of one part, 45 ns for each further part (`cargo bench -p henge-vdisk`, shared machine).
 //!
 //! Locks (see `RangeLocks`) belong to one `VirtualDisk`. A disk that several coordinators serve at once has one for
-//! each place as well, its *home* ([`Settings::homes`]): coordinators cut commands where the places end and nowhere else,
-//! and the home of a part completes its blocks, compares, and holds the locks, for all coordinators alike. COMPARE AND WRITE
-//! over two places is refused, since nobody could hold both.
+//! each extent as well, its *owner* ([`Settings::owners`]): coordinators cut commands where the extents end and nowhere else,
+//! and the owner of a part completes its blocks, compares, and holds the locks, for all coordinators alike. COMPARE AND WRITE
+//! over two extents is refused, since nobody could hold both.
 
 use crate::plan::{self, Cursor, Plan};
 use crate::{
@@ -55,7 +55,7 @@ pub struct Full {
 pub enum ResizeError {
     /// The new layout puts existing bytes elsewhere.
     Moved,
-    /// The capacity or a place is not a multiple of the alignment.
+    /// The capacity or an extent is not a multiple of the alignment.
     Unaligned,
     /// A pending command touches what would be cut off.
     InUse,
@@ -199,8 +199,8 @@ impl VirtualDisk {
         };
         let plan = if failure.is_none() { Plan::new(&command, &self.settings) } else { Plan::default() };
         let parts = plan.count(&self.layout, &self.settings);
-        // Nobody holds the locks of two places, so what is compared lies on one of them.
-        let split = self.settings.homes && command.kind == Kind::CompareAndWrite && parts > 1;
+        // Nobody holds the locks of two extents, so what is compared lies on one of them.
+        let split = self.settings.owners && command.kind == Kind::CompareAndWrite && parts > 1;
         let failure = failure.or(split.then_some(Failure::Fault(Fault::Unsupported)));
         let (plan, parts) = if split { (Plan::default(), 0) } else { (plan, parts) };
         let (start, end, exclusive) = (plan.start, plan.end, plan.gathers());
@@ -387,12 +387,12 @@ impl VirtualDisk {
         self.finished.pop_front()
     }
 
-    /// Grows or shrinks the disk: the same places in the same order, longer or shorter.
+    /// Grows or shrinks the disk: the same extents in the same order, longer or shorter.
     pub fn resize(&mut self, layout: Layout) -> Result<(), ResizeError> {
         if !layout.is_aligned(self.settings.align) {
             return Err(ResizeError::Unaligned);
         }
-        let (old, new) = (self.layout.places(), layout.places());
+        let (old, new) = (self.layout.extents(), layout.extents());
         let same = old.len() == new.len()
             && (old.len() == 1 || self.layout.unit() == layout.unit())
             && old.iter().zip(new).all(|(a, b)| a.target == b.target && a.base == b.base);

@@ -1,17 +1,17 @@
 //! Where the bytes of a virtual disk are.
 //!
-//! The problem: a disk of one tenant lies on several places, and a place may lie on an array whose spindles are
-//! scheduled one by one. The rule is RAID-0's, with unit u and n places:
+//! The problem: a disk of one tenant lies on several extents, and an extent may lie on an array whose spindles are
+//! scheduled one by one. The rule is RAID-0's, with unit u and n extents:
 //!
 //! ```text
-//! stripe s = offset / u        place = s mod n        inside = (s div n) · u + offset mod u
+//! stripe s = offset / u        extent = s mod n        inside = (s div n) · u + offset mod u
 //! ```
 //!
-//! Example: u = 64 KiB, n = 3; byte 200 KiB is in stripe 3, so on place 0, at 64 KiB + 8 KiB.
-//! A place on an array of m spindles applies the same rule to (base + inside), with the array's unit.
+//! Example: u = 64 KiB, n = 3; byte 200 KiB is in stripe 3, so on extent 0, at 64 KiB + 8 KiB.
+//! An extent on an array of m spindles applies the same rule to (base + inside), with the array's unit.
 //!
-//! Guarantee: a bijection between the disk's bytes and its places' bytes (property test `mapping`). A
-//! contiguous range of the disk is one contiguous range on each place, which commands without data use.
+//! Guarantee: a bijection between the disk's bytes and its extents' bytes (property test `mapping`). A
+//! contiguous range of the disk is one contiguous range on each extent, which commands without data use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Array {
     pub spindles: Vec<GateId>,
 }
 
-/// What a place lies on.
+/// What an extent lies on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A device behind one gate.
@@ -47,7 +47,7 @@ pub enum Target {
 
 /// A piece of a pool that belongs to the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Extent {
     /// On what.
     pub target: Target,
     /// Its first byte there.
@@ -69,7 +69,7 @@ pub struct Spot {
 
 /// A contiguous range of one device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
+pub struct DeviceRange {
     /// Behind which gate.
     pub gate: GateId,
     /// First byte on the device.
@@ -78,58 +78,58 @@ pub struct Extent {
     pub len: u64,
 }
 
-/// Capacity and places of a virtual disk.
+/// Capacity and extents of a virtual disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     capacity: u64,
     unit: u64,
-    places: Vec<Place>,
+    extents: Vec<Extent>,
     /// Every gate once, in order.
     gates: Vec<GateId>,
-    /// Every (place, spindle) pair; spindle 0 where the place has one gate.
+    /// Every (extent, spindle) pair; spindle 0 where the extent has one gate.
     legs: Vec<(u32, u32)>,
 }
 
-/// Why places do not make a disk.
+/// Why extents do not make a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LayoutError {
-    /// No place at all.
+    /// No extent at all.
     Empty,
     /// A stripe unit of zero, or an array without spindles or with one named twice.
     Unit,
-    /// A place is shorter than its share of the capacity.
+    /// An extent is shorter than its share of the capacity.
     Short {
-        /// Which place.
-        place: usize,
+        /// Which extent.
+        extent: usize,
         /// What it has.
         len: u64,
         /// What the capacity needs there.
         needed: u64,
     },
-    /// Two places share bytes, or a device belongs to two address spaces.
+    /// Two extents share bytes, or a device belongs to two address spaces.
     Overlap {
-        /// The first place.
+        /// The first extent.
         first: usize,
         /// The second.
         second: usize,
     },
-    /// A place runs past the largest address.
+    /// An extent runs past the largest address.
     TooLarge {
-        /// Which place.
-        place: usize,
+        /// Which extent.
+        extent: usize,
     },
 }
 
 impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LayoutError::Empty => f.write_str("a virtual disk needs at least one place"),
+            LayoutError::Empty => f.write_str("a virtual disk needs at least one extent"),
             LayoutError::Unit => f.write_str("a stripe unit of zero, or an array without distinct spindles"),
-            LayoutError::Short { place, len, needed } => {
-                write!(f, "place {place} has {len} bytes, the capacity needs {needed} there")
+            LayoutError::Short { extent, len, needed } => {
+                write!(f, "extent {extent} has {len} bytes, the capacity needs {needed} there")
             }
-            LayoutError::Overlap { first, second } => write!(f, "places {first} and {second} share bytes"),
-            LayoutError::TooLarge { place } => write!(f, "place {place} runs past the largest address"),
+            LayoutError::Overlap { first, second } => write!(f, "extents {first} and {second} share bytes"),
+            LayoutError::TooLarge { extent } => write!(f, "extent {extent} runs past the largest address"),
         }
     }
 }
@@ -163,40 +163,40 @@ pub const fn striped_below(end: u64, member: u64, members: u64, unit: u64) -> u6
 }
 
 impl Layout {
-    /// A disk of `capacity` bytes striped over `places` with `unit`.
-    pub fn new(capacity: u64, unit: u64, places: Vec<Place>) -> Result<Self, LayoutError> {
-        if places.is_empty() {
+    /// A disk of `capacity` bytes striped over `extents` with `unit`.
+    pub fn new(capacity: u64, unit: u64, extents: Vec<Extent>) -> Result<Self, LayoutError> {
+        if extents.is_empty() {
             return Err(LayoutError::Empty);
         }
-        if unit == 0 || places.iter().any(|p| !p.target.is_sound()) {
+        if unit == 0 || extents.iter().any(|p| !p.target.is_sound()) {
             return Err(LayoutError::Unit);
         }
-        let members = places.len() as u64;
-        for (i, place) in places.iter().enumerate() {
+        let members = extents.len() as u64;
+        for (i, extent) in extents.iter().enumerate() {
             let needed = striped_below(capacity, i as u64, members, unit);
-            if place.len < needed {
-                return Err(LayoutError::Short { place: i, len: place.len, needed });
+            if extent.len < needed {
+                return Err(LayoutError::Short { extent: i, len: extent.len, needed });
             }
-            if place.base.checked_add(place.len).is_none() {
-                return Err(LayoutError::TooLarge { place: i });
+            if extent.base.checked_add(extent.len).is_none() {
+                return Err(LayoutError::TooLarge { extent: i });
             }
         }
-        for (second, b) in places.iter().enumerate() {
-            if let Some(first) = places[..second].iter().position(|a| a.conflicts(b)) {
+        for (second, b) in extents.iter().enumerate() {
+            if let Some(first) = extents[..second].iter().position(|a| a.conflicts(b)) {
                 return Err(LayoutError::Overlap { first, second });
             }
         }
         let mut legs = Vec::new();
         let mut gates = Vec::new();
-        for (i, place) in places.iter().enumerate() {
-            for (spindle, &gate) in place.target.gates().iter().enumerate() {
+        for (i, extent) in extents.iter().enumerate() {
+            for (spindle, &gate) in extent.target.gates().iter().enumerate() {
                 legs.push((i as u32, spindle as u32));
                 gates.push(gate);
             }
         }
         gates.sort_unstable();
         gates.dedup();
-        Ok(Layout { capacity, unit, places, gates, legs })
+        Ok(Layout { capacity, unit, extents, gates, legs })
     }
 
     /// A disk on one device, from `base` on.
@@ -204,8 +204,8 @@ impl Layout {
     /// # Panics
     /// When base + capacity exceeds 64 bits: the caller has reserved that space.
     pub fn single(gate: GateId, base: u64, capacity: u64) -> Self {
-        let place = Place { target: Target::Gate(gate), base, len: capacity };
-        Layout::new(capacity, u64::MAX, vec![place]).expect("a single place within 64 bits is sound")
+        let extent = Extent { target: Target::Gate(gate), base, len: capacity };
+        Layout::new(capacity, u64::MAX, vec![extent]).expect("a single extent within 64 bits is sound")
     }
 
     /// Bytes of the disk.
@@ -216,9 +216,9 @@ impl Layout {
     pub fn unit(&self) -> u64 {
         self.unit
     }
-    /// Its places.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    /// Its extents.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
     }
     /// Every gate that holds a byte of it, once.
     pub fn gates(&self) -> &[GateId] {
@@ -231,11 +231,11 @@ impl Layout {
     /// When it is beyond the capacity.
     pub fn locate(&self, offset: u64) -> Spot {
         assert!(offset < self.capacity, "byte {offset} of a disk of {}", self.capacity);
-        let (place, inside, run) = stripe(offset, self.places.len() as u64, self.unit);
+        let (extent, inside, run) = stripe(offset, self.extents.len() as u64, self.unit);
         let run = run.min(self.capacity - offset);
-        let place = &self.places[place as usize];
-        let address = place.base + inside;
-        match &place.target {
+        let extent = &self.extents[extent as usize];
+        let address = extent.base + inside;
+        match &extent.target {
             Target::Gate(gate) => Spot { gate: *gate, offset: address, run },
             Target::Array(array) => {
                 let (spindle, inside, further) = stripe(address, array.spindles.len() as u64, array.unit);
@@ -245,33 +245,33 @@ impl Layout {
     }
 
     /// The pieces of [offset, offset + len), in the disk's order: each with its distance from `offset`.
-    pub fn map(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, Extent)> + '_ {
+    pub fn map(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, DeviceRange)> + '_ {
         let mut at = 0;
         std::iter::from_fn(move || {
             if at == len {
                 return None;
             }
             let spot = self.locate(offset + at);
-            let piece = Extent { gate: spot.gate, offset: spot.offset, len: spot.run.min(len - at) };
+            let piece = DeviceRange { gate: spot.gate, offset: spot.offset, len: spot.run.min(len - at) };
             let from = at;
             at += piece.len;
             Some((from, piece))
         })
     }
 
-    /// How many (place, spindle) legs there are; see [`leg`](Self::leg).
+    /// How many (extent, spindle) legs there are; see [`leg`](Self::leg).
     pub fn legs(&self) -> usize {
         self.legs.len()
     }
 
     /// The one contiguous range that [start, end) of the disk occupies on leg `index`, if any.
-    pub fn leg(&self, index: usize, start: u64, end: u64) -> Option<Extent> {
-        let (place, spindle) = self.legs[index];
-        let members = self.places.len() as u64;
-        let below = |x| striped_below(x, u64::from(place), members, self.unit);
-        let place = &self.places[place as usize];
-        let (low, high) = (place.base + below(start), place.base + below(end));
-        let (gate, low, high) = match &place.target {
+    pub fn leg(&self, index: usize, start: u64, end: u64) -> Option<DeviceRange> {
+        let (extent, spindle) = self.legs[index];
+        let members = self.extents.len() as u64;
+        let below = |x| striped_below(x, u64::from(extent), members, self.unit);
+        let extent = &self.extents[extent as usize];
+        let (low, high) = (extent.base + below(start), extent.base + below(end));
+        let (gate, low, high) = match &extent.target {
             Target::Gate(gate) => (*gate, low, high),
             Target::Array(array) => {
                 let members = array.spindles.len() as u64;
@@ -279,17 +279,17 @@ impl Layout {
                 (array.spindles[spindle as usize], below(low), below(high))
             }
         };
-        (low < high).then(|| Extent { gate, offset: low, len: high - low })
+        (low < high).then(|| DeviceRange { gate, offset: low, len: high - low })
     }
 
     /// Whether every address that starts on a multiple of `align` is one on its device, too.
     pub fn is_aligned(&self, align: u64) -> bool {
         let multiple = |x: u64| x.is_multiple_of(align);
         multiple(self.capacity)
-            && (self.places.len() == 1 || multiple(self.unit))
-            && self.places.iter().all(|place| {
-                multiple(place.base)
-                    && match &place.target {
+            && (self.extents.len() == 1 || multiple(self.unit))
+            && self.extents.iter().all(|extent| {
+                multiple(extent.base)
+                    && match &extent.target {
                         Target::Gate(_) => true,
                         Target::Array(array) => array.spindles.len() == 1 || multiple(array.unit),
                     }
@@ -313,9 +313,9 @@ impl Target {
     }
 }
 
-impl Place {
+impl Extent {
     /// Whether the two share bytes. Two address spaces over one device are never sound.
-    fn conflicts(&self, other: &Place) -> bool {
+    fn conflicts(&self, other: &Extent) -> bool {
         if self.target != other.target {
             return self.target.gates().iter().any(|gate| other.target.gates().contains(gate));
         }

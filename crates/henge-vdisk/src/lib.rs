@@ -1,22 +1,22 @@
 //! A virtual disk: where its bytes are, and what becomes of a command.
 //!
 //! ```text
-//! command ─▶ VirtualDisk ─▶ parts, one request each, for the gates of the disk's places
+//! command ─▶ VirtualDisk ─▶ parts, one request each, for the gates of the disk's extents
 //! answer  ◀─ (join)      ◀─ part_done
 //! ```
 //!
-//! [`Layout`] is the map from the disk's bytes to (gate, offset): places striped by the RAID-0 formula, and the
-//! same formula once more where a place lies on an array whose spindles have a gate each. [`VirtualDisk`] cuts
+//! [`Layout`] is the map from the disk's bytes to (gate, offset): extents striped by the RAID-0 formula, and the
+//! same formula once more where an extent lies on an array whose spindles have a gate each. [`VirtualDisk`] cuts
 //! commands along it, joins the parts, holds back what a read-modify-write must not meet, and sends a FLUSH
 //! everywhere. No clock, no data, no allocation per command once warm: buffers belong to the driver, which is
 //! told what goes where ([`Frame`], [`Data`]).
 
 //! ```
 //! use henge_core::{FlowId, Instant};
-//! use henge_vdisk::{Command, Data, GateId, Kind, Layout, Place, Settings, Target, VirtualDisk};
+//! use henge_vdisk::{Command, Data, GateId, Kind, Layout, Extent, Settings, Target, VirtualDisk};
 //!
-//! let place = |gate| Place { target: Target::Gate(GateId(gate)), base: 0, len: 1 << 20 };
-//! let layout = Layout::new(2 << 20, 64 << 10, vec![place(0), place(1)])?;
+//! let extent = |gate| Extent { target: Target::Gate(GateId(gate)), base: 0, len: 1 << 20 };
+//! let layout = Layout::new(2 << 20, 64 << 10, vec![extent(0), extent(1)])?;
 //! let mut disk = VirtualDisk::new(FlowId(0), layout, Settings::default())?;
 //! let mut buffer = vec![0; disk.frame(Kind::Read, 65_000, 1000).len as usize];
 //! disk.submit(Command::new(Kind::Read, 65_000, 1000, Instant::ZERO, 42)).expect("nothing is pending yet");
@@ -46,6 +46,8 @@ mod settings;
 
 pub use command::{Command, Data, Failure, Finished, Frame, Kind, Part, PartId, Patch, Portion};
 pub use disk::{Full, Gates, ResizeError, VirtualDisk};
-pub use layout::{Array, Extent, GateId, Layout, LayoutError, Place, Spot, Target, stripe, striped_below};
+pub use layout::{
+    Array, DeviceRange, Extent, GateId, Layout, LayoutError, Spot, Target, stripe, striped_below,
+};
 pub use locks::{LockId, RangeLocks};
 pub use settings::Settings;

@@ -7,7 +7,7 @@
 //! Example: align 4096, WRITE of 6000 bytes at 1000 covers blocks 0 and 1 in part. Phase one reads both; phase two
 //! writes 8192 bytes at 0 from a buffer in which the client's bytes stand at 1000.
 
-use crate::{Command, Data, Extent, Frame, GateId, Kind, Layout, Patch, Settings};
+use crate::{Command, Data, DeviceRange, Frame, GateId, Kind, Layout, Patch, Settings};
 use henge_core::{Op, Request};
 
 /// How a run's parts are found and where their data is.
@@ -38,7 +38,7 @@ struct Run {
     at: u64,
 }
 
-/// The places of a plan where runs can stand, in their order: two that gather, two that write edges, the main one.
+/// The slots of a plan where runs can stand, in their order: two that gather, two that write edges, the main one.
 const SLOTS: u8 = 5;
 /// The first slot of the second phase.
 const SECOND: u8 = 2;
@@ -99,8 +99,8 @@ pub(crate) fn frame(kind: Kind, offset: u64, len: u64, settings: &Settings) -> F
         Kind::CompareAndWrite => {
             Frame { len: end - start + len, lead, verify: Some(end - start), zeroed: false }
         }
-        // Places find room for the edges themselves.
-        Kind::WriteZeroes { .. } if settings.homes => Frame::default(),
+        // Extents find room for the edges themselves.
+        Kind::WriteZeroes { .. } if settings.owners => Frame::default(),
         Kind::WriteZeroes { .. } => {
             let edges = edges(offset, offset + len, align);
             Frame { len: edges.iter().flatten().count() as u64 * align, lead: 0, verify: None, zeroed: true }
@@ -142,8 +142,8 @@ impl Plan {
         if kind != Kind::Flush && self.from == self.to {
             return main.then_some(self.turn(kind));
         }
-        if settings.homes {
-            return if main { self.for_homes(kind, settings.align) } else { None };
+        if settings.owners {
+            return if main { self.for_owners(kind, settings.align) } else { None };
         }
         let whole = |mode, op| Some(Run { mode, op, start: self.start, end: self.end, at: 0 });
         match kind {
@@ -171,8 +171,8 @@ impl Plan {
         Run { mode: Mode::Turn, op, start: self.from, end: self.from, at: 0 }
     }
 
-    /// What the places are asked for that see to blocks themselves: the command's own bytes, as they are.
-    fn for_homes(&self, kind: Kind, align: u64) -> Option<Run> {
+    /// What the extents are asked for that see to blocks themselves: the command's own bytes, as they are.
+    fn for_owners(&self, kind: Kind, align: u64) -> Option<Run> {
         let (mode, op) = match kind {
             Kind::Flush => (Mode::Everywhere, Op::Flush),
             Kind::Read | Kind::Cache | Kind::Status => (Mode::Frame, Op::Read),
@@ -297,7 +297,7 @@ fn at_once(run: &Run, layout: &Layout) -> Piece {
 }
 
 fn by_leg(run: &Run, cursor: &mut Cursor, layout: &Layout, settings: &Settings) -> Option<Piece> {
-    let Some(Extent { gate, offset, len }) = layout.leg(cursor.done as usize, run.start, run.end) else {
+    let Some(DeviceRange { gate, offset, len }) = layout.leg(cursor.done as usize, run.start, run.end) else {
         cursor.done += 1;
         return None;
     };

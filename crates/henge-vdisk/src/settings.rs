@@ -20,10 +20,10 @@ pub struct Settings {
     /// A CACHE command reads the range and drops the data (`prefetch`); otherwise it takes its turn and does nothing,
     /// which is right where no cache is below.
     pub prefetch: bool,
-    /// Every place of the disk is a virtual disk of its own, somewhere, that completes blocks, compares, and keeps the
+    /// Every extent of the disk is a virtual disk of its own, somewhere, that completes blocks, compares, and keeps the
     /// locks for both: so several coordinators may serve the disk at once. Parts then begin and end where the command
     /// does. No knob: the driver knows.
-    pub homes: bool,
+    pub owners: bool,
     /// Zeroes that may be holes are sent as TRIM (`holes`): right where trimmed space reads as zeroes.
     pub holes: bool,
 }
@@ -37,7 +37,7 @@ impl Default for Settings {
             align: 1,
             commands_max: 4096,
             prefetch: false,
-            homes: false,
+            owners: false,
             holes: false,
         }
     }

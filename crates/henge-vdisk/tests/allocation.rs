@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "an allocator is unsafe to write; this one counts and passes on")]
 
 use henge_core::{Fault, FlowId, Instant};
-use henge_vdisk::{Command, GateId, Kind, Layout, Part, Place, Settings, Target, VirtualDisk};
+use henge_vdisk::{Command, Extent, GateId, Kind, Layout, Part, Settings, Target, VirtualDisk};
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::cell::Cell;
 
@@ -28,8 +28,8 @@ static GLOBAL: Counting = Counting;
 /// the end nothing is pending.
 #[test]
 fn a_million_operations_allocate_nothing_and_leak_nothing() {
-    let place = |g| Place { target: Target::Gate(GateId(g)), base: 0, len: 1 << 20 };
-    let layout = Layout::new(1 << 20, 4096, (0..3).map(place).collect()).unwrap();
+    let extent = |g| Extent { target: Target::Gate(GateId(g)), base: 0, len: 1 << 20 };
+    let layout = Layout::new(1 << 20, 4096, (0..3).map(extent).collect()).unwrap();
     let settings = Settings { align: 512, commands_max: 64, ..Settings::default() };
     let mut disk = VirtualDisk::new(FlowId(0), layout, settings).unwrap();
     let mut outstanding: Vec<Part> = Vec::with_capacity(4096);

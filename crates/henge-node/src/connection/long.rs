@@ -18,7 +18,7 @@
 use super::{Connection, Stalled};
 use crate::inflow::{EARLY, WINDOW};
 use crate::job::Held;
-use crate::plane::{Answer, Owner, Plane};
+use crate::plane::{Answer, Plane, Submitter};
 use crate::session::Stop;
 use henge_backend::{Buffer, BufferPool};
 use henge_core::{Fault, Instant, RequestId};
@@ -196,7 +196,7 @@ impl Connection {
             long.begun += len;
             long.flying += 1;
             long.windows.push_back(Window { at, len, held: None, sent: false });
-            plane.submit(disk, piece, buffer, Owner { connection: id, command: which }, now);
+            plane.submit(disk, piece, buffer, Submitter { connection: id, command: which }, now);
         }
     }
 
@@ -213,8 +213,8 @@ impl Connection {
 
     /// A piece is over.
     pub(super) fn long_answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
-        let Answer { disk, owner, outcome, frame, lead, at, .. } = answer;
-        let (which, id) = (owner.command, owner.connection);
+        let Answer { disk, submitter, outcome, frame, lead, at, .. } = answer;
+        let (which, id) = (submitter.command, submitter.connection);
         let long = self.long.get_mut(&which).expect("the caller has looked");
         let at = (at - long.command.offset) as u32;
         long.flying -= 1;
@@ -375,7 +375,7 @@ impl Connection {
                     true
                 }
                 Some(filling) => {
-                    long.submit(filling, disk, Owner { connection: id, command: which }, plane, now)
+                    long.submit(filling, disk, Submitter { connection: id, command: which }, plane, now)
                 }
             };
             if !moved {
@@ -434,7 +434,7 @@ impl Long {
         &mut self,
         filling: Filling,
         disk: usize,
-        owner: Owner,
+        submitter: Submitter,
         plane: &mut Plane,
         now: Instant,
     ) -> bool {
@@ -452,7 +452,7 @@ impl Long {
         held.frame.set_len(frame.len as usize);
         self.flying += 1;
         self.windows.push_back(Window { at, len, held: None, sent: false });
-        plane.submit(disk, self.piece(at, len, now), held.frame, owner, now);
+        plane.submit(disk, self.piece(at, len, now), held.frame, submitter, now);
         true
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Front;
 use crate::front::{Kind, Scheme, Stated};
-use crate::plane::{Answer, Owner};
+use crate::plane::{Answer, Submitter};
 use crate::pump::Pump;
 use crate::session::{Around, Session, Slices, Stop, Taken, Wants};
 use henge_backend::Buffer;
@@ -73,8 +73,8 @@ impl Lines {
         if let (Some(disk), Some((command, memory, missing))) = (self.disk, &mut self.command)
             && missing.start == missing.end
         {
-            let owner = Owner { connection: around.id, command: RequestId { slot: 0, generation: 0 } };
-            around.plane.submit(disk, *command, std::mem::take(memory), owner, around.now);
+            let submitter = Submitter { connection: around.id, command: RequestId { slot: 0, generation: 0 } };
+            around.plane.submit(disk, *command, std::mem::take(memory), submitter, around.now);
             self.submitted = true;
         }
     }

@@ -5,7 +5,7 @@ use henge_core::{Cost, Fault, Instant, RequestId};
 use henge_vdisk::Failure;
 
 impl Links {
-    /// A peer's link is established; all places are attached anew. Whether the peer may have forgotten what it answered before.
+    /// A peer's link is established; all extents are attached anew. Whether the peer may have forgotten what it answered before.
     pub(crate) fn up(&mut self, p: usize, connection: RequestId, epoch: u64) -> bool {
         let peer = self.peer(p);
         (peer.link, peer.error, peer.patience) = (Some(connection), None, RETRY_LEAST);
@@ -19,7 +19,7 @@ impl Links {
         self.say(format!("linked to {name}"));
         if forgot {
             self.say(format!(
-                "{name} has begun again, and may have lost writes that no FLUSH covered: each client of a disk with a place there is \
+                "{name} has begun again, and may have lost writes that no FLUSH covered: each client of a disk with an extent there is \
                  told by one FLUSH that fails"
             ));
         }
@@ -46,7 +46,7 @@ impl Links {
     }
 
     /// A peer is linked by a connection that may replace another one. If it lives on, what that one had under way goes again by this one:
-    /// the peer has ended it by then, as this end does next, and what the peer has begun of it holds its place until it is over.
+    /// the peer has ended it by then, as this end does next, and what the peer has begun of it holds its slot until it is over.
     pub(crate) fn replace(&mut self, p: usize, connection: RequestId, epoch: u64, now: Instant) {
         let Some(peer) = self.peers[p].as_mut() else { return };
         let waited = peer.replaced_until.is_some();

@@ -12,7 +12,7 @@ impl Links {
         peer.toward[toward as usize].as_ref().is_none_or(|t| t.pending < PARTS_MAX)
     }
 
-    /// The peer takes no parts of a place.
+    /// The peer takes no parts of an extent.
     pub(crate) fn refused(&mut self, (p, number): (usize, u32), why: String) {
         let before = self.returns.len();
         let mut returns = std::mem::take(&mut self.returns);
@@ -23,14 +23,14 @@ impl Links {
         }
     }
 
-    /// Clients' commands fail because a linked peer refuses a place: the operator hears it, once for each link and reason.
+    /// Clients' commands fail because a linked peer refuses an extent: the operator hears it, once for each link and reason.
     fn complain(&mut self, p: usize, number: u32) {
         if let Some(what) = self.peer(p).complaint(number) {
             self.say(what);
         }
     }
 
-    /// Hands a part of a disk's command to a place at a peer. `patient`: it is never late, since somebody else may take the disk over.
+    /// Hands a part of a disk's command to an extent at a peer. `patient`: it is never late, since somebody else may take the disk over.
     pub(crate) fn send(
         &mut self,
         (p, number): (usize, u32),
@@ -43,10 +43,10 @@ impl Links {
         let peer = self.peer(p);
         if (peer.link.is_none() && peer.replaced_until.is_none()) || peer.refuses(number) {
             peer.counts.failed += 1;
-            let place = peer.toward[number as usize].as_ref().map_or(0, |toward| toward.index);
+            let extent = peer.toward[number as usize].as_ref().map_or(0, |toward| toward.index);
             drop(loan);
             let outcome = Err(Failure::Fault(Fault::Unreachable));
-            self.returns.push_back(Return { disk, part, place, outcome, cost: Cost::ZERO });
+            self.returns.push_back(Return { disk, part, extent, outcome, cost: Cost::ZERO });
             self.complain(p, number);
             return;
         }
@@ -108,7 +108,7 @@ impl Links {
         self.over(p, id, result, cost);
     }
 
-    /// Gives parts of a place up that belong to these commands. Unsent parts are over; the peer is told of the others.
+    /// Gives parts of an extent up that belong to these commands. Unsent parts are over; the peer is told of the others.
     pub(crate) fn cancel(&mut self, (p, number): (usize, u32), commands: &[RequestId]) {
         for (id, stage) in self.peer(p).parts_of(number, commands) {
             if matches!(stage, Stage::Waiting | Stage::Queued) {

@@ -1,4 +1,4 @@
-//! One peer: its places and their credits, and the parts that it has or will be given.
+//! One peer: its extents and their credits, and the parts that it has or will be given.
 
 use super::{
     Ask, Counts, LATER, Peer, RENEW_LEAST, RENEW_MOST, RESTING, RETRY_LEAST, Return, STEP, Sent, Stage,
@@ -47,7 +47,7 @@ impl Peer {
         }
     }
 
-    /// A place more: its number.
+    /// An extent more: its number.
     pub(super) fn add(&mut self, toward: Toward) -> u32 {
         *self.disks.entry(toward.disk).or_insert(0) += 1;
         let rested = self.given_up.len() > RESTING;
@@ -69,12 +69,12 @@ impl Peer {
         number
     }
 
-    /// A place is not used any more.
+    /// An extent is not used any more.
     pub(super) fn give_up(&mut self, number: u32) {
         let Some(toward) = self.toward[number as usize].take() else { return };
         self.given_up.push_back(number);
         match self.disks.get_mut(&toward.disk) {
-            Some(places) if *places > 1 => *places -= 1,
+            Some(extents) if *extents > 1 => *extents -= 1,
             _ => drop(self.disks.remove(&toward.disk)),
         }
     }
@@ -112,19 +112,19 @@ impl Peer {
     /// The parts that its link had go again by the next one. Those that may not be done twice, or that nobody wants, and have been sent.
     pub(super) fn begin_again(&mut self) -> Vec<RequestId> {
         let mut once = Vec::new();
-        let mut places = Vec::new();
+        let mut extents = Vec::new();
         for (id, sent) in self.sent.iter_mut() {
             let compares = matches!(sent.ask.kind, PartKind::CompareAndWrite { .. });
             if (compares || sent.unwanted) && matches!(sent.stage, Stage::Writing | Stage::Written) {
                 once.push(id);
             }
-            places.push(sent.toward);
+            extents.push(sent.toward);
         }
-        places.sort_unstable();
-        places.dedup();
+        extents.sort_unstable();
+        extents.dedup();
         self.life += 1;
-        for number in places {
-            let toward = self.place_of(number); // knows nothing of the new link yet
+        for number in extents {
+            let toward = self.extent_of(number); // knows nothing of the new link yet
             (toward.parts, toward.bytes) = (0, 0);
             let mut next = toward.newest;
             while let Some(id) = next {
@@ -152,23 +152,23 @@ impl Peer {
         self.epoch == Some(epoch) && !self.settled
     }
 
-    /// The disks with places there.
+    /// The disks with extents there.
     pub(crate) fn disks(&self) -> Vec<usize> {
         self.disks.keys().copied().collect()
     }
 
-    /// A disk with a place there, if there is any.
+    /// A disk with an extent there, if there is any.
     pub(crate) fn a_disk(&self) -> Option<usize> {
         self.disks.keys().next().copied()
     }
 
-    /// The disk of a place there.
+    /// The disk of an extent there.
     pub(crate) fn disk_of(&self, number: u32) -> Option<usize> {
         Some(self.toward.get(number as usize)?.as_ref()?.disk)
     }
 
-    /// A place, as this link knows it: what the last one said of it is forgotten.
-    fn place(&mut self, number: u32) -> Option<&mut Toward> {
+    /// An extent, as this link knows it: what the last one said of it is forgotten.
+    fn extent(&mut self, number: u32) -> Option<&mut Toward> {
         let toward = self.toward.get_mut(number as usize)?.as_mut()?;
         if toward.life != self.life {
             toward.life = self.life;
@@ -180,13 +180,13 @@ impl Peer {
     }
 
     /// The same, of a part that is there.
-    fn place_of(&mut self, number: u32) -> &mut Toward {
-        self.place(number).expect("a place with parts stays")
+    fn extent_of(&mut self, number: u32) -> &mut Toward {
+        self.extent(number).expect("an extent with parts stays")
     }
 
-    /// Whether the peer has said that it takes no parts of a place.
+    /// Whether the peer has said that it takes no parts of an extent.
     pub(super) fn refuses(&mut self, number: u32) -> bool {
-        matches!(self.place_of(number).state, State::Refused { .. })
+        matches!(self.extent_of(number).state, State::Refused { .. })
     }
 
     /// Takes a part in; it waits for its credit.
@@ -202,7 +202,7 @@ impl Peer {
         if self.deadlines.len() > 2 * self.sent.len() + DEADLINES {
             self.deadlines.retain(|(_, id)| self.sent.get(*id).is_some());
         }
-        let toward = self.place_of(number);
+        let toward = self.extent_of(number);
         toward.pending += 1;
         toward.waiting.push_back(id);
         let older = toward.newest.replace(id);
@@ -216,7 +216,7 @@ impl Peer {
         }
     }
 
-    /// The parts of a place that belong to these commands, the newest first.
+    /// The parts of an extent that belong to these commands, the newest first.
     pub(super) fn parts_of(&self, number: u32, commands: &[RequestId]) -> Vec<(RequestId, Stage)> {
         let mut found = Vec::new();
         let mut next = self.toward[number as usize].as_ref().and_then(|toward| toward.newest);
@@ -244,7 +244,7 @@ impl Peer {
         late
     }
 
-    /// Asks for some more places. Whether there are more.
+    /// Asks for some more extents. Whether there are more.
     pub(super) fn ask_more(&mut self) -> bool {
         let end = (self.asked + STEP).min(self.toward.len() as u32);
         for number in self.asked..end {
@@ -258,36 +258,36 @@ impl Peer {
     pub(super) fn go_on(&mut self) {
         self.later = None;
         for number in std::mem::take(&mut self.put_off) {
-            if let Some(toward) = self.place(number) {
+            if let Some(toward) = self.extent(number) {
                 toward.put_off = false;
                 self.pump(number);
             }
         }
     }
 
-    /// Asks the peer to take parts of a place.
+    /// Asks the peer to take parts of an extent.
     fn ask(&mut self, number: u32) {
         let linked = self.link.is_some();
-        let Some(toward) = self.place(number) else { return };
+        let Some(toward) = self.extent(number) else { return };
         toward.state = State::Asking;
         let (disk, index, shape) = (toward.name.clone(), toward.index, toward.shape);
         if linked {
-            self.messages.push_back(Message::Attach { place: number, disk, index, shape });
+            self.messages.push_back(Message::Attach { extent: number, disk, index, shape });
         }
     }
 
-    /// The peer's word on a place. The disk, its place and the unit, where that is attached now.
+    /// The peer's word on an extent. The disk, its extent and the unit, where that is attached now.
     pub(crate) fn attached(&mut self, number: u32, parts: u32, bytes: u64) -> Option<(usize, u32)> {
-        let toward = self.place(number)?;
+        let toward = self.extent(number)?;
         toward.state = State::Attached { parts: parts.max(1), bytes };
         let found = (toward.disk, toward.index);
         self.pump(number);
         Some(found)
     }
 
-    /// The peer takes no parts of a place; those that wait are given up.
+    /// The peer takes no parts of an extent; those that wait are given up.
     pub(super) fn refused(&mut self, number: u32, why: String, returns: &mut VecDeque<Return>) {
-        let Some(toward) = self.place(number) else { return };
+        let Some(toward) = self.extent(number) else { return };
         toward.state = State::Refused { why, told: false };
         for id in std::mem::take(&mut toward.waiting) {
             let outcome = Err(Failure::Fault(Fault::Unreachable));
@@ -295,24 +295,24 @@ impl Peer {
         }
     }
 
-    /// That a place is refused, and why, where nobody has been told.
+    /// That an extent is refused, and why, where nobody has been told.
     pub(super) fn complaint(&mut self, number: u32) -> Option<String> {
         let peer = self.config.name.clone();
-        let toward = self.place(number)?;
+        let toward = self.extent(number)?;
         let State::Refused { why, told } = &mut toward.state else { return None };
         let first = !std::mem::replace(told, true);
         first
             .then(|| format!("commands of disk \"{}\" fail, because {peer} refuses them: {why}", toward.name))
     }
 
-    /// Whether the peer takes parts of a place now.
+    /// Whether the peer takes parts of an extent now.
     pub(crate) fn takes(&self, number: u32) -> bool {
         let toward = self.toward.get(number as usize).and_then(Option::as_ref);
         let attached = |t: &Toward| t.life == self.life && matches!(t.state, State::Attached { .. });
         self.link.is_some() && toward.is_some_and(attached)
     }
 
-    /// Why a place is not attached, for people.
+    /// Why an extent is not attached, for people.
     pub(crate) fn trouble(&self, number: u32) -> Option<String> {
         let toward = self.toward.get(number as usize)?.as_ref()?;
         match (&toward.state, self.link) {
@@ -326,7 +326,7 @@ impl Peer {
     /// Lets those go that have a credit. Whether there are any.
     pub(super) fn pump(&mut self, number: u32) -> bool {
         let later = self.later.is_some();
-        let Some(toward) = self.place(number) else { return false };
+        let Some(toward) = self.extent(number) else { return false };
         let State::Attached { parts, bytes } = toward.state else { return false };
         if later {
             if !toward.waiting.is_empty() && !std::mem::replace(&mut toward.put_off, true) {
@@ -360,7 +360,7 @@ impl Peer {
         cost: Cost,
     ) -> Option<(u32, Return)> {
         let sent = self.sent.remove(id)?;
-        let toward = self.place_of(sent.toward);
+        let toward = self.extent_of(sent.toward);
         toward.pending -= 1;
         if sent.stage == Stage::Waiting {
             toward.waiting.retain(|other| *other != id);
@@ -376,15 +376,15 @@ impl Peer {
         self.counts.parts += 1;
         self.counts.failed += u64::from(outcome.is_err());
         let Sent { disk, part, toward, .. } = sent;
-        let place = self.toward[toward as usize].as_ref().map_or(0, |t| t.index);
-        Some((toward, Return { disk, part, place, outcome, cost }))
+        let extent = self.toward[toward as usize].as_ref().map_or(0, |t| t.index);
+        Some((toward, Return { disk, part, extent, outcome, cost }))
     }
 
     pub(super) fn put_off(&mut self, id: RequestId, now: Instant) {
         let sent = self.sent.get_mut(id).expect("it was just there");
         sent.stage = Stage::Waiting;
         let (number, len) = (sent.toward, if sent.loan.is_empty() { 0 } else { sent.ask.len });
-        let toward = self.place_of(number);
+        let toward = self.extent_of(number);
         toward.parts -= 1;
         toward.bytes -= len;
         toward.waiting.push_front(id);
@@ -392,14 +392,14 @@ impl Peer {
         self.pump(number);
     }
 
-    /// The next part for the link: its disk and place, and its bytes.
+    /// The next part for the link: its disk and extent, and its bytes.
     pub(crate) fn next(&mut self) -> Option<(RequestId, usize, u32)> {
         loop {
             let id = self.queue.pop_front()?;
             // It may have been given up meanwhile.
             if let Some(sent) = self.sent.get_mut(id).filter(|s| s.stage == Stage::Queued) {
                 sent.stage = Stage::Writing;
-                let toward = self.toward[sent.toward as usize].as_ref().expect("a place with parts stays");
+                let toward = self.toward[sent.toward as usize].as_ref().expect("an extent with parts stays");
                 return Some((id, sent.disk, toward.index));
             }
         }
@@ -408,16 +408,16 @@ impl Peer {
     /// The message of a part that `next` gave, and how many bytes follow.
     pub(crate) fn message(&mut self, id: RequestId, foreign: Cost) -> (WirePart, usize) {
         let sent = self.sent.get_mut(id).expect("it was just given");
-        let toward = self.toward[sent.toward as usize].as_mut().expect("a place with parts stays");
+        let toward = self.toward[sent.toward as usize].as_mut().expect("an extent with parts stays");
         let before = toward.carried;
         toward.carried += foreign.get();
         let Ask { kind, offset, len, commands, .. } = sent.ask;
-        let (place, foreign) = (sent.toward, toward.carried);
+        let (extent, foreign) = (sent.toward, toward.carried);
         let data = sent.ask.data();
         if data == 0 {
             sent.stage = Stage::Written;
         }
-        (WirePart { id: number(id), place, kind, offset, len, commands, foreign, before }, data)
+        (WirePart { id: number(id), extent, kind, offset, len, commands, foreign, before }, data)
     }
 
     /// The bytes of a part: to be written, or to be read into.

@@ -1,4 +1,4 @@
-//! Parts of places that come and go, held against lists that keep everything.
+//! Parts of extents that come and go, held against lists that keep everything.
 
 use super::{Ask, Links, Peer, Sent, Stage, Toward};
 use crate::link_config::PeerConfig;
@@ -13,10 +13,10 @@ fn ms(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
 }
 
-fn peer(places: u32) -> Peer {
+fn peer(extents: u32) -> Peer {
     let config = PeerConfig { name: "n2".into(), address: "127.0.0.1:1".into(), iscsi: None, nvme: None };
     let mut peer = Peer::new(config, ([127, 0, 0, 1], 1).into());
-    for index in 0..places {
+    for index in 0..extents {
         peer.add(Toward::new(&format!("d{index}"), index as usize, 0, 0, 0));
     }
     peer
@@ -35,10 +35,10 @@ fn part(toward: u32, command: u32, deadline: u64) -> Sent {
 
 fn id_of(peer: &Peer, toward: u32, command: u32) -> RequestId {
     let command = RequestId { slot: command, generation: 0 };
-    peer.parts_of(toward, &[command]).first().expect("a part that is under way is in its place's chain").0
+    peer.parts_of(toward, &[command]).first().expect("a part that is under way is in its extent's chain").0
 }
 
-/// A place that is refused fails silently while nobody wants it; the first command that fails by it says why, and no other one.
+/// An extent that is refused fails silently while nobody wants it; the first command that fails by it says why, and no other one.
 #[test]
 fn a_refusal_is_said_once_commands_fail_by_it() {
     let mut peer = peer(2);
@@ -74,22 +74,22 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Each part is late once, when its time has come and not before, unless it was over; its place finds it until then.
+    /// Each part is late once, when its time has come and not before, unless it was over; its extent finds it until then.
     #[test]
     fn parts_are_found_and_late_as_if_all_were_looked_at(steps in proptest::collection::vec(step(), 0..200)) {
         let mut peer = peer(3);
-        // What is under way: place, command, deadline, and whether it was said to be late.
+        // What is under way: extent, command, deadline, and whether it was said to be late.
         let mut under_way: Vec<(u32, u32, u64, bool)> = Vec::new();
         let mut now = 0;
         for (command, step) in (0..).zip(steps) {
             match step {
-                Step::Take(place) => {
-                    peer.take(part(place, command, now + 50));
-                    under_way.push((place, command, now + 50, false));
+                Step::Take(extent) => {
+                    peer.take(part(extent, command, now + 50));
+                    under_way.push((extent, command, now + 50, false));
                 }
                 Step::Over(n) if !under_way.is_empty() => {
-                    let (place, command, ..) = under_way.remove(n % under_way.len());
-                    let id = id_of(&peer, place, command);
+                    let (extent, command, ..) = under_way.remove(n % under_way.len());
+                    let id = id_of(&peer, extent, command);
                     prop_assert!(peer.over(id, Ok(()), Cost::ZERO).is_some());
                 }
                 Step::Over(_) => {}
@@ -98,19 +98,19 @@ proptest! {
                     let late: Vec<RequestId> =
                         peer.late(ms(now)).into_iter().map(|(id, _)| id).collect();
                     let due = under_way.iter_mut().filter(|(_, _, at, said)| *at <= now && !said);
-                    let due: Vec<RequestId> = due.map(|(place, command, _, said)| {
+                    let due: Vec<RequestId> = due.map(|(extent, command, _, said)| {
                         *said = true;
-                        id_of(&peer, *place, *command)
+                        id_of(&peer, *extent, *command)
                     }).collect();
                     prop_assert_eq!(late, due);
                 }
             }
-            for place in 0..3 {
+            for extent in 0..3 {
                 let all: Vec<RequestId> =
                     (0..=command).map(|slot| RequestId { slot, generation: 0 }).collect();
-                let found = peer.parts_of(place, &all).into_iter().map(|(id, _)| id);
-                let kept = under_way.iter().rev().filter(|(at, ..)| *at == place);
-                let kept: Vec<RequestId> = kept.map(|(_, c, ..)| id_of(&peer, place, *c)).collect();
+                let found = peer.parts_of(extent, &all).into_iter().map(|(id, _)| id);
+                let kept = under_way.iter().rev().filter(|(at, ..)| *at == extent);
+                let kept: Vec<RequestId> = kept.map(|(_, c, ..)| id_of(&peer, extent, *c)).collect();
                 prop_assert_eq!(found.collect::<Vec<_>>(), kept);
             }
         }
@@ -136,17 +136,17 @@ fn connection(slot: u32) -> RequestId {
     RequestId { slot, generation: 0 }
 }
 
-/// Links with one peer, linked by connection 1 in its life 7, with places attached.
-fn linked(places: u32) -> Links {
-    let mut links = Links { peers: vec![Some(peer(places))], ..Links::default() };
+/// Links with one peer, linked by connection 1 in its life 7, with extents attached.
+fn linked(extents: u32) -> Links {
+    let mut links = Links { peers: vec![Some(peer(extents))], ..Links::default() };
     links.up(0, connection(1), 7);
-    for number in 0..places {
+    for number in 0..extents {
         links.peer(0).attached(number, 2, 1 << 20);
     }
     links
 }
 
-/// Parts as they are in a place, oldest first, with their stages.
+/// Parts as they are in an extent, oldest first, with their stages.
 fn stages(links: &mut Links, toward: u32, commands: u32) -> Vec<Stage> {
     let all: Vec<RequestId> = (0..commands).map(connection).collect();
     links.peer(0).parts_of(toward, &all).into_iter().rev().map(|(_, stage)| stage).collect()
@@ -164,7 +164,7 @@ fn a_link_that_another_replaces_loses_nothing() {
         for number in 0..2 {
             links.peer(0).pump(number);
         }
-        // The first of each place is written, the second queued, the rest wait for credit.
+        // The first of each extent is written, the second queued, the rest wait for credit.
         let sent: Vec<RequestId> = std::iter::from_fn(|| links.peer(0).next()).map(|(id, ..)| id).collect();
         sent.into_iter().for_each(|id| links.peer(0).written(id));
         assert_eq!(
@@ -187,7 +187,7 @@ fn a_link_that_another_replaces_loses_nothing() {
         }
         let again: Vec<RequestId> = std::iter::from_fn(|| links.peer(0).next()).map(|(id, ..)| id).collect();
         let again: Vec<u32> = again.into_iter().map(|id| command_of(&links, id)).collect();
-        assert_eq!(again, [0, 2, 4, 5, 1, 3], "each once, in its place's order");
+        assert_eq!(again, [0, 2, 4, 5, 1, 3], "each once, in its extent's order");
         let ids: Vec<RequestId> = links.peer(0).sent.iter().map(|(id, _)| id).collect();
         for id in ids {
             links.peer(0).written(id);

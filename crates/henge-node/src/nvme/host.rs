@@ -6,7 +6,7 @@ use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::nvme::{Fabric, PREFIX, Wish, reserve};
-use crate::plane::{Answer, Owner, Plane};
+use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
 use crate::targets::TargetRegistry;
@@ -219,8 +219,8 @@ impl Host {
         let Some(disk) = self.disk else { return true };
         let Place { held, job } = self.place(task);
         let Some(job) = job else { return true };
-        let owner = Owner { connection: id, command: task };
-        match job.step(held, disk, owner, plane, now) {
+        let submitter = Submitter { connection: id, command: task };
+        match job.step(held, disk, submitter, plane, now) {
             JobStep::Submitted => true,
             JobStep::Later => {
                 self.waiting.push_front(task);
@@ -300,7 +300,7 @@ impl Host {
         now: Instant,
     ) {
         let fabric = &mut registry.nvme;
-        let (task, disk) = (answer.owner.command, answer.disk);
+        let (task, disk) = (answer.submitter.command, answer.disk);
         let gone = self.gone;
         let Place { held, job: Some(job) } = self.place(task) else {
             return plane.put_buffer(disk, answer.frame);

@@ -5,7 +5,7 @@ use henge_core::{Instant, WaitReason};
 use henge_nvme::Service;
 
 impl Plane {
-    /// Of one disk, at this moment. What its requests wait for is known where its gates are: here, or at its homes here.
+    /// Of one disk, at this moment. What its requests wait for is known where its gates are: here, or at its owners here.
     pub(crate) fn service(&self, number: usize, now: Instant) -> Service {
         let Some(disk) = self.disks.get(number).and_then(Option::as_ref) else { return Service::default() };
         let meters = &disk.meters;
@@ -25,13 +25,13 @@ impl Plane {
             pending: u32::try_from(disk.vdisk.pending()).unwrap_or(u32::MAX),
             ..Service::default()
         };
-        let mut homes = self.homes(number);
+        let mut owners = self.owners(number);
         if disk.spread.is_none() {
-            homes.push(number);
+            owners.push(number);
         }
-        for home in homes.iter().filter_map(|home| self.disks[*home].as_ref()) {
-            let flow = home.vdisk.flow();
-            for gate in home.vdisk.layout().gates() {
+        for owner in owners.iter().filter_map(|owner| self.disks[*owner].as_ref()) {
+            let flow = owner.vdisk.flow();
+            for gate in owner.vdisk.layout().gates() {
                 let gate = self.gates[gate.index()].pipeline.gate();
                 service.waits = service.waits.or(gate.waiting(flow, now));
                 let Some(meters) = gate.flow_meters(flow) else { continue };

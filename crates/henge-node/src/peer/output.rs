@@ -93,7 +93,7 @@ impl PeerLink {
                     let peer = self.peer.expect("parts are written on established links");
                     plane.links.peer(peer).written(id);
                 }
-                Some(Piece::Answer { home, frame, .. }) => plane.put_buffer(home, frame),
+                Some(Piece::Answer { owner, frame, .. }) => plane.put_buffer(owner, frame),
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
-//! What the peer asks of this node: its places here, its parts, and their answers.
+//! What the peer asks of this node: its extents here, its parts, and their answers.
 
 use super::{Incoming, Inflow, PeerLink, Piece, SLOTS_MAX, To, slot};
-use crate::plane::{Answer, Owner, Plane};
+use crate::plane::{Answer, Plane, Submitter};
 use henge_core::{Cost, Fault, FlowId, Instant, News, NodeId, RequestId, Sender, Sync};
 use henge_link::{Message, PartKind, PartOutcome, WireNews, WirePart};
 use henge_vdisk::{Command, Failure, Kind, Portion};
@@ -10,50 +10,50 @@ use std::sync::Arc;
 /// Most parts of a peer under way here; its coordinators are told less.
 pub(super) const INCOMING_MAX: usize = 1 << 16;
 
-/// Credits of a place: parts, and bytes of them.
+/// Credits of an extent: parts, and bytes of them.
 pub(super) const CREDIT_PARTS: u32 = 4096;
 
 pub(super) const CREDIT_BYTES: u64 = 16 << 20;
 
 impl PeerLink {
-    /// Tells the peer whether parts of a place may come.
-    pub(super) fn answer_attach(&mut self, place: u32, plane: &mut Plane, now: Instant) {
-        let Some(attached) = self.places.get_mut(&place) else { return };
+    /// Tells the peer whether parts of an extent may come.
+    pub(super) fn answer_attach(&mut self, extent: u32, plane: &mut Plane, now: Instant) {
+        let Some(attached) = self.extents.get_mut(&extent) else { return };
         let by = plane.links.name(self.peer);
-        let message = match plane.home(&attached.disk, attached.index, attached.shape, by) {
-            Ok(home) => {
-                (attached.home, attached.refusal) = (Some(home), None);
-                let (flow, sender) = (FlowId(home as u32), self.sender());
+        let message = match plane.owner(&attached.disk, attached.index, attached.shape, by) {
+            Ok(owner) => {
+                (attached.owner, attached.refusal) = (Some(owner), None);
+                let (flow, sender) = (FlowId(owner as u32), self.sender());
                 // What it carries is counted from here on.
                 for totals in [&mut plane.links.carried, &mut plane.links.announced] {
                     totals.set_flow(flow);
                     totals.remove_sender(flow, sender);
                 }
-                let unit = plane.unit_of(home);
-                Message::Attached { place, parts: CREDIT_PARTS, bytes: CREDIT_BYTES, unit }
+                let unit = plane.unit_of(owner);
+                Message::Attached { extent, parts: CREDIT_PARTS, bytes: CREDIT_BYTES, unit }
             }
             Err(why) => {
-                (attached.home, attached.refusal) = (None, Some(why.clone()));
-                Message::Detached { place, why }
+                (attached.owner, attached.refusal) = (None, Some(why.clone()));
+                Message::Detached { extent, why }
             }
         };
         self.wire.send(&message, &[], now);
         self.text();
     }
 
-    /// A disk has come or gone: what that changes for the peer's places.
+    /// A disk has come or gone: what that changes for the peer's extents.
     pub(crate) fn reconsider(&mut self, disk: &Arc<str>, plane: &mut Plane, now: Instant) {
-        let places = self.by_disk.range((disk.clone(), 0)..=(disk.clone(), u32::MAX));
-        let places: Vec<u32> = places.map(|(_, place)| *place).collect();
-        for place in places {
-            let attached = &self.places[&place];
+        let extents = self.by_disk.range((disk.clone(), 0)..=(disk.clone(), u32::MAX));
+        let extents: Vec<u32> = extents.map(|(_, extent)| *extent).collect();
+        for extent in extents {
+            let attached = &self.extents[&extent];
             let by = plane.links.name(self.peer);
-            let (home, refusal) = match plane.home(&attached.disk, attached.index, attached.shape, by) {
-                Ok(home) => (Some(home), None),
+            let (owner, refusal) = match plane.owner(&attached.disk, attached.index, attached.shape, by) {
+                Ok(owner) => (Some(owner), None),
                 Err(why) => (None, Some(why)),
             };
-            if (home, &refusal) != (attached.home, &attached.refusal) {
-                self.answer_attach(place, plane, now);
+            if (owner, &refusal) != (attached.owner, &attached.refusal) {
+                self.answer_attach(extent, plane, now);
             }
         }
     }
@@ -65,18 +65,18 @@ impl PeerLink {
     /// Service elsewhere, told without a part.
     pub(super) fn heard(
         &mut self,
-        place: u32,
+        extent: u32,
         (epoch, sequence): (u64, u64),
         news: &WireNews,
         plane: &mut Plane,
         now: Instant,
     ) {
-        let Some(home) = self.places.get(&place).and_then(|attached| attached.home) else { return };
+        let Some(owner) = self.extents.get(&extent).and_then(|attached| attached.owner) else { return };
         let WireNews::Total { total, before } = *news else { return };
         let news = News::Total { total: Cost::new(total), before: Cost::new(before) };
-        let (flow, sender) = (FlowId(home as u32), self.sender());
+        let (flow, sender) = (FlowId(owner as u32), self.sender());
         let foreign = plane.links.announced.increase(&Sync { sender, epoch, sequence, flow, news });
-        let gate = plane.disk(home).vdisk.layout().gates()[0];
+        let gate = plane.disk(owner).vdisk.layout().gates()[0];
         plane.gates[gate.index()].pipeline.gate_mut().foreign(flow, foreign, now);
     }
 
@@ -110,14 +110,14 @@ impl PeerLink {
         };
         // What a node answers that is about to end is flushed before.
         let changes = !matches!(kind, Kind::Read | Kind::Flush | Kind::Cache);
-        let attached = self.places.get(&part.place).filter(|_| !(changes && plane.links.ending));
-        let Some(home) = attached.and_then(|attached| attached.home) else {
+        let attached = self.extents.get(&part.extent).filter(|_| !(changes && plane.links.ending));
+        let Some(owner) = attached.and_then(|attached| attached.owner) else {
             return refuse(self, PartOutcome::Detached);
         };
-        if !plane.admits(home, self.peer) {
+        if !plane.admits(owner, self.peer) {
             return refuse(self, PartOutcome::Later);
         }
-        let capacity = plane.disk(home).vdisk.capacity();
+        let capacity = plane.disk(owner).vdisk.capacity();
         let moves = kind.moves_data();
         let longest = if moves { henge_link::DATA_MAX as u64 } else { u64::MAX };
         if kind != Kind::Flush
@@ -125,20 +125,20 @@ impl PeerLink {
         {
             return refuse(self, PartOutcome::OutOfRange);
         }
-        let frame = plane.disk(home).vdisk.frame(kind, part.offset, part.len);
-        let room = plane.disk(home).vdisk.has_room() && self.incoming.len() < INCOMING_MAX;
-        let buffer = if room { plane.take_buffer(home, frame.len) } else { None };
+        let frame = plane.disk(owner).vdisk.frame(kind, part.offset, part.len);
+        let room = plane.disk(owner).vdisk.has_room() && self.incoming.len() < INCOMING_MAX;
+        let buffer = if room { plane.take_buffer(owner, frame.len) } else { None };
         let Some(mut buffer) = buffer else { return refuse(self, PartOutcome::Later) };
         if frame.zeroed {
             buffer.fill(0);
         }
-        let portion = Some(Portion { commands: part.commands, foreign: self.carried(home, part, plane) });
+        let portion = Some(Portion { commands: part.commands, foreign: self.carried(owner, part, plane) });
         let command = Command { fua, portion, ..Command::new(kind, part.offset, part.len, now, 0) };
         let (lead, verify) = (frame.lead as usize, frame.verify.unwrap_or(0) as usize);
         let incoming = self.incoming.insert(Incoming {
             theirs: part.id,
-            place: part.place,
-            home,
+            extent: part.extent,
+            owner,
             command,
             frame: buffer,
             lead,
@@ -159,42 +159,44 @@ impl PeerLink {
     }
 
     /// The service elsewhere that a part tells, beyond what was known.
-    pub(super) fn carried(&self, home: usize, part: &WirePart, plane: &mut Plane) -> Cost {
+    pub(super) fn carried(&self, owner: usize, part: &WirePart, plane: &mut Plane) -> Cost {
         if part.foreign == 0 {
             return Cost::ZERO;
         }
         let news = News::Total { total: Cost::new(part.foreign), before: Cost::new(part.before) };
-        let (flow, sender) = (FlowId(home as u32), self.sender());
+        let (flow, sender) = (FlowId(owner as u32), self.sender());
         plane.links.carried.increase(&Sync { sender, epoch: 0, sequence: 0, flow, news })
     }
 
     /// A part of theirs is complete.
     pub(super) fn start(&mut self, incoming: RequestId, id: RequestId, plane: &mut Plane, now: Instant) {
         let part = self.incoming.get_mut(incoming).expect("a part that is complete is there");
-        let (place, home) = (part.place, part.home);
+        let (extent, owner) = (part.extent, part.owner);
         let (command, frame) = (part.command, std::mem::take(&mut part.frame));
-        if self.places.get(&place).is_none_or(|attached| attached.home != Some(home)) {
+        if self.extents.get(&extent).is_none_or(|attached| attached.owner != Some(owner)) {
             // The disk went while its bytes came.
             let theirs = part.theirs;
             self.incoming.remove(incoming);
-            plane.put_buffer(home, frame);
+            plane.put_buffer(owner, frame);
             self.wire.send(&Message::Done { id: theirs, outcome: PartOutcome::Detached, cost: 0 }, &[], now);
             return self.text();
         }
         let command = Command { arrival: now, ..command };
-        plane.submit(home, command, frame, Owner { connection: id, command: incoming }, now);
+        plane.submit(owner, command, frame, Submitter { connection: id, command: incoming }, now);
     }
 
-    /// A home has finished a part of theirs.
+    /// An owner has finished a part of theirs.
     pub(super) fn answer(&mut self, answer: Answer, plane: &mut Plane, now: Instant) {
-        let Answer { disk: home, owner, outcome, frame, lead, cost, .. } = answer;
-        let Some(part) = self.incoming.remove(owner.command) else { return plane.put_buffer(home, frame) };
+        let Answer { disk: owner, submitter, outcome, frame, lead, cost, .. } = answer;
+        let Some(part) = self.incoming.remove(submitter.command) else {
+            return plane.put_buffer(owner, frame);
+        };
         let verify = part.verify as u64;
         let outcome = match outcome {
             Ok(()) => PartOutcome::Done,
             Err(Failure::Miscompare { at }) => PartOutcome::Miscompare(at - verify),
             // Its storage is another gateway's by now, which the coordinator finds.
-            Err(Failure::Fault(Fault::Unreachable)) if plane.is_lost(home, now) => PartOutcome::Detached,
+            Err(Failure::Fault(Fault::Unreachable)) if plane.is_lost(owner, now) => PartOutcome::Detached,
             Err(Failure::Fault(fault)) => match fault {
                 Fault::NoSpace => PartOutcome::NoSpace,
                 Fault::Unsupported => PartOutcome::Unsupported,
@@ -213,32 +215,32 @@ impl PeerLink {
         self.text();
         if data > 0 {
             self.backlog += data;
-            self.pieces.push_back(Piece::Answer { home, frame, at: lead as usize, len: data });
+            self.pieces.push_back(Piece::Answer { owner, frame, at: lead as usize, len: data });
         } else {
-            plane.put_buffer(home, frame);
+            plane.put_buffer(owner, frame);
         }
     }
 
     /// The link is over: its parts here are given up, and its memory given back.
     pub(super) fn release(&mut self, id: RequestId, plane: &mut Plane, now: Instant) {
         for piece in std::mem::take(&mut self.pieces) {
-            if let Piece::Answer { home, frame, .. } = piece {
-                plane.put_buffer(home, frame);
+            if let Piece::Answer { owner, frame, .. } = piece {
+                plane.put_buffer(owner, frame);
             }
         }
-        let mut homes = Vec::new();
+        let mut owners = Vec::new();
         for (_, part) in self.incoming.iter_mut() {
             let frame = std::mem::take(&mut part.frame);
             if frame.is_empty() {
-                homes.push(part.home);
+                owners.push(part.owner);
             } else {
-                plane.put_buffer(part.home, frame);
+                plane.put_buffer(part.owner, frame);
             }
         }
-        homes.sort_unstable();
-        homes.dedup();
-        for home in homes {
-            plane.abort(home, id, None, now);
+        owners.sort_unstable();
+        owners.dedup();
+        for owner in owners {
+            plane.abort(owner, id, None, now);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! A virtual disk's place in the node, and what each of its pending commands holds there.
+//! A virtual disk in the node, and what each of its pending commands holds there.
 
-use super::{At, Owner};
+use super::{At, Submitter};
 use crate::config::DiskConfig;
 use crate::meters::DiskMeters;
 use crate::spread::{At as Where, Spread};
@@ -15,11 +15,11 @@ use std::sync::Arc;
 pub(crate) struct InFlight {
     pub(super) id: RequestId,
     pub frame: Buffer,
-    pub owner: Owner,
+    pub submitter: Submitter,
     pub(super) cost: Cost,
 }
 
-/// A virtual disk and its place in the node.
+/// A virtual disk as the node has it.
 pub(crate) struct Disk {
     pub config: DiskConfig,
     pub vdisk: VirtualDisk,
@@ -46,12 +46,12 @@ pub(crate) struct Disk {
     pub meters: DiskMeters,
     /// The number of its first part.
     pub(crate) first: u32,
-    /// Of how many places it is one: its gates keep that much less of the contract.
+    /// Of how many extents it is one: its gates keep that much less of the contract.
     pub among: u64,
-    /// Its places, where they are on several nodes.
+    /// Its extents, where they are on several nodes.
     pub spread: Option<Box<Spread>>,
-    /// The disk of which this is a place. Nobody but that disk's coordinators may use it.
-    pub home_of: Option<usize>,
+    /// The disk of which this is an extent. Nobody but that disk's coordinators may use it.
+    pub extent_of: Option<usize>,
     /// As the manager is told of its parts.
     pub(super) told_as: Arc<str>,
     /// Its whole rate's clock, where it lies on several gates of this node.
@@ -89,11 +89,11 @@ impl Disk {
             first: 0,
             among: 1,
             spread: None,
-            home_of: None,
+            extent_of: None,
         }
     }
 
-    /// Bytes that it is promised, by pool; a disk that lies on several nodes is by its homes.
+    /// Bytes that it is promised, by pool; a disk that lies on several nodes is by its owners.
     pub(super) fn promised(&self) -> impl Iterator<Item = (usize, u64)> {
         let config = &self.config;
         let pools = if self.spread.is_some() { &[][..] } else { &config.pools };
@@ -102,7 +102,7 @@ impl Disk {
         pools.iter().enumerate().map(move |(i, pool)| (*pool, part(i)))
     }
 
-    /// The rate each pool must reserve: rate / pools / places. None for a disk over several nodes, whose places reserve it.
+    /// The rate each pool must reserve: rate / pools / extents. None for a disk over several nodes, whose extents reserve it.
     pub(crate) fn rate_on_each(&self, contract: &Contract) -> Option<Rate> {
         let rate = contract.rate.filter(|_| self.spread.is_none())?;
         let per_second = rate.per_second / self.config.pools.len() as u64 / self.among;
@@ -140,7 +140,7 @@ impl Disk {
     /// Which gateway has a shared disk, where some has it.
     pub(crate) fn seat<'a>(&self, links: &'a crate::links::Links) -> Option<&'a str> {
         let spread = self.spread.as_ref().filter(|spread| spread.shared.is_some())?;
-        match spread.places[0] {
+        match spread.extents[0] {
             Where::Here(_) => links.here(),
             Where::There(peer, _) => links.peers[peer].as_ref().map(|peer| peer.config.name.as_str()),
             Where::Nowhere => None,

@@ -4,12 +4,12 @@ use super::tickets::PartOf;
 use super::{Disk, NotAdded, Plane};
 use crate::config::{DiskConfig, at};
 use henge_core::{Contract, FlowId, Instant, ParamError, Refused};
-use henge_vdisk::{GateId, Layout, Place, VirtualDisk};
+use henge_vdisk::{Extent, GateId, Layout, VirtualDisk};
 
 /// A disk's parts, opened.
 struct Opened {
     /// One on each of its pools.
-    places: Vec<Place>,
+    extents: Vec<Extent>,
     /// Where each part begins, at its gate.
     bases: Vec<(GateId, u64)>,
     /// The largest block of its stores.
@@ -48,8 +48,8 @@ impl Plane {
         self.gaps.insert(number);
     }
 
-    /// The home of one place of a disk that is spread over nodes.
-    pub(crate) fn add_home(
+    /// The owner of one extent of a disk that is spread over nodes.
+    pub(crate) fn add_extent(
         &mut self,
         config: &DiskConfig,
         pool: usize,
@@ -57,11 +57,11 @@ impl Plane {
         len: u64,
         now: Instant,
     ) -> Result<usize, NotAdded> {
-        let mut home = DiskConfig { pools: vec![pool], places: Vec::new(), capacity: len, ..config.clone() };
+        let mut owner = DiskConfig { pools: vec![pool], places: Vec::new(), capacity: len, ..config.clone() };
         // Coordinators bound what they hand out; here it is room for all of them.
-        home.contract.pending = None;
-        home.settings.commands_max = 1 << 20;
-        self.add_parts(home, index, config.places.len() as u64, now)
+        owner.contract.pending = None;
+        owner.settings.commands_max = 1 << 20;
+        self.add_parts(owner, index, config.places.len() as u64, now)
     }
 
     fn add_parts(
@@ -96,8 +96,8 @@ impl Plane {
         let number = self.free_number();
         let wrong =
             |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
-        let Opened { places, bases, block } = self.open_parts(&config, first, made)?;
-        let layout = Layout::new(config.capacity, config.stripe, places).map_err(|e| wrong(&e))?;
+        let Opened { extents, bases, block } = self.open_parts(&config, first, made)?;
+        let layout = Layout::new(config.capacity, config.stripe, extents).map_err(|e| wrong(&e))?;
         let settings = self.settings_of(&config, block);
         let flow = FlowId(number as u32);
         let vdisk = VirtualDisk::new(flow, layout, settings).map_err(|e| wrong(&e))?;
@@ -142,7 +142,7 @@ impl Plane {
             error: wrong(e),
             storage: e.kind() != std::io::ErrorKind::StorageFull,
         };
-        let mut places = Vec::new();
+        let mut extents = Vec::new();
         let mut bases = Vec::new();
         let mut block = 1;
         for &p in &config.pools {
@@ -169,9 +169,9 @@ impl Plane {
                 }
             }
             let base = base.expect("a pool has a gate") * pool.members;
-            places.push(Place { target: pool.target.clone(), base, len: per_member * pool.members });
+            extents.push(Extent { target: pool.target.clone(), base, len: per_member * pool.members });
         }
-        Ok(Opened { places, bases, block })
+        Ok(Opened { extents, bases, block })
     }
 
     /// How a disk's commands are cut on these pools, whose largest block has `block` bytes.
@@ -192,14 +192,14 @@ impl Plane {
         let parts = self.parts_of(&disk.config, capacity, disk.first);
         let mut on_gates = parts.iter();
         let mut bases = Vec::new();
-        let mut places = Vec::new();
-        for (&p, place) in disk.config.pools.iter().zip(disk.vdisk.layout().places()) {
+        let mut extents = Vec::new();
+        for (&p, extent) in disk.config.pools.iter().zip(disk.vdisk.layout().extents()) {
             let pool = &self.pools[p];
-            bases.extend(pool.gates.clone().map(|_| place.base / pool.members));
+            bases.extend(pool.gates.clone().map(|_| extent.base / pool.members));
             let len = on_gates.by_ref().take(pool.gates.len()).last().map_or(0, |part| part.len);
-            places.push(Place { len: len * pool.members, ..place.clone() });
+            extents.push(Extent { len: len * pool.members, ..extent.clone() });
         }
-        let layout = Layout::new(capacity, disk.vdisk.layout().unit(), places).map_err(|e| e.to_string())?;
+        let layout = Layout::new(capacity, disk.vdisk.layout().unit(), extents).map_err(|e| e.to_string())?;
         self.could_grow(&parts)?;
         for (part, base) in parts.iter().zip(bases) {
             let store = self.gates[part.gate].pipeline.backend_mut();
@@ -257,10 +257,10 @@ impl Plane {
         Some(disk)
     }
 
-    /// What links serve weighs as much as the places that other nodes ask for.
+    /// What links serve weighs as much as the extents that other nodes ask for.
     fn weigh_links(&mut self) {
-        let homes = self.disks.iter().flatten().filter(|disk| disk.home_of.is_some());
-        let sum = homes.fold(0u32, |sum, disk| sum.saturating_add(disk.config.contract.weight()));
+        let owners = self.disks.iter().flatten().filter(|disk| disk.extent_of.is_some());
+        let sum = owners.fold(0u32, |sum, disk| sum.saturating_add(disk.config.contract.weight()));
         self.links_weight = sum.max(1);
     }
 
@@ -317,7 +317,7 @@ impl Plane {
         now: Instant,
     ) -> Result<(), Refused> {
         if self.disk(number).spread.is_some() {
-            return self.set_homes(number, config, now);
+            return self.set_owners(number, config, now);
         }
         let disk = self.disks[number].take().expect("a disk that was found");
         let result = self.promise(

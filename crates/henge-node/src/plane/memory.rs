@@ -50,7 +50,7 @@ impl Plane {
             }
             let spot = disk.vdisk.layout().locate(at);
             if disk.spread.is_some() {
-                return vec![Extent { len: end - at, allocated: true }]; // its places are asked for data alone
+                return vec![Extent { len: end - at, allocated: true }]; // its extents are asked for data alone
             }
             let store = self.gates[spot.gate.index()].pipeline.backend();
             let (len, allocated) = store.extent(spot.offset, spot.run.min(end - at));

@@ -1,7 +1,7 @@
 //! What a disk can take from others: memory, and turns.
 
 use super::memory::{EXTENT_STEP, EXTENT_STEPS};
-use super::{Owner, Plane};
+use super::{Plane, Submitter};
 use crate::config::NodeConfig;
 use henge_backend::Buffer;
 use henge_config::Source;
@@ -16,9 +16,9 @@ fn plane(text: &str) -> Plane {
     Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{}", config.source.point(e)))
 }
 
-fn owner(n: u32) -> Owner {
+fn submitter(n: u32) -> Submitter {
     let id = RequestId { slot: n, generation: 0 };
-    Owner { connection: id, command: id }
+    Submitter { connection: id, command: id }
 }
 
 fn disks(count: usize, terms: &str) -> String {
@@ -68,7 +68,7 @@ fn nothing_is_limited_as_well() {
             let now = Instant::ZERO + Duration::from_millis(ms);
             while sent < 10_000 && plane.has_room(0) {
                 let len = if kind == Kind::Cache { 4096 } else { 0 };
-                plane.submit(0, Command::new(kind, 0, len, now, 0), Buffer::empty(), owner(sent), now);
+                plane.submit(0, Command::new(kind, 0, len, now, 0), Buffer::empty(), submitter(sent), now);
                 sent += 1;
             }
             plane.list_due(now);
@@ -79,14 +79,14 @@ fn nothing_is_limited_as_well() {
     }
 }
 
-/// A round that has done its part leaves no place at the device free while requests wait for one.
+/// A round that has done its part leaves no slot of the device free while requests wait for one.
 #[test]
-fn a_place_that_has_become_free_does_not_wait_for_the_next_round() {
+fn a_slot_that_has_become_free_does_not_wait_for_the_next_round() {
     let mut plane = plane(&disks(1, ""));
     for n in 0..64 {
         let command = Command::new(Kind::Read, u64::from(n) * 65536, 65536, Instant::ZERO, 0);
         let buffer = plane.take_buffer(0, 65536).expect("4 MiB are there");
-        plane.submit(0, command, buffer, owner(n), Instant::ZERO);
+        plane.submit(0, command, buffer, submitter(n), Instant::ZERO);
     }
     plane.begin_round(128 << 10);
     plane.poll(Instant::ZERO);
@@ -100,7 +100,7 @@ fn a_place_that_has_become_free_does_not_wait_for_the_next_round() {
 fn who_looks_in_every_round_keeps_no_gate_from_its_work() {
     let mut plane = plane(&disks(2, ""));
     let buffer = plane.take_buffer(1, 4096).expect("memory");
-    plane.submit(1, Command::new(Kind::Read, 0, 4096, Instant::ZERO, 0), buffer, owner(0), Instant::ZERO);
+    plane.submit(1, Command::new(Kind::Read, 0, 4096, Instant::ZERO, 0), buffer, submitter(0), Instant::ZERO);
     plane.list_due(Instant::ZERO);
     plane.begin_round(128 << 10);
     for _ in 0..64 {
@@ -115,7 +115,7 @@ fn who_looks_in_every_round_keeps_no_gate_from_its_work() {
 fn a_long_request_is_charged_piece_by_piece() {
     let mut plane = plane(&disks(1, ""));
     let buffer = plane.take_buffer(0, MIB).expect("memory");
-    plane.submit(0, Command::new(Kind::Read, 0, MIB, Instant::ZERO, 0), buffer, owner(0), Instant::ZERO);
+    plane.submit(0, Command::new(Kind::Read, 0, MIB, Instant::ZERO, 0), buffer, submitter(0), Instant::ZERO);
     let mut rounds = Vec::new();
     while plane.answers.is_empty() {
         plane.list_due(Instant::ZERO);
@@ -141,7 +141,7 @@ fn a_look_at_what_takes_room_is_bounded() {
     assert_eq!((plane.next_copied(), plane.next_copied()), (Some((0, EXTENT_STEP)), None));
 }
 
-/// A CACHE on a disk over places reads within the memory that its command has, whether a place is told to fetch or not.
+/// A CACHE on a disk over extents reads within the memory that its command has, whether an extent is told to fetch or not.
 #[test]
 fn a_spread_disk_is_asked_to_cache() {
     for prefetch in [true, false] {
@@ -158,7 +158,7 @@ fn a_spread_disk_is_asked_to_cache() {
             let frame = plane.disk(number).vdisk.frame(Kind::Cache, offset, len);
             let buffer = plane.take_buffer(number, frame.len).unwrap();
             let command = Command::new(Kind::Cache, offset, len, Instant::ZERO, 0);
-            plane.submit(number, command, buffer, owner(n as u32), Instant::ZERO);
+            plane.submit(number, command, buffer, submitter(n as u32), Instant::ZERO);
             while plane.is_runnable() {
                 plane.poll(Instant::ZERO);
             }
@@ -182,7 +182,7 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
             && let Some(buffer) = plane.take_buffer(0, len)
         {
             let read = Command::new(Kind::Read, 0, len, Instant::ZERO, 0);
-            plane.submit(0, read, buffer, owner(sent), Instant::ZERO);
+            plane.submit(0, read, buffer, submitter(sent), Instant::ZERO);
             sent += 1;
         }
         let (mut rounds, mut left) = (0, sent as usize);
@@ -212,10 +212,10 @@ fn blocks_around_a_write_are_counted() {
         buffer.fill(1);
         let before = plane.disk(0).held;
         let write = Command::new(Kind::Write, 100, 5000, Instant::ZERO, 0);
-        plane.submit(0, write, buffer, owner(1), Instant::ZERO);
+        plane.submit(0, write, buffer, submitter(1), Instant::ZERO);
         assert_eq!(plane.disk(0).held, before + 2 * 4096, "its first and its last block");
         if gives_up {
-            plane.abort(0, owner(1).connection, None, Instant::ZERO);
+            plane.abort(0, submitter(1).connection, None, Instant::ZERO);
         }
         while plane.is_runnable() {
             plane.poll(Instant::ZERO);
@@ -229,7 +229,7 @@ fn blocks_around_a_write_are_counted() {
 }
 
 /// Commands answered in 60 s of two disks on four spindles of 100/s with a gate each: "a" has 60/s in all and keeps 8 reads outstanding,
-/// "b" has 330/s and keeps 64. Chance chooses the places.
+/// "b" has 330/s and keeps 64. Chance chooses the extents.
 fn on_spindles(one_clock: bool) -> [u32; 2] {
     let mut plane = plane(
         "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = { vc = { per = \"spindle\" } }\n\
@@ -249,7 +249,7 @@ fn on_spindles(one_clock: bool) -> [u32; 2] {
                     random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let command = Command::new(Kind::Read, (random >> 33) % 4096 * 4096, 4096, now, 0);
                 let buffer = plane.take_buffer(disk, 4096).expect("there is room for 72 reads");
-                plane.submit(disk, command, buffer, owner(0), now);
+                plane.submit(disk, command, buffer, submitter(0), now);
                 outstanding[disk] += 1;
             }
         }
@@ -300,7 +300,7 @@ fn commands_are_cut_as_their_pools_say() {
         let mut plane = plane(&text);
         let buffer = plane.take_buffer(0, MIB).expect("its minimum is its own");
         let command = Command::new(Kind::Write, MIB, MIB, Instant::ZERO, 0);
-        plane.submit(0, command, buffer, owner(0), Instant::ZERO);
+        plane.submit(0, command, buffer, submitter(0), Instant::ZERO);
         let flow = plane.disk(0).vdisk.flow();
         let pending = plane.gates[0].pipeline.gate().flow_meters(flow).unwrap().pending;
         assert_eq!(pending, pieces, "{pool} {disk}");

@@ -140,7 +140,7 @@ impl Ticket {
 }
 
 impl Plane {
-    /// The parts of a disk of this node's pools; of a place of a disk over several nodes where `first` says so.
+    /// The parts of a disk of this node's pools; of an extent of a disk over several nodes where `first` says so.
     pub(crate) fn parts_of(&self, config: &DiskConfig, capacity: u64, first: u32) -> Vec<PartOf> {
         let on = config.pools.len() as u64;
         let mut parts = Vec::new();

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // lends parts of a command's buffer to stores
 
-use super::{Answer, At, GateState, InFlight, Owner, Plane, SubRequest};
+use super::{Answer, At, GateState, InFlight, Plane, SubRequest, Submitter};
 use crate::spread::INNER;
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
@@ -24,7 +24,7 @@ impl Plane {
         number: usize,
         command: Command,
         frame: Buffer,
-        owner: Owner,
+        submitter: Submitter,
         now: Instant,
     ) {
         self.begun += 1;
@@ -35,7 +35,7 @@ impl Plane {
         if disk.in_flight.len() <= slot {
             disk.in_flight.resize_with(slot + 1, || None);
         }
-        disk.in_flight[slot] = Some(InFlight { id, frame, owner, cost: Cost::ZERO });
+        disk.in_flight[slot] = Some(InFlight { id, frame, submitter, cost: Cost::ZERO });
         self.hand_out(number, now);
         self.collect(number, now);
     }
@@ -44,7 +44,7 @@ impl Plane {
     fn hand_out(&mut self, number: usize, now: Instant) {
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         if disk.spread.is_some() {
-            return self.hand_out_places(number, now);
+            return self.hand_out_extents(number, now);
         }
         while let Some(part) = disk.vdisk.next_part(&mut Rooms(&self.gates)) {
             let Part { id: part_id, gate, mut request, data, .. } = part;
@@ -91,7 +91,7 @@ impl Plane {
             if let Some(lead) = disk.lead(&request, now) {
                 state.pipeline.gate_mut().retag(request.id, lead, now);
             }
-            if disk.home_of.is_some() && disk.config.contract.rate.is_some() {
+            if disk.extent_of.is_some() && disk.config.contract.rate.is_some() {
                 let unit = state.pipeline.gate().cost_unit();
                 self.tags.tell(&disk.told_as, g, &request, unit);
             }
@@ -109,9 +109,9 @@ impl Plane {
         disk.meters.pending(disk.vdisk.pending(), now);
         while let Some(finished) = disk.vdisk.next_finished() {
             let command = disk.in_flight[finished.id.index()].take().expect("a command is finished once");
-            let InFlight { frame, owner, cost, .. } = command;
-            if owner.connection == INNER {
-                self.inner_done(&owner, &finished, frame, cost);
+            let InFlight { frame, submitter, cost, .. } = command;
+            if submitter.connection == INNER {
+                self.inner_done(&submitter, &finished, frame, cost);
                 disk = self.disks[number].as_mut().expect("a disk in use is there");
                 continue;
             }
@@ -124,10 +124,10 @@ impl Plane {
             }
             let lead = finished.command.offset % disk.vdisk.settings().align;
             let (at, mut outcome) = (finished.command.offset, finished.outcome);
-            if finished.command.kind == Kind::Flush && disk.doubted.remove(&owner.connection) {
+            if finished.command.kind == Kind::Flush && disk.doubted.remove(&submitter.connection) {
                 outcome = outcome.and(Err(Failure::Fault(Fault::Io)));
             }
-            self.answers.push(Answer { disk: number, owner, outcome, frame, lead, at, cost });
+            self.answers.push(Answer { disk: number, submitter, outcome, frame, lead, at, cost });
         }
     }
 
@@ -142,7 +142,7 @@ impl Plane {
         let number = sub_request.disk as usize;
         self.uncount_extra(number, sub_request.extra);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
-        if disk.home_of.is_some() {
+        if disk.extent_of.is_some() {
             let command = disk.in_flight[sub_request.part.command.index()].as_mut();
             command.expect("a pending command has its buffer here").cost += cost;
         }
@@ -167,11 +167,11 @@ impl Plane {
         now: Instant,
     ) {
         let Some(disk) = self.disks[number].as_mut() else { return };
-        let theirs = |owner: &Owner| {
-            owner.connection == connection && command.is_none_or(|command| command == owner.command)
+        let theirs = |submitter: &Submitter| {
+            submitter.connection == connection && command.is_none_or(|command| command == submitter.command)
         };
         let in_flight = disk.in_flight.iter().flatten();
-        let theirs: Vec<RequestId> = in_flight.filter(|f| theirs(&f.owner)).map(|f| f.id).collect();
+        let theirs: Vec<RequestId> = in_flight.filter(|f| theirs(&f.submitter)).map(|f| f.id).collect();
         if theirs.is_empty() {
             return;
         }

@@ -42,9 +42,9 @@ impl Server {
             self.drop_connection(id);
         }
         // What other coordinators have here is answered as given up.
-        for home in self.plane.homes(number) {
+        for owner in self.plane.owners(number) {
             for link in self.plane.links.connections.clone() {
-                self.plane.abort(home, link, None, self.now);
+                self.plane.abort(owner, link, None, self.now);
             }
         }
         self.answer();
@@ -70,7 +70,7 @@ impl Server {
     pub(super) fn go_on_removing(&mut self) {
         let mut i = 0;
         while let Some(&Removal { number, until, .. }) = self.removals.get(i) {
-            let all = self.plane.homes(number).into_iter().chain([number]);
+            let all = self.plane.owners(number).into_iter().chain([number]);
             let busy = self.plane.is_moving(number)
                 || all
                     .into_iter()

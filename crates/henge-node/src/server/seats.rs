@@ -53,7 +53,7 @@ impl Server {
         self.begin_ticket(&disk.clone(), works, Waiter::Released(disk));
     }
 
-    /// Peers hear of what has moved; homes that are quiet go.
+    /// Peers hear of what has moved; owners that are quiet go.
     pub(super) fn move_seats(&mut self) {
         while let Some(disk) = self.plane.next_moved() {
             self.reconsider_links(&disk);

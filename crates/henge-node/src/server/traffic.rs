@@ -111,15 +111,15 @@ impl Server {
         let mut answers = std::mem::take(&mut self.plane.answers);
         for answer in answers.drain(..) {
             let disk = answer.disk;
-            let id = answer.owner.connection;
-            if answer.owner == NOBODY
+            let id = answer.submitter.connection;
+            if answer.submitter == NOBODY
                 && answer.outcome.is_err()
                 && self.plane.disk(disk).spread.is_none()
                 && self.stopping.is_some()
             {
                 self.plane.disk(disk).unflushed = true;
             }
-            if TargetRegistry::owns(&answer.owner) {
+            if TargetRegistry::owns(&answer.submitter) {
                 self.registry.answer(answer, &mut self.plane, self.now);
             } else if let Some(client) = self.connections.get_mut(id) {
                 self.answered += u32::from(!client.is_node);

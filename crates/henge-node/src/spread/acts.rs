@@ -1,11 +1,11 @@
 //! Shared disks and the table that says who may use them: it lies with the image, and is read by whoever has taken the seat.
 //!
 //! Until this gateway acts by the table of the gateway with the seat ([`crate::targets`]), its clients' commands wait here. They may have been
-//! taken in by an older table: of initiators and hosts those that the newer one forbids are given up before the rest goes on. And the home does
+//! taken in by an older table: of initiators and hosts those that the newer one forbids are given up before the rest goes on. And the owner does
 //! nothing for a gateway that has not said that it acts so.
 
 use super::At;
-use super::places::place_lens;
+use super::extents::extent_lens;
 use crate::config::DiskConfig;
 use crate::links::News;
 use crate::plane::Plane;
@@ -61,7 +61,7 @@ impl Plane {
 
     /// The metadata of a shared disk's image; of a disk in several images, of the first.
     fn metadata(&self, config: &DiskConfig) -> Option<Arc<dyn ImageMetadata>> {
-        let len = place_lens(config, config.capacity)[0];
+        let len = extent_lens(config, config.capacity)[0];
         let parts = self.parts_of(&DiskConfig { places: Vec::new(), ..config.clone() }, len, 0);
         let first = parts.first()?;
         self.gates[first.gate].pipeline.backend().metadata(&first.name)
@@ -87,9 +87,9 @@ impl Plane {
         seat.acts.peers.extend(acts.then_some(peer));
     }
 
-    /// Whether a home does what a peer asks: it may ask by what is old.
-    pub(crate) fn admits(&self, home: usize, peer: Option<usize>) -> bool {
-        let disk = self.disks[home].as_ref().and_then(|home| self.disks[home.home_of?].as_ref());
+    /// Whether an owner does what a peer asks: it may ask by what is old.
+    pub(crate) fn admits(&self, owner: usize, peer: Option<usize>) -> bool {
+        let disk = self.disks[owner].as_ref().and_then(|owner| self.disks[owner.extent_of?].as_ref());
         let seat = disk.and_then(|disk| disk.spread.as_ref()?.shared.as_ref());
         seat.is_none_or(|seat| peer.is_some_and(|peer| seat.acts.peers.contains(&peer)))
     }
@@ -98,21 +98,21 @@ impl Plane {
     pub(crate) fn go_on_acting(&mut self, now: Instant) {
         while let Some(number) = self.seats.acting.pop() {
             if self.disks[number].is_some() {
-                self.hand_out_places(number, now);
+                self.hand_out_extents(number, now);
             }
         }
     }
 
-    /// Whether a disk's home has commands of peers whose link is lost.
+    /// Whether a disk's owner has commands of peers whose link is lost.
     pub(crate) fn has_orphans(
         disks: &[Option<crate::plane::Disk>],
         links: &[henge_core::RequestId],
         number: usize,
     ) -> bool {
         let spread = disks.get(number).and_then(|disk| disk.as_ref()?.spread.as_ref());
-        let Some(At::Here(home)) = spread.and_then(|spread| spread.places.first()) else { return false };
-        let in_flight = disks[*home].iter().flat_map(|home| home.in_flight.iter().flatten());
-        let mut owners = in_flight.map(|command| command.owner.connection);
-        owners.any(|owner| owner != super::INNER && !links.contains(&owner))
+        let Some(At::Here(owner)) = spread.and_then(|spread| spread.extents.first()) else { return false };
+        let in_flight = disks[*owner].iter().flat_map(|owner| owner.in_flight.iter().flatten());
+        let mut submitters = in_flight.map(|command| command.submitter.connection);
+        submitters.any(|submitter| submitter != super::INNER && !links.contains(&submitter))
     }
 }

@@ -5,13 +5,13 @@
 //! the locks, the order of writes and the contract, or limits would hold twice and COMPARE AND WRITE not at all.
 //!
 //! # The rule
-//! A shared disk is a disk over nodes with one place. Its home is at the gateway that has the image's lock. That one has the *seat*. Every
+//! A shared disk is a disk over nodes with one extent. Its owner is at the gateway that has the image's lock. That one has the *seat*. Every
 //! gateway takes clients, and passes what it has not the seat for over a link, as for any disk over nodes. Seats move:
 //!
 //! | what happens | what is done |
 //! |---|---|
-//! | nobody says that it has the disk | the thread of [`crate::seats`] finds out whose turn it is; that one claims the image and makes its home |
-//! | the gateway is drained | once another one is linked and takes disks, its home takes nothing more; once nothing is under way there the image is closed, and the next one claims it |
+//! | nobody says that it has the disk | the thread of [`crate::seats`] finds out whose turn it is; that one claims the image and makes its owner |
+//! | the gateway is drained | once another one is linked and takes disks, its owner takes nothing more; once nothing is under way there the image is closed, and the next one claims it |
 //! | nobody else takes what a drained gateway has let go of | that gateway has it again, and keeps it until it is drained anew |
 //! | the gateway was shut out of the storage | the same; what was under way fails at once, and is handed out again elsewhere |
 //! | a link is lost | what was under way there is handed out again once somebody has the seat; it may be the same one |
@@ -30,7 +30,7 @@
 //! Clients of a gateway without the seat pay for a link. They wait, and are told nothing, while nobody has the seat.
 
 use super::acts::Acts;
-use super::places::{align_of, layout, place_lens};
+use super::extents::{align_of, extent_lens, layout};
 use super::{At, FLOW, shape};
 use crate::config::DiskConfig;
 use crate::plane::tickets::PartOf;
@@ -49,11 +49,11 @@ const TOLD: usize = 256;
 /// What a gateway knows of a shared disk's seat, beside where it is.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    /// The other gateways: peers, and the number of the place there.
+    /// The other gateways: peers, and the number of the extent there.
     others: Vec<(usize, u32)>,
     /// Parts whose gateway was lost.
     held: VecDeque<Part>,
-    /// A home that takes nothing more.
+    /// An owner that takes nothing more.
     leaving: Option<usize>,
     /// The image is being claimed.
     claiming: bool,
@@ -80,7 +80,7 @@ impl Seat {
     }
 
     /// Where its parts may be.
-    pub(super) fn places(&self) -> impl Iterator<Item = At> {
+    pub(super) fn extents(&self) -> impl Iterator<Item = At> {
         let others = self.others.iter().map(|(peer, toward)| At::There(*peer, *toward));
         others.chain(self.leaving.map(At::Here))
     }
@@ -101,7 +101,7 @@ impl Seat {
 pub(crate) struct Seats {
     /// Disks that nobody has.
     vacant: BTreeSet<usize>,
-    /// Disks whose homes are to go.
+    /// Disks whose owners are to go.
     leaving: BTreeSet<usize>,
     /// Disks that came or went just now: peers are to hear of it.
     pub(super) moved: Vec<usize>,
@@ -142,16 +142,16 @@ impl Plane {
             help: None,
             span: config.capacity_span.clone(),
         };
-        let settings = henge_vdisk::Settings { homes: true, align: align_of(&config), ..config.settings };
+        let settings = henge_vdisk::Settings { owners: true, align: align_of(&config), ..config.settings };
         let layout = layout(&config, config.capacity).map_err(|e| wrong(e.to_string()))?;
         let vdisk = VirtualDisk::new(FLOW, layout, settings).map_err(|e| wrong(e.to_string()))?;
-        let len = place_lens(&config, config.capacity)[0];
-        let mut home = None;
+        let len = extent_lens(&config, config.capacity)[0];
+        let mut owner = None;
         if let Some(&pool) = config.pools.first() {
             let parts = self.parts_of(&DiskConfig { places: Vec::new(), ..config.clone() }, len, 0);
             let is_open = |part: &PartOf| self.gates[part.gate].pipeline.backend().has_part(&part.name);
             if parts.iter().all(is_open) {
-                home = Some(self.add_home(&config, pool, 0, len, now)?);
+                owner = Some(self.add_extent(&config, pool, 0, len, now)?);
             }
         }
         let number = self.free_number();
@@ -162,8 +162,8 @@ impl Plane {
             others.push((peer, self.links.attach(peer, &config.name, number, 0, shape(&config))));
         }
         let mut spread = self.spread(&config, 1);
-        spread.places.push(home.map_or(At::Nowhere, At::Here));
-        spread.units.push(home.map(|home| self.unit_of(home)));
+        spread.extents.push(owner.map_or(At::Nowhere, At::Here));
+        spread.units.push(owner.map(|owner| self.unit_of(owner)));
         spread.shared = Some(Seat {
             others,
             held: VecDeque::new(),
@@ -171,14 +171,14 @@ impl Plane {
             claiming: false,
             since: now,
             not_before: now,
-            had: home.is_some(),
+            had: owner.is_some(),
             why: String::new(),
             untaken: false,
             stays: String::new(),
             acts: Acts::default(),
         });
-        match home {
-            Some(home) => self.disk(home).home_of = Some(number),
+        match owner {
+            Some(owner) => self.disk(owner).extent_of = Some(number),
             None => _ = self.seats.vacant.insert(number),
         }
         let mut disk = Disk::new(config, vdisk, Vec::new());
@@ -191,7 +191,7 @@ impl Plane {
     pub(super) fn seat(&mut self, number: usize) -> Option<(&mut At, &mut Seat)> {
         let spread = self.disks.get_mut(number)?.as_mut()?.spread.as_deref_mut()?;
         let seat = spread.shared.as_mut()?;
-        Some((&mut spread.places[0], seat))
+        Some((&mut spread.extents[0], seat))
     }
 
     /// The parts that are made when a shared disk is added: the first of its gateways makes them.
@@ -242,7 +242,7 @@ impl Plane {
         let had = seat.had;
         let makes = !had && config.gateways.first().map(String::as_str) == self.links.here();
         let claim = Claim { makes, known: true, dead: lives.dead, alive: lives.alive, ..self.claim() };
-        let len = place_lens(&config, config.capacity)[0];
+        let len = extent_lens(&config, config.capacity)[0];
         Some(self.parts_claimed(&config, len, claim))
     }
 
@@ -284,12 +284,12 @@ impl Plane {
 
     fn take_seat(&mut self, number: usize, now: Instant) -> Result<(), String> {
         let config = self.disk(number).config.clone();
-        let len = place_lens(&config, config.capacity)[0];
-        let home = self.add_home(&config, config.pools[0], 0, len, now).map_err(|e| e.error.message)?;
-        self.disk(home).home_of = Some(number);
-        let (unit, drained, others) = (self.unit_of(home), self.seats.drained, self.others_of(&config));
+        let len = extent_lens(&config, config.capacity)[0];
+        let owner = self.add_extent(&config, config.pools[0], 0, len, now).map_err(|e| e.error.message)?;
+        self.disk(owner).extent_of = Some(number);
+        let (unit, drained, others) = (self.unit_of(owner), self.seats.drained, self.others_of(&config));
         let spread = self.disk(number).spread.as_mut().expect("a shared disk");
-        (spread.places[0], spread.units[0]) = (At::Here(home), Some(unit));
+        (spread.extents[0], spread.units[0]) = (At::Here(owner), Some(unit));
         let seat = spread.shared.as_mut().expect("a shared disk");
         (seat.had, seat.why) = (true, String::new());
         seat.untaken = drained && now.since(seat.since) >= TURN;
@@ -303,7 +303,7 @@ impl Plane {
         self.say_seat(number);
         self.notice(&config.name, told);
         self.links.doubt_no_more_of(number);
-        self.hand_out_places(number, now);
+        self.hand_out_extents(number, now);
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl Plane {
             self.seats.found.push(number);
             self.say_seat(number);
             self.links.doubt_no_more_of(number);
-            self.hand_out_places(number, now);
+            self.hand_out_extents(number, now);
         }
     }
 
@@ -334,7 +334,7 @@ impl Plane {
         let there = |disk: &Disk| {
             disk.spread
                 .as_ref()
-                .is_some_and(|s| s.shared.is_some() && matches!(s.places[0], At::There(p, _) if p == peer))
+                .is_some_and(|s| s.shared.is_some() && matches!(s.extents[0], At::There(p, _) if p == peer))
         };
         let lost = self.disks.iter().enumerate().filter(|(_, disk)| disk.as_ref().is_some_and(there));
         for number in lost.map(|(number, _)| number).collect::<Vec<_>>() {
@@ -368,7 +368,7 @@ impl Plane {
             _ => {
                 self.seats.vacant.remove(&number);
                 self.seats.found.push(number);
-                self.hand_out_places(number, now);
+                self.hand_out_extents(number, now);
             }
         }
     }
@@ -387,28 +387,28 @@ impl Plane {
         } else {
             self.look_for(number, now);
         }
-        self.hand_out_places(number, now);
+        self.hand_out_extents(number, now);
         again
     }
 
-    /// Whether a home's storage is another gateway's by now; then it takes nothing more.
-    pub(crate) fn is_lost(&mut self, home: usize, now: Instant) -> bool {
-        let Some(number) = self.disks[home].as_ref().and_then(|disk| disk.home_of) else { return false };
+    /// Whether an owner's storage is another gateway's by now; then it takes nothing more.
+    pub(crate) fn is_lost(&mut self, owner: usize, now: Instant) -> bool {
+        let Some(number) = self.disks[owner].as_ref().and_then(|disk| disk.extent_of) else { return false };
         let Some((at, seat)) = self.seat(number) else { return false };
-        if *at == At::Here(home) {
+        if *at == At::Here(owner) {
             self.leave(number, "its storage answers that this node was shut out", now);
             return true;
         }
-        seat.leaving == Some(home)
+        seat.leaving == Some(owner)
     }
 
-    /// The home here takes nothing more.
+    /// The owner here takes nothing more.
     fn leave(&mut self, number: usize, why: &str, now: Instant) {
         let Some((at, seat)) = self.seat(number) else { return };
-        let At::Here(home) = *at else { return };
+        let At::Here(owner) = *at else { return };
         *at = At::Nowhere;
         seat.stays.clear();
-        (seat.leaving, seat.since) = (Some(home), now);
+        (seat.leaving, seat.since) = (Some(owner), now);
         seat.why = why.to_owned();
         self.seats.leaving.insert(number);
         self.seats.moved.push(number);
@@ -435,7 +435,7 @@ impl Plane {
             |disk: &Disk| disk.config.pools.first().is_some_and(|p| self.pools[*p].gates.contains(&gate));
         let is_here = |disk: &Disk| {
             let spread = disk.spread.as_ref().filter(|spread| spread.shared.is_some());
-            spread.is_some_and(|spread| matches!(spread.places[0], At::Here(_)))
+            spread.is_some_and(|spread| matches!(spread.extents[0], At::Here(_)))
         };
         let all = self.disks.iter().enumerate();
         let found = all.filter(|(_, disk)| disk.as_ref().is_some_and(|disk| is_here(disk) && is_on(disk)));
@@ -486,20 +486,20 @@ impl Plane {
         std::iter::from_fn(|| self.seats.found.pop()).find(|number| self.disks[*number].is_some())
     }
 
-    /// A disk whose home here has nothing under way any more: the home is gone, and these parts of it are to be closed.
+    /// A disk whose owner here has nothing under way any more: the owner is gone, and these parts of it are to be closed.
     pub(crate) fn next_left(&mut self, now: Instant) -> Option<(String, Vec<PartOf>)> {
         let quiet = |number: &&usize| {
             let seat = self.disks[**number].as_ref().and_then(|d| d.spread.as_ref()?.shared.as_ref());
-            let home = seat.and_then(|seat| self.disks[seat.leaving?].as_ref());
-            home.is_none_or(|home| home.vdisk.pending() == 0)
+            let owner = seat.and_then(|seat| self.disks[seat.leaving?].as_ref());
+            owner.is_none_or(|owner| owner.vdisk.pending() == 0)
         };
         let number = *self.seats.leaving.iter().find(quiet)?;
         self.seats.leaving.remove(&number);
         let (_, seat) = self.seat(number)?;
-        let home = seat.leaving?;
-        let config = self.disk(home).config.clone();
+        let owner = seat.leaving?;
+        let config = self.disk(owner).config.clone();
         let parts = self.parts_of(&config, config.capacity, 0);
-        self.drop_home(home, now);
+        self.drop_extent(owner, now);
         Some((self.disk(number).config.name.clone(), parts))
     }
 
@@ -513,7 +513,7 @@ impl Plane {
         }
     }
 
-    /// Whether a disk's home is about to go.
+    /// Whether a disk's owner is about to go.
     pub(crate) fn is_moving(&mut self, number: usize) -> bool {
         self.seat(number).is_some_and(|(_, seat)| seat.leaving.is_some() || seat.claiming)
     }
@@ -533,10 +533,10 @@ impl Plane {
     pub(super) fn give_up_held(&mut self, number: usize, theirs: &[RequestId]) -> Vec<At> {
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         let spread = disk.spread.as_deref_mut().expect("a spread disk");
-        let mut places = spread.places.clone();
+        let mut extents = spread.extents.clone();
         if let Some(seat) = &mut spread.shared {
-            places.retain(|at| matches!(at, At::Here(_)));
-            places.extend(seat.places());
+            extents.retain(|at| matches!(at, At::Here(_)));
+            extents.extend(seat.extents());
             let mut over = Vec::new();
             seat.held.retain(|part| {
                 let stays = !theirs.contains(&part.id.command);
@@ -547,7 +547,7 @@ impl Plane {
                 disk.vdisk.part_done(id, Err(Failure::Fault(Fault::Cancelled)));
             }
         }
-        places
+        extents
     }
 }
 

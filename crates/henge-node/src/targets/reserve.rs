@@ -1,7 +1,7 @@
 //! Who may use a disk: reservations that hold on every node that serves it, of initiators (iSCSI) and hosts (NVMe) in one table.
 //!
 //! # The rule
-//! The first place's node keeps the reservations of a disk over nodes; a disk of one node alone, that node. Another node passes a
+//! The first extent's owner keeps the reservations of a disk over nodes; a disk of one node alone, that node. Another node passes a
 //! PERSISTENT RESERVE OUT on to it, and so task management that takes away everybody's commands (LOGICAL UNIT RESET and the like),
 //! once it has done its own part. The owner decides one at a time: what is decided is in its file, then in force here,
 //! then told to every node that serves initiators or hosts ([`henge_link::copies`]), and answered once each of them acts by it (or has been
@@ -19,7 +19,7 @@
 //! # What it does not do
 //! What such a node had handed to a third one before may still be written there. RESERVE(6) belongs to one node's session, and is
 //! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone. The owner does not move while its node has the
-//! first place, which is as long as the disk is there. Of a disk on storage that nodes share it moves with the seat (`moves.rs`).
+//! first extent, which is as long as the disk is there. Of a disk on storage that nodes share it moves with the seat (`moves.rs`).
 
 mod course;
 mod moves;
@@ -205,37 +205,37 @@ impl ReservationTables {
     }
 
     /// A disk of this node alone.
-    pub(super) fn add(&mut self, name: &str, place: (TargetId, usize, Option<PathBuf>)) {
-        self.insert(name, place, Kept::Alone);
+    pub(super) fn add(&mut self, name: &str, disk: (TargetId, usize, Option<PathBuf>)) {
+        self.insert(name, disk, Kept::Alone);
     }
 
     /// A disk whose reservations cannot be read: initiators, here and at other nodes, wait until they can.
-    pub(super) fn close(&mut self, name: &str, place: (TargetId, usize, Option<PathBuf>)) {
-        self.insert(name, place, Kept::Unreadable);
+    pub(super) fn close(&mut self, name: &str, disk: (TargetId, usize, Option<PathBuf>)) {
+        self.insert(name, disk, Kept::Unreadable);
     }
 
     /// A disk over nodes, kept here for all.
     pub(super) fn keep(
         &mut self,
         name: &str,
-        place: (TargetId, usize, Option<PathBuf>),
+        disk: (TargetId, usize, Option<PathBuf>),
         kept: &Reservations,
         now: Instant,
     ) {
         self.owner.add(name, kept.text(), now);
-        self.insert(name, place, Kept::Here);
+        self.insert(name, disk, Kept::Here);
     }
 
     /// A disk over nodes, kept by a peer.
     pub(super) fn hold(
         &mut self,
         name: &str,
-        place: (TargetId, usize, Option<PathBuf>),
+        disk: (TargetId, usize, Option<PathBuf>),
         (peer, linked): (usize, bool),
         now: Instant,
     ) {
         self.replica.add(name, peer as u32, linked, now);
-        self.insert(name, place, Kept::There(peer));
+        self.insert(name, disk, Kept::There(peer));
     }
 
     fn insert(&mut self, name: &str, (target, number, file): (TargetId, usize, Option<PathBuf>), kept: Kept) {

@@ -1,4 +1,4 @@
-//! The ways to a disk that several nodes serve: this node and those with its places are groups of portals to one target.
+//! The ways to a disk that several nodes serve: this node and those with its extents are groups of portals to one target.
 //!
 //! Every node tells the same: the target's name, the disk's serial number and world-wide name come from the disk's name, a
 //! group's number from its node's name. Which of them can be reached is looked at once a second while initiators are there.
@@ -21,7 +21,7 @@ pub(super) fn port(node: &str) -> u16 {
     ((folded ^ folded >> 16) as u16).max(1)
 }
 
-/// The names of the nodes that certainly serve a disk: this one, those with a place of it, and those that act by reservations
+/// The names of the nodes that certainly serve a disk: this one, those with an extent of it, and those that act by reservations
 /// kept here.
 fn nodes<'a>(disk: &'a Disk, links: &'a Links, known: &[usize]) -> Vec<&'a str> {
     let mut nodes: Vec<&str> = disk.config.places.iter().map(|place| place.node.as_str()).collect();
@@ -40,7 +40,7 @@ fn is_linked(links: &Links, peer: usize) -> bool {
     links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some())
 }
 
-/// Whether a node has a part of a disk: one of its places, or its seat.
+/// Whether a node has a part of a disk: one of its extents, or its seat.
 fn has_part(disk: &Disk, links: &Links, node: &str) -> bool {
     if disk.is_shared() {
         return disk.seat(links) == Some(node);

@@ -102,7 +102,7 @@ fn what_is_written_through_one_node_is_read_through_another() {
             assert!(client.read(at, long.len() as u32).unwrap() == long, "at {at}");
         }
     }
-    // TRIM and WRITE_ZEROES, unaligned: the homes see to the edges.
+    // TRIM and WRITE_ZEROES, unaligned: the owners see to the edges.
     assert_eq!(clients[0].write(4 << 20, &long), 0);
     clients[1].send(0, 6, (4 << 20) + 100, 500_000, &[]);
     assert_eq!(clients[1].reply(), 0, "write zeroes");
@@ -115,7 +115,7 @@ fn what_is_written_through_one_node_is_read_through_another() {
     for node in &nodes {
         let status = node.control().status().unwrap();
         assert_eq!(status.buffers_out, 0, "all memory came back");
-        assert_eq!(status.disks.len(), 1, "homes are nobody's to see");
+        assert_eq!(status.disks.len(), 1, "owners are nobody's to see");
         assert!(status.peers.iter().all(|p| p.failed == 0 && p.parts > 0), "{:?}", status.peers);
     }
     nodes.into_iter().for_each(|node| node.stop().unwrap());
@@ -158,7 +158,7 @@ fn a_disk_over_several_nodes_grows_while_it_is_served() {
 /// Two coordinators write the halves of the same blocks at the same time: neither loses what the other wrote.
 #[test]
 fn unaligned_writes_of_two_coordinators_to_one_block_are_both_there() {
-    // Memory takes any address; with whole blocks alone, homes have to read, change and write back, under their locks.
+    // Memory takes any address; with whole blocks alone, owners have to read, change and write back, under their locks.
     let nodes = cluster_with(&["n1", "n2"], "", "commands = { align = \"4KiB\" }\n");
     let mut writers: Vec<std::thread::JoinHandle<()>> = Vec::new();
     for (i, node) in nodes.iter().enumerate() {
@@ -197,7 +197,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     assert!(client.read(0, 65_536).is_ok(), "the others' parts go on");
     assert!(client.read(2 * 65_536, 65_536).is_ok());
     client.send(0, 3, 0, 0, &[]);
-    assert_eq!(client.reply(), EIO, "a flush that does not reach every home has failed");
+    assert_eq!(client.reply(), EIO, "a flush that does not reach every owner has failed");
     let status = nodes[0].control().status().unwrap();
     assert!(status.disks[0].trouble[0].starts_with("n2/p: "), "{:?}", status.disks[0].trouble);
     // Anew, at the same address; its memory is empty, which is what memory is.
@@ -212,7 +212,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     let trouble = nodes[0].control().status().unwrap().disks[0].trouble.clone();
     assert!(trouble[0].contains("does not serve a disk \"web\""), "{trouble:?}");
     ask(&nodes[1], common::add(&disk(&names)));
-    until("its place is served again", || linked(&nodes[0]));
+    until("its extent is served again", || linked(&nodes[0]));
     assert_eq!(client.write(65_536, &[9; 4096]), 0);
     assert_eq!(client.read(65_536, 4096).unwrap(), [9; 4096]);
 }
@@ -229,7 +229,7 @@ fn a_part_that_is_not_answered_fails_after_the_stated_time() {
     assert_eq!(client.read(65_536, 4096), Err(EIO));
     let took = begun.elapsed();
     assert!((Duration::from_millis(300)..PATIENCE).contains(&took), "{took:?}");
-    assert!(client.read(0, 4096).is_ok(), "the place here");
+    assert!(client.read(0, 4096).is_ok(), "the extent here");
     assert!(linked(&nodes[0]), "slow is not gone");
 }
 
@@ -338,7 +338,7 @@ fn removing_a_disk_ends_what_others_have_there() {
     let mut client = Client::connect(&nodes[0], "web");
     assert_eq!(client.write(65_536, &[1; 4096]), 0);
     ask(&nodes[1], henge_api::Request::Remove { name: "web".into() });
-    until("the place is gone", || !linked(&nodes[0]));
+    until("the extent is gone", || !linked(&nodes[0]));
     assert_eq!(client.read(65_536, 4096), Err(EIO));
     let refused = nodes[0].control().ask(henge_api::Request::Unpeer { name: "n2".into() });
     assert!(refused.unwrap_err().to_string().contains("lies on node n2"));
@@ -347,7 +347,7 @@ fn removing_a_disk_ends_what_others_have_there() {
     assert!(nodes[0].control().status().unwrap().peers.is_empty());
 }
 
-/// More disks than are asked for in a step when a link is made, and more than a number of a place rests for.
+/// More disks than are asked for in a step when a link is made, and more than a number of an extent rests for.
 #[test]
 fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     let names = ["a", "b"];
@@ -376,7 +376,7 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
             ask(node, common::add(&one(600)));
         }
         if round > 1090 {
-            until("both know of both places", || nodes.iter().all(linked));
+            until("both know of both extents", || nodes.iter().all(linked));
             let mut client = Client::connect(&nodes[0], "d600");
             assert_eq!(client.write(0, &pattern(16 << 10, round)), 0);
             assert_eq!(

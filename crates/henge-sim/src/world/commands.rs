@@ -7,7 +7,7 @@ use crate::meter::{Answered, Asked};
 use crate::net::Tag;
 use henge_core::{Cost, Duration, Finished, FlowId, Instant, Op, Request, RequestId, RequestRow};
 use henge_sched::foreign;
-use henge_vdisk::{Extent, GateId, Layout};
+use henge_vdisk::{DeviceRange, GateId, Layout};
 use henge_workload::{Next, Record};
 
 impl World {
@@ -56,9 +56,9 @@ impl World {
         if record.end() > client.layout.capacity() {
             return Err(SimError::beyond(&self.flows[flow].name, &record, client.layout.capacity()));
         }
-        cut(&client.layout, op, offset, len, &mut self.extents);
+        cut(&client.layout, op, offset, len, &mut self.ranges);
         let gates = &self.gates;
-        shorten(&mut self.extents, op, |gate| gates[gate.index()].quantum);
+        shorten(&mut self.ranges, op, |gate| gates[gate.index()].quantum);
         let counts = len.div_ceil(self.command_bytes).max(1);
         let asked = Asked {
             arrival: record.at,
@@ -69,12 +69,12 @@ impl World {
             commands: counts * u64::from(Request::WHOLE),
         };
         let asked = self.flows[flow].meter.asked(asked, now);
-        let parts = self.extents.len() as u32;
+        let parts = self.ranges.len() as u32;
         let extent = foreign::Extent { offset, len };
         let command =
             self.commands.insert(Command { client: c, thread, asked, extent, left: parts, failed: false });
-        let extents = std::mem::take(&mut self.extents);
-        for (i, extent) in extents.iter().enumerate() {
+        let ranges = std::mem::take(&mut self.ranges);
+        for (i, extent) in ranges.iter().enumerate() {
             // The parts of a command are charged as one; what does not divide falls to the first.
             let whole = counts * u64::from(Request::WHOLE);
             let share = whole / u64::from(parts) + if i == 0 { whole % u64::from(parts) } else { 0 };
@@ -84,7 +84,7 @@ impl World {
             };
             self.submit(extent.gate.0, thread, request, command, parts, now);
         }
-        self.extents = extents;
+        self.ranges = ranges;
         self.answer_if_over(command, Duration::ZERO, Duration::ZERO, now);
         Ok(())
     }
@@ -212,11 +212,11 @@ impl World {
 }
 
 /// The parts of a command: one contiguous extent per gate it touches, first touched first.
-pub(super) fn cut(layout: &Layout, op: Op, offset: u64, len: u64, into: &mut Vec<Extent>) {
+pub(super) fn cut(layout: &Layout, op: Op, offset: u64, len: u64, into: &mut Vec<DeviceRange>) {
     into.clear();
     if op == Op::Flush || len == 0 {
         let gates = layout.gates().iter();
-        into.extend(gates.map(|&gate| Extent { gate, offset: 0, len: 0 }));
+        into.extend(gates.map(|&gate| DeviceRange { gate, offset: 0, len: 0 }));
         return;
     }
     for (_, piece) in layout.map(offset, len) {
@@ -229,15 +229,15 @@ pub(super) fn cut(layout: &Layout, op: Op, offset: u64, len: u64, into: &mut Vec
 }
 
 /// Parts longer than their gate's device is to have at once are cut once more, as a node does; what moves no data goes as it is.
-fn shorten(extents: &mut Vec<Extent>, op: Op, quantum: impl Fn(GateId) -> u64) {
+fn shorten(ranges: &mut Vec<DeviceRange>, op: Op, quantum: impl Fn(GateId) -> u64) {
     let moves = matches!(op, Op::Read | Op::Write);
     let mut i = 0;
-    while moves && i < extents.len() {
-        let Extent { gate, offset, len } = extents[i];
+    while moves && i < ranges.len() {
+        let DeviceRange { gate, offset, len } = ranges[i];
         let most = quantum(gate);
         if len > most {
-            extents[i].len = most;
-            extents.insert(i + 1, Extent { gate, offset: offset + most, len: len - most });
+            ranges[i].len = most;
+            ranges.insert(i + 1, DeviceRange { gate, offset: offset + most, len: len - most });
         }
         i += 1;
     }
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn long_parts_are_cut_for_their_gates() {
-        let part = |gate, offset, len| Extent { gate: GateId(gate), offset, len };
+        let part = |gate, offset, len| DeviceRange { gate: GateId(gate), offset, len };
         let quantum = |gate: GateId| if gate == GateId(0) { 100 } else { u64::MAX };
         let whole = [part(0, 50, 250), part(1, 0, 250), part(0, 0, 100), part(0, 7, 101)];
         let mut cut = whole.to_vec();

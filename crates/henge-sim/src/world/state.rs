@@ -84,7 +84,7 @@ pub(super) struct Command {
 pub(crate) struct Client {
     pub flow: usize,
     pub layout: Layout,
-    /// The same as nodes tell each other, where every place has one gate.
+    /// The same as nodes tell each other, where every extent has one gate.
     pub striping: Option<Striping>,
     pub load: Workload,
     pub wake: Option<Instant>,

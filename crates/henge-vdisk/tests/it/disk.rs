@@ -2,16 +2,16 @@
 
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request};
 use henge_vdisk::{
-    Command, Data, Failure, Frame, Full, GateId, Gates, Kind, Layout, Part, Patch, Place, ResizeError,
+    Command, Data, Extent, Failure, Frame, Full, GateId, Gates, Kind, Layout, Part, Patch, ResizeError,
     Settings, Target, VirtualDisk,
 };
 use proptest::prelude::*;
 
 const WHOLE: u32 = Request::WHOLE;
 
-fn striped(capacity: u64, unit: u64, places: u32) -> Layout {
-    let place = |g| Place { target: Target::Gate(GateId(g)), base: 1 << 20, len: capacity };
-    Layout::new(capacity, unit, (0..places).map(place).collect()).unwrap()
+fn striped(capacity: u64, unit: u64, extents: u32) -> Layout {
+    let extent = |g| Extent { target: Target::Gate(GateId(g)), base: 1 << 20, len: capacity };
+    Layout::new(capacity, unit, (0..extents).map(extent).collect()).unwrap()
 }
 fn disk(layout: Layout, settings: Settings) -> VirtualDisk {
     VirtualDisk::new(FlowId(3), layout, settings).unwrap()
@@ -29,7 +29,7 @@ fn shape(part: &Part) -> (u32, Op, u64, u64, u32, Data) {
 }
 
 #[test]
-fn a_read_over_two_places() {
+fn a_read_over_two_extents() {
     let mut disk = disk(striped(1 << 20, 64 << 10, 2), Settings::default());
     let id = disk.submit(command(Kind::Read, (64 << 10) - 512, 1024)).unwrap();
     let parts = parts(&mut disk);
@@ -195,7 +195,7 @@ fn a_flush_that_is_given_up_fails_nobody_else() {
     assert_eq!((done.id, done.outcome), (joined, Ok(())));
 }
 
-/// A terabyte given back on 64 KiB stripes over four places: 32 MiB pieces, counted one by one, not 16 million.
+/// A terabyte given back on 64 KiB stripes over four extents: 32 MiB pieces, counted one by one, not 16 million.
 #[test]
 fn a_trim_goes_device_by_device() {
     let mut disk = disk(striped(1 << 40, 64 << 10, 4), Settings::default());
@@ -222,11 +222,11 @@ fn a_flush_goes_everywhere_and_the_first_fault_wins() {
     assert_eq!(disk.next_finished().unwrap().outcome, Err(Failure::Fault(Fault::NoSpace)));
 }
 
-/// Two places behind one gate may be two files; a place without bytes is none.
+/// Two extents behind one gate may be two files; an extent without bytes is none.
 #[test]
-fn a_flush_names_each_place() {
-    let place = |g, base| Place { target: Target::Gate(GateId(g)), base, len: 4096 };
-    let layout = Layout::new(8192, 4096, vec![place(5, 0), place(5, 1 << 30), place(6, 0)]).unwrap();
+fn a_flush_names_each_extent() {
+    let extent = |g, base| Extent { target: Target::Gate(GateId(g)), base, len: 4096 };
+    let layout = Layout::new(8192, 4096, vec![extent(5, 0), extent(5, 1 << 30), extent(6, 0)]).unwrap();
     let mut disk = disk(layout, Settings::default());
     disk.submit(command(Kind::Flush, 0, 0)).unwrap();
     let named: Vec<_> = parts(&mut disk).iter().map(|p| (p.gate.0, p.request.offset)).collect();
@@ -337,12 +337,12 @@ proptest! {
     /// Every byte of a read or write is in exactly one part's data, and the shares add up to what the command counts.
     #[test]
     fn parts_cover_a_command_once_and_shares_sum(
-        places in 1u32..5, unit in 1u64..5, quantum in 1u64..9, align_bits in 0u32..3,
+        extents in 1u32..5, unit in 1u64..5, quantum in 1u64..9, align_bits in 0u32..3,
         offset in 0u64..300, len in 1u64..200, write in any::<bool>(), per in 1u64..64,
     ) {
         let align = 1 << align_bits;
         let settings = Settings { align, quantum: quantum * align, command_bytes: per, ..Settings::default() };
-        let mut disk = disk(striped(512, unit * align, places), settings);
+        let mut disk = disk(striped(512, unit * align, extents), settings);
         let kind = if write { Kind::Write } else { Kind::Read };
         let frame = disk.frame(kind, offset, len);
         disk.submit(command(kind, offset, len)).unwrap();

@@ -2,8 +2,8 @@
 //! process allocates, and so is another.)
 
 mod disk;
-mod homes;
 mod locks;
 mod mapping;
 mod model;
+mod owners;
 mod settings;

@@ -13,7 +13,7 @@
 
 use henge_core::{Fault, FlowId, Instant, Op};
 use henge_vdisk::{
-    Array, Command, Data, Failure, GateId, Kind, Layout, Part, PartId, Place, Settings, Target, VirtualDisk,
+    Array, Command, Data, Extent, Failure, GateId, Kind, Layout, Part, PartId, Settings, Target, VirtualDisk,
     striped_below,
 };
 use proptest::prelude::*;
@@ -298,12 +298,12 @@ fn zeroed(bytes: &mut [u8]) -> &mut [u8] {
     bytes
 }
 
-/// One to three places on gates or arrays, in units of blocks.
+/// One to three extents on gates or arrays, in units of blocks.
 fn layouts() -> impl Strategy<Value = Layout> {
     (1u64..5, proptest::collection::vec((1u32..4, 1u64..4, 0u64..5), 1..4)).prop_map(|(unit, shapes)| {
         let mut gate = 0;
         let members = shapes.len() as u64;
-        let place = |(i, (spindles, array_unit, base)): (usize, (u32, u64, u64))| {
+        let extent = |(i, (spindles, array_unit, base)): (usize, (u32, u64, u64))| {
             let gates: Vec<_> = (gate..gate + spindles).map(GateId).collect();
             gate += spindles;
             let target = match spindles {
@@ -311,10 +311,10 @@ fn layouts() -> impl Strategy<Value = Layout> {
                 _ => Target::Array(Arc::new(Array { unit: array_unit * ALIGN, spindles: gates })),
             };
             let len = striped_below(CAPACITY, i as u64, members, unit * ALIGN);
-            Place { target, base: base * ALIGN, len }
+            Extent { target, base: base * ALIGN, len }
         };
-        let places = shapes.into_iter().enumerate().map(place).collect();
-        Layout::new(CAPACITY, unit * ALIGN, places).unwrap()
+        let extents = shapes.into_iter().enumerate().map(extent).collect();
+        Layout::new(CAPACITY, unit * ALIGN, extents).unwrap()
     })
 }
 
@@ -328,7 +328,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Few places, so that commands meet.
+    // Few extents, so that commands meet.
     let submit = (0usize..3, 0u8..12, 0u64..CAPACITY, 1u64..80, any::<bool>())
         .prop_map(|(at, kind, offset, len, fua)| Step::Submit { at, kind, offset: offset % 48, len, fua });
     let anywhere = (0usize..3, 0u8..12, 0u64..CAPACITY + 20, 0u64..CAPACITY, any::<bool>())

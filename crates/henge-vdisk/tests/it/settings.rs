@@ -18,7 +18,7 @@ fn knobs_are_read_with_their_units() {
         .with("prefetch", Value::Bool(true))
         .with("holes", Value::Bool(true));
     let expected = Settings {
-        homes: false,
+        owners: false,
         quantum: 512 << 10,
         command_bytes: 64 << 10,
         span: 8 << 20,

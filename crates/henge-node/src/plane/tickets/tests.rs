@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::NodeConfig;
-use crate::plane::Owner;
+use crate::plane::Submitter;
 use henge_backend::Memory;
 use henge_config::Source;
 use henge_core::{Backend, Done, Duration};
@@ -149,13 +149,13 @@ impl Rig {
     /// Keeps four reads of the tenant pending until the ticket is over: what it came to.
     fn run(&mut self, ticket: u64) -> Worked {
         let id = RequestId { slot: 7, generation: 0 };
-        let owner = Owner { connection: id, command: id };
+        let submitter = Submitter { connection: id, command: id };
         let (mut pending, mut sent) = (0, 0);
         loop {
             while pending < 4 {
                 let command = Command::new(Kind::Read, sent % 8 * LEN, LEN, self.now, 0);
                 sent += 1;
-                self.plane.submit(0, command, Buffer::zeroed(LEN as usize), owner, self.now);
+                self.plane.submit(0, command, Buffer::zeroed(LEN as usize), submitter, self.now);
                 pending += 1;
             }
             self.plane.list_due(self.now);

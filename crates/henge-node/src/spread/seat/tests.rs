@@ -56,7 +56,7 @@ impl Gateway {
     }
 
     fn at(&self) -> At {
-        self.plane.disks[self.number].as_ref().unwrap().spread.as_ref().unwrap().places[0]
+        self.plane.disks[self.number].as_ref().unwrap().spread.as_ref().unwrap().extents[0]
     }
 
     fn is_here(&self) -> bool {

@@ -127,9 +127,9 @@ impl ReservationTables {
     pub(super) fn advance(&mut self, name: &str, units: &mut Units<'_>, links: &mut Links, now: Instant) {
         loop {
             let Some(table) = self.tables.get_mut(name) else { return };
-            let place = (table.target, table.number);
+            let disk = (table.target, table.number);
             if let Some((version, epochs)) = table.draining {
-                if units.is_quiet_before(place, epochs, links) {
+                if units.is_quiet_before(disk, epochs, links) {
                     table.draining = None;
                     self.replica.seen(name, version);
                     self.busy.remove(name);
@@ -142,7 +142,7 @@ impl ReservationTables {
                 return;
             }
             if let Some((asker, epochs)) = table.current {
-                if !settled || !units.is_quiet_before(place, epochs, links) {
+                if !settled || !units.is_quiet_before(disk, epochs, links) {
                     return;
                 }
                 table.current = None;
@@ -180,7 +180,7 @@ impl ReservationTables {
                 false => Some(next.text()),
             };
             let Some(text) = text else {
-                let epochs = units.adopt(place, next, &effects);
+                let epochs = units.adopt(disk, next, &effects);
                 table.current = Some((asker, epochs));
                 continue;
             };

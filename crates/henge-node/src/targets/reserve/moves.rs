@@ -17,7 +17,7 @@
 //! | is nowhere | unknown | wait |
 //!
 //! A table that comes after a time in which others may have changed it is not only in force from then on: what waits was taken in by an older
-//! one. Commands that it forbids are given up, and answered with RESERVATION CONFLICT. The home refuses what a peer sent before it said that it
+//! one. Commands that it forbids are given up, and answered with RESERVATION CONFLICT. The extent's owner refuses what a peer sent before it said that it
 //! acts by this owner's table ([`henge_link::copies`]).
 //!
 //! # Example

@@ -58,10 +58,10 @@ struct Gateway {
     turn: u64,
     acts: bool,
     admitted: BTreeSet<usize>,
-    /// Not handed out; handed to a link; at the home.
+    /// Not handed out; handed to a link; at the extent's owner.
     held: Vec<Write>,
     queued: Vec<Write>,
-    home: Vec<(Option<usize>, Write)>,
+    at_owner: Vec<(Option<usize>, Write)>,
     given_up: BTreeSet<u64>,
 }
 

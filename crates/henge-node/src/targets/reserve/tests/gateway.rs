@@ -52,7 +52,7 @@ impl Gateway {
             admitted: BTreeSet::new(),
             held: Vec::new(),
             queued: Vec::new(),
-            home: Vec::new(),
+            at_owner: Vec::new(),
             given_up: BTreeSet::new(),
         }
     }

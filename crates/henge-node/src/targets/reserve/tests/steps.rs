@@ -88,7 +88,7 @@ impl World {
                 self.settle(g);
                 self.hand_out(g);
                 self.send(g, true);
-                while !self.gateways[g].home.is_empty() {
+                while !self.gateways[g].at_owner.is_empty() {
                     self.apply(g, 0);
                 }
                 for other in 0..GATEWAYS {
@@ -111,7 +111,7 @@ impl World {
             assert!(self.gateways[g].acts, "{} acts", name(g));
             assert_eq!(self.gateways[g].table(), there, "{} knows what holds", name(g));
             let waits =
-                self.gateways[g].held.len() + self.gateways[g].queued.len() + self.gateways[g].home.len();
+                self.gateways[g].held.len() + self.gateways[g].queued.len() + self.gateways[g].at_owner.len();
             assert_eq!(waits, 0, "nothing waits at {}", name(g));
         }
     }

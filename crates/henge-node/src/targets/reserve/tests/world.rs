@@ -47,7 +47,7 @@ impl World {
         for (one, other) in [(a, b), (b, a)] {
             let lost = self.wires[one][other].take().unwrap();
             let gateway = &mut self.gateways[one];
-            // What had no answer is held, and so is what was handed to the link; what is at the home there is done or not.
+            // What had no answer is held, and so is what was handed to the link; what is at the owner there is done or not.
             let back = lost
                 .into_iter()
                 .filter_map(|item| if let Item::Part(write) = item { Some(write) } else { None });
@@ -59,7 +59,7 @@ impl World {
         }
         for (one, other) in [(a, b), (b, a)] {
             // Orphans are aborted: they have not begun.
-            self.gateways[one].home.retain(|(from, _)| *from != Some(other));
+            self.gateways[one].at_owner.retain(|(from, _)| *from != Some(other));
         }
     }
 
@@ -76,10 +76,10 @@ impl World {
         self.gateways[g].seat(Seated::Here(Some(metadata)));
     }
 
-    /// The home ends; a gateway that was shut out finds that so.
+    /// The extent's owner ends; a gateway that was shut out finds that so.
     pub(super) fn leave(&mut self, g: usize) {
         let Some(tenure) = self.gateways[g].here else { return };
-        for at in (0..self.gateways[g].home.len()).rev() {
+        for at in (0..self.gateways[g].at_owner.len()).rev() {
             self.apply(g, at);
         }
         let _ = tenure;
@@ -91,12 +91,12 @@ impl World {
         }
     }
 
-    /// The storage does a write, or has shut the home out.
+    /// The storage does a write, or has shut the extent's owner out.
     pub(super) fn apply(&mut self, g: usize, at: usize) {
-        if at >= self.gateways[g].home.len() {
+        if at >= self.gateways[g].at_owner.len() {
             return;
         }
-        let (from, write) = self.gateways[g].home.remove(at);
+        let (from, write) = self.gateways[g].at_owner.remove(at);
         let storage = self.storage.lock().unwrap();
         if self.gateways[g].here.map(|tenure| (g, tenure)) != Some(storage.lock) {
             drop(storage);
@@ -248,7 +248,7 @@ impl World {
         }
         let held = std::mem::take(&mut gateway.held);
         match gateway.here {
-            Some(_) => gateway.home.extend(held.into_iter().map(|write| (None, write))),
+            Some(_) => gateway.at_owner.extend(held.into_iter().map(|write| (None, write))),
             None => gateway.queued.extend(held),
         }
     }
@@ -289,7 +289,7 @@ impl World {
                 gateway.look_for();
             }
             Item::Part(write) if gateway.here.is_some() && gateway.admitted.contains(&from) => {
-                gateway.home.push((Some(from), write));
+                gateway.at_owner.push((Some(from), write));
             }
             Item::Part(write) => {
                 if let Some(wire) = &mut self.wires[to][from] {

@@ -1,4 +1,4 @@
-//! The places of a spread disk: made, found, changed and taken away.
+//! The extents of a spread disk: made, found, changed and taken away.
 
 use super::{At, FLOW, Spread, announce, seat, shape};
 use crate::config::DiskConfig;
@@ -7,20 +7,20 @@ use crate::plane::{Disk, NotAdded, Plane};
 use henge_core::{CostUnit, Instant, NodeId, ParamError};
 use henge_link::WireUnit;
 use henge_sched::foreign::{Coordinator, Outbox};
-use henge_vdisk::{GateId, Layout, Place, Target, VirtualDisk};
+use henge_vdisk::{Extent, GateId, Layout, Target, VirtualDisk};
 
-/// What places end at a multiple of.
+/// What extents end at a multiple of.
 pub(super) fn align_of(config: &DiskConfig) -> u64 {
     (henge_backend::ALIGN as u64).max(config.settings.align)
 }
 
-/// What a disk is striped by over its places.
+/// What a disk is striped by over its extents.
 fn unit_of_stripes(config: &DiskConfig) -> u64 {
     if config.places.len() == 1 { u64::MAX } else { config.stripe }
 }
 
-/// How long each place of a disk of `capacity` bytes is.
-pub(super) fn place_lens(config: &DiskConfig, capacity: u64) -> Vec<u64> {
+/// How long each extent of a disk of `capacity` bytes is.
+pub(super) fn extent_lens(config: &DiskConfig, capacity: u64) -> Vec<u64> {
     let (count, unit) = (config.places.len() as u64, unit_of_stripes(config));
     let len = |i| henge_vdisk::striped_below(capacity, i, count, unit).next_multiple_of(align_of(config));
     (0..count).map(len).collect()
@@ -28,13 +28,13 @@ pub(super) fn place_lens(config: &DiskConfig, capacity: u64) -> Vec<u64> {
 
 /// Which address of a disk of `capacity` bytes is where. Of two sizes the larger one only has more: what both have is at the same place.
 pub(super) fn layout(config: &DiskConfig, capacity: u64) -> Result<Layout, henge_vdisk::LayoutError> {
-    let place = |(i, len)| Place { target: Target::Gate(GateId(i as u32)), base: 0, len };
-    let places = place_lens(config, capacity).into_iter().enumerate().map(place);
-    Layout::new(capacity, unit_of_stripes(config), places.collect())
+    let extent = |(i, len)| Extent { target: Target::Gate(GateId(i as u32)), base: 0, len };
+    let extents = extent_lens(config, capacity).into_iter().enumerate().map(extent);
+    Layout::new(capacity, unit_of_stripes(config), extents.collect())
 }
 
 impl Plane {
-    /// Makes a disk over several nodes' pools: the homes of its places here, and the disk itself.
+    /// Makes a disk over several nodes' pools: the owners of its extents here, and the disk itself.
     pub(crate) fn add_spread(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
         if !config.gateways.is_empty() {
             return self.add_shared(config, now);
@@ -46,23 +46,23 @@ impl Plane {
         };
         let count = config.places.len() as u64;
         let align = align_of(&config);
-        let settings = henge_vdisk::Settings { homes: true, align, ..config.settings };
-        let lens = place_lens(&config, config.capacity);
+        let settings = henge_vdisk::Settings { owners: true, align, ..config.settings };
+        let lens = extent_lens(&config, config.capacity);
         let layout = layout(&config, config.capacity).map_err(|e| wrong(e.to_string()))?;
         // Any number will do: no gate ever sees this flow.
         let vdisk = VirtualDisk::new(FLOW, layout, settings).map_err(|e| wrong(e.to_string()))?;
         let shape = shape(&config);
-        let mut homes = Vec::new();
+        let mut owners = Vec::new();
         let mut local = config.pools.iter();
         for (i, place) in config.places.iter().enumerate() {
             if Some(place.node.as_str()) != self.links.here() {
                 continue;
             }
             let &pool = local.next().expect("every place here names a pool here");
-            match self.add_home(&config, pool, i as u32, lens[i], now) {
-                Ok(home) => homes.push((i, home)),
+            match self.add_extent(&config, pool, i as u32, lens[i], now) {
+                Ok(owner) => owners.push((i, owner)),
                 Err(e) => {
-                    homes.iter().for_each(|(_, home)| self.drop_home(*home, now));
+                    owners.iter().for_each(|(_, owner)| self.drop_extent(*owner, now));
                     return Err(e);
                 }
             }
@@ -70,18 +70,18 @@ impl Plane {
         let number = self.free_number();
         let mut spread = self.spread(&config, count as u32);
         for (i, place) in config.places.iter().enumerate() {
-            let here = homes.iter().find(|(at, _)| *at == i).map(|(_, home)| *home);
-            spread.places.push(match here {
-                Some(home) => At::Here(home),
+            let here = owners.iter().find(|(at, _)| *at == i).map(|(_, owner)| *owner);
+            spread.extents.push(match here {
+                Some(owner) => At::Here(owner),
                 None => {
                     let peer = self.links.find(&place.node).expect("the configuration names peers");
                     At::There(peer, self.links.attach(peer, &config.name, number, i as u32, shape))
                 }
             });
-            spread.units.push(here.map(|home| self.unit_of(home)));
+            spread.units.push(here.map(|owner| self.unit_of(owner)));
         }
-        for (_, home) in &homes {
-            self.disk(*home).home_of = Some(number);
+        for (_, owner) in &owners {
+            self.disk(*owner).extent_of = Some(number);
         }
         let mut disk = Disk::new(config, vdisk, Vec::new());
         disk.spread = Some(Box::new(spread));
@@ -91,7 +91,7 @@ impl Plane {
 
     /// The parts here of a disk over several nodes that has, or is to have, `capacity` bytes.
     pub(crate) fn parts_here(&self, config: &DiskConfig, capacity: u64) -> Vec<PartOf> {
-        let lens = place_lens(config, capacity);
+        let lens = extent_lens(config, capacity);
         if !config.gateways.is_empty() {
             return self.parts_to_make(config, lens[0]);
         }
@@ -99,8 +99,8 @@ impl Plane {
         let here = here.filter(|(_, place)| Some(place.node.as_str()) == self.links.here());
         let mut parts = Vec::new();
         for ((i, _), &pool) in here.zip(&config.pools) {
-            let home = DiskConfig { pools: vec![pool], places: Vec::new(), ..config.clone() };
-            parts.extend(self.parts_of(&home, lens[i], i as u32));
+            let owner = DiskConfig { pools: vec![pool], places: Vec::new(), ..config.clone() };
+            parts.extend(self.parts_of(&owner, lens[i], i as u32));
         }
         parts
     }
@@ -112,32 +112,32 @@ impl Plane {
             return self.parts_of(&disk.config, capacity, disk.first);
         };
         let mut parts = Vec::new();
-        for (at, len) in spread.places.iter().zip(place_lens(&disk.config, capacity)) {
-            let home = if let At::Here(home) = at { self.disks[*home].as_ref() } else { None };
-            if let Some(home) = home.filter(|home| len > home.vdisk.capacity()) {
-                parts.extend(self.parts_of(&home.config, len, home.first));
+        for (at, len) in spread.extents.iter().zip(extent_lens(&disk.config, capacity)) {
+            let owner = if let At::Here(owner) = at { self.disks[*owner].as_ref() } else { None };
+            if let Some(owner) = owner.filter(|owner| len > owner.vdisk.capacity()) {
+                parts.extend(self.parts_of(&owner.config, len, owner.first));
             }
         }
         parts
     }
 
-    /// Makes the homes here as long as a disk of `capacity` bytes takes. One that cannot be leaves those before it longer, which
+    /// Makes the owners here as long as a disk of `capacity` bytes takes. One that cannot be leaves those before it longer, which
     /// nobody sees.
-    pub(crate) fn lengthen_places(&mut self, number: usize, capacity: u64) -> Result<(), String> {
+    pub(crate) fn lengthen_extents(&mut self, number: usize, capacity: u64) -> Result<(), String> {
         let disk = self.disk(number);
-        let lens = place_lens(&disk.config, capacity);
-        let places = disk.spread.as_ref().map_or_else(Vec::new, |s| s.places.clone());
-        for (at, len) in places.into_iter().zip(lens) {
-            if let At::Here(home) = at
-                && len > self.disk(home).vdisk.capacity()
+        let lens = extent_lens(&disk.config, capacity);
+        let extents = disk.spread.as_ref().map_or_else(Vec::new, |s| s.extents.clone());
+        for (at, len) in extents.into_iter().zip(lens) {
+            if let At::Here(owner) = at
+                && len > self.disk(owner).vdisk.capacity()
             {
-                self.lengthen(home, len)?;
+                self.lengthen(owner, len)?;
             }
         }
         Ok(())
     }
 
-    /// Shows clients a larger disk; what is beyond the end of a place that is not as long yet is out of range there.
+    /// Shows clients a larger disk; what is beyond the end of an extent that is not as long yet is out of range there.
     pub(crate) fn lengthen_spread(&mut self, number: usize, capacity: u64) -> Result<(), String> {
         let disk = self.disk(number);
         let larger = layout(&disk.config, capacity).map_err(|e| e.to_string())?;
@@ -155,7 +155,7 @@ impl Plane {
         let mut coordinator = Coordinator::new(NodeId(u32::MAX), self.links.epoch, every);
         coordinator.set_flow(FLOW, &(0..count).map(NodeId).collect::<Vec<_>>());
         Spread {
-            places: Vec::new(),
+            extents: Vec::new(),
             coordinator,
             units: Vec::new(),
             inside: 0,
@@ -164,16 +164,16 @@ impl Plane {
         }
     }
 
-    /// The unit in which a home's gate charges.
-    pub(crate) fn unit_of(&self, home: usize) -> WireUnit {
-        let disk = self.disks[home].as_ref().expect("a home in use is there");
+    /// The unit in which an owner's gate charges.
+    pub(crate) fn unit_of(&self, owner: usize) -> WireUnit {
+        let disk = self.disks[owner].as_ref().expect("an owner in use is there");
         let gate = disk.vdisk.layout().gates()[0];
         crate::links::unit(self.gates[gate.index()].pipeline.gate().cost_unit())
     }
 
-    /// The home of a disk's place, if that is here, the disk is known as the coordinator knows it, and the coordinator is a node that it
+    /// The owner of a disk's extent, if that is here, the disk is known as the coordinator knows it, and the coordinator is a node that it
     /// names: a node that is linked for other disks' sake reaches those alone.
-    pub(crate) fn home(&self, name: &str, index: u32, digest: u64, by: &str) -> Result<usize, String> {
+    pub(crate) fn owner(&self, name: &str, index: u32, digest: u64, by: &str) -> Result<usize, String> {
         let here = self.links.here().unwrap_or_default();
         let number = self.find(name).map_err(|_| format!("node {here} does not serve a disk \"{name}\""))?;
         let disk = self.disks[number].as_ref().expect("a disk that was found");
@@ -188,30 +188,30 @@ impl Plane {
         if shape(&disk.config) != digest {
             return Err(format!("node {here} knows the disk \"{name}\" with another stripe or other pools"));
         }
-        match spread.places.get(index as usize) {
-            Some(At::Here(home)) if spread.shared.as_ref().is_none_or(|seat| seat.acts.here()) => Ok(*home),
+        match spread.extents.get(index as usize) {
+            Some(At::Here(owner)) if spread.shared.as_ref().is_none_or(|seat| seat.acts.here()) => Ok(*owner),
             _ if spread.shared.is_some() => Err(format!("node {here} does not have the disk \"{name}\" now")),
-            _ => Err(format!("place {index} of the disk \"{name}\" is not on node {here}")),
+            _ => Err(format!("extent {index} of the disk \"{name}\" is not on node {here}")),
         }
     }
 
-    /// Changes the contract of every home here; the other nodes hear of it from whoever changes it.
-    pub(crate) fn set_homes(
+    /// Changes the contract of every owner here; the other nodes hear of it from whoever changes it.
+    pub(crate) fn set_owners(
         &mut self,
         number: usize,
         config: DiskConfig,
         now: Instant,
     ) -> Result<(), henge_core::Refused> {
-        let homes = self.homes(number);
-        for (told, &home) in homes.iter().enumerate() {
-            let old = self.disk(home).config.clone();
+        let owners = self.owners(number);
+        for (told, &owner) in owners.iter().enumerate() {
+            let old = self.disk(owner).config.clone();
             let mut new =
                 DiskConfig { contract: config.contract.clone(), terms: config.terms.clone(), ..old.clone() };
             new.contract.pending = None;
-            let Err(refused) = self.set_contract(home, new, now) else { continue };
-            for &home in &homes[..told] {
-                let back = DiskConfig { contract: old.contract.clone(), ..self.disk(home).config.clone() };
-                let kept = self.set_contract(home, back, now);
+            let Err(refused) = self.set_contract(owner, new, now) else { continue };
+            for &owner in &owners[..told] {
+                let back = DiskConfig { contract: old.contract.clone(), ..self.disk(owner).config.clone() };
+                let kept = self.set_contract(owner, back, now);
                 debug_assert!(kept.is_ok(), "what was promised before can be promised again");
             }
             return Err(refused);
@@ -220,49 +220,49 @@ impl Plane {
         Ok(())
     }
 
-    /// Its homes on this node.
-    pub(crate) fn homes(&self, number: usize) -> Vec<usize> {
+    /// Its owners on this node.
+    pub(crate) fn owners(&self, number: usize) -> Vec<usize> {
         let spread = self.disks[number].as_ref().and_then(|d| d.spread.as_ref());
-        let places = spread.into_iter().flat_map(|s| &s.places);
-        places.filter_map(|at| if let At::Here(home) = at { Some(*home) } else { None }).collect()
+        let extents = spread.into_iter().flat_map(|s| &s.extents);
+        extents.filter_map(|at| if let At::Here(owner) = at { Some(*owner) } else { None }).collect()
     }
 
     /// Removes a spread disk that has nothing pending, and its parts here.
     pub(crate) fn remove_spread(&mut self, number: usize, now: Instant) {
-        let homes = self.homes(number);
+        let owners = self.owners(number);
         let disk = self.take_disk(number).expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
         let spread = disk.spread.expect("a spread disk");
         self.seats.forget(number);
-        let shared = spread.shared.iter().flat_map(seat::Seat::places);
-        let own = spread.places.iter().copied().filter(|_| spread.shared.is_none());
+        let shared = spread.shared.iter().flat_map(seat::Seat::extents);
+        let own = spread.extents.iter().copied().filter(|_| spread.shared.is_none());
         for at in own.chain(shared) {
             if let At::There(peer, toward) = at {
                 self.links.detach(peer, toward);
             }
         }
-        for home in homes {
-            self.remove_disk(home, now);
+        for owner in owners {
+            self.remove_disk(owner, now);
         }
     }
 
-    /// Takes back a home that was just made. Its part stays where it is: it may be an old one, with data.
-    pub(super) fn drop_home(&mut self, home: usize, now: Instant) {
-        let Some(disk) = self.take_disk(home) else { return };
+    /// Takes back an owner that was just made. Its part stays where it is: it may be an old one, with data.
+    pub(super) fn drop_extent(&mut self, owner: usize, now: Instant) {
+        let Some(disk) = self.take_disk(owner) else { return };
         for gate in disk.vdisk.layout().gates() {
             let gate = self.gates[gate.index()].pipeline.gate_mut();
             gate.remove_flow(disk.vdisk.flow(), now, &mut Vec::new());
         }
     }
 
-    /// Where a disk's places are not served, for people.
+    /// Where a disk's extents are not served, for people.
     pub(crate) fn trouble(&self, disk: &Disk) -> Vec<String> {
         let Some(spread) = &disk.spread else { return Vec::new() };
         if let Some(seat) = &spread.shared {
-            return seat.trouble(spread.places[0]).into_iter().collect();
+            return seat.trouble(spread.extents[0]).into_iter().collect();
         }
-        let places = spread.places.iter().zip(&disk.config.places);
-        let trouble = places.filter_map(|(at, place)| match at {
+        let extents = spread.extents.iter().zip(&disk.config.places);
+        let trouble = extents.filter_map(|(at, place)| match at {
             At::Here(_) | At::Nowhere => None,
             At::There(peer, toward) => {
                 let peer = self.links.peers[*peer].as_ref()?;
