@@ -9,7 +9,7 @@
 
 use henge_core::{Instant, Op};
 use henge_workload::{
-    Format, Packing, Place, Record, Replay, ReplayOptions, Stats, Trace, TraceOptions, TraceWriter,
+    Format, Packing, Record, Replay, ReplayOptions, Stats, Trace, TraceOptions, TraceWriter,
 };
 use libfuzzer_sys::fuzz_target;
 use std::io::{Read, Write};
@@ -114,7 +114,7 @@ fuzz_target!(|data: &[u8]| {
         round(if pieces & 1 == 1 { Format::Spc } else { Format::Ssdsim }, &first);
     }
     let records = Box::new(first.into_iter().map(Ok).collect::<Vec<_>>().into_iter());
-    let options = ReplayOptions { place: Place::Wrap, devices: 3, reorder: 8, ..ReplayOptions::default() };
+    let options = ReplayOptions { addressing: Addressing::Wrap, devices: 3, reorder: 8, ..ReplayOptions::default() };
     let mut replay = Replay::new(records, options, 0, 1 << 20, Instant::ZERO);
     while let Ok(Some(record)) = replay.next_record() {
         assert!(record.end() <= 1 << 20, "what is wrapped lies on the disk");

@@ -22,7 +22,7 @@ pub trait DepthController: Send {
         None
     }
 
-    /// A request of the flow is in the scheduler no more, and takes no place: its client gave it up, or it has a slot of its own.
+    /// A request of the flow is in the scheduler no more, and takes no slot: its client gave it up, or it has a slot of its own.
     fn passed(&mut self, _flow: FlowId) {}
 
     /// A request left the scheduler after `wait`; `in_flight` counts it.
@@ -34,10 +34,10 @@ pub trait DepthController: Send {
     /// A request of this cost left the scheduler, for controllers that count work.
     fn took(&mut self, _cost: Cost, _now: Instant) {}
 
-    /// It is over, or has left its place for a sync that it awaits; something else waits, or not.
+    /// It is over, or has left its slot for a sync that it awaits; something else waits, or not.
     fn freed(&mut self, _cost: Cost, _waits: bool, _now: Instant) {}
 
-    /// A request of the flow has given its place back: it goes on, and nobody tells of its completion.
+    /// A request of the flow has given its slot back: it goes on, and nobody tells of its completion.
     fn gave_back(&mut self, _flow: FlowId, _now: Instant) {}
 
     /// Device time under way, and most that may be, where work is counted.

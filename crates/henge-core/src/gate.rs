@@ -61,7 +61,7 @@ pub struct Served {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum RequestState {
     Free,
     Waiting { id: RequestId },
     Held { id: RequestId, flow: FlowId },
@@ -88,7 +88,7 @@ pub struct Gate {
     /// The parts before and the parts to come, while the scheduler is exchanged.
     change: Change,
     flows: Vec<Option<Box<Flow>>>,
-    places: Vec<Place>,
+    states: Vec<RequestState>,
     in_flight: u32,
     beside: Beside,
     /// Most requests of a flow that are to be durable, in the scheduler and in flight: no bound before any has awaited a sync.
@@ -140,7 +140,7 @@ impl Gate {
             parts,
             change: Change::default(),
             flows: Vec::new(),
-            places: Vec::new(),
+            states: Vec::new(),
             in_flight: 0,
             beside: Beside::default(),
             most_durable: u32::MAX,
@@ -202,7 +202,7 @@ impl Gate {
             self.pen.give_up(state, orphans);
         }
         for request in &orphans[first..] {
-            self.places[request.id.index()] = Place::Free;
+            self.states[request.id.index()] = RequestState::Free;
         }
         self.dirty.note(flow);
         let Some(slot) = self.flows.get_mut(flow.index()) else { return };
@@ -236,30 +236,34 @@ impl Gate {
         }
         meters.pending += 1;
         let slot = request.id.index();
-        if self.places.len() <= slot {
-            self.places.resize(slot + 1, Place::Free);
+        if self.states.len() <= slot {
+            self.states.resize(slot + 1, RequestState::Free);
         }
-        assert!(matches!(self.places[slot], Place::Free), "request {:?} is already pending", request.id);
+        assert!(
+            matches!(self.states[slot], RequestState::Free),
+            "request {:?} is already pending",
+            request.id
+        );
         self.ask_again = Some(now);
         let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
         request.cost = parts.cost.estimate(&request);
         assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
         if !request.administration {
-            let held = Place::Held { id: request.id, flow: request.flow };
+            let held = RequestState::Held { id: request.id, flow: request.flow };
             if state.bounds(&request, self.most_durable) {
-                self.places[slot] = held;
+                self.states[slot] = held;
                 self.pen.hold_durable(&mut state.held, request);
                 return Ok(());
             }
             state.durable.enters(&request);
             let later = if state.is_held() { Some(now) } else { self.parts.depth.admits(&request, now) };
             if let Some(later) = later {
-                self.places[slot] = held;
+                self.states[slot] = held;
                 self.pen.hold(state, request, later);
                 return Ok(());
             }
         }
-        self.places[slot] = Place::Waiting { id: request.id };
+        self.states[slot] = RequestState::Waiting { id: request.id };
         let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
         parts.scheduler.enqueue(request, now);
         Ok(())
@@ -267,8 +271,8 @@ impl Gate {
 
     /// Takes a waiting request out; `None` if it is in flight, over, or unknown.
     pub fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
-        let request = match *self.places.get(id.index())? {
-            Place::Waiting { id: waiting } if waiting == id => {
+        let request = match *self.states.get(id.index())? {
+            RequestState::Waiting { id: waiting } if waiting == id => {
                 let here = self.parts.scheduler.cancel(id, now);
                 let request = here.or_else(|| self.change.old_mut()?.scheduler.cancel(id, now));
                 let request = request.expect("a waiting request is in the scheduler");
@@ -276,7 +280,7 @@ impl Gate {
                 self.no_more_durable(&request, now);
                 request
             }
-            Place::Held { id: held, flow } if held == id => {
+            RequestState::Held { id: held, flow } if held == id => {
                 let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
                 let request = self.pen.cancel(state, id).expect("a held request is held");
                 self.pen.wake(flow, &mut state.held, now);
@@ -284,7 +288,7 @@ impl Gate {
             }
             _ => return None,
         };
-        self.places[id.index()] = Place::Free;
+        self.states[id.index()] = RequestState::Free;
         let state = self.flow_mut(request.flow);
         state.meters.pending -= 1;
         state.meters.cancelled += 1;
@@ -305,8 +309,7 @@ impl Gate {
     /// A finish time for a waiting request was made elsewhere, `lead` after its arrival. `false` if it came too late, or if this
     /// gate's scheduler has no use for it.
     pub fn retag(&mut self, id: RequestId, lead: Duration, now: Instant) -> bool {
-        let waits =
-            matches!(self.places.get(id.index()), Some(Place::Waiting { id: waiting }) if *waiting == id);
+        let waits = matches!(self.states.get(id.index()), Some(RequestState::Waiting { id: waiting }) if *waiting == id);
         let retag = |parts: &mut Assembly| parts.scheduler.retag(id, lead, now);
         let taken = waits && (retag(&mut self.parts) || self.change.old_mut().is_some_and(retag));
         if taken {

@@ -74,10 +74,10 @@ impl<B: Backend> Pipeline<B> {
         self.payloads.get_mut(id.index())?.take()
     }
 
-    /// Dispatches what may go. Whoever polls no further for now calls it, so that a place that has become free does not stay so until
+    /// Dispatches what may go. Whoever polls no further for now calls it, so that a slot that has become free does not stay so until
     /// it polls again.
     pub fn submit_ready(&mut self, now: Instant) {
-        // What is idle gives its place back before the next one is looked for.
+        // What is idle gives its slot back before the next one is looked for.
         while self.idle.is_empty()
             && let Dispatch::Ready(request) = self.gate.next(now)
         {

@@ -10,18 +10,18 @@ use crate::RequestId;
 /// let a = pending.insert("a");
 /// assert_eq!(pending.remove(a), Some("a"));
 /// let b = pending.insert("b");
-/// assert_eq!(b.slot, a.slot); // the place is reused,
+/// assert_eq!(b.slot, a.slot); // the slot is reused,
 /// assert_eq!(pending.get(a), None); // and the old name is dead
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pending<T> {
-    places: Vec<(u32, Option<T>)>,
+    slots: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Pending<T> {
     fn default() -> Self {
-        Pending { places: Vec::new(), free: Vec::new() }
+        Pending { slots: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -32,7 +32,7 @@ impl<T> Pending<T> {
     }
     /// How many are pending.
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
@@ -41,37 +41,37 @@ impl<T> Pending<T> {
     /// The id that the next `insert` will give.
     pub fn next_id(&self) -> RequestId {
         match self.free.last() {
-            Some(&slot) => RequestId { slot, generation: self.places[slot as usize].0 },
-            None => RequestId { slot: self.places.len() as u32, generation: 0 },
+            Some(&slot) => RequestId { slot, generation: self.slots[slot as usize].0 },
+            None => RequestId { slot: self.slots.len() as u32, generation: 0 },
         }
     }
     /// Keeps `item`, under a new id.
     pub fn insert(&mut self, item: T) -> RequestId {
         let id = self.next_id();
         match self.free.pop() {
-            Some(slot) => self.places[slot as usize].1 = Some(item),
-            None => self.places.push((0, Some(item))),
+            Some(slot) => self.slots[slot as usize].1 = Some(item),
+            None => self.slots.push((0, Some(item))),
         }
         id
     }
-    /// The id in use at a place, for callers that know only the place.
+    /// The id in use at a slot, for callers that know only the slot.
     pub fn in_slot(&self, slot: u32) -> Option<RequestId> {
-        let (generation, item) = self.places.get(slot as usize)?;
+        let (generation, item) = self.slots.get(slot as usize)?;
         item.as_ref().map(|_| RequestId { slot, generation: *generation })
     }
     /// What was kept under `id`, if it is still in use.
     pub fn get(&self, id: RequestId) -> Option<&T> {
-        let (generation, item) = self.places.get(id.index())?;
+        let (generation, item) = self.slots.get(id.index())?;
         if *generation == id.generation { item.as_ref() } else { None }
     }
     /// The same, to change it.
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
-        let (generation, item) = self.places.get_mut(id.index())?;
+        let (generation, item) = self.slots.get_mut(id.index())?;
         if *generation == id.generation { item.as_mut() } else { None }
     }
     /// Ends the use of `id`.
     pub fn remove(&mut self, id: RequestId) -> Option<T> {
-        let (generation, item) = self.places.get_mut(id.index())?;
+        let (generation, item) = self.slots.get_mut(id.index())?;
         if *generation != id.generation {
             return None;
         }
@@ -82,14 +82,14 @@ impl<T> Pending<T> {
     }
     /// All in use, by slot, to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
-        self.places.iter_mut().enumerate().filter_map(|(slot, (generation, item))| {
+        self.slots.iter_mut().enumerate().filter_map(|(slot, (generation, item))| {
             let id = RequestId { slot: slot as u32, generation: *generation };
             item.as_mut().map(|item| (id, item))
         })
     }
     /// All in use, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
-        self.places.iter().enumerate().filter_map(|(slot, (generation, item))| {
+        self.slots.iter().enumerate().filter_map(|(slot, (generation, item))| {
             item.as_ref().map(|item| (RequestId { slot: slot as u32, generation: *generation }, item))
         })
     }

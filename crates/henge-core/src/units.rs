@@ -268,9 +268,9 @@ pub struct NodeId(pub u32);
 /// that tells the slot's users apart. Slots are dense, so tables indexed by slot need no hashing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct RequestId {
-    /// Which place; at most as many as requests were ever pending at once.
+    /// Which slot; at most as many as requests were ever pending at once.
     pub slot: u32,
-    /// How often the place was used before.
+    /// How often the slot was used before.
     pub generation: u32,
 }
 

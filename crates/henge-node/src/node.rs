@@ -12,11 +12,11 @@ use crate::manager::{Agent, Facts};
 use crate::operate::term;
 use crate::plane::{Notice, Plane};
 use crate::server::patience::Patience;
-use crate::server::places::{Counts, Most, Places};
+use crate::server::slots::{ConnectionSlots, Counts, Most};
 use crate::server::{Left, Message, Server, Setup};
 use crate::shards::{Division, Routes, Shards, ties};
 use crate::socket;
-use crate::state::{Memory, Place};
+use crate::state::{Memory, StateDir};
 use henge_api::Terms;
 use henge_config::ConfigError;
 use henge_core::{Instant, ParamError};
@@ -79,7 +79,7 @@ struct Begin {
     config: Arc<NodeConfig>,
     division: Division,
     epoch: u64,
-    place: Place,
+    state_dir: StateDir,
     listeners: Vec<Arc<Listener>>,
     tls: Option<Arc<Certificates>>,
     shards: Arc<Shards>,
@@ -108,7 +108,8 @@ impl Begin {
     }
 
     fn open(self, here: usize, messages: Receiver<Message>) -> Result<Server, StartError> {
-        let Begin { config, division, epoch, place, listeners, tls, shards, counts, notices, started } = self;
+        let Begin { config, division, epoch, state_dir, listeners, tls, shards, counts, notices, started } =
+            self;
         let mut plane = Plane::open_shard(&config, (here, &division), epoch, false, Instant::ZERO)
             .map_err(|e| config.source.point(e))?;
         plane.tell_notices(notices);
@@ -118,8 +119,8 @@ impl Begin {
             listeners: listeners.into_iter().filter(|l| here == 0 || !l.is_links()).collect(),
             tls,
             limits: config.limits,
-            place,
-            places: Places::new(
+            state_dir,
+            slots: ConnectionSlots::new(
                 Most {
                     all: config.connections,
                     per_address: config.connections_per_address,
@@ -148,8 +149,8 @@ impl Node {
     pub fn go_on(mut config: NodeConfig, left: Handover) -> Result<Node, StartError> {
         let Handover { listeners: mut bound, guests } = left;
         raise_descriptors();
-        let place = Place::open(&config)?;
-        let memory = remembered(&mut config, place.clone())?;
+        let state_dir = StateDir::open(&config)?;
+        let memory = remembered(&mut config, state_dir.clone())?;
         let division = divide(&config, &memory)?;
         let tls = open_tls(&config)?;
         let found = config.listen.iter().map(|listen| Listener::find(listen, &mut bound).map(Arc::new));
@@ -165,7 +166,7 @@ impl Node {
             }
         }
         let link = config.link.as_ref().and_then(|_| listeners.last()).map(|l| l.address.clone());
-        let epoch = epoch(&config, &place)?;
+        let epoch = epoch(&config, &state_dir)?;
         let names = config.pools.iter().map(|pool| pool.name.clone()).collect();
         let (shards, receivers) = Shards::new(division.count(), names)?;
         let shards = Arc::new(shards);
@@ -175,17 +176,17 @@ impl Node {
             tls.follow(move || shards.wake_all())?;
         }
         let routes = Routes::new(&config, division.clone());
-        let control = Control::new(Arc::clone(&shards), routes, Events::open(place.folder()), memory);
+        let control = Control::new(Arc::clone(&shards), routes, Events::open(state_dir.folder()), memory);
         let agent =
             config.manager.clone().map(|manager| (manager, facts(&config, &addresses, link.as_ref())));
         let disks: Vec<(String, String)> = config.disks.iter().map(|d| (d.name.clone(), terms(d))).collect();
         let socket_path = config.control.clone();
-        let ledger = Ledger::open(place.folder());
+        let ledger = Ledger::open(state_dir.folder());
         let (notices, noticed) = mpsc::channel();
         let fills = Fills::of(&config);
         let (config, counts, started) = (Arc::new(config), Arc::default(), std::time::Instant::now());
         let begin =
-            Begin { config, division, epoch, place, listeners, tls, shards, counts, notices, started };
+            Begin { config, division, epoch, state_dir, listeners, tls, shards, counts, notices, started };
         let threads = open_all(begin, receivers)?;
         control.recall(guests);
         let failed = control.shards.look(false).unwrap_or_default().failed;
@@ -360,8 +361,8 @@ fn terms(disk: &DiskConfig) -> String {
 }
 
 /// By which peers tell this start from those before it; who has no peers needs none.
-fn epoch(config: &NodeConfig, place: &Place) -> io::Result<u64> {
-    let Some(path) = place.file("epoch").filter(|_| config.link.is_some()) else { return Ok(1) };
+fn epoch(config: &NodeConfig, state_dir: &StateDir) -> io::Result<u64> {
+    let Some(path) = state_dir.file("epoch").filter(|_| config.link.is_some()) else { return Ok(1) };
     let (epoch, trouble) = henge_io::epoch(&path)?;
     if let Some(e) = trouble {
         tracing::warn!("the node's epoch is the clock's, and must not be set back until this is mended: {e}");
@@ -371,12 +372,12 @@ fn epoch(config: &NodeConfig, place: &Place) -> io::Result<u64> {
 
 /// What this node remembers.
 /// Disks of the file that have grown since are as large as they became.
-fn remembered(config: &mut NodeConfig, place: Place) -> io::Result<Memory> {
+fn remembered(config: &mut NodeConfig, state_dir: StateDir) -> io::Result<Memory> {
     let terms = |disk: &DiskConfig| -> Terms {
         disk.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect()
     };
     let file = config.disks.iter().map(|disk| (disk.name.clone(), terms(disk))).collect();
-    let memory = Memory::open(place, file)?;
+    let memory = Memory::open(state_dir, file)?;
     for disk in &mut config.disks {
         let grown = memory.disks.get(&disk.name).and_then(|kept| kept.capacity);
         disk.capacity = disk.capacity.max(grown.unwrap_or(0));
@@ -411,8 +412,8 @@ fn raise_descriptors() {
 /// What a configuration would do here, line by line, without serving anybody.
 pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     let mut config = config.clone();
-    let place = Place::look(&config);
-    let memory = remembered(&mut config, place)?;
+    let state_dir = StateDir::look(&config);
+    let memory = remembered(&mut config, state_dir)?;
     let division = divide(&config, &memory)?;
     let config = &config;
     let mut plane = Plane::open(config, 0, true, Instant::ZERO).map_err(|e| config.source.point(e))?;

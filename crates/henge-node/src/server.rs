@@ -13,7 +13,7 @@ use crate::plane::tickets::{PartOf, Worked};
 use crate::plane::{Plane, Submitter};
 use crate::pump;
 use crate::shards::{Loop, Shards};
-use crate::state::Place;
+use crate::state::StateDir;
 use crate::tags::Queued;
 use crate::targets::TargetRegistry;
 use crate::turns::{self, Of, Terms, Turns, Way};
@@ -41,16 +41,16 @@ pub(crate) mod moving;
 mod nvme;
 mod orders;
 pub(crate) mod patience;
-pub(crate) mod places;
 mod removal;
 mod seats;
+pub(crate) mod slots;
 mod traffic;
 
 pub(crate) use leaving::Left;
 use moving::{News, Traveller};
 use patience::{Patience, Waits};
-use places::Places;
 use removal::Removal;
+use slots::ConnectionSlots;
 
 /// How long a node that was told to stop waits for its storage.
 const STOPPING: Duration = Duration::from_secs(10);
@@ -182,8 +182,8 @@ pub(crate) struct Setup {
     /// With what TLS begins, where a listener has it.
     pub tls: Option<Arc<Tls>>,
     pub limits: Limits,
-    pub place: Place,
-    pub places: Places,
+    pub state_dir: StateDir,
+    pub slots: ConnectionSlots,
     pub patience: Patience,
     /// For how long the next request is looked for before the loop sleeps.
     pub busy_poll: Duration,
@@ -203,7 +203,7 @@ pub(crate) struct Server {
     listeners: Vec<Arc<Listener>>,
     tls: Option<Arc<Tls>>,
     limits: Limits,
-    places: Places,
+    slots: ConnectionSlots,
     patience: Patience,
     waits: Waits,
     registry: TargetRegistry,
@@ -268,8 +268,8 @@ impl Server {
             listeners,
             tls,
             limits,
-            place,
-            places,
+            state_dir,
+            slots,
             patience,
             busy_poll,
             messages,
@@ -283,7 +283,7 @@ impl Server {
         let node = (plane.links.here(), plane.links.epoch);
         let hosts_come = listeners.iter().any(|listener| listener.address.tcp("nvme").is_some());
         let registry =
-            TargetRegistry::new(place, &addresses.collect::<Vec<_>>(), hosts_come, node, own.waker())?;
+            TargetRegistry::new(state_dir, &addresses.collect::<Vec<_>>(), hosts_come, node, own.waker())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Server {
             epoll,
@@ -292,7 +292,7 @@ impl Server {
             listeners,
             tls,
             limits,
-            places,
+            slots,
             patience,
             waits: Waits::default(),
             removals: Vec::new(),

@@ -1,6 +1,6 @@
 //! A long time on storage that breaks: errors, short transfers, stalls of an hour, completions in any order.
 //!
-//! The clients keep to their own places on the disks, one command at a time in each, so that what a read must bring is
+//! The clients keep to their own regions on the disks, one command at a time in each, so that what a read must bring is
 //! known: what was written last and not failed. Time is simulated where the storage is, so an hour takes none.
 //! `make soak` runs a million operations; `make test` some thousands of the same.
 
@@ -15,11 +15,11 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 
 const DISKS: usize = 4;
-/// Places on each disk, one command at a time in each.
-const PLACES: usize = 48;
-const PLACE: u64 = 256 << 10;
+/// Regions on each disk, one command at a time in each.
+const REGIONS: usize = 48;
+const REGION: u64 = 256 << 10;
 const BLOCK: u64 = 4096;
-/// What a client's command is called: its place, and how many it had before.
+/// What a client's command is called: its region, and how many it had before.
 const CLIENT: RequestId = RequestId { slot: 1, generation: 0 };
 
 fn operations() -> u64 {
@@ -40,8 +40,8 @@ fn node(pool: &str) -> Plane {
     Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{}", config.source.point(e)))
 }
 
-/// One place on a disk: what it holds, by block, and what is under way there.
-struct Place {
+/// One region on a disk: what it holds, by block, and what is under way there.
+struct Region {
     disk: usize,
     at: u64,
     /// The stamp of each block; `None` where a failed command leaves two possible.
@@ -53,7 +53,7 @@ struct Place {
 
 struct Soak {
     plane: Plane,
-    places: Vec<Place>,
+    regions: Vec<Region>,
     dice: Pcg64Mcg,
     now: Instant,
     issued: u64,
@@ -62,7 +62,7 @@ struct Soak {
     given_up: u64,
     stalled: u64,
     late_most: Duration,
-    /// Places that have nothing under way.
+    /// Regions that have nothing under way.
     idle: VecDeque<usize>,
 }
 
@@ -72,21 +72,21 @@ fn stamp(buffer: &mut [u8], stamp: u64) {
 
 impl Soak {
     fn new(plane: Plane, seed: u64) -> Soak {
-        let blocks = (PLACE / BLOCK) as usize;
-        let place = |i: usize| Place {
+        let blocks = (REGION / BLOCK) as usize;
+        let region = |i: usize| Region {
             disk: i % DISKS,
-            at: (i / DISKS) as u64 * PLACE,
+            at: (i / DISKS) as u64 * REGION,
             holds: vec![Some(0); blocks],
             running: None,
             stamp: 0,
             since: Instant::ZERO,
         };
-        let places: Vec<_> = (0..DISKS * PLACES).map(place).collect();
-        let idle = (0..places.len()).collect();
+        let regions: Vec<_> = (0..DISKS * REGIONS).map(region).collect();
+        let idle = (0..regions.len()).collect();
         let now = Instant::from_nanos(1);
         Soak {
             plane,
-            places,
+            regions,
             dice: Pcg64Mcg::seed_from_u64(seed),
             now,
             issued: 0,
@@ -99,7 +99,7 @@ impl Soak {
         }
     }
 
-    /// The next command of a place; false where there is no memory for it yet.
+    /// The next command of a region; false where there is no memory for it yet.
     fn issue(&mut self, i: usize) -> bool {
         let kind = match self.dice.random_range(0..100) {
             0..55 => Kind::Read,
@@ -108,52 +108,52 @@ impl Soak {
             94..98 => Kind::WriteZeroes { no_hole: self.dice.random_range(0..2) == 0 },
             _ => Kind::Flush,
         };
-        let blocks = PLACE / BLOCK;
+        let blocks = REGION / BLOCK;
         let first = self.dice.random_range(0..blocks);
         // Mostly small, some as long as they can be.
         let most = if self.dice.random_range(0..8) == 0 { blocks - first } else { (blocks - first).min(4) };
         let count = 1 + self.dice.random_range(0..most);
-        let place = &mut self.places[i];
+        let region = &mut self.regions[i];
         let (offset, len) = match kind {
             Kind::Flush => (0, 0),
-            _ => (place.at + first * BLOCK, count * BLOCK),
+            _ => (region.at + first * BLOCK, count * BLOCK),
         };
         let mut command = Command::new(kind, offset, len, self.now, 0);
         command.fua = self.dice.random_range(0..10) == 0;
         let frame = if matches!(kind, Kind::Read | Kind::Write) { len } else { 0 };
-        let Some(mut buffer) = self.plane.take_buffer(place.disk, frame) else { return false };
-        place.stamp = self.dice.random_range(1..u64::MAX);
+        let Some(mut buffer) = self.plane.take_buffer(region.disk, frame) else { return false };
+        region.stamp = self.dice.random_range(1..u64::MAX);
         if kind == Kind::Write {
-            stamp(&mut buffer, place.stamp);
+            stamp(&mut buffer, region.stamp);
         }
-        place.running = Some(command);
-        place.since = self.now;
+        region.running = Some(command);
+        region.since = self.now;
         let submitter =
             Submitter { connection: CLIENT, command: RequestId { slot: i as u32, generation: 0 } };
         self.issued += 1;
-        self.plane.submit(place.disk, command, buffer, submitter, self.now);
+        self.plane.submit(region.disk, command, buffer, submitter, self.now);
         true
     }
 
-    /// What came back is what should have, and changes what the place holds.
+    /// What came back is what should have, and changes what the region holds.
     fn settle(&mut self, i: usize, outcome: Result<(), Failure>, frame: &Buffer) {
-        let place = &mut self.places[i];
-        let command = place.running.take().expect("answered once");
+        let region = &mut self.regions[i];
+        let command = region.running.take().expect("answered once");
         self.answered += 1;
-        let took = self.now.since(place.since);
+        let took = self.now.since(region.since);
         self.late_most = self.late_most.max(took);
         self.stalled += u64::from(took >= Duration::from_secs(3600));
-        let first = command.offset.saturating_sub(place.at) / BLOCK;
+        let first = command.offset.saturating_sub(region.at) / BLOCK;
         let range = first as usize..(first + command.len / BLOCK) as usize;
         let holds = match command.kind {
-            Kind::Write => Some(place.stamp),
+            Kind::Write => Some(region.stamp),
             Kind::Trim | Kind::WriteZeroes { .. } => Some(0),
             _ => None,
         };
         match (outcome, holds) {
-            (Ok(()), Some(holds)) => place.holds[range].fill(Some(holds)),
+            (Ok(()), Some(holds)) => region.holds[range].fill(Some(holds)),
             (Ok(()), None) => {
-                for (block, expected) in frame.chunks(BLOCK as usize).zip(&mut place.holds[range]) {
+                for (block, expected) in frame.chunks(BLOCK as usize).zip(&mut region.holds[range]) {
                     let found = block.as_chunks::<8>().0;
                     assert!(
                         found.iter().all(|word| *word == found[0]),
@@ -171,7 +171,7 @@ impl Soak {
                 self.failed += 1;
                 assert!(matches!(failure, Failure::Fault(Fault::Io | Fault::Cancelled)), "{failure:?}");
                 if holds.is_some() {
-                    place.holds[range].fill(None);
+                    region.holds[range].fill(None);
                 }
             }
         }

@@ -8,13 +8,13 @@
 //!
 //! Who edits a disk's contract in the configuration file means that contract: changes made to the older text are forgotten.
 //!
-//! A node that has no folder to remember in ([`Place`]) refuses changes.
+//! A node that has no folder to remember in ([`StateDir`]) refuses changes.
 
-mod place;
+mod dir;
 
+pub(crate) use dir::StateDir;
 use henge_api::{Request, Table, Terms};
 use henge_io::Prepared;
-pub(crate) use place::Place;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ pub(crate) struct Change {
 /// The node's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    place: Place,
+    state_dir: StateDir,
     peers: Terms,
     iscsi: Terms,
     pub disks: BTreeMap<String, Kept>,
@@ -99,8 +99,8 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Reads what is remembered. `file` has the terms of the configuration's disks.
-    pub(crate) fn open(place: Place, file: BTreeMap<String, Terms>) -> io::Result<Memory> {
-        let File { peers, iscsi, mut disks } = match place.file(DISKS) {
+    pub(crate) fn open(state_dir: StateDir, file: BTreeMap<String, Terms>) -> io::Result<Memory> {
+        let File { peers, iscsi, mut disks } = match state_dir.file(DISKS) {
             None => File::default(),
             Some(path) => match fs::read(&path) {
                 Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| {
@@ -125,7 +125,7 @@ impl Memory {
             (None, None, _) => false,
             _ => true,
         });
-        Ok(Memory { place, peers, iscsi, disks, file })
+        Ok(Memory { state_dir, peers, iscsi, disks, file })
     }
 
     /// Whether a manager made this disk, by an order of its own. What the configuration states, or somebody added here, is the node's.
@@ -267,8 +267,8 @@ impl Memory {
     }
 
     fn write(&self, whole: &File) -> io::Result<Option<Prepared>> {
-        self.place.check()?;
-        let Some(path) = self.place.file(DISKS) else { return Ok(None) };
+        self.state_dir.check()?;
+        let Some(path) = self.state_dir.file(DISKS) else { return Ok(None) };
         let mut text = serde_json::to_vec_pretty(whole).map_err(io::Error::other)?;
         text.push(b'\n');
         henge_io::prepare(&path, &text).map(Some)
@@ -295,34 +295,34 @@ mod tests {
     #[test]
     fn changes_outlive_the_node_until_the_file_is_edited() {
         let dir = tempfile::tempdir().unwrap();
-        let place = || Place::of(dir.path());
+        let state_dir = || StateDir::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
-        let mut memory = Memory::open(place(), file.clone()).unwrap();
+        let mut memory = Memory::open(state_dir(), file.clone()).unwrap();
         let add = Request::Add { disk: Table::of_disk("db") };
         note(&mut memory, &add, Some("db"), Origin::Manager(7)).unwrap();
         note(&mut memory, &set("web", &[("limit", "9/s")]), None, Origin::Here).unwrap();
         note(&mut memory, &set("web", &[("weight", "")]), None, Origin::Here).unwrap();
 
-        let again = Memory::open(place(), file).unwrap();
+        let again = Memory::open(state_dir(), file).unwrap();
         let web = set("web", &[("limit", "9/s"), ("weight", "")]);
         assert_eq!(again.replay(), vec![("db".to_owned(), add.clone()), ("web".to_owned(), web)]);
         assert_eq!((again.disks["db"].revision, again.disks["db"].changed), (Some(7), false));
         assert!(again.is_managed("db") && !again.is_managed("web") && !again.is_managed("none"));
 
         let edited = [("web".to_owned(), terms(&[("weight", "5")]))].into();
-        let mut again = Memory::open(place(), edited).unwrap();
+        let mut again = Memory::open(state_dir(), edited).unwrap();
         assert_eq!(again.replay(), vec![("db".to_owned(), add)]);
         note(&mut again, &Request::Remove { name: "db".into() }, None, Origin::Here).unwrap();
-        assert_eq!(Memory::open(place(), BTreeMap::new()).unwrap().replay(), vec![]);
+        assert_eq!(Memory::open(state_dir(), BTreeMap::new()).unwrap().replay(), vec![]);
     }
 
     /// As nodes of protocol version 2 wrote it.
     #[test]
     fn disks_that_were_kept_as_texts_are_read_as_tables() {
         let dir = tempfile::tempdir().unwrap();
-        let place = || Place::of(dir.path());
+        let state_dir = || StateDir::of(dir.path());
         fs::write(dir.path().join("disks.json"), include_str!("state/version2.json")).unwrap();
-        let mut memory = Memory::open(place(), BTreeMap::new()).unwrap();
+        let mut memory = Memory::open(state_dir(), BTreeMap::new()).unwrap();
         let web = json!({
             "name": "web", "pool": "7", "capacity": "2000000000B", "leeway": 1.5, "adopt": true,
             "contract": { "rate": "5/s", "limit": "675/s", "percentile": 95, "latency": "20ms", "pending": 3 },
@@ -342,15 +342,15 @@ mod tests {
         // Written again it is a table, and read the same.
         note(&mut memory, &set("web", &[("limit", "8/s")]), None, Origin::Here).unwrap();
         assert!(!fs::read_to_string(dir.path().join("disks.json")).unwrap().contains("name = "));
-        assert_eq!(Memory::open(place(), BTreeMap::new()).unwrap().disks, memory.disks);
+        assert_eq!(Memory::open(state_dir(), BTreeMap::new()).unwrap().disks, memory.disks);
     }
 
     #[test]
     fn a_disk_that_has_grown_is_as_large_when_the_node_begins_again() {
         let dir = tempfile::tempdir().unwrap();
-        let place = || Place::of(dir.path());
+        let state_dir = || StateDir::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
-        let mut memory = Memory::open(place(), file.clone()).unwrap();
+        let mut memory = Memory::open(state_dir(), file.clone()).unwrap();
         let grow =
             |name: &str, capacity: &str| Request::Grow { name: name.into(), capacity: capacity.into() };
         note(&mut memory, &grow("web", "12GB"), None, Origin::Here).unwrap();
@@ -361,7 +361,7 @@ mod tests {
         // Whoever edits the contract in the file does not shrink the disk.
         let edited: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "5")]))].into();
         for file in [file, edited.clone(), edited] {
-            let memory = Memory::open(place(), file).unwrap();
+            let memory = Memory::open(state_dir(), file).unwrap();
             assert_eq!(memory.disks["web"].capacity, Some(12_000_000_000));
             assert_eq!(memory.disks["db"].revision, Some(9));
             let disk = db.clone().with("capacity", "2000000000B");
@@ -372,9 +372,9 @@ mod tests {
     #[test]
     fn who_may_use_a_disk_is_remembered_as_it_was_said_last() {
         let dir = tempfile::tempdir().unwrap();
-        let place = || Place::of(dir.path());
+        let state_dir = || StateDir::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), Terms::new())].into();
-        let mut memory = Memory::open(place(), file.clone()).unwrap();
+        let mut memory = Memory::open(state_dir(), file.clone()).unwrap();
         let by_iscsi =
             |secret: &str| Table::default().with("iscsi", json!({ "user": "db", "secret": secret }));
         let with = |mut table: Table, doors: &Table| {
@@ -387,7 +387,7 @@ mod tests {
         let doors = by_iscsi("two two two!").with("nbd", "anyone");
         let change = |name: &str| Request::Access { name: name.into(), doors: doors.clone() };
         note(&mut memory, &change("db"), None, Origin::Manager(9)).unwrap();
-        let again = Memory::open(place(), file).unwrap();
+        let again = Memory::open(state_dir(), file).unwrap();
         assert_eq!(again.replay(), [("db".to_owned(), Request::Add { disk: with(db, &doors) })]);
         assert_eq!((again.disks["db"].revision, again.disks["db"].changed), (Some(9), false));
         assert!(!fs::read_to_string(dir.path().join("disks.json")).unwrap().contains("one one one!"));
@@ -398,12 +398,12 @@ mod tests {
     #[test]
     fn what_was_prepared_and_not_done_is_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
-        let mut memory = Memory::open(Place::of(dir.path()), BTreeMap::new()).unwrap();
+        let mut memory = Memory::open(StateDir::of(dir.path()), BTreeMap::new()).unwrap();
         let add = |name: &str| Request::Add { disk: Table::of_disk(name) };
         note(&mut memory, &add("db"), Some("db"), Origin::Here).unwrap();
         drop(memory.prepare(&add("web"), Some("web"), Origin::Here).unwrap());
         drop(memory.prepare(&Request::Remove { name: "db".into() }, None, Origin::Here).unwrap());
-        let again = Memory::open(Place::of(dir.path()), BTreeMap::new()).unwrap();
+        let again = Memory::open(StateDir::of(dir.path()), BTreeMap::new()).unwrap();
         assert_eq!(again.replay(), [("db".to_owned(), add("db"))]);
         assert_eq!(memory.replay(), again.replay());
         let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name());
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn who_has_no_place_to_remember_changes_nothing() {
-        let memory = Memory::open(Place::none("/var/lib/henge: no"), BTreeMap::new()).unwrap();
+        let memory = Memory::open(StateDir::none("/var/lib/henge: no"), BTreeMap::new()).unwrap();
         let refused = memory.prepare(&set("web", &[("limit", "9/s")]), None, Origin::Here).err().unwrap();
         assert!(refused.to_string().contains("/var/lib/henge: no"), "{refused}");
         assert!(refused.to_string().contains("state_dir = "), "{refused}");
@@ -423,7 +423,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disks.json");
         fs::write(&path, "{").unwrap();
-        let error = Memory::open(Place::of(dir.path()), BTreeMap::new()).unwrap_err();
+        let error = Memory::open(StateDir::of(dir.path()), BTreeMap::new()).unwrap_err();
         assert!(error.to_string().contains("disks.json"), "{error}");
     }
 }

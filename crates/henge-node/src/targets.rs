@@ -9,7 +9,7 @@ use crate::job::{Job, Step};
 use crate::links::Links;
 use crate::nvme::Fabric;
 use crate::plane::{Answer, Plane, Submitter};
-use crate::state::Place;
+use crate::state::StateDir;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::chap::Access;
 use henge_iscsi::scsi::{Disk, Effects, Nexus, Outcome, Reservations, Sense, Status};
@@ -52,7 +52,7 @@ pub(crate) struct TargetRegistry {
     pub connections: BTreeMap<Nexus, RequestId>,
     chores: BTreeMap<u32, Chore>,
     next_chore: u32,
-    place: Place,
+    state_dir: StateDir,
     /// Whether initiators come here at all.
     enabled: bool,
     reservations: ReservationTables,
@@ -68,7 +68,7 @@ impl TargetRegistry {
     /// `addresses`: where initiators come; without any, and where no hosts come by NVMe, nothing is offered. `node`: its name in its cluster.
     /// `epoch` grows when the node starts anew; `wake` wakes the loop.
     pub(crate) fn new(
-        place: Place,
+        state_dir: StateDir,
         addresses: &[String],
         hosts_come: bool,
         (node, epoch): (Option<&str>, u64),
@@ -88,7 +88,7 @@ impl TargetRegistry {
             looked: None,
             chores: BTreeMap::new(),
             next_chore: 0,
-            place,
+            state_dir,
             enabled: !addresses.is_empty() || hosts_come,
             reservations: ReservationTables::new(epoch, node.is_some(), wake)?,
             linked: Vec::new(),
@@ -213,7 +213,7 @@ impl TargetRegistry {
 
     /// Where a disk's reservations are kept, where anything is.
     fn file(&self, name: &str) -> Option<PathBuf> {
-        self.place.file(&format!("{name}.reservations"))
+        self.state_dir.file(&format!("{name}.reservations"))
     }
 
     /// A session wants to change who may use a disk, or to sweep it. Its answer, where there is one at once.

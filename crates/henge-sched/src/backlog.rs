@@ -1,10 +1,10 @@
 //! The requests that wait: one list per flow, all in one arena.
 //!
-//! A request's id names its place ([`RequestId::slot`] is dense), so a place needs no search and no hashing, and
+//! A request's id names its entry ([`RequestId::slot`] is dense), so an entry needs no search and no hashing, and
 //! removing a request from the middle of its list costs the same as removing the first: two links to mend. Once as
 //! many requests were pending as ever will be, nothing is allocated any more.
 //!
-//! Each place holds the request, the two links, the number of its arrival (which breaks ties, so that equal runs
+//! Each entry holds the request, the two links, the number of its arrival (which breaks ties, so that equal runs
 //! give equal answers), and `E`: what the scheduler wants to remember with it (SFQ: the virtual time at arrival).
 //! That is 24 bytes on top of the request, and `E`.
 
@@ -12,7 +12,7 @@ use henge_core::{FlowId, Request, RequestId};
 
 /// End of a list.
 const NONE: u32 = u32::MAX;
-/// In `prev`: nothing waits at this place.
+/// In `prev`: nothing waits in this entry.
 const FREE: u32 = u32::MAX - 1;
 
 /// A request that waits. In this order: a request that begins where the struct does is copied out in the same pieces
@@ -30,7 +30,7 @@ pub struct Queued<E> {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Place<E> {
+struct Entry<E> {
     queued: Queued<E>,
     next: u32,
     prev: u32,
@@ -60,7 +60,7 @@ const EMPTY: List = List { head: NONE, tail: NONE };
 /// assert_eq!(backlog.pop_front(FlowId(3)).unwrap().request, request(1));
 /// ```
 pub struct Backlog<E> {
-    places: Vec<Place<E>>,
+    entries: Vec<Entry<E>>,
     flows: Vec<List>,
     arrivals: u64,
     /// How many went again. Counting those that are here would write what the next arrival has to read first.
@@ -69,7 +69,7 @@ pub struct Backlog<E> {
 
 impl<E: Copy> Default for Backlog<E> {
     fn default() -> Self {
-        Backlog { places: Vec::new(), flows: Vec::new(), arrivals: 0, departures: 0 }
+        Backlog { entries: Vec::new(), flows: Vec::new(), arrivals: 0, departures: 0 }
     }
 }
 
@@ -86,25 +86,25 @@ impl<E: Copy> Backlog<E> {
     #[inline(always)]
     pub fn push(&mut self, request: Request, extra: E) -> bool {
         let (slot, flow) = (request.id.slot, request.flow.index());
-        if self.flows.len() <= flow || self.places.len() <= slot as usize {
+        if self.flows.len() <= flow || self.entries.len() <= slot as usize {
             self.grow(&request, extra);
         }
         let list = &mut self.flows[flow];
-        let place = &mut self.places[slot as usize];
-        assert!(place.prev == FREE, "a request that waits already does not come again");
+        let entry = &mut self.entries[slot as usize];
+        assert!(entry.prev == FREE, "a request that waits already does not come again");
         // Field by field: what is put together elsewhere first is copied twice.
-        place.queued.request = request;
-        place.queued.sequence = self.arrivals;
-        place.queued.extra = extra;
+        entry.queued.request = request;
+        entry.queued.sequence = self.arrivals;
+        entry.queued.extra = extra;
         let first = list.head == NONE;
         let before = std::mem::replace(&mut list.tail, slot);
-        place.next = NONE;
+        entry.next = NONE;
         if first {
-            place.prev = NONE;
+            entry.prev = NONE;
             list.head = slot;
         } else {
-            place.prev = before;
-            self.places[before as usize].next = slot;
+            entry.prev = before;
+            self.entries[before as usize].next = slot;
         }
         self.arrivals += 1;
         first
@@ -119,27 +119,27 @@ impl<E: Copy> Backlog<E> {
         if self.flows.len() <= flow {
             self.flows.resize(flow + 1, EMPTY);
         }
-        if self.places.len() <= slot as usize {
+        if self.entries.len() <= slot as usize {
             let queued = Queued { request: *request, sequence: 0, extra };
-            self.places.resize(slot as usize + 1, Place { queued, next: NONE, prev: FREE });
+            self.entries.resize(slot as usize + 1, Entry { queued, next: NONE, prev: FREE });
         }
     }
 
     /// The flow's first.
     pub fn front(&self, flow: FlowId) -> Option<&Queued<E>> {
         let list = self.flows.get(flow.index())?;
-        self.places.get(list.head as usize).map(|p| &p.queued)
+        self.entries.get(list.head as usize).map(|p| &p.queued)
     }
 
     /// The flow's last.
     pub fn back(&self, flow: FlowId) -> Option<&Queued<E>> {
         let list = self.flows.get(flow.index()).filter(|list| list.head != NONE)?;
-        self.places.get(list.tail as usize).map(|p| &p.queued)
+        self.entries.get(list.tail as usize).map(|p| &p.queued)
     }
 
     /// Takes the flow's first out.
     ///
-    /// What is taken out is left to look at until something comes in its place: a copy would be taken apart and put
+    /// What is taken out is left to look at until something comes in its stead: a copy would be taken apart and put
     /// together again on its way through each `Option`, and each piece waits for the writes before it.
     #[inline]
     pub fn pop_front(&mut self, flow: FlowId) -> Option<&Queued<E>> {
@@ -153,12 +153,12 @@ impl<E: Copy> Backlog<E> {
         Some(self.unlink(id.slot))
     }
 
-    /// Takes out what waits in a place.
+    /// Takes out what waits in an entry.
     ///
     /// # Panics
     /// When nothing waits there.
     pub fn take(&mut self, slot: u32) -> &Queued<E> {
-        assert!(self.places[slot as usize].prev != FREE, "something waits in the slot");
+        assert!(self.entries[slot as usize].prev != FREE, "something waits in the slot");
         self.unlink(slot)
     }
 
@@ -169,14 +169,14 @@ impl<E: Copy> Backlog<E> {
 
     /// A request that waits.
     pub fn get(&self, id: RequestId) -> Option<&Queued<E>> {
-        let place = self.places.get(id.index())?;
-        (place.prev != FREE && place.queued.request.id == id).then_some(&place.queued)
+        let entry = self.entries.get(id.index())?;
+        (entry.prev != FREE && entry.queued.request.id == id).then_some(&entry.queued)
     }
 
     /// The same, to change it. Its id and flow stay.
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut Queued<E>> {
-        let place = self.places.get_mut(id.index())?;
-        (place.prev != FREE && place.queued.request.id == id).then_some(&mut place.queued)
+        let entry = self.entries.get_mut(id.index())?;
+        (entry.prev != FREE && entry.queued.request.id == id).then_some(&mut entry.queued)
     }
 
     /// Whether `id` waits, and is its flow's first.
@@ -203,9 +203,9 @@ impl<E: Copy> Backlog<E> {
     pub fn iter(&self, flow: FlowId) -> impl Iterator<Item = &Queued<E>> {
         let mut next = self.flows.get(flow.index()).map_or(NONE, |list| list.head);
         std::iter::from_fn(move || {
-            let place = self.places.get(next as usize)?;
-            next = place.next;
-            Some(&place.queued)
+            let entry = self.entries.get(next as usize)?;
+            next = entry.next;
+            Some(&entry.queued)
         })
     }
 
@@ -218,11 +218,11 @@ impl<E: Copy> Backlog<E> {
 
     /// Takes everything out, in the order it came.
     pub fn drain(&mut self, into: &mut Vec<Request>) {
-        let waiting = |p: &&mut Place<E>| p.prev != FREE;
+        let waiting = |p: &&mut Entry<E>| p.prev != FREE;
         let mut all: Vec<Queued<E>> = Vec::with_capacity(self.queued());
-        for place in self.places.iter_mut().filter(waiting) {
-            place.prev = FREE;
-            all.push(place.queued);
+        for entry in self.entries.iter_mut().filter(waiting) {
+            entry.prev = FREE;
+            all.push(entry.queued);
         }
         all.sort_unstable_by_key(|q| q.sequence);
         into.extend(all.iter().map(|q| q.request));
@@ -232,20 +232,20 @@ impl<E: Copy> Backlog<E> {
 
     #[inline]
     fn unlink(&mut self, slot: u32) -> &Queued<E> {
-        let place = &mut self.places[slot as usize];
-        let (prev, next) = (std::mem::replace(&mut place.prev, FREE), place.next);
+        let entry = &mut self.entries[slot as usize];
+        let (prev, next) = (std::mem::replace(&mut entry.prev, FREE), entry.next);
         debug_assert_ne!(prev, FREE, "what is unlinked was linked");
-        let list = &mut self.flows[place.queued.request.flow.index()];
+        let list = &mut self.flows[entry.queued.request.flow.index()];
         self.departures += 1;
         match prev {
             NONE => list.head = next,
-            prev => self.places[prev as usize].next = next,
+            prev => self.entries[prev as usize].next = next,
         }
         match next {
             NONE => list.tail = prev,
-            next => self.places[next as usize].prev = prev,
+            next => self.entries[next as usize].prev = prev,
         }
-        &self.places[slot as usize].queued
+        &self.entries[slot as usize].queued
     }
 }
 
@@ -261,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn a_place_costs_at_most_48_bytes_on_top_of_the_request() {
-        assert!(size_of::<Place<VTime>>() - size_of::<Request>() <= 48);
+    fn an_entry_costs_at_most_48_bytes_on_top_of_the_request() {
+        assert!(size_of::<Entry<VTime>>() - size_of::<Request>() <= 48);
     }
 
     proptest! {

@@ -124,7 +124,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 
 /// What is remembered with a waiting request: where it stands in the three orders.
 #[derive(Clone, Copy)]
-struct Places {
+struct Ranks {
     address: u64,
     /// FT in ns; `u64::MAX` where it is in neither deadline order.
     finish: u64,
@@ -145,7 +145,7 @@ struct Cvc {
     rules: Rules,
     clocks: FinishClocks,
     flows: Flows<Flow>,
-    backlog: Backlog<Places>,
+    backlog: Backlog<Ranks>,
     /// The utilization queue.
     sweep: Sweep,
     /// The QoS queue: FT of the flows with a reservation.
@@ -237,12 +237,12 @@ impl Cvc {
 
     /// Takes a request out of the deadline orders; it is in one where it was tagged, and in the hard one where its flow
     /// had a reservation then.
-    fn untag(&mut self, places: Places, seq: u64) {
-        if places.finish != u64::MAX {
+    fn untag(&mut self, ranks: Ranks, seq: u64) {
+        if ranks.finish != u64::MAX {
             let tagged =
-                self.hard.remove(places.finish, seq).or_else(|| self.best_effort.remove(places.finish, seq));
+                self.hard.remove(ranks.finish, seq).or_else(|| self.best_effort.remove(ranks.finish, seq));
             tagged.expect("a tagged request has its finish time in one order");
-            match places.soft {
+            match ranks.soft {
                 u64::MAX => self.not_soft -= 1,
                 soft => drop(self.soft.remove(soft, seq).expect("a soft deadline is in the soft order")),
             }
@@ -258,8 +258,8 @@ impl Cvc {
         for queued in waiting {
             self.untag(queued.extra, queued.sequence);
             let (finish, soft) = self.tag(&queued.request, queued.sequence, now);
-            let places = &mut self.backlog.get_mut(queued.request.id).expect("it was just listed").extra;
-            (places.finish, places.soft) = (finish, soft);
+            let ranks = &mut self.backlog.get_mut(queued.request.id).expect("it was just listed").extra;
+            (ranks.finish, ranks.soft) = (finish, soft);
         }
     }
 
@@ -379,7 +379,7 @@ impl Scheduler for Cvc {
         let (finish, soft) = self.tag(&request, seq, now);
         let flow = &mut self.flows[request.flow];
         flow.unfinished += request.cost;
-        self.backlog.push(request, Places { address, finish, soft });
+        self.backlog.push(request, Ranks { address, finish, soft });
     }
     fn cancel(&mut self, id: RequestId, _: Instant) -> Option<Request> {
         let request = self.take(id)?;
@@ -438,8 +438,8 @@ impl Scheduler for Cvc {
             self.clocks.spend(&queued.request, fine(Instant::from_nanos(queued.extra.finish)), since);
         self.untag(queued.extra, queued.sequence);
         let (finish, soft) = self.enter(&queued.request, queued.sequence, finish, Some(lead));
-        let places = &mut self.backlog.get_mut(id).expect("it was just seen").extra;
-        (places.finish, places.soft) = (finish, soft);
+        let ranks = &mut self.backlog.get_mut(id).expect("it was just seen").extra;
+        (ranks.finish, ranks.soft) = (finish, soft);
         true
     }
     fn queued(&self) -> usize {

@@ -1,4 +1,4 @@
-//! A heap whose items are indices (flows, or slots of requests) that know their place in it, so that any of them
+//! A heap whose items are indices (flows, or slots of requests) that know their position in it, so that any of them
 //! can be moved or removed in O(log n).
 //!
 //! Four children a node: a tree half as deep as a binary one, whose children lie side by side in memory. Keys stand
@@ -31,12 +31,12 @@ fn before<K: Ord>(a: &(K, u32), b: &(K, u32)) -> bool {
 pub struct IndexedHeap<K> {
     items: Vec<(K, u32)>,
     /// Where each index stands in `items`.
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl<K: Ord + Copy> Default for IndexedHeap<K> {
     fn default() -> Self {
-        IndexedHeap { items: Vec::new(), places: Vec::new() }
+        IndexedHeap { items: Vec::new(), positions: Vec::new() }
     }
 }
 
@@ -59,11 +59,11 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
     /// The key of `index`.
     pub fn get(&self, index: u32) -> Option<K> {
-        self.place(index).map(|at| self.items[at].0)
+        self.position(index).map(|at| self.items[at].0)
     }
     /// Whether `index` is in it.
     pub fn contains(&self, index: u32) -> bool {
-        self.place(index).is_some()
+        self.position(index).is_some()
     }
     /// How many have such a key. Of more than some thousands, as many as there would be if the rest were like every n-th.
     pub fn count(&self, such: impl Fn(&K) -> bool) -> usize {
@@ -76,12 +76,12 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     /// Puts `index` in, or moves it to a new key.
     pub fn set(&mut self, index: u32, key: K) {
         let item = (key, index);
-        match self.place(index) {
+        match self.position(index) {
             Some(at) if before(&item, &self.items[at]) => self.rise(at, item),
             Some(at) => self.sink(at, item),
             None => {
-                if self.places.len() <= index as usize {
-                    self.places.resize(index as usize + 1, OUT);
+                if self.positions.len() <= index as usize {
+                    self.positions.resize(index as usize + 1, OUT);
                 }
                 self.items.push(item);
                 self.rise(self.items.len() - 1, item);
@@ -91,9 +91,9 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     /// Takes `index` out.
     pub fn remove(&mut self, index: u32) -> Option<K> {
-        let at = self.place(index)?;
+        let at = self.position(index)?;
         let key = self.items[at].0;
-        self.places[index as usize] = OUT;
+        self.positions[index as usize] = OUT;
         let last = self.items.pop().expect("something is in it");
         if at < self.items.len() {
             if before(&last, &self.items[at]) { self.rise(at, last) } else { self.sink(at, last) }
@@ -111,11 +111,11 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     /// Takes all out.
     pub fn clear(&mut self) {
         self.items.clear();
-        self.places.fill(OUT);
+        self.positions.fill(OUT);
     }
 
-    fn place(&self, index: u32) -> Option<usize> {
-        match self.places.get(index as usize) {
+    fn position(&self, index: u32) -> Option<usize> {
+        match self.positions.get(index as usize) {
             None | Some(&OUT) => None,
             Some(&at) => Some(at as usize),
         }
@@ -156,7 +156,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     fn put(&mut self, at: usize, item: (K, u32)) {
         self.items[at] = item;
-        self.places[item.1 as usize] = at as u32;
+        self.positions[item.1 as usize] = at as u32;
     }
 }
 

@@ -32,7 +32,7 @@ pub use level::Level;
 pub use pattern::{Jump, Mix, Pattern, RECENT, Sizes};
 pub use ranks::{Btio, Ior, Program, Ranks};
 pub use record::Record;
-pub use replay::{Place, Records, Replay, ReplayOptions, Source};
+pub use replay::{Addressing, Records, Replay, ReplayOptions, Source};
 pub use spec::{Spec, TraceSpec};
 pub use stats::{Amount, Stats};
 pub use trace::{

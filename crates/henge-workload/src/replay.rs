@@ -4,7 +4,7 @@
 //! - *Order.* A trace whose times run backwards is refused with its line, unless `reorder` records are kept to
 //!   sort them as they pass (traces recorded by several processors are out of order by a little), or `backwards =
 //!   "clamp"` lets a late record leave with its predecessor.
-//! - *Place.* `refuse` (the default) takes addresses as they are, and a request beyond the end of the disk is an error.
+//! - *Addresses.* `refuse` (the default) takes addresses as they are, and a request beyond the end of the disk is an error.
 //!   `wrap` takes the offset modulo the disk (locality survives, except at the seam). `scale` multiplies offsets by
 //!   capacity / extent, aligned to 4 KiB and moved back where the end would be passed (distances shrink or grow,
 //!   adjacency is lost). With `devices = n` the disk is divided into n equal slices, and the trace's k-th device (in
@@ -37,7 +37,7 @@ pub type Records = Box<dyn Source>;
 
 /// How a trace's addresses become the disk's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum Addressing {
     /// As they are; beyond the end is an error.
     #[default]
     Refuse,
@@ -56,7 +56,7 @@ pub struct ReplayOptions {
     /// How much faster than recorded, in millionths; 0 forgets the times altogether.
     pub speed: u64,
     /// Addresses.
-    pub place: Place,
+    pub addressing: Addressing,
     /// Slices of the disk; devices of the trace are dealt to them.
     pub devices: u32,
     /// Only this device of the trace.
@@ -73,7 +73,7 @@ impl Default for ReplayOptions {
     fn default() -> Self {
         ReplayOptions {
             speed: 1_000_000,
-            place: Place::Refuse,
+            addressing: Addressing::Refuse,
             devices: 1,
             only: None,
             reorder: 0,
@@ -220,14 +220,14 @@ impl Replay {
     /// Where the record lies on the disk, if it does.
     fn offset(&self, record: &Record) -> Option<u64> {
         let room = self.slice.checked_sub(record.len)?;
-        match self.options.place {
-            Place::Refuse => Some(record.offset).filter(|offset| *offset <= room),
-            Place::Wrap => {
+        match self.options.addressing {
+            Addressing::Refuse => Some(record.offset).filter(|offset| *offset <= room),
+            Addressing::Wrap => {
                 let at = record.offset % self.slice;
                 // What would pass the end begins at the start.
                 Some(if at > room { 0 } else { at })
             }
-            Place::Scale { extent } => {
+            Addressing::Scale { extent } => {
                 let at = u128::from(record.offset) * u128::from(self.slice) / u128::from(extent);
                 let at = u64::try_from(at).unwrap_or(u64::MAX) / 4096 * 4096;
                 Some(at.min(room / 512 * 512))

@@ -11,7 +11,7 @@
 //! Whatever comes beyond these has a slot like any other.
 
 use super::silent::NONE;
-use super::{AMID, Gate, Place};
+use super::{AMID, Gate, RequestState};
 use crate::{Instant, Op, Request, RequestId};
 
 /// What a request in flight has of the depth.
@@ -60,7 +60,7 @@ impl Gate {
         self.watch.look_at = now + short;
         let mut at = self.watch.oldest;
         while at != NONE && self.beside.silent < Self::SILENT {
-            let Place::InFlight { request, dispatched, links, .. } = &self.places[at as usize] else {
+            let RequestState::InFlight { request, dispatched, links, .. } = &self.states[at as usize] else {
                 unreachable!("what is watched is in flight");
             };
             let (id, flow, next) = (request.id, request.flow, links.newer);
@@ -82,7 +82,7 @@ impl Gate {
             return false;
         }
         self.beside.silent += 1;
-        if let Place::InFlight { request, .. } = self.places[id.index()] {
+        if let RequestState::InFlight { request, .. } = self.states[id.index()] {
             self.flow_mut(request.flow).silent += 1;
         }
         true
@@ -104,7 +104,8 @@ impl Gate {
 
     /// A request that has one of the depth's slots leaves it, and is from now on beside the depth.
     fn leaves_slot(&mut self, id: RequestId, to: Slot, now: Instant) -> bool {
-        let Some(Place::InFlight { request, epoch, slot, links, .. }) = self.places.get_mut(id.index())
+        let Some(RequestState::InFlight { request, epoch, slot, links, .. }) =
+            self.states.get_mut(id.index())
         else {
             return false;
         };
@@ -113,7 +114,7 @@ impl Gate {
         }
         *slot = to;
         let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
-        self.watch.unlink(&mut self.places, links);
+        self.watch.unlink(&mut self.states, links);
         if self.epoch.wrapping_sub(epoch) <= AMID {
             // What it took is free. How long a silent one takes is nobody's measure of the depth.
             if to == Slot::GivenBack {

@@ -1,7 +1,7 @@
 //! What is heard of requests at the device: what they really cost, and that they are over.
 
 use super::beside::Slot;
-use super::{AMID, Gate, Place, Served};
+use super::{AMID, Gate, RequestState, Served};
 use crate::meters::Metered;
 use crate::{Completion, Cost, Instant, RequestId, Seen};
 
@@ -9,7 +9,7 @@ impl Gate {
     /// The true cost of a pending request became known (a read's answer says how much there was).
     pub fn adjust(&mut self, id: RequestId, cost: Cost, now: Instant) {
         assert!(cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
-        if let Some(Place::InFlight { request, epoch, .. }) = self.places.get_mut(id.index())
+        if let Some(RequestState::InFlight { request, epoch, .. }) = self.states.get_mut(id.index())
             && request.id == id
         {
             if let Some(parts) = self.change.dispatcher(*epoch, self.epoch, &mut self.parts) {
@@ -24,8 +24,8 @@ impl Gate {
     /// # Panics
     /// When it is not in flight: completing twice is an error of the caller.
     pub fn complete(&mut self, id: RequestId, failed: bool, now: Instant) -> Served {
-        let place = std::mem::replace(&mut self.places[id.index()], Place::Free);
-        let Place::InFlight { mut request, dispatched, epoch, slot, links } = place else {
+        let state = std::mem::replace(&mut self.states[id.index()], RequestState::Free);
+        let RequestState::InFlight { mut request, dispatched, epoch, slot, links } = state else {
             panic!("request {id:?} is not in flight");
         };
         assert_eq!(request.id, id, "a request of another generation is in flight there");
@@ -34,7 +34,7 @@ impl Gate {
         let service = now.since(dispatched);
         match slot {
             Slot::Own => {
-                self.watch.unlink(&mut self.places, links);
+                self.watch.unlink(&mut self.states, links);
                 self.watch.learn(service);
             }
             Slot::Beside => {

@@ -2,7 +2,7 @@
 
 use super::beside::Slot;
 use super::silent::{Links, NONE};
-use super::{Flow, Gate, Place};
+use super::{Flow, Gate, RequestState};
 use crate::{Dispatch, Duration, FlowId, Instant, Request, Slots, WaitReason};
 
 impl Gate {
@@ -59,9 +59,9 @@ impl Gate {
     }
 
     fn dispatched(&mut self, request: Request, epoch: u32, now: Instant) {
-        let place = &mut self.places[request.id.index()];
+        let state = &mut self.states[request.id.index()];
         assert!(
-            matches!(place, Place::Waiting { id } if *id == request.id),
+            matches!(state, RequestState::Waiting { id } if *id == request.id),
             "{} dispatched {:?}, which was not waiting",
             self.parts.scheduler.name(),
             request.id
@@ -70,10 +70,10 @@ impl Gate {
         let beside = slot.map(|(count, _)| *count += 1).is_some();
         let slot = if beside { Slot::Beside } else { Slot::Own };
         let links = Links { older: NONE, newer: NONE };
-        *place = Place::InFlight { request, dispatched: now, epoch, slot, links };
+        *state = RequestState::InFlight { request, dispatched: now, epoch, slot, links };
         if !beside {
-            let joined = self.watch.append(&mut self.places, request.id.slot);
-            if let Place::InFlight { links, .. } = &mut self.places[request.id.index()] {
+            let joined = self.watch.append(&mut self.states, request.id.slot);
+            if let RequestState::InFlight { links, .. } = &mut self.states[request.id.index()] {
                 *links = joined;
             }
         }

@@ -7,7 +7,7 @@
 //! Whatever a flow asks for after a request that its controller holds waits behind it.
 //! Requests beyond the bound on durable ones wait in a queue of their own, so that their flow's other requests pass them.
 
-use super::{Flow, Gate, Place};
+use super::{Flow, Gate, RequestState};
 use crate::{FlowId, Instant, Op, Request, RequestId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -165,7 +165,7 @@ impl Gate {
                 }
                 state.held.requests.pop_front();
                 self.pen.held -= 1;
-                self.places[request.id.index()] = Place::Waiting { id: request.id };
+                self.states[request.id.index()] = RequestState::Waiting { id: request.id };
                 let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
                 let cost = parts.cost.estimate(&request);
                 parts.scheduler.enqueue(Request { cost, ..request }, now);

@@ -25,10 +25,10 @@
 //! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once. Nothing is given up, answered twice, or counted twice.
 //!
 //! # Price
-//! A list through the places, in the order of dispatch: constant time for each request. A look costs as many steps as requests are older than
+//! A list through the states, in the order of dispatch: constant time for each request. A look costs as many steps as requests are older than
 //! P/10, which is none while storage is well.
 
-use super::Place;
+use super::RequestState;
 use crate::{Duration, Instant};
 
 /// Nobody.
@@ -82,31 +82,31 @@ impl Watch {
     }
 
     /// The newest from now on.
-    pub(super) fn append(&mut self, places: &mut [Place], slot: u32) -> Links {
+    pub(super) fn append(&mut self, states: &mut [RequestState], slot: u32) -> Links {
         let links = Links { older: self.newest, newer: NONE };
         match links.older {
             NONE => self.oldest = slot,
-            older => set(places, older, |links| links.newer = slot),
+            older => set(states, older, |links| links.newer = slot),
         }
         self.newest = slot;
         links
     }
 
     /// Not watched any more.
-    pub(super) fn unlink(&mut self, places: &mut [Place], links: Links) {
+    pub(super) fn unlink(&mut self, states: &mut [RequestState], links: Links) {
         match links.older {
             NONE => self.oldest = links.newer,
-            older => set(places, older, |other| other.newer = links.newer),
+            older => set(states, older, |other| other.newer = links.newer),
         }
         match links.newer {
             NONE => self.newest = links.older,
-            newer => set(places, newer, |other| other.older = links.older),
+            newer => set(states, newer, |other| other.older = links.older),
         }
     }
 }
 
-fn set(places: &mut [Place], slot: u32, change: impl FnOnce(&mut Links)) {
-    let Place::InFlight { links, .. } = &mut places[slot as usize] else {
+fn set(states: &mut [RequestState], slot: u32, change: impl FnOnce(&mut Links)) {
+    let RequestState::InFlight { links, .. } = &mut states[slot as usize] else {
         panic!("what is in the list is in flight");
     };
     change(links);

@@ -9,7 +9,7 @@ use super::clock::Spindle;
 use super::facts::DiskFacts;
 use super::laps::Laps;
 use super::seek::SeekCurve;
-use super::zones::{Geometry, Place};
+use super::zones::{Geometry, PhysicalAddress};
 use henge_core::{Duration, Instant};
 
 /// Whether blocks are read or written.
@@ -102,19 +102,19 @@ impl Arm {
         time
     }
 
-    /// When the block at `place` starts to pass under its head, for an arm that is on track at `t`.
-    pub fn arrives(&self, t: Instant, place: &Place) -> Instant {
-        t + self.spindle.wait(t, place.angle(), SLACK)
+    /// When the block at `address` starts to pass under its head, for an arm that is on track at `t`.
+    pub fn arrives(&self, t: Instant, address: &PhysicalAddress) -> Instant {
+        t + self.spindle.wait(t, address.angle(), SLACK)
     }
 
-    /// How long `blocks` from `lbn` on take to pass, all on the track of `place`.
-    pub fn passing(&self, place: &Place, lbn: u64, blocks: u32) -> Duration {
-        let sectors = self.geometry.sectors_passing(place, lbn, blocks);
-        self.spindle.transfer(u64::from(sectors), place.per_track)
+    /// How long `blocks` from `lbn` on take to pass, all on the track of `address`.
+    pub fn passing(&self, address: &PhysicalAddress, lbn: u64, blocks: u32) -> Duration {
+        let sectors = self.geometry.sectors_passing(address, lbn, blocks);
+        self.spindle.transfer(u64::from(sectors), address.per_track)
     }
 }
 
-impl Place {
+impl PhysicalAddress {
     /// The track, as a position of the arm.
     pub fn position(&self) -> Position {
         Position { cylinder: self.cylinder, head: self.head }

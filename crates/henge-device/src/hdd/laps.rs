@@ -21,7 +21,7 @@
 use super::arm::{Arm, Motion, Position};
 use super::pass::Pass;
 use super::stream::{Drain, Stream};
-use super::zones::Place;
+use super::zones::PhysicalAddress;
 use henge_core::{Duration, Instant};
 
 /// The longest lap that a table is made for, in tracks.
@@ -74,7 +74,7 @@ fn lap(arm: &Arm, tracks: u64, motion: Motion) -> (Vec<Duration>, Gaps) {
     let mut begins = vec![Duration::ZERO];
     let mut gaps = Gaps { shortest: Duration::from_nanos(u64::MAX), longest: Duration::ZERO, gain: 0 };
     for _ in 0..tracks {
-        let next = plan(pass.place.position(), pass.end(), pass.end_lbn());
+        let next = plan(pass.address.position(), pass.end(), pass.end_lbn());
         let gap = next.first.since(pass.end());
         let gain = gap.as_nanos().div_ceil(u64::from(next.blocks.saturating_sub(2).max(1)));
         gaps = Gaps {
@@ -93,7 +93,7 @@ fn lap(arm: &Arm, tracks: u64, motion: Motion) -> (Vec<Duration>, Gaps) {
 /// returns when it has all before the new current pass. `before` is the track of the pass before.
 pub(super) fn skip(arm: &Arm, stream: &mut Stream, end: u64, before: u64) -> Instant {
     let (pass, block) = (&stream.pass, stream.drain.block);
-    let from = &pass.place;
+    let from = &pass.address;
     let worth_it = end > pass.end_lbn() + u64::from(from.per_track);
     if !worth_it || stream.size < 2 {
         return stream.drain.from;
@@ -117,7 +117,7 @@ pub(super) fn skip(arm: &Arm, stream: &mut Stream, end: u64, before: u64) -> Ins
 /// but one of the tracks.
 fn skip_awaited(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pass, Drain)> {
     let (pass, drain) = (&stream.pass, stream.drain);
-    let (geometry, from) = (arm.geometry(), &pass.place);
+    let (geometry, from) = (arm.geometry(), &pass.address);
     let whole = from.before_on_track == 0 && pass.blocks == from.left_on_track;
     if !whole || drain.block > laps.reading.shortest || drain.from > pass.first {
         return None;
@@ -130,19 +130,19 @@ fn skip_awaited(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pa
     if geometry.slips_between(from.zone, pass.lbn, until) {
         return None;
     }
-    let place = geometry.locate(until - 1);
-    let before = place.before_on_track;
-    let place = Place {
-        sector: place.sector - before,
-        left_on_track: before + place.left_on_track,
+    let address = geometry.locate(until - 1);
+    let before = address.before_on_track;
+    let address = PhysicalAddress {
+        sector: address.sector - before,
+        left_on_track: before + address.left_on_track,
         before_on_track: 0,
-        ..place
+        ..address
     };
     // Half a revolution before it is due, its first block comes by next when it is due.
     let half = Duration::from_nanos(arm.spindle().revolution().as_nanos() / 2);
-    let early = pass.first + laps.between(from.track, place.track).saturating_sub(half);
+    let early = pass.first + laps.between(from.track, address.track).saturating_sub(half);
     let lbn = until - 1 - u64::from(before);
-    let pass = Pass::over(arm, place, lbn, place.left_on_track, arm.arrives(early, &place));
+    let pass = Pass::over(arm, address, lbn, address.left_on_track, arm.arrives(early, &address));
     Some((pass, Drain { lbn: pass.lbn, ..drain }))
 }
 
@@ -154,11 +154,11 @@ fn skip_full(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pass,
     if pass.passed(1) > drain.from || !laps.reading.fit(arm, drain.block, stream.size) {
         return None;
     }
-    let (lbn, place) = resume_at(arm, &laps.reading, pass, drain.block, end)?;
-    let first = arm.arrives(drain.room_at(lbn - 1, stream.size), &place);
+    let (lbn, address) = resume_at(arm, &laps.reading, pass, drain.block, end)?;
+    let first = arm.arrives(drain.room_at(lbn - 1, stream.size), &address);
     let taken = drain.from + drain.block * (lbn - drain.lbn);
     let drain = Drain { lbn, before: taken, from: taken, ..drain };
-    let one = Pass::over(arm, place, lbn - 1, 1, first);
+    let one = Pass::over(arm, address, lbn - 1, 1, first);
     let pass = Stream { pass: one, drain, ..*stream }.next_pass(arm, end)?;
     Some((pass, drain))
 }
@@ -174,12 +174,12 @@ pub(super) fn skip_waiting(
     end: u64,
     came: impl Fn(u64) -> Instant,
 ) -> Option<Pass> {
-    let gaps = arm.laps(pass.place.zone)?.writing;
-    if end <= pass.end_lbn() + u64::from(pass.place.per_track) || !gaps.fit(arm, block, size) {
+    let gaps = arm.laps(pass.address.zone)?.writing;
+    if end <= pass.end_lbn() + u64::from(pass.address.per_track) || !gaps.fit(arm, block, size) {
         return None;
     }
-    let (lbn, place) = resume_at(arm, &gaps, pass, block, end)?;
-    Some(Pass::over(arm, place, lbn - 1, 1, arm.arrives(came(lbn - 1), &place)))
+    let (lbn, address) = resume_at(arm, &gaps, pass, block, end)?;
+    Some(Pass::over(arm, address, lbn - 1, 1, arm.arrives(came(lbn - 1), &address)))
 }
 
 impl Gaps {
@@ -195,8 +195,14 @@ impl Gaps {
 /// The first blocks of a track lag behind what is waited for, by the time it takes to get to the track. As they come
 /// slower than they go by, that is made good within so many; from there on, and at the end of each track, a block
 /// goes by first after it has come, whatever was before. So this is the last block, or the first of its track.
-fn resume_at(arm: &Arm, gaps: &Gaps, pass: &Pass, block: Duration, end: u64) -> Option<(u64, Place)> {
-    let (geometry, from) = (arm.geometry(), &pass.place);
+fn resume_at(
+    arm: &Arm,
+    gaps: &Gaps,
+    pass: &Pass,
+    block: Duration,
+    end: u64,
+) -> Option<(u64, PhysicalAddress)> {
+    let (geometry, from) = (arm.geometry(), &pass.address);
     let gain = block.saturating_sub(arm.spindle().transfer(1, from.per_track)).as_nanos();
     if gain <= gaps.gain {
         return None;

@@ -21,4 +21,4 @@ pub use drive::{DriveOrder, Hdd, HddOptions};
 pub use facts::{Cache, DiskFacts, LbnVector, Mechanics, Overheads, Prefetch, Queue, SCHEMA, Vectors};
 pub use reader::FactsError;
 pub use seek::SeekCurve;
-pub use zones::{Geometry, Place, Zone};
+pub use zones::{Geometry, PhysicalAddress, Zone};

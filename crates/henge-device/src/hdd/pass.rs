@@ -4,7 +4,7 @@
 //! reading ahead costs nothing per sector.
 
 use super::arm::{Arm, Motion, Position};
-use super::zones::Place;
+use super::zones::PhysicalAddress;
 use henge_core::{Duration, Instant};
 
 /// A run of blocks of one track, and when each goes by.
@@ -12,7 +12,7 @@ use henge_core::{Duration, Instant};
 pub(super) struct Pass {
     pub lbn: u64,
     pub blocks: u32,
-    pub place: Place,
+    pub address: PhysicalAddress,
     /// When the head is on the track.
     pub on_track: Instant,
     /// When the first block starts to go by.
@@ -28,30 +28,30 @@ impl Pass {
     pub fn plan(arm: &Arm, from: Position, t: Instant, lbn: u64, blocks: u64, motion: Motion) -> Pass {
         Pass::to(arm, from, t, arm.geometry().locate(lbn), lbn, blocks, motion)
     }
-    /// The same where block `lbn` is known to lie at `place`.
+    /// The same where block `lbn` is known to lie at `address`.
     pub fn to(
         arm: &Arm,
         from: Position,
         t: Instant,
-        place: Place,
+        address: PhysicalAddress,
         lbn: u64,
         blocks: u64,
         motion: Motion,
     ) -> Pass {
-        let on_track = t + arm.move_time(from, place.position(), motion);
-        let first = arm.arrives(on_track, &place);
-        let blocks = u64::from(place.left_on_track).min(blocks) as u32;
-        Pass { lbn, blocks, place, on_track, first, span: arm.passing(&place, lbn, blocks), idle: false }
+        let on_track = t + arm.move_time(from, address.position(), motion);
+        let first = arm.arrives(on_track, &address);
+        let blocks = u64::from(address.left_on_track).min(blocks) as u32;
+        Pass { lbn, blocks, address, on_track, first, span: arm.passing(&address, lbn, blocks), idle: false }
     }
-    /// Over `blocks` blocks from `lbn` on, which lies at `place` and starts to go by at `first`.
-    pub fn over(arm: &Arm, place: Place, lbn: u64, blocks: u32, first: Instant) -> Pass {
+    /// Over `blocks` blocks from `lbn` on, which lies at `address` and starts to go by at `first`.
+    pub fn over(arm: &Arm, address: PhysicalAddress, lbn: u64, blocks: u32, first: Instant) -> Pass {
         Pass {
             lbn,
             blocks,
-            place,
+            address,
             on_track: first,
             first,
-            span: arm.passing(&place, lbn, blocks),
+            span: arm.passing(&address, lbn, blocks),
             idle: false,
         }
     }
@@ -59,13 +59,13 @@ impl Pass {
     pub fn rest(&self, skip: u32, first: Instant, idle: bool) -> Pass {
         let on_track = self.passed(skip);
         let span = self.span.saturating_sub(on_track.since(self.first));
-        let mut place = self.place;
-        place.left_on_track -= skip;
-        place.before_on_track += skip;
+        let mut address = self.address;
+        address.left_on_track -= skip;
+        address.before_on_track += skip;
         Pass {
             lbn: self.lbn + u64::from(skip),
             blocks: self.blocks - skip,
-            place,
+            address,
             on_track,
             first,
             span,

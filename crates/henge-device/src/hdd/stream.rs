@@ -63,7 +63,7 @@ pub(super) struct Stream {
 impl Stream {
     /// Where the head is.
     pub fn position(&self) -> Position {
-        self.pass.place.position()
+        self.pass.address.position()
     }
 
     /// Plans the next pass; `None` when there is nothing more to read. `needed` blocks are read wherever they
@@ -73,13 +73,13 @@ impl Stream {
         if lbn >= self.limit {
             return None;
         }
-        let place = arm.geometry().after(&self.pass.place, self.pass.lbn, self.pass.blocks);
+        let address = arm.geometry().after(&self.pass.address, self.pass.lbn, self.pass.blocks);
         let (end, left) = (self.pass.end(), self.limit - lbn);
-        let pass = Pass::to(arm, self.position(), end, place, lbn, left, Motion::Read);
-        let from = self.pass.place;
+        let pass = Pass::to(arm, self.position(), end, address, lbn, left, Motion::Read);
+        let from = self.pass.address;
         let stays = match self.mode {
-            Prefetch::Track => from.position() == pass.place.position(),
-            Prefetch::Cylinder => from.cylinder == pass.place.cylinder,
+            Prefetch::Track => from.position() == pass.address.position(),
+            Prefetch::Cylinder => from.cylinder == pass.address.cylinder,
             _ => true,
         };
         (stays || lbn < needed).then(|| self.fit(arm, pass))

@@ -77,14 +77,14 @@ pub(super) fn write(
         let pass = Pass::plan(arm, written.position, written.end, lbn, known, Motion::Write);
         let (end, waited) = lay_down(arm, &pass, &mut supply, zero_latency);
         written.end = end;
-        written.position = pass.place.position();
+        written.position = pass.address.position();
         lbn = pass.end_lbn();
         if waited
             && !zero_latency
             && let Some(before) = supply.skip(arm, &pass)
         {
             written.end = before.end();
-            written.position = before.place.position();
+            written.position = before.address.position();
             lbn = before.end_lbn();
         }
     }

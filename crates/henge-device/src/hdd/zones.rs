@@ -22,7 +22,7 @@ pub(super) use read::read;
 
 /// A run of blocks that lie one behind the other on one track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct PhysicalAddress {
     /// Its cylinder.
     pub cylinder: u32,
     /// Its surface.
@@ -45,7 +45,7 @@ pub struct Place {
     pub before_on_track: u32,
 }
 
-impl Place {
+impl PhysicalAddress {
     /// Where the block starts.
     pub fn angle(&self) -> Angle {
         self.origin.plus(self.sector_angle.times(u64::from(self.sector)))
@@ -196,7 +196,7 @@ impl Geometry {
     }
 
     /// Where block `lbn` lies; `lbn` is below the capacity.
-    pub fn locate(&self, lbn: u64) -> Place {
+    pub fn locate(&self, lbn: u64) -> PhysicalAddress {
         let index = self.zones.partition_point(|z| z.blocks.1 < lbn);
         let zone = &self.zones[index];
         let r = lbn - zone.blocks.0;
@@ -211,7 +211,7 @@ impl Geometry {
         let total = zone.blocks.1 - zone.blocks.0 + 1;
         let first = zone.blocks_before(track * per_track).min(r);
         let end = zone.blocks_before((track + 1) * per_track).clamp(r + 1, total);
-        Place {
+        PhysicalAddress {
             cylinder,
             head: self.order.surface(c as u32, cylinder, k, self.surfaces).unwrap_or(k),
             sector: sector as u32,
@@ -229,8 +229,8 @@ impl Geometry {
 impl Geometry {
     /// How many sectors pass from the start of block `lbn` to the end of the block `blocks - 1` behind it on the
     /// same track: more than `blocks` where sectors in between were slipped.
-    pub fn sectors_passing(&self, place: &Place, lbn: u64, blocks: u32) -> u32 {
-        let zone = &self.zones[place.zone as usize];
+    pub fn sectors_passing(&self, address: &PhysicalAddress, lbn: u64, blocks: u32) -> u32 {
+        let zone = &self.zones[address.zone as usize];
         if zone.slips.is_empty() {
             return blocks;
         }
@@ -240,17 +240,17 @@ impl Geometry {
 }
 
 impl Geometry {
-    /// Where the block lies that is `blocks` behind block `lbn`, which lies at `place`.
-    pub(super) fn after(&self, place: &Place, lbn: u64, blocks: u32) -> Place {
+    /// Where the block lies that is `blocks` behind block `lbn`, which lies at `address`.
+    pub(super) fn after(&self, address: &PhysicalAddress, lbn: u64, blocks: u32) -> PhysicalAddress {
         let to = lbn + u64::from(blocks);
-        if blocks >= place.left_on_track || self.slips_between(place.zone, lbn, to) {
+        if blocks >= address.left_on_track || self.slips_between(address.zone, lbn, to) {
             return self.locate(to);
         }
-        Place {
-            sector: place.sector + blocks,
-            left_on_track: place.left_on_track - blocks,
-            before_on_track: place.before_on_track + blocks,
-            ..*place
+        PhysicalAddress {
+            sector: address.sector + blocks,
+            left_on_track: address.left_on_track - blocks,
+            before_on_track: address.before_on_track + blocks,
+            ..*address
         }
     }
 

@@ -8,10 +8,10 @@ const DRIVES: [(&str, &str); 3] =
 
 fn misplaced(facts: &DiskFacts, known: &[LbnVector]) -> Vec<String> {
     let wrong = |v: &&LbnVector| {
-        let place = facts.geometry.locate(v.lbn);
-        let same = (place.cylinder, place.head, place.sector, place.per_track)
+        let address = facts.geometry.locate(v.lbn);
+        let same = (address.cylinder, address.head, address.sector, address.per_track)
             == (v.cylinder, v.head, v.sector, v.per_track);
-        let off = (place.angle().revolutions() - v.angle + 0.5).rem_euclid(1.0) - 0.5;
+        let off = (address.angle().revolutions() - v.angle + 0.5).rem_euclid(1.0) - 0.5;
         !same || off.abs() > 1e-6
     };
     known.iter().filter(wrong).map(|v| format!("{v:?} is at {:?}", facts.geometry.locate(v.lbn))).collect()
@@ -80,8 +80,8 @@ fn half_of_the_vectors_foretell_the_others() {
     let half = DiskFacts::parse(&value.to_string()).expect("the facts are sound");
     assert_eq!(half.vectors.lbn.len(), all.len() / 2);
     let near = |v: &&LbnVector| {
-        let place = half.geometry.locate(v.lbn);
-        place.head == v.head && place.cylinder.abs_diff(v.cylinder) <= 2
+        let address = half.geometry.locate(v.lbn);
+        address.head == v.head && address.cylinder.abs_diff(v.cylinder) <= 2
     };
     let near = all.iter().filter(near).count();
     println!("{near} of {} blocks lie on their surface, at most two cylinders off", all.len());

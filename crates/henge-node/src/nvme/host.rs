@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 /// What a command has here.
 #[derive(Default)]
-struct Place {
+struct TaskState {
     held: Option<Held>,
     job: Option<Job>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Host {
     pub session: henge_nvme::Session,
     pub disk: Option<usize>,
     /// By the slot of the session's name for the command.
-    places: Vec<Place>,
+    tasks: Vec<TaskState>,
     /// Commands at the disk.
     busy: usize,
     /// Commands that wait for room or memory.
@@ -71,7 +71,7 @@ impl Host {
             session,
             disk: None,
             door: None,
-            places: Vec::new(),
+            tasks: Vec::new(),
             busy: 0,
             waiting: VecDeque::new(),
             no_memory: false,
@@ -79,12 +79,12 @@ impl Host {
         }
     }
 
-    fn place(&mut self, task: RequestId) -> &mut Place {
+    fn task_state(&mut self, task: RequestId) -> &mut TaskState {
         let slot = task.index();
-        if self.places.len() <= slot {
-            self.places.resize_with(slot + 1, Place::default);
+        if self.tasks.len() <= slot {
+            self.tasks.resize_with(slot + 1, TaskState::default);
         }
-        &mut self.places[slot]
+        &mut self.tasks[slot]
     }
 
     /// Whether what came next names a disk of another shard. None when it is this shard's to take.
@@ -115,7 +115,7 @@ impl Host {
 
     /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
     fn prepare(&mut self, p: Payload, plane: &mut Plane) -> Option<usize> {
-        if let Some(held) = &self.place(p.task).held
+        if let Some(held) = &self.task_state(p.task).held
             && held.lead + p.offset < held.frame.len()
         {
             return Some(held.frame.len() - held.lead - p.offset);
@@ -125,7 +125,7 @@ impl Host {
             Some(Action::Write { offset, len, .. }) => plane.disk(disk).vdisk.frame(Kind::Write, offset, len),
             _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
-        let room = inflow::room(&mut self.place(p.task).held, frame, p.offset, disk, plane);
+        let room = inflow::room(&mut self.task_state(p.task).held, frame, p.offset, disk, plane);
         self.no_memory = room.is_none();
         room
     }
@@ -163,7 +163,7 @@ impl Host {
     }
 
     fn put(&mut self, task: RequestId, plane: &mut Plane) {
-        if let (Some(held), Some(disk)) = (self.place(task).held.take(), self.disk) {
+        if let (Some(held), Some(disk)) = (self.task_state(task).held.take(), self.disk) {
             plane.put_buffer(disk, held.frame);
         }
     }
@@ -197,7 +197,7 @@ impl Host {
                 }
             },
         };
-        self.place(task).job = Some(job);
+        self.task_state(task).job = Some(job);
         self.busy += 1;
         // In order: what waits goes first.
         if self.waiting.is_empty() {
@@ -217,7 +217,7 @@ impl Host {
         now: Instant,
     ) -> bool {
         let Some(disk) = self.disk else { return true };
-        let Place { held, job } = self.place(task);
+        let TaskState { held, job } = self.task_state(task);
         let Some(job) = job else { return true };
         let submitter = Submitter { connection: id, command: task };
         match job.step(held, disk, submitter, plane, now) {
@@ -235,10 +235,10 @@ impl Host {
 
     /// A command is over, and a buffer that the session never asked for is given back at once.
     fn complete(&mut self, task: RequestId, verdict: Verdict, plane: &mut Plane, fabric: &mut Fabric) {
-        let place = &mut self.places[task.index()];
-        place.job = None;
+        let state = &mut self.tasks[task.index()];
+        state.job = None;
         self.busy -= 1;
-        let data = place.held.as_ref().map_or(&[][..], Held::data);
+        let data = state.held.as_ref().map_or(&[][..], Held::data);
         let outcome = match verdict {
             Verdict::Done => Outcome::Done,
             Verdict::Unequal(_) => Outcome::Unequal,
@@ -282,7 +282,7 @@ impl Host {
             return self.complete(task, Verdict::Failed(Fault::Cancelled), plane, fabric);
         }
         if let Some(disk) = self.disk
-            && let Some(job) = &mut self.place(task).job
+            && let Some(job) = &mut self.task_state(task).job
         {
             job.give_up();
             // Its answer comes as all answers do.
@@ -302,7 +302,7 @@ impl Host {
         let fabric = &mut registry.nvme;
         let (task, disk) = (answer.submitter.command, answer.disk);
         let gone = self.gone;
-        let Place { held, job: Some(job) } = self.place(task) else {
+        let TaskState { held, job: Some(job) } = self.task_state(task) else {
             return plane.put_buffer(disk, answer.frame);
         };
         match job.answered(answer, held, plane) {
@@ -332,7 +332,7 @@ impl Session for Host {
             Want::Header => Wants::Bytes { most: CHUNK },
             Want::Payload(p) => {
                 let Some(free) = self.prepare(p, around.plane) else { return Wants::Memory };
-                let Some(held) = &mut self.places[p.task.index()].held else { return Wants::Memory };
+                let Some(held) = &mut self.tasks[p.task.index()].held else { return Wants::Memory };
                 let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
                 // What follows the payload is read with it: the next header, most of the time.
                 let beyond = if len == p.len { CHUNK } else { 0 };
@@ -353,7 +353,7 @@ impl Session for Host {
     fn delivered(&mut self, bytes: usize, around: &mut Around<'_>) -> Option<Stop> {
         let fabric = &mut around.registry.nvme;
         if let Want::Payload(p) = self.session.want()
-            && let Some(held) = &self.places[p.task.index()].held
+            && let Some(held) = &self.tasks[p.task.index()].held
         {
             let from = held.lead + p.offset;
             self.session.delivered(&mut fabric.subsystems, &held.frame[from..from + bytes]);
@@ -371,7 +371,7 @@ impl Session for Host {
             let bytes = match segment {
                 Segment::Bytes(bytes) => bytes,
                 Segment::Buffer(task, at, len) => {
-                    let held = self.places[task.index()].held.as_ref().expect("a read keeps its buffer");
+                    let held = self.tasks[task.index()].held.as_ref().expect("a read keeps its buffer");
                     &held.data()[at..at + len]
                 }
             };
@@ -417,8 +417,8 @@ impl Session for Host {
         self.pump(around.id, around.plane, fabric, around.now);
         let Some(disk) = self.disk else { return };
         // What was to be sent will not be.
-        for place in self.places.iter_mut().filter(|place| place.job.is_none()) {
-            if let Some(held) = place.held.take() {
+        for state in self.tasks.iter_mut().filter(|state| state.job.is_none()) {
+            if let Some(held) = state.held.take() {
                 around.plane.put_buffer(disk, held.frame);
             }
         }

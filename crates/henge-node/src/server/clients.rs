@@ -23,12 +23,12 @@ impl Server {
                 Ok(None) | Err(_) => return,
             };
             if listener.is_links() {
-                if self.connections.len() < self.places.most.all {
+                if self.connections.len() < self.slots.most.all {
                     self.accept_link(fd);
                 }
                 continue;
             }
-            if !self.places.admit(from) {
+            if !self.slots.admit(from) {
                 continue; // closed at once; who is connected goes on
             }
             let id = self.connections.next_id();
@@ -38,7 +38,7 @@ impl Server {
             let pump = fronts::of(address.scheme).and_then(|front| (front.arrive)(arrival));
             let client = pump.map(|pump| Client::new(Link::new(fd), pump));
             let Some(mut client) = client else {
-                self.places.leave(from);
+                self.slots.leave(from);
                 continue;
             };
             client.link.from = from;
@@ -46,12 +46,12 @@ impl Server {
         }
     }
 
-    /// A client is here, newly accepted or from another shard, and has its place; it is to be called by the next number.
+    /// A client is here, newly accepted or from another shard, and has its slot; it is to be called by the next number.
     pub(super) fn take_in(&mut self, mut client: Client) -> Option<RequestId> {
         let (id, from, link) = (self.connections.next_id(), client.link.from, &client.link);
         if self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).is_err() {
             client.close(around!(self, id));
-            self.places.leave(from);
+            self.slots.leave(from);
             return None;
         }
         if !self.registry.connections.is_empty() {
@@ -62,17 +62,17 @@ impl Server {
         self.mark(id);
         let connections = &self.connections;
         let decided = |id| connections.get(id).is_none_or(|client| client.disk().is_some());
-        if let Some(oldest) = self.places.arrived(id, decided) {
+        if let Some(oldest) = self.slots.arrived(id, decided) {
             self.drop_connection(oldest);
         }
         Some(id)
     }
 
-    /// A connection has chosen its disk. False when that has no place for it: then it is gone.
+    /// A connection has chosen its disk. False when that has no slot for it: then it is gone.
     pub(super) fn enter(&mut self, id: RequestId, disk: usize) -> bool {
         let connections = &mut self.plane.disk(disk).connections;
         *connections += 1;
-        let (count, most) = (*connections, self.places.most.per_disk);
+        let (count, most) = (*connections, self.slots.most.per_disk);
         self.users.insert((disk, id));
         if count >= most {
             self.refuse(disk, "the disk has as many connections as it may");
@@ -154,7 +154,7 @@ impl Server {
         let number = client.disk();
         self.waits.forget(id, &mut client);
         if !client.is_node {
-            self.places.leave(client.link.from);
+            self.slots.leave(client.link.from);
         }
         client.close(around!(self, id));
         if let Some(number) = number

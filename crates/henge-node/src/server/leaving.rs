@@ -88,7 +88,7 @@ impl Server {
                 "a client of a disk that is not shown to it any more is disconnected"
             );
         };
-        if !self.places.admit(from) {
+        if !self.slots.admit(from) {
             return;
         }
         let id = self.connections.next_id();
@@ -96,7 +96,7 @@ impl Server {
         let mut client = Client::new(Link::new(fd), Box::new(Pump::after(connection, rest.unread)));
         client.link.from = from;
         if self.watch(client.link.stream.as_fd(), Source::Connection(id), client.link.interest()).is_err() {
-            return self.places.leave(from);
+            return self.slots.leave(from);
         }
         self.plane.disk(number).connections += 1;
         let id = self.connections.insert(client);

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Links that have not said who they are.
 const STRANGERS_MAX: usize = 64;
-/// Of them, links of one address: who takes its own places takes nobody else's.
+/// Of them, links of one address: who takes its own slots takes nobody else's.
 const STRANGERS_EACH: usize = 16;
 
 impl Server {

@@ -4,7 +4,7 @@
 //! it says once ([`Departure`]): for NBD its state machine as it is, for iSCSI and NVMe nothing, since no answer was given yet. The stream moves
 //! with what TLS knows, and the bytes that were read and not taken. So nothing that a client sends behind its choice is lost.
 //!
-//! Whoever moves keeps its place among the node's connections, so that the mailboxes hold no more of them than the node may have. A disk that
+//! Whoever moves keeps its slot among the node's connections, so that the mailboxes hold no more of them than the node may have. A disk that
 //! is removed meanwhile, or another of that number: the connection ends, as of a disk that is removed under it. A shard that stops ends
 //! what arrives.
 //!
@@ -71,7 +71,7 @@ impl Server {
             self.shards.at(to).send(Message::Arrive(Box::new(Traveller { stream, from, rest, begin })))
         });
         if !sent {
-            self.places.leave(from);
+            self.slots.leave(from);
         }
     }
 
@@ -80,7 +80,7 @@ impl Server {
         let Traveller { stream, from, rest, begin } = traveller;
         let id = self.connections.next_id();
         let pump = if self.stopping.is_some() { None } else { begin(around!(self, id)) };
-        let Some(mut pump) = pump else { return self.places.leave(from) };
+        let Some(mut pump) = pump else { return self.slots.leave(from) };
         pump.keep(rest);
         let mut client = Client::new(Link::of(stream), pump);
         client.link.from = from;

@@ -1,6 +1,6 @@
 //! Rounds of the loop, one by one: real sockets, storage in memory, and no time that passes by itself.
 
-use super::places::Most;
+use super::slots::Most;
 use super::*;
 use crate::config::NodeConfig;
 use crate::turns::{BYTES, COMMANDS, ROUND, ROUND_BYTES};
@@ -43,8 +43,8 @@ impl Bench {
                 .as_ref()
                 .map(|tls| Arc::new(Tls::open(tls, Clients::Required).unwrap_or_else(|e| panic!("{e:?}")))),
             limits: config.limits,
-            place: crate::state::Place::Forgets,
-            places: Places::new(Most { all: 64, per_address: 64, per_disk: 64 }, Arc::default(), 1),
+            state_dir: crate::state::StateDir::Forgets,
+            slots: ConnectionSlots::new(Most { all: 64, per_address: 64, per_disk: 64 }, Arc::default(), 1),
             patience: Patience { payload: Duration::from_secs(60), memory: Duration::from_secs(5) },
             busy_poll: Duration::ZERO,
             messages: messages.remove(0),

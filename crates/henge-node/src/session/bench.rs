@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::config::NodeConfig;
 use crate::plane::Plane;
 use crate::pump::{self, Link, Pump};
-use crate::state::Place;
+use crate::state::StateDir;
 use crate::targets::TargetRegistry;
 use henge_config::Source;
 use henge_core::{Instant, RequestId};
@@ -33,7 +33,7 @@ impl Bench {
         let config = NodeConfig::parse(config).unwrap_or_else(|e| panic!("{e}"));
         let plane = Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{e:?}"));
         let wake: OwnedFd = UnixStream::pair().unwrap().0.into();
-        let registry = TargetRegistry::new(Place::Forgets, &[], false, (None, 1), Arc::new(wake)).unwrap();
+        let registry = TargetRegistry::new(StateDir::Forgets, &[], false, (None, 1), Arc::new(wake)).unwrap();
         Bench { plane, catalog: Catalog::default(), registry, now: Instant::ZERO, chunk: pump::chunk() }
     }
 

@@ -2,7 +2,7 @@
 
 use super::paced::with_times;
 use super::{Spec, TraceSpec, What};
-use crate::{Format, Level, Place, ReplayOptions, TraceOptions};
+use crate::{Addressing, Format, Level, ReplayOptions, TraceOptions};
 use henge_core::{Duration, ParamError, Params};
 
 /// `trace = …`.
@@ -18,14 +18,14 @@ pub(super) fn traced(p: &mut Params, file: String) -> Result<Spec, ParamError> {
         }
     };
     let mut replay = ReplayOptions { speed, ..ReplayOptions::default() };
-    replay.place = match p.text("place")?.as_deref() {
-        None | Some("refuse") => Place::Refuse,
-        Some("wrap") => Place::Wrap,
+    replay.addressing = match p.text("place")?.as_deref() {
+        None | Some("refuse") => Addressing::Refuse,
+        Some("wrap") => Addressing::Wrap,
         Some("scale") => {
             let extent = p.size("extent")?;
             match p.required("extent", extent)? {
                 0 => return Err(p.error("extent", "extent must be above zero".to_owned())),
-                extent => Place::Scale { extent },
+                extent => Addressing::Scale { extent },
             }
         }
         Some(other) => {

@@ -12,30 +12,30 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a node has its sockets and its storage.
-pub struct Place {
+pub struct Folders {
     pub sockets: PathBuf,
     pub mounted: PathBuf,
     config: String,
 }
 
-impl Place {
+impl Folders {
     /// A node that listens for all kinds of clients, with what else its configuration says.
-    pub fn new(sockets: PathBuf, mounted: PathBuf, more: &str) -> Place {
+    pub fn new(sockets: PathBuf, mounted: PathBuf, more: &str) -> Folders {
         let config = format!(
             "listen = [\"nbd+unix://{0}/nbd.sock\", \"iscsi://127.0.0.1:0\", \"nvme://127.0.0.1:0\"]\n\
              control = \"{0}/control.sock\"\nstate_dir = \"{1}/state\"\n{more}",
             sockets.display(),
             mounted.display(),
         );
-        Place { sockets, mounted, config }
+        Folders { sockets, mounted, config }
     }
 
     /// A node alone, with one disk; `keys` of both pools.
-    pub fn alone(sockets: PathBuf, mounted: PathBuf, keys: &str) -> Place {
+    pub fn alone(sockets: PathBuf, mounted: PathBuf, keys: &str) -> Folders {
         let link = "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n";
         let base = "[[disk]]\nname = \"base\"\npool = \"folder\"\ncapacity = \"1MiB\"\n";
-        let text = format!("{link}{}{base}", Place::pools(&mounted, keys));
-        Place::new(sockets, mounted, &text)
+        let text = format!("{link}{}{base}", Folders::pools(&mounted, keys));
+        Folders::new(sockets, mounted, &text)
     }
 
     /// A pool in a folder and one on a device.
@@ -84,16 +84,16 @@ pub enum Answer {
 
 impl Node {
     /// Starts it with the wall clock so many days off; waits until it serves. `begun` is told its process first.
-    pub fn start(place: &Place, days: i64, begun: impl FnOnce(u32)) -> (Result<Node, NoNode>, Duration) {
-        let file = place.sockets.join("node.toml");
-        fs::write(&file, &place.config).expect("written");
-        let errors = place.sockets.join("node.log");
+    pub fn start(folders: &Folders, days: i64, begun: impl FnOnce(u32)) -> (Result<Node, NoNode>, Duration) {
+        let file = folders.sockets.join("node.toml");
+        fs::write(&file, &folders.config).expect("written");
+        let errors = folders.sockets.join("node.log");
         for socket in ["nbd.sock", "control.sock"] {
-            let _ = fs::remove_file(place.sockets.join(socket));
+            let _ = fs::remove_file(folders.sockets.join(socket));
         }
         let mut command = henge();
         command.args(["node", "-c"]).arg(&file).stdin(Stdio::null());
-        let said = place.sockets.join("node.out");
+        let said = folders.sockets.join("node.out");
         command.stdout(fs::File::create(&said).expect("a file"));
         command.stderr(fs::File::create(&errors).expect("a log"));
         if let Some(library) = clock() {
@@ -104,8 +104,8 @@ impl Node {
         let child = command.spawn().expect("the node starts");
         begun(child.id());
         let mut node =
-            Node { child, control: place.sockets.join("control.sock"), errors, said, ports: (0, 0) };
-        let outcome = node.wait_until_it_serves(&place.nbd());
+            Node { child, control: folders.sockets.join("control.sock"), errors, said, ports: (0, 0) };
+        let outcome = node.wait_until_it_serves(&folders.nbd());
         (outcome.map(|()| node), since.elapsed())
     }
 
@@ -203,8 +203,8 @@ pub fn clock() -> Option<PathBuf> {
 }
 
 /// Makes the device a pool.
-pub fn format(place: &Place, name: &str) -> Result<(), String> {
-    let device = place.mounted.join("device");
+pub fn format(folders: &Folders, name: &str) -> Result<(), String> {
+    let device = folders.mounted.join("device");
     let mut command = henge();
     command.args(["pool", "format"]).arg(device).args(["--name", name, "--force"]);
     let output = command.stdin(Stdio::null()).output().expect("the command starts");

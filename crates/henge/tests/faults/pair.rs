@@ -10,7 +10,7 @@ use crate::middle::{Middle, Mode};
 use crate::model::{Disk, Since};
 use crate::mount::{Mounted, Storage};
 use crate::nbd::{End, FLUSH, FUA, Nbd, WRITE, WRITE_ZEROES};
-use crate::node::{Answer, NoNode, Node, Place, clock, format};
+use crate::node::{Answer, Folders, NoNode, Node, clock, format};
 use crate::plan::{Kind, Part, Plan, What};
 use crate::schedule::{MIB, Tally};
 use fuser::BackgroundSession;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A node and its storage.
 struct Side {
-    place: Place,
+    folders: Folders,
     storage: Mounted,
     /// The file system, as long as it is used.
     _session: BackgroundSession,
@@ -112,19 +112,19 @@ fn side(n: usize, listen: &str, peer: &str, dice: &mut Pcg64Mcg) -> Side {
         n + 1,
         2 - n
     );
-    text += &Place::pools(&mounted, &keys);
+    text += &Folders::pools(&mounted, &keys);
     for (name, pools, _) in DISKS {
         text += &format!(
             "[[disk]]\nname = \"{name}\"\npools = [{pools}]\nstripe = \"{STRIPE}B\"\ncapacity = \"{MIB}B\"\n"
         );
     }
-    let place = Place::new(sockets, mounted, &text);
-    std::fs::File::create(place.mounted.join("device"))
+    let folders = Folders::new(sockets, mounted, &text);
+    std::fs::File::create(folders.mounted.join("device"))
         .and_then(|file| file.set_len(16 * MIB).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::File::open(&place.mounted)?.sync_all())
+        .and_then(|()| std::fs::File::open(&folders.mounted)?.sync_all())
         .expect("the storage is well");
-    format(&place, "device").expect("the storage is well");
-    Side { place, storage, _session: session, node: None, epoch: 0, _dir: dir }
+    format(&folders, "device").expect("the storage is well");
+    Side { folders, storage, _session: session, node: None, epoch: 0, _dir: dir }
 }
 
 impl Pair {
@@ -147,7 +147,7 @@ impl Pair {
         let storage = side.storage.clone();
         let begun = move |id| storage.lock().process = Some(id);
         let days = if clock().is_some() { days } else { 0 };
-        let (node, time) = Node::start(&side.place, days, begun);
+        let (node, time) = Node::start(&side.folders, days, begun);
         self.tell(|| format!("n{} begins, its clock {days} days off: {time:.0?}", n + 1));
         match node {
             Ok(node) => {
@@ -160,7 +160,7 @@ impl Pair {
             Err(why) => self.trouble(format!("n{} does not serve: {why:?}", n + 1)),
         }
         let side = &mut self.sides[n];
-        let said = std::fs::read_to_string(side.place.mounted.join("state/epoch")).unwrap_or_default();
+        let said = std::fs::read_to_string(side.folders.mounted.join("state/epoch")).unwrap_or_default();
         match said.trim().parse() {
             Ok(epoch) if epoch > side.epoch => side.epoch = epoch,
             _ if side.node.is_none() => {}
@@ -345,7 +345,7 @@ impl Pair {
         let begun = Instant::now();
         let data = loop {
             let read = || -> io::Result<Result<Vec<u8>, u32>> {
-                Nbd::connect(&self.sides[n].place.nbd(), name)?.read(0, MIB as usize)
+                Nbd::connect(&self.sides[n].folders.nbd(), name)?.read(0, MIB as usize)
             };
             match read() {
                 Ok(Ok(data)) => break data,
@@ -386,7 +386,7 @@ impl Pair {
     /// A node, a disk, and a client that stays there.
     fn client(&mut self, n: usize, name: &'static str) -> Option<&mut Nbd> {
         if !self.clients.contains_key(&(n, name)) {
-            let client = Nbd::connect(&self.sides[n].place.nbd(), name).ok()?;
+            let client = Nbd::connect(&self.sides[n].folders.nbd(), name).ok()?;
             self.clients.insert((n, name), client);
         }
         self.clients.get_mut(&(n, name))

@@ -3,7 +3,7 @@
 use crate::medium::{Medium, SECTOR};
 use crate::model::{Disk, Since};
 use crate::mount::{Mounted, Storage};
-use crate::node::{Answer, NoNode, Node, Place, clock, format};
+use crate::node::{Answer, Folders, NoNode, Node, clock, format};
 use crate::plan::{Kind, Part, Plan, What};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -55,7 +55,7 @@ pub struct Gone;
 pub struct Schedule {
     pub dice: Pcg64Mcg,
     pub storage: Mounted,
-    pub place: Place,
+    pub folders: Folders,
     pub disks: BTreeMap<String, Held>,
     pub tenants: u64,
     epoch: u64,
@@ -87,11 +87,11 @@ pub fn run(seed: u64, formats: bool) -> Tally {
         storage.mount(&mounted).expect("a FUSE file system; /dev/fuse, and fusermount3 for others than root");
     let engine = if dice.random() { "auto" } else { "threads" };
     let keys = format!("engine = \"{engine}\"\ndirect = {}\ncost = \"requests\"\n", dice.random::<bool>());
-    let place = Place::alone(sockets, mounted, &keys);
+    let folders = Folders::alone(sockets, mounted, &keys);
     let mut schedule = Schedule {
         dice,
         storage,
-        place,
+        folders,
         disks: [("base".to_owned(), Held { disk: Disk::new(1, MIB), perhaps: true, on: On::Folder })].into(),
         tenants: 1,
         epoch: 0,
@@ -127,9 +127,9 @@ fn bare(keys: &str) -> Option<Duration> {
     let (sockets, mounted) = (dir.path().join("s"), dir.path().join("m"));
     std::fs::create_dir(&sockets).and_then(|()| std::fs::create_dir(&mounted)).ok()?;
     std::fs::File::create(mounted.join("device")).and_then(|file| file.set_len(16 * MIB)).ok()?;
-    let place = Place::alone(sockets, mounted, keys);
-    format(&place, "device").ok()?;
-    let (node, time) = Node::start(&place, 0, |_| ());
+    let folders = Folders::alone(sockets, mounted, keys);
+    format(&folders, "device").ok()?;
+    let (node, time) = Node::start(&folders, 0, |_| ());
     node.ok()?.kill();
     Some(time)
 }
@@ -148,22 +148,22 @@ impl Schedule {
 
     /// The device, and the pool on it; making that may fail, and is done again.
     fn prepare(&mut self, formats: bool) {
-        let device = self.place.mounted.join("device");
+        let device = self.folders.mounted.join("device");
         let made = std::fs::File::create(&device).and_then(|file| {
             file.set_len(16 * MIB)?;
             file.sync_all()?;
-            std::fs::File::open(&self.place.mounted)?.sync_all()
+            std::fs::File::open(&self.folders.mounted)?.sync_all()
         });
         made.expect("the storage is well");
         if formats {
             if self.dice.random_range(0..3) == 0 {
                 self.arm(Part::Device);
                 // Whatever it says: it is done again.
-                let _ = format(&self.place, "device");
+                let _ = format(&self.folders, "device");
                 self.settle(false);
             }
             self.storage.lock().hits.clear();
-            if let Err(why) = format(&self.place, "device") {
+            if let Err(why) = format(&self.folders, "device") {
                 self.trouble(format!("a device was not made a pool: {why}"));
             }
         }
@@ -176,11 +176,11 @@ impl Schedule {
             self.arm(Part::Device);
         }
         // Whatever it says: it is done again.
-        let _ = format(&self.place, "device");
+        let _ = format(&self.folders, "device");
         let cut = self.dice.random_range(0..2) == 0;
         let cut = self.settle(cut);
         self.storage.lock().hits.clear();
-        if let Err(why) = format(&self.place, "device") {
+        if let Err(why) = format(&self.folders, "device") {
             self.trouble(format!("a device was not formatted anew: {why}"));
             return false;
         }
@@ -239,7 +239,7 @@ impl Schedule {
         let days = if self.dice.random_range(0..3) == 0 { self.dice.random_range(-4000..4000) } else { 0 };
         let storage = self.storage.clone();
         let begun = move |id| storage.lock().process = Some(id);
-        Node::start(&self.place, if clock().is_some() { days } else { 0 }, begun)
+        Node::start(&self.folders, if clock().is_some() { days } else { 0 }, begun)
     }
 
     /// A life in which something goes wrong. Whether the power went at its end.
@@ -401,7 +401,7 @@ impl Schedule {
 
     /// Peers hear a node whose epoch has grown.
     fn check_epoch(&mut self) {
-        let file = self.place.mounted.join("state/epoch");
+        let file = self.folders.mounted.join("state/epoch");
         let said = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
         match said {
             Some(epoch) if epoch > self.epoch => self.epoch = epoch,

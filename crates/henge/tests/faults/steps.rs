@@ -70,7 +70,7 @@ impl Schedule {
     }
 
     fn write_to(&mut self, name: &str) -> io::Result<()> {
-        let mut nbd = Nbd::connect(&self.place.nbd(), name)?;
+        let mut nbd = Nbd::connect(&self.folders.nbd(), name)?;
         let blocks = self.disks[name].disk.capacity[0] / SECTOR;
         let mut batch: BTreeMap<u64, (u64, u64, u64, bool)> = BTreeMap::new();
         for _ in 0..self.dice.random_range(1..7) {
@@ -134,7 +134,7 @@ impl Schedule {
     fn flush(&mut self) -> Result<(), Gone> {
         let Some(name) = self.some_disk() else { return Ok(()) };
         let flush = || -> io::Result<End> {
-            let mut nbd = Nbd::connect(&self.place.nbd(), &name)?;
+            let mut nbd = Nbd::connect(&self.folders.nbd(), &name)?;
             nbd.send(0, FLUSH, 0, 0, &[])?;
             Ok(nbd.answer()?.1)
         };
@@ -154,7 +154,7 @@ impl Schedule {
     /// Reads and compares a range of a disk.
     pub fn compare(&mut self, name: &str, first: u64, count: u64, since: Since) -> Result<(), Gone> {
         let read = || -> io::Result<Result<Vec<u8>, u32>> {
-            Nbd::connect(&self.place.nbd(), name)?.read(first * SECTOR, (count * SECTOR) as usize)
+            Nbd::connect(&self.folders.nbd(), name)?.read(first * SECTOR, (count * SECTOR) as usize)
         };
         let data = match read().map_err(|e| self.ended(&format!("reading {name}"), e))? {
             Ok(data) => data,

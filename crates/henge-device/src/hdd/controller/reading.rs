@@ -16,11 +16,11 @@ impl Controller {
         let limit = match c.prefetch {
             Prefetch::None => end,
             Prefetch::TrackAhead if end < capacity => {
-                let place = self.arm.geometry().locate(end);
-                let track_end = end + u64::from(place.left_on_track);
-                let track_start = end - u64::from(place.before_on_track);
+                let address = self.arm.geometry().locate(end);
+                let track_end = end + u64::from(address.left_on_track);
+                let track_start = end - u64::from(address.before_on_track);
                 // A segment that began on an earlier track is a sequential stream: one track more.
-                if start < track_start { track_end + u64::from(place.per_track) } else { track_end }
+                if start < track_start { track_end + u64::from(address.per_track) } else { track_end }
             }
             Prefetch::TrackAhead => capacity,
             _ if c.max_read_ahead > 0 => end + u64::from(c.max_read_ahead),
@@ -98,8 +98,8 @@ impl Controller {
         if self.cache.read_any_free && self.buffer.get(segment).start == self.buffer.get(segment).end {
             // What comes by on the way to the first block is kept, too.
             let turned = pass.first.since(pass.on_track);
-            let sector = self.arm.spindle().transfer(1, pass.place.per_track).as_nanos().max(1);
-            let before = (turned.as_nanos() / sector).min(u64::from(pass.place.before_on_track));
+            let sector = self.arm.spindle().transfer(1, pass.address.per_track).as_nanos().max(1);
+            let before = (turned.as_nanos() / sector).min(u64::from(pass.address.before_on_track));
             let s = self.buffer.get_mut(segment);
             (s.start, s.end) = (next - before, next);
         }
@@ -146,7 +146,7 @@ impl Controller {
             // What has come is taken by then; what comes next is waited for.
             stream.drain = Drain { lbn: at, before: bus, from: bus, ..stream.drain };
             if at < end {
-                let track = stream.pass.place.track;
+                let track = stream.pass.address.track;
                 stream.pass = stream.next_pass(&self.arm, end).expect("what a command needs is read");
                 if !zero_latency && lbn + mark <= at {
                     bus = laps::skip(&self.arm, stream, end, track);

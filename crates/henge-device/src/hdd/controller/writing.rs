@@ -61,7 +61,7 @@ impl Controller {
                 let middle = least + (most - least) / 2;
                 if behind(middle) { least = middle + 1 } else { most = middle }
             }
-            self.position = pass.place.position();
+            self.position = pass.address.position();
             (t, lbn) = (pass.passed(least), lbn + u64::from(least));
         }
         t

@@ -18,7 +18,7 @@
 //! Example: two surfaces of 10 sectors, bands of 32 cylinders. Block 0 lies on cylinder 31 of surface 0, block 10 on
 //! cylinder 30; block 320 on cylinder 0 of surface 1, block 640 on cylinder 63 of surface 1.
 
-use super::{Place, Zone};
+use super::{PhysicalAddress, Zone};
 use crate::hdd::clock::Angle;
 use crate::hdd::facts::LbnVector;
 use crate::hdd::reader::{Read, Reader};
@@ -265,11 +265,11 @@ fn slip(zone: &mut Zone, known: &[LbnVector]) {
 fn turn(zone: &mut Zone, known: &[LbnVector]) {
     let mut turned: Vec<(u64, Angle)> = Vec::new();
     for v in within(zone, known) {
-        let place = locate(zone, 0, v.lbn - zone.blocks.0);
+        let address = locate(zone, 0, v.lbn - zone.blocks.0);
         let track = track(zone, zone.sector_of(v.lbn - zone.blocks.0));
-        let met = (place.cylinder, place.head, place.sector) == (v.cylinder, v.head, v.sector);
+        let met = (address.cylinder, address.head, address.sector) == (v.cylinder, v.head, v.sector);
         if met && turned.last().is_none_or(|(number, _)| *number < track.number) {
-            turned.push((track.number, Angle::from_revolutions(v.angle).minus(place.angle())));
+            turned.push((track.number, Angle::from_revolutions(v.angle).minus(address.angle())));
         }
     }
     zone.bands.as_mut().expect("only called for zones in bands").turned = turned;
@@ -289,14 +289,14 @@ fn turned(known: &[(u64, Angle)], number: u64) -> Angle {
 }
 
 /// Where block `r` of the zone lies.
-pub(super) fn locate(zone: &Zone, index: u32, r: u64) -> Place {
+pub(super) fn locate(zone: &Zone, index: u32, r: u64) -> PhysicalAddress {
     let at = zone.sector_of(r);
     let track = track(zone, at);
     let per_track = u64::from(track.per_track);
     let total = zone.blocks.1 - zone.blocks.0 + 1;
     let first = zone.blocks_before(track.first).min(r);
     let end = zone.blocks_before(track.first + per_track).clamp(r + 1, total);
-    Place {
+    PhysicalAddress {
         cylinder: track.cylinder,
         head: track.head,
         sector: (at - track.first) as u32,

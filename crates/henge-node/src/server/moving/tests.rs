@@ -1,7 +1,7 @@
 //! Two shards round by round, in one thread: real sockets, storage in memory, and no time that passes by itself.
 
 use super::super::patience::Patience;
-use super::super::places::{Counts, Most, Places};
+use super::super::slots::{ConnectionSlots, Counts, Most};
 use super::super::{EVENTS, Setup};
 use super::*;
 use crate::config::NodeConfig;
@@ -50,8 +50,8 @@ impl Pair {
                 listeners: listeners.clone(),
                 tls: None,
                 limits: config.limits,
-                place: crate::state::Place::Forgets,
-                places: Places::new(most, Arc::clone(&counts), 2),
+                state_dir: crate::state::StateDir::Forgets,
+                slots: ConnectionSlots::new(most, Arc::clone(&counts), 2),
                 patience: Patience { payload: Duration::from_secs(60), memory: Duration::from_secs(5) },
                 busy_poll: Duration::ZERO,
                 messages,
@@ -160,7 +160,7 @@ fn what_is_sent_behind_go_is_not_lost() {
     client.write_all(&more[11..]).unwrap();
     let got = pair.until(&mut client, 16 + 4096);
     assert!(got[16..].iter().all(|byte| *byte == 0));
-    // It has its place until it goes, and the disk its connection.
+    // It has its slot until it goes, and the disk its connection.
     assert_eq!(pair.counts.all(), 1);
     let number = pair.servers[1].plane.number("y").unwrap();
     assert_eq!(pair.servers[1].plane.disk(number).connections, 1);

@@ -6,13 +6,13 @@ use henge_core::{Duration, Histogram, Op};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// In which order places are asked.
+/// In which order offsets are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     Random,
-    /// One place after the other, from about the middle on: a disk is faster outside than inside.
+    /// One offset after the other, from about the middle on: a disk is faster outside than inside.
     Sequential,
-    /// So many in sequence, then from another random place on.
+    /// So many in sequence, then from another random offset on.
     Runs(u32),
 }
 
@@ -65,13 +65,13 @@ const ENOUGH: u64 = 20_000;
 
 /// Runs one job.
 pub fn run(bench: &mut dyn Bench, job: &Job, time: Duration, seed: u64) -> Result<Sample> {
-    let mut places = Places::new(job, bench.capacity(), seed);
+    let mut offsets = Offsets::new(job, bench.capacity(), seed);
     let begun = bench.now();
     let (stop, last) = (begun + time, begun + time * 4);
     let mut sent = [begun; DEPTH_MAX as usize];
     for number in 0..job.depth {
         sent[number as usize] = bench.now();
-        bench.send(number, job.op, places.next(), job.size)?;
+        bench.send(number, job.op, offsets.next(), job.size)?;
     }
     let mut sample = Sample::default();
     let (mut in_flight, mut counted, mut at_last) = (job.depth, 0u64, begun);
@@ -89,7 +89,7 @@ pub fn run(bench: &mut dyn Bench, job: &Job, time: Duration, seed: u64) -> Resul
             counted += 1;
             at_last = at;
             sent[number as usize] = bench.now();
-            bench.send(number, job.op, places.next(), job.size)?;
+            bench.send(number, job.op, offsets.next(), job.size)?;
         }
     }
     sample.rate = counted as f64 / at_last.since(begun).as_secs_f64().max(1e-9);
@@ -177,7 +177,7 @@ impl Spread {
 }
 
 /// Where a job's requests go.
-struct Places {
+struct Offsets {
     order: Order,
     size: u64,
     /// Whole requests that the target holds.
@@ -187,12 +187,12 @@ struct Places {
     rng: Pcg64Mcg,
 }
 
-impl Places {
-    fn new(job: &Job, capacity: u64, seed: u64) -> Places {
+impl Offsets {
+    fn new(job: &Job, capacity: u64, seed: u64) -> Offsets {
         let count = (capacity / job.size).max(1);
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let at = count / 2 + rng.random_range(0..count / 100 + 1);
-        Places { order: job.order, size: job.size, count, at, left: 0, rng }
+        Offsets { order: job.order, size: job.size, count, at, left: 0, rng }
     }
     fn next(&mut self) -> u64 {
         let begins = match self.order {
@@ -207,8 +207,8 @@ impl Places {
             }
         }
         self.left = self.left.saturating_sub(1);
-        let place = self.at;
+        let number = self.at;
         self.at = (self.at + 1) % self.count;
-        place * self.size
+        number * self.size
     }
 }

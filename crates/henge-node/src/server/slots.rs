@@ -1,14 +1,14 @@
-//! Places for connections: of the whole node, of each address, of each disk; and who has not said yet what it wants.
+//! Slots for connections: of the whole node, of each address, of each disk; and who has not said yet what it wants.
 //!
 //! The problem: connections are few, and cost nothing to open. Four thousand idle ones of one client lock everybody out. The rule: an
-//! address has at most half of the node's places, a disk a quarter (`connections_per_address`, `connections_per_disk`). Connections
+//! address has at most half of the node's slots, a disk a quarter (`connections_per_address`, `connections_per_disk`). Connections
 //! that have not chosen a disk yet have at most a quarter, and the oldest of them makes way for a new one. Clients of a Unix socket have no address:
 //! the system says who may come there.
 //!
 //! Where a node has several loops, they count together: behind a lock, which is taken when a connection comes and when it goes. Of those
 //! that have not chosen a disk each loop has its part.
 //!
-//! Example: 4096 places. One host opens 5000 connections: 2048 stay. All of them at one disk: 1024. Two hosts that say nothing: 1024
+//! Example: 4096 slots. One host opens 5000 connections: 2048 stay. All of them at one disk: 1024. Two hosts that say nothing: 1024
 //! between them, of which each newcomer takes the oldest's; whoever says what it wants within that time is in.
 
 use henge_core::RequestId;
@@ -34,9 +34,9 @@ struct Counted {
     by_address: BTreeMap<IpAddr, usize>,
 }
 
-/// Places, as one loop gives them.
+/// Slots, as one loop gives them.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionSlots {
     pub most: Most,
     counts: Arc<Counts>,
     /// Connections that may not have chosen a disk, the oldest first.
@@ -67,12 +67,17 @@ impl Counts {
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     /// As one of several loops that count together.
-    pub(crate) fn new(most: Most, counts: Arc<Counts>, loops: usize) -> Places {
+    pub(crate) fn new(most: Most, counts: Arc<Counts>, loops: usize) -> ConnectionSlots {
         // A connection's number has 24 bits.
         let most = Most { all: most.all.min(0xff_ffff), ..most };
-        Places { most, counts, undecided: VecDeque::new(), undecided_max: (most.all / 4 / loops).max(1) }
+        ConnectionSlots {
+            most,
+            counts,
+            undecided: VecDeque::new(),
+            undecided_max: (most.all / 4 / loops).max(1),
+        }
     }
 
     /// Whether one more connection may come. If so it is counted, for its address too.
@@ -147,41 +152,41 @@ mod tests {
         RequestId { slot: n, generation: 0 }
     }
 
-    fn alone(most: Most) -> Places {
-        Places::new(most, Arc::default(), 1)
+    fn alone(most: Most) -> ConnectionSlots {
+        ConnectionSlots::new(most, Arc::default(), 1)
     }
 
     #[test]
     fn an_address_has_half_and_gives_it_back() {
-        let mut places = alone(MOST);
+        let mut slots = alone(MOST);
         let (one, other) = ("192.0.2.1".parse().ok(), "192.0.2.2".parse().ok());
-        let admitted = (0..5000).filter(|_| places.admit(one)).count();
+        let admitted = (0..5000).filter(|_| slots.admit(one)).count();
         assert_eq!(admitted, 50);
-        assert!(places.admit(other) && places.admit(None));
-        assert_eq!((0..5000).filter(|_| places.admit(None)).count(), 48, "the node has so many in all");
-        places.leave(None);
-        places.leave(one);
-        assert!(places.admit(one) && !places.admit(one));
-        (0..50).for_each(|_| places.leave(one));
+        assert!(slots.admit(other) && slots.admit(None));
+        assert_eq!((0..5000).filter(|_| slots.admit(None)).count(), 48, "the node has so many in all");
+        slots.leave(None);
+        slots.leave(one);
+        assert!(slots.admit(one) && !slots.admit(one));
+        (0..50).for_each(|_| slots.leave(one));
         assert_eq!(
-            places.counts.with(|counted| counted.by_address.len()),
+            slots.counts.with(|counted| counted.by_address.len()),
             1,
             "nobody is remembered who is gone"
         );
         // The same host by IPv4 in IPv6, and a subscriber's whole network.
-        (0..40).for_each(|_| places.leave(None));
-        let mapped = (0..100).filter(|_| places.admit("::ffff:192.0.2.1".parse().ok())).count();
-        assert_eq!((mapped, places.admit(one)), (50, false));
-        (0..50).for_each(|_| places.leave(one));
+        (0..40).for_each(|_| slots.leave(None));
+        let mapped = (0..100).filter(|_| slots.admit("::ffff:192.0.2.1".parse().ok())).count();
+        assert_eq!((mapped, slots.admit(one)), (50, false));
+        (0..50).for_each(|_| slots.leave(one));
         let network =
-            (0..100u16).filter(|n| places.admit(Some(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, *n]))));
+            (0..100u16).filter(|n| slots.admit(Some(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, *n]))));
         assert_eq!(network.count(), 50);
     }
 
     #[test]
     fn loops_count_together() {
         let counts: Arc<Counts> = Arc::default();
-        let mut loops = [0, 1].map(|_| Places::new(MOST, Arc::clone(&counts), 2));
+        let mut loops = [0, 1].map(|_| ConnectionSlots::new(MOST, Arc::clone(&counts), 2));
         let one = "192.0.2.1".parse().ok();
         let admitted = (0..200).filter(|n| loops[n % 2].admit(one)).count();
         assert_eq!(admitted, 50);
@@ -199,14 +204,14 @@ mod tests {
 
     #[test]
     fn the_oldest_that_says_nothing_makes_way() {
-        let mut places = alone(MOST);
+        let mut slots = alone(MOST);
         let nobody = |_| false;
-        assert!((0..25).all(|n| places.arrived(id(n), nobody).is_none()));
-        assert_eq!(places.arrived(id(25), nobody), Some(id(0)));
+        assert!((0..25).all(|n| slots.arrived(id(n), nobody).is_none()));
+        assert_eq!(slots.arrived(id(25), nobody), Some(id(0)));
         // Connections that have chosen a disk stay, however old they are, and are forgotten here.
         let even = |id: RequestId| id.slot.is_multiple_of(2);
-        assert_eq!(places.arrived(id(26), even), Some(id(1)));
-        (28..10_000).for_each(|n| assert_eq!(places.arrived(id(n), |_| true), None));
-        assert!(places.undecided.len() <= 26, "{}", places.undecided.len());
+        assert_eq!(slots.arrived(id(26), even), Some(id(1)));
+        (28..10_000).for_each(|n| assert_eq!(slots.arrived(id(n), |_| true), None));
+        assert!(slots.undecided.len() <= 26, "{}", slots.undecided.len());
     }
 }

@@ -10,9 +10,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a node remembers; copies mean the same place.
+/// Where a node remembers; copies mean the same folder.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Place {
+pub(crate) enum StateDir {
     /// In this folder. The lock ends with the last copy; a look from outside has none.
     Folder(PathBuf, #[allow(dead_code)] Option<Arc<File>>),
     /// Nowhere, for this reason: what should be remembered is not done.
@@ -22,23 +22,23 @@ pub(crate) enum Place {
     Forgets,
 }
 
-impl Place {
+impl StateDir {
     /// Makes it ours. An error where the configuration says a folder that another node has.
-    pub(crate) fn open(config: &NodeConfig) -> io::Result<Place> {
+    pub(crate) fn open(config: &NodeConfig) -> io::Result<StateDir> {
         if config.forgets {
-            return Ok(Place::Forgets);
+            return Ok(StateDir::Forgets);
         }
         let dir = &config.state_dir;
         let lock = henge_io::make_directory(dir).and_then(|()| File::open(dir));
         let lock = match lock {
             Ok(lock) => lock,
-            Err(e) => return Ok(Place::warn(format!("{}: {e}", dir.display()))),
+            Err(e) => return Ok(StateDir::warn(format!("{}: {e}", dir.display()))),
         };
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Place::Folder(dir.clone(), Some(Arc::new(lock)))),
+            Ok(()) => return Ok(StateDir::Folder(dir.clone(), Some(Arc::new(lock)))),
             // Some network file systems know no locks; then whoever runs nodes there sees to it.
             Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => {
-                return Ok(Place::Folder(dir.clone(), None));
+                return Ok(StateDir::Folder(dir.clone(), None));
             }
             Err(_) => {}
         }
@@ -46,17 +46,17 @@ impl Place {
         if config.state_dir_stated {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("state_dir: {why}")));
         }
-        Ok(Place::warn(why))
+        Ok(StateDir::warn(why))
     }
 
     /// For a look that changes nothing.
-    pub(crate) fn look(config: &NodeConfig) -> Place {
-        if config.forgets { Place::Forgets } else { Place::Folder(config.state_dir.clone(), None) }
+    pub(crate) fn look(config: &NodeConfig) -> StateDir {
+        if config.forgets { StateDir::Forgets } else { StateDir::Folder(config.state_dir.clone(), None) }
     }
 
-    fn warn(why: String) -> Place {
+    fn warn(why: String) -> StateDir {
         tracing::warn!("changes are refused, since they could not be remembered: {why}");
-        Place::None(why)
+        StateDir::None(why)
     }
 
     /// A file in it.
@@ -66,25 +66,25 @@ impl Place {
 
     /// The folder, if there is one.
     pub(crate) fn folder(&self) -> Option<&Path> {
-        if let Place::Folder(folder, _) = self { Some(folder) } else { None }
+        if let StateDir::Folder(folder, _) = self { Some(folder) } else { None }
     }
 
     /// Whether what is done here may be changed.
     pub(crate) fn check(&self) -> io::Result<()> {
-        let Place::None(why) = self else { return Ok(()) };
+        let StateDir::None(why) = self else { return Ok(()) };
         Err(io::Error::other(format!(
             "{why}; write state_dir = \"{STATE_DIR}\", or a folder that this node may write, into its file"
         )))
     }
 
     #[cfg(test)]
-    pub(crate) fn of(folder: &Path) -> Place {
-        Place::Folder(folder.to_owned(), None)
+    pub(crate) fn of(folder: &Path) -> StateDir {
+        StateDir::Folder(folder.to_owned(), None)
     }
 
     #[cfg(test)]
-    pub(crate) fn none(why: &str) -> Place {
-        Place::None(why.to_owned())
+    pub(crate) fn none(why: &str) -> StateDir {
+        StateDir::None(why.to_owned())
     }
 }
 
@@ -102,22 +102,22 @@ mod tests {
     fn a_folder_is_one_nodes_alone_until_that_node_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(&format!("state_dir = {:?}", dir.path().join("state")));
-        let first = Place::open(&config).unwrap();
+        let first = StateDir::open(&config).unwrap();
         assert_eq!(first.file("epoch"), Some(dir.path().join("state/epoch")));
-        let second = Place::open(&config).unwrap_err();
+        let second = StateDir::open(&config).unwrap_err();
         assert!(second.to_string().contains("state is in use by another node"), "{second}");
         let copy = first.clone();
         drop(first);
-        assert!(Place::open(&config).is_err());
+        assert!(StateDir::open(&config).is_err());
         drop(copy);
-        Place::open(&config).unwrap();
+        StateDir::open(&config).unwrap();
     }
 
     #[test]
     fn a_folder_that_cannot_be_made_refuses_changes_and_nothing_else() {
-        let place = Place::open(&config("state_dir = \"/proc/henge\"")).unwrap();
-        let why = place.check().unwrap_err().to_string();
+        let state_dir = StateDir::open(&config("state_dir = \"/proc/henge\"")).unwrap();
+        let why = state_dir.check().unwrap_err().to_string();
         assert!(why.contains("/proc/henge: ") && why.contains("state_dir = \"/var/lib/henge\""), "{why}");
-        assert_eq!(place.folder(), None);
+        assert_eq!(state_dir.folder(), None);
     }
 }
