@@ -5,7 +5,7 @@
 
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::chap::{Access, Secret};
-use henge_iscsi::scsi::{self, Action, Change, Disk, Extent, Group, Outcome, Reservations, Status};
+use henge_iscsi::scsi::{self, Action, Change, UnitProperties, Extent, Group, Outcome, Reservations, Status};
 use henge_iscsi::wire::Header;
 use henge_iscsi::{Limits, Offer, Segment, Session, Step, Targets, Want};
 use libfuzzer_sys::fuzz_target;
@@ -51,7 +51,7 @@ fn targets(secret: bool) -> Targets {
     let mut targets = Targets::new();
     let target = targets.add_target("t", access).expect("the first");
     for (unit, thin) in [(0, true), (1, false)] {
-        let disk = Disk {
+        let disk = UnitProperties {
             bytes: 1 << 20,
             block_shift: 9,
             physical_shift: 12,

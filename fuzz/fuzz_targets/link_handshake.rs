@@ -2,7 +2,7 @@
 #![no_main]
 
 use henge_core::Instant;
-use henge_link::{Event, Identity, Link, Role};
+use henge_link::{LinkEvent, Identity, Link, Role};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,11 +13,11 @@ fuzz_target!(|data: &[u8]| {
     let mut at = 0;
     while let Ok(received) = link.receive(&data[at..], Instant::ZERO) {
         match received.event {
-            Some(Event::NeedMore(needed)) => {
+            Some(LinkEvent::NeedMore(needed)) => {
                 assert!(received.len == 0 && needed > data.len() - at);
                 break;
             }
-            Some(Event::Established { .. } | Event::Message { .. }) => panic!("believed without a proof"),
+            Some(LinkEvent::Established { .. } | LinkEvent::Message { .. }) => panic!("believed without a proof"),
             None => at += received.len,
         }
     }

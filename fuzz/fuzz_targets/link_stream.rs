@@ -3,7 +3,7 @@
 #![no_main]
 
 use henge_core::Instant;
-use henge_link::{Event, Identity, Link, Message, Role, WireNews};
+use henge_link::{LinkEvent, Identity, Link, Message, Role, WireNews};
 use libfuzzer_sys::fuzz_target;
 
 fn end(name: &str, nonce: u8) -> Link {
@@ -46,15 +46,15 @@ fuzz_target!(|data: &[u8]| {
         loop {
             let Ok(received) = a.receive(&unread, Instant::ZERO) else { return assert!(heard == 1) };
             match received.event {
-                Some(Event::NeedMore(needed)) => {
+                Some(LinkEvent::NeedMore(needed)) => {
                     assert!(received.len == 0 && needed > unread.len());
                     break;
                 }
-                Some(Event::Message { message, data }) => {
+                Some(LinkEvent::Message { message, data }) => {
                     assert!(heard == 0 && message == sent && data == 0, "believed without a seal");
                     heard += 1;
                 }
-                Some(Event::Established { .. }) | None => panic!("established twice, or a ping without a seal"),
+                Some(LinkEvent::Established { .. }) | None => panic!("established twice, or a ping without a seal"),
             }
             assert!(received.len > 0 && received.len <= unread.len());
             unread.drain(..received.len);

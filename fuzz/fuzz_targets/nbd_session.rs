@@ -4,7 +4,7 @@
 #![no_main]
 
 use henge_core::{Fault, Instant};
-use henge_nbd::{Answer, CommandKind, Error, Event, Export, Limits, Piece, Session, Tls, Wants};
+use henge_nbd::{Answer, CommandKind, Error, SessionEvent, Export, Limits, Piece, Session, Tls, Wants};
 use libfuzzer_sys::fuzz_target;
 
 const NOW: Instant = Instant::from_nanos(1);
@@ -55,10 +55,10 @@ fn feed(session: &mut Session, mut input: &[u8], exports: &[Export], waiting: &m
         let (n, event) = session.receive(input, exports, NOW);
         input = &input[n..];
         match event {
-            Event::Nothing => break,
-            Event::Command(command) => waiting.push(command),
-            Event::Payload(_) | Event::Entered { .. } | Event::StartTls => {}
-            Event::Closed(_) => return whole,
+            SessionEvent::Nothing => break,
+            SessionEvent::Command(command) => waiting.push(command),
+            SessionEvent::Payload(_) | SessionEvent::Entered { .. } | SessionEvent::StartTls => {}
+            SessionEvent::Closed(_) => return whole,
         }
     }
     whole - input.len()

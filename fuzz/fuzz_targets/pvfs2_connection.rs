@@ -4,7 +4,7 @@
 //! are released or given up, several pieces later, and whether bulk data passes unseen.
 #![no_main]
 
-use henge_pvfs2::{Connection, Event, HEADER_LEN, RequestBody};
+use henge_pvfs2::{Connection, ConnectionEvent, HEADER_LEN, RequestBody};
 use libfuzzer_sys::fuzz_target;
 
 /// No message must be seen whole beyond this.
@@ -38,8 +38,8 @@ fuzz_target!(|data: &[u8]| {
             }
             if let Some(header) = unread[side].first_chunk::<HEADER_LEN>().filter(|_| how & 8 != 0) {
                 let begins = match side {
-                    0 => connection.begins_bulk_from_client(header) && connection.from_client(header).what == Event::Pass,
-                    _ => connection.begins_bulk_from_server(header) && connection.from_server(header).0.what == Event::Pass,
+                    0 => connection.begins_bulk_from_client(header) && connection.from_client(header).what == ConnectionEvent::Pass,
+                    _ => connection.begins_bulk_from_server(header) && connection.from_server(header).0.what == ConnectionEvent::Pass,
                 };
                 if begins {
                     unread[side].drain(..HEADER_LEN);
@@ -58,16 +58,16 @@ fuzz_target!(|data: &[u8]| {
                 (step.len, step.what)
             };
             match event {
-                Event::NeedMore(needed) => {
+                ConnectionEvent::NeedMore(needed) => {
                     assert!(len == 0 && needed > unread[side].len() && needed <= NEEDED_MAX);
                     break;
                 }
-                Event::Hold { tag, request } => {
+                ConnectionEvent::Hold { tag, request } => {
                     let RequestBody::Io(io) = &request.body else { panic!("only I/O is held") };
                     let _ = (io.estimate(), io.bytes_here(u64::from(how) << 10));
                     held.push_back(tag);
                 }
-                Event::Pass | Event::Opaque => {}
+                ConnectionEvent::Pass | ConnectionEvent::Opaque => {}
             }
             assert!(len > 0 && len <= unread[side].len());
             unread[side].drain(..len);

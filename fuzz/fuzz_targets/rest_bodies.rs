@@ -2,7 +2,7 @@
 //! request is too much for the next one.
 #![no_main]
 
-use henge_manager::desk::{ASKED, Desk};
+use henge_manager::harness::{ASKED, Harness};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 
@@ -10,14 +10,14 @@ use std::cell::RefCell;
 const ASKED_MAX: u32 = 2000;
 
 thread_local! {
-    static OPEN: RefCell<Option<(Desk, u32)>> = const { RefCell::new(None) };
+    static OPEN: RefCell<Option<(Harness, u32)>> = const { RefCell::new(None) };
 }
 
 fuzz_target!(|data: &[u8]| {
     let [which, who, body @ ..] = data else { return };
     OPEN.with_borrow_mut(|open| {
-        let (desk, asked) = open.get_or_insert_with(|| (Desk::open().expect("a desk"), 0));
-        let answer = desk.ask(usize::from(*which), usize::from(*who), body.to_vec()).expect("an answer");
+        let (harness, asked) = open.get_or_insert_with(|| (Harness::open().expect("a harness"), 0));
+        let answer = harness.ask(usize::from(*which), usize::from(*who), body.to_vec()).expect("an answer");
         let at = ASKED[usize::from(*which) % ASKED.len()];
         assert!(answer.is_sound(), "{at:?}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
         *asked += 1;

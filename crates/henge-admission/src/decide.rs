@@ -110,7 +110,7 @@ impl Measured {
 
 /// One disk (or part of one) on a node.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Disk {
+pub struct PromisedPart {
     /// What it was promised there.
     pub part: Part,
     /// What was seen of it; `None` for a newcomer.
@@ -232,7 +232,7 @@ fn enough(reservations: Vec<Reservation>, needed: f64, available: f64) -> Result
 }
 
 /// Worst-case arithmetic. The newcomer is the last of `disks`.
-pub fn deterministic(node: &Fixed, disks: &[Disk]) -> Result<Admission, Rejection> {
+pub fn deterministic(node: &Fixed, disks: &[PromisedPart]) -> Result<Admission, Rejection> {
     let reservations = disks
         .iter()
         .map(|d| reserve_worst(node, &d.part))
@@ -243,7 +243,7 @@ pub fn deterministic(node: &Fixed, disks: &[Disk]) -> Result<Admission, Rejectio
 }
 
 /// By measurement. The newcomer is the last of `disks`.
-pub fn measured(node: &Fixed, disks: &[Disk], rules: &Rules) -> Result<Admission, Rejection> {
+pub fn measured(node: &Fixed, disks: &[PromisedPart], rules: &Rules) -> Result<Admission, Rejection> {
     if rules.worst_case_bounds
         && let Ok(admission) = deterministic(node, disks)
     {
@@ -263,7 +263,7 @@ pub fn measured(node: &Fixed, disks: &[Disk], rules: &Rules) -> Result<Admission
 }
 
 /// Σ of the latency-bound disks, and the quantile of what the others ask together.
-fn measured_sum(disks: &[Disk], reservations: &[Reservation], rules: &Rules) -> f64 {
+fn measured_sum(disks: &[PromisedPart], reservations: &[Reservation], rules: &Rules) -> f64 {
     let elasticity = match rules.strictest {
         true => disks.iter().map(|d| d.part.elasticity).fold(0.0, f64::max),
         false => disks.last().map_or(1.0, |d| d.part.elasticity),
@@ -274,12 +274,12 @@ fn measured_sum(disks: &[Disk], reservations: &[Reservation], rules: &Rules) -> 
 }
 
 /// What disks that are here reserve together by worst-case arithmetic, in requests a second.
-pub fn needed_worst(node: &Fixed, disks: &[Disk]) -> Result<f64, TooTight> {
+pub fn needed_worst(node: &Fixed, disks: &[PromisedPart]) -> Result<f64, TooTight> {
     disks.iter().map(|d| reserve_worst(node, &d.part).map(|r| r.rate())).sum()
 }
 
 /// The same by measurement.
-pub fn needed(node: &Fixed, disks: &[Disk], rules: &Rules) -> Result<f64, TooTight> {
+pub fn needed(node: &Fixed, disks: &[PromisedPart], rules: &Rules) -> Result<f64, TooTight> {
     let reservations =
         disks.iter().map(|d| reserve_measured(node, d, disks, rules)).collect::<Result<Vec<_>, _>>()?;
     Ok(measured_sum(disks, &reservations, rules))
@@ -288,8 +288,8 @@ pub fn needed(node: &Fixed, disks: &[Disk], rules: &Rules) -> Result<f64, TooTig
 /// IOPS″ by (11), or by (10) where nothing was measured.
 pub(crate) fn reserve_measured(
     node: &Fixed,
-    disk: &Disk,
-    disks: &[Disk],
+    disk: &PromisedPart,
+    disks: &[PromisedPart],
     rules: &Rules,
 ) -> Result<Reservation, TooTight> {
     let part = &disk.part;
@@ -316,21 +316,26 @@ pub(crate) fn reserve_measured(
 }
 
 /// A newcomer will be delayed as the most delayed of the latency-bound disks.
-fn newcomers_delay(disks: &[Disk], elasticity: f64) -> Option<f64> {
+fn newcomers_delay(disks: &[PromisedPart], elasticity: f64) -> Option<f64> {
     let delays = disks.iter().filter(|d| d.part.delay.is_some()).filter_map(|d| d.measured.as_ref());
     let quantiles = delays.filter(|m| m.whole_window).filter_map(|m| m.delays.quantile(elasticity));
     quantiles.fold(None, |largest, q| Some(largest.map_or(q, |l: f64| l.max(q))))
 }
 
 /// R(E) of the throughput-bound disks: their combined measured rate, plus what those declared that were not seen.
-fn combined_rate(disks: &[Disk], reservations: &[Reservation], elasticity: f64, rules: &Rules) -> f64 {
+fn combined_rate(
+    disks: &[PromisedPart],
+    reservations: &[Reservation],
+    elasticity: f64,
+    rules: &Rules,
+) -> f64 {
     let (declared, periods) = combined_periods(disks, reservations, rules);
     declared + Samples::new(periods).quantile(elasticity).unwrap_or(0.0)
 }
 
 /// Of the throughput-bound disks: what those declared that were not seen, and the others' combined rate in each period.
 pub(crate) fn combined_periods(
-    disks: &[Disk],
+    disks: &[PromisedPart],
     reservations: &[Reservation],
     rules: &Rules,
 ) -> (f64, Vec<f64>) {
@@ -358,7 +363,7 @@ pub(crate) fn combined_periods(
 /// and sleepers at their declared rate, and returns each disk's [`miss_ratio`].
 pub fn replay(
     node: &Fixed,
-    disks: &[Disk],
+    disks: &[PromisedPart],
     simulate: impl FnOnce() -> Vec<f64>,
 ) -> Result<Admission, Rejection> {
     if let Ok(admission) = deterministic(node, disks) {
@@ -385,7 +390,7 @@ mod tests {
     use super::*;
     use crate::Specification;
 
-    fn disk(rate: f64) -> Disk {
+    fn disk(rate: f64) -> PromisedPart {
         let specification = Specification {
             rate: Some(rate),
             delay: Some(Duration::from_millis(120)),
@@ -395,7 +400,7 @@ mod tests {
         Disk { part: specification.part(1), measured: None }
     }
 
-    fn seen(mut disk: Disk, delay: f64, rates: &[f64]) -> Disk {
+    fn seen(mut disk: PromisedPart, delay: f64, rates: &[f64]) -> PromisedPart {
         disk.measured = Some(Measured {
             delays: Samples::new(vec![delay; 100]),
             delay_ratios: Samples::new(vec![delay / 0.12; 100]),
@@ -422,7 +427,7 @@ mod tests {
 
     #[test]
     fn measurement_admits_more_where_delays_are_small_and_peaks_do_not_coincide() {
-        let mut disks: Vec<Disk> = (0..12)
+        let mut disks: Vec<PromisedPart> = (0..12)
             .map(|i| {
                 let rates: Vec<f64> = (0..12).map(|p| if p == i { 40.0 } else { 20.0 }).collect();
                 seen(disk(40.0), 0.020, &rates)
@@ -438,7 +443,7 @@ mod tests {
     /// Seven fit by worst-case arithmetic. Where delays reach 0.9 of the worst case, (11) with s = 0.2 asks each for more than (10).
     #[test]
     fn by_the_papers_rules_alone_a_set_that_fits_in_the_worst_case_may_be_refused() {
-        let disks: Vec<Disk> =
+        let disks: Vec<PromisedPart> =
             (0..7).map(|i| if i < 6 { seen(disk(40.0), 0.108, &[40.0]) } else { disk(40.0) }).collect();
         assert!(deterministic(&NODE, &disks).is_ok());
         assert!(measured(&NODE, &disks, &Rules::OURS).is_ok());
@@ -451,7 +456,7 @@ mod tests {
     #[test]
     fn peaks_in_lockstep_are_not_averaged_away() {
         let rates = [0.0, 0.0, 45.0, 0.0];
-        let mut disks: Vec<Disk> = (0..11).map(|_| seen(disk(40.0), 0.020, &rates)).collect();
+        let mut disks: Vec<PromisedPart> = (0..11).map(|_| seen(disk(40.0), 0.020, &rates)).collect();
         disks.push(disk(40.0));
         assert!(measured(&NODE, &disks, &Rules::OURS).is_err(), "11 · 45 + 40 is more than 500");
     }
@@ -461,7 +466,7 @@ mod tests {
     fn sleepers_count_as_declared() {
         // Never half of what it declared in a second; in one second, but less than a fifth on average.
         for rates in [[1.0, 2.0, 1.0, 2.0, 1.0], [1.0, 2.0, 1.0, 2.0, 30.0]] {
-            let mut disks: Vec<Disk> = (0..12).map(|_| seen(disk(40.0), 0.020, &rates)).collect();
+            let mut disks: Vec<PromisedPart> = (0..12).map(|_| seen(disk(40.0), 0.020, &rates)).collect();
             disks.push(disk(40.0));
             assert!(measured(&NODE, &disks, &Rules::OURS).is_err(), "13 · 40 is more than 500");
             let paper = Rules { asleep_as_declared: false, ..Rules::OURS };
@@ -476,7 +481,7 @@ mod tests {
         let beside = |delay: f64, every_other: f64| {
             let one =
                 |i: usize| seen(disk(20.0), delay, &[if i.is_multiple_of(2) { 15.0 } else { every_other }]);
-            let mut disks: Vec<Disk> = (0..14).map(one).collect();
+            let mut disks: Vec<PromisedPart> = (0..14).map(one).collect();
             disks.push(disk(20.0));
             measured(&NODE, &disks, &Rules::OURS)
         };
@@ -491,7 +496,7 @@ mod tests {
     fn the_strictest_disk_decides_how_rare_a_peak_may_be() {
         let mut rates = vec![20.0; 90];
         rates.extend([45.0; 10]);
-        let mut disks: Vec<Disk> = (0..11).map(|_| seen(disk(40.0), 0.020, &rates)).collect();
+        let mut disks: Vec<PromisedPart> = (0..11).map(|_| seen(disk(40.0), 0.020, &rates)).collect();
         disks.iter_mut().for_each(|d| d.part.elasticity = 0.99);
         let mut newcomer = disk(40.0);
         newcomer.part.elasticity = 0.8;
@@ -515,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_measurement_that_has_not_settled_is_not_believed() {
-        let mut disks: Vec<Disk> = (0..8).map(|_| seen(disk(40.0), 0.020, &[10.0])).collect();
+        let mut disks: Vec<PromisedPart> = (0..8).map(|_| seen(disk(40.0), 0.020, &[10.0])).collect();
         disks.iter_mut().for_each(|d| d.measured.as_mut().unwrap().whole_window = false);
         assert!(measured(&NODE, &disks, &Rules::OURS).is_err(), "by (10) eight do not fit");
     }

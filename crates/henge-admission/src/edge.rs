@@ -44,7 +44,7 @@
 //! The paper has no such rule: an existing disk's delay enters its own reservation alone, by (11).
 
 use crate::convert::Fixed;
-use crate::decide::{Disk, Rejection, Rules};
+use crate::decide::{PromisedPart, Rejection, Rules};
 use crate::samples::Samples;
 use crate::spec::Part;
 use henge_core::Duration;
@@ -73,7 +73,7 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    pub(crate) fn of(node: &Fixed, disks: &[Disk], rules: &Rules) -> Edge {
+    pub(crate) fn of(node: &Fixed, disks: &[PromisedPart], rules: &Rules) -> Edge {
         let mut edge = Edge { iops_max: node.iops_max, ..Edge::default() };
         let (mut all, mut awake) = (Vec::new(), Vec::new());
         let mut most = 0.0;
@@ -154,7 +154,7 @@ mod tests {
 
     const NODE: Fixed = Fixed { iops_max: 500.0, service: 0.002 };
 
-    fn disk(rate: f64, delay: f64, rates: &[f64]) -> Disk {
+    fn disk(rate: f64, delay: f64, rates: &[f64]) -> PromisedPart {
         let specification = Specification {
             rate: Some(rate),
             delay: Some(Duration::from_millis(120)),
@@ -171,8 +171,8 @@ mod tests {
         Disk { part: specification.part(1), measured: Some(measured) }
     }
 
-    fn growth(disks: &[Disk], rules: &Rules) -> f64 {
-        let newcomer = Disk { measured: None, ..disks[0].clone() };
+    fn growth(disks: &[PromisedPart], rules: &Rules) -> f64 {
+        let newcomer = PromisedPart { measured: None, ..disks[0].clone() };
         Edge::of(&NODE, disks, rules).growth(Some(&newcomer.part))
     }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn peaks_that_do_not_coincide_are_not_added_up() {
         let peak_at = |i: usize| (0..13).map(|p| if p == i { 400.0 / 13.0 } else { 0.0 }).collect::<Vec<_>>();
-        let disks: Vec<Disk> = (0..13).map(|i| disk(27.0, 0.090, &peak_at(i))).collect();
+        let disks: Vec<PromisedPart> = (0..13).map(|i| disk(27.0, 0.090, &peak_at(i))).collect();
         let apart = Rules { asleep_as_declared: false, ..Rules::OURS };
         assert!(near(growth(&disks, &apart), (14.0 / 13.0f64).powi(2)));
     }

@@ -21,8 +21,8 @@ mod standing;
 
 pub use convert::{Fixed, Sized, TooTight};
 pub use decide::{
-    Admission, Disk, Measured, Rejection, Reservation, Rules, deterministic, measured, miss_ratio, needed,
-    needed_worst, oracle, replay,
+    Admission, Measured, PromisedPart, Rejection, Reservation, Rules, deterministic, measured, miss_ratio,
+    needed, needed_worst, oracle, replay,
 };
 pub use samples::Samples;
 pub use spec::{BadSpecification, Part, Specification};

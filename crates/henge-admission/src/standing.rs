@@ -16,7 +16,9 @@
 //! O(disks) a decision for the newcomer's delay, no allocation; O(disks · periods) when something changes.
 
 use crate::convert::{Fixed, TooTight};
-use crate::decide::{Disk, Rejection, Reservation, Rules, combined_periods, reserve_measured, reserve_worst};
+use crate::decide::{
+    PromisedPart, Rejection, Reservation, Rules, combined_periods, reserve_measured, reserve_worst,
+};
 use crate::edge::Edge;
 use crate::samples::Samples;
 use crate::spec::Part;
@@ -27,7 +29,7 @@ use henge_core::Duration;
 pub struct Standing {
     fixed: Fixed,
     rules: Option<Rules>,
-    disks: Vec<Disk>,
+    disks: Vec<PromisedPart>,
     /// Σ by (10); `Err` where a disk that is here cannot be kept by it.
     worst: Result<f64, TooTight>,
     measured: Result<MeasuredPart, Rejection>,
@@ -58,7 +60,7 @@ pub struct Entry {
 
 impl Standing {
     /// Of the disks that are there. Without rules only worst-case arithmetic decides.
-    pub fn new(fixed: Fixed, disks: Vec<Disk>, rules: Option<Rules>) -> Self {
+    pub fn new(fixed: Fixed, disks: Vec<PromisedPart>, rules: Option<Rules>) -> Self {
         let worst = disks.iter().map(|d| reserve_worst(&fixed, &d.part).map(|r| r.rate())).sum();
         let measured = match &rules {
             None => Err(Rejection::Bandwidth { needed: 0.0, available: 0.0, instead: 0.0 }),
@@ -106,7 +108,7 @@ impl Standing {
         if rules.existing_first {
             here.edge.check(Some(part))?;
         }
-        let newcomer = Disk { part: *part, measured: None };
+        let newcomer = PromisedPart { part: *part, measured: None };
         let own =
             reserve_measured(&self.fixed, &newcomer, &self.disks, rules).map_err(Rejection::TooTight)?;
         let elasticity = match rules.strictest {
@@ -157,7 +159,7 @@ impl MeasuredPart {
     }
 }
 
-fn measure(fixed: &Fixed, disks: &[Disk], rules: &Rules) -> Result<MeasuredPart, Rejection> {
+fn measure(fixed: &Fixed, disks: &[PromisedPart], rules: &Rules) -> Result<MeasuredPart, Rejection> {
     let edge = Edge::of(fixed, disks, rules);
     if rules.existing_first {
         edge.check(None)?;
@@ -184,7 +186,7 @@ mod tests {
     use crate::{Measured, deterministic, measured};
     use proptest::prelude::*;
 
-    fn disk() -> impl Strategy<Value = Disk> {
+    fn disk() -> impl Strategy<Value = PromisedPart> {
         let part = (0.0..80.0f64, proptest::option::of(20u64..400), 1u32..12, 0.5..1.0f64).prop_map(
             |(rate, delay, pending, elasticity)| Part {
                 rate,
@@ -207,7 +209,7 @@ mod tests {
                     peak_rate,
                 }
             });
-        (part, proptest::option::of(seen)).prop_map(|(part, measured)| Disk { part, measured })
+        (part, proptest::option::of(seen)).prop_map(|(part, measured)| PromisedPart { part, measured })
     }
 
     proptest! {
@@ -216,7 +218,7 @@ mod tests {
         #[test]
         fn computed_ahead_or_not_the_answer_is_the_same(disks in proptest::collection::vec(disk(), 0..8), new in disk()) {
             let fixed = Fixed { iops_max: 400.0, service: 0.010 };
-            let all: Vec<Disk> = disks.iter().cloned().chain([Disk { measured: None, ..new.clone() }]).collect();
+            let all: Vec<PromisedPart> = disks.iter().cloned().chain([PromisedPart { measured: None, ..new.clone() }]).collect();
             for rules in [Rules::OURS, Rules::PAPER] {
                 let standing = Standing::new(fixed, disks.clone(), Some(rules));
                 match (standing.admit(&new.part), measured(&fixed, &all, &rules)) {

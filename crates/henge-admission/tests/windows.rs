@@ -1,6 +1,6 @@
 //! What admission by measurement lets in holds in the next window, too: disks that burst, on a node that takes one request at a time.
 
-use henge_admission::{Disk, Fixed, Measured, Part, Rules, Samples, measured, miss_ratio};
+use henge_admission::{Fixed, Measured, Part, PromisedPart, Rules, Samples, measured, miss_ratio};
 use henge_core::Duration;
 
 /// Requests a second, and how long one takes.
@@ -90,7 +90,7 @@ fn sequence(seed: u64, elasticity: f64) -> (usize, usize, f64) {
     let part = part(elasticity);
     let admits = |n: &usize| {
         let seen = window(*n, seed, elasticity).0.into_iter().map(Some).chain([None]);
-        let disks: Vec<Disk> = seen.map(|measured| Disk { part, measured }).collect();
+        let disks: Vec<PromisedPart> = seen.map(|measured| PromisedPart { part, measured }).collect();
         measured(&NODE, &disks, &Rules::OURS).is_ok()
     };
     let admitted = (FEWEST..).take_while(admits).last().map_or(FEWEST, |n| n + 1);

@@ -162,7 +162,7 @@ impl BufferPool {
         self.out
     }
     /// Bytes that could still be had.
-    pub fn room(&self) -> usize {
+    pub fn available(&self) -> usize {
         self.budget - self.out
     }
     /// Most bytes out at once.
@@ -179,7 +179,7 @@ impl BufferPool {
             return None;
         }
         let capacity = capacity_for(len);
-        if capacity > self.room() {
+        if capacity > self.available() {
             return None;
         }
         self.out += capacity;

@@ -58,7 +58,7 @@ pub struct Directory {
 impl Directory {
     /// Opens, or makes, the directory as the pool `name` of `capacity` bytes.
     pub fn open(path: &Path, name: &str, capacity: u64, options: Options) -> io::Result<Self> {
-        let room = identity::check_room(path, capacity, options.overcommit)?;
+        let room = identity::check_capacity(path, capacity, options.overcommit)?;
         let (lock, block) = if options.look {
             identity::check(path, name)?;
             (None, open::read_only(&path.join(LOCK), options.direct).map_or(1, |(_, block)| block))

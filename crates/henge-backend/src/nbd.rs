@@ -99,7 +99,7 @@ pub(crate) struct Nbd {
     /// A part that is being opened by steps.
     opening: Option<Opening>,
     signalled: bool,
-    lively: Vec<usize>,
+    runnable: Vec<usize>,
     wake: Option<Instant>,
     done: VecDeque<Done<Buffer>>,
 }
@@ -134,7 +134,7 @@ impl Nbd {
             lives: Vec::new(),
             opening: None,
             signalled: true,
-            lively: Vec::new(),
+            runnable: Vec::new(),
             wake: None,
             done: VecDeque::new(),
         })
@@ -181,7 +181,7 @@ impl Nbd {
         }
         self.lives[slot] += 1;
         self.remotes[slot] = Some(remote);
-        self.list(slot);
+        self.make_runnable(slot);
         Ok(())
     }
 
@@ -198,11 +198,11 @@ impl Nbd {
         self.space.find(name).map_or(0, |part| part.base)
     }
 
-    fn list(&mut self, slot: usize) {
+    fn make_runnable(&mut self, slot: usize) {
         if let Some(remote) = &mut self.remotes[slot]
-            && !std::mem::replace(&mut remote.listed, true)
+            && !std::mem::replace(&mut remote.runnable, true)
         {
-            self.lively.push(slot);
+            self.runnable.push(slot);
         }
     }
 
@@ -225,7 +225,7 @@ impl Nbd {
                 let slot = (token >> 8) as usize;
                 if let Some(Some(remote)) = self.remotes.get_mut(slot) {
                     remote.happened((token & 0xff) as usize, event.flags);
-                    self.list(slot);
+                    self.make_runnable(slot);
                 }
             }
             if events.len() < EVENTS {
@@ -237,7 +237,7 @@ impl Nbd {
                 && let Some(remote) = &mut self.remotes[slot]
             {
                 remote.dialed(dialed, now);
-                self.list(slot);
+                self.make_runnable(slot);
             }
         }
     }
@@ -261,14 +261,14 @@ impl Nbd {
         if self.wake.is_some_and(|at| at <= now) {
             for slot in 0..self.remotes.len() {
                 if self.remotes[slot].as_ref().is_some_and(|r| r.wake_at().is_some_and(|at| at <= now)) {
-                    self.list(slot);
+                    self.make_runnable(slot);
                 }
             }
         }
         let mut troubled = self.wake.is_some();
-        while let Some(slot) = self.lively.pop() {
+        while let Some(slot) = self.runnable.pop() {
             let Some(remote) = &mut self.remotes[slot] else { continue };
-            remote.listed = false;
+            remote.runnable = false;
             remote.work(now, &mut self.done);
             let to_dial = remote.is_to_dial(now);
             troubled |= remote.wake_at().is_some();
@@ -302,19 +302,19 @@ impl Backend for Nbd {
         };
         let (offset, slot) = (request.offset - part.base, self.slots[i]);
         self.remotes[slot].as_mut().expect("a part has an export").submit(request, payload, offset);
-        self.list(slot);
+        self.make_runnable(slot);
     }
     fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
         if std::mem::take(&mut self.signalled) {
             self.look(now);
         }
-        if !self.lively.is_empty() || self.wake.is_some_and(|at| at <= now) {
+        if !self.runnable.is_empty() || self.wake.is_some_and(|at| at <= now) {
             self.work(now);
         }
         self.done.pop_front()
     }
     fn wake_at(&self) -> Option<Instant> {
-        if self.done.is_empty() && self.lively.is_empty() { self.wake } else { Some(Instant::ZERO) }
+        if self.done.is_empty() && self.runnable.is_empty() { self.wake } else { Some(Instant::ZERO) }
     }
     fn capacity(&self) -> u64 {
         self.capacity

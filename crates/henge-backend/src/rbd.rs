@@ -12,7 +12,7 @@
 //! | [`library`] | Ceph's functions, found at run time |
 //! | [`ceph`] | a cluster and its images, by those functions |
 //! | [`cluster`] | what is asked of a cluster; how a disk's image is come by, and who may write it |
-//! | [`flight`] | requests under way, and how the loop hears of their end |
+//! | [`in_flight`] | requests under way, and how the loop hears of their end |
 //! | [`metadata`] | the text that lies with a part, in its image's metadata |
 //! | [`objects`] | which objects of an image hold something |
 //!
@@ -29,7 +29,7 @@ mod ceph;
 mod cluster;
 #[cfg(test)]
 mod fake;
-mod flight;
+mod in_flight;
 mod library;
 mod medium;
 mod metadata;
@@ -45,8 +45,8 @@ use crate::space::{GRAIN, Space};
 use crate::{Buffer, Claim};
 pub use cluster::Origin;
 use cluster::{Cluster, Image};
-use flight::{Flights, Landed};
 use henge_core::{Done, Instant, Pending};
+use in_flight::{Boxes, Completions};
 pub(crate) use medium::read;
 use objects::Objects;
 use parts::Opening;
@@ -62,7 +62,7 @@ const FAREWELL: Real = Real::from_secs(3);
 const NOTICES: usize = 16;
 
 /// A part and its image.
-struct Disk {
+struct OpenImage {
     image: Arc<dyn Image>,
     part: String,
     called: String,
@@ -79,14 +79,14 @@ type Walked = (usize, u64, Vec<u64>);
 /// A pool of images.
 pub(crate) struct Rbd {
     cluster: Arc<dyn Cluster>,
-    landed: Arc<Landed>,
+    completions: Arc<Completions>,
     user: String,
     look: bool,
     capacity: u64,
     space: Space,
     /// By the order of `space.extents()`: where in `disks`.
     slots: Vec<usize>,
-    disks: Vec<Option<Disk>>,
+    disks: Vec<Option<OpenImage>>,
     /// How often each slot was used.
     lives: Vec<u64>,
     origins: BTreeMap<String, Origin>,
@@ -100,8 +100,8 @@ pub(crate) struct Rbd {
     opening: Option<Opening>,
     walked: (Sender<Walked>, Receiver<Walked>),
     under: Pending<Under>,
-    spare: Flights,
-    landing: Flights,
+    spare: Boxes,
+    finished: Boxes,
     done: VecDeque<Done<Buffer>>,
     signalled: bool,
     look_at: Option<Instant>,
@@ -110,11 +110,16 @@ pub(crate) struct Rbd {
 }
 
 impl Rbd {
-    fn new(cluster: Arc<dyn Cluster>, landed: Arc<Landed>, wanted: &Wanted<'_>, user: String) -> Rbd {
+    fn new(
+        cluster: Arc<dyn Cluster>,
+        completions: Arc<Completions>,
+        wanted: &Wanted<'_>,
+        user: String,
+    ) -> Rbd {
         let room = wanted.capacity.next_multiple_of(GRAIN);
         Rbd {
             cluster,
-            landed,
+            completions,
             user,
             look: wanted.options.look,
             capacity: wanted.capacity,
@@ -131,7 +136,7 @@ impl Rbd {
             walked: channel(),
             under: Pending::new(),
             spare: Vec::new(),
-            landing: Vec::new(),
+            finished: Vec::new(),
             done: VecDeque::new(),
             signalled: true,
             look_at: None,

@@ -12,7 +12,7 @@
 
 use henge_core::{Duration, Fault, Instant, RequestId};
 use henge_iscsi::chap::{Access, Secret};
-use henge_iscsi::scsi::{Action, Disk, Extent, Outcome, Reservations, Status};
+use henge_iscsi::scsi::{Action, Extent, Outcome, Reservations, Status, UnitProperties};
 use henge_iscsi::{Limits, Segment, Session, Step, Targets, Want};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
@@ -234,13 +234,13 @@ impl Peer {
 struct Options {
     listeners: Vec<TcpListener>,
     mebibytes: u64,
-    disk: Disk,
+    disk: UnitProperties,
     access: Access,
     slow: bool,
 }
 
 fn options() -> Options {
-    let disk = Disk {
+    let disk = UnitProperties {
         bytes: 0,
         block_shift: 9,
         physical_shift: 9,

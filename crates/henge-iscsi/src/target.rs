@@ -6,7 +6,7 @@
 
 use crate::chap::Access;
 use crate::scsi::{
-    Action, Change, Disk, Effects, Nexus, Outcome, Reservations, Status, Sweep, Unit, attention,
+    Action, Change, Effects, Nexus, Outcome, Reservations, Status, Sweep, Unit, UnitProperties, attention,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -176,7 +176,7 @@ impl Targets {
     }
 
     /// A new unit, with its reservations as [`Reservations::save`] wrote them. `false` when the number is taken.
-    pub fn add_unit(&mut self, id: TargetId, number: u16, disk: Disk, kept: Reservations) -> bool {
+    pub fn add_unit(&mut self, id: TargetId, number: u16, disk: UnitProperties, kept: Reservations) -> bool {
         let Some(target) = self.targets.get_mut(&id) else { return false };
         if number >= 0x4000 || target.units.contains_key(&number) {
             return false;

@@ -34,7 +34,7 @@ pub mod seal;
 
 pub use features::{Bits, Lack, Speaks};
 pub use handshake::{Hello, Identity, Refusal, Role};
-pub use link::{Event, Link, Received};
+pub use link::{Link, LinkEvent, Received};
 pub use message::{
     BODY_MAX, DATA_MAX, FRAME_HEADER, Message, PartKind, PartOutcome, WireNews, WirePart, WireSense,
     WireSweep, WireUnit,

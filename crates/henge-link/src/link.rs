@@ -13,7 +13,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 
 /// What the bytes shown mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum LinkEvent {
     /// The peer is who it says, and knows the secret; messages may be sent.
     Established {
         /// The peer.
@@ -38,7 +38,7 @@ pub struct Received {
     /// Bytes.
     pub len: usize,
     /// Meaning.
-    pub event: Option<Event>,
+    pub event: Option<LinkEvent>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a link has one, and is established nearly all its life")]
@@ -132,7 +132,7 @@ impl Link {
     /// Looks at the unread bytes.
     pub fn receive(&mut self, input: &[u8], now: Instant) -> Result<Received, Refusal> {
         let Some(header) = input.first_chunk::<FRAME_HEADER>() else {
-            return Ok(Received { len: 0, event: Some(Event::NeedMore(FRAME_HEADER)) });
+            return Ok(Received { len: 0, event: Some(LinkEvent::NeedMore(FRAME_HEADER)) });
         };
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize
@@ -148,7 +148,7 @@ impl Link {
         };
         let len = FRAME_HEADER + body + seals;
         if input.len() < len {
-            return Ok(Received { len: 0, event: Some(Event::NeedMore(len)) });
+            return Ok(Received { len: 0, event: Some(LinkEvent::NeedMore(len)) });
         }
         self.heard = now;
         let frame = &input[..len];
@@ -159,7 +159,7 @@ impl Link {
         Ok(Received { len, event })
     }
 
-    fn message(&mut self, frame: &[u8], body: usize, data: usize) -> Result<Option<Event>, Refusal> {
+    fn message(&mut self, frame: &[u8], body: usize, data: usize) -> Result<Option<LinkEvent>, Refusal> {
         let State::Established { name, keys, coming, .. } = &mut self.state else {
             unreachable!("said before")
         };
@@ -174,11 +174,11 @@ impl Link {
         *coming = expected.zip(seal).map(|(expected, seal)| expected.with(*seal));
         match self.decode(&sealed[FRAME_HEADER..body_end])? {
             Message::Ping if data == 0 => Ok(None),
-            message => Ok(Some(Event::Message { message, data })),
+            message => Ok(Some(LinkEvent::Message { message, data })),
         }
     }
 
-    fn handshake(&mut self, body: &[u8]) -> Result<Option<Event>, Refusal> {
+    fn handshake(&mut self, body: &[u8]) -> Result<Option<LinkEvent>, Refusal> {
         if matches!(self.state, State::Greeting) {
             let theirs = Greeting::read(body).ok_or(Refusal::NotHenge)?;
             self.identity.accepts(&theirs.hello)?;
@@ -204,7 +204,7 @@ impl Link {
         }
         let (name, epoch) = (theirs.hello.name, theirs.hello.epoch);
         self.state = State::Established { name: name.clone(), keys, features, coming: None };
-        Ok(Some(Event::Established { name, epoch }))
+        Ok(Some(LinkEvent::Established { name, epoch }))
     }
 
     fn prove(&mut self, theirs: &Greeting) {

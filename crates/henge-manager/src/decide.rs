@@ -4,7 +4,7 @@
 //! one whose free capacity points the way of the demand (on-line placement's `Score::Dot`). The parts of a striped disk go to
 //! different nodes, all or none.
 
-use crate::kept::{Asked, Kept, list, words};
+use crate::kept::{Kept, Requested, list, words};
 use henge_admission::place::{Node, Score, Wish, score};
 use henge_admission::{Part, Rejection, Specification, Standing};
 use henge_core::{Duration, Refused};
@@ -117,7 +117,7 @@ struct Offer<'a> {
 pub(crate) fn place<'a>(
     pools: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,
-    kept: &Asked,
+    kept: &Requested,
     parts: u32,
 ) -> Result<Vec<Chosen>, Refusal> {
     let part = asked.part(parts);
@@ -228,7 +228,7 @@ pub(crate) fn no_images() -> Refusal {
 }
 
 /// A disk that would grow beyond what its pool has besides it.
-pub(crate) fn no_room(pool: &PoolState, part: &Part) -> Refusal {
+pub(crate) fn no_capacity(pool: &PoolState, part: &Part) -> Refusal {
     let because = if part.capacity > pool.capacity { Because::Impossible } else { Because::Full };
     let size = henge_core::format_size;
     let why = format!(
@@ -245,7 +245,7 @@ pub(crate) fn no_room(pool: &PoolState, part: &Part) -> Refusal {
 fn refuse<'a>(
     pools: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,
-    kept: &Asked,
+    kept: &Requested,
     part: &Part,
     parts: u32,
     fitting: usize,
@@ -285,7 +285,7 @@ fn nodes_of<'a>(pools: impl Iterator<Item = &'a PoolState>) -> usize {
 fn refuse_at<'a>(
     here: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,
-    kept: &Asked,
+    kept: &Requested,
     part: &Part,
     parts: u32,
     fitting: usize,
@@ -354,7 +354,7 @@ fn missing<'a>(
 }
 
 /// What is short on the pools that could keep it.
-fn full<'a>(suits: impl Iterator<Item = &'a PoolState> + Clone, kept: &Asked, part: &Part) -> String {
+fn full<'a>(suits: impl Iterator<Item = &'a PoolState> + Clone, kept: &Requested, part: &Part) -> String {
     if suits.clone().all(|p| p.free() < part.capacity) {
         let most = suits.map(PoolState::free).max().unwrap_or(0);
         return format!(
@@ -422,7 +422,7 @@ fn alone<'a>(pools: impl Iterator<Item = &'a PoolState> + Clone, part: &Part) ->
 fn instead<'a>(
     pools: impl Iterator<Item = &'a PoolState> + Clone,
     asked: &Specification,
-    kept: &Asked,
+    kept: &Requested,
     part: &Part,
     parts: u32,
 ) -> Instead {

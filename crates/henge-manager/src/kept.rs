@@ -61,7 +61,7 @@ impl Kept {
 }
 
 /// A disk that is asked for.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Requested<'a> {
     spec: &'a DiskSpec,
     contract: Contract,
     parts: usize,
@@ -69,15 +69,15 @@ pub(crate) struct Asked<'a> {
     had: Option<Contract>,
 }
 
-impl Asked<'_> {
-    pub(crate) fn new(spec: &DiskSpec) -> Asked<'_> {
+impl Requested<'_> {
+    pub(crate) fn new(spec: &DiskSpec) -> Requested<'_> {
         let contract = contract(&spec.terms(0)).unwrap_or_default();
-        Asked { spec, contract, parts: spec.parts().unwrap_or(1) as usize, had: None }
+        Requested { spec, contract, parts: spec.parts().unwrap_or(1) as usize, had: None }
     }
 
     /// The same disk with another contract.
     pub(crate) fn instead_of(self, before: &DiskSpec) -> Self {
-        Asked { had: contract(&before.terms(0)), ..self }
+        Requested { had: contract(&before.terms(0)), ..self }
     }
 
     /// With what is reserved for each part of it.

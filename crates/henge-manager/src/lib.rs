@@ -37,6 +37,6 @@ pub use config::{ManagerConfig, ManagerConfigError};
 pub use core::{Core, Unavailable};
 pub use heard::hear_line;
 pub use machine::Machine;
-pub use rest::{desk, openapi};
+pub use rest::{harness, openapi};
 pub use serve::{Manager, StartError};
 pub use store::Leadership;

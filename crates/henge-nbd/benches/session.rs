@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use henge_core::Instant;
-use henge_nbd::{Answer, Event, Export, Limits, Session, Wants};
+use henge_nbd::{Answer, Export, Limits, Session, SessionEvent, Wants};
 use std::hint::black_box;
 
 const NOW: Instant = Instant::from_nanos(1);
@@ -20,7 +20,7 @@ fn entered(exports: &[Export], structured: bool) -> Session {
     let structured = if structured { option(8, &[]) } else { vec![] };
     let bytes = [&3u32.to_be_bytes()[..], &structured, &option(1, b"disk")].concat();
     let (n, event) = session.receive(&bytes, exports, NOW);
-    assert_eq!((n, event), (bytes.len(), Event::Entered { export: 0 }));
+    assert_eq!((n, event), (bytes.len(), SessionEvent::Entered { export: 0 }));
     let greeting = session.output().len() as usize;
     session.written(greeting, |_| {});
     session
@@ -35,18 +35,18 @@ fn batch(session: &mut Session, exports: &[Export], input: &[u8]) {
         let (n, event) = session.receive(rest, exports, NOW);
         rest = &rest[n..];
         match event {
-            Event::Command(command) => {
+            SessionEvent::Command(command) => {
                 ids[count] = command.id;
                 count += 1;
             }
-            Event::Payload(command) => {
+            SessionEvent::Payload(command) => {
                 let Wants::Payload { len, .. } = session.wants() else { unreachable!("payload is wanted") };
                 session.payload(len, NOW);
                 rest = &rest[len as usize..];
                 ids[count] = command.id;
                 count += 1;
             }
-            Event::Nothing => break,
+            SessionEvent::Nothing => break,
             other => panic!("{other:?}"),
         }
     }

@@ -5,7 +5,7 @@ use henge_core::RequestId;
 
 /// What came of some input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum SessionEvent {
     /// All of it is taken and nothing came of it yet; or no more is wanted (see [`wants`](crate::Session::wants)).
     Nothing,
     /// The client chose this export; the transmission phase begins.

@@ -1,7 +1,7 @@
 //! The NBD protocol as state machines: bytes to commands and back, no sockets, no clock.
 //!
 //! ```text
-//!   socket ─bytes─▶ Session::receive ─▶ Event::Command ─▶ (virtual disk)
+//!   socket ─bytes─▶ Session::receive ─▶ SessionEvent::Command ─▶ (virtual disk)
 //!                   Session::payload ◀─ a WRITE's bytes go straight into its buffer
 //!   socket ◀─writev─ Output segments ◀─ Session::reply
 //! ```
@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use henge_core::Instant;
-//! use henge_nbd::{Answer, CommandKind, Event, Export, Limits, Segment, Session, Wants};
+//! use henge_nbd::{Answer, CommandKind, SessionEvent, Export, Limits, Segment, Session, Wants};
 //!
 //! let (mut disk, exports) = (vec![0u8; 1 << 16], [Export::new("disk", 1 << 16)]);
 //! let mut session = Session::new(Limits::default(), Instant::ZERO);
@@ -29,8 +29,8 @@
 //!             let (taken, event) = session.receive(&input, &exports[..], Instant::ZERO);
 //!             input.drain(..taken);
 //!             match event {
-//!                 Event::Command(command) => Some(command),
-//!                 Event::Payload(command) => { buffer = vec![0; command.len as usize]; None }
+//!                 SessionEvent::Command(command) => Some(command),
+//!                 SessionEvent::Payload(command) => { buffer = vec![0; command.len as usize]; None }
 //!                 _ => None,
 //!             }
 //!         }
@@ -59,7 +59,7 @@
 //! ```
 //!
 //! The protocol is that of `doc/proto.md` of the NetworkBlockDevice project, quoted here as "proto: section".
-//! TLS is negotiated here and done by the driver ([`Event::StartTls`]).
+//! TLS is negotiated here and done by the driver ([`SessionEvent::StartTls`]).
 //! Not done, and refused as the protocol asks: extended headers, oldstyle negotiation.
 
 #![forbid(unsafe_code)]
@@ -79,7 +79,7 @@ mod windows;
 
 pub use client::{Ask, Client, ClientEvent, ClientFailure, Negotiated, Wish};
 pub use command::{Command, CommandKind};
-pub use event::{Closed, Event, Wants};
+pub use event::{Closed, SessionEvent, Wants};
 pub use export::{BlockSize, Export, Exports, Limits, Tls};
 pub use output::{Output, Segment};
 pub use proto::Error;

@@ -12,7 +12,7 @@ use crate::command::{HEADER, Header, Terms, Wrong, check};
 use crate::options::{Handshake, Step, list, refuse};
 use crate::proto::{Error, Fields, IHAVEOPT, INIT_PASSWD, Put, cmd, gather, handshake, rep};
 use crate::windows::Later;
-use crate::{Closed, Command, CommandKind, Event, Export, Exports, Limits, Output, Tls, Wants};
+use crate::{Closed, Command, CommandKind, Export, Exports, Limits, Output, SessionEvent, Tls, Wants};
 use henge_core::{Instant, Pending, RequestId};
 use std::collections::VecDeque;
 
@@ -132,7 +132,7 @@ impl Session {
         input: &[u8],
         exports: &E,
         now: Instant,
-    ) -> (usize, Event) {
+    ) -> (usize, SessionEvent) {
         let mut consumed = 0;
         let mut partial = std::mem::take(&mut self.partial);
         let event = loop {
@@ -152,8 +152,8 @@ impl Session {
         consumed: &mut usize,
         exports: &E,
         now: Instant,
-    ) -> Option<Event> {
-        const NOTHING: Option<Event> = Some(Event::Nothing);
+    ) -> Option<SessionEvent> {
+        const NOTHING: Option<SessionEvent> = Some(SessionEvent::Nothing);
         if self.is_full() || self.begins_nothing() {
             return NOTHING;
         }
@@ -197,7 +197,7 @@ impl Session {
                     }
                     Step::Tls => {
                         self.state = State::Tls;
-                        Some(Event::StartTls)
+                        Some(SessionEvent::StartTls)
                     }
                     Step::Enter(index) => Some(self.enter(index, exports)),
                     Step::Close(why) => Some(self.close(why)),
@@ -232,7 +232,7 @@ impl Session {
         }
     }
 
-    fn client_flags(&mut self, flags: u32) -> Option<Event> {
+    fn client_flags(&mut self, flags: u32) -> Option<SessionEvent> {
         let known = u32::from(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES);
         if flags & !known != 0 {
             return Some(self.close(Closed::Garbage("unknown client flags")));
@@ -243,7 +243,7 @@ impl Session {
         None
     }
 
-    fn option_header(&mut self, fields: (Option<u64>, Option<u32>, Option<u32>)) -> Option<Event> {
+    fn option_header(&mut self, fields: (Option<u64>, Option<u32>, Option<u32>)) -> Option<SessionEvent> {
         let (Some(magic), Some(option), Some(len)) = fields else {
             unreachable!("sixteen bytes were gathered")
         };
@@ -260,16 +260,16 @@ impl Session {
         None
     }
 
-    fn enter<E: Exports + ?Sized>(&mut self, index: usize, exports: &E) -> Event {
+    fn enter<E: Exports + ?Sized>(&mut self, index: usize, exports: &E) -> SessionEvent {
         let Some(export) = exports.get(index) else { return self.close(Closed::UnknownExport) };
         self.export = Some(export.clone());
         self.allocation = self.handshake.structured && self.handshake.allocation == Some(index);
         self.state = State::Requests;
         self.deadline = None;
-        Event::Entered { export: index }
+        SessionEvent::Entered { export: index }
     }
 
-    fn request(&mut self, header: Option<Header>, now: Instant) -> Option<Event> {
+    fn request(&mut self, header: Option<Header>, now: Instant) -> Option<SessionEvent> {
         let Some(h) = header else { return Some(self.close(Closed::Garbage("no request magic"))) };
         if h.kind == cmd::DISC {
             return Some(self.close(Closed::Disconnect));
@@ -292,7 +292,7 @@ impl Session {
         }
     }
 
-    fn admit(&mut self, h: &Header, kind: CommandKind, now: Instant) -> Event {
+    fn admit(&mut self, h: &Header, kind: CommandKind, now: Instant) -> SessionEvent {
         let id = self.commands.next_id();
         let fua = h.flags & cmd::FLAG_FUA != 0;
         let command = Command { id, kind, offset: h.offset, len: h.len, fua, arrival: now };
@@ -300,9 +300,9 @@ impl Session {
         self.buffered += buffer(&command);
         if kind == CommandKind::Write && h.len > 0 {
             self.state = State::Payload { id, left: h.len };
-            return Event::Payload(command);
+            return SessionEvent::Payload(command);
         }
-        Event::Command(command)
+        SessionEvent::Command(command)
     }
 
     /// `n` bytes of payload were put into the buffer. When it is complete: the command, its arrival now.
@@ -396,10 +396,10 @@ impl Session {
         open
     }
 
-    fn close(&mut self, why: Closed) -> Event {
+    fn close(&mut self, why: Closed) -> SessionEvent {
         self.state = State::Closed;
         self.deadline = None;
-        Event::Closed(why)
+        SessionEvent::Closed(why)
     }
 
     /// When [`tick`](Self::tick) has something to do.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "an allocator is unsafe to write; this one counts and passes on")]
 
 use henge_core::{Duration, Instant, Params, Value};
-use henge_nbd::{Answer, Event, Export, Limits, Session, Wants};
+use henge_nbd::{Answer, Export, Limits, Session, SessionEvent, Wants};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -93,7 +93,7 @@ fn nothing_is_allocated_per_command() {
                 }
                 _ => {
                     let (n, event) = session.receive(piece, &exports[..], now);
-                    if let Event::Command(command) = event {
+                    if let SessionEvent::Command(command) = event {
                         waiting.push(command);
                     }
                     n

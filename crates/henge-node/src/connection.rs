@@ -12,7 +12,7 @@ use crate::stream::Stream;
 use crate::turns::BYTES;
 use henge_backend::Buffer;
 use henge_core::{Instant, RequestId};
-use henge_nbd::{CommandKind, Error, Event, Limits, Segment};
+use henge_nbd::{CommandKind, Error, Limits, Segment, SessionEvent};
 use henge_tls::Tls;
 use henge_vdisk::{Failure, Frame, Kind};
 use std::collections::{BTreeMap, VecDeque};
@@ -148,22 +148,24 @@ impl Connection {
 
     fn act(
         &mut self,
-        event: Event,
+        event: SessionEvent,
         consumed: usize,
         id: RequestId,
         plane: &mut Plane,
         now: Instant,
     ) -> Option<Stop> {
         match event {
-            Event::Nothing => (consumed == 0).then_some(Stop::Waiting),
-            Event::Entered { .. } => None,
+            SessionEvent::Nothing => (consumed == 0).then_some(Stop::Waiting),
+            SessionEvent::Entered { .. } => None,
             // Once the answer is written.
-            Event::StartTls => None,
-            Event::Command(command) => self.start(command, id, plane, now),
-            Event::Payload(command) => self.prepare(command, id, plane, now),
+            SessionEvent::StartTls => None,
+            SessionEvent::Command(command) => self.start(command, id, plane, now),
+            SessionEvent::Payload(command) => self.prepare(command, id, plane, now),
             // What is in flight is answered first.
-            Event::Closed(henge_nbd::Closed::Disconnect) if !self.session.is_over() => Some(Stop::Waiting),
-            Event::Closed(_) => Some(Stop::Gone),
+            SessionEvent::Closed(henge_nbd::Closed::Disconnect) if !self.session.is_over() => {
+                Some(Stop::Waiting)
+            }
+            SessionEvent::Closed(_) => Some(Stop::Gone),
         }
     }
 
@@ -221,7 +223,7 @@ impl Connection {
             CommandKind::BlockStatus { .. } => Kind::Status,
         };
         let disk = self.chosen();
-        if !plane.has_room(disk) {
+        if !plane.has_capacity(disk) {
             self.stalled = Some(Stalled::Command(command));
             return Some(Stop::Stalled);
         }
@@ -330,7 +332,7 @@ impl Session for Connection {
 
     fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
         let (bytes, event) = self.session.receive(input, &around.catalog.shown_to(&self.who), around.now);
-        if let Event::Entered { export } = event {
+        if let SessionEvent::Entered { export } = event {
             self.disk = around.catalog.here(export);
             if self.disk.is_none() {
                 self.away = Some(export);

@@ -15,7 +15,7 @@ pub(crate) const EARLY: usize = 64 << 10;
 
 /// How many bytes of a payload can be put into its buffer, from byte `at` on; `frame` says how large that will be. `None` when memory is
 /// missing: what has come is kept.
-pub(crate) fn room(
+pub(crate) fn capacity(
     held: &mut Option<Held>,
     frame: Frame,
     at: usize,
@@ -68,9 +68,10 @@ mod tests {
             let mut held = None;
             let (end, mut at, mut most) = (len - lead, 0, 0);
             while at < end {
-                let room = room(&mut held, frame(len, lead), at, 0, &mut plane).expect("there is memory");
-                assert!(room > 0, "it goes on");
-                let n = room.min(end - at).min(7000);
+                let capacity =
+                    capacity(&mut held, frame(len, lead), at, 0, &mut plane).expect("there is memory");
+                assert!(capacity > 0, "it goes on");
+                let n = capacity.min(end - at).min(7000);
                 let buffer = held.as_mut().expect("it has room");
                 for (i, byte) in buffer.frame[lead + at..lead + at + n].iter_mut().enumerate() {
                     *byte = (at + i) as u8;
@@ -94,17 +95,17 @@ mod tests {
         let mut plane = plane();
         let mut begun: Vec<Option<Held>> = (0..96).map(|_| None).collect();
         for held in &mut begun {
-            room(held, frame(MIB, 0), 0, 0, &mut plane).expect("there is memory for its beginning");
+            capacity(held, frame(MIB, 0), 0, 0, &mut plane).expect("there is memory for its beginning");
         }
         assert!(plane.buffers.out() <= 96 * EARLY);
         let mut kept = Vec::new();
         while let Some(buffer) = plane.take_buffer(0, MIB as u64) {
             kept.push(buffer);
         }
-        assert_eq!(room(&mut begun[0], frame(MIB, 0), EARLY, 0, &mut plane), None);
+        assert_eq!(capacity(&mut begun[0], frame(MIB, 0), EARLY, 0, &mut plane), None);
         assert_eq!(begun[0].as_ref().map(|held| held.frame.len()), Some(EARLY));
         plane.put_buffer(0, kept.pop().expect("there was more"));
-        assert_eq!(room(&mut begun[0], frame(MIB, 0), EARLY, 0, &mut plane), Some(MIB - EARLY));
+        assert_eq!(capacity(&mut begun[0], frame(MIB, 0), EARLY, 0, &mut plane), Some(MIB - EARLY));
         kept.into_iter().for_each(|buffer| plane.put_buffer(0, buffer));
         begun.into_iter().flatten().for_each(|held| plane.put_buffer(0, held.frame));
         assert_eq!(plane.buffers.out(), 0);

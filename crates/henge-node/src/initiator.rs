@@ -8,7 +8,7 @@ use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
-use crate::targets::{Asked, Asker, PREFIX, TargetRegistry};
+use crate::targets::{Asker, OwnerTask, PREFIX, TargetRegistry};
 use crate::turns::BYTES;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::door::{Named, named};
@@ -81,12 +81,12 @@ impl Initiator {
             _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
         let mut held = self.held.remove(&p.task);
-        let room = inflow::room(&mut held, frame, p.offset, disk, plane);
+        let capacity = inflow::capacity(&mut held, frame, p.offset, disk, plane);
         if let Some(held) = held {
             self.held.insert(p.task, held);
         }
-        self.no_memory = room.is_none();
-        room
+        self.no_memory = capacity.is_none();
+        capacity
     }
 
     /// Tries again what was held back.
@@ -144,10 +144,10 @@ impl Initiator {
         let task = command.task;
         match command.action {
             Action::Reserve(change) => {
-                return self.ask(Asked::Change(*change), command.target, id, task, plane, registry);
+                return self.ask(OwnerTask::Change(*change), command.target, id, task, plane, registry);
             }
             Action::Sweep(what) => {
-                return self.ask(Asked::Sweep(what), command.target, id, task, plane, registry);
+                return self.ask(OwnerTask::Sweep(what), command.target, id, task, plane, registry);
             }
             _ => {}
         }
@@ -163,7 +163,7 @@ impl Initiator {
     /// Asks for what is decided for all nodes of the disk.
     fn ask(
         &mut self,
-        what: Asked,
+        what: OwnerTask,
         target: TargetId,
         id: RequestId,
         task: RequestId,

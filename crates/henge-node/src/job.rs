@@ -101,7 +101,7 @@ impl Job {
         plane: &mut Plane,
         now: Instant,
     ) -> Step {
-        if !plane.has_room(disk) {
+        if !plane.has_capacity(disk) {
             return Step::Later;
         }
         if let Action::Or { offset, len, .. } = self.action

@@ -75,5 +75,5 @@ pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use meters::DiskMeters;
 pub use node::{Node, StartError, check};
 pub use promise::{Judge, Second};
-pub use signals::{Asked, Signals};
+pub use signals::{Signal, Signals};
 pub use socket::answer_line;

@@ -196,7 +196,7 @@ impl Plane {
     }
 
     /// Makes the extents here of a disk over several nodes longer; its clients do not see it yet.
-    pub(crate) fn make_room(&mut self, name: &str, text: &str) -> Outcome {
+    pub(crate) fn lengthen_ahead(&mut self, name: &str, text: &str) -> Outcome {
         let (number, new) = self.larger(name, text)?;
         if self.disk(number).spread.is_none() {
             return Err(format!("disk \"{name}\" is this node's alone; let it grow"));

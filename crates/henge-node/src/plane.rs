@@ -107,7 +107,7 @@ pub(crate) struct Plane {
     /// Gates that are to be polled, in order.
     runnable: Turns,
     /// Bytes that gates may still copy in memory in this round.
-    room: u64,
+    copyable: u64,
     /// Disks whose bytes were copied, and how many: the loop charges them for it.
     copied: Vec<(usize, u64)>,
     /// Commands taken in.
@@ -176,7 +176,7 @@ impl Plane {
             links: Links::new(config.link.clone(), epoch),
             inner: Pending::new(),
             runnable: Turns::new(),
-            room: u64::MAX,
+            copyable: u64::MAX,
             copied: Vec::new(),
             begun: 0,
             links_weight: 1,
@@ -236,10 +236,10 @@ impl Plane {
     }
 
     /// Whether the disk takes another command: its contract's bound on pending ones.
-    pub(crate) fn has_room(&self, number: usize) -> bool {
+    pub(crate) fn has_capacity(&self, number: usize) -> bool {
         let Some(disk) = &self.disks[number] else { return false };
         let pending = disk.config.contract.pending.map_or(usize::MAX, |n| n as usize);
-        disk.vdisk.has_room() && disk.vdisk.pending() < pending
+        disk.vdisk.has_capacity() && disk.vdisk.pending() < pending
     }
 
     /// Opens the tap, or empties it.
@@ -288,9 +288,9 @@ impl Plane {
         self.gates.iter().filter_map(|g| g.pipeline.wake_at()).min()
     }
 
-    /// A round of the loop begins, in which gates may copy `room` bytes in memory.
-    pub(crate) fn begin_round(&mut self, room: u64) {
-        self.room = room;
+    /// A round of the loop begins, in which gates may copy `bytes` bytes in memory.
+    pub(crate) fn begin_round(&mut self, bytes: u64) {
+        self.copyable = bytes;
     }
 
     /// What was copied since this was asked last.
@@ -312,7 +312,7 @@ impl Plane {
     }
 
     fn poll_gates(&mut self, now: Instant) {
-        while self.room > 0
+        while self.copyable > 0
             && let Some(turn) = self.runnable.next(now)
         {
             let g = turn.connection.index();
@@ -330,7 +330,7 @@ impl Plane {
                 if self.disks[sub_request.disk as usize].is_none()
                     && self.zeroed(g, sub_request.disk, finished.outcome, now)
                 {
-                    self.room = self.room.saturating_sub(REQUEST);
+                    self.copyable = self.copyable.saturating_sub(REQUEST);
                     piece = piece.saturating_sub(len.max(REQUEST));
                     worked.commands += 1;
                     continue;
@@ -349,7 +349,7 @@ impl Plane {
                     );
                 }
                 let done = if self.gates[g].copies { len + REQUEST } else { REQUEST };
-                self.room = self.room.saturating_sub(done);
+                self.copyable = self.copyable.saturating_sub(done);
                 piece = piece.saturating_sub(done);
                 if self.gates[g].copies {
                     self.copied.push((sub_request.disk as usize, len));
@@ -376,7 +376,7 @@ impl Plane {
         if !self.gates[g].copies {
             return 0;
         }
-        self.room = self.room.saturating_sub(len + REQUEST);
+        self.copyable = self.copyable.saturating_sub(len + REQUEST);
         if let Some(sub_request) = self.gates[g].sub_requests.get_mut(id) {
             sub_request.copied += len;
             self.copied.push((sub_request.disk as usize, len));

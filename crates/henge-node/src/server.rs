@@ -219,7 +219,7 @@ pub(crate) struct Server {
     /// Connections that have something to read or to write.
     turns: Turns,
     /// By disk: connections that wait for room for a command.
-    room_waiters: Vec<VecDeque<RequestId>>,
+    capacity_waiters: Vec<VecDeque<RequestId>>,
     /// By disk: connections that wait for memory. Then the disks that have such connections; each is asked in its turn.
     memory_waiters: BTreeMap<usize, VecDeque<RequestId>>,
     thirsty: VecDeque<usize>,
@@ -303,7 +303,7 @@ impl Server {
             looked: doors::Looked::default(),
             look: None,
             turns: Turns::new(),
-            room_waiters: Vec::new(),
+            capacity_waiters: Vec::new(),
             memory_waiters: BTreeMap::new(),
             thirsty: VecDeque::new(),
             due: BTreeSet::new(),

@@ -181,21 +181,21 @@ pub(crate) trait Session: Any {
 pub(crate) struct Slices<'s, 'a> {
     slices: &'s mut [IoSlice<'a>],
     count: usize,
-    room: usize,
+    left: usize,
 }
 
 impl<'s, 'a> Slices<'s, 'a> {
-    /// At most `room` bytes.
-    pub(crate) fn new(slices: &'s mut [IoSlice<'a>], room: usize) -> Slices<'s, 'a> {
-        Slices { slices, count: 0, room }
+    /// At most `most` bytes.
+    pub(crate) fn new(slices: &'s mut [IoSlice<'a>], most: usize) -> Slices<'s, 'a> {
+        Slices { slices, count: 0, left: most }
     }
     /// The next piece. False when no further one can be taken.
     pub(crate) fn push(&mut self, bytes: &'a [u8]) -> bool {
-        let bytes = &bytes[..bytes.len().min(self.room)];
+        let bytes = &bytes[..bytes.len().min(self.left)];
         self.slices[self.count] = IoSlice::new(bytes);
         self.count += 1;
-        self.room -= bytes.len();
-        self.room > 0 && self.count < self.slices.len()
+        self.left -= bytes.len();
+        self.left > 0 && self.count < self.slices.len()
     }
     pub(crate) fn count(&self) -> usize {
         self.count

@@ -159,7 +159,7 @@ impl Shards {
     pub(crate) fn tap(&self) -> Option<Taken> {
         // Buffers are made here, so that no loop allocates one.
         let taken =
-            self.ask_all(|reply| Message::Tap { buffer: Vec::with_capacity(crate::tap::ROOM), reply });
+            self.ask_all(|reply| Message::Tap { buffer: Vec::with_capacity(crate::tap::CAPACITY), reply });
         join::taps(taken?)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum Signal {
     /// To end.
     End,
     /// To begin anew.
@@ -50,7 +50,7 @@ impl Signals {
     }
 
     /// Waits for one of them, `patience` at most: what it asks for.
-    pub fn next(&self, patience: Duration) -> Option<Asked> {
+    pub fn next(&self, patience: Duration) -> Option<Signal> {
         let timeout = libc::timespec {
             tv_sec: patience.as_secs() as libc::time_t,
             tv_nsec: patience.subsec_nanos().into(),
@@ -58,6 +58,6 @@ impl Signals {
         // SAFETY: the set is initialized, the timeout is valid, and no information about the signal is asked for.
         let signal =
             unsafe { libc::sigtimedwait(&raw const self.0, std::ptr::null_mut(), &raw const timeout) };
-        (signal > 0).then_some(if signal == libc::SIGHUP { Asked::Anew } else { Asked::End })
+        (signal > 0).then_some(if signal == libc::SIGHUP { Signal::Anew } else { Signal::End })
     }
 }

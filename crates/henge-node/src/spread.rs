@@ -73,16 +73,16 @@ pub(crate) struct Inner {
 }
 
 /// Room at the extents: never without bound, wherever they are.
-struct Rooms<'a> {
+struct Capacities<'a> {
     spread: &'a Spread,
     links: &'a crate::links::Links,
 }
 
-impl Gates for Rooms<'_> {
-    fn has_room(&mut self, gate: GateId, _: FlowId) -> bool {
+impl Gates for Capacities<'_> {
+    fn has_capacity(&mut self, gate: GateId, _: FlowId) -> bool {
         match self.spread.extents[gate.index()] {
             At::Here(_) => self.spread.inside < PARTS_MAX,
-            At::There(peer, toward) => self.links.has_room(peer, toward),
+            At::There(peer, toward) => self.links.has_capacity(peer, toward),
             At::Nowhere => false,
         }
     }
@@ -131,7 +131,7 @@ impl Plane {
                 return;
             }
             let held = spread.shared.as_mut().and_then(|seat| seat.next_held(spread.extents[0]));
-            let next = held.or_else(|| disk.vdisk.next_part(&mut Rooms { spread, links: &self.links }));
+            let next = held.or_else(|| disk.vdisk.next_part(&mut Capacities { spread, links: &self.links }));
             let Some(part) = next else { return };
             match spread.extents[part.gate.index()] {
                 At::Here(owner) => self.give_owner(number, owner, &part, now),

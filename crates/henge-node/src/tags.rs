@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Parts that may wait to be told.
-const ROOM: usize = 4096;
+const CAPACITY: usize = 4096;
 /// Most told in one line.
 const TOGETHER: usize = 256;
 
@@ -38,7 +38,7 @@ pub(crate) struct Tags {
 
 /// A channel from the loop to who tells the manager.
 pub(crate) fn channel() -> (SyncSender<Queued>, Receiver<Queued>) {
-    sync_channel(ROOM)
+    sync_channel(CAPACITY)
 }
 
 /// Waits for parts to tell; none when the loop tells no more.
@@ -100,8 +100,8 @@ mod tests {
         tags.tell(&disk, 0, &request, CostUnit::Requests);
         assert_eq!(tags.counts, TagCounts::default(), "nobody is told");
         tags.relay(Some(relay));
-        (0..ROOM + 10).for_each(|_| tags.tell(&disk, 3, &request, CostUnit::Requests));
-        assert_eq!((tags.counts.asked, tags.counts.untold), (ROOM as u64, 10));
+        (0..CAPACITY + 10).for_each(|_| tags.tell(&disk, 3, &request, CostUnit::Requests));
+        assert_eq!((tags.counts.asked, tags.counts.untold), (CAPACITY as u64, 10));
         let told = collect(&asks).unwrap();
         assert_eq!((told.len(), told[0].cost, told[0].at.0), (TOGETHER, 1_000_000, 3));
         tags.relay(None);

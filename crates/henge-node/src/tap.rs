@@ -8,7 +8,7 @@ use henge_core::{Duration, Instant};
 use henge_vdisk::{Finished, Kind};
 
 /// Commands that a buffer holds.
-pub(crate) const ROOM: usize = 1 << 18;
+pub(crate) const CAPACITY: usize = 1 << 18;
 /// A tap that nobody has emptied for so long is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 

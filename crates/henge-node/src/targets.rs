@@ -12,7 +12,7 @@ use crate::plane::{Answer, Plane, Submitter};
 use crate::state::StateDir;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::chap::Access;
-use henge_iscsi::scsi::{Disk, Effects, Nexus, Outcome, Reservations, Sense, Status};
+use henge_iscsi::scsi::{Effects, Nexus, Outcome, Reservations, Sense, Status, UnitProperties};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ mod reserve;
 mod ways;
 
 use reserve::{Acting, ReservationTables, Units};
-pub(crate) use reserve::{Asked, Asker};
+pub(crate) use reserve::{Asker, OwnerTask};
 
 /// What the names of all targets begin with.
 pub(crate) const PREFIX: &str = "iqn.2026-11.local.henge:";
@@ -220,7 +220,7 @@ impl TargetRegistry {
     pub(crate) fn ask(
         &mut self,
         target: TargetId,
-        what: Asked,
+        what: OwnerTask,
         asker: Asker,
         links: &mut Links,
     ) -> Option<Status> {
@@ -250,7 +250,7 @@ impl TargetRegistry {
                     Some(Status::ReservationConflict)
                 }
                 Some(id) => {
-                    let what = Asked::Change(wish.change);
+                    let what = OwnerTask::Change(wish.change);
                     self.ask(id, what, Asker::Here(asker.0, asker.1), &mut plane.links)
                 }
             };
@@ -355,9 +355,9 @@ fn kept(file: Option<&Path>) -> Result<Reservations, String> {
 /// The disk as a unit. Its number comes from its name, and a physical block is a logical one whatever storage is behind it: a sector is never
 /// torn, every node says the same of a disk, and the disk of itself wherever it lies. That 4 KiB are best written whole, as NBD
 /// clients are told, the block limits say (optimal transfer length granularity).
-fn lun(config: &DiskConfig, capacity: u64) -> Disk {
+fn lun(config: &DiskConfig, capacity: u64) -> UnitProperties {
     let id = fnv(config.name.as_bytes());
-    Disk {
+    UnitProperties {
         bytes: capacity,
         block_shift: 9,
         physical_shift: 9,

@@ -11,7 +11,7 @@ use crate::conduit::Conduit;
 use crate::poller::Interest;
 use crate::side::{INBOX, Side};
 use henge_core::{Instant, RequestId};
-use henge_pvfs2::{Connection, Event, HEADER_LEN, News, Request};
+use henge_pvfs2::{Connection, ConnectionEvent, HEADER_LEN, News, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::TcpStream;
@@ -127,9 +127,9 @@ impl Pair {
             self.send_released(&input[sent..at])?.then(|| sent = at);
             let step = self.connection.from_client(&input[at..]);
             match step.what {
-                Event::Pass | Event::Opaque => at += step.len,
-                Event::NeedMore(_) => break,
-                Event::Hold { tag, request } => {
+                ConnectionEvent::Pass | ConnectionEvent::Opaque => at += step.len,
+                ConnectionEvent::NeedMore(_) => break,
+                ConnectionEvent::Hold { tag, request } => {
                     self.server.send(&input[sent..at], false)?;
                     let message = input[at..at + step.len].to_vec();
                     at += step.len;
@@ -178,7 +178,7 @@ impl Pair {
             while passed < input.len() {
                 let (step, heard) = self.connection.from_server(&input[passed..]);
                 news.extend(heard);
-                if let Event::NeedMore(_) = step.what {
+                if let ConnectionEvent::NeedMore(_) = step.what {
                     break;
                 }
                 passed += step.len;

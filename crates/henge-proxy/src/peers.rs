@@ -17,7 +17,7 @@ mod wire;
 use crate::config::{Config, PeersConfig, Proof, ProxyError};
 use crate::poller::{Happened, Interest, Poller};
 use henge_core::{Cost, Duration, FlowId, Instant, NodeId, Striping};
-use henge_link::{Event, Identity, Link, Message, Role};
+use henge_link::{Identity, Link, LinkEvent, Message, Role};
 use henge_pvfs2::{Capability, Writer};
 use henge_sched::foreign::{Outbox, Served, Synchronizer};
 use henge_tls::{Clients, Tls};
@@ -369,12 +369,12 @@ impl Peers {
             joined.unread.drain(..received.len);
             match received.event {
                 None => {}
-                Some(Event::NeedMore(_)) => break,
-                Some(Event::Established { name: peer, .. }) => self.established(name, &peer, now)?,
-                Some(Event::Message { data, .. }) if data > 0 => {
+                Some(LinkEvent::NeedMore(_)) => break,
+                Some(LinkEvent::Established { name: peer, .. }) => self.established(name, &peer, now)?,
+                Some(LinkEvent::Message { data, .. }) if data > 0 => {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
-                Some(Event::Message { message, .. }) => {
+                Some(LinkEvent::Message { message, .. }) => {
                     self.counts.received += 1;
                     self.message(name, message, now, told);
                 }

@@ -35,7 +35,7 @@ const GETATTR_CAPABILITY: usize = 64;
 
 /// What the bytes shown to the connection mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// They pass.
     Pass,
     /// A whole I/O request: take it out, queue it, and [`release`](Connection::release) it later.
@@ -131,7 +131,7 @@ struct Io {
 }
 
 #[derive(Debug)]
-enum Asked {
+enum Outstanding {
     GetAttr(Credential),
     GetConfig,
     /// Of which only that it is answered matters.
@@ -144,7 +144,7 @@ pub struct Connection {
     from_client: Passing,
     from_server: Passing,
     ios: BTreeMap<i64, Io>,
-    asked: BTreeMap<i64, Asked>,
+    asked: BTreeMap<i64, Outstanding>,
     opaque: bool,
     stats: ConnectionStats,
 }
@@ -276,9 +276,9 @@ impl Connection {
     }
 
     /// Looks at the unread bytes from the client.
-    pub fn from_client(&mut self, input: &[u8]) -> Step<Event> {
+    pub fn from_client(&mut self, input: &[u8]) -> Step<ConnectionEvent> {
         if let Some(len) = self.go_on(input, Way::FromClient) {
-            return Step { len, what: Event::Pass };
+            return Step { len, what: ConnectionEvent::Pass };
         }
         let Some(header) = self.header(input) else {
             return self.no_header(input);
@@ -287,47 +287,47 @@ impl Connection {
             let data_of = self.ios.contains_key(&header.tag).then_some(header.tag);
             self.from_client = Passing { left: header.size, data_of };
             let len = HEADER_LEN + self.go_on(&input[HEADER_LEN..], Way::FromClient).unwrap_or(0);
-            return Step { len, what: Event::Pass };
+            return Step { len, what: ConnectionEvent::Pass };
         }
         let len = HEADER_LEN + header.size as usize;
         if input.len() < len {
-            return Step { len: 0, what: Event::NeedMore(len) };
+            return Step { len: 0, what: ConnectionEvent::NeedMore(len) };
         }
         Step { len, what: self.request(header.tag, &input[HEADER_LEN..len]) }
     }
 
-    fn request(&mut self, tag: i64, payload: &[u8]) -> Event {
+    fn request(&mut self, tag: i64, payload: &[u8]) -> ConnectionEvent {
         let Ok(request) = Request::parse(payload) else {
             self.stats.malformed += 1;
-            return Event::Pass;
+            return ConnectionEvent::Pass;
         };
         match &request.body {
             RequestBody::Io(_) if request.is_between_servers() => {
                 self.stats.between_servers += 1;
-                Event::Pass
+                ConnectionEvent::Pass
             }
             RequestBody::Io(_) if self.ios.len() >= IO_MAX || self.ios.contains_key(&tag) => {
                 self.stats.unfollowed += 1;
-                Event::Pass
+                ConnectionEvent::Pass
             }
             RequestBody::Io(io) => {
                 self.stats.io_requests += 1;
                 self.ios.insert(tag, Io { request: io.clone(), state: IoState::Held });
-                Event::Hold { tag, request: Box::new(request) }
+                ConnectionEvent::Hold { tag, request: Box::new(request) }
             }
             RequestBody::GetAttr { credential, .. } => {
-                self.ask(tag, Asked::GetAttr(*credential));
-                Event::Pass
+                self.ask(tag, Outstanding::GetAttr(*credential));
+                ConnectionEvent::Pass
             }
             RequestBody::Other => {
                 let config = request.op == Op::GetConfig;
-                self.ask(tag, if config { Asked::GetConfig } else { Asked::Other });
-                Event::Pass
+                self.ask(tag, if config { Outstanding::GetConfig } else { Outstanding::Other });
+                ConnectionEvent::Pass
             }
         }
     }
 
-    fn ask(&mut self, tag: i64, asked: Asked) {
+    fn ask(&mut self, tag: i64, asked: Outstanding) {
         if self.asked.len() >= ASKED_MAX {
             self.asked.pop_first();
         }
@@ -335,10 +335,10 @@ impl Connection {
     }
 
     /// Looks at the unread bytes from the server. Nothing from there is ever held.
-    pub fn from_server(&mut self, input: &[u8]) -> (Step<Event>, Option<News>) {
+    pub fn from_server(&mut self, input: &[u8]) -> (Step<ConnectionEvent>, Option<News>) {
         if let Some(len) = self.go_on(input, Way::FromServer) {
             let news = self.from_server.data_of.and_then(|tag| self.over_if_all_moved(tag));
-            return (Step { len, what: Event::Pass }, news);
+            return (Step { len, what: ConnectionEvent::Pass }, news);
         }
         let Some(header) = self.header(input) else {
             return (self.no_header(input), None);
@@ -346,7 +346,7 @@ impl Connection {
         let look = self.look_at(&header);
         let needed = HEADER_LEN + look as usize;
         if input.len() < needed {
-            return (Step { len: 0, what: Event::NeedMore(needed) }, None);
+            return (Step { len: 0, what: ConnectionEvent::NeedMore(needed) }, None);
         }
         let moving = self.is_read_data(&header);
         let mut news = None;
@@ -358,7 +358,7 @@ impl Connection {
         if moving {
             news = self.over_if_all_moved(header.tag);
         }
-        (Step { len, what: Event::Pass }, news)
+        (Step { len, what: ConnectionEvent::Pass }, news)
     }
 
     /// How many bytes of a message from the server must be seen.
@@ -366,8 +366,8 @@ impl Connection {
         let most = match (self.ios.get(&header.tag), self.asked.get(&header.tag)) {
             (Some(_), _) if self.is_read_data(header) => 0,
             (Some(_), _) => Response::HEAD_MAX as u64,
-            (None, Some(Asked::GetAttr(_))) => GETATTR_HEAD,
-            (None, Some(Asked::GetConfig)) if header.size <= GETCONFIG_MAX => header.size,
+            (None, Some(Outstanding::GetAttr(_))) => GETATTR_HEAD,
+            (None, Some(Outstanding::GetConfig)) if header.size <= GETCONFIG_MAX => header.size,
             (None, _) => 0,
         };
         header.size.min(most)
@@ -400,12 +400,12 @@ impl Connection {
             return Some(news);
         }
         match self.asked.remove(&tag)? {
-            Asked::GetConfig => {
+            Outstanding::GetConfig => {
                 let payload = head.get(..header.size as usize)?;
                 ServerLimits::from_response(payload).map(News::Limits)
             }
-            Asked::Other => None,
-            Asked::GetAttr(credential) => {
+            Outstanding::Other => None,
+            Outstanding::GetAttr(credential) => {
                 let Ok(Response::Other { op: Op::GetAttr }) = Response::parse(head) else { return None };
                 let mut r = Reader::new(head);
                 r.pad(GETATTR_CAPABILITY).ok()?;
@@ -446,12 +446,12 @@ impl Connection {
         Header::parse(input.first_chunk::<HEADER_LEN>()?)
     }
 
-    fn no_header(&mut self, input: &[u8]) -> Step<Event> {
+    fn no_header(&mut self, input: &[u8]) -> Step<ConnectionEvent> {
         if input.len() < HEADER_LEN {
-            return Step { len: 0, what: Event::NeedMore(HEADER_LEN) };
+            return Step { len: 0, what: ConnectionEvent::NeedMore(HEADER_LEN) };
         }
         self.opaque = true;
-        Step { len: input.len(), what: Event::Opaque }
+        Step { len: input.len(), what: ConnectionEvent::Opaque }
     }
 }
 

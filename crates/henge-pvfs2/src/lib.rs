@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Wire protocols 7000 (OrangeFS 2.9 to 2.10) and 6000 (PVFS2 2.8), little-endian byte-field encoding, TCP. What a
-//! decoder does not understand is [`Opaque`](Event::Opaque): it passes, it is counted, nothing is guessed.
+//! decoder does not understand is [`Opaque`](ConnectionEvent::Opaque): it passes, it is counted, nothing is guessed.
 //!
 //! Source: the OrangeFS sources, `src/io/bmi/bmi_tcp/bmi-tcp.c` (framing), `src/proto/pvfs2-req-proto.h` (messages),
 //! `src/io/description/pint-request-encode.h` (file requests); named at each type.
@@ -29,7 +29,7 @@ mod message;
 mod wire;
 
 pub use capability::{Capability, Credential, Hints};
-pub use connection::{Connection, ConnectionStats, Event, IoState, News, Step};
+pub use connection::{Connection, ConnectionEvent, ConnectionStats, IoState, News, Step};
 pub use distribution::{Distribution, SimpleStripe, Strip};
 pub use encode::{
     encode_config, encode_get_config, encode_io, encode_io_response, encode_small_io,

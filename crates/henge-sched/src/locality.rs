@@ -51,7 +51,7 @@ mod disk;
 
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
 use crate::{Backlog, Flows, IndexedHeap, Terms};
-use disk::{Average, Bound, Clock, Disk, Due, Longest, time};
+use disk::{Average, Bound, Clock, Due, LocalityDisk, Longest, time};
 use henge_core::{
     Completion, Contract, Cost, DiskTimeKind, Dispatch, Duration, FlowId, Instant, Keeps, Need, ParamError,
     Params, Refused, Request, RequestId, Scheduler, Slots, WaitReason, With, check_bound, check_share,
@@ -129,7 +129,7 @@ struct Flying {
 struct Locality {
     terms: Terms,
     rules: Rules,
-    disks: Flows<Disk>,
+    disks: Flows<LocalityDisk>,
     backlog: Backlog<Due>,
     /// S.
     s: Clock,
@@ -420,7 +420,7 @@ impl Locality {
     }
 
     /// f in millionths; what is kept for best effort is divided among those without a contract.
-    fn share(&self, disk: &Disk) -> u64 {
+    fn share(&self, disk: &LocalityDisk) -> u64 {
         match disk.best_effort {
             true => (self.rules.best_effort / self.best_efforts).max(1),
             false => disk.share,
@@ -474,7 +474,7 @@ impl Scheduler for Locality {
         let contract = self.terms.admit(contract)?;
         let share = self.admit(flow, &contract)?;
         let s = self.s;
-        let disk = self.disks.get_or_insert_with(flow, || Disk::new(0, s));
+        let disk = self.disks.get_or_insert_with(flow, || LocalityDisk::new(0, s));
         if disk.best_effort {
             self.best_efforts -= 1;
         } else {

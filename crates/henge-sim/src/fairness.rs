@@ -181,7 +181,7 @@ impl Watch {
     }
 
     /// A request came; `waiting` of its flow wait at that gate now, and coordinators have sent `batch` elsewhere.
-    pub(crate) fn asked(&mut self, flow: u32, waiting: u32, batch: Cost) {
+    pub(crate) fn submitted(&mut self, flow: u32, waiting: u32, batch: Cost) {
         if self.idle {
             return;
         }

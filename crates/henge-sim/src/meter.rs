@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// A client's command as the meters see it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Submitted {
     /// When it was meant to be sent.
     pub arrival: Instant,
     /// Commands of its flow that were pending when it came.
@@ -156,7 +156,7 @@ impl Meter {
     }
 
     /// A command came.
-    pub(crate) fn asked(&mut self, mut asked: Asked, now: Instant) -> Asked {
+    pub(crate) fn submitted(&mut self, mut asked: Submitted, now: Instant) -> Submitted {
         self.roll(now);
         self.current.arrived += 1;
         self.outcome.arrived += u64::from(now >= self.warm_from);
@@ -170,7 +170,7 @@ impl Meter {
     }
 
     /// A command was answered.
-    pub(crate) fn answered(&mut self, asked: &Asked, answered: Answered, now: Instant) {
+    pub(crate) fn answered(&mut self, asked: &Submitted, answered: Answered, now: Instant) {
         self.roll(now);
         self.pending -= 1;
         let latency = now.since(asked.arrival);
@@ -195,7 +195,7 @@ impl Meter {
     }
 
     /// Whether a promise was broken, at `now` as the time of the answer.
-    fn judge(&mut self, asked: &Asked, now: Instant) {
+    fn judge(&mut self, asked: &Submitted, now: Instant) {
         let outcome = &mut self.outcome;
         if let Some(latency) = outcome.contract.latency {
             let late = now.since(asked.arrival) > latency.bound;
@@ -237,7 +237,7 @@ impl Meter {
     /// The run is over; `unanswered` are the commands still pending.
     pub(crate) fn finish<'a>(
         mut self,
-        unanswered: impl Iterator<Item = &'a Asked>,
+        unanswered: impl Iterator<Item = &'a Submitted>,
         end: Instant,
     ) -> FlowOutcome {
         self.roll(end);
@@ -290,7 +290,7 @@ fn quantile(values: &mut [u64], percent: usize) -> Duration {
 }
 
 /// How long a command may take at a contract's rate.
-fn time_for(rate: Rate, asked: &Asked) -> Duration {
+fn time_for(rate: Rate, asked: &Submitted) -> Duration {
     let count = match rate.unit {
         CostUnit::Requests => asked.commands,
         CostUnit::Bytes => asked.bytes,
@@ -308,8 +308,8 @@ mod tests {
     fn at(ms: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(ms)
     }
-    fn asked(ms: u64) -> Asked {
-        Asked { arrival: at(ms), pending: 0, tag: None, bytes: 512, read: true, commands: 1_000_000 }
+    fn submitted(ms: u64) -> Submitted {
+        Submitted { arrival: at(ms), pending: 0, tag: None, bytes: 512, read: true, commands: 1_000_000 }
     }
     const NO_WAIT: Answered = Answered { wait: Duration::ZERO, service: Duration::ZERO, failed: false };
 
@@ -318,7 +318,7 @@ mod tests {
         // 10/s: tags at 100, 200 and 300 ms for three that come together.
         let contract = Contract::reserved(Rate::requests(10));
         let mut meter = Meter::new("a", contract, Instant::ZERO, Duration::from_secs(1));
-        let three: Vec<Asked> = (0..3).map(|_| meter.asked(asked(0), at(0))).collect();
+        let three: Vec<Submitted> = (0..3).map(|_| meter.submitted(submitted(0), at(0))).collect();
         assert_eq!(three[2].tag, Some(at(300)));
         meter.answered(&three[0], NO_WAIT, at(100)); // on its tag
         meter.answered(&three[1], NO_WAIT, at(450)); // 250 ms after it
@@ -334,7 +334,7 @@ mod tests {
         let latency = Latency { bound: Duration::from_millis(20), percentile: 950_000 };
         let contract = Contract { latency: Some(latency), pending: Some(1), ..Contract::default() };
         let mut meter = Meter::new("a", contract, Instant::ZERO, Duration::from_secs(1));
-        let all: Vec<Asked> = (0..4).map(|_| meter.asked(asked(0), at(0))).collect();
+        let all: Vec<Submitted> = (0..4).map(|_| meter.submitted(submitted(0), at(0))).collect();
         meter.answered(&all[0], NO_WAIT, at(20));
         meter.answered(&all[1], NO_WAIT, at(21)); // late, one was pending: a miss
         meter.answered(&all[2], NO_WAIT, at(22)); // late, but two were pending: no miss
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn the_warm_up_counts_in_windows_alone() {
         let mut meter = Meter::new("a", Contract::default(), at(1000), Duration::from_secs(1));
-        let early = meter.asked(asked(0), at(0));
+        let early = meter.submitted(submitted(0), at(0));
         meter.answered(&early, NO_WAIT, at(10));
-        let later = meter.asked(asked(1500), at(1500));
+        let later = meter.submitted(submitted(1500), at(1500));
         meter.answered(&later, NO_WAIT, at(1600));
         let outcome = meter.finish([].iter(), at(2000));
         assert_eq!((outcome.arrived, outcome.answered), (1, 1));

@@ -42,7 +42,7 @@ impl Observer for Unwatched {}
 
 /// What happens at an instant.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum SimEvent {
     /// A pipeline has something to do.
     Gate(u32),
     /// A client has something to send.
@@ -84,7 +84,7 @@ pub struct World {
     tick: Option<Instant>,
     /// A command counts against a rate once for each begun piece of this length.
     pub(crate) command_bytes: u64,
-    calendar: Calendar<Event>,
+    calendar: Calendar<SimEvent>,
     commands: Pending<Command>,
     /// Pipelines to be polled at this instant, and those that are being.
     touched: Vec<u32>,
@@ -146,11 +146,11 @@ impl World {
         let end = self.end();
         let warm_from = Instant::ZERO + self.timing.warmup;
         for (i, change) in self.changes.iter().enumerate() {
-            self.calendar.enter(change.at, Event::Change(i as u32));
+            self.calendar.enter(change.at, SimEvent::Change(i as u32));
         }
         for (i, client) in self.clients.iter_mut().enumerate() {
             client.wake = Some(Instant::ZERO);
-            self.calendar.enter(Instant::ZERO, Event::Client(i as u32));
+            self.calendar.enter(Instant::ZERO, SimEvent::Client(i as u32));
         }
         let mut window_end = Instant::ZERO + self.timing.window;
         while let Some(now) = self.calendar.next_at().filter(|at| *at <= end) {
@@ -201,9 +201,9 @@ impl World {
         }
     }
 
-    fn handle(&mut self, event: Event, now: Instant) -> Result<(), SimError> {
+    fn handle(&mut self, event: SimEvent, now: Instant) -> Result<(), SimError> {
         match event {
-            Event::Gate(g) => {
+            SimEvent::Gate(g) => {
                 let gate = &mut self.gates[g as usize];
                 // An earlier wake-up was entered since; this one is void.
                 if gate.wake == Some(now) {
@@ -212,15 +212,15 @@ impl World {
                 }
                 Ok(())
             }
-            Event::Client(c) => {
+            SimEvent::Client(c) => {
                 if self.clients[c as usize].wake == Some(now) {
                     self.clients[c as usize].wake = None;
                     self.send(c, now)?;
                 }
                 Ok(())
             }
-            Event::Change(i) => self.change(i as usize, now),
-            Event::Message(id) => {
+            SimEvent::Change(i) => self.change(i as usize, now),
+            SimEvent::Message(id) => {
                 let (g, flow, foreign, busy) = self.net.receive(id, now);
                 let pipeline = &mut self.gates[g as usize].pipeline;
                 pipeline.gate_mut().foreign(flow, foreign, now);
@@ -233,12 +233,12 @@ impl World {
                 self.touch(g);
                 Ok(())
             }
-            Event::Tag(id) => {
+            SimEvent::Tag(id) => {
                 let tag = self.net.receive_tag(id);
                 self.retag(tag, now);
                 Ok(())
             }
-            Event::Tick => {
+            SimEvent::Tick => {
                 self.tick = None;
                 self.net.tick(now);
                 Ok(())
@@ -251,14 +251,14 @@ impl World {
         let World { net, calendar, gates, .. } = self;
         net.send(
             now,
-            |at, id| calendar.enter(at, Event::Message(id)),
+            |at, id| calendar.enter(at, SimEvent::Message(id)),
             |gate, busy| gates[gate as usize].pipeline.backend_mut().interrupt(busy, now),
         );
         if let Some(at) = net.wake_at().map(|at| at.max(now + Duration::from_nanos(1)))
             && self.tick.is_none_or(|tick| at < tick)
         {
             self.tick = Some(at);
-            self.calendar.enter(at, Event::Tick);
+            self.calendar.enter(at, SimEvent::Tick);
         }
     }
 
@@ -302,7 +302,7 @@ impl World {
         assert!(at > now, "{}: polled, and yet it wants to be woken at {at:?}, now being {now:?}", gate.name);
         if gate.wake.is_none_or(|wake| at < wake) {
             gate.wake = Some(at);
-            self.calendar.enter(at, Event::Gate(g));
+            self.calendar.enter(at, SimEvent::Gate(g));
         }
     }
 

@@ -32,7 +32,7 @@ use std::fmt;
 /// What a disk asks of the gates while it hands out parts. `()` always has room and knows no other node.
 pub trait Gates {
     /// Whether `gate` would take another request of `flow` now.
-    fn has_room(&mut self, _gate: GateId, _flow: FlowId) -> bool {
+    fn has_capacity(&mut self, _gate: GateId, _flow: FlowId) -> bool {
         true
     }
     /// `request` goes to `gate`: the service that its flow was sent elsewhere since its last request there
@@ -169,7 +169,7 @@ impl VirtualDisk {
         self.commands.len()
     }
     /// Whether another command would be taken in.
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         self.commands.len() < self.settings.commands_max as usize
     }
 
@@ -184,7 +184,7 @@ impl VirtualDisk {
     /// Takes a command in. It may be over at once (a range beyond the end fails): ask
     /// [`next_finished`](Self::next_finished).
     pub fn submit(&mut self, command: Command) -> Result<RequestId, Full> {
-        if !self.has_room() {
+        if !self.has_capacity() {
             return Err(Full { commands_max: self.settings.commands_max });
         }
         let end = command.offset.checked_add(command.len);
@@ -294,7 +294,7 @@ impl VirtualDisk {
                 .peek(state.cursor, &self.layout, &self.settings)
                 .expect("a ready command has a part to hand out");
             let known = self.blocked.contains(&piece.gate);
-            if known || !gates.has_room(piece.gate, self.flow) {
+            if known || !gates.has_capacity(piece.gate, self.flow) {
                 if !known {
                     self.blocked.push(piece.gate);
                 }

@@ -117,8 +117,8 @@ pub(crate) enum Pace {
         window: Option<Level>,
         /// The next one, drawn but not issued.
         ahead: Option<Record>,
-        /// When the window last made room.
-        room_since: Instant,
+        /// Since when the window takes another one.
+        open_since: Instant,
     },
     Closed {
         source: Untimed,
@@ -162,8 +162,8 @@ impl Workload {
             return Ok(Next::End);
         }
         let next = match &mut self.pace {
-            Pace::Timed { source, window, ahead, room_since } => {
-                next_timed(source, window.as_ref(), ahead, room_since, self.outstanding, now)?
+            Pace::Timed { source, window, ahead, open_since } => {
+                next_timed(source, window.as_ref(), ahead, open_since, self.outstanding, now)?
             }
             Pace::Closed { .. } => self.pace.next_thread(self.outstanding, now)?,
         };
@@ -183,11 +183,11 @@ impl Workload {
     pub fn complete(&mut self, thread: u32, now: Instant) {
         assert!(self.outstanding > 0, "each issued request completes once");
         match &mut self.pace {
-            Pace::Timed { window, room_since, .. } => {
+            Pace::Timed { window, open_since, .. } => {
                 // FAR says that a request is held back; see `next_timed`.
                 let room = window.as_ref().is_none_or(|w| self.outstanding - 1 < w.value(now));
-                if *room_since == Instant::FAR && room {
-                    *room_since = now;
+                if *open_since == Instant::FAR && room {
+                    *open_since = now;
                 }
             }
             Pace::Closed { think, ready, rng, .. } => ready.push(Reverse((now + think.draw(rng), thread))),
@@ -233,7 +233,7 @@ fn next_timed(
     source: &mut Timed,
     window: Option<&Level>,
     ahead: &mut Option<Record>,
-    room_since: &mut Instant,
+    open_since: &mut Instant,
     outstanding: u64,
     now: Instant,
 ) -> Result<Next, TraceError> {
@@ -247,13 +247,13 @@ fn next_timed(
     if let Some(window) = window
         && outstanding >= window.value(now)
     {
-        *room_since = Instant::FAR;
+        *open_since = Instant::FAR;
         return Ok(window.next_change(now).map_or(Next::Full, Next::At));
     }
     *ahead = None;
     // Held back until now: the window itself has grown.
-    *room_since = (*room_since).min(now);
-    let at = if window.is_some() { record.at.max(*room_since) } else { record.at };
+    *open_since = (*open_since).min(now);
+    let at = if window.is_some() { record.at.max(*open_since) } else { record.at };
     Ok(Next::Issue { record: Record { at, ..record }, thread: 0 })
 }
 

@@ -47,7 +47,7 @@ pub struct Shown {
     /// Of its format.
     pub version: u32,
     /// Bytes for disks; a directory has what its configuration says.
-    pub room: Option<u64>,
+    pub capacity: Option<u64>,
     /// Its parts.
     pub parts: Vec<Part>,
     /// What is wrong with it, as far as it can be served.
@@ -187,7 +187,7 @@ pub fn show(path: &Path) -> io::Result<Shown> {
         pool: of.pool.to_string(),
         name: of.name.clone(),
         version: superblock::VERSION,
-        room: Some(of.data.end - of.data.start),
+        capacity: Some(of.data.end - of.data.start),
         parts: table.records().filter(|(_, r)| r.state != State::Making).map(part).collect(),
         notes,
     })

@@ -129,7 +129,7 @@ pub fn fill(path: &Path) -> io::Result<Fill> {
 
 /// Whether the file system under a pool can hold what the pool promises: refused where it never could, and a line where it
 /// cannot now.
-pub fn check_room(path: &Path, capacity: u64, overcommit: bool) -> io::Result<Option<String>> {
+pub fn check_capacity(path: &Path, capacity: u64, overcommit: bool) -> io::Result<Option<String>> {
     let Fill { all, free, held } = fill(path)?;
     let size = henge_core::format_size;
     let at = path.display();

@@ -213,7 +213,7 @@ pub fn show(path: &Path) -> io::Result<Shown> {
         pool: identity.pool.to_string(),
         name: identity.name,
         version: 1,
-        room: None,
+        capacity: None,
         parts,
         notes: Vec::new(),
     })

@@ -1,4 +1,4 @@
-//! One connection: commands out of flights' buffers, answers into them. It never waits for the socket.
+//! One connection: commands out of requests' buffers, answers into them. It never waits for the socket.
 
 use super::dial::Dialed;
 use crate::Buffer;
@@ -18,7 +18,7 @@ pub(crate) static ZEROES: [u8; CHUNK] = [0; CHUNK];
 
 /// A request that the store holds, and how far it is.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     pub request: Request,
     pub payload: Buffer,
     /// Its first byte in the export.
@@ -42,7 +42,7 @@ pub(crate) struct Flight {
 /// A connection is of no use any more.
 pub(crate) struct Lost(pub String);
 
-/// What came of a command: its flight, and how it went.
+/// What came of a command: whose it is, and how it went.
 pub(crate) type Over = (RequestId, Result<(), Error>);
 
 /// One connection.
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     to: usize,
     /// Payload that is awaited: whose, from where, how much.
     payload: Option<(RequestId, usize, usize)>,
-    /// Flights by the client's slots.
+    /// Requests by the client's slots.
     sent: Vec<RequestId>,
     readable: bool,
     writable: bool,
@@ -95,14 +95,14 @@ impl Link {
         self.ending |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
     }
 
-    /// Sends a flight's next piece, as far as the socket is concerned when [`write`](Self::write) is called.
-    pub(crate) fn send(&mut self, flight: RequestId, ask: Ask, offset: u64, len: u64, fua: bool) {
+    /// Sends a request's next piece, as far as the socket is concerned when [`write`](Self::write) is called.
+    pub(crate) fn send(&mut self, request: RequestId, ask: Ask, offset: u64, len: u64, fua: bool) {
         let id = self.client.send(ask, offset, len as u32, fua);
         let slot = id.slot as usize;
         if self.sent.len() <= slot {
             self.sent.resize(slot + 1, RequestId::default());
         }
-        self.sent[slot] = flight;
+        self.sent[slot] = request;
         self.load += 1;
     }
 
@@ -119,7 +119,7 @@ impl Link {
     }
 
     /// Writes what is to be written, as far as the socket takes it.
-    pub(crate) fn write(&mut self, flights: &Pending<Flight>) -> Result<(), Lost> {
+    pub(crate) fn write(&mut self, in_flight: &Pending<InFlight>) -> Result<(), Lost> {
         while self.writable && !self.client.output().is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let mut count = 0;
@@ -127,14 +127,10 @@ impl Link {
                 *slice = IoSlice::new(match segment {
                     Segment::Bytes(bytes) => bytes,
                     Segment::Payload { id, at, len } => {
-                        let flight = flights.get(self.sent[id.slot as usize]);
-                        let flight = flight.expect("a flight that is sent is there");
-                        let from = if flight.bytes { at } else { flight.done + at } as usize;
-                        if flight.bytes {
-                            &ZEROES[from..from + len]
-                        } else {
-                            &flight.payload[from..from + len]
-                        }
+                        let held = in_flight.get(self.sent[id.slot as usize]);
+                        let held = held.expect("a request that is sent is there");
+                        let from = if held.bytes { at } else { held.done + at } as usize;
+                        if held.bytes { &ZEROES[from..from + len] } else { &held.payload[from..from + len] }
                     }
                 });
                 count += 1;
@@ -144,18 +140,18 @@ impl Link {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     self.writable = false;
-                    self.wait_for_room(true)?;
+                    self.wait_until_writable(true)?;
                 }
                 Err(e) => return Err(Lost(e.to_string())),
             }
         }
         if self.awaited && self.client.output().is_empty() {
-            self.wait_for_room(false)?;
+            self.wait_until_writable(false)?;
         }
         Ok(())
     }
 
-    fn wait_for_room(&mut self, awaited: bool) -> Result<(), Lost> {
+    fn wait_until_writable(&mut self, awaited: bool) -> Result<(), Lost> {
         if self.awaited != awaited {
             self.awaited = awaited;
             let data = EventData::new_u64(self.token);
@@ -166,10 +162,14 @@ impl Link {
     }
 
     /// Reads what is there; commands that are over go to `over`.
-    pub(crate) fn read(&mut self, flights: &mut Pending<Flight>, over: &mut Vec<Over>) -> Result<(), Lost> {
+    pub(crate) fn read(
+        &mut self,
+        in_flight: &mut Pending<InFlight>,
+        over: &mut Vec<Over>,
+    ) -> Result<(), Lost> {
         loop {
             if self.payload.is_some() {
-                if !self.take_payload(flights, over)? {
+                if !self.take_payload(in_flight, over)? {
                     return Ok(());
                 }
                 continue;
@@ -177,7 +177,7 @@ impl Link {
             let (taken, event) = self.client.receive(&self.chunk[self.from..self.to]);
             self.from += taken;
             if event != ClientEvent::Nothing {
-                self.heard(event, flights, over)?;
+                self.heard(event, in_flight, over)?;
                 continue;
             }
             match self.fill()? {
@@ -209,11 +209,15 @@ impl Link {
     }
 
     /// Moves bytes of a read to where they belong; false when no more are there.
-    fn take_payload(&mut self, flights: &mut Pending<Flight>, over: &mut Vec<Over>) -> Result<bool, Lost> {
+    fn take_payload(
+        &mut self,
+        in_flight: &mut Pending<InFlight>,
+        over: &mut Vec<Over>,
+    ) -> Result<bool, Lost> {
         let Some((id, at, len)) = self.payload else { return Ok(true) };
-        let flight = flights.get_mut(self.sent[id.slot as usize]).expect("a flight that is sent is there");
-        let at_buffer = flight.done as usize + at;
-        let into = &mut flight.payload[at_buffer..at_buffer + len];
+        let held = in_flight.get_mut(self.sent[id.slot as usize]).expect("a request that is sent is there");
+        let at_buffer = held.done as usize + at;
+        let into = &mut held.payload[at_buffer..at_buffer + len];
         let here = (self.to - self.from).min(len);
         let n = if here > 0 {
             into[..here].copy_from_slice(&self.chunk[self.from..self.from + here]);
@@ -240,24 +244,24 @@ impl Link {
         };
         self.payload = (n < len).then_some((id, at + n, len - n));
         let event = self.client.payload(n as u32);
-        self.heard(event, flights, over)?;
+        self.heard(event, in_flight, over)?;
         Ok(true)
     }
 
     fn heard(
         &mut self,
         event: ClientEvent,
-        flights: &mut Pending<Flight>,
+        in_flight: &mut Pending<InFlight>,
         over: &mut Vec<Over>,
     ) -> Result<(), Lost> {
         match event {
             ClientEvent::Nothing | ClientEvent::Ready(_) | ClientEvent::Extents(_) => {}
             ClientEvent::Payload { id, at, len } => self.payload = Some((id, at as usize, len as usize)),
             ClientEvent::Hole { id, at, len } => {
-                let flight = flights.get_mut(self.sent[id.slot as usize]);
-                let flight = flight.expect("a flight that is sent is there");
-                let at = flight.done as usize + at as usize;
-                flight.payload[at..at + len as usize].fill(0);
+                let held = in_flight.get_mut(self.sent[id.slot as usize]);
+                let held = held.expect("a request that is sent is there");
+                let at = held.done as usize + at as usize;
+                held.payload[at..at + len as usize].fill(0);
             }
             ClientEvent::Done { id, outcome } => {
                 self.load -= 1;
@@ -273,7 +277,7 @@ impl Link {
 }
 
 /// Room only while there is none: a Unix socket tells of it with every read of the server.
-fn interest(room: bool) -> EventFlags {
-    let room = if room { EventFlags::OUT } else { EventFlags::empty() };
-    EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room
+fn interest(writable: bool) -> EventFlags {
+    let out = if writable { EventFlags::OUT } else { EventFlags::empty() };
+    EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | out
 }

@@ -13,7 +13,7 @@
 //! As many requests as the gate's depth. They wait for a lost server for `wait`, then they fail.
 
 use super::dial::{Dialed, named};
-use super::link::{Flight, Link, Over, ZEROES};
+use super::link::{InFlight, Link, Over, ZEROES};
 use super::uri::Uri;
 use crate::Buffer;
 use henge_core::{Done, Duration, Fault, Instant, Op, Pending, Request, RequestId};
@@ -52,7 +52,7 @@ pub(crate) struct Remote {
     number: u64,
     links: Vec<Option<Link>>,
     epoll: Rc<OwnedFd>,
-    flights: Pending<Flight>,
+    in_flight: Pending<InFlight>,
     waiting: VecDeque<RequestId>,
     over: Vec<Over>,
     /// Writes answered that may be in the server's cache, and how many of them a FLUSH has covered.
@@ -65,8 +65,8 @@ pub(crate) struct Remote {
     dialing: bool,
     trouble: String,
     pub notices: VecDeque<String>,
-    /// On the list of those that have something to do.
-    pub listed: bool,
+    /// Among those that have something to do.
+    pub runnable: bool,
 }
 
 impl Remote {
@@ -90,7 +90,7 @@ impl Remote {
             number,
             links: vec![Some(link)],
             epoll,
-            flights: Pending::new(),
+            in_flight: Pending::new(),
             waiting: VecDeque::new(),
             over: Vec::new(),
             answered: 0,
@@ -102,7 +102,7 @@ impl Remote {
             dialing: false,
             trouble: String::new(),
             notices: VecDeque::new(),
-            listed: false,
+            runnable: false,
         };
         if !remote.can(flag::SEND_FLUSH) {
             remote.notice(
@@ -148,7 +148,7 @@ impl Remote {
 
     /// Takes a request whose first byte is at `offset` of the export.
     pub(crate) fn submit(&mut self, request: &Request, payload: Buffer, offset: u64) {
-        let flight = Flight {
+        let held = InFlight {
             request: *request,
             payload,
             offset,
@@ -160,7 +160,7 @@ impl Remote {
             begun: false,
             bytes: false,
         };
-        let id = self.flights.insert(flight);
+        let id = self.in_flight.insert(held);
         self.waiting.push_back(id);
     }
 
@@ -172,7 +172,7 @@ impl Remote {
             for i in 0..self.links.len() {
                 let Some(link) = &mut self.links[i] else { continue };
                 let moved =
-                    link.write(&self.flights).and_then(|()| link.read(&mut self.flights, &mut self.over));
+                    link.write(&self.in_flight).and_then(|()| link.read(&mut self.in_flight, &mut self.over));
                 let heard = std::mem::take(&mut self.over);
                 let went = heard.iter().fold(false, |went, over| went | self.settle(*over, done));
                 self.over = heard;
@@ -194,13 +194,13 @@ impl Remote {
         let mut any = false;
         for _ in 0..self.waiting.len() {
             let Some(id) = self.waiting.pop_front() else { break };
-            let flight = self.flights.get(id).expect("a flight that waits is there");
-            let durable = flight.request.op == Op::Flush || flight.request.fua;
+            let held = self.in_flight.get(id).expect("a request that waits is there");
+            let durable = held.request.op == Op::Flush || held.request.fua;
             if durable && self.in_doubt {
                 self.finish(id, Err(Fault::Io), done);
-            } else if is_write(flight) && self.can(flag::READ_ONLY) {
+            } else if is_write(held) && self.can(flag::READ_ONLY) {
                 self.finish(id, Err(Fault::Unsupported), done);
-            } else if (flight.request.op == Op::Flush || flight.flushing) && !self.can(flag::SEND_FLUSH) {
+            } else if (held.request.op == Op::Flush || held.flushing) && !self.can(flag::SEND_FLUSH) {
                 self.finish(id, Ok(()), done);
             } else if let Some(link) = self.idlest().filter(|_| !self.is_held(id)) {
                 self.send(id, link);
@@ -219,17 +219,17 @@ impl Remote {
 
     /// Whether a write of some of the same bytes is with the server.
     fn is_held(&self, id: RequestId) -> bool {
-        let flight = self.flights.get(id).expect("a flight that waits is there");
-        if flight.begun || !is_write(flight) {
+        let held = self.in_flight.get(id).expect("a request that waits is there");
+        if held.begun || !is_write(held) {
             return false;
         }
-        let overlaps = |other: &Flight| {
+        let overlaps = |other: &InFlight| {
             other.begun
                 && is_write(other)
-                && other.offset < flight.offset + flight.request.len
-                && flight.offset < other.offset + other.request.len
+                && other.offset < held.offset + held.request.len
+                && held.offset < other.offset + other.request.len
         };
-        self.flights.iter().any(|(_, other)| overlaps(other))
+        self.in_flight.iter().any(|(_, other)| overlaps(other))
     }
 
     fn send(&mut self, id: RequestId, link: usize) {
@@ -239,35 +239,35 @@ impl Remote {
         let answered = self.answered;
         let block = u64::from(self.said.block.least.max(1));
         let payload = u64::from(self.said.block.most) / block * block;
-        let flight = self.flights.get_mut(id).expect("a flight that waits is there");
-        let left = flight.request.len - flight.done;
-        let (ask, most) = match flight.request.op {
-            _ if flight.flushing => (Ask::Flush, 0),
+        let held = self.in_flight.get_mut(id).expect("a request that waits is there");
+        let left = held.request.len - held.done;
+        let (ask, most) = match held.request.op {
+            _ if held.flushing => (Ask::Flush, 0),
             Op::Flush => (Ask::Flush, 0),
             Op::Read => (Ask::Read, payload),
             Op::Write => (Ask::Write, payload),
             Op::Trim | Op::WriteZeroes if zeroes => {
-                (Ask::WriteZeroes { no_hole: flight.request.op == Op::WriteZeroes, fast: false }, ZEROED)
+                (Ask::WriteZeroes { no_hole: held.request.op == Op::WriteZeroes, fast: false }, ZEROED)
             }
             Op::Trim | Op::WriteZeroes => (Ask::Write, payload.min(ZEROES.len() as u64)),
         };
-        flight.bytes = ask == Ask::Write && flight.request.op != Op::Write;
-        flight.piece = left.min(most);
-        flight.covers = answered;
-        flight.link = Some(link);
-        flight.begun = true;
-        let offset = if ask == Ask::Flush { 0 } else { flight.offset + flight.done };
-        let fua = fua && is_write(flight) && ask != Ask::Flush && (all || flight.request.fua);
+        held.bytes = ask == Ask::Write && held.request.op != Op::Write;
+        held.piece = left.min(most);
+        held.covers = answered;
+        held.link = Some(link);
+        held.begun = true;
+        let offset = if ask == Ask::Flush { 0 } else { held.offset + held.done };
+        let fua = fua && is_write(held) && ask != Ask::Flush && (all || held.request.fua);
         let link = self.links[link].as_mut().expect("the idlest connection is there");
-        link.send(id, ask, offset, flight.piece, fua);
+        link.send(id, ask, offset, held.piece, fua);
     }
 
     /// A piece is over. True where the server wants no more on this connection.
     fn settle(&mut self, (id, outcome): Over, done: &mut VecDeque<Done<Buffer>>) -> bool {
         let (can_fua, can_flush, all) =
             (self.can(flag::SEND_FUA), self.can(flag::SEND_FLUSH), self.terms.fua);
-        let flight = self.flights.get_mut(id).expect("a flight that was sent is there");
-        let flush = flight.request.op == Op::Flush || flight.flushing;
+        let held = self.in_flight.get_mut(id).expect("a request that was sent is there");
+        let flush = held.request.op == Op::Flush || held.flushing;
         match outcome {
             Err(Error::Shutdown) => return true, // it is still this connection's, and is lost with it
             Err(error) => {
@@ -277,20 +277,20 @@ impl Remote {
                 self.finish(id, Err(fault(error)), done);
             }
             Ok(()) if flush => {
-                self.flushed = self.flushed.max(flight.covers);
+                self.flushed = self.flushed.max(held.covers);
                 self.finish(id, Ok(()), done);
             }
             Ok(()) => {
-                flight.link = None;
-                flight.done += flight.piece;
-                let durable = can_fua && (all || flight.request.fua);
-                if flight.done < flight.request.len {
+                held.link = None;
+                held.done += held.piece;
+                let durable = can_fua && (all || held.request.fua);
+                if held.done < held.request.len {
                     self.waiting.push_front(id);
-                } else if is_write(flight) && flight.request.fua && !can_fua && can_flush {
-                    flight.flushing = true;
+                } else if is_write(held) && held.request.fua && !can_fua && can_flush {
+                    held.flushing = true;
                     self.waiting.push_front(id);
                 } else {
-                    self.answered += u64::from(is_write(flight) && !durable);
+                    self.answered += u64::from(is_write(held) && !durable);
                     self.finish(id, Ok(()), done);
                 }
             }
@@ -299,8 +299,8 @@ impl Remote {
     }
 
     fn finish(&mut self, id: RequestId, outcome: Result<(), Fault>, done: &mut VecDeque<Done<Buffer>>) {
-        let flight = self.flights.remove(id).expect("a flight ends once");
-        done.push_back(Done { id: flight.request.id, outcome, busy: None, payload: flight.payload });
+        let held = self.in_flight.remove(id).expect("a request ends once");
+        done.push_back(Done { id: held.request.id, outcome, busy: None, payload: held.payload });
     }
 
     fn doubt(&mut self, why: &str) {
@@ -312,14 +312,14 @@ impl Remote {
     fn lost(&mut self, link: usize, why: &str, now: Instant) {
         self.links[link] = None;
         let last = self.alive() == 0;
-        for (id, flight) in self.flights.iter_mut() {
-            if flight.link == Some(link) {
-                flight.link = None;
+        for (id, held) in self.in_flight.iter_mut() {
+            if held.link == Some(link) {
+                held.link = None;
                 self.waiting.push_back(id);
             }
             // A server that begins again may have forgotten what it answered.
-            if last && is_write(flight) {
-                (flight.done, flight.flushing) = (0, false);
+            if last && is_write(held) {
+                (held.done, held.flushing) = (0, false);
             }
         }
         self.trouble = why.to_owned();
@@ -390,7 +390,7 @@ impl Remote {
     /// When there is something to do that no socket tells of.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         let dial = (!self.dialing && self.alive() < self.wanted()).then_some(self.retry_at);
-        let waits = self.down_since.filter(|_| !self.flights.is_empty());
+        let waits = self.down_since.filter(|_| !self.in_flight.is_empty());
         let end = waits.map(|since| since + self.terms.wait);
         match (dial, end) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -404,8 +404,8 @@ impl Remote {
     }
 }
 
-fn is_write(flight: &Flight) -> bool {
-    matches!(flight.request.op, Op::Write | Op::Trim | Op::WriteZeroes)
+fn is_write(held: &InFlight) -> bool {
+    matches!(held.request.op, Op::Write | Op::Trim | Op::WriteZeroes)
 }
 
 /// Whether an export can be used so, of which a disk uses `used` bytes.

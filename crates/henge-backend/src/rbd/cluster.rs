@@ -12,7 +12,7 @@
 //! (`henge.holder`), as a process: when that process was of this machine and is gone, its lock is broken at once. Where several nodes may have an
 //! image, the node and its start are noted too (`henge.gateway`), and [`Claim`] says of which the lock may be broken.
 
-use super::flight::{Flight, Landed};
+use super::in_flight::{Completions, InFlight};
 use crate::{Claim, Register};
 use std::io;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub(crate) trait Cluster: Send + Sync {
 
 /// An image that is open. Those who use it share it; the last one closes it, which may block.
 pub(crate) trait Image: Send + Sync {
-    /// Begins; it lands at home, always.
-    fn begin(&self, flight: Box<Flight>, home: &Arc<Landed>);
+    /// Begins; it completes in any case.
+    fn begin(&self, request: Box<InFlight>, completions: &Arc<Completions>);
     /// As large as it is now, as far as this machine knows. Does not block.
     fn size(&self) -> u64;
     fn resize(&self, size: u64) -> io::Result<()>;

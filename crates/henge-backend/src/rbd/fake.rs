@@ -1,9 +1,9 @@
 //! A cluster in memory, which does what a test says.
 
-#![allow(unsafe_code)] // flights land
+#![allow(unsafe_code)] // requests complete
 
 use super::cluster::{Cluster, Image, Lock, Snapshot};
-use super::flight::{Ask, Flight, Landed};
+use super::in_flight::{Ask, Completions, InFlight};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,7 +27,7 @@ pub(crate) struct State {
     pub results: VecDeque<i64>,
     /// Requests do not end.
     pub hangs: bool,
-    pub hung: Vec<(Box<Flight>, Arc<Landed>)>,
+    pub hung: Vec<(Box<InFlight>, Arc<Completions>)>,
     pub asked: Vec<(Ask, u64, u64)>,
     pub broken: Vec<String>,
 }
@@ -74,7 +74,7 @@ impl Fake {
             std::mem::take(&mut image.hung)
         });
         let image = Opened(Arc::clone(&held(&self.images)[name]), true);
-        hung.into_iter().for_each(|(flight, home)| image.begin(flight, &home));
+        hung.into_iter().for_each(|(request, completions)| image.begin(request, &completions));
     }
     fn note(&self, what: String) {
         held(&self.log).push(what);
@@ -122,26 +122,26 @@ impl Cluster for Fake {
 struct Opened(Arc<Mutex<State>>, bool);
 
 impl Image for Opened {
-    fn begin(&self, mut flight: Box<Flight>, home: &Arc<Landed>) {
+    fn begin(&self, mut request: Box<InFlight>, completions: &Arc<Completions>) {
         let mut image = held(&self.0);
-        image.asked.push((flight.ask, flight.offset, flight.len));
+        image.asked.push((request.ask, request.offset, request.len));
         if image.hangs {
-            return image.hung.push((flight, Arc::clone(home)));
+            return image.hung.push((request, Arc::clone(completions)));
         }
         // As librbd does: what reaches beyond the end is cut, what begins there is wrong.
         let end = image.data.len();
-        let (from, to) = (flight.offset as usize, ((flight.offset + flight.len) as usize).min(end));
+        let (from, to) = (request.offset as usize, ((request.offset + request.len) as usize).min(end));
         let scripted = image.results.pop_front();
-        let result = match flight.ask {
+        let result = match request.ask {
             _ if scripted.is_some() => scripted.unwrap_or_default(),
             Ask::Flush => 0,
             _ if from >= end => -i64::from(libc::EINVAL),
             Ask::Read => {
-                flight.buffer[..to - from].copy_from_slice(&image.data[from..to]);
+                request.buffer[..to - from].copy_from_slice(&image.data[from..to]);
                 (to - from) as i64
             }
             Ask::Write => {
-                image.data[from..to].copy_from_slice(&flight.buffer[..to - from]);
+                image.data[from..to].copy_from_slice(&request.buffer[..to - from]);
                 0
             }
             Ask::Zero { .. } => {
@@ -150,9 +150,9 @@ impl Image for Opened {
             }
         };
         drop(image);
-        let flight = flight.set_out(home);
+        let request = request.hand_out(completions);
         // SAFETY: it has just set out.
-        unsafe { Flight::land(flight, result) };
+        unsafe { InFlight::complete(request, result) };
     }
     fn size(&self) -> u64 {
         held(&self.0).data.len() as u64

@@ -2,7 +2,7 @@
 
 use super::Rbd;
 use super::ceph::{Ceph, Reach};
-use super::flight::Landed;
+use super::in_flight::Completions;
 use super::parts::within;
 use crate::Store;
 use crate::registry::{Medium, Wanted};
@@ -41,12 +41,12 @@ impl Medium for OfCeph {
         "rbd"
     }
     fn open(&self, wanted: &Wanted<'_>) -> io::Result<Box<dyn Store>> {
-        let landed = Landed::new()?;
+        let completions = Completions::new()?;
         let reach = self.0.clone();
         let what = format!("Ceph pool {}", reach.pool);
         let ceph = within(what, move || Ceph::connect(&reach, SILENCE_S))?;
         let user = format!("as client.{} of {}", self.0.user, self.0.conf);
-        Ok(Box::new(Rbd::new(Arc::new(ceph), landed, wanted, user)))
+        Ok(Box::new(Rbd::new(Arc::new(ceph), completions, wanted, user)))
     }
     fn has_images(&self) -> bool {
         true

@@ -4,7 +4,7 @@
 
 use super::cluster::{Had, Image, Plan, have};
 use super::objects::{self, Objects};
-use super::{Disk, Rbd};
+use super::{OpenImage, Rbd};
 use crate::Store;
 use crate::space::check_name;
 use std::io;
@@ -98,13 +98,13 @@ impl Rbd {
             self.walk(slot, Arc::clone(&had.image), objects.words());
         }
         let (part, called, ours) = (name.to_owned(), self.plan(name, len).image(), had.ours);
-        self.disks[slot] = Some(Disk { image: had.image, part, called, len, ours, objects, said: 0 });
+        self.disks[slot] = Some(OpenImage { image: had.image, part, called, len, ours, objects, said: 0 });
         Ok(())
     }
 
     /// Finds out which objects hold something. Until it is known, all do.
     pub(super) fn walk(&self, slot: usize, image: Arc<dyn Image>, words: usize) {
-        let (sender, landed) = (self.walked.0.clone(), Arc::clone(&self.landed));
+        let (sender, completions) = (self.walked.0.clone(), Arc::clone(&self.completions));
         let life = self.lives[slot];
         let work = move || {
             let (object, mut bits) = (image.object(), vec![0; words]);
@@ -113,14 +113,14 @@ impl Rbd {
             if matches!(known, Ok(true)) {
                 // The pool may be gone.
                 let _ = sender.send((slot, life, bits));
-                landed.ring();
+                completions.ring();
             }
         };
         // Without a thread it stays unknown.
         let _ = std::thread::Builder::new().name("rbd-extents".into()).spawn(work);
     }
 
-    pub(super) fn disk(&mut self, name: &str) -> Option<&mut Disk> {
+    pub(super) fn disk(&mut self, name: &str) -> Option<&mut OpenImage> {
         let i = self.space.extents().iter().position(|part| part.name == name)?;
         self.disks[self.slots[i]].as_mut()
     }

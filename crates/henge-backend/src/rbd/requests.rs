@@ -1,7 +1,7 @@
 //! Requests from the gate to an image and back: in pieces where they are long, and never given up.
 
-use super::flight::{Ask, Flight};
-use super::{Disk, Rbd};
+use super::in_flight::{Ask, InFlight};
+use super::{OpenImage, Rbd};
 use crate::Buffer;
 use henge_core::{Backend, Done, Duration, Fault, Instant, Op, Request, RequestId};
 use std::io;
@@ -33,14 +33,14 @@ pub(super) struct Under {
 
 impl Rbd {
     /// The disk of a request, if it is still there.
-    fn disk_of(&mut self, id: RequestId) -> Option<&mut Disk> {
+    fn disk_of(&mut self, id: RequestId) -> Option<&mut OpenImage> {
         let under = self.under.get(id)?;
         let (slot, life) = (under.slot, under.life);
         self.disks[slot].as_mut().filter(|_| self.lives[slot] == life)
     }
 
     fn begin(&mut self, id: RequestId, buffer: Buffer) {
-        let mut flight = self.spare.pop().unwrap_or_default();
+        let mut held = self.spare.pop().unwrap_or_default();
         let under = self.under.get_mut(id).expect("it is under way");
         let left = under.request.len - under.done;
         let (ask, most) = match under.request.op {
@@ -52,17 +52,17 @@ impl Rbd {
         };
         under.piece = left.min(most);
         let (offset, len) = (under.offset + under.done, under.piece);
-        (flight.id, flight.ask, flight.offset, flight.len) = (id, ask, offset, len);
-        let home = Arc::clone(&self.landed);
+        (held.id, held.ask, held.offset, held.len) = (id, ask, offset, len);
+        let completions = Arc::clone(&self.completions);
         let Some(disk) = self.disk_of(id) else {
-            self.spare.push(flight);
+            self.spare.push(held);
             return self.finish(id, Err(Fault::Cancelled), buffer);
         };
         if matches!(ask, Ask::Write | Ask::Zero { .. }) {
             disk.objects.written(offset, len);
         }
-        flight.buffer = buffer;
-        disk.image.begin(flight, &home);
+        held.buffer = buffer;
+        disk.image.begin(held, &completions);
     }
 
     fn finish(&mut self, id: RequestId, outcome: Result<(), Fault>, payload: Buffer) {
@@ -70,12 +70,12 @@ impl Rbd {
         self.done.push_back(Done { id: under.request.id, outcome, busy: None, payload });
     }
 
-    fn landed(&mut self, mut flight: Box<Flight>, now: Instant) {
-        let (id, ask, mut result) = (flight.id, flight.ask, flight.result);
-        let (len, end) = (flight.len, flight.offset + flight.len);
-        let payload = std::mem::take(&mut flight.buffer);
-        self.spare.push(flight);
-        let under = self.under.get(id).expect("what lands was under way");
+    fn completed(&mut self, mut held: Box<InFlight>, now: Instant) {
+        let (id, ask, mut result) = (held.id, held.ask, held.result);
+        let (len, end) = (held.len, held.offset + held.len);
+        let payload = std::mem::take(&mut held.buffer);
+        self.spare.push(held);
+        let under = self.under.get(id).expect("what completes was under way");
         if under.said {
             let waited = Duration::from_millis(now.since(under.since).as_nanos() / 1_000_000);
             self.tell(format!("a request that was silent is answered after {waited}"));
@@ -89,7 +89,7 @@ impl Rbd {
             let fault = self.fault(id, result, cut);
             return self.finish(id, Err(fault), payload);
         }
-        let under = self.under.get_mut(id).expect("what lands was under way");
+        let under = self.under.get_mut(id).expect("what completes was under way");
         under.done += len;
         if under.done < under.request.len && ask != Ask::Flush {
             return self.begin(id, payload);
@@ -132,10 +132,10 @@ impl Rbd {
 
     /// Hears of what is over.
     fn hear(&mut self, now: Instant) {
-        let mut landing = std::mem::take(&mut self.landing);
-        self.landed.take(&mut landing);
-        landing.drain(..).for_each(|flight| self.landed(flight, now));
-        self.landing = landing;
+        let mut finished = std::mem::take(&mut self.finished);
+        self.completions.take(&mut finished);
+        finished.drain(..).for_each(|held| self.completed(held, now));
+        self.finished = finished;
         while let Ok((slot, life, bits)) = self.walked.1.try_recv() {
             if self.lives[slot] == life
                 && let Some(disk) = &mut self.disks[slot]

@@ -140,7 +140,7 @@ impl Store for Rbd {
         disk.map_or((len, true), |(disk, at)| disk.objects.extent(at, len))
     }
     fn event_fd(&self) -> Option<RawFd> {
-        Some(self.landed.bell())
+        Some(self.completions.bell())
     }
     fn signalled(&mut self) {
         self.signalled = true;

@@ -1,5 +1,5 @@
 use super::fake::{Fake, OBJECT};
-use super::flight::Ask;
+use super::in_flight::Ask;
 use super::requests::{BLOCKLISTED, LOOK, SILENT};
 use super::*;
 use crate::Store;
@@ -19,7 +19,8 @@ impl Rig {
     fn new(fake: Arc<Fake>) -> Rig {
         let options = crate::Options { apart: true, ..crate::Options::default() };
         let wanted = Wanted { pool: "p", spindle: None, capacity: 1 << 30, options };
-        let store = Rbd::new(Arc::clone(&fake) as _, Landed::new().unwrap(), &wanted, "as nobody".into());
+        let store =
+            Rbd::new(Arc::clone(&fake) as _, Completions::new().unwrap(), &wanted, "as nobody".into());
         Rig { fake, store, now: Instant::ZERO }
     }
     fn image(&mut self, part: &str, image: &str) -> u64 {

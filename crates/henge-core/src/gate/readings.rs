@@ -9,7 +9,7 @@ impl Gate {
         self.beside.silent
     }
     /// Whether a submission of `flow` would be taken in now.
-    pub fn has_room(&self, flow: FlowId) -> bool {
+    pub fn has_capacity(&self, flow: FlowId) -> bool {
         self.flows.get(flow.index()).and_then(|s| s.as_deref()).is_some_and(|s| {
             let most = Self::most_pending(&s.meters, self.leaves_pending, self.pending_max);
             !s.removed && s.meters.pending < most

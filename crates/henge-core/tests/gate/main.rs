@@ -120,9 +120,9 @@ fn a_full_flow_gets_its_request_back_and_room_when_one_is_over() {
     submit(&mut gate, &mut ids, ms(0)).unwrap();
     let full = submit(&mut gate, &mut ids, ms(0)).unwrap_err();
     assert_eq!(full.pending, 2);
-    assert!(!gate.has_room(FLOW));
+    assert!(!gate.has_capacity(FLOW));
     assert!(gate.cancel(first, ms(1)).is_some());
-    assert!(gate.has_room(FLOW));
+    assert!(gate.has_capacity(FLOW));
     assert!(gate.cancel(first, ms(1)).is_none(), "it is gone already");
     assert_eq!(gate.flow_meters(FLOW).unwrap().full, 1);
     assert_eq!(gate.flow_meters(FLOW).unwrap().cancelled, 1);

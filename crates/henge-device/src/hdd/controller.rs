@@ -201,10 +201,10 @@ impl Controller {
 
     /// The segment of a write of `blocks`, as a ring.
     fn ring(&self, blocks: u64) -> Ring {
-        let room = self.buffer.size().max(1);
+        let capacity = self.buffer.size().max(1);
         let low = self.cache.watermark(self.cache.low_write_watermark, blocks);
         // Room for something is made before more is asked for: a ring of one block is empty then.
-        Ring { room, low: low.min(room - 1), reselect: self.overheads.reselect }
+        Ring { capacity, low: low.min(capacity - 1), reselect: self.overheads.reselect }
     }
 
     /// Stops read-ahead for a command at `t`; returns when the arm is free.

@@ -155,7 +155,7 @@ fn skip_full(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pass,
         return None;
     }
     let (lbn, address) = resume_at(arm, &laps.reading, pass, drain.block, end)?;
-    let first = arm.arrives(drain.room_at(lbn - 1, stream.size), &address);
+    let first = arm.arrives(drain.space_at(lbn - 1, stream.size), &address);
     let taken = drain.from + drain.block * (lbn - drain.lbn);
     let drain = Drain { lbn, before: taken, from: taken, ..drain };
     let one = Pass::over(arm, address, lbn - 1, 1, first);

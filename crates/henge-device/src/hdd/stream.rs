@@ -34,7 +34,7 @@ impl Drain {
         if self.lbn < self.end { self.from + self.block * (self.end - self.lbn) } else { self.before }
     }
     /// When there is room for `lbn` in a segment of `size` blocks.
-    pub fn room_at(&self, lbn: u64, size: u64) -> Instant {
+    pub fn space_at(&self, lbn: u64, size: u64) -> Instant {
         let taken = (lbn + 1).saturating_sub(size).min(self.end);
         if taken <= self.start {
             Instant::ZERO
@@ -91,13 +91,13 @@ impl Stream {
         let until = drain.until();
         let fits = |n: u32| {
             let starts = pass.passed(n);
-            starts >= until || drain.room_at(pass.lbn + u64::from(n), self.size) <= starts
+            starts >= until || drain.space_at(pass.lbn + u64::from(n), self.size) <= starts
         };
         if pass.end_lbn() <= drain.start + self.size {
             return pass;
         }
         if !fits(0) {
-            let late = drain.room_at(pass.lbn, self.size).since(pass.first).as_nanos();
+            let late = drain.space_at(pass.lbn, self.size).since(pass.first).as_nanos();
             let revolution = arm.spindle().revolution();
             let first = pass.first + revolution * late.div_ceil(revolution.as_nanos()).max(1);
             return self.fit(arm, pass.rest(0, first, true));
@@ -110,7 +110,7 @@ impl Stream {
         }
         // Up to there blocks come faster than they are taken, so those that fit come first. How late the last one is says
         // about how many before it are late, too.
-        let late = drain.room_at(pass.lbn + u64::from(last), self.size).since(pass.passed(last));
+        let late = drain.space_at(pass.lbn + u64::from(last), self.size).since(pass.passed(last));
         let sector = pass.span().as_nanos() / u64::from(pass.blocks);
         let gain = drain.block.as_nanos().saturating_sub(sector).max(1);
         let mut guess = last.saturating_sub((late.as_nanos() / gain).min(u64::from(last)) as u32);

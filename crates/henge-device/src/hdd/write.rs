@@ -42,7 +42,7 @@ impl Incoming {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
     /// Blocks that it holds.
-    pub room: u64,
+    pub capacity: u64,
     /// The drive asks for more when this many are left.
     pub low: u64,
     /// How long it takes until they come then.
@@ -106,7 +106,7 @@ struct Supply {
 
 impl Supply {
     fn new(data: Incoming, ring: Ring) -> Self {
-        let line = Incoming { blocks: data.blocks.min(ring.room.max(1)), ..data };
+        let line = Incoming { blocks: data.blocks.min(ring.capacity.max(1)), ..data };
         Supply { line, end: data.end(), ring, laid: data.lbn, until: None }
     }
 
@@ -123,10 +123,10 @@ impl Supply {
         if self.until.is_some() {
             return None;
         }
-        let (line, room) = (self.line, self.ring.room);
+        let (line, capacity) = (self.line, self.ring.capacity);
         // The bus never waits for the head.
         let came = |lbn: u64| line.from + line.block * (lbn + 1).saturating_sub(line.lbn);
-        let block = laps::skip_waiting(arm, pass, line.block, room, self.end, came)?;
+        let block = laps::skip_waiting(arm, pass, line.block, capacity, self.end, came)?;
         self.line.blocks = self.end - line.lbn;
         self.laid = block.end_lbn();
         Some(block)
@@ -142,7 +142,7 @@ impl Supply {
                     break;
                 }
                 let at = run.passed(mark.saturating_sub(run.lbn) as u32).max(self.line.done());
-                let blocks = (self.ring.room - self.ring.low).min(left);
+                let blocks = (self.ring.capacity - self.ring.low).min(left);
                 let from = at + self.ring.reselect;
                 self.line = Incoming { lbn: self.line.end(), blocks, from, ..self.line };
                 self.until = None;
@@ -152,7 +152,7 @@ impl Supply {
                     break;
                 }
                 let held = self.line.end() - laid_by(done, self.laid);
-                match self.ring.room.saturating_sub(held) {
+                match self.ring.capacity.saturating_sub(held) {
                     0 => self.until = Some(self.line.end() - self.ring.low),
                     free => self.line.blocks += free.min(left),
                 }

@@ -126,7 +126,7 @@ impl Blocks {
     }
     /// Whether `units` more can be valid here, so that collection always finds something to gain: with at most
     /// the reserve free and one block open, the full blocks cannot all be valid throughout.
-    pub fn has_room(&self, units: u32) -> bool {
+    pub fn has_capacity(&self, units: u32) -> bool {
         let most = (self.blocks.len() as u64).saturating_sub(u64::from(RESERVE) + 1) * u64::from(self.units);
         self.valid + u64::from(units) <= most
     }

@@ -222,7 +222,7 @@ impl Ssd {
         let dies = self.dies.len();
         if self.dies[self.filling].open_units == 0 {
             let with_room = (0..dies).map(|i| (self.filling + i) % dies);
-            let found = with_room.into_iter().find(|d| self.dies[*d].blocks.has_room(per_page));
+            let found = with_room.into_iter().find(|d| self.dies[*d].blocks.has_capacity(per_page));
             self.filling = found.expect("the spare capacity is more than the dies' slack");
         }
         self.filling

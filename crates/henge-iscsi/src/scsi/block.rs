@@ -34,7 +34,7 @@ impl Unit {
 
     /// First byte and length of blocks that exist.
     fn range(&self, blocks: Blocks) -> Result<(u64, u64), Sense> {
-        let (capacity, shift) = (self.disk.blocks(), self.disk.block_shift);
+        let (capacity, shift) = (self.properties.blocks(), self.properties.block_shift);
         match blocks.lba.checked_add(blocks.count) {
             Some(end) if blocks.lba < capacity && end <= capacity => {
                 Ok((blocks.lba << shift, blocks.count << shift))
@@ -90,7 +90,7 @@ impl Unit {
     }
 
     fn read_capacity(&self, cdb: &[u8; 16]) -> Plan {
-        let (last, size) = (self.disk.blocks() - 1, self.disk.block_size());
+        let (last, size) = (self.properties.blocks() - 1, self.properties.block_size());
         if cdb[0] == 0x25 {
             if be32(cdb, 2) != 0 {
                 return Sense::field(2).into(); // an LBA without PMI, which is obsolete
@@ -104,8 +104,8 @@ impl Unit {
         let mut out = vec![0; 32];
         out[..8].copy_from_slice(&last.to_be_bytes());
         out[8..12].copy_from_slice(&size.to_be_bytes());
-        out[13] = self.disk.physical_shift.saturating_sub(self.disk.block_shift) as u8 & 0x0f;
-        out[14] = if self.disk.thin { 0xc0 } else { 0 }; // LBPME, LBPRZ
+        out[13] = self.properties.physical_shift.saturating_sub(self.properties.block_shift) as u8 & 0x0f;
+        out[14] = if self.properties.thin { 0xc0 } else { 0 }; // LBPME, LBPRZ
         Plan::data(out, be32(cdb, 10) as usize)
     }
 
@@ -114,7 +114,7 @@ impl Unit {
         match self.range(Blocks { lba, count: 1 }) {
             Err(sense) => sense.into(),
             Ok((offset, _)) => {
-                let len = self.disk.bytes - offset;
+                let len = self.properties.bytes - offset;
                 Plan::Storage(Transfer::None, vec![Action::Extents { offset, len }])
             }
         }
@@ -122,20 +122,20 @@ impl Unit {
 
     /// The answer to GET LBA STATUS (SBC-3 5.7). Extents that do not cover whole blocks count as allocated.
     pub(crate) fn extents(&self, cdb: &[u8; 16], extents: &[Extent]) -> Vec<u8> {
-        let shift = self.disk.block_shift;
+        let shift = self.properties.block_shift;
         let allocated = be32(cdb, 10) as usize;
         let mut out = vec![0; 8];
         let start = be64(cdb, 2) << shift;
         let mut at = start;
         for run in extents {
-            let end = at.saturating_add(run.len).min(self.disk.bytes);
+            let end = at.saturating_add(run.len).min(self.properties.bytes);
             // Inwards for what is free, outwards for what is not.
-            let (first, last) = if run.allocated || !self.disk.thin {
+            let (first, last) = if run.allocated || !self.properties.thin {
                 (at >> shift, end.div_ceil(1 << shift))
             } else {
                 (at.div_ceil(1 << shift), end >> shift)
             };
-            push_status(&mut out, first, last, !run.allocated && self.disk.thin);
+            push_status(&mut out, first, last, !run.allocated && self.properties.thin);
             at = end;
             if out.len() > allocated.saturating_add(32) {
                 break;
@@ -148,7 +148,7 @@ impl Unit {
     }
 
     fn start_write_same(&self, cdb: &[u8; 16]) -> Plan {
-        if cdb[1] & 0x10 != 0 || cdb[1] & 0x08 != 0 && !self.disk.thin {
+        if cdb[1] & 0x10 != 0 || cdb[1] & 0x08 != 0 && !self.properties.thin {
             return Sense::field(1).into(); // ANCHOR; UNMAP of a disk that has all its room
         }
         match self.range(cdb::blocks(cdb)) {
@@ -156,13 +156,13 @@ impl Unit {
             Ok((_, len)) if len == 0 || len > WRITE_SAME_MAX => Sense::field(cdb::count_at(cdb)).into(),
             // NDOB: a block of zeroes is meant
             Ok(_) if cdb[0] == 0x93 && cdb[1] & 1 != 0 => self.write_same(cdb, &[]),
-            Ok(_) => Plan::Parameters(self.disk.block_size() as usize),
+            Ok(_) => Plan::Parameters(self.properties.block_size() as usize),
         }
     }
 
     pub(super) fn write_same(&self, cdb: &[u8; 16], block: &[u8]) -> Plan {
         let without = cdb[0] == 0x93 && cdb[1] & 1 != 0;
-        if !without && block.len() != self.disk.block_size() as usize {
+        if !without && block.len() != self.properties.block_size() as usize {
             return Sense::FIELD.into();
         }
         let (offset, len) = match self.range(cdb::blocks(cdb)) {
@@ -194,7 +194,7 @@ impl Unit {
                 return Sense::parameter(2).into();
             }
             let blocks = Blocks { lba: be64(descriptor, 0), count: u64::from(be32(descriptor, 8)) };
-            if blocks.count == 0 && blocks.lba <= self.disk.blocks() {
+            if blocks.count == 0 && blocks.lba <= self.properties.blocks() {
                 continue;
             }
             let (offset, len) = match self.range(blocks) {
@@ -231,7 +231,7 @@ impl Unit {
     /// (SBC-3 5.2), VERIFY which block.
     pub(crate) fn miscompare(&self, action: &Action, at: u64) -> Status {
         let information = match action {
-            Action::Compare { offset, .. } => (offset + at) >> self.disk.block_shift,
+            Action::Compare { offset, .. } => (offset + at) >> self.properties.block_shift,
             _ => at,
         };
         Status::Check(Sense::MISCOMPARE.at(information))

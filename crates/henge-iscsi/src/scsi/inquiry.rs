@@ -1,7 +1,7 @@
 //! What a disk says about itself: INQUIRY and its vital product data (SPC-4, sections 6.4 and 7.8; SBC-3, 6.6).
 
 use super::cdb::be16;
-use super::{Disk, Plan, Sense, Unit};
+use super::{Plan, Sense, Unit, UnitProperties};
 
 /// Bytes that one transfer may have. A longer one would hold the node's buffers too long.
 pub const TRANSFER_MAX: u64 = 4 << 20;
@@ -30,7 +30,7 @@ pub fn inquiry(unit: &Unit, cdb: &[u8; 16], target: &str, port: u16) -> Plan {
         data[5] = if unit.is_shared() { 0x10 } else { 0 }; // TPGS: access states that change by themselves
         return Plan::data(data, allocated);
     }
-    let disk = &unit.disk;
+    let disk = &unit.properties;
     let body = match cdb[2] {
         // Provisioning is a page of thin disks only, and the policy one of disks with several target ports.
         0x00 => {
@@ -79,7 +79,7 @@ fn revision() -> [u8; 4] {
 }
 
 /// Device identification (SPC-4 7.8.6): the disk by T10 vendor and NAA, the port by number and name.
-fn identification(disk: &Disk, target: &str, port: u16) -> Vec<u8> {
+fn identification(disk: &UnitProperties, target: &str, port: u16) -> Vec<u8> {
     let mut page = Vec::new();
     let mut designator = |codes: u8, kind: u8, bytes: &[u8]| {
         page.extend_from_slice(&[codes, kind, 0, bytes.len() as u8]);
@@ -102,7 +102,7 @@ fn identification(disk: &Disk, target: &str, port: u16) -> Vec<u8> {
 }
 
 /// Block limits (SBC-3 6.6.4).
-fn block_limits(disk: &Disk) -> Vec<u8> {
+fn block_limits(disk: &UnitProperties) -> Vec<u8> {
     let blocks = |bytes: u64| (bytes >> disk.block_shift) as u32;
     let mut b = vec![0; 60];
     b[0] = 1; // WSNZ: a WRITE SAME of "all the rest" is not taken
@@ -122,7 +122,7 @@ fn block_limits(disk: &Disk) -> Vec<u8> {
 }
 
 /// Block device characteristics (SBC-3 6.6.3): what lies below may turn or not, so we do not say.
-fn characteristics(disk: &Disk) -> Vec<u8> {
+fn characteristics(disk: &UnitProperties) -> Vec<u8> {
     let mut b = vec![0; 60];
     // WABEREQ, only where BLOCK ERASE exists: reads after SANITIZE give zeroes
     b[3] = if disk.thin { 0x40 } else { 0 };

@@ -42,7 +42,7 @@ pub struct Nexus(pub u32);
 
 /// What the unit is made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Disk {
+pub struct UnitProperties {
     /// Capacity, a multiple of the block size.
     pub bytes: u64,
     /// Block size as a power of two: 9 for 512 bytes, 12 for 4 KiB.
@@ -61,7 +61,7 @@ pub struct Disk {
     pub id: u64,
 }
 
-impl Disk {
+impl UnitProperties {
     /// Bytes of a block.
     pub fn block_size(&self) -> u32 {
         1 << self.block_shift
@@ -100,7 +100,7 @@ pub struct Caller<'a> {
 /// A logical unit.
 #[derive(Debug)]
 pub struct Unit {
-    pub(crate) disk: Disk,
+    pub(crate) properties: UnitProperties,
     modes: mode::Modes,
     /// The ways to it, where there are several.
     groups: Vec<Group>,
@@ -122,9 +122,9 @@ pub struct Unit {
 
 impl Unit {
     /// A unit that nobody uses yet, with the reservations that were kept.
-    pub fn new(disk: Disk, reservations: Reservations) -> Unit {
+    pub fn new(properties: UnitProperties, reservations: Reservations) -> Unit {
         Unit {
-            disk,
+            properties,
             modes: mode::Modes::default(),
             groups: Vec::new(),
             nexuses: BTreeMap::new(),
@@ -140,8 +140,8 @@ impl Unit {
     }
 
     /// What it is made of.
-    pub fn disk(&self) -> &Disk {
-        &self.disk
+    pub fn properties(&self) -> &UnitProperties {
+        &self.properties
     }
 
     /// A session of an initiator port with a target port begins.
@@ -161,8 +161,8 @@ impl Unit {
 
     /// The disk has another capacity now.
     pub fn resize(&mut self, bytes: u64) {
-        if bytes != self.disk.bytes {
-            self.disk.bytes = bytes;
+        if bytes != self.properties.bytes {
+            self.properties.bytes = bytes;
             self.alert(attention::CAPACITY, |_, _| true);
         }
     }
@@ -308,8 +308,8 @@ impl Unit {
             (Kind::ReportGroups, _) => self.is_shared(),
             // Other nodes would not hear of these: a session's own reservation, and work of this node's own on all of the disk.
             (Kind::Reserve | Kind::Release | Kind::Sanitize, _) => !self.is_shared(),
-            (Kind::ReserveIn | Kind::ReserveOut, _) => self.disk.reservable,
-            _ => self.disk.thin || !command.thin,
+            (Kind::ReserveIn | Kind::ReserveOut, _) => self.properties.reservable,
+            _ => self.properties.thin || !command.thin,
         }
     }
 
@@ -326,7 +326,7 @@ impl Unit {
         if always {
             return None;
         }
-        if let Some(progress) = self.sanitize.progress(self.disk.bytes) {
+        if let Some(progress) = self.sanitize.progress(self.properties.bytes) {
             return Some(Sense::sanitizing(progress));
         }
         let leaves_failure = kind == Kind::Sanitize;
@@ -345,7 +345,7 @@ impl Unit {
     }
 
     fn write_protection(&self) -> Option<Sense> {
-        if self.disk.read_only {
+        if self.properties.read_only {
             Some(Sense::PROTECTED)
         } else if self.modes.write_protect {
             Some(Sense::SOFTWARE_PROTECTED)
@@ -417,12 +417,13 @@ impl Unit {
 
     /// REQUEST SENSE: a pending unit attention, or how the unit is.
     fn request_sense(&mut self, nexus: Nexus, cdb: &[u8; 16]) -> Plan {
-        let sense = self.take_attention(nexus).unwrap_or(match self.sanitize.progress(self.disk.bytes) {
-            Some(progress) => Sense::sanitizing(progress),
-            None if self.sanitize.failed => Sense::SANITIZE_FAILED,
-            None if self.stopped => Sense::STOPPED,
-            None => Sense::NONE,
-        });
+        let sense =
+            self.take_attention(nexus).unwrap_or(match self.sanitize.progress(self.properties.bytes) {
+                Some(progress) => Sense::sanitizing(progress),
+                None if self.sanitize.failed => Sense::SANITIZE_FAILED,
+                None if self.stopped => Sense::STOPPED,
+                None => Sense::NONE,
+            });
         Plan::data(sense.bytes(cdb[1] & 1 != 0), usize::from(cdb[4]))
     }
 

@@ -45,7 +45,7 @@ pub fn sense(unit: &Unit, cdb: &[u8; 16]) -> Plan {
     let descriptor =
         if no_descriptors { Vec::new() } else { block_descriptor(unit, long && cdb[1] & 0x10 != 0) };
     // WP, and DPOFUA: the bits are supported
-    let protected = unit.disk.read_only || unit.modes.write_protect;
+    let protected = unit.properties.read_only || unit.modes.write_protect;
     let specific = if protected { 0x90 } else { 0x10 };
     let mut out;
     let allocated;
@@ -66,7 +66,7 @@ pub fn sense(unit: &Unit, cdb: &[u8; 16]) -> Plan {
 
 /// Number and length of the blocks (SBC-3 6.5.2).
 fn block_descriptor(unit: &Unit, long: bool) -> Vec<u8> {
-    let (blocks, size) = (unit.disk.blocks(), unit.disk.block_size());
+    let (blocks, size) = (unit.properties.blocks(), unit.properties.block_size());
     let mut out = Vec::with_capacity(16);
     if long {
         out.extend_from_slice(&blocks.to_be_bytes());
@@ -133,7 +133,7 @@ pub fn parse(unit: &Unit, cdb: &[u8; 16], list: &[u8]) -> Result<Modes, Sense> {
     if let Some(tail) = descriptor.last_chunk::<4>() {
         let mask = if descriptors == 8 { 0x00ff_ffff } else { u32::MAX };
         let size = u32::from_be_bytes(*tail) & mask;
-        if size != 0 && size != unit.disk.block_size() {
+        if size != 0 && size != unit.properties.block_size() {
             return Err(Sense::parameter(start as u16 - 4));
         }
     }

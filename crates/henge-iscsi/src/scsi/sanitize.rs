@@ -57,7 +57,7 @@ impl Unit {
         let (action, len) = (cdb[1] & 0x1f, usize::from(be16(cdb, 7)));
         if action == OVERWRITE {
             // A pattern of one byte to one block, after four bytes
-            let fits = len > 4 && len <= 4 + self.disk.block_size() as usize;
+            let fits = len > 4 && len <= 4 + self.properties.block_size() as usize;
             return if fits { Plan::Parameters(len) } else { Sense::field(7).into() };
         }
         if len != 0 {
@@ -80,12 +80,12 @@ impl Unit {
         if rounds == 0 || list[0] & 0x60 != 0 {
             return Sense::parameter(0).into();
         }
-        if len == 0 || len > self.disk.block_size() as usize || len != list.len() - 4 {
+        if len == 0 || len > self.properties.block_size() as usize || len != list.len() - 4 {
             return Sense::parameter(2).into();
         }
         // Each block begins with the pattern anew.
         let block: Box<[u8]> =
-            list[4..].iter().copied().cycle().take(self.disk.block_size() as usize).collect();
+            list[4..].iter().copied().cycle().take(self.properties.block_size() as usize).collect();
         self.begin_sanitize(cdb, Some(block), u64::from(rounds), invert)
     }
 
@@ -106,7 +106,7 @@ impl Unit {
     /// [`Unit::background_done`].
     pub fn background(&mut self) -> Option<Action> {
         let quiet = self.quiet();
-        let bytes = self.disk.bytes;
+        let bytes = self.properties.bytes;
         let job = self.sanitize.job.as_mut()?;
         if job.running || !quiet {
             return None;
@@ -123,7 +123,7 @@ impl Unit {
 
     /// A piece is done. `true` when that ended the work.
     pub fn background_done(&mut self, outcome: &Outcome<'_>) -> bool {
-        let bytes = self.disk.bytes;
+        let bytes = self.properties.bytes;
         let Some(job) = &mut self.sanitize.job else { return false };
         job.running = false;
         if *outcome == Outcome::Full {

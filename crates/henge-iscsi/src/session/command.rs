@@ -52,7 +52,7 @@ pub(super) struct Task {
     /// Whether more data come unasked.
     pub unsolicited: bool,
     pub data_sn: u32,
-    pub r2t: Option<super::data::Asked>,
+    pub r2t: Option<super::data::R2t>,
     pub r2t_sn: u32,
     /// The reset epoch of the unit, while at the storage.
     pub at_storage: Option<u32>,
@@ -153,7 +153,7 @@ impl Session {
         } else {
             self.plan(targets, target, &task)
         };
-        task.adopt(plan, targets.unit(target, task.unit).map_or(512, |u| u.disk().block_size()));
+        task.adopt(plan, targets.unit(target, task.unit).map_or(512, |u| u.properties().block_size()));
         Some(self.enter_task(header, task))
     }
 
@@ -305,7 +305,7 @@ impl Session {
             return self.answer(targets, id, Status::Check(Sense::NO_UNIT), &[]);
         };
         let plan = unit.parameters(&caller, &task.cdb, &list);
-        let (block, works) = (unit.disk().block_size(), unit.sanitize.active());
+        let (block, works) = (unit.properties().block_size(), unit.sanitize.active());
         if works {
             targets.note_work(target);
         }

@@ -10,7 +10,7 @@ use henge_core::RequestId;
 
 /// Data that were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct R2t {
     tag: u32,
     /// The byte after the last.
     end: usize,
@@ -22,7 +22,7 @@ impl Session {
         let tag = self.new_tag();
         let Some(task) = self.tasks.get_mut(id) else { return };
         let len = (task.piece_end() - task.received).min(self.agreed.max_burst as usize);
-        task.r2t = Some(Asked { tag, end: task.received + len });
+        task.r2t = Some(R2t { tag, end: task.received + len });
         task.data_sn = 0;
         let mut ask = Header::reply(response::R2T);
         ask.put_lun(task.lun).put_u32(16, task.itt).put_u32(20, tag);

@@ -24,7 +24,7 @@ fn ask(host: &mut Host, targets: &mut Targets, number: u32, flags: u8, cdb: &[u8
 fn shared() -> (Targets, Host) {
     let disk = target(Access::default());
     let (mut alone, id) = disk;
-    let disk = alone.unit(id, 0).expect("the disk").disk().clone();
+    let disk = alone.unit(id, 0).expect("the disk").properties().clone();
     let mut targets = Targets::at(7);
     targets.add_portal("192.0.2.1:3260");
     let id = targets.add_target(TARGET, Access::default()).expect("the first");
@@ -337,7 +337,7 @@ fn a_reset_by_way_of_another_node_is_one_here() {
 #[test]
 fn a_disk_without_reservations_has_no_command_for_them() {
     let (mut alone, id) = target(Access::default());
-    let mut disk = alone.unit(id, 0).expect("the disk").disk().clone();
+    let mut disk = alone.unit(id, 0).expect("the disk").properties().clone();
     disk.reservable = false;
     let mut targets = Targets::at(7);
     let id = targets.add_target(TARGET, Access::default()).expect("the first");

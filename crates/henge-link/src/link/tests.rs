@@ -28,7 +28,7 @@ fn ours() -> Speaks {
 }
 
 /// What `from` has written, shown to `to`.
-fn tell(from: &mut Link, to: &mut Link) -> Result<Vec<Event>, Refusal> {
+fn tell(from: &mut Link, to: &mut Link) -> Result<Vec<LinkEvent>, Refusal> {
     let bytes = std::mem::take(from.output());
     let (mut at, mut heard) = (0, Vec::new());
     while at < bytes.len() {
@@ -53,7 +53,7 @@ fn ended(from: &mut Link, to: &mut Link) -> usize {
     from.send(&Message::Ended, &[], Instant::ZERO);
     from.send(&Message::Heartbeat { number: 1 }, &[], Instant::ZERO);
     let heard = tell(from, to).unwrap();
-    heard.iter().filter(|e| matches!(e, Event::Message { message: Message::Ended, .. })).count()
+    heard.iter().filter(|e| matches!(e, LinkEvent::Message { message: Message::Ended, .. })).count()
 }
 
 #[test]

@@ -165,7 +165,7 @@ impl World {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum Step {
     Wait(u16),
     Change,
     Cut(usize),
@@ -177,18 +177,18 @@ enum Event {
     RestartHolder(usize),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn step() -> impl Strategy<Value = Step> {
     let which = 0..HOLDERS;
     prop_oneof![
-        6 => (1u16..60).prop_map(Event::Wait),
-        6 => Just(Event::Change),
-        2 => which.clone().prop_map(Event::Cut),
-        3 => which.clone().prop_map(Event::Mend),
-        2 => which.clone().prop_map(Event::Stall),
-        2 => which.clone().prop_map(Event::Flow),
-        1 => (which.clone(), 0u16..3000).prop_map(|(i, ms)| Event::Slow(i, ms)),
-        1 => Just(Event::RestartOwner),
-        1 => which.prop_map(Event::RestartHolder),
+        6 => (1u16..60).prop_map(Step::Wait),
+        6 => Just(Step::Change),
+        2 => which.clone().prop_map(Step::Cut),
+        3 => which.clone().prop_map(Step::Mend),
+        2 => which.clone().prop_map(Step::Stall),
+        2 => which.clone().prop_map(Step::Flow),
+        1 => (which.clone(), 0u16..3000).prop_map(|(i, ms)| Step::Slow(i, ms)),
+        1 => Just(Step::RestartOwner),
+        1 => which.prop_map(Step::RestartHolder),
     ]
 }
 
@@ -197,20 +197,20 @@ proptest! {
 
     #[test]
     fn what_is_settled_is_in_force_wherever_anybody_acts(
-        events in proptest::collection::vec(event(), 1..60),
+        events in proptest::collection::vec(step(), 1..60),
     ) {
         let mut world = World::new();
         for event in events {
             match event {
-                Event::Wait(steps) => (0..steps).for_each(|_| world.step()),
-                Event::Change => world.change(),
-                Event::Cut(i) => world.cut(i),
-                Event::Mend(i) => world.mend(i),
-                Event::Stall(i) => world.ends[i].stalled = true,
-                Event::Flow(i) => world.ends[i].stalled = false,
-                Event::Slow(i, ms) => world.ends[i].drain = Duration::from_millis(ms.into()),
-                Event::RestartOwner => world.restart_owner(),
-                Event::RestartHolder(i) => world.restart_holder(i),
+                Step::Wait(steps) => (0..steps).for_each(|_| world.step()),
+                Step::Change => world.change(),
+                Step::Cut(i) => world.cut(i),
+                Step::Mend(i) => world.mend(i),
+                Step::Stall(i) => world.ends[i].stalled = true,
+                Step::Flow(i) => world.ends[i].stalled = false,
+                Step::Slow(i, ms) => world.ends[i].drain = Duration::from_millis(ms.into()),
+                Step::RestartOwner => world.restart_owner(),
+                Step::RestartHolder(i) => world.restart_holder(i),
             }
             world.send();
             world.step();

@@ -1,7 +1,7 @@
 //! Two ends joined by a wire that cuts anywhere.
 
 use henge_core::{Duration, Instant};
-use henge_link::{Event, Identity, Link, Message, PartOutcome, Refusal, Role, WireNews};
+use henge_link::{Identity, Link, LinkEvent, Message, PartOutcome, Refusal, Role, WireNews};
 use proptest::prelude::*;
 
 fn identity(name: &str) -> Identity {
@@ -20,7 +20,7 @@ fn end(identity: Identity, role: Role) -> Link {
 }
 
 /// Carries bytes both ways in pieces of `cut` until nothing moves; what each end heard.
-fn carry(a: &mut Link, b: &mut Link, cut: usize) -> Result<[Vec<Event>; 2], Refusal> {
+fn carry(a: &mut Link, b: &mut Link, cut: usize) -> Result<[Vec<LinkEvent>; 2], Refusal> {
     let mut heard = [Vec::new(), Vec::new()];
     let mut unread = [Vec::new(), Vec::new()];
     loop {
@@ -33,7 +33,7 @@ fn carry(a: &mut Link, b: &mut Link, cut: usize) -> Result<[Vec<Event>; 2], Refu
             loop {
                 let received = to.receive(&unread[end], Instant::ZERO)?;
                 match received.event {
-                    Some(Event::NeedMore(n)) => {
+                    Some(LinkEvent::NeedMore(n)) => {
                         assert!(n > unread[end].len());
                         break;
                     }
@@ -53,13 +53,13 @@ proptest! {
     fn however_the_bytes_are_cut_both_ends_hear_the_same(cut in 1usize..200, totals in proptest::collection::vec(any::<u64>(), 0..20)) {
         let (mut a, mut b) = (link(identity("a")), link(identity("b")));
         let heard = carry(&mut a, &mut b, cut).unwrap();
-        prop_assert_eq!(&heard[0], &vec![Event::Established { name: "b".into(), epoch: 3 }]);
+        prop_assert_eq!(&heard[0], &vec![LinkEvent::Established { name: "b".into(), epoch: 3 }]);
         let message = |total: &u64| Message::Sync {
             coordinator: false, epoch: 1, sequence: *total, flow: 7, news: WireNews::Total { total: *total, before: 0 },
         };
         totals.iter().for_each(|t| a.send(&message(t), &[], Instant::ZERO));
         let heard = carry(&mut a, &mut b, cut).unwrap();
-        let wanted: Vec<Event> = totals.iter().map(|t| Event::Message { message: message(t), data: 0 }).collect();
+        let wanted: Vec<LinkEvent> = totals.iter().map(|t| LinkEvent::Message { message: message(t), data: 0 }).collect();
         prop_assert_eq!(&heard[1], &wanted);
     }
 
@@ -111,7 +111,7 @@ fn said(end: &mut Link) -> Vec<u8> {
     std::mem::take(end.output())
 }
 
-fn hear(end: &mut Link, bytes: &[u8]) -> Result<Option<Event>, Refusal> {
+fn hear(end: &mut Link, bytes: &[u8]) -> Result<Option<LinkEvent>, Refusal> {
     end.receive(bytes, Instant::ZERO).map(|received| received.event)
 }
 
@@ -165,7 +165,7 @@ fn pair_and_message() -> (Link, Link, Vec<u8>) {
 /// Takes one message and its data.
 fn take(end: &mut Link, bytes: &[u8]) -> Result<(), Refusal> {
     let received = end.receive(bytes, Instant::ZERO)?;
-    let Some(Event::Message { data, .. }) = received.event else { panic!("no message: {received:?}") };
+    let Some(LinkEvent::Message { data, .. }) = received.event else { panic!("no message: {received:?}") };
     let behind = &bytes[received.len..received.len + data];
     behind.chunks(33).try_for_each(|piece| end.took(piece))
 }

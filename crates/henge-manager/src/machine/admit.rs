@@ -2,7 +2,7 @@
 
 use super::{Failure, Machine, PoolKey, place};
 use crate::decide::{self, Because, Chosen, Instead, PoolState, Refusal};
-use crate::kept::Asked;
+use crate::kept::Requested;
 use crate::model::{DiskRecord, DiskSpec, rate_text, whole_of};
 use henge_admission::{Specification, Standing};
 use henge_api::manager::Origin;
@@ -20,7 +20,7 @@ impl Machine {
         if is_image && !self.pools.values().any(|pool| suits(&pool)) {
             return Err(decide::no_images());
         }
-        let asked = Asked::new(spec);
+        let asked = Requested::new(spec);
         let mut chosen = decide::place(self.pools.values().filter(suits), specification, &asked, parts)?;
         if let [first] = chosen.as_slice() {
             chosen = self.gateways_of(first, specification, &asked);
@@ -36,7 +36,7 @@ impl Machine {
         spec: &DiskSpec,
         specification: &Specification,
     ) -> Result<Vec<Chosen>, Failure> {
-        let asked = Asked::new(spec).instead_of(&disk.spec);
+        let asked = Requested::new(spec).instead_of(&disk.spec);
         let part = specification.part(disk.divided() as u32);
         let (mut chosen, mut there) = (Vec::new(), Vec::new());
         for old in &disk.parts {
@@ -56,7 +56,7 @@ impl Machine {
             let (others, used) = self.on_pool(&key, Some(&disk.name));
             without.used = used;
             if specification.capacity > disk.spec.bytes() && part.capacity > without.free() {
-                return Err(Failure::Refused(decide::no_room(&without, &part)));
+                return Err(Failure::Refused(decide::no_capacity(&without, &part)));
             }
             without.standing =
                 pool.standing.as_ref().map(|s| Standing::new(*s.fixed(), others, self.settings.rules));

@@ -9,7 +9,7 @@
 
 use super::{Caller, Failure, Machine, NodeState, shorten};
 use crate::decide::{self, Chosen, PoolState};
-use crate::kept::Asked;
+use crate::kept::Requested;
 use crate::model::DiskSpec;
 use henge_admission::Specification;
 use henge_api::manager::{Held, Origin};
@@ -100,7 +100,7 @@ impl Machine {
         &self,
         first: &Chosen,
         specification: &Specification,
-        asked: &Asked,
+        asked: &Requested,
     ) -> Vec<Chosen> {
         let alone = vec![first.clone()];
         let Some(pool) =

@@ -38,7 +38,7 @@ use crate::measure::{Span, Window};
 use crate::model::{DiskRecord, Event, KeyRecord, NodeRecord, PartRecord, TokenRecord};
 use crate::store::Batch;
 use crate::tenant::TenantRecord;
-use henge_admission::{Disk, Fixed, Part, Rules, Standing};
+use henge_admission::{Fixed, Part, PromisedPart, Rules, Standing};
 use henge_api::Status;
 use henge_api::manager::{Held, Order};
 use henge_core::Promised;
@@ -376,7 +376,7 @@ impl Machine {
     }
 
     /// What is on a pool, but for one disk: what each part is promised, with what was seen of it, and bytes in all.
-    fn on_pool(&self, key: &PoolKey, without: Option<&str>) -> (Vec<Disk>, u64) {
+    fn on_pool(&self, key: &PoolKey, without: Option<&str>) -> (Vec<PromisedPart>, u64) {
         let mut disks = Vec::new();
         let mut used = 0u64;
         let since = self.pools.get(key).map_or(0, |p| p.since);
@@ -387,12 +387,12 @@ impl Machine {
             used = used.saturating_add(promised.capacity);
             let window = self.windows.get(&(name.clone(), key.0.clone()));
             let measured = window.map(|w| w.measured(self.span, since));
-            disks.push(Disk { part: promised, measured });
+            disks.push(PromisedPart { part: promised, measured });
         }
         for held in self.own_on(key) {
             let part = own_part(held);
             used = used.saturating_add(part.capacity);
-            disks.push(Disk { part, measured: None });
+            disks.push(PromisedPart { part, measured: None });
         }
         (disks, used)
     }

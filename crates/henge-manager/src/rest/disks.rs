@@ -1,7 +1,7 @@
 //! Disks: created, listed, shown, changed, removed; and what admission would say.
 
 use super::App;
-use super::extract::{Asked, Auth, Json, Looking, Name, expected, key, only_fresh};
+use super::extract::{Auth, CheckedQuery, Json, Looking, Name, expected, key, only_fresh};
 use super::problem::Problem;
 use super::views::{self, Disk};
 use crate::access::{self, Access, Secrets};
@@ -122,7 +122,7 @@ pub struct Wait {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct PutAsked {
+pub struct PutQuery {
     /// Seconds to wait for the nodes to carry it out; 5 if not stated.
     #[param(minimum = 0, maximum = 60)]
     wait: Option<u64>,
@@ -246,7 +246,7 @@ pub(super) async fn create(
     app: axum::extract::State<App>,
     Auth(caller): Auth,
     headers: HeaderMap,
-    Asked(asked): Asked<Wait>,
+    CheckedQuery(asked): CheckedQuery<Wait>,
     Json(new, bytes): Json<NewDisk>,
 ) -> Result<Response, Problem> {
     let key = key(&headers)?;
@@ -279,7 +279,7 @@ pub(super) async fn show(
 
 /// Create a disk of that name, or make its contract so
 #[utoipa::path(put, path = "/disks/{name}", tag = "disks", operation_id = "putDisk", request_body = DiskSpec,
-    params(("name" = String, Path), PutAsked,
+    params(("name" = String, Path), PutQuery,
     ("If-Match" = Option<String>, Header, description = "Change only if this is its entity tag"),
     ("If-None-Match" = Option<String>, Header, description = "*: create only")),
     responses((status = 200, body = Disk, description = "It is so"), (status = 201, body = Disk, description = "Created"),
@@ -291,7 +291,7 @@ pub(super) async fn put(
     Auth(caller): Auth,
     Name(name): Name,
     headers: HeaderMap,
-    Asked(asked): Asked<PutAsked>,
+    CheckedQuery(asked): CheckedQuery<PutQuery>,
     Extension(asking): Extension<Asking>,
     Json(spec, _bytes): Json<DiskSpec>,
 ) -> Result<Response, Problem> {
@@ -344,7 +344,7 @@ pub(super) async fn patch(
     Auth(caller): Auth,
     Name(name): Name,
     headers: HeaderMap,
-    Asked(asked): Asked<Wait>,
+    CheckedQuery(asked): CheckedQuery<Wait>,
     Extension(asking): Extension<Asking>,
     Json(DiskPatch(terms), _bytes): Json<DiskPatch>,
 ) -> Result<Response, Problem> {
@@ -418,7 +418,7 @@ pub(super) async fn rekey(
     app: axum::extract::State<App>,
     Auth(caller): Auth,
     Name(name): Name,
-    Asked(asked): Asked<Wait>,
+    CheckedQuery(asked): CheckedQuery<Wait>,
     Json(new, _bytes): Json<NewAccess>,
 ) -> Result<Response, Problem> {
     let Access { nbd, secrets } = guarded(new.nbd.clone().unwrap_or_default())?;
@@ -441,7 +441,7 @@ pub(super) async fn remove(
     Auth(caller): Auth,
     Name(name): Name,
     headers: HeaderMap,
-    Asked(asked): Asked<Removal>,
+    CheckedQuery(asked): CheckedQuery<Removal>,
     Extension(asking): Extension<Asking>,
 ) -> Result<Response, Problem> {
     let expected = expected(&headers)?;

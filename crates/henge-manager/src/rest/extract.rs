@@ -111,14 +111,14 @@ impl FromRequestParts<App> for Name {
 }
 
 /// What stands behind the question mark.
-pub(crate) struct Asked<T>(pub T);
+pub(crate) struct CheckedQuery<T>(pub T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for CheckedQuery<T> {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let query = Query::<T>::from_request_parts(parts, app).await;
         query
-            .map(|Query(asked)| Asked(asked))
+            .map(|Query(asked)| CheckedQuery(asked))
             .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the query: {}", e.body_text())))
     }
 }

@@ -1,8 +1,8 @@
 //! The REST API: routes, and the OpenAPI document made from the same source.
 
-pub mod desk;
 mod disks;
 mod extract;
+pub mod harness;
 mod identities;
 mod others;
 mod problem;

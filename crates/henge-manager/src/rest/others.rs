@@ -1,7 +1,7 @@
 //! Nodes, pools, events, tokens, and the manager itself.
 
 use super::App;
-use super::extract::{Admin, Asked, Auth, Json, Name};
+use super::extract::{Admin, Auth, CheckedQuery, Json, Name};
 use super::problem::Problem;
 use super::views::{self, Node, Pool};
 use crate::audit::Asking;
@@ -114,7 +114,7 @@ pub struct Health {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct EventsAsked {
+pub struct EventsQuery {
     /// Only later than this one.
     after: Option<u64>,
     /// Only of this disk.
@@ -193,13 +193,13 @@ pub(super) async fn pools(app: State, _: Admin) -> Result<axum::Json<Pools>, Pro
 }
 
 /// What happened
-#[utoipa::path(get, path = "/events", tag = "events", operation_id = "listEvents", params(EventsAsked),
+#[utoipa::path(get, path = "/events", tag = "events", operation_id = "listEvents", params(EventsQuery),
     responses((status = 200, body = Events), (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn events(
     app: State,
     Auth(caller): Auth,
-    Asked(asked): Asked<EventsAsked>,
+    CheckedQuery(asked): CheckedQuery<EventsQuery>,
 ) -> Result<axum::Json<Events>, Problem> {
     let some = move |machine: &mut Machine| {
         let mine = |e: &&Event| match &caller {

@@ -1,7 +1,7 @@
 //! What the fuzzers kept, replayed: every input that once reached something new, or once was a finding.
 
 use crate::common::Server;
-use henge_nbd::{Answer, Ask, Client, ClientEvent, Event, Export, Limits, Wish};
+use henge_nbd::{Answer, Ask, Client, ClientEvent, Export, Limits, SessionEvent, Wish};
 use std::path::Path;
 
 /// The inputs kept for one target, without the byte that chooses how they are cut.
@@ -23,7 +23,7 @@ fn sessions_survive() {
             for piece in input.chunks(cut.min(input.len().max(1))) {
                 s.feed(piece);
                 for event in std::mem::take(&mut s.events) {
-                    if let Event::Command(command) = event
+                    if let SessionEvent::Command(command) = event
                         && !s.session.reply(command.id, Answer::Done)
                     {
                         s.buffers.remove(&command.id);

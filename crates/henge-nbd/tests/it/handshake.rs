@@ -3,7 +3,7 @@
 
 use crate::common::{NOW, Server, drain, h};
 use henge_core::Duration;
-use henge_nbd::{BlockSize, Closed, Event, Export, Limits, Segment, Session, Wants};
+use henge_nbd::{BlockSize, Closed, Export, Limits, Segment, Session, SessionEvent, Wants};
 use std::collections::BTreeMap;
 
 /// 0x0000000000100000 bytes, everything on: flags 1 + 4 + 8 + 0x20 + 0x40 + 0x100 + 0x400 + 0x800 = 0x0d6d.
@@ -26,7 +26,7 @@ const REP: &str = "0003e889045565a9";
 fn export_name_with_and_without_zeroes() {
     let mut s = haggling();
     s.talk(&format!("{OPT} 00000001 00000004 'disk'"), "0000000000100000 0d6d");
-    assert_eq!(s.event(), Event::Entered { export: 0 });
+    assert_eq!(s.event(), SessionEvent::Entered { export: 0 });
 
     let mut s = server();
     let zeroes = "00".repeat(124);
@@ -41,7 +41,7 @@ fn export_name_with_and_without_zeroes() {
     // "If the server is unwilling to allow the export, it MUST terminate the session."
     let mut s = haggling();
     s.talk(&format!("{OPT} 00000001 00000004 'disc'"), "");
-    assert_eq!(s.event(), Event::Closed(Closed::UnknownExport));
+    assert_eq!(s.event(), SessionEvent::Closed(Closed::UnknownExport));
     assert_eq!(s.session.wants(), Wants::Nothing);
     assert!(s.session.is_over());
 }
@@ -50,7 +50,7 @@ fn export_name_with_and_without_zeroes() {
 fn abort_is_acknowledged_and_its_data_ignored() {
     let mut s = haggling();
     s.talk(&format!("{OPT} 00000002 00000002 'xx'"), &format!("{REP} 00000002 00000001 00000000"));
-    assert_eq!(s.event(), Event::Closed(Closed::Abort));
+    assert_eq!(s.event(), SessionEvent::Closed(Closed::Abort));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn info_and_go() {
              {REP} 00000007 00000001 00000000"
         ),
     );
-    assert_eq!(s.event(), Event::Entered { export: 0 });
+    assert_eq!(s.event(), SessionEvent::Entered { export: 0 });
     assert_eq!(s.session.wake_at(), None, "no deadline in the transmission phase");
 }
 
@@ -229,7 +229,7 @@ fn what_is_too_long() {
     );
     // Longer than what is skipped: closed.
     s.talk(&format!("{OPT} 00000006 00001771"), "");
-    assert!(matches!(s.event(), Event::Closed(Closed::Garbage(_))));
+    assert!(matches!(s.event(), SessionEvent::Closed(Closed::Garbage(_))));
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn garbage_closes() {
     {
         let mut s = server();
         s.talk(client, "'NBDMAGIC' 'IHAVEOPT' 0003");
-        assert!(matches!(s.event(), Event::Closed(Closed::Garbage(_))), "{client}");
+        assert!(matches!(s.event(), SessionEvent::Closed(Closed::Garbage(_))), "{client}");
         s.talk("00", "");
         assert_eq!(s.events, []);
     }

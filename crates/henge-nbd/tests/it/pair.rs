@@ -3,8 +3,8 @@
 use crate::common::NOW;
 use henge_core::{Fault, RequestId};
 use henge_nbd::{
-    Answer, Ask, Client, ClientEvent, ClientFailure, CommandKind, Error, Event, Export, Extent, Limits,
-    Output, Piece, Segment, Session, Wants, Wish,
+    Answer, Ask, Client, ClientEvent, ClientFailure, CommandKind, Error, Export, Extent, Limits, Output,
+    Piece, Segment, Session, SessionEvent, Wants, Wish,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -98,16 +98,16 @@ impl Pair {
         let (n, event) = self.server.receive(&self.to_server, self.exports.as_slice(), NOW);
         self.to_server.drain(..n);
         match event {
-            Event::Nothing => return n > 0,
-            Event::Payload(c) => {
+            SessionEvent::Nothing => return n > 0,
+            SessionEvent::Payload(c) => {
                 self.server_buffers.insert(c.id, vec![0; c.len as usize]);
             }
-            Event::Command(c) => {
+            SessionEvent::Command(c) => {
                 self.server_buffers.insert(c.id, vec![0; c.len as usize]);
                 self.execute(c);
             }
-            Event::Entered { export } => assert_eq!(export, 0),
-            Event::Closed(_) | Event::StartTls => {}
+            SessionEvent::Entered { export } => assert_eq!(export, 0),
+            SessionEvent::Closed(_) | SessionEvent::StartTls => {}
         }
         true
     }

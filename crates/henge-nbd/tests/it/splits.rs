@@ -1,7 +1,7 @@
 //! However the stream is cut on its way in and out, the conversation is the same; and no stream makes it panic.
 
 use crate::common::{Server, h, show};
-use henge_nbd::{Answer, CommandKind, Event, Export, Limits, Piece};
+use henge_nbd::{Answer, CommandKind, Export, Limits, Piece, SessionEvent};
 use proptest::prelude::*;
 
 fn exports() -> Vec<Export> {
@@ -53,7 +53,7 @@ fn conversation() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Feeds `bytes` in pieces; after each piece answers what has come. All events, and all output.
-fn converse(bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Event>, Vec<u8>, Vec<u8>) {
+fn converse(bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<SessionEvent>, Vec<u8>, Vec<u8>) {
     let mut s = Server::new(exports(), limits);
     let (mut events, mut output, mut written) = (vec![], vec![], vec![]);
     let mut rest = bytes;
@@ -65,7 +65,7 @@ fn converse(bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Event>, Vec<u8
         s.feed(piece);
         let came = std::mem::take(&mut s.events);
         for event in &came {
-            let Event::Command(command) = *event else { continue };
+            let SessionEvent::Command(command) = *event else { continue };
             if command.kind == CommandKind::Write {
                 written.extend_from_slice(&s.buffers[&command.id]);
             } else {
@@ -107,7 +107,7 @@ proptest! {
         prop_assert_eq!(&whole.0, &cut.0);
         prop_assert!(whole.1 == cut.1, "\n{}\n{}", show(&whole.1), show(&cut.1));
         prop_assert_eq!(whole.2, cut.2);
-        prop_assert!(matches!(whole.0.last(), Some(Event::Closed(_))));
+        prop_assert!(matches!(whole.0.last(), Some(SessionEvent::Closed(_))));
     }
 
     /// Bytes from anywhere, or a good conversation with one byte changed: no panic, no endless loop.
@@ -128,7 +128,7 @@ proptest! {
             rest = after;
             s.feed(piece);
             for event in std::mem::take(&mut s.events) {
-                if let Event::Command(command) = event && !s.session.reply(command.id, Answer::Done) {
+                if let SessionEvent::Command(command) = event && !s.session.reply(command.id, Answer::Done) {
                     s.buffers.remove(&command.id);
                 }
             }

@@ -1,7 +1,7 @@
 //! TLS is asked for and required as doc/proto.md has it: "TLS support", "NBD_OPT_STARTTLS". Bytes are written by hand from that text.
 
 use crate::common::{NOW, Server, h};
-use henge_nbd::{Closed, Event, Export, Limits, Tls, Wants};
+use henge_nbd::{Closed, Export, Limits, SessionEvent, Tls, Wants};
 
 const OPT: &str = "49484156454F5054";
 const REP: &str = "0003e889045565a9";
@@ -16,7 +16,7 @@ fn haggling(tls: Tls) -> Server {
 /// STARTTLS, acknowledged; the driver has begun TLS.
 fn begin(s: &mut Server) {
     s.feed(&h(&format!("{OPT} 00000005 00000000")));
-    assert_eq!(s.event(), Event::StartTls);
+    assert_eq!(s.event(), SessionEvent::StartTls);
     // Not before the acknowledgement is out, and nothing is read in clear until then.
     assert!(!s.session.is_ready_for_tls());
     assert_eq!(s.session.wants(), Wants::Nothing);
@@ -44,11 +44,11 @@ fn where_tls_is_required_nothing_is_told_before() {
     for name in ["disk", "disc"] {
         let mut s = haggling(Tls::Require);
         s.talk(&format!("{OPT} 00000001 00000004 '{name}'"), "");
-        assert_eq!(s.event(), Event::Closed(Closed::TlsRequired));
+        assert_eq!(s.event(), SessionEvent::Closed(Closed::TlsRequired));
     }
     let mut s = haggling(Tls::Require);
     s.talk(&format!("{OPT} 00000002 00000000"), &format!("{REP} 00000002 00000001 00000000"));
-    assert_eq!(s.event(), Event::Closed(Closed::Abort));
+    assert_eq!(s.event(), SessionEvent::Closed(Closed::Abort));
 }
 
 #[test]
@@ -75,13 +75,13 @@ fn tls_begins_once_and_with_nothing_behind_its_question() {
     // Somebody on the way puts an option behind the question, to be taken for an encrypted one.
     let mut s = haggling(Tls::Require);
     s.feed(&h(&format!("{OPT} 00000005 00000000 {OPT} 00000001 00000004 'disk'")));
-    let Event::Closed(Closed::Garbage(why)) = s.event() else { panic!("it goes on") };
+    let SessionEvent::Closed(Closed::Garbage(why)) = s.event() else { panic!("it goes on") };
     assert!(why.contains("STARTTLS"), "{why}");
     // Newstyle that is not fixed has no answer but the end.
     let mut s = Server::new(vec![], Limits::default());
     s.session = henge_nbd::Session::new(Limits::default(), NOW).with_tls(Tls::Require);
     s.feed(&h(&format!("00000000 {OPT} 00000005 00000000")));
-    assert!(matches!(s.event(), Event::Closed(Closed::Garbage(_))));
+    assert!(matches!(s.event(), SessionEvent::Closed(Closed::Garbage(_))));
 }
 
 #[test]

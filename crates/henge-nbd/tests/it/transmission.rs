@@ -5,7 +5,8 @@
 use crate::common::{NOW, Server, h};
 use henge_core::{Fault, Instant};
 use henge_nbd::{
-    Answer, BlockSize, Closed, CommandKind, Error, Event, Export, Extent, Limits, Piece, Rest, Session, Wants,
+    Answer, BlockSize, Closed, CommandKind, Error, Export, Extent, Limits, Piece, Rest, Session,
+    SessionEvent, Wants,
 };
 
 const OPT: &str = "49484156454F5054";
@@ -23,7 +24,7 @@ fn entered(export: Export, structured: bool, limits: Limits) -> Server {
     }
     s.feed(&h(&format!("{OPT} 00000001 00000004 'disk'")));
     s.take();
-    assert_eq!(s.event(), Event::Entered { export: 0 });
+    assert_eq!(s.event(), SessionEvent::Entered { export: 0 });
     s
 }
 fn disk() -> Export {
@@ -247,7 +248,7 @@ fn a_write_that_is_too_long_is_skipped_within_a_bound() {
     s.talk(&request(0, 3, COOKIE, 0, 0), "");
     assert_eq!(s.command().kind, CommandKind::Flush);
     s.talk(&request(0, 1, COOKIE, 0, (40 << 20) + 1), "");
-    assert!(matches!(s.event(), Event::Closed(Closed::Garbage(_))));
+    assert!(matches!(s.event(), SessionEvent::Closed(Closed::Garbage(_))));
 }
 
 #[test]
@@ -287,7 +288,7 @@ fn disconnecting_answers_what_is_in_flight() {
     let mut s = plain();
     s.talk(&(request(0, 0, COOKIE, 0, 2) + &request(0, 2, 0, 0, 0)), "");
     let id = s.command().id;
-    assert_eq!(s.event(), Event::Closed(Closed::Disconnect));
+    assert_eq!(s.event(), SessionEvent::Closed(Closed::Disconnect));
     assert_eq!(s.session.wants(), Wants::Nothing);
     assert!(!s.session.is_over());
     s.session.reply(id, Answer::Done);
@@ -333,7 +334,7 @@ fn garbage_closes() {
     for garbage in ["25609514", "'GET '", "00000000"] {
         let mut s = plain();
         s.talk(&(garbage.to_owned() + &"00".repeat(24)), "");
-        assert!(matches!(s.event(), Event::Closed(Closed::Garbage(_))));
+        assert!(matches!(s.event(), SessionEvent::Closed(Closed::Garbage(_))));
     }
 }
 

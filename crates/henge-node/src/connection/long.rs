@@ -181,7 +181,7 @@ impl Connection {
         let disk = self.chosen();
         let Some(long) = self.long.get_mut(&which) else { return };
         while long.failure.is_none() && long.begun < long.command.len && long.windows.len() < long.most {
-            if !plane.has_room(disk) {
+            if !plane.has_capacity(disk) {
                 self.starved |= long.windows.is_empty(); // nothing that ends makes it go on
                 return;
             }
@@ -443,7 +443,7 @@ impl Long {
             self.done += filling.len; // the command has failed: what still comes is dropped
             return true;
         }
-        if !plane.has_room(disk) {
+        if !plane.has_capacity(disk) {
             self.filling = Some(filling);
             return false;
         }

@@ -61,7 +61,7 @@ impl Lines {
             return Err("that is beyond the disk, or too long");
         }
         let frame = vdisk.frame(kind, at, len);
-        let memory = plane.has_room(disk).then(|| plane.take_buffer(disk, frame.len)).flatten();
+        let memory = plane.has_capacity(disk).then(|| plane.take_buffer(disk, frame.len)).flatten();
         let Some(memory) = memory else { return Ok(false) };
         let (from, payload) = (frame.lead as usize, if kind == Verb::Write { len as usize } else { 0 });
         self.command = Some((Command::new(kind, at, len, around.now, 0), memory, from..from + payload));

@@ -7,7 +7,7 @@ use henge_link::{Message, PartOutcome};
 use henge_vdisk::{Failure, Part};
 
 impl Links {
-    pub(crate) fn has_room(&self, p: usize, toward: u32) -> bool {
+    pub(crate) fn has_capacity(&self, p: usize, toward: u32) -> bool {
         let peer = self.peers[p].as_ref().expect("a peer in use is there");
         peer.toward[toward as usize].as_ref().is_none_or(|t| t.pending < PARTS_MAX)
     }

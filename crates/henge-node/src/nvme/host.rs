@@ -125,9 +125,9 @@ impl Host {
             Some(Action::Write { offset, len, .. }) => plane.disk(disk).vdisk.frame(Kind::Write, offset, len),
             _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
-        let room = inflow::room(&mut self.task_state(p.task).held, frame, p.offset, disk, plane);
-        self.no_memory = room.is_none();
-        room
+        let capacity = inflow::capacity(&mut self.task_state(p.task).held, frame, p.offset, disk, plane);
+        self.no_memory = capacity.is_none();
+        capacity
     }
 
     /// Tries again what was held back.

@@ -21,21 +21,21 @@ impl Plane {
         let mut lines = Vec::new();
         for (i, &pool) in config.pools.iter().enumerate() {
             let bytes = henge_vdisk::striped_below(config.capacity, i as u64, on, config.stripe);
-            lines.push(self.room(pool, bytes, &config)?);
+            lines.push(self.capacity_after(pool, bytes, &config)?);
             lines.extend(self.reserved(pool, &config, on));
         }
         Ok(lines)
     }
 
-    fn room(&self, pool: usize, bytes: u64, config: &DiskConfig) -> Outcome<String> {
+    fn capacity_after(&self, pool: usize, bytes: u64, config: &DiskConfig) -> Outcome<String> {
         let pool = &self.pools[pool];
         let gates = pool.gates.clone();
         let capacity: u64 = gates.map(|g| self.gates[g].pipeline.backend().capacity()).sum();
         let name = &pool.config.name;
         let free = capacity.saturating_sub(pool.promised);
         // Images, and parts that a former disk left, are there already.
-        let takes_room = !config.adopt && !pool.config.medium.has_images();
-        if takes_room && bytes > free {
+        let takes_capacity = !config.adopt && !pool.config.medium.has_images();
+        if takes_capacity && bytes > free {
             return Err(format!(
                 "pool \"{name}\" has no room for {}: {} of {} are free",
                 format_size(bytes),

@@ -5,7 +5,7 @@ use crate::plane::Plane;
 use crate::pump::CHUNK;
 use crate::session::Wants;
 use henge_core::{Instant, Pending, RequestId};
-use henge_link::{Event, PartOutcome};
+use henge_link::{LinkEvent, PartOutcome};
 
 /// Bytes that a link may read in one turn of the loop.
 pub(super) const TURN: usize = 4 * crate::turns::BYTES;
@@ -87,9 +87,9 @@ impl PeerLink {
             at += received.len;
             match received.event {
                 None => {}
-                Some(Event::NeedMore(_)) => return Ok(at),
-                Some(Event::Established { name, epoch }) => self.established(&name, epoch, id, plane)?,
-                Some(Event::Message { message, data }) => self.message(message, data, id, plane, now)?,
+                Some(LinkEvent::NeedMore(_)) => return Ok(at),
+                Some(LinkEvent::Established { name, epoch }) => self.established(&name, epoch, id, plane)?,
+                Some(LinkEvent::Message { message, data }) => self.message(message, data, id, plane, now)?,
             }
         }
     }

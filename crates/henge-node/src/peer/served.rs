@@ -126,8 +126,8 @@ impl PeerLink {
             return refuse(self, PartOutcome::OutOfRange);
         }
         let frame = plane.disk(owner).vdisk.frame(kind, part.offset, part.len);
-        let room = plane.disk(owner).vdisk.has_room() && self.incoming.len() < INCOMING_MAX;
-        let buffer = if room { plane.take_buffer(owner, frame.len) } else { None };
+        let takes_in = plane.disk(owner).vdisk.has_capacity() && self.incoming.len() < INCOMING_MAX;
+        let buffer = if takes_in { plane.take_buffer(owner, frame.len) } else { None };
         let Some(mut buffer) = buffer else { return refuse(self, PartOutcome::Later) };
         if frame.zeroed {
             buffer.fill(0);

@@ -66,7 +66,7 @@ fn nothing_is_limited_as_well() {
         let (mut sent, mut answered) = (0, 0);
         for ms in 0..=2000 {
             let now = Instant::ZERO + Duration::from_millis(ms);
-            while sent < 10_000 && plane.has_room(0) {
+            while sent < 10_000 && plane.has_capacity(0) {
                 let len = if kind == Kind::Cache { 4096 } else { 0 };
                 plane.submit(0, Command::new(kind, 0, len, now, 0), Buffer::empty(), submitter(sent), now);
                 sent += 1;
@@ -178,7 +178,7 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
     for (len, most) in [(0, 64), (4096, 22), (MIB / 16, 2)] {
         let mut sent = 0;
         while sent < 1000
-            && plane.has_room(0)
+            && plane.has_capacity(0)
             && let Some(buffer) = plane.take_buffer(0, len)
         {
             let read = Command::new(Kind::Read, 0, len, Instant::ZERO, 0);

@@ -9,16 +9,16 @@ use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::{Command, Data, Failure, GateId, Gates, Kind, Part};
 use std::collections::BTreeSet;
 
-struct Rooms<'a>(&'a [GateState]);
+struct Capacities<'a>(&'a [GateState]);
 
-impl Gates for Rooms<'_> {
-    fn has_room(&mut self, gate: GateId, flow: FlowId) -> bool {
-        self.0[gate.index()].pipeline.gate().has_room(flow)
+impl Gates for Capacities<'_> {
+    fn has_capacity(&mut self, gate: GateId, flow: FlowId) -> bool {
+        self.0[gate.index()].pipeline.gate().has_capacity(flow)
     }
 }
 
 impl Plane {
-    /// Takes a command in; `has_room` was asked before. Its name at the disk.
+    /// Takes a command in; `has_capacity` was asked before. Its name at the disk.
     pub(crate) fn submit(
         &mut self,
         number: usize,
@@ -46,7 +46,7 @@ impl Plane {
         if disk.spread.is_some() {
             return self.hand_out_extents(number, now);
         }
-        while let Some(part) = disk.vdisk.next_part(&mut Rooms(&self.gates)) {
+        while let Some(part) = disk.vdisk.next_part(&mut Capacities(&self.gates)) {
             let Part { id: part_id, gate, mut request, data, .. } = part;
             let g = gate.index();
             let state = &mut self.gates[g];

@@ -109,7 +109,7 @@ impl Server {
             Request::Add { disk } => done(self.add(&disk)),
             Request::Grow { name, capacity } => done(self.grow(&name, &capacity)),
             Request::Access { name, doors } => done(self.change_doors(&name, &doors)),
-            Request::Room { name, capacity } => done(self.plane.make_room(&name, &capacity)),
+            Request::Room { name, capacity } => done(self.plane.lengthen_ahead(&name, &capacity)),
             Request::Peer { name, address, iscsi, at } => {
                 let added = self.plane.add_peer(&name, &address, iscsi.as_deref(), at);
                 self.registry.look_again();
@@ -141,7 +141,7 @@ impl Server {
     fn set(&mut self, name: &str, contract: BTreeMap<String, String>) -> Result<(), String> {
         let disk = self.plane.set(name, contract, self.now)?;
         // A higher bound on pending commands lets those in that wait for it.
-        let waiters = self.room_waiters.get_mut(disk).map(std::mem::take);
+        let waiters = self.capacity_waiters.get_mut(disk).map(std::mem::take);
         for id in waiters.into_iter().flatten() {
             self.retry(id);
         }
@@ -236,7 +236,7 @@ impl Server {
         self.stopping = Some(Stopping { flushing: true, ..stopping });
         for number in 0..self.plane.disks.len() {
             // What a shared disk has answered is durable, and its seat may be anywhere.
-            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_room() && !d.is_shared()) {
+            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_capacity() && !d.is_shared()) {
                 let flush = henge_vdisk::Command::new(henge_vdisk::Kind::Flush, 0, 0, self.now, 0);
                 self.plane.submit(number, flush, Buffer::empty(), NOBODY, self.now);
             }

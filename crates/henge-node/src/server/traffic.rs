@@ -72,14 +72,14 @@ impl Server {
             Stop::Turn => self.want(id, Way::In),
             Stop::Stalled => {
                 let disk = disk.expect("a command belongs to a disk");
-                if self.plane.has_room(disk) {
+                if self.plane.has_capacity(disk) {
                     let waiters = self.memory_waiters.entry(disk).or_default();
                     if waiters.is_empty() {
                         self.thirsty.push_back(disk);
                     }
                     waiters.push_back(id);
                 } else {
-                    self.wait_for_room(disk, id);
+                    self.wait_for_capacity(disk, id);
                 }
             }
             Stop::Gone => {
@@ -92,11 +92,11 @@ impl Server {
         }
     }
 
-    fn wait_for_room(&mut self, disk: usize, id: RequestId) {
-        if self.room_waiters.len() <= disk {
-            self.room_waiters.resize_with(disk + 1, VecDeque::new);
+    fn wait_for_capacity(&mut self, disk: usize, id: RequestId) {
+        if self.capacity_waiters.len() <= disk {
+            self.capacity_waiters.resize_with(disk + 1, VecDeque::new);
         }
-        self.room_waiters[disk].push_back(id);
+        self.capacity_waiters[disk].push_back(id);
     }
 
     /// Reads on from a connection that waited for something.
@@ -135,7 +135,7 @@ impl Server {
                 self.plane.put_buffer(disk, answer.frame);
             }
             // One command less: one that waits for room may come.
-            while let Some(waiter) = self.room_waiters.get_mut(disk).and_then(VecDeque::pop_front) {
+            while let Some(waiter) = self.capacity_waiters.get_mut(disk).and_then(VecDeque::pop_front) {
                 if self.retry(waiter) {
                     break;
                 }
@@ -168,7 +168,7 @@ impl Server {
             self.want(id, Way::Out);
         }
         if waits {
-            self.wait_for_room(disk.expect("a command belongs to a disk"), id);
+            self.wait_for_capacity(disk.expect("a command belongs to a disk"), id);
         }
         // The session may have been full, and is not any more.
         if reads {

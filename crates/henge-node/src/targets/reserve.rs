@@ -51,7 +51,7 @@ const ASKED_MAX: usize = 4096;
 
 /// What is decided for all nodes of a disk, one thing after another.
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum OwnerTask {
     /// A PERSISTENT RESERVE OUT.
     Change(Change),
     /// Task management that takes away everybody's commands.
@@ -136,7 +136,7 @@ struct Table {
     number: usize,
     kept: Kept,
     medium: Medium,
-    queue: VecDeque<(Asker, Asked)>,
+    queue: VecDeque<(Asker, OwnerTask)>,
     /// Decided, and not yet in its file: by the number of the writing.
     writing: Option<(u64, Asker, Reservations, Effects)>,
     /// In force here, and not yet everywhere; what began before this epoch of the unit is still to end.
@@ -283,7 +283,13 @@ impl ReservationTables {
     }
 
     /// What a session asks. Its answer, where there is one at once.
-    pub(super) fn ask(&mut self, name: &str, what: Asked, asker: Asker, links: &mut Links) -> Option<Status> {
+    pub(super) fn ask(
+        &mut self,
+        name: &str,
+        what: OwnerTask,
+        asker: Asker,
+        links: &mut Links,
+    ) -> Option<Status> {
         let Some(table) = self.tables.get_mut(name) else { return Some(Status::Check(Sense::NO_UNIT)) };
         if Self::is_closed(table) {
             return Some(Status::Check(Sense::UNAVAILABLE));
@@ -305,8 +311,8 @@ impl ReservationTables {
         let id = self.last_asked + 1;
         let disk = name.to_owned();
         let message = match what {
-            Asked::Change(Change { cdb, list, port }) => Message::Reserve { id, disk, port, cdb, list },
-            Asked::Sweep(what) => Message::Sweep { id, disk, what: wire::sweep(what) },
+            OwnerTask::Change(Change { cdb, list, port }) => Message::Reserve { id, disk, port, cdb, list },
+            OwnerTask::Sweep(what) => Message::Sweep { id, disk, what: wire::sweep(what) },
         };
         if !links.tell(peer, message) {
             return Some(Status::Busy); // not linked just now

@@ -2,7 +2,7 @@
 
 use super::{Pair, SPLICE_MIN, Towards};
 use crate::conduit::Conduit;
-use henge_pvfs2::{Event, HEADER_LEN, News};
+use henge_pvfs2::{ConnectionEvent, HEADER_LEN, News};
 use std::io;
 
 /// Bulk data that a pair may move before others have their turn.
@@ -105,7 +105,7 @@ impl Pair {
             // Of data, the header alone says nothing.
             Towards::Client => self.connection.from_server(&header).0.what,
         };
-        debug_assert_eq!(event, Event::Pass);
+        debug_assert_eq!(event, ConnectionEvent::Pass);
         self.ahead[towards as usize] = HEADER_LEN;
         Ok(Next::Splice)
     }

@@ -8,7 +8,7 @@ use super::{Proxy, Refused};
 use crate::handover::{HandedPair, Handover};
 use crate::pair::Held;
 use henge_core::{Instant, RequestId};
-use henge_pvfs2::{Connection, Event};
+use henge_pvfs2::{Connection, ConnectionEvent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ impl Proxy {
         for message in handed.held {
             let pair = self.pair_mut(slot).expect("just added");
             match pair.connection.from_client(&message).what {
-                Event::Hold { tag, request } => {
+                ConnectionEvent::Hold { tag, request } => {
                     let flow = self.flow_of(slot, &request);
                     self.take_in(Refused { pair: slot, held: Held { tag, request, message }, flow }, now);
                 }

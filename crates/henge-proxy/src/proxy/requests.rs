@@ -166,7 +166,7 @@ impl Proxy {
     pub(super) fn readmit(&mut self, now: Instant) {
         for _ in 0..self.refused.len() {
             let came = self.refused.pop_front().expect("counted");
-            if !self.gate.has_room(FlowId(came.flow as u32)) {
+            if !self.gate.has_capacity(FlowId(came.flow as u32)) {
                 self.refused.push_back(came);
                 continue;
             }

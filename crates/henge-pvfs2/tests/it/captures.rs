@@ -1,7 +1,7 @@
 //! Real traffic, decoded and compared with what the servers themselves logged.
 
 use crate::pcap;
-use henge_pvfs2::{Connection, Direction, Event, IoRequest, News, RequestBody};
+use henge_pvfs2::{Connection, ConnectionEvent, Direction, IoRequest, News, RequestBody};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn decode(streams: &[pcap::Stream], cut: usize) -> Decoded {
                     drain(&mut up, &mut up_out, |bytes| {
                         let step = connection.from_client(bytes);
                         match step.what {
-                            Event::Hold { tag, request } => {
+                            ConnectionEvent::Hold { tag, request } => {
                                 connection.release(tag);
                                 let RequestBody::Io(io) = request.body else { panic!("only I/O is held") };
                                 let uid = request
@@ -70,8 +70,8 @@ fn decode(streams: &[pcap::Stream], cut: usize) -> Decoded {
                                     moved: None,
                                 });
                             }
-                            Event::Opaque => panic!("{}: not understood", stream.client_port),
-                            Event::Pass | Event::NeedMore(_) => {}
+                            ConnectionEvent::Opaque => panic!("{}: not understood", stream.client_port),
+                            ConnectionEvent::Pass | ConnectionEvent::NeedMore(_) => {}
                         }
                         step.len
                     });

@@ -104,7 +104,7 @@ proptest! {
         let step = connection.from_client(&message);
         prop_assert_eq!(step.len, message.len());
         match step.what {
-            Event::Hold { tag: held, request } => {
+            ConnectionEvent::Hold { tag: held, request } => {
                 prop_assert_eq!(held, tag);
                 prop_assert_eq!(*request, wanted);
             }
@@ -124,14 +124,14 @@ proptest! {
             while !unread.is_empty() {
                 let (len, needs) = if towards_server {
                     let step = connection.from_client(&unread);
-                    let needs = if let Event::NeedMore(n) = step.what { Some(n) } else { None };
-                    if let Event::Hold { tag, .. } = step.what {
+                    let needs = if let ConnectionEvent::NeedMore(n) = step.what { Some(n) } else { None };
+                    if let ConnectionEvent::Hold { tag, .. } = step.what {
                         connection.release(tag);
                     }
                     (step.len, needs)
                 } else {
                     let (step, _) = connection.from_server(&unread);
-                    (step.len, if let Event::NeedMore(n) = step.what { Some(n) } else { None })
+                    (step.len, if let ConnectionEvent::NeedMore(n) = step.what { Some(n) } else { None })
                 };
                 if let Some(n) = needs {
                     prop_assert!(n > unread.len() && n <= 200_000 && len == 0);
@@ -178,7 +178,7 @@ fn a_hostile_tree_costs_bounded_time() {
 fn a_read_that_finds_nothing_is_over_with_its_response() {
     let body = io(FileRequest::contiguous(), (65536, 1, 2), 1 << 20, 10 << 20, Direction::Read);
     let mut connection = Connection::new();
-    let Event::Hold { tag, .. } = connection.from_client(&encode_io(3, &request(body))).what else {
+    let ConnectionEvent::Hold { tag, .. } = connection.from_client(&encode_io(3, &request(body))).what else {
         panic!("held")
     };
     connection.release(tag);
@@ -226,7 +226,7 @@ fn distributions_are_read_as_they_were_written() {
         assert_eq!(body.estimate(), here, "{body:?}");
         let wanted = request(body);
         let message = encode_io(1, &wanted);
-        let Event::Hold { request: read, .. } = Connection::new().from_client(&message).what else {
+        let ConnectionEvent::Hold { request: read, .. } = Connection::new().from_client(&message).what else {
             panic!("{wanted:?} is not held");
         };
         assert_eq!(*read, wanted);
@@ -239,7 +239,7 @@ fn a_read_too_intricate_to_follow_costs_an_equal_part() {
     let tree = FileRequest::vector(100_000, 1, 3);
     let wanted = request(io(tree, (65_536, 0, 2), 0, 100_000, Direction::Read));
     let mut connection = Connection::new();
-    let Event::Hold { tag, .. } = connection.from_client(&encode_io(1, &wanted)).what else {
+    let ConnectionEvent::Hold { tag, .. } = connection.from_client(&encode_io(1, &wanted)).what else {
         panic!("it is held");
     };
     connection.release(tag);
@@ -255,7 +255,7 @@ fn metadata_requests_are_awaited_until_they_are_answered() {
     let op = HEADER_LEN + 8;
     message[op..op + 4].copy_from_slice(&7i32.to_le_bytes()); // some other request
     let step = connection.from_client(&message);
-    assert_eq!((step.what, connection.unanswered()), (Event::Pass, 1));
+    assert_eq!((step.what, connection.unanswered()), (ConnectionEvent::Pass, 1));
     connection.from_server(&encode_config(4, ""));
     assert_eq!(connection.unanswered(), 1, "the answer to another one");
     connection.from_server(&encode_config(3, ""));

@@ -314,7 +314,7 @@ impl Kept {
     }
 
     fn judge(&mut self, now: Instant, time: u64) {
-        let mut all = Judged { kept: u64::MAX, room: u64::MAX, behind: false };
+        let mut all = Judged { kept: u64::MAX, factor: u64::MAX, behind: false };
         let shares = self.shares().then(|| self.part());
         for id in &self.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
@@ -329,7 +329,7 @@ impl Kept {
                 continue;
             }
             all.kept = all.kept.min(one.kept);
-            all.room = all.room.min(one.room);
+            all.factor = all.factor.min(one.factor);
             all.behind |= one.behind;
         }
         self.too_much.1 = self.too_much.1.saturating_sub(1);
@@ -345,14 +345,14 @@ impl Kept {
             Some(search) => self.go_on(search, all, now),
             None if all.behind && self.patience.0 == 0 => self.begin(all),
             None if all.behind => self.good = 0,
-            None => self.grow(all.room),
+            None => self.grow(all.factor),
         }
         if self.pace < smaller {
             self.settle(now);
         }
     }
 
-    fn begin(&mut self, Judged { kept, room, .. }: Judged) {
+    fn begin(&mut self, Judged { kept, factor, .. }: Judged) {
         if self.former > self.pace && self.former != NO_END {
             self.former = self.pace; // it never grew
         }
@@ -369,14 +369,14 @@ impl Kept {
         } else {
             let (from, before) = (self.pace.min(self.sent), self.pace);
             self.search = Some(Search { from: Some((from, kept)), best: (before, kept), before, bottom: 0 });
-            self.pace = part(from, room.min(LESS)).max(1);
+            self.pace = part(from, factor.min(LESS)).max(1);
             (self.too_much, self.memory) = ((from, MEMORY), MEMORY);
         }
         (self.good, self.former) = (0, self.pace);
         self.forgive();
     }
 
-    fn go_on(&mut self, search: Search, Judged { kept, room, .. }: Judged, now: Instant) {
+    fn go_on(&mut self, search: Search, Judged { kept, factor, .. }: Judged, now: Instant) {
         let from = search.from.unwrap_or((self.sent, kept));
         let best = if kept > search.best.1 { (self.pace, kept) } else { search.best };
         let least = (from.0 / LEAST).max(1);
@@ -385,7 +385,7 @@ impl Kept {
         if kept < KEPT && (here > least || search.bottom < BOTTOM) {
             let bottom = if here > least { 0 } else { search.bottom + 1 };
             self.too_much = (here, MEMORY);
-            self.pace = part(here, room.min(LESS)).max(least);
+            self.pace = part(here, factor.min(LESS)).max(least);
             self.search = Some(Search { from: Some(from), best, bottom, ..search });
             return;
         }
@@ -428,13 +428,13 @@ impl Kept {
         }
     }
 
-    fn grow(&mut self, room: u64) {
+    fn grow(&mut self, factor: u64) {
         self.good = self.good.saturating_add(1);
-        let soon = room > MORE;
+        let soon = factor > MORE;
         if !(soon || self.good.is_multiple_of(GOOD)) || !self.pressed || self.pace == NO_END {
             return;
         }
-        let more = part(self.pace, room.max(MORE)).max(self.pace + 1);
+        let more = part(self.pace, factor.max(MORE)).max(self.pace + 1);
         // Where that was too much lately, half of the way is not.
         let half = self.pace + (self.too_much.0.saturating_sub(self.pace)) / 2;
         let more = if soon && self.too_much.1 > 0 { more.min(half) } else { more };

@@ -19,7 +19,7 @@ pub(super) struct Due {
     meetable: bool,
 }
 
-pub(super) struct Disk {
+pub(super) struct LocalityDisk {
     /// f in millionths.
     pub share: u64,
     /// Without a contract: a part of what is kept for best effort.
@@ -38,9 +38,9 @@ pub(super) struct Disk {
     pub average: Option<Box<Average>>,
 }
 
-impl Disk {
+impl LocalityDisk {
     pub fn new(share: u64, v: Clock) -> Self {
-        Disk {
+        LocalityDisk {
             share,
             best_effort: false,
             v,

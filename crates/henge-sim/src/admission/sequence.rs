@@ -3,7 +3,7 @@
 use super::measure::{measured, violation};
 use super::{Admitted, Rule, Step, Verdict};
 use crate::{Outcome, Outside, SimError, Unwatched, World};
-use henge_admission::{Disk, Fixed, Measured, Reservation, Rules, Samples};
+use henge_admission::{Fixed, Measured, PromisedPart, Reservation, Rules, Samples};
 use henge_core::{Contract, CostUnit, ParamError, Params, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -142,8 +142,9 @@ impl Sequence {
         outside: &Outside<'_>,
     ) -> Result<bool, Fault> {
         let seen = |i: usize| before.get(i).map(|m| going.with_ratios(m.clone(), i, node, &self.disks[i]));
-        let disks: Vec<Disk> =
-            (0..=before.len()).map(|i| Disk { part: self.disks[i].part, measured: seen(i) }).collect();
+        let disks: Vec<PromisedPart> = (0..=before.len())
+            .map(|i| PromisedPart { part: self.disks[i].part, measured: seen(i) })
+            .collect();
         let answer = match going.rule {
             Rule::Deterministic => henge_admission::deterministic(&node.paper, &disks),
             Rule::Paper => {
@@ -304,7 +305,7 @@ struct Node {
 }
 
 /// What the paper's rule sees.
-fn step(node: &Node, disks: &[Disk], rules: &Rules) -> Step {
+fn step(node: &Node, disks: &[PromisedPart], rules: &Rules) -> Step {
     let strictest = disks.iter().map(|d| d.part.elasticity).fold(0.0, f64::max);
     let here = &disks[..disks.len() - 1];
     let ratios = here.iter().filter_map(|d| d.measured.as_ref()?.delay_ratios.quantile(strictest));

@@ -3,7 +3,7 @@
 use super::{What, World};
 use crate::SimError;
 use crate::fairness::Caveat;
-use crate::meter::Asked;
+use crate::meter::Submitted;
 use crate::outcome::{GateOutcome, Outcome};
 use henge_core::{Contract, Cost, Duration, FlowId, Instant};
 use henge_workload::Workload;
@@ -91,7 +91,7 @@ impl World {
         let forgave = gates.iter().any(|g| g.pipeline.gate().scheduler().forgiven() > Cost::ZERO);
         fairness.caveat = fairness.caveat.or(forgave.then_some(Caveat::Memory));
         fairness.unit = gates.first().map(|g| g.pipeline.gate().cost_unit());
-        let mut unanswered: Vec<Vec<Asked>> = vec![Vec::new(); self.flows.len()];
+        let mut unanswered: Vec<Vec<Submitted>> = vec![Vec::new(); self.flows.len()];
         for (_, command) in self.commands.iter() {
             unanswered[self.clients[command.client as usize].flow].push(command.asked);
         }

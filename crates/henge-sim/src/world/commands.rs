@@ -1,9 +1,9 @@
 //! A client's command: cut into parts, submitted, answered when all are over.
 
 use super::state::PartOf;
-use super::{Command, Event, Observer, World, waiting};
+use super::{Command, Observer, SimEvent, World, waiting};
 use crate::SimError;
-use crate::meter::{Answered, Asked};
+use crate::meter::{Answered, Submitted};
 use crate::net::Tag;
 use henge_core::{Cost, Duration, Finished, FlowId, Instant, Op, Request, RequestId, RequestRow};
 use henge_sched::foreign;
@@ -29,7 +29,7 @@ impl World {
                     let at = at.max(now + Duration::from_nanos(1));
                     if client.wake != Some(at) {
                         client.wake = Some(at);
-                        self.calendar.enter(at, Event::Client(c));
+                        self.calendar.enter(at, SimEvent::Client(c));
                     }
                     return Ok(());
                 }
@@ -60,7 +60,7 @@ impl World {
         let gates = &self.gates;
         shorten(&mut self.ranges, op, |gate| gates[gate.index()].quantum);
         let counts = len.div_ceil(self.command_bytes).max(1);
-        let asked = Asked {
+        let asked = Submitted {
             arrival: record.at,
             pending: 0,
             tag: None,
@@ -68,7 +68,7 @@ impl World {
             read: op == Op::Read,
             commands: counts * u64::from(Request::WHOLE),
         };
-        let asked = self.flows[flow].meter.asked(asked, now);
+        let asked = self.flows[flow].meter.submitted(asked, now);
         let parts = self.ranges.len() as u32;
         let extent = foreign::Extent { offset, len };
         let command =
@@ -116,12 +116,12 @@ impl World {
             self.lose(command);
         } else if let Some((at, tag)) = self.net.relay(g, &request, now) {
             match at > now {
-                true => self.calendar.enter(at, Event::Tag(self.net.send_tag(tag))),
+                true => self.calendar.enter(at, SimEvent::Tag(self.net.send_tag(tag))),
                 false => self.retag(tag, now),
             }
         }
         let waiting = waiting(self.gates[g as usize].pipeline.gate(), request.flow.0);
-        self.watch.asked(request.flow.0, waiting, batch);
+        self.watch.submitted(request.flow.0, waiting, batch);
         self.touch(g);
     }
 

@@ -1,7 +1,7 @@
 //! What a running world consists of.
 
 use crate::interrupted::Interrupted;
-use crate::meter::{Asked, Meter};
+use crate::meter::{Meter, Submitted};
 use henge_core::{
     Backend, Contract, Duration, Histogram, Instant, Pending, Pipeline, RequestId, Striping, WaitReason,
 };
@@ -74,7 +74,7 @@ pub(super) struct PartOf {
 pub(super) struct Command {
     pub(super) client: u32,
     pub(super) thread: u32,
-    pub(super) asked: Asked,
+    pub(super) asked: Submitted,
     pub(super) extent: foreign::Extent,
     pub(super) left: u32,
     pub(super) failed: bool,

@@ -263,7 +263,7 @@ fn absurd_lengths_are_refused() {
 fn a_gate_without_room_does_not_stop_the_others() {
     struct Only(u32);
     impl Gates for Only {
-        fn has_room(&mut self, gate: GateId, flow: FlowId) -> bool {
+        fn has_capacity(&mut self, gate: GateId, flow: FlowId) -> bool {
             assert_eq!(flow, FlowId(3));
             gate == GateId(self.0)
         }
@@ -285,7 +285,7 @@ fn a_gate_without_room_does_not_stop_the_others() {
 fn full_gates_are_asked_once() {
     struct Full(usize);
     impl Gates for Full {
-        fn has_room(&mut self, _: GateId, _: FlowId) -> bool {
+        fn has_capacity(&mut self, _: GateId, _: FlowId) -> bool {
             self.0 += 1;
             false
         }

@@ -40,7 +40,7 @@ fn giving_up_wakes_those_behind() {
     assert_eq!(woken, [owner(2)]);
 }
 
-struct Asked {
+struct Claim {
     lock: LockId,
     range: std::ops::Range<u64>,
     exclusive: bool,
@@ -54,8 +54,8 @@ proptest! {
     #[test]
     fn exclusion_order_and_progress(steps in proptest::collection::vec((0u64..20, 1u64..8, any::<bool>(), 0usize..8, 0u8..10), 1..120)) {
         let mut locks = RangeLocks::new();
-        let mut asked: Vec<Asked> = vec![];
-        let release = |locks: &mut RangeLocks, asked: &mut Vec<Asked>, i: usize| {
+        let mut asked: Vec<Claim> = vec![];
+        let release = |locks: &mut RangeLocks, asked: &mut Vec<Claim>, i: usize| {
             let mut woken = vec![];
             locks.release(asked[i].lock, &mut woken);
             asked[i].released = true;
@@ -65,12 +65,12 @@ proptest! {
                 asked[w.index()].held = true;
             }
         };
-        let conflict = |a: &Asked, b: &Asked| (a.exclusive || b.exclusive)
+        let conflict = |a: &Claim, b: &Claim| (a.exclusive || b.exclusive)
             && a.range.start < b.range.end && b.range.start < a.range.end;
         for (start, len, exclusive, pick, what) in steps {
             let range = start..start + len;
             let (lock, held) = locks.acquire(range.clone(), exclusive, owner(asked.len() as u32));
-            asked.push(Asked { lock, range, exclusive, held, released: false });
+            asked.push(Claim { lock, range, exclusive, held, released: false });
             if what < 7 {
                 let alive: Vec<_> = (0..asked.len()).filter(|&i| !asked[i].released && (asked[i].held || what == 0)).collect();
                 if let Some(&i) = alive.get(pick % alive.len().max(1)) {

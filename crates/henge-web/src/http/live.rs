@@ -20,7 +20,7 @@ use tokio_stream::wrappers::BroadcastStream;
 const STREAMS_MAX: usize = 256;
 
 /// A second's news, encoded once for everybody who sees everything.
-pub(super) struct Beat {
+pub(super) struct Update {
     pub tick: Tick,
     pub text: String,
     pub events: Vec<Noted>,
@@ -46,8 +46,8 @@ pub(super) async fn stream(State(app): Shared, Stays(viewer, again): Stays) -> R
         return Err(Problem::Gone(format!("{STREAMS_MAX} pages are open already")));
     }
     let listening = Listening(Arc::clone(&app));
-    let beats = BroadcastStream::new(app.beats.subscribe());
-    let news = told(listening, viewer, again, beats);
+    let updates = BroadcastStream::new(app.updates.subscribe());
+    let news = told(listening, viewer, again, updates);
     let alive = KeepAlive::new().interval(Duration::from_secs(10));
     let no_buffering = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
     Ok((no_buffering, Sse::new(news).keep_alive(alive)).into_response())
@@ -77,7 +77,7 @@ fn told(
     listening: Listening,
     viewer: Viewer,
     again: Again,
-    beats: BroadcastStream<Arc<Beat>>,
+    updates: BroadcastStream<Arc<Update>>,
 ) -> impl Stream<Item = Result<Sent, Infallible>> {
     let whole = move |listening: &Listening, viewer: &Viewer| {
         let hub = listening.0.hub();
@@ -87,26 +87,27 @@ fn told(
     let (first, generation) = whole(&listening, &viewer);
     let mut known = Some(generation);
     let app = Arc::clone(&listening.0);
-    let allowed = beats.then(move |beat| {
+    let allowed = updates.then(move |update| {
         let (app, again) = (Arc::clone(&app), Arc::clone(&again));
-        async move { may_stay(&app, &again).await.then_some(beat) }
+        async move { may_stay(&app, &again).await.then_some(update) }
     });
-    let rest = allowed.take_while(|beat| std::future::ready(beat.is_some())).flat_map(move |beat| {
+    let rest = allowed.take_while(|update| std::future::ready(update.is_some())).flat_map(move |update| {
         let mut out = Vec::new();
-        match beat.expect("the stream ends where there is none") {
-            Ok(beat) if beat.problem.is_some() => {
-                let problem = json!({ "error": beat.problem, "at": beat.tick.at });
+        match update.expect("the stream ends where there is none") {
+            Ok(update) if update.problem.is_some() => {
+                let problem = json!({ "error": update.problem, "at": update.tick.at });
                 out.push(Sent::default().event("problem").data(problem.to_string()));
                 known = None;
             }
-            Ok(beat) if known == Some(beat.generation) => {
-                let own = listening.0.hub().restrict(&viewer, &beat.tick);
+            Ok(update) if known == Some(update.generation) => {
+                let own = listening.0.hub().restrict(&viewer, &update.tick);
                 let text = own.map_or_else(
-                    || beat.text.clone(),
+                    || update.text.clone(),
                     |tick| serde_json::to_string(&tick).expect("a tick is plain data"),
                 );
                 out.push(Sent::default().event("tick").data(text));
-                let events: Vec<&Noted> = beat.events.iter().filter(|noted| viewer.may_know(noted)).collect();
+                let events: Vec<&Noted> =
+                    update.events.iter().filter(|noted| viewer.may_know(noted)).collect();
                 if !events.is_empty() {
                     let text = serde_json::to_string(&events).expect("events are plain data");
                     out.push(Sent::default().event("events").data(text));
@@ -189,18 +190,18 @@ mod tests {
         }
     }
 
-    /// What a page hears until the second beat.
+    /// What a page hears until the second update.
     fn heard(tenant: Option<&str>) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let app = App::new(Arc::new(Both));
-            let first = super::super::beat(&app, None).unwrap();
+            let first = super::super::update(&app, None).unwrap();
             let newest = first.events.last().map(|noted| noted.event.seq);
             let viewer = Viewer { tenant: tenant.map(str::to_owned), ..Viewer::default() };
-            let beats = BroadcastStream::new(app.beats.subscribe());
+            let updates = BroadcastStream::new(app.updates.subscribe());
             let again: Again = Arc::new(|app| app.source.viewer(None, true));
-            let told = told(Listening(Arc::clone(&app)), viewer, again, beats).take(3);
-            assert!(app.beats.send(Arc::new(super::super::beat(&app, newest).unwrap())).is_ok());
+            let told = told(Listening(Arc::clone(&app)), viewer, again, updates).take(3);
+            assert!(app.updates.send(Arc::new(super::super::update(&app, newest).unwrap())).is_ok());
             let body = Sse::new(told).into_response().into_body();
             let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
             String::from_utf8(bytes.to_vec()).unwrap()
@@ -212,21 +213,21 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let app = App::new(Arc::new(Both));
-            let first = super::super::beat(&app, None).unwrap();
+            let first = super::super::update(&app, None).unwrap();
             let newest = first.events.last().map(|noted| noted.event.seq);
             let asked = AtomicUsize::new(0);
-            // Known at the first beat, away at the second, unknown at the third.
+            // Known at the first update, away at the second, unknown at the third.
             let again: Again = Arc::new(move |_| match asked.fetch_add(1, Ordering::Relaxed) {
                 0 => Ok(Viewer::default()),
                 1 => Err(Problem::Gone("away".into())),
                 _ => Err(Problem::Token("removed".into())),
             });
-            let beats = BroadcastStream::new(app.beats.subscribe());
-            let told = told(Listening(Arc::clone(&app)), Viewer::default(), again, beats);
+            let updates = BroadcastStream::new(app.updates.subscribe());
+            let told = told(Listening(Arc::clone(&app)), Viewer::default(), again, updates);
             for _ in 0..4 {
-                assert!(app.beats.send(Arc::new(super::super::beat(&app, newest).unwrap())).is_ok());
+                assert!(app.updates.send(Arc::new(super::super::update(&app, newest).unwrap())).is_ok());
             }
-            // The stream ends by itself, though beats go on; what it is counted by is given back.
+            // The stream ends by itself, though updates go on; what it is counted by is given back.
             app.streams.fetch_add(1, Ordering::Relaxed);
             let body = Sse::new(told).into_response().into_body();
             let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();

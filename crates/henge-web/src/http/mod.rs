@@ -37,7 +37,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Router, http};
-use live::{Beat, stream};
+use live::{Update, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::atomic::AtomicUsize;
@@ -55,7 +55,7 @@ const BODY_MAX: usize = 64 << 10;
 struct App {
     source: Arc<dyn Source>,
     hub: Mutex<Hub>,
-    beats: broadcast::Sender<Arc<Beat>>,
+    updates: broadcast::Sender<Arc<Update>>,
     streams: AtomicUsize,
     problem: Mutex<Option<String>>,
 }
@@ -65,7 +65,7 @@ impl App {
         Arc::new(App {
             source,
             hub: Mutex::default(),
-            beats: broadcast::channel(4).0,
+            updates: broadcast::channel(4).0,
             streams: AtomicUsize::new(0),
             problem: Mutex::new(None),
         })
@@ -130,15 +130,15 @@ async fn look(app: std::sync::Weak<App>) {
         every.tick().await;
         let Some(app) = app.upgrade() else { return };
         let after = newest;
-        let seen = tokio::task::spawn_blocking(move || beat(&app, after).map(|beat| (app, beat))).await;
-        let Ok(Some((app, beat))) = seen else { continue };
-        newest = beat.events.last().map(|noted| noted.event.seq).or(newest);
+        let seen = tokio::task::spawn_blocking(move || update(&app, after).map(|update| (app, update))).await;
+        let Ok(Some((app, update))) = seen else { continue };
+        newest = update.events.last().map(|noted| noted.event.seq).or(newest);
         // Nobody may be listening.
-        let _ = app.beats.send(Arc::new(beat));
+        let _ = app.updates.send(Arc::new(update));
     }
 }
 
-fn beat(app: &App, after: Option<u64>) -> Option<Beat> {
+fn update(app: &App, after: Option<u64>) -> Option<Update> {
     let sample = app.source.sample();
     // Only what comes from now on is news.
     let everybody = Viewer::default();
@@ -154,7 +154,7 @@ fn beat(app: &App, after: Option<u64>) -> Option<Beat> {
     };
     app.problem.lock().expect("nobody panics with it").clone_from(&problem);
     let text = serde_json::to_string(&tick).expect("a tick is plain data");
-    Some(Beat { tick, text, events, generation: hub.generation, problem })
+    Some(Update { tick, text, events, generation: hub.generation, problem })
 }
 
 /// Who asks; refuses those without the token that is needed.

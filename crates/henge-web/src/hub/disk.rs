@@ -75,7 +75,7 @@ pub(super) struct Grown {
     pub seconds: f64,
 }
 
-pub(super) struct Disk {
+pub(super) struct TrackedDisk {
     pub view: DiskView,
     pub on: BTreeMap<String, Counted>,
     pub window: VecDeque<Look>,
@@ -129,9 +129,9 @@ impl Counted {
     }
 }
 
-impl Disk {
-    pub(super) fn new(id: u32, name: &str) -> Disk {
-        Disk {
+impl TrackedDisk {
+    pub(super) fn new(id: u32, name: &str) -> TrackedDisk {
+        TrackedDisk {
             view: DiskView { id, name: name.to_owned(), ..DiskView::default() },
             on: BTreeMap::new(),
             window: VecDeque::new(),

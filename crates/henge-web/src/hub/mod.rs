@@ -13,7 +13,7 @@ pub use node::NodePoint;
 
 use crate::source::{DiskMeta, NodeSample, Sample, Viewer};
 use crate::view::{DiskView, NodeView, PoolView, REASONS, Snapshot, Tick};
-use disk::{Disk, Grown};
+use disk::{Grown, TrackedDisk};
 use henge_api::{DiskStatus, Kept};
 use node::Node;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +31,7 @@ pub struct Hub {
     sample: Arc<Sample>,
     at: u64,
     next: u32,
-    disks: BTreeMap<String, Disk>,
+    disks: BTreeMap<String, TrackedDisk>,
     nodes: BTreeMap<String, Node>,
     pools: Vec<PoolView>,
     /// Grows whenever pages must be told everything anew: disks came, went, or have other contracts.
@@ -144,7 +144,7 @@ impl Hub {
         let disk = self.disks.entry(status.name.clone()).or_insert_with(|| {
             changed = true;
             *next += 1;
-            Disk::new(*next, &status.name)
+            TrackedDisk::new(*next, &status.name)
         });
         let first = !std::mem::replace(&mut disk.present, true);
         let old = disk.view.clone();
@@ -228,7 +228,7 @@ impl Hub {
     pub fn sparks(&self, viewer: &Viewer, ids: &[u32]) -> BTreeMap<u32, Vec<f32>> {
         let wanted =
             self.disks.values().filter(|d| ids.contains(&d.view.id) && Self::may_see(viewer, &d.view));
-        let of = |d: &Disk| {
+        let of = |d: &TrackedDisk| {
             let bytes = d.view.promise.unit == "bytes";
             let tail = d.history.iter().skip(d.history.len().saturating_sub(60));
             tail.map(|p| if bytes { p.bytes } else { p.rate }).collect()

@@ -175,5 +175,5 @@ impl Spec {
 }
 
 fn timed(source: Timed, window: Option<Level>) -> Pace {
-    Pace::Timed { source, window, ahead: None, room_since: Instant::ZERO }
+    Pace::Timed { source, window, ahead: None, open_since: Instant::ZERO }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use comfy_table::{Cell, Color, Table, presets};
 use henge_admission::place::{self, Node, Placement, Score, Wish};
-use henge_admission::{Disk, Fixed, Rejection, Specification, deterministic};
+use henge_admission::{Fixed, PromisedPart, Rejection, Specification, deterministic};
 use henge_config::Source;
 use henge_core::{Duration, ParamError, Params, format_size};
 use serde_json::json;
@@ -79,7 +79,7 @@ struct Server {
     copies: u32,
 }
 
-struct Asked {
+struct PlannedDisk {
     name: String,
     specification: Specification,
     parts: u32,
@@ -87,7 +87,7 @@ struct Asked {
 
 struct Plan {
     servers: Vec<Server>,
-    disks: Vec<Asked>,
+    disks: Vec<PlannedDisk>,
 }
 
 /// Runs it.
@@ -188,7 +188,7 @@ fn read(mut p: Params) -> Result<Plan, ParamError> {
         table.finish()?;
         for i in 1..=count {
             let name = if count > 1 { format!("{name}-{i}") } else { name.clone() };
-            plan.disks.push(Asked { name, specification: specification.clone(), parts });
+            plan.disks.push(PlannedDisk { name, specification: specification.clone(), parts });
         }
     }
     p.finish()?;
@@ -196,9 +196,9 @@ fn read(mut p: Params) -> Result<Plan, ParamError> {
 }
 
 /// What each part of a disk takes of a node; `Err` says why no node could ever keep it.
-fn wish(asked: &Asked, servers: &[Server]) -> Result<Wish, String> {
+fn wish(asked: &PlannedDisk, servers: &[Server]) -> Result<Wish, String> {
     let part = asked.specification.part(asked.parts);
-    let disk = [Disk { part, measured: None }];
+    let disk = [PromisedPart { part, measured: None }];
     // Nodes may differ: what is reserved is what the weakest node that can keep it would need.
     let alone: Vec<Result<f64, Rejection>> =
         servers.iter().map(|s| deterministic(&s.fixed, &disk).map(|a| a.reservations[0].rate())).collect();

@@ -3,7 +3,7 @@
 use crate::compare::Compares;
 use crate::page::NodeSource;
 use anyhow::{Context, Result};
-use henge_node::{Address, Asked, Handover, Node, NodeConfig, Signals};
+use henge_node::{Address, Handover, Node, NodeConfig, Signal, Signals};
 use henge_tls::{Clients, Tls, TlsConfig};
 use henge_web::{Access, Serving, serve};
 use std::net::SocketAddr;
@@ -106,19 +106,19 @@ fn serve_until(
     };
     let asked = loop {
         match signals.next(Duration::from_secs(1)) {
-            _ if node.has_ended() => break Asked::End,
-            Some(Asked::Anew) => match may_begin_anew(file, lost.as_deref()) {
-                Ok(()) => break Asked::Anew,
+            _ if node.has_ended() => break Signal::End,
+            Some(Signal::Anew) => match may_begin_anew(file, lost.as_deref()) {
+                Ok(()) => break Signal::Anew,
                 Err(why) => eprintln!("henge: SIGHUP: it goes on as it is: {why:#}"),
             },
-            Some(Asked::End) => break Asked::End,
+            Some(Signal::End) => break Signal::End,
             None => {}
         }
     };
     drop(page);
     match asked {
-        Asked::Anew => Ok(Some(node.hand_over().context("the node did not end well")?)),
-        Asked::End => node.stop().context("the node did not end well").map(|()| None),
+        Signal::Anew => Ok(Some(node.hand_over().context("the node did not end well")?)),
+        Signal::End => node.stop().context("the node did not end well").map(|()| None),
     }
 }
 

@@ -109,12 +109,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 fn print(shown: &pools::Shown) {
     println!("pool     {} ({}), a {} of format {}", shown.name, shown.pool, shown.kind, shown.version);
-    if let Some(room) = shown.room {
+    if let Some(capacity) = shown.capacity {
         let taken: u64 = shown.parts.iter().map(|p| p.len.next_multiple_of(1 << 20)).sum();
         println!(
             "room     {}, of which {} are free",
-            format_size(room),
-            format_size(room.saturating_sub(taken))
+            format_size(capacity),
+            format_size(capacity.saturating_sub(taken))
         );
     }
     shown.notes.iter().for_each(|note| println!("note     {note}"));
@@ -140,7 +140,7 @@ fn as_json(shown: &pools::Shown) -> Result<String> {
     let parts: Vec<_> = shown.parts.iter().map(part).collect();
     let whole = serde_json::json!({
         "name": shown.name, "id": shown.pool, "kind": shown.kind, "format": shown.version,
-        "room": shown.room, "notes": shown.notes, "parts": parts,
+        "room": shown.capacity, "notes": shown.notes, "parts": parts,
     });
     serde_json::to_string_pretty(&whole).context("a pool is plain data")
 }

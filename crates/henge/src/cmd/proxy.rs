@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
-use henge_node::{Asked, Signals};
+use henge_node::{Signal, Signals};
 use henge_proxy::{Config, Handover, Proof, Proxy, Status, Stop, check};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -81,9 +81,9 @@ fn obey(signals: &Signals, stop: &Mutex<Stop>, file: &Path) {
     let Some(asked) = signals.next(FOREVER) else { return };
     let stop = stop.lock().expect("no panic while held");
     match asked {
-        Asked::End if stop.is_asked_to_leave() => stop.stop(),
-        Asked::End => stop.leave(),
-        Asked::Anew => stop.begin_anew(file),
+        Signal::End if stop.is_asked_to_leave() => stop.stop(),
+        Signal::End => stop.leave(),
+        Signal::Anew => stop.begin_anew(file),
     }
 }
 

@@ -189,7 +189,7 @@ fn time_of(window: &Path) -> Result<Duration> {
     time.context("a recording has a duration")
 }
 
-fn came(path: &Path, unit: CostUnit, time: Duration, room: usize) -> Result<Vec<Came>> {
+fn came(path: &Path, unit: CostUnit, time: Duration, most: usize) -> Result<Vec<Came>> {
     let named = || path.display().to_string();
     let file = File::open(path).with_context(named)?;
     let trace = Trace::open(&named(), Box::new(file), &TraceOptions::default()).with_context(named)?;
@@ -205,7 +205,7 @@ fn came(path: &Path, unit: CostUnit, time: Duration, room: usize) -> Result<Vec<
             _ => record.len.div_ceil(COMMAND_BYTES).max(1),
         };
         came.push(Came { at: record.at.as_nanos(), counts: u32::try_from(counts).unwrap_or(u32::MAX) });
-        if came.len() > room {
+        if came.len() > most {
             bail!("{}: more than {COMMANDS_MAX} commands in all; record fewer windows by --keep", named());
         }
     }

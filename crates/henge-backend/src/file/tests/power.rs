@@ -119,7 +119,7 @@ impl Engine for Forgetful {
 }
 
 /// What a client asked for, and how often each sector was changed before.
-struct Asked {
+struct Issued {
     op: Op,
     durable: bool,
     sector: Sector,
@@ -130,7 +130,7 @@ struct Asked {
 struct Clients {
     medium: Forgetful,
     files: Files,
-    asked: BTreeMap<u32, Asked>,
+    asked: BTreeMap<u32, Issued>,
     next: u32,
     /// Changes that were answered, and those that have to be durable.
     changed: BTreeMap<Sector, u64>,
@@ -176,7 +176,7 @@ impl Clients {
         let durable = request.fua || op == Op::Flush;
         let of = |((other, _), _): &(&Sector, &u64)| *other == fd;
         let before = self.changed.iter().filter(of).map(|(sector, n)| (*sector, *n)).collect();
-        self.asked.insert(id.slot, Asked { op, durable, sector, before });
+        self.asked.insert(id.slot, Issued { op, durable, sector, before });
         let payload = if op == Op::Write { Buffer::zeroed(SECTOR as usize) } else { Buffer::empty() };
         self.files.submit(&request, payload, fd, sector.1 * SECTOR);
     }

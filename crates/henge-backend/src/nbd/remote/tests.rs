@@ -21,7 +21,7 @@ const ALL: u16 = flag::HAS_FLAGS
 
 /// A command that has come and is not answered.
 #[derive(Clone, Debug)]
-struct Asked {
+struct WireRequest {
     wire: usize,
     flags: u16,
     kind: u16,
@@ -37,7 +37,7 @@ struct Server {
     size: u64,
     most: u32,
     wires: Vec<Option<(UnixStream, Vec<u8>)>>,
-    asked: Vec<Asked>,
+    asked: Vec<WireRequest>,
     cached: Vec<u8>,
     durable: Vec<u8>,
 }
@@ -90,8 +90,15 @@ impl Server {
                 if bytes.len() < 28 + data {
                     break;
                 }
-                let asked =
-                    Asked { wire, flags, kind, cookie, offset, len, data: bytes[28..28 + data].to_vec() };
+                let asked = WireRequest {
+                    wire,
+                    flags,
+                    kind,
+                    cookie,
+                    offset,
+                    len,
+                    data: bytes[28..28 + data].to_vec(),
+                };
                 bytes.drain(..28 + data);
                 self.asked.push(asked);
             }
@@ -99,7 +106,7 @@ impl Server {
     }
 
     /// Does the command without answering it.
-    fn apply(&mut self, asked: &Asked) {
+    fn apply(&mut self, asked: &WireRequest) {
         let range = asked.offset as usize..asked.offset as usize + asked.len as usize;
         match asked.kind {
             1 => self.cached[range.clone()].copy_from_slice(&asked.data),
@@ -198,7 +205,7 @@ impl Bench {
     fn all(&mut self) -> Vec<(u32, Result<(), Fault>)> {
         for _ in 0..1000 {
             self.turn();
-            if self.remote.flights.is_empty() {
+            if self.remote.in_flight.is_empty() {
                 break;
             }
             if !self.server.asked.is_empty() {
@@ -426,7 +433,7 @@ fn no_flushed_write_is_lost_and_no_old_one_comes_again() {
                 6 if dice.random_bool(0.2) => {
                     let wire = dice.random_range(0..bench.server.wires.len());
                     // What the broken connection brought may be done all the same.
-                    let lost: Vec<Asked> =
+                    let lost: Vec<WireRequest> =
                         bench.server.asked.iter().filter(|a| a.wire == wire).cloned().collect();
                     lost.iter().filter(|_| dice.random_bool(0.5)).for_each(|asked| bench.server.apply(asked));
                     bench.server.cut(wire);

@@ -1,7 +1,7 @@
 //! An open image: its requests, its lock, its metadata, and which ranges hold something.
 
 use super::super::cluster::{Image, Lock};
-use super::super::flight::{Ask, Flight, Landed};
+use super::super::in_flight::{Ask, Completions, InFlight};
 use super::super::library::{Handle, Library, Setting};
 use super::connection::Pool;
 use super::{failed, text, well};
@@ -47,13 +47,13 @@ impl Drop for Opened {
             // SAFETY: an open image and a text. If it stays locked, whoever comes next says so.
             unsafe { (library.rbd_unlock)(self.handle, COOKIE.as_ptr()) };
         }
-        // SAFETY: opened, and closed once; it waits for what is under way, so no flight lands later.
+        // SAFETY: opened, and closed once; it waits for what is under way, so no request completes later.
         unsafe { (library.rbd_close)(self.handle) };
     }
 }
 
 /// A request is over, on a thread of librbd.
-unsafe extern "C" fn over(completion: Handle, flight: *mut c_void) {
+unsafe extern "C" fn over(completion: Handle, request: *mut c_void) {
     let Ok(library) = Library::get() else { std::process::abort() };
     // SAFETY: the completion that this was called for, which nobody uses afterwards.
     let result = unsafe {
@@ -62,7 +62,7 @@ unsafe extern "C" fn over(completion: Handle, flight: *mut c_void) {
         result
     };
     // SAFETY: `begin` has sent it out, and its completion is called once.
-    unsafe { Flight::land(flight.cast(), result as i64) };
+    unsafe { InFlight::complete(request.cast(), result as i64) };
 }
 
 /// For each range that holds something; what is called does not unwind.
@@ -117,21 +117,21 @@ impl Opened {
 }
 
 impl Image for Opened {
-    fn begin(&self, flight: Box<Flight>, home: &Arc<Landed>) {
+    fn begin(&self, request: Box<InFlight>, completions: &Arc<Completions>) {
         let library = self.library();
-        let (ask, offset, len) = (flight.ask, flight.offset, flight.len as usize);
-        let mut flight = flight;
-        let at = flight.at;
+        let (ask, offset, len) = (request.ask, request.offset, request.len as usize);
+        let mut request = request;
+        let at = request.at;
         let moves = matches!(ask, Ask::Read | Ask::Write);
-        assert!(!moves || flight.buffer.len() >= at + len, "what is moved has room");
-        let memory: *mut c_char = flight.buffer[at..].as_mut_ptr().cast();
-        let flight = flight.set_out(home);
+        assert!(!moves || request.buffer.len() >= at + len, "what is moved has room");
+        let memory: *mut c_char = request.buffer[at..].as_mut_ptr().cast();
+        let request = request.hand_out(completions);
         let mut completion = null_mut();
-        // SAFETY: the flight keeps its buffer until it lands, and lands when the completion is called, or below. The image is open.
+        // SAFETY: the request keeps its buffer until it completes, which it does when the completion is called, or below. The image is open.
         unsafe {
-            let mut begun = (library.rbd_aio_create_completion)(flight.cast(), over, &mut completion);
+            let mut begun = (library.rbd_aio_create_completion)(request.cast(), over, &mut completion);
             if begun < 0 {
-                return Flight::land(flight, i64::from(begun));
+                return InFlight::complete(request, i64::from(begun));
             }
             begun = match ask {
                 Ask::Read => (library.rbd_aio_read)(self.handle, offset, len, memory, completion),
@@ -145,7 +145,7 @@ impl Image for Opened {
             if begun < 0 {
                 // It was refused, so its completion is never called.
                 (library.rbd_aio_release)(completion);
-                Flight::land(flight, i64::from(begun));
+                InFlight::complete(request, i64::from(begun));
             }
         }
     }

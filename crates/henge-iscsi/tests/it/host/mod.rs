@@ -3,7 +3,7 @@
 
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::chap::Access;
-use henge_iscsi::scsi::{Action, Disk, Outcome, Reservations, Status};
+use henge_iscsi::scsi::{Action, Outcome, Reservations, Status, UnitProperties};
 use henge_iscsi::wire::{Header, padding, request};
 use henge_iscsi::{Command, Limits, Segment, Session, Step, TargetId, Targets, Want};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub fn targets(access: Access) -> Targets {
 
 /// The same, with its name.
 pub fn target(access: Access) -> (Targets, TargetId) {
-    let disk = Disk {
+    let disk = UnitProperties {
         bytes: BYTES as u64,
         block_shift: 9,
         physical_shift: 9,

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use henge_core::{Instant, RequestId};
-use henge_nbd::{Event, Export, Limits, Output, Segment, Session, Wants};
+use henge_nbd::{Export, Limits, Output, Segment, Session, SessionEvent, Wants};
 use std::collections::BTreeMap;
 
 pub const NOW: Instant = Instant::from_nanos(1_000);
@@ -52,7 +52,7 @@ pub struct Server {
     pub session: Session,
     pub exports: Vec<Export>,
     pub buffers: BTreeMap<RequestId, Vec<u8>>,
-    pub events: Vec<Event>,
+    pub events: Vec<SessionEvent>,
     /// Input that the session did not want yet.
     pub held: Vec<u8>,
 }
@@ -73,7 +73,7 @@ impl Server {
                 self.buffers.get_mut(&id).unwrap()[at..end].copy_from_slice(&input[..n]);
                 input.drain(..n);
                 match self.session.payload(n as u32, NOW) {
-                    Some(command) => self.events.push(Event::Command(command)),
+                    Some(command) => self.events.push(SessionEvent::Command(command)),
                     None => break,
                 }
                 continue;
@@ -81,11 +81,11 @@ impl Server {
             let (n, event) = self.session.receive(&input, self.exports.as_slice(), NOW);
             input.drain(..n);
             match event {
-                Event::Nothing => break,
-                Event::Payload(command) => {
+                SessionEvent::Nothing => break,
+                SessionEvent::Payload(command) => {
                     self.buffers.insert(command.id, vec![0; command.len as usize]);
                 }
-                Event::Command(command) => {
+                SessionEvent::Command(command) => {
                     self.buffers.insert(command.id, vec![0; command.len as usize]);
                     self.events.push(event);
                 }
@@ -110,7 +110,7 @@ impl Server {
         let (got, expected) = (self.take(), h(server));
         assert!(got == expected, "\n got      {}\n expected {}", show(&got), show(&expected));
     }
-    pub fn event(&mut self) -> Event {
+    pub fn event(&mut self) -> SessionEvent {
         assert!(!self.events.is_empty(), "no event");
         self.events.remove(0)
     }
@@ -118,7 +118,7 @@ impl Server {
     #[track_caller]
     pub fn command(&mut self) -> henge_nbd::Command {
         match self.event() {
-            Event::Command(command) => command,
+            SessionEvent::Command(command) => command,
             other => panic!("{other:?} is not a command"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::wire::{unsweep, unwire, wire};
 use super::writer::Done;
-use super::{Asked, Asker, Kept, ReservationTables, Units};
+use super::{Asker, Kept, OwnerTask, ReservationTables, Units};
 use crate::links::{Links, News};
 use henge_core::Instant;
 use henge_iscsi::Targets;
@@ -44,13 +44,13 @@ impl ReservationTables {
                     list.len() <= LIST_MAX && port.len() <= PORT_MAX && !port.chars().any(char::is_control);
                 let asker = Asker::There(peer, id);
                 if sane {
-                    self.asked_by(asker, &disk, Asked::Change(Change { cdb, list, port }), links);
+                    self.asked_by(asker, &disk, OwnerTask::Change(Change { cdb, list, port }), links);
                 } else {
                     self.answer(asker, Status::Check(Sense::LIST_LENGTH), links);
                 }
             }
             News::Said(peer, Message::Sweep { id, disk, what }) => {
-                self.asked_by(Asker::There(peer, id), &disk, Asked::Sweep(unsweep(what)), links);
+                self.asked_by(Asker::There(peer, id), &disk, OwnerTask::Sweep(unsweep(what)), links);
             }
             News::Said(peer, Message::Reserved { id, status, why }) => {
                 if let Some((_, asker)) = self.asked.remove(&id).filter(|(of, _)| *of == peer) {
@@ -73,7 +73,7 @@ impl ReservationTables {
     }
 
     /// A peer asks for what only the owner decides.
-    fn asked_by(&mut self, asker: Asker, disk: &str, what: Asked, links: &mut Links) {
+    fn asked_by(&mut self, asker: Asker, disk: &str, what: OwnerTask, links: &mut Links) {
         let kept_here = self.tables.get(disk).is_some_and(|table| table.kept == Kept::Here);
         let status = match kept_here {
             true => self.ask(disk, what, asker, links),
@@ -164,8 +164,8 @@ impl ReservationTables {
             let Some(unit) = units.targets.unit(table.target, 0) else { return };
             let mut next = unit.reservations().clone();
             let decided = match what {
-                Asked::Change(change) => next.apply(&change),
-                Asked::Sweep(what) => Ok(next.sweep(what, by(asker, links))),
+                OwnerTask::Change(change) => next.apply(&change),
+                OwnerTask::Sweep(what) => Ok(next.sweep(what, by(asker, links))),
             };
             let effects = match decided {
                 Ok(effects) => effects,

@@ -15,7 +15,7 @@ use crate::spread::Seated;
 use henge_backend::ImageMetadata;
 use henge_config::Source;
 use henge_core::Duration;
-use henge_iscsi::scsi::{Class, Disk as Lun};
+use henge_iscsi::scsi::{Class, UnitProperties as Lun};
 use proptest::prelude::*;
 use std::io;
 use std::sync::Mutex;

@@ -142,7 +142,7 @@ impl Watched {
         let taken = u128::from(self.reference).saturating_sub(rate).max(1);
         Some(Judged {
             kept: self.total.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE),
-            room: (spare / taken).clamp(u128::from(WHOLE) / 4, 2 * u128::from(WHOLE)) as u64,
+            factor: (spare / taken).clamp(u128::from(WHOLE) / 4, 2 * u128::from(WHOLE)) as u64,
             behind: self.lag > few,
         })
     }

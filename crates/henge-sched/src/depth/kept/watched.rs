@@ -61,13 +61,13 @@ pub(super) struct Judged {
     /// Thousandths.
     pub kept: u64,
     /// Which part of their pace the others may have, in thousandths.
-    pub room: u64,
+    pub factor: u64,
     /// It has been short for long.
     pub behind: bool,
 }
 
 /// Of what a pace does to a promise nothing is known but how well it was kept.
-fn room(kept: u64) -> u64 {
+fn factor(kept: u64) -> u64 {
     if kept > WHOLE { MORE + kept.saturating_sub(1200).min(500) / 4 } else { kept.max(WHOLE / 8) / 2 }
 }
 
@@ -154,14 +154,14 @@ impl Watched {
             // A few requests of the size that it has, and half a percent of a second.
             let few = 4 * (self.amount / self.done).max(1) + rate.per_second / 200;
             let kept = self.amount.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE);
-            return Some(Judged { kept, room: room(kept), behind: self.lag > few });
+            return Some(Judged { kept, factor: factor(kept), behind: self.lag > few });
         }
         if let Some(latency) = self.latency {
             let allowed = self.done * u64::from(1_000_000 - latency.percentile) / 1000;
             self.lag = (self.lag + self.late * WHOLE).saturating_sub(allowed);
             let in_time = (self.done - self.late) * WHOLE * 1_000_000;
             let kept = in_time / (self.done * u64::from(latency.percentile)).max(1);
-            return Some(Judged { kept, room: room(kept), behind: self.lag > 4 * WHOLE });
+            return Some(Judged { kept, factor: factor(kept), behind: self.lag > 4 * WHOLE });
         }
         None
     }

@@ -226,7 +226,8 @@ impl World {
         self.open.insert(number);
         let asker = Asker::Here(RequestId::default(), RequestId { slot: number, generation: 0 });
         let gateway = &mut self.gateways[g];
-        if let Some(status) = gateway.tables.ask("web", Asked::Change(change), asker, &mut gateway.links) {
+        if let Some(status) = gateway.tables.ask("web", OwnerTask::Change(change), asker, &mut gateway.links)
+        {
             self.over(number, status);
         }
     }

@@ -46,7 +46,7 @@ pub(crate) enum Ask {
 
 /// One request while it is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     /// Whose.
     pub id: RequestId,
     pub ask: Ask,
@@ -57,28 +57,28 @@ pub(crate) struct Flight {
     pub buffer: Buffer,
     /// Bytes, or the negative error number.
     pub result: i64,
-    next: Option<ptr::NonNull<Flight>>,
-    home: Option<Arc<Landed>>,
+    next: Option<ptr::NonNull<InFlight>>,
+    completions: Option<Arc<Completions>>,
 }
 
 // SAFETY: `next` is only read and written by whoever has the box.
-unsafe impl Send for Flight {}
+unsafe impl Send for InFlight {}
 
 /// Boxes, each of which keeps its address while the library has it, and is used again.
 #[allow(clippy::vec_box)]
-pub(crate) type Flights = Vec<Box<Flight>>;
+pub(crate) type Boxes = Vec<Box<InFlight>>;
 
 /// Those that are over.
 #[derive(Debug)]
-pub(crate) struct Landed {
-    top: AtomicPtr<Flight>,
+pub(crate) struct Completions {
+    top: AtomicPtr<InFlight>,
     bell: OwnedFd,
 }
 
-impl Landed {
-    pub(crate) fn new() -> io::Result<Arc<Landed>> {
+impl Completions {
+    pub(crate) fn new() -> io::Result<Arc<Completions>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Landed { top: AtomicPtr::new(ptr::null_mut()), bell }))
+        Ok(Arc::new(Completions { top: AtomicPtr::new(ptr::null_mut()), bell }))
     }
 
     /// Whom to wait for.
@@ -92,13 +92,13 @@ impl Landed {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    fn put(&self, flight: Box<Flight>) {
-        let flight = Box::into_raw(flight);
+    fn put(&self, request: Box<InFlight>) {
+        let request = Box::into_raw(request);
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
             // SAFETY: from a box, and not on the stack yet.
-            unsafe { (*flight).next = ptr::NonNull::new(top) };
-            match self.top.compare_exchange_weak(top, flight, Ordering::Release, Ordering::Relaxed) {
+            unsafe { (*request).next = ptr::NonNull::new(top) };
+            match self.top.compare_exchange_weak(top, request, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => top = now,
             }
@@ -109,44 +109,44 @@ impl Landed {
     }
 
     /// All that are over, the first first. Those who put more from now on ring.
-    pub(crate) fn take(&self, into: &mut Flights) {
+    pub(crate) fn take(&self, into: &mut Boxes) {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let from = into.len();
         let mut top = ptr::NonNull::new(self.top.swap(ptr::null_mut(), Ordering::Acquire));
-        while let Some(flight) = top {
+        while let Some(request) = top {
             // SAFETY: from a box in `put`; the swap has made it ours alone.
-            let mut flight = unsafe { Box::from_raw(flight.as_ptr()) };
-            top = flight.next.take();
-            into.push(flight);
+            let mut request = unsafe { Box::from_raw(request.as_ptr()) };
+            top = request.next.take();
+            into.push(request);
         }
         into[from..].reverse();
     }
 }
 
-impl Drop for Landed {
+impl Drop for Completions {
     fn drop(&mut self) {
         self.take(&mut Vec::new());
     }
 }
 
-impl Flight {
-    /// Sets out: its address, by which it [`lands`](Self::land).
-    pub(crate) fn set_out(mut self: Box<Self>, home: &Arc<Landed>) -> *mut Flight {
-        self.home = Some(Arc::clone(home));
+impl InFlight {
+    /// Is handed to the library: its address, by which it [completes](Self::complete).
+    pub(crate) fn hand_out(mut self: Box<Self>, completions: &Arc<Completions>) -> *mut InFlight {
+        self.completions = Some(Arc::clone(completions));
         Box::into_raw(self)
     }
 
     /// Is over.
     ///
     /// # Safety
-    /// `flight` comes from [`set_out`](Self::set_out), and lands once.
-    pub(crate) unsafe fn land(flight: *mut Flight, result: i64) {
-        // SAFETY: from a box in `set_out`, and nobody else has it.
-        let mut flight = unsafe { Box::from_raw(flight) };
-        flight.result = result;
+    /// `request` comes from [`hand_out`](Self::hand_out), and completes once.
+    pub(crate) unsafe fn complete(request: *mut InFlight, result: i64) {
+        // SAFETY: from a box in `hand_out`, and nobody else has it.
+        let mut request = unsafe { Box::from_raw(request) };
+        request.result = result;
         // Not on the stack with it: the last to know the stack would be in it.
-        let home = flight.home.take().expect("it set out from somewhere");
-        home.put(flight);
+        let completions = request.completions.take().expect("it was handed out");
+        completions.put(request);
     }
 }
 
@@ -154,51 +154,51 @@ impl Flight {
 mod tests {
     use super::*;
 
-    fn flight(offset: u64) -> Box<Flight> {
-        Box::new(Flight { offset, ..Flight::default() })
+    fn request(offset: u64) -> Box<InFlight> {
+        Box::new(InFlight { offset, ..InFlight::default() })
     }
 
-    fn is_rung(landed: &Landed) -> bool {
-        rustix::io::read(&landed.bell, &mut [0; 8]).is_ok()
+    fn is_rung(completions: &Completions) -> bool {
+        rustix::io::read(&completions.bell, &mut [0; 8]).is_ok()
     }
 
-    fn land(flight: *mut Flight) {
-        // SAFETY: the tests land each once.
-        unsafe { Flight::land(flight, 7) };
+    fn complete(request: *mut InFlight) {
+        // SAFETY: the tests complete each once.
+        unsafe { InFlight::complete(request, 7) };
     }
 
     #[test]
     fn the_first_rings_and_all_come_in_order() {
-        let landed = Landed::new().unwrap();
-        let out: Vec<*mut Flight> = (0..3).map(|i| flight(i).set_out(&landed)).collect();
-        assert!(!is_rung(&landed));
-        land(out[0]);
-        assert!(is_rung(&landed));
-        out[1..].iter().for_each(|flight| land(*flight));
-        assert!(!is_rung(&landed), "it was not empty");
+        let completions = Completions::new().unwrap();
+        let out: Vec<*mut InFlight> = (0..3).map(|i| request(i).hand_out(&completions)).collect();
+        assert!(!is_rung(&completions));
+        complete(out[0]);
+        assert!(is_rung(&completions));
+        out[1..].iter().for_each(|request| complete(*request));
+        assert!(!is_rung(&completions), "it was not empty");
         let mut all = Vec::new();
-        landed.take(&mut all);
+        completions.take(&mut all);
         assert_eq!(all.iter().map(|f| (f.offset, f.result)).collect::<Vec<_>>(), [(0, 7), (1, 7), (2, 7)]);
-        land(flight(4).set_out(&landed));
-        assert!(is_rung(&landed));
+        complete(request(4).hand_out(&completions));
+        assert!(is_rung(&completions));
     }
 
     #[test]
     fn several_threads_lose_none_and_the_bell_tells_of_the_last() {
-        let landed = Landed::new().unwrap();
+        let completions = Completions::new().unwrap();
         let threads: Vec<_> = (0..4u64)
             .map(|t| {
-                let landed = Arc::clone(&landed);
+                let completions = Arc::clone(&completions);
                 std::thread::spawn(move || {
-                    (0..1000).for_each(|i| land(flight(t * 1000 + i).set_out(&landed)));
+                    (0..1000).for_each(|i| complete(request(t * 1000 + i).hand_out(&completions)));
                 })
             })
             .collect();
         let mut all = Vec::new();
         while all.len() < 4000 {
-            let mut fds = [rustix::event::PollFd::new(&landed.bell, rustix::event::PollFlags::IN)];
+            let mut fds = [rustix::event::PollFd::new(&completions.bell, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut fds, None).unwrap(); // for ever, if one came without a ring
-            landed.take(&mut all);
+            completions.take(&mut all);
         }
         threads.into_iter().for_each(|t| t.join().unwrap());
         for t in 0..4 {
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn what_lands_after_everybody_has_gone_is_freed() {
-        let landed = Landed::new().unwrap();
-        let weak = Arc::downgrade(&landed);
-        let late = flight(0).set_out(&landed);
-        drop(landed);
-        land(late);
+        let completions = Completions::new().unwrap();
+        let weak = Arc::downgrade(&completions);
+        let late = request(0).hand_out(&completions);
+        drop(completions);
+        complete(late);
         assert!(weak.upgrade().is_none());
     }
 }

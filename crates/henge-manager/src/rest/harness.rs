@@ -47,7 +47,7 @@ pub struct Answered {
 }
 
 /// The API, and who asks.
-pub struct Desk {
+pub struct Harness {
     router: Router,
     core: Core,
     runtime: tokio::runtime::Runtime,
@@ -55,7 +55,7 @@ pub struct Desk {
     tokens: [String; 3],
 }
 
-impl Drop for Desk {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.core.stop();
     }
@@ -104,16 +104,16 @@ fn furnish(machine: &mut Machine) -> io::Result<[String; 3]> {
     Ok([token(None)?, token(Some("ann"))?, format!("henge_{}", "0".repeat(64))])
 }
 
-impl Desk {
+impl Harness {
     /// A new one.
-    pub fn open() -> io::Result<Desk> {
+    pub fn open() -> io::Result<Harness> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let core = Core::start(Settings::default(), MemoryStore::default()).map_err(io::Error::other)?;
         let authority = Authority::new(core.clone());
         runtime.block_on(authority.begin("demo")).map_err(io::Error::other)?;
         let tokens = core.call_and_wait(furnish).map_err(io::Error::other)??;
         let router = router(core.clone(), Audit::new(AuditTo::Nobody), authority);
-        Ok(Desk { router, core, runtime, tokens })
+        Ok(Harness { router, core, runtime, tokens })
     }
 
     /// Asks one of [`ASKED`] as the administrator, a tenant, or nobody.
@@ -227,7 +227,7 @@ mod tests {
         let (mut done, mut refused) = (0u32, 0u32);
         for seed in 0..6 {
             let mut rng = Pcg64Mcg::seed_from_u64(seed);
-            let mut desk = Desk::open().unwrap();
+            let mut harness = Harness::open().unwrap();
             for _ in 0..150 {
                 let mut body = bodies[rng.random_range(0..bodies.len())].clone();
                 for _ in 0..rng.random_range(0..3u32) {
@@ -238,7 +238,7 @@ mod tests {
                     bytes.truncate(rng.random_range(0..=bytes.len()));
                 }
                 let (which, who) = (rng.random_range(0..ASKED.len()), rng.random_range(0..3usize));
-                let answer = desk.ask(which, who, bytes.clone()).unwrap();
+                let answer = harness.ask(which, who, bytes.clone()).unwrap();
                 let text = String::from_utf8_lossy(&answer.body).into_owned();
                 let asked = || {
                     format!(
