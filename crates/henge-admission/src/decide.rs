@@ -397,7 +397,7 @@ mod tests {
             pending: 7,
             ..Specification::best_effort(1 << 30)
         };
-        Disk { part: specification.part(1), measured: None }
+        PromisedPart { part: specification.part(1), measured: None }
     }
 
     fn seen(mut disk: PromisedPart, delay: f64, rates: &[f64]) -> PromisedPart {

@@ -168,7 +168,7 @@ mod tests {
             peak_rate: rates.iter().copied().fold(0.0, f64::max),
             ..Measured::default()
         };
-        Disk { part: specification.part(1), measured: Some(measured) }
+        PromisedPart { part: specification.part(1), measured: Some(measured) }
     }
 
     fn growth(disks: &[PromisedPart], rules: &Rules) -> f64 {

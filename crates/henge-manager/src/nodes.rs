@@ -237,25 +237,8 @@ async fn handshake(
         return Err(io::ErrorKind::InvalidData.into());
     };
     let said = Said { manager: &nonce, node: &theirs, name: &name };
-    let refusal = if version != VERSION {
-        Some(format!(
-            "this manager speaks version {VERSION}, the node {version}: install one release on both, the manager first"
-        ))
-    } else if !proof::holds(&proof, secret, Side::Node, said) {
-        Some("the node does not know this cluster's secret; compare `secret` on both".into())
-    } else if let Some(certificate) = certificate.filter(|certificate| certificate.name != name) {
-        let shown = &certificate.name;
-        Some(format!(
-            "its certificate is node \"{shown}\"'s: write name = \"{shown}\" into [manager], or join again under its name"
-        ))
-    } else if !henge_api::is_name(&name) {
-        Some("the node's name is no name".into())
-    } else if let Leadership::Theirs(leader) = shared.core.leadership() {
-        Some(Unavailable::NotLeader(leader).to_string())
-    } else {
-        None
-    };
-    if let Some(why) = refusal {
+    let holds = proof::holds(&proof, secret, Side::Node, said);
+    if let Some(why) = refusal(shared, version, &name, holds, certificate) {
         return refuse(shared, writer, &name, why).await;
     }
     let proof = proof::prove(secret, Side::Manager, said);
@@ -284,6 +267,34 @@ async fn handshake(
     match heard::register(&register) {
         Ok(()) => Ok(register),
         Err(why) => refuse(shared, writer, &name, why).await,
+    }
+}
+
+/// Why a node that has said who it is may not come, if so. `proven`: it knows the secret.
+fn refusal(
+    shared: &Shared,
+    version: u32,
+    name: &str,
+    proven: bool,
+    certificate: Option<&Proof<'_>>,
+) -> Option<String> {
+    if version != VERSION {
+        Some(format!(
+            "this manager speaks version {VERSION}, the node {version}: install one release on both, the manager first"
+        ))
+    } else if !proven {
+        Some("the node does not know this cluster's secret; compare `secret` on both".into())
+    } else if let Some(certificate) = certificate.filter(|certificate| certificate.name != name) {
+        let shown = &certificate.name;
+        Some(format!(
+            "its certificate is node \"{shown}\"'s: write name = \"{shown}\" into [manager], or join again under its name"
+        ))
+    } else if !henge_api::is_name(name) {
+        Some("the node's name is no name".into())
+    } else if let Leadership::Theirs(leader) = shared.core.leadership() {
+        Some(Unavailable::NotLeader(leader).to_string())
+    } else {
+        None
     }
 }
 

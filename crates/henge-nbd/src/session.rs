@@ -181,55 +181,69 @@ impl Session {
                 let Some(data) = gather(partial, input, len as usize, consumed) else { return NOTHING };
                 let step = self.handshake.option(option, data, exports, &mut self.out);
                 partial.clear();
-                match step {
-                    Step::Next => {
-                        self.state = State::Option;
-                        None
-                    }
-                    Step::List => {
-                        self.state = State::List { from: 0 };
-                        None
-                    }
-                    // The client has to wait for the answer; what came with the question is of somebody on the way, or of a client that
-                    // would take it for encrypted.
-                    Step::Tls if *consumed < input.len() => {
-                        Some(self.close(Closed::Garbage("bytes after STARTTLS, before its answer")))
-                    }
-                    Step::Tls => {
-                        self.state = State::Tls;
-                        Some(SessionEvent::StartTls)
-                    }
-                    Step::Enter(index) => Some(self.enter(index, exports)),
-                    Step::Close(why) => Some(self.close(why)),
-                }
+                self.option_done(step, *consumed < input.len(), exports)
             }
             State::List { from } => {
                 let next = list(from, exports, &mut self.out);
                 self.state = next.map_or(State::Option, |from| State::List { from });
                 None
             }
-            State::OptionSkip { option, left } => {
-                let left = skip(left, input, consumed);
-                if left > 0 {
-                    self.state = State::OptionSkip { option, left };
-                    return NOTHING;
-                }
-                refuse(&mut self.out, option, rep::ERR_TOO_BIG, "the option's data is too long");
-                self.state = State::Option;
-                None
-            }
+            State::OptionSkip { option, left } => self.option_skipped(option, skip(left, input, consumed)),
             State::Skip { cookie, wrong, left } => {
-                let left = skip(left, input, consumed);
-                if left > 0 {
-                    self.state = State::Skip { cookie, wrong, left };
-                    return NOTHING;
-                }
-                self.wrong(cookie, wrong);
-                self.state = State::Requests;
-                None
+                self.write_skipped(cookie, wrong, skip(left, input, consumed))
             }
             State::Payload { .. } | State::Tls | State::Closed => NOTHING,
         }
+    }
+
+    /// An option was answered. `more`: bytes behind it are here already.
+    fn option_done<E: Exports + ?Sized>(
+        &mut self,
+        step: Step,
+        more: bool,
+        exports: &E,
+    ) -> Option<SessionEvent> {
+        match step {
+            Step::Next => {
+                self.state = State::Option;
+                None
+            }
+            Step::List => {
+                self.state = State::List { from: 0 };
+                None
+            }
+            // The client has to wait for the answer; what came with the question is of somebody on the way, or of a client that
+            // would take it for encrypted.
+            Step::Tls if more => Some(self.close(Closed::Garbage("bytes after STARTTLS, before its answer"))),
+            Step::Tls => {
+                self.state = State::Tls;
+                Some(SessionEvent::StartTls)
+            }
+            Step::Enter(index) => Some(self.enter(index, exports)),
+            Step::Close(why) => Some(self.close(why)),
+        }
+    }
+
+    /// All but `left` bytes of an option that is too long are skipped.
+    fn option_skipped(&mut self, option: u32, left: u32) -> Option<SessionEvent> {
+        if left > 0 {
+            self.state = State::OptionSkip { option, left };
+            return Some(SessionEvent::Nothing);
+        }
+        refuse(&mut self.out, option, rep::ERR_TOO_BIG, "the option's data is too long");
+        self.state = State::Option;
+        None
+    }
+
+    /// All but `left` bytes of a refused WRITE are skipped.
+    fn write_skipped(&mut self, cookie: u64, wrong: Wrong, left: u32) -> Option<SessionEvent> {
+        if left > 0 {
+            self.state = State::Skip { cookie, wrong, left };
+            return Some(SessionEvent::Nothing);
+        }
+        self.wrong(cookie, wrong);
+        self.state = State::Requests;
+        None
     }
 
     fn client_flags(&mut self, flags: u32) -> Option<SessionEvent> {

@@ -138,6 +138,13 @@ impl Job {
         if frame.zeroed {
             buffer.fill(0);
         }
+        self.compose(&mut buffer, frame, len, data);
+        submit(plane, disk, submitter, Command { fua, ..Command::new(kind, offset, len, now, 0) }, buffer);
+        Step::Submitted
+    }
+
+    /// The bytes of a command that are not the SCSI command's own buffer.
+    fn compose(&self, buffer: &mut Buffer, frame: Frame, len: u64, data: &mut Option<Held>) {
         let (lead, n) = (frame.lead as usize, len as usize);
         match (&self.action, frame.verify, &self.old, data) {
             (Action::Fill { pattern, .. }, ..) => {
@@ -158,8 +165,6 @@ impl Job {
             }
             _ => {}
         }
-        submit(plane, disk, submitter, Command { fua, ..Command::new(kind, offset, len, now, 0) }, buffer);
-        Step::Submitted
     }
 
     /// A copy has memory for what it writes before it reads, unless what it reads is aligned as what it writes. False when memory is missing.
@@ -245,25 +250,9 @@ impl Job {
                 *data = Some(held);
                 return Some(verdict);
             }
-            Action::Or { .. } if self.given_up && (self.old.is_none() || !done) => {
-                plane.put_buffer(disk, held.frame);
-                self.release(disk, plane);
-                return Some(Verdict::Failed(Fault::Cancelled));
-            }
-            Action::Or { .. } if done && self.old.is_none() => {
-                self.old = Some(held);
-                return None;
-            }
-            Action::Or { .. } if matches!(verdict, Verdict::Unequal(_)) => {
-                plane.put_buffer(disk, held.frame);
-                self.release(disk, plane);
-                return None; // somebody else wrote; once more from what there is now
-            }
-            Action::Or { len, .. } if done && self.done + self.piece < *len => {
-                plane.put_buffer(disk, held.frame);
-                self.release(disk, plane);
-                self.done += self.piece;
-                return self.given_up.then_some(Verdict::Failed(Fault::Cancelled));
+            Action::Or { len, .. } => {
+                let len = *len;
+                return self.or_answered(verdict, held, len, disk, plane);
             }
             Action::Compare { len, .. } if done => {
                 let wanted = data.as_ref().map_or(&[][..], Held::data).iter().take(*len as usize);
@@ -283,6 +272,35 @@ impl Job {
             return Some(verdict);
         }
         self.release(disk, plane);
+        Some(verdict)
+    }
+
+    /// What was to be changed by OR has been read, or was compared and written.
+    fn or_answered(
+        &mut self,
+        verdict: Verdict,
+        held: Held,
+        len: u64,
+        disk: usize,
+        plane: &mut Plane,
+    ) -> Option<Verdict> {
+        let (done, read) = (matches!(verdict, Verdict::Done), self.old.is_none());
+        if done && read && !self.given_up {
+            self.old = Some(held);
+            return None;
+        }
+        plane.put_buffer(disk, held.frame);
+        self.release(disk, plane);
+        if self.given_up && (read || !done) {
+            return Some(Verdict::Failed(Fault::Cancelled));
+        }
+        if matches!(verdict, Verdict::Unequal(_)) {
+            return None; // somebody else wrote; once more from what there is now
+        }
+        if done && self.done + self.piece < len {
+            self.done += self.piece;
+            return self.given_up.then_some(Verdict::Failed(Fault::Cancelled));
+        }
         Some(verdict)
     }
 

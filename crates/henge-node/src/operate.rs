@@ -315,6 +315,12 @@ impl Plane {
             outstanding_us,
             ..DiskStatus::default()
         };
+        self.add_gates(&mut status, number, disk, whole, now);
+        status
+    }
+
+    /// What a disk's requests received and waited for at its gates here.
+    fn add_gates(&self, status: &mut DiskStatus, number: usize, disk: &Disk, whole: bool, now: Instant) {
         let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];
         let mut owners = self.owners(number);
         if disk.spread.is_none() {
@@ -327,7 +333,7 @@ impl Plane {
         for (g, flow) in owners.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
             let gate = self.gates[g.index()].pipeline.gate();
             let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
-            status.waiting = status.waiting.or(waiting);
+            status.waiting = status.waiting.take().or(waiting);
             let Some(meters) = gate.flow_meters(flow) else { continue };
             status.wait += meters.wait_time().as_nanos();
             status.service += meters.service_time.as_nanos();
@@ -350,7 +356,6 @@ impl Plane {
         }
         let noted = WaitReason::ALL.iter().zip(waits).filter(|(_, time)| *time > henge_core::Duration::ZERO);
         status.waits = noted.map(|(reason, time)| (reason.as_str().to_owned(), time.as_nanos())).collect();
-        status
     }
 
     /// Adds a node, or says where it is now.

@@ -128,13 +128,34 @@ impl TargetRegistry {
         };
         let Some(id) = id else { return };
         let there = lease_owner.filter(|_| !here).and_then(|place| links.find(&place.node));
+        let kept = self.keep_reservations(disk, (id, number), (here, there), links, now);
+        self.nvme.adopt(number, &kept, &Effects::default());
+        self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity()), kept);
+        self.disks.insert(id, (number, config.name.clone()));
+        self.by_disk.insert(number, id);
+        self.targets.set_available(id, 0, self.reservations.is_good(&config.name));
+        self.targets.set_stale(id, 0, shared);
+        self.nvme.set_stale(number, shared);
+        self.tell_ways(number, disk, links);
+    }
+
+    /// A disk's table of reservations: owned here, followed as a copy of the one that a peer owns (`there`), or the disk's alone. What was kept.
+    fn keep_reservations(
+        &mut self,
+        disk: &crate::plane::Disk,
+        (id, number): (TargetId, usize),
+        (here, there): (bool, Option<usize>),
+        links: &Links,
+        now: Instant,
+    ) -> Reservations {
+        let (config, shared) = (&disk.config, disk.is_shared());
         let file = self.file(&config.name);
-        let (kept, trouble) =
-            match if there.is_some() || shared { Ok(Reservations::default()) } else { kept(file.as_deref()) }
-            {
-                Ok(kept) => (kept, None),
-                Err(why) => (Reservations::default(), Some(why)),
-            };
+        let read =
+            if there.is_some() || shared { Ok(Reservations::default()) } else { kept(file.as_deref()) };
+        let (kept, trouble) = match read {
+            Ok(kept) => (kept, None),
+            Err(why) => (Reservations::default(), Some(why)),
+        };
         let disk_here = (id, number, file);
         match there {
             _ if let Some(why) = trouble => {
@@ -153,14 +174,7 @@ impl TargetRegistry {
             None if shared => self.reservations.follow(&config.name, (disk_here.0, disk_here.1)),
             None => self.reservations.add(&config.name, disk_here),
         }
-        self.nvme.adopt(number, &kept, &Effects::default());
-        self.targets.add_unit(id, 0, lun(config, disk.vdisk.capacity()), kept);
-        self.disks.insert(id, (number, config.name.clone()));
-        self.by_disk.insert(number, id);
-        self.targets.set_available(id, 0, self.reservations.is_good(&config.name));
-        self.targets.set_stale(id, 0, shared);
-        self.nvme.set_stale(number, shared);
-        self.tell_ways(number, disk, links);
+        kept
     }
 
     /// Who may use a disk from now on, and whether initiators find it.

@@ -136,23 +136,10 @@ impl Proxy {
         allow_many_sockets();
         let gate = gate(&config)?;
         let poller = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
-        let Handover { listeners: mut inherited, pairs: mut adopted, patience } = left;
+        let Handover { listeners: inherited, pairs: mut adopted, patience } = left;
         // The latest to expire last, as requests come.
         adopted.sort_by_key(|pair| std::cmp::Reverse(pair.waited));
-        let mut listeners = Vec::new();
-        for (i, listen) in config.listen.iter().enumerate() {
-            let what = || format!("listening on {}", listen.address);
-            let at = inherited.iter().position(|l| l.local_addr().is_ok_and(|a| a == listen.address));
-            let listener = match at {
-                Some(at) => inherited.swap_remove(at),
-                None => TcpListener::bind(listen.address).map_err(|e| ProxyError::io(what(), e))?,
-            };
-            listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
-            poller
-                .add(&listener, LISTEN | i as u64, Interest::READ)
-                .map_err(|e| ProxyError::io(what(), e))?;
-            listeners.push(listener);
-        }
+        let listeners = listeners(&config, inherited, &poller)?;
         let control = config.control.as_deref().map(crate::control::listen).transpose()?;
         if let Some(control) = &control {
             poller
@@ -169,12 +156,7 @@ impl Proxy {
             Recorder::create(path).map_err(|e| ProxyError::io(path.display().to_string(), e))
         };
         let recorder = config.record.as_ref().map(record).transpose()?;
-        let mut limits = ServerLimits::default();
-        if !adopted.is_empty() {
-            let [message, flow] = patience.map(|d| Duration::from_nanos(d.as_nanos() as u64));
-            limits = ServerLimits { client_message: message, client_flow: flow, ..limits };
-        }
-        limits.client_message = config.client_timeout.unwrap_or(limits.client_message);
+        let limits = limits(&config, Some(patience).filter(|_| !adopted.is_empty()));
         Ok(Proxy {
             poller,
             listeners,
@@ -369,6 +351,38 @@ impl Proxy {
         self.news = news;
         result
     }
+}
+
+/// Where clients come: listeners that the proxy before had, or new ones.
+fn listeners(
+    config: &Config,
+    mut inherited: Vec<TcpListener>,
+    poller: &Poller,
+) -> Result<Vec<TcpListener>, ProxyError> {
+    let mut listeners = Vec::new();
+    for (i, listen) in config.listen.iter().enumerate() {
+        let failed = |e| ProxyError::io(format!("listening on {}", listen.address), e);
+        let at = inherited.iter().position(|l| l.local_addr().is_ok_and(|a| a == listen.address));
+        let listener = match at {
+            Some(at) => inherited.swap_remove(at),
+            None => TcpListener::bind(listen.address).map_err(failed)?,
+        };
+        listener.set_nonblocking(true).map_err(failed)?;
+        poller.add(&listener, LISTEN | i as u64, Interest::READ).map_err(failed)?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// How long clients and servers may be silent; `patience` is what the proxy before had learnt of its clients.
+fn limits(config: &Config, patience: Option<[std::time::Duration; 2]>) -> ServerLimits {
+    let mut limits = ServerLimits::default();
+    if let Some(patience) = patience {
+        let [message, flow] = patience.map(|d| Duration::from_nanos(d.as_nanos() as u64));
+        limits = ServerLimits { client_message: message, client_flow: flow, ..limits };
+    }
+    limits.client_message = config.client_timeout.unwrap_or(limits.client_message);
+    limits
 }
 
 /// By which the others tell this start from those before it.

@@ -20,7 +20,7 @@
 //! and the owner of a part completes its blocks, compares, and holds the locks, for all coordinators alike. COMPARE AND WRITE
 //! over two extents is refused, since nobody could hold both.
 
-use crate::plan::{self, Cursor, Plan};
+use crate::plan::{self, Cursor, Piece, Plan};
 use crate::{
     Command, Failure, Finished, Frame, GateId, Kind, Layout, LayoutError, LockId, Part, PartId, RangeLocks,
     Settings,
@@ -305,51 +305,44 @@ impl VirtualDisk {
                 i += 1;
                 continue;
             }
-            let index = state.given;
-            let leads = self.flushes.leader == Some(id);
-            if leads && index == 0 {
-                let others = self.flushes.joined.iter().filter(|id| self.commands.get(**id).is_some());
-                self.flushes.count = 1 + others.count() as u64;
-            }
-            let state = self.commands.get_mut(id).expect("a ready command is pending");
-            state.cursor = next;
-            state.given += 1;
-            state.outstanding += 1;
-            if state.given == state.parts || state.plan.must_wait(next) {
-                state.ready = false;
-                self.ready.remove(i);
-            }
-            let command = &state.command;
-            let portion = command.portion;
-            let total = match portion {
-                Some(portion) => u64::from(portion.commands),
-                None if leads => plan::commands(command, &self.settings) * self.flushes.count,
-                None => plan::commands(command, &self.settings),
-            };
-            let mut request = Request::new(
-                RequestId::default(),
-                self.flow,
-                piece.op,
-                piece.offset,
-                piece.len,
-                command.arrival,
-            );
-            request.fua = command.fua && !matches!(piece.op, Op::Read | Op::Flush);
-            request.commands = plan::share(total, index, state.parts);
-            request.foreign = gates.foreign(piece.gate, &request);
-            if let Some(portion) = portion.filter(|_| index == 0) {
-                request.foreign += portion.foreign;
-            }
-            let kind = command.kind;
-            return Some(Part {
-                id: PartId { command: id, index },
-                gate: piece.gate,
-                request,
-                kind,
-                data: piece.data,
-            });
+            return Some(self.hand_out(i, piece, next, gates));
         }
         None
+    }
+
+    /// Of the `i`-th ready command, the part that was looked at: the next one begins at `next`.
+    fn hand_out(&mut self, i: usize, piece: Piece, next: Cursor, gates: &mut impl Gates) -> Part {
+        let id = *self.ready.get(i).expect("a part of a ready command");
+        let leads = self.flushes.leader == Some(id);
+        if leads && self.commands.get(id).is_some_and(|state| state.given == 0) {
+            let others = self.flushes.joined.iter().filter(|id| self.commands.get(**id).is_some());
+            self.flushes.count = 1 + others.count() as u64;
+        }
+        let state = self.commands.get_mut(id).expect("a ready command is pending");
+        let index = state.given;
+        state.cursor = next;
+        state.given += 1;
+        state.outstanding += 1;
+        if state.given == state.parts || state.plan.must_wait(next) {
+            state.ready = false;
+            self.ready.remove(i);
+        }
+        let command = &state.command;
+        let portion = command.portion;
+        let total = match portion {
+            Some(portion) => u64::from(portion.commands),
+            None if leads => plan::commands(command, &self.settings) * self.flushes.count,
+            None => plan::commands(command, &self.settings),
+        };
+        let Piece { gate, op, offset, len, data } = piece;
+        let mut request = Request::new(RequestId::default(), self.flow, op, offset, len, command.arrival);
+        request.fua = command.fua && !matches!(op, Op::Read | Op::Flush);
+        request.commands = plan::share(total, index, state.parts);
+        request.foreign = gates.foreign(gate, &request);
+        if let Some(portion) = portion.filter(|_| index == 0) {
+            request.foreign += portion.foreign;
+        }
+        Part { id: PartId { command: id, index }, gate, request, kind: command.kind, data }
     }
 
     /// A part is over. Scratch data was patched before ([`Patch::apply`](crate::Patch::apply)).

@@ -141,17 +141,7 @@ fn converse(
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (reader, writer, secret, identity): (Box<dyn Read + Send>, Box<dyn Write + Send>, _, _) =
-        match &config.proof {
-            Proof::Secret(secret) => {
-                (Box::new(stream.try_clone()?), Box::new(stream.try_clone()?), secret.clone(), None)
-            }
-            Proof::Identity(files) => {
-                let duplex = secure(&stream, files, &config.name)?;
-                let secret = wire::hex(&duplex.exporter(proof::EXPORTER)?);
-                (Box::new(duplex.half()), Box::new(duplex.half()), secret, Some((files.clone(), None)))
-            }
-        };
+    let Ends { reader, writer, secret, identity } = ends(&stream, config)?;
     let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
     let writer = Writer { stream: BufWriter::new(writer), sealer: None, features: 0 };
     let mut this = Conversation {
@@ -197,6 +187,34 @@ fn converse(
         let _ = teller.join();
     }
     outcome
+}
+
+/// A connection's two ways, and the secret by which both ends prove who they are.
+struct Ends {
+    reader: Box<dyn Read + Send>,
+    writer: Box<dyn Write + Send>,
+    secret: String,
+    identity: Option<(TlsConfig, Option<henge_tls::Request>)>,
+}
+
+fn ends(stream: &TcpStream, config: &ManagerConfig) -> io::Result<Ends> {
+    Ok(match &config.proof {
+        Proof::Secret(secret) => Ends {
+            reader: Box::new(stream.try_clone()?),
+            writer: Box::new(stream.try_clone()?),
+            secret: secret.clone(),
+            identity: None,
+        },
+        Proof::Identity(files) => {
+            let duplex = secure(stream, files, &config.name)?;
+            Ends {
+                secret: wire::hex(&duplex.exporter(proof::EXPORTER)?),
+                reader: Box::new(duplex.half()),
+                writer: Box::new(duplex.half()),
+                identity: Some((files.clone(), None)),
+            }
+        }
+    })
 }
 
 /// TLS over a connection to a manager of our own cluster.

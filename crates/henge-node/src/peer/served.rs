@@ -89,46 +89,55 @@ impl PeerLink {
         plane: &mut Plane,
         now: Instant,
     ) -> Result<(), String> {
-        let len = usize::try_from(part.len).map_err(|_| "it sent a part that no memory holds".to_owned())?;
-        let (kind, fua, expected) = match part.kind {
-            PartKind::Read => (Kind::Read, false, 0),
-            PartKind::Write { fua } => (Kind::Write, fua, len),
-            PartKind::Flush => (Kind::Flush, false, 0),
-            PartKind::Trim => (Kind::Trim, false, 0),
-            PartKind::WriteZeroes { no_hole, fua } => (Kind::WriteZeroes { no_hole }, fua, 0),
-            PartKind::Cache => (Kind::Cache, false, 0),
-            PartKind::CompareAndWrite { fua } => (Kind::CompareAndWrite, fua, len.saturating_mul(2)),
-        };
-        if data != expected {
-            return Err("it sent a part with more or fewer bytes than it names".into());
+        let (kind, fua) = kind_of(part, data)?;
+        let taken = self
+            .owner_for(part, kind, plane)
+            .and_then(|owner| self.take_in(part, (kind, fua), owner, plane, now));
+        match taken {
+            Ok(incoming) if data > 0 => {
+                self.inflow = Some(Inflow { to: To::Incoming(incoming), done: 0, len: data });
+            }
+            Ok(incoming) => self.start(incoming, id, plane, now),
+            Err(outcome) => {
+                self.wire.send(&Message::Done { id: part.id, outcome, cost: 0 }, &[], now);
+                self.text();
+                self.inflow = (data > 0).then_some(Inflow { to: To::Nobody, done: 0, len: data });
+            }
         }
-        let refuse = |link: &mut Self, outcome| {
-            link.wire.send(&Message::Done { id: part.id, outcome, cost: 0 }, &[], now);
-            link.text();
-            link.inflow = (data > 0).then_some(Inflow { to: To::Nobody, done: 0, len: data });
-            Ok(())
-        };
+        Ok(())
+    }
+
+    /// The owner here of a part's extent, if it does such a part now.
+    fn owner_for(&self, part: &WirePart, kind: Kind, plane: &mut Plane) -> Result<usize, PartOutcome> {
         // What a node answers that is about to end is flushed before.
         let changes = !matches!(kind, Kind::Read | Kind::Flush | Kind::Cache);
         let attached = self.extents.get(&part.extent).filter(|_| !(changes && plane.links.ending));
-        let Some(owner) = attached.and_then(|attached| attached.owner) else {
-            return refuse(self, PartOutcome::Detached);
-        };
+        let owner = attached.and_then(|attached| attached.owner).ok_or(PartOutcome::Detached)?;
         if !plane.admits(owner, self.peer) {
-            return refuse(self, PartOutcome::Later);
+            return Err(PartOutcome::Later);
         }
         let capacity = plane.disk(owner).vdisk.capacity();
-        let moves = kind.moves_data();
-        let longest = if moves { henge_link::DATA_MAX as u64 } else { u64::MAX };
-        if kind != Kind::Flush
-            && part.offset.checked_add(part.len).is_none_or(|end| end > capacity || part.len > longest)
-        {
-            return refuse(self, PartOutcome::OutOfRange);
+        let longest = if kind.moves_data() { henge_link::DATA_MAX as u64 } else { u64::MAX };
+        let fits = |end| end <= capacity && part.len <= longest;
+        if kind != Kind::Flush && !part.offset.checked_add(part.len).is_some_and(fits) {
+            return Err(PartOutcome::OutOfRange);
         }
+        Ok(owner)
+    }
+
+    /// A part has memory, and a name here.
+    fn take_in(
+        &mut self,
+        part: &WirePart,
+        (kind, fua): (Kind, bool),
+        owner: usize,
+        plane: &mut Plane,
+        now: Instant,
+    ) -> Result<RequestId, PartOutcome> {
         let frame = plane.disk(owner).vdisk.frame(kind, part.offset, part.len);
         let takes_in = plane.disk(owner).vdisk.has_capacity() && self.incoming.len() < INCOMING_MAX;
         let buffer = if takes_in { plane.take_buffer(owner, frame.len) } else { None };
-        let Some(mut buffer) = buffer else { return refuse(self, PartOutcome::Later) };
+        let mut buffer = buffer.ok_or(PartOutcome::Later)?;
         if frame.zeroed {
             buffer.fill(0);
         }
@@ -150,12 +159,7 @@ impl PeerLink {
             }
             self.by_slot[slot(part.id)] = incoming;
         }
-        if data > 0 {
-            self.inflow = Some(Inflow { to: To::Incoming(incoming), done: 0, len: data });
-        } else {
-            self.start(incoming, id, plane, now);
-        }
-        Ok(())
+        Ok(incoming)
     }
 
     /// The service elsewhere that a part tells, beyond what was known.
@@ -243,4 +247,22 @@ impl PeerLink {
             plane.abort(owner, id, None, now);
         }
     }
+}
+
+/// What a part asks for, and whether it is to be durable. `data`: its bytes on the way.
+fn kind_of(part: &WirePart, data: usize) -> Result<(Kind, bool), String> {
+    let len = usize::try_from(part.len).map_err(|_| "it sent a part that no memory holds".to_owned())?;
+    let (kind, fua, expected) = match part.kind {
+        PartKind::Read => (Kind::Read, false, 0),
+        PartKind::Write { fua } => (Kind::Write, fua, len),
+        PartKind::Flush => (Kind::Flush, false, 0),
+        PartKind::Trim => (Kind::Trim, false, 0),
+        PartKind::WriteZeroes { no_hole, fua } => (Kind::WriteZeroes { no_hole }, fua, 0),
+        PartKind::Cache => (Kind::Cache, false, 0),
+        PartKind::CompareAndWrite { fua } => (Kind::CompareAndWrite, fua, len.saturating_mul(2)),
+    };
+    if data != expected {
+        return Err("it sent a part with more or fewer bytes than it names".into());
+    }
+    Ok((kind, fua))
 }

@@ -181,6 +181,12 @@ impl TrackedDisk {
         let [p50, p95, p99] = percentiles(&window);
         let late = if window.count() == 0 { 0.0 } else { self.late as f64 * 100.0 / window.count() as f64 };
         self.row = Row { 3: p50, 4: p95, 5: p99, 6: tenth(late), ..row };
+        let point = self.point(&row, grown, at);
+        push(&mut self.history, point, each);
+    }
+
+    /// One second of the history: the row's figures, and the second's own latencies.
+    fn point(&self, row: &Row, grown: &Grown, at: u64) -> Point {
         let second = Histogram::from_counts(
             grown.latency.iter().map(|(i, n)| (usize::from(*i), *n)),
             0,
@@ -193,7 +199,7 @@ impl TrackedDisk {
             let slot = &mut heat[bucket.min(HEAT - 1)];
             *slot = slot.saturating_add(u16::try_from(n).unwrap_or(u16::MAX));
         }
-        let point = Point {
+        Point {
             t: at,
             rate: row.1 as f32,
             bytes: row.2 as f32,
@@ -202,12 +208,11 @@ impl TrackedDisk {
             p99: p99 as f32,
             wait: row.10 as f32,
             service: row.11 as f32,
-            pending: pending as u32,
-            reason,
+            pending: row.7 as u32,
+            reason: row.8,
             promised: self.view.promise.rate.unwrap_or(0.0) as f32,
             heat,
-        };
-        push(&mut self.history, point, each);
+        }
     }
 
     /// Adds a look to the window and lets the oldest go.

@@ -37,26 +37,7 @@ pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry
         } else {
             zone(z, Drive { surfaces, cylinders, order, scheme }, known)?
         };
-        if let Some(before) = zones.last_mut() {
-            if zone.cylinders.0 <= before.cylinders.1 {
-                let what = format!(
-                    "is {}, but the zone before ends at {}: zones overlap",
-                    zone.cylinders.0, before.cylinders.1
-                );
-                return z.wrong("first_cyl", what);
-            }
-            if zone.bands.is_some() {
-                // Such files know first blocks alone; a zone reaches to the next.
-                bands::join(before, zone.blocks.0, z)?;
-            }
-            if zone.blocks.0 != before.blocks.1 + 1 {
-                let what =
-                    format!("is {}, but the zone before ends with block {}", zone.blocks.0, before.blocks.1);
-                return z.wrong("first_lbn", what);
-            }
-        } else if zone.blocks.0 != 0 {
-            return z.wrong("first_lbn", format!("is {}, but the first block is 0", zone.blocks.0));
-        }
+        follows(&zone, zones.last_mut(), z)?;
         zones.push(zone);
     }
     if let Some(last) = zones.last_mut().filter(|z| z.bands.is_some()) {
@@ -72,6 +53,30 @@ pub(in crate::hdd) fn read(r: &Reader<'_>, known: &[LbnVector]) -> Read<Geometry
         return r.wrong("capacity_sectors", format!("is {capacity}, but the zones hold {mapped} blocks"));
     }
     Ok(Geometry { cylinders, surfaces, sector_bytes, capacity, order, zones })
+}
+
+/// Whether a zone begins where the one before it ends.
+fn follows(zone: &Zone, before: Option<&mut Zone>, z: &Reader<'_>) -> Read<()> {
+    let Some(before) = before else {
+        return match zone.blocks.0 {
+            0 => Ok(()),
+            first => z.wrong("first_lbn", format!("is {first}, but the first block is 0")),
+        };
+    };
+    if zone.cylinders.0 <= before.cylinders.1 {
+        let (first, last) = (zone.cylinders.0, before.cylinders.1);
+        return z
+            .wrong("first_cyl", format!("is {first}, but the zone before ends at {last}: zones overlap"));
+    }
+    if zone.bands.is_some() {
+        // Such files know first blocks alone; a zone reaches to the next.
+        bands::join(before, zone.blocks.0, z)?;
+    }
+    if zone.blocks.0 != before.blocks.1 + 1 {
+        let (first, last) = (zone.blocks.0, before.blocks.1);
+        return z.wrong("first_lbn", format!("is {first}, but the zone before ends with block {last}"));
+    }
+    Ok(())
 }
 
 /// What a zone needs to know of its drive.

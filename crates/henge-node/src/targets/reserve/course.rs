@@ -161,35 +161,49 @@ impl ReservationTables {
                 self.answer(asker, Status::Check(Sense::UNAVAILABLE), links);
                 continue;
             }
-            let Some(unit) = units.targets.unit(table.target, 0) else { return };
-            let mut next = unit.reservations().clone();
-            let decided = match what {
-                OwnerTask::Change(change) => next.apply(&change),
-                OwnerTask::Sweep(what) => Ok(next.sweep(what, by(asker, links))),
-            };
-            let effects = match decided {
-                Ok(effects) => effects,
-                Err(status) => {
-                    self.answer(asker, status, links);
-                    continue;
-                }
-            };
-            // What is to survive is on the medium before it is in force anywhere.
-            let text = match alone {
-                true => effects.keep.then(|| next.save()),
-                false => Some(next.text()),
-            };
-            let Some(text) = text else {
-                let epochs = units.adopt(disk, next, &effects);
-                table.current = Some((asker, epochs));
-                continue;
-            };
-            let writer = if table.moves.is_some() { self.to_images.as_mut() } else { Some(&mut self.writer) };
-            let Some(writer) = writer else { return };
-            let number = writer.write(name, table.medium.clone(), text);
-            table.writing = Some((number, asker, next, effects));
-            return;
+            if !self.decide(name, asker, what, units, links) {
+                return;
+            }
         }
+    }
+
+    /// Decides one thing: what is to survive is on the medium before it is in force anywhere. Whether the next one may follow now.
+    fn decide(
+        &mut self,
+        name: &str,
+        asker: Asker,
+        what: OwnerTask,
+        units: &mut Units<'_>,
+        links: &mut Links,
+    ) -> bool {
+        let Some(table) = self.tables.get_mut(name) else { return false };
+        let Some(unit) = units.targets.unit(table.target, 0) else { return false };
+        let mut next = unit.reservations().clone();
+        let decided = match what {
+            OwnerTask::Change(change) => next.apply(&change),
+            OwnerTask::Sweep(what) => Ok(next.sweep(what, by(asker, links))),
+        };
+        let effects = match decided {
+            Ok(effects) => effects,
+            Err(status) => {
+                self.answer(asker, status, links);
+                return true;
+            }
+        };
+        let text = match table.kept == Kept::Alone {
+            true => effects.keep.then(|| next.save()),
+            false => Some(next.text()),
+        };
+        let Some(text) = text else {
+            let epochs = units.adopt((table.target, table.number), next, &effects);
+            table.current = Some((asker, epochs));
+            return true;
+        };
+        let writer = if table.moves.is_some() { self.to_images.as_mut() } else { Some(&mut self.writer) };
+        let Some(writer) = writer else { return false };
+        let number = writer.write(name, table.medium.clone(), text);
+        table.writing = Some((number, asker, next, effects));
+        false
     }
 
     /// What was decided is in its file, or could not be written there.
