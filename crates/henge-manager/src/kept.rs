@@ -91,7 +91,7 @@ impl Requested<'_> {
     pub(crate) fn terms_at(&self, pool: &PoolState, part_micro: u64) -> Result<(), Refused> {
         let Some(kept) = &pool.kept else { return Ok(()) };
         let part = kept.part(&self.reserving(part_micro), self.spec.leeway.unwrap_or(1.0), self.parts);
-        kept.keeps.check(&part, henge_sched::keepers)
+        kept.keeps.check(&part, henge_sched::schedulers_that_keep)
     }
 
     /// The same, or since it is too much beside what others are promised.

@@ -1,6 +1,6 @@
 //! Disks that lie on pools of several nodes.
 //!
-//! Each extent of such a disk has a *owner*: the node with that pool keeps a virtual disk of the extent alone, which holds the
+//! Each extent of such a disk has an *owner*: the node with that pool keeps a virtual disk of the extent alone, which holds the
 //! locks, completes blocks, and meets the gate. Whoever coordinates the disk (any node that knows it) cuts commands where
 //! extents end, hands each part to its owner, here or over a link, and joins the answers:
 //!

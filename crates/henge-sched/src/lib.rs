@@ -63,7 +63,8 @@ pub use flows::Flows;
 pub use heap::IndexedHeap;
 pub use rank_tree::{RankTree, Ranked};
 pub use registry::{
-    DefaultDepth, Entry, OnDevice, Order, SCHEDULERS, build, charge_as, find, keepers, respelled, suit_device,
+    DefaultDepth, Entry, OnDevice, Order, SCHEDULERS, build, charge_as, find, respelled,
+    schedulers_that_keep, suit_device,
 };
 pub use terms::Terms;
 pub use weight::{Pace, Weight};

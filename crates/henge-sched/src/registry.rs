@@ -97,7 +97,7 @@ pub fn respelled(name: &str) -> Option<(String, String)> {
 }
 
 /// The schedulers that keep the term called `term`, as a list for people.
-pub fn keepers(term: &str) -> String {
+pub fn schedulers_that_keep(term: &str) -> String {
     let names: Vec<_> = SCHEDULERS.iter().filter(|e| e.keeps.contains(&term)).map(|e| e.name).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

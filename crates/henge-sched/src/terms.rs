@@ -1,6 +1,6 @@
 //! Which terms of a contract a scheduler keeps, and how it refuses the others.
 
-use crate::registry::keepers;
+use crate::registry::schedulers_that_keep;
 use henge_core::{Contract, CostUnit, Keeps, Need, Refused, Term, check_units};
 
 /// What a scheduler is given when it is built: which terms it claims to keep, and in which unit the gate charges. (`pending` is kept by the gate.)
@@ -28,7 +28,7 @@ impl Terms {
         let stated = Term::kept().filter(|term| contract.states(term.key));
         for term in stated.filter(|term| !self.keeps.contains(&term.key)) {
             if !self.ignore {
-                return Err(Refused::unsupported(self.name, term.key, &keepers(term.key)));
+                return Err(Refused::unsupported(self.name, term.key, &schedulers_that_keep(term.key)));
             }
             kept.strike(term.key);
         }
@@ -81,14 +81,17 @@ mod tests {
         {
             assert!(Term::of(key).is_some_and(|term| term.kept), "{}: {key}", entry.name);
         }
-        assert!(Term::kept().all(|term| keepers(term.key) != "none"), "a term that nobody keeps");
+        assert!(
+            Term::kept().all(|term| schedulers_that_keep(term.key) != "none"),
+            "a term that nobody keeps"
+        );
     }
 
     #[test]
     fn a_refusal_names_the_term_and_who_can() {
         let refused = FIFO.admit(&Contract::weighted(3)).unwrap_err();
         assert_eq!(refused.term, "weight");
-        assert_eq!(refused.instead, format!("schedulers that do: {}", keepers("weight")));
+        assert_eq!(refused.instead, format!("schedulers that do: {}", schedulers_that_keep("weight")));
     }
 
     #[test]

@@ -49,7 +49,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Words that the glossary replaces, in code: (not this, but that).
-const WORDS: &[(&str, &str)] = &[("bricks", "nodes"), ("brick_", "node_"), ("timestamp_tag", "start tag")];
+const WORDS: &[(&str, &str)] = &[
+    ("bricks", "nodes"),
+    ("brick_", "node_"),
+    ("timestamp_tag", "start tag"),
+    ("has_room", "has_capacity"),
+    ("home_of", "extent_of"),
+    ("struct Flight", "struct InFlight"),
+    ("struct Asked", "a submitted request, a query or an answer that is awaited, by its own name"),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")

@@ -570,7 +570,7 @@ pub(super) fn build(params: &mut Params, weights: bool) -> Result<Box<dyn DepthC
     let most = params.integer("most", 1, DEPTH_MAX)?.unwrap_or(32);
     let shares = params.bool("shares")?.unwrap_or(false);
     if shares && !weights {
-        let who = crate::registry::keepers("weight");
+        let who = crate::registry::schedulers_that_keep("weight");
         return Err(
             params.error("shares", format!("the scheduler has no weights to keep; these have: {who}"))
         );

@@ -94,13 +94,13 @@ proptest! {
             let beside = flows.iter().enumerate().filter(|(other, _)| *other != flow);
             beside.filter_map(|(_, contract)| contract.as_ref()).for_each(|has| others.add(&keeps, has));
             let has = flows[flow].as_ref().and_then(|has| has.latency);
-            let said = keeps.check(&contract, henge_sched::keepers);
+            let said = keeps.check(&contract, henge_sched::schedulers_that_keep);
             let said = said.and_then(|()| keeps.check_beside(&contract, &others, has));
             let id = FlowId(flow as u32);
             let does = scheduler.check(id, &contract);
             prop_assert_eq!(said.is_ok(), does.is_ok(), "{:?}: {:?} and {:?} of {:?}", keeps, said, does, contract);
             // Of the term alone both say the same words.
-            if let (Err(said), Err(does)) = (keeps.check(&contract, henge_sched::keepers), &does) {
+            if let (Err(said), Err(does)) = (keeps.check(&contract, henge_sched::schedulers_that_keep), &does) {
                 prop_assert_eq!(said.term, does.term);
             }
             if scheduler.set_flow(id, &contract, Instant::ZERO).is_ok() {
