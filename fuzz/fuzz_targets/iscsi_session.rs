@@ -5,7 +5,7 @@
 
 use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::chap::{Access, Secret};
-use henge_iscsi::scsi::{self, Action, Change, UnitProperties, Extent, Group, Outcome, Reservations, Status};
+use henge_iscsi::scsi::{self, Action, Change, Extent, Group, Outcome, Reservations, Status, UnitProperties};
 use henge_iscsi::wire::Header;
 use henge_iscsi::{Limits, Offer, Segment, Session, Step, Targets, Want};
 use libfuzzer_sys::fuzz_target;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use henge_core::Instant;
-use henge_link::{LinkEvent, Identity, Link, Role};
+use henge_link::{Identity, Link, LinkEvent, Role};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

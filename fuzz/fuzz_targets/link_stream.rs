@@ -3,7 +3,7 @@
 #![no_main]
 
 use henge_core::Instant;
-use henge_link::{LinkEvent, Identity, Link, Message, Role, WireNews};
+use henge_link::{Identity, Link, LinkEvent, Message, Role, WireNews};
 use libfuzzer_sys::fuzz_target;
 
 fn end(name: &str, nonce: u8) -> Link {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use henge_core::{Fault, Instant};
-use henge_nbd::{Answer, CommandKind, Error, SessionEvent, Export, Limits, Piece, Session, Tls, Wants};
+use henge_nbd::{Answer, CommandKind, Error, Export, Limits, Piece, Session, SessionEvent, Tls, Wants};
 use libfuzzer_sys::fuzz_target;
 
 const NOW: Instant = Instant::from_nanos(1);

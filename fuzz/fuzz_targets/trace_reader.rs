@@ -9,7 +9,7 @@
 
 use henge_core::{Instant, Op};
 use henge_workload::{
-    Format, Packing, Record, Replay, ReplayOptions, Stats, Trace, TraceOptions, TraceWriter,
+    Addressing, Format, Packing, Record, Replay, ReplayOptions, Stats, Trace, TraceOptions, TraceWriter,
 };
 use libfuzzer_sys::fuzz_target;
 use std::io::{Read, Write};

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use henge_core::Instant;
-//! use henge_nbd::{Answer, CommandKind, SessionEvent, Export, Limits, Segment, Session, Wants};
+//! use henge_nbd::{Answer, CommandKind, Export, Limits, Segment, Session, SessionEvent, Wants};
 //!
 //! let (mut disk, exports) = (vec![0u8; 1 << 16], [Export::new("disk", 1 << 16)]);
 //! let mut session = Session::new(Limits::default(), Instant::ZERO);

@@ -13,7 +13,7 @@
 
 //! ```
 //! use henge_core::{FlowId, Instant};
-//! use henge_vdisk::{Command, Data, GateId, Kind, Layout, Extent, Settings, Target, VirtualDisk};
+//! use henge_vdisk::{Command, Data, Extent, GateId, Kind, Layout, Settings, Target, VirtualDisk};
 //!
 //! let extent = |gate| Extent { target: Target::Gate(GateId(gate)), base: 0, len: 1 << 20 };
 //! let layout = Layout::new(2 << 20, 64 << 10, vec![extent(0), extent(1)])?;
