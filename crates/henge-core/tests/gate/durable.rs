@@ -129,6 +129,13 @@ fn asks(gate: &mut Gate, ids: &mut Pending<()>) -> RequestId {
     id
 }
 
+/// The first durable write has gone, and told that there are syncs to await.
+fn told(gate: &mut Gate, ids: &mut Pending<()>) -> RequestId {
+    let first = asks(gate, ids);
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    first
+}
+
 /// How many go, each of which awaits a sync at once.
 fn goes(gate: &mut Gate, at: u64) -> u32 {
     let mut gone = 0;
@@ -145,9 +152,8 @@ fn a_durable_write_that_is_given_up_makes_room() {
     let mut gate = gate(1, &Contract::best_effort());
     gate.set_flow(FlowId(1), &Contract::best_effort(), ms(0)).unwrap();
     let mut ids = Pending::new();
+    let first = told(&mut gate, &mut ids);
     let mut submit = |gate: &mut Gate| asks(gate, &mut ids);
-    let first = submit(&mut gate);
-    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
     let all: Vec<_> = (0..60).map(|_| submit(&mut gate)).collect();
     assert_eq!((goes(&mut gate, 1), gate.queued()), (31, 29));
     // Held: the last and the first of them.
@@ -172,10 +178,9 @@ fn a_durable_write_that_is_given_up_makes_room() {
 fn a_durable_write_that_the_scheduler_gives_back_makes_room() {
     let mut gate = gate(1, &Contract::best_effort());
     let mut ids = Pending::new();
-    let mut submit = |gate: &mut Gate| asks(gate, &mut ids);
     // Two go: the first tells that there are syncs, the second has the only slot.
-    let first = submit(&mut gate);
-    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    let first = told(&mut gate, &mut ids);
+    let mut submit = |gate: &mut Gate| asks(gate, &mut ids);
     gate.complete(first, false, ms(0));
     let second = submit(&mut gate);
     assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)));
@@ -245,8 +250,7 @@ fn the_depth_hears_once_of_whoever_awaits_a_sync() {
 fn a_disks_own_reads_pass_its_held_durable_writes() {
     let mut gate = gate(1, &Contract::best_effort());
     let mut ids = Pending::new();
-    let first = asks(&mut gate, &mut ids);
-    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    let first = told(&mut gate, &mut ids);
     let writes: Vec<_> = (0..500).map(|_| asks(&mut gate, &mut ids)).collect();
     assert_eq!((goes(&mut gate, 0), gate.queued()), (31, 469));
     let read = ids.insert(());
@@ -280,8 +284,7 @@ fn a_durable_write_that_the_depth_controller_gives_back_makes_room() {
     let mut gate = Gate::new(Assembly { depth: Box::new(Later(ms(0))), ..parts(1, false) });
     gate.set_flow(FLOW, &Contract::best_effort(), ms(0)).unwrap();
     let mut ids = Pending::new();
-    let first = asks(&mut gate, &mut ids);
-    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    let first = told(&mut gate, &mut ids);
     gate.complete(first, false, ms(0)); // nothing is let in before 10 ms
     let all: Vec<_> = (0..50).map(|_| asks(&mut gate, &mut ids)).collect();
     all[..32].iter().for_each(|id| assert!(gate.cancel(*id, ms(1)).is_some()));
