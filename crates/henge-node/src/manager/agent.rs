@@ -1,6 +1,7 @@
 //! The thread that talks to the manager.
 
-use super::config::{ManagerConfig, Proof};
+use super::config::ManagerConfig;
+use super::connection::{Ends, PATIENCE, connect, ends, in_words};
 use super::wanted;
 use crate::control::Control;
 use crate::state::Origin;
@@ -12,10 +13,9 @@ use henge_api::manager::{
 use henge_api::proof::{self, Said, Sealer, Side};
 use henge_api::{Request, Status, Terms, decode_line, encode_line};
 use henge_core::Histogram;
-use henge_tls::{Dial, Duplex, Role, TlsConfig};
+use henge_tls::{Role, TlsConfig};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +23,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Between two reports of meters.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a manager may take to answer a handshake, or to take a line.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection on which nothing comes for so long is dead; managers say something every few seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Longest pause between two attempts.
@@ -189,58 +187,6 @@ fn converse(
     outcome
 }
 
-/// A connection's two ways, and the secret by which both ends prove who they are.
-struct Ends {
-    reader: Box<dyn Read + Send>,
-    writer: Box<dyn Write + Send>,
-    secret: String,
-    identity: Option<(TlsConfig, Option<henge_tls::Request>)>,
-}
-
-fn ends(stream: &TcpStream, config: &ManagerConfig) -> io::Result<Ends> {
-    Ok(match &config.proof {
-        Proof::Secret(secret) => Ends {
-            reader: Box::new(stream.try_clone()?),
-            writer: Box::new(stream.try_clone()?),
-            secret: secret.clone(),
-            identity: None,
-        },
-        Proof::Identity(files) => {
-            let duplex = secure(stream, files, &config.name)?;
-            Ends {
-                secret: wire::hex(&duplex.exporter(proof::EXPORTER)?),
-                reader: Box::new(duplex.half()),
-                writer: Box::new(duplex.half()),
-                identity: Some((files.clone(), None)),
-            }
-        }
-    })
-}
-
-/// TLS over a connection to a manager of our own cluster.
-fn secure(stream: &TcpStream, files: &TlsConfig, name: &str) -> io::Result<Duplex> {
-    let dial = Dial::open(files, Role::Manager, None, SystemTime::now()).map_err(io::Error::other)?;
-    let own = &dial.own;
-    if own.role != Role::Node || own.name != name {
-        let why = format!(
-            "the certificate in {} is {} {}'s, and [manager] says name = \"{name}\": write the one that it names, or join again",
-            files.certificate.display(),
-            own.role,
-            own.name
-        );
-        return Err(io::Error::other(why));
-    }
-    let connection = dial.connection().map_err(io::Error::other)?;
-    Duplex::begin(stream.try_clone()?, connection)
-}
-
-/// Why a conversation ended, and what to do where certificates are to blame.
-fn in_words(why: &io::Error, files: Option<&TlsConfig>) -> String {
-    let Some(wrong) = henge_tls::of_tls(why) else { return why.to_string() };
-    let ca = files.and_then(|files| files.ca.as_ref()).map(|path| path.display().to_string());
-    henge_tls::failure(wrong, ca.as_deref().unwrap_or("the cluster's root"))
-}
-
 /// A thread that tells the manager of parts until the loop tells no more, or nobody listens.
 fn tell_of_parts(control: &Control, out: &Out) -> io::Result<std::thread::JoinHandle<()>> {
     let (relay, queued) = tags::channel();
@@ -290,17 +236,6 @@ impl Reader {
             io::Error::new(io::ErrorKind::InvalidData, format!("it does not speak as managers do: {e}"))
         })
     }
-}
-
-fn connect(address: &str) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "no such address");
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(e) => last = e,
-        }
-    }
-    Err(last)
 }
 
 impl Conversation<'_> {

@@ -5,6 +5,7 @@
 
 mod agent;
 mod config;
+mod connection;
 mod wanted;
 
 pub use config::{ManagerConfig, profile};
