@@ -73,7 +73,8 @@ impl Lines {
         if let (Some(disk), Some((command, memory, missing))) = (self.disk, &mut self.command)
             && missing.start == missing.end
         {
-            let submitter = Submitter { connection: around.id, command: RequestId { slot: 0, generation: 0 } };
+            let submitter =
+                Submitter { connection: around.id, command: RequestId { slot: 0, generation: 0 } };
             around.plane.submit(disk, *command, std::mem::take(memory), submitter, around.now);
             self.submitted = true;
         }
