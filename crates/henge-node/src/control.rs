@@ -80,7 +80,7 @@ impl Control {
 
     /// Parts of disks over several nodes are told there from now on, or to nobody.
     pub(crate) fn relay(&self, to: Option<SyncSender<Queued>>) {
-        // Whoever has a manager has one shard.
+        // Only who has links has such disks, and one shard.
         self.shards.at(0).send(Message::Relay(to));
     }
 

@@ -6,8 +6,8 @@
 //!
 //! Example: cores = 2 and pools a, b, c, d, with a disk over a and c. {a, c} goes to shard 0, b to shard 1, d to shard 1.
 //!
-//! Price: all pools of a node that is one of several stay on one shard. A disk that comes later may lie on any of them, links belong to
-//! one loop, and the manager takes any two pools of a node for its disks.
+//! Price: all pools of a node with links stay on one shard. A disk that comes later may lie on any of them, and links belong to one loop.
+//! A manager takes one pool of a node for a disk, so its nodes are divided like others.
 
 use crate::config::{NodeConfig, PoolConfig};
 use henge_core::ParamError;
@@ -42,13 +42,7 @@ impl Division {
     /// By the configuration. `remembered` are disks that are not in it and will be there.
     pub(crate) fn of(config: &NodeConfig, remembered: Vec<Tie>) -> Result<Division, ParamError> {
         let cores = config.cores.unwrap_or(1).min(config.buffers / LEAST).max(1);
-        let one = if config.link.is_some() {
-            Some("a node that has [link] has one shard for all of its pools")
-        } else if config.manager.is_some() {
-            Some("a node that has a manager has one shard for all of its pools")
-        } else {
-            None
-        };
+        let one = config.link.as_ref().map(|_| "a node that has [link] has one shard for all of its pools");
         for pool in &config.pools {
             let Some(shard) = pool.shard else { continue };
             let why = match one {

@@ -324,3 +324,67 @@ fn a_disk_over_two_nodes_grows_by_its_managers_hand_and_has_its_tags_from_there(
         assert_eq!(tags["untold"], 0, "{tags}");
     }
 }
+
+/// Disks too large for one pool, so that each loop of the node has one.
+#[test]
+fn a_manager_has_all_loops_of_a_node() {
+    if !have("a_manager_has_all_loops", &["nbdinfo", "qemu-io"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut manager = Manager::new(dir.path(), "m", "");
+    manager.start();
+    let token_file = dir.path().join("m/admin.token");
+    until("the manager", || manager.leads());
+    let pool = |name: &str| {
+        let table = format!("[[pool]]\nname = \"{name}\"\npath = \"D/{name}\"\ncapacity = \"100MiB\"\n");
+        table + "scheduler = \"cvc\"\nprofile = { iops = \"5000/s\", service = \"2ms\" }\n"
+    };
+    let text = format!(
+        "listen = \"nbd+unix://D/nbd.sock\"\ncontrol = \"D/node.sock\"\nstate_dir = \"D/node\"\ncores = 2\n\
+         [manager]\naddress = \"{}\"\nname = \"n1\"\nsecret = \"0123456789abcdef\"\n{}{}",
+        manager.nodes,
+        pool("p"),
+        pool("q")
+    );
+    let config = dir.path().join("node.toml");
+    std::fs::write(&config, text.replace("D/", &format!("{}/", dir.path().display()))).unwrap();
+    let start = || Process::start(Command::new(HENGE).arg("node").arg("-c").arg(&config));
+    let mut process = start();
+    let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
+    let create = |name: &str| vd(&["create", name, "capacity=64MiB", "--nbd", "anyone"]);
+    until("the node", || create("a").status.success().then_some(()));
+    let output = create("b");
+    assert!(output.status.success(), "{}", said(&output));
+    let places: Vec<Value> = until("both", || disks(&[&manager], &token_file).filter(|all| all.len() == 2))
+        .into_iter()
+        .map(|(_, _, places)| places)
+        .collect();
+    assert_ne!(places[0], places[1]);
+    let check = run(HENGE, ["node", "-c", config.to_str().unwrap(), "--check"]);
+    assert!(check.contains("shard 0 has p; shard 1 has q"), "{check}");
+    let uri = |disk: &str| format!("nbd+unix:///{disk}?socket={}", dir.path().join("nbd.sock").display());
+    let size = |disk: &str| run("nbdinfo", ["--size", &uri(disk)]).trim().to_owned();
+    for (disk, pattern) in [("a", "7"), ("b", "9")] {
+        run("qemu-io", ["-f", "raw", "-c", &format!("write -P {pattern} 63M 1M"), &uri(disk)]);
+        let output = vd(&["set", disk, "capacity=80MiB", "rate=50/s"]);
+        assert!(output.status.success() && size(disk) == "83886080", "{}", said(&output));
+    }
+    run("kill", ["-9", &process.0.id().to_string()]);
+    let _ = process.0.wait();
+    process = start();
+    for (disk, pattern) in [("a", "7"), ("b", "9")] {
+        until("the disk", || {
+            let output = Command::new("nbdinfo").args(["--size", &uri(disk)]).output().unwrap();
+            output.status.success().then_some(())
+        });
+        let check = [format!("read -P {pattern} 63M 1M"), "read -P 0 64M 16M".to_owned()];
+        run("qemu-io", ["-f", "raw", "-c", &check[0], "-c", &check[1], &uri(disk)]);
+    }
+    until("both again", || disks(&[&manager], &token_file).filter(|all| all.len() == 2));
+    let output = vd(&["rm", "b"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!Command::new("nbdinfo").args(["--size", &uri("b")]).output().unwrap().status.success());
+    assert_eq!(size("a"), "83886080");
+    drop(process);
+}
