@@ -4,6 +4,9 @@
 //! what is not aligned, under their range locks, so that it is done in one place.
 //!
 //! Syncs are shared, and one that fails poisons its file: see [`syncs`].
+//!
+//! Holes, zeroes, and long reads through the page cache each keep a worker of the kernel while they last, and a file system may let them wait for
+//! seconds. So [`WORKERS`] of them are under way, and who comes then waits here: other requests have their workers.
 
 #![allow(unsafe_code)] // hands buffers to the engine by address
 
@@ -29,6 +32,9 @@ pub(crate) const CACHED_MAX: u64 = 128 << 10;
 /// in the cache, and reads ahead, in his own time: of a hole, for example, 128 KiB are zeroed and then copied, which was seen to take
 /// milliseconds. To hand it to somebody else takes about as long as copying so many.
 const ASIDE_MIN: u64 = 32 << 10;
+
+/// Most of those under way that keep a worker of the kernel, besides syncs.
+const WORKERS: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -67,6 +73,8 @@ struct Running {
     step: Step,
     /// Bytes that the present step has moved.
     moved: u64,
+    /// It keeps one of the [`WORKERS`].
+    works: bool,
 }
 
 /// The requests under way on some files.
@@ -84,6 +92,9 @@ pub(crate) struct Files {
     under_way: u32,
     /// Files that want one, and have to wait for another file's.
     line: VecDeque<RawFd>,
+    /// How many keep a worker, and who waits until one is free.
+    workers: u32,
+    crowd: VecDeque<u32>,
     /// Requests that await a sync, which nobody was told of yet.
     awaiting: VecDeque<RequestId>,
     /// Files whose sync failed, which nobody was told of yet.
@@ -108,6 +119,8 @@ impl Files {
             syncs: BTreeMap::new(),
             under_way: 0,
             line: VecDeque::new(),
+            workers: 0,
+            crowd: VecDeque::new(),
             awaiting: VecDeque::new(),
             failed: Vec::new(),
             rests: false,
@@ -158,6 +171,7 @@ impl Files {
             len: request.len,
             step,
             moved: 0,
+            works: false,
         };
         let token = match self.free.pop() {
             Some(token) => {
@@ -233,12 +247,25 @@ impl Files {
         };
         let aside = cached && kind == Kind::Read && len >= ASIDE_MIN && !is_cached(r.fd, offset, len);
         let io = Io { token, kind, fd: r.fd, offset, len, memory, aside };
+        if aside || matches!(kind, Kind::Allocate { .. }) {
+            if self.workers == WORKERS {
+                return self.crowd.push_back(token);
+            }
+            self.workers += 1;
+            self.get(token).works = true;
+        }
         // SAFETY: the payload belongs to `running[token]` until the engine has returned the token, and the zeroes,
         // ZEROES_MAX of them, to us, who never change them; `Drop` leaks both if that never happens.
         unsafe { self.engine.submit(io) };
     }
 
     fn advance(&mut self, token: u32, result: i32) {
+        if std::mem::take(&mut self.get(token).works) {
+            self.workers -= 1;
+            if let Some(next) = self.crowd.pop_front() {
+                self.issue(next);
+            }
+        }
         if result < 0 {
             return self.failed_step(token, -result);
         }

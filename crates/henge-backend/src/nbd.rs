@@ -76,8 +76,8 @@ impl Medium for Exports {
     fn copies(&self) -> bool {
         true
     }
-    fn may_be_silent(&self) -> bool {
-        true
+    fn patience(&self) -> Option<Duration> {
+        Some(Duration::from_secs(1))
     }
 }
 

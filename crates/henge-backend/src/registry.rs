@@ -4,7 +4,7 @@
 //! asks the [`Medium`] that came of it and knows no kind by name.
 
 use crate::{Options, Store};
-use henge_core::{ParamError, Params};
+use henge_core::{Duration, ParamError, Params};
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -37,9 +37,10 @@ pub trait Medium: Debug + Send + Sync {
         false
     }
 
-    /// Some of its requests may be silent for seconds while others are answered: it is several servers, or far away.
-    fn may_be_silent(&self) -> bool {
-        false
+    /// How long a request keeps its slot at least without an answer, where some may hang while others are answered. A device of this machine
+    /// answers sooner than servers do. But a file system may keep who needs its journal waiting for seconds, and readers not.
+    fn patience(&self) -> Option<Duration> {
+        self.is_device().then_some(Duration::from_millis(250))
     }
 
     /// Its disks are images, which have names and snapshots of their own.

@@ -7,6 +7,7 @@
 use super::{Engine, Io, Kind};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -14,6 +15,25 @@ use std::sync::atomic::{Ordering, fence};
 
 /// So often the kernel is entered in a row while nothing comes back, before the rest of the loop has its turn.
 const ROUNDS: usize = 4;
+
+/// Workers of the kernel that a ring asks for besides its depth: as many as a pool's syncs and holes may keep.
+const WORKERS: u32 = 16;
+
+thread_local! {
+    /// Asked for by all rings of this thread. They share them.
+    static ASKED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The kernel gives a thread's rings four workers for each core, for files. It makes them as they are needed, and more are needed only while others wait.
+/// So that a device that keeps all of its ring's waiting does not keep another's waiting, each ring brings its own.
+fn ask_for_workers(ring: &IoUring, entries: u32) {
+    let all = ASKED.with(|asked| {
+        asked.set(asked.get().saturating_add(entries + WORKERS));
+        asked.get()
+    });
+    // Linux before 5.15 keeps to its own number.
+    let _ = ring.submitter().register_iowq_max_workers(&mut [all, 0]);
+}
 
 /// One ring.
 pub struct Uring {
@@ -41,6 +61,7 @@ impl Uring {
         let ring = builder.build(entries).or_else(|_| IoUring::new(entries))?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
+        ask_for_workers(&ring, entries);
         let (overflow, at_once) = (VecDeque::new(), u64::MAX);
         Ok(Uring { ring, event, unsubmitted: 0, in_flight: 0, overflow, untold: 0, at_once })
     }

@@ -391,6 +391,41 @@ fn zeroes_that_keep_their_room_are_never_a_hole() {
     assert_eq!(files.reap().map(|done| done.outcome), Some(Err(Fault::NoSpace)));
 }
 
+/// Twenty holes, of which none ends: eight are under way, and a read, a write and a sync have workers left.
+#[test]
+fn holes_that_do_not_end_leave_workers_to_others() {
+    let (engine, mut files) = told(4096);
+    (0..20).for_each(|slot| ask(&mut files, slot, Op::Trim, false, 7));
+    assert_eq!(engine.under_way().len(), WORKERS as usize);
+    for (slot, op) in [(20, Op::Read), (21, Op::Write), (22, Op::Flush)] {
+        let payload = if op == Op::Read { Buffer::zeroed(4096) } else { Buffer::empty() };
+        match op {
+            Op::Read => {
+                let id = RequestId { slot, generation: 0 };
+                let request = Request::new(id, FlowId(0), op, 0, 4096, Instant::ZERO);
+                files.submit(&request, payload, 8, 0);
+            }
+            _ => ask(&mut files, slot, op, false, 8),
+        }
+        engine.end_last(0);
+        assert_eq!(over(&mut files), [(slot, true)]);
+    }
+    // One that ends, and one that has to be done in another way, leave their workers to the next; all end once.
+    engine.end(0);
+    engine.end(-libc::EINTR);
+    assert_eq!(over(&mut files), [(0, true)]);
+    assert_eq!(engine.under_way().len(), WORKERS as usize);
+    let mut ended = vec![0];
+    while !engine.under_way().is_empty() {
+        engine.end(0);
+        ended.extend(over(&mut files).iter().map(|(slot, _)| *slot));
+        assert!(engine.under_way().len() <= WORKERS as usize);
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, (0..20).collect::<Vec<_>>());
+    assert_eq!((files.workers, files.crowd.len()), (0, 0));
+}
+
 #[test]
 fn long_reads_of_what_is_not_in_the_page_cache_are_done_aside() {
     let file = tempfile::tempfile().unwrap();

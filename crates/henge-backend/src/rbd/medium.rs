@@ -6,7 +6,7 @@ use super::in_flight::Completions;
 use super::parts::within;
 use crate::Store;
 use crate::registry::{Medium, Wanted};
-use henge_core::{ParamError, Params};
+use henge_core::{Duration, ParamError, Params};
 use std::io;
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ impl Medium for OfCeph {
     fn has_images(&self) -> bool {
         true
     }
-    fn may_be_silent(&self) -> bool {
-        true
+    fn patience(&self) -> Option<Duration> {
+        Some(Duration::from_secs(1))
     }
     fn is_shared(&self) -> bool {
         true

@@ -57,9 +57,9 @@ impl Gate {
         if now < self.watch.look_at {
             return;
         }
-        self.watch.look_at = now + short;
+        let mut probes = self.watch.look(short, now);
         let mut at = self.watch.oldest;
-        while at != NONE && self.beside.silent < Self::SILENT {
+        while at != NONE && probes > 0 && self.beside.silent < Self::SILENT {
             let RequestState::InFlight { request, dispatched, links, .. } = &self.states[at as usize] else {
                 unreachable!("what is watched is in flight");
             };
@@ -70,7 +70,7 @@ impl Gate {
             }
             let known = self.flows[flow.index()].as_ref().is_some_and(|state| state.silent > 0);
             if silent_for >= if known { short } else { long } {
-                self.give_back(id, now);
+                probes -= u32::from(self.give_back(id, now));
             }
             at = next;
         }

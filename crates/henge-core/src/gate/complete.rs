@@ -35,7 +35,7 @@ impl Gate {
         match slot {
             Slot::Own => {
                 self.watch.unlink(&mut self.states, links);
-                self.watch.learn(service);
+                self.watch.answered(service);
             }
             Slot::Beside => {
                 if let Some((count, _)) = self.beside.of(&request) {

@@ -1,8 +1,8 @@
 //! Requests that are silent for long give their slots back.
 //!
 //! # The problem
-//! Storage over a network can leave some requests without an answer for seconds, while it answers others at once: those of a disk whose
-//! server hangs. They fill the depth. Then everybody stands still for them.
+//! Storage can leave some requests without an answer for seconds, while it answers others at once: over a network those of a disk whose
+//! server hangs, in a file system those that need its journal. They fill the depth. Then everybody stands still for them.
 //!
 //! # The rule
 //! While the depth is used up and something waits, the gate looks at what is in flight, the oldest first, ten times in a patience. A request
@@ -13,16 +13,21 @@
 //! where P₀ is configured and p99 is the service time that one request in a hundred exceeds. A request of a flow that has silent ones
 //! already is silent after P/10. A silent request goes on, beside the depth. Its slot is another's.
 //!
+//! Of silent requests four give their slots back at a look, and two more for each answer since the one before. So storage that answers
+//! nobody, such as a whole device that pauses, is given little beyond its depth.
+//!
 //! p99 is tracked by steps: up by 99/800 of itself where a request takes longer, down by 1/800 where it does not. So it rests where one in
 //! a hundred takes longer.
 //!
 //! # Example
 //! Depth 32, P₀ = 1 s. Tenant A has 64 outstanding, and its server hangs; B has 4 on a server that does not. A's requests fill the depth
-//! within milliseconds, and B stands still. After 1 s the 32 silent ones go beside. A's other 32 follow, which are silent after 0.1 s.
-//! Then B has the whole depth, until A's server answers: 64 completions take no slot from anybody.
+//! within milliseconds, and B stands still. After 1 s four of the 32 silent ones go beside, and B's four requests are dispatched. Each of their
+//! answers lets two more go. A's other 32 follow, which are silent after 0.1 s. Then B has the whole depth, until A's server answers: 64
+//! completions take no slot from anybody.
 //!
 //! # Guarantee
-//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once. Nothing is given up, answered twice, or counted twice.
+//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once, and where nobody is answered, forty more in a patience. Nothing is
+//! given up, answered twice, or counted twice.
 //!
 //! # Price
 //! A list through the states, in the order of dispatch: constant time for each request. A look costs as many steps as requests are older than
@@ -37,6 +42,9 @@ pub(super) const NONE: u32 = u32::MAX;
 const LOOKS: u64 = 10;
 /// Patience in service times that one request in a hundred exceeds.
 const TIMES: u64 = 20;
+/// Slots that are given back at a look where nobody is answered, and how many more for each answer.
+const PROBES: u32 = 4;
+const MORE: u32 = 2;
 
 /// Neighbours in the order of dispatch, by slot.
 #[derive(Clone, Copy)]
@@ -54,11 +62,13 @@ pub(super) struct Watch {
     /// The service time that one in a hundred exceeds, in nanoseconds.
     p99_ns: u64,
     pub look_at: Instant,
+    /// Slots that may be given back at the next look.
+    probes: u32,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        Watch { least: None, oldest: NONE, newest: NONE, p99_ns: 0, look_at: Instant::ZERO }
+        Watch { least: None, oldest: NONE, newest: NONE, p99_ns: 0, look_at: Instant::ZERO, probes: PROBES }
     }
 }
 
@@ -70,8 +80,19 @@ impl Watch {
         Some((long, Duration::from_nanos((long.as_nanos() / LOOKS).max(1))))
     }
 
+    /// A look begins: how many slots may be given back.
+    pub(super) fn look(&mut self, next: Duration, now: Instant) -> u32 {
+        self.look_at = now + next;
+        std::mem::replace(&mut self.probes, PROBES)
+    }
+
     /// A request was answered after so long.
-    pub(super) fn learn(&mut self, service: Duration) {
+    pub(super) fn answered(&mut self, service: Duration) {
+        self.probes = (self.probes + MORE).min(super::Gate::SILENT);
+        self.learn(service);
+    }
+
+    fn learn(&mut self, service: Duration) {
         let p99 = self.p99_ns;
         self.p99_ns = if service.as_nanos() > p99 {
             // What it begins with is nothing, so it also rises by a microsecond.

@@ -106,6 +106,27 @@ fn silent_requests_give_their_slots_to_others_and_complete_as_usual() {
     assert_eq!(two.ready(), [well[5]]);
 }
 
+/// A device that answers nobody is given four requests more at each look. One that answers others is given as many as it answers.
+#[test]
+fn slots_come_back_as_fast_as_others_are_answered() {
+    let mut two = Two::new(16);
+    let hung: Vec<_> = (0..400).map(|_| two.submit(0)).collect();
+    assert_eq!(two.ready(), hung[..16]);
+    for look in 0..10 {
+        two.at(1100 + 100 * look);
+        assert_eq!(two.ready().len(), 4, "look {look}");
+        assert!(two.ready().is_empty());
+    }
+    assert_eq!((two.gate.silent(), two.gate.in_flight()), (40, 56));
+    // Whoever is answered is told from who hangs: eight of these are, and then twenty others may go.
+    for id in &hung[48..56] {
+        two.gate.complete(*id, false, two.now);
+    }
+    assert_eq!(two.ready(), hung[56..64], "their slots");
+    two.at(2300);
+    assert_eq!(two.ready().len(), 16, "all of the depth, since it is less");
+}
+
 #[test]
 fn nothing_gives_back_while_there_is_room_or_nobody_waits() {
     let mut two = Two::new(2);

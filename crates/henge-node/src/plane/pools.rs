@@ -6,7 +6,7 @@ use crate::operate::term;
 use crate::storage;
 use crate::turns::{Of, Terms, Turns, Way};
 use henge_backend::Store;
-use henge_core::{Backend, CostUnit, Duration, Gate, ParamError, Pending, Pipeline, Rate, RequestId};
+use henge_core::{Backend, CostUnit, Gate, ParamError, Pending, Pipeline, Rate, RequestId};
 use henge_vdisk::{Array, GateId, Target};
 use std::sync::Arc;
 
@@ -50,9 +50,6 @@ pub(crate) struct Pool {
     pub rates: [u128; 3],
 }
 
-/// How long a request of storage over a network keeps its slot without an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// A gate's bound on the pending requests of a part: so large that no gate refuses a part for which the disk has room.
 const PENDING_MAX: u32 = 1 << 16;
 
@@ -71,7 +68,7 @@ impl Plane {
             let mut gate = Gate::new(assembly);
             gate.set_pending_max(PENDING_MAX);
             gate.leave_pending();
-            gate.set_patience(pool.medium.may_be_silent().then_some(PATIENCE));
+            gate.set_patience(pool.medium.patience());
             let name = if stores.unit.is_some() { format!("{}/{i}", pool.name) } else { pool.name.clone() };
             self.gates.push(GateState {
                 name,
