@@ -1,12 +1,14 @@
 //! Small files that outlive a crash: replaced as wholes ([`replace`], [`prepare`]), and a number that grows with each start ([`epoch`]).
-//! Descriptors that outlive the program: [`anew`]. And who has a processor first:
-//! [`give_way`], [`short_turns`].
+//! Descriptors that outlive the program: [`anew`]. Who has a processor first: [`give_way`], [`short_turns`]; and for how little it is not
+//! woken: [`wake_at`].
 
 pub mod anew;
 mod epoch;
 mod priority;
 mod replace;
+mod wake;
 
 pub use epoch::{LIFE, epoch};
 pub use priority::{give_way, short_turns};
 pub use replace::{Prepared, make_directory, prepare, replace};
+pub use wake::wake_at;

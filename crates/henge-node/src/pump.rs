@@ -19,7 +19,7 @@ use henge_core::Instant;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::any::Any;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
@@ -94,9 +94,9 @@ impl Link {
         }
     }
 
-    /// Reads into the slices, the first one first, and notes whether there may be more.
-    fn readv(&mut self, into: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
-        let got = self.stream.readv(into)?;
+    /// Reads what is missing of a payload, then messages, and notes whether there may be more.
+    fn read(&mut self, payload: &mut [u8], messages: &mut [u8]) -> rustix::io::Result<usize> {
+        let got = self.stream.read(payload, messages)?;
         self.readable &= got.more || self.ending;
         self.moved += got.len as u64;
         Ok(got.len)
@@ -218,13 +218,13 @@ impl<S: Session> Pump<S> {
             Wants::Bytes { most } => {
                 chunk[..kept].copy_from_slice(&self.rest);
                 let into = &mut chunk[kept..kept + most.min(CHUNK)];
-                Ok(link.readv(&mut [IoSliceMut::new(into)]).map(|n| (0, n)))
+                Ok(link.read(&mut [], into).map(|n| (0, n)))
             }
             Wants::Payload { into, beyond } => {
                 debug_assert!(kept == 0 && !into.is_empty(), "what was kept belongs to the payload");
                 let len = into.len();
                 let beyond = &mut chunk[..beyond.min(CHUNK)];
-                let read = link.readv(&mut [IoSliceMut::new(into), IoSliceMut::new(beyond)]);
+                let read = link.read(into, beyond);
                 Ok(read.map(|n| (n.min(len), n.saturating_sub(len))))
             }
         }
@@ -282,6 +282,13 @@ impl<S: Session> Moves for Pump<S> {
             if let Some(stop) = stop {
                 return stop;
             }
+        }
+        if !link.readable {
+            let missing = match self.session.wants(around) {
+                Wants::Payload { into, .. } => into.len(),
+                Wants::Bytes { .. } | Wants::Memory | Wants::Nothing => 0,
+            };
+            link.stream.wake_at(missing);
         }
         Stop::Waiting
     }

@@ -22,6 +22,8 @@ const CHUNK: usize = 64 << 10;
 const HELD: usize = 128 << 10;
 /// Most pieces of them.
 const PIECES: usize = 64;
+/// Bytes of a record that is long: copying as many costs more than another step.
+const LONG: usize = 2 << 10;
 /// Encrypted bytes in a row of which no byte for us came: more than any handshake, its certificates included.
 const BARREN: usize = 256 << 10;
 
@@ -95,6 +97,17 @@ impl Channel {
     /// Whether the other side has said that nothing more comes, or its stream is at its end.
     pub fn is_ended(&self) -> bool {
         self.is_ended
+    }
+
+    /// Bytes of the other side that wait: the beginning of a record, once all that is whole was taken.
+    pub fn held(&self) -> usize {
+        self.incoming.bytes.len() - self.incoming.at
+    }
+
+    /// Whether nothing more is plain, and what comes next is a long record.
+    pub fn is_next_long(&self) -> bool {
+        let Incoming { bytes, plain, at, .. } = &self.incoming;
+        plain.is_empty() && record_len(&bytes[*at..]).is_some_and(|len| len >= LONG)
     }
 
     /// Moves what is decrypted to where it is wanted: how many bytes.

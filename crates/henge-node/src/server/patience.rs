@@ -98,6 +98,13 @@ impl Server {
 
     fn look_at_payload(&mut self, id: RequestId) {
         let Some(client) = self.connections.get_mut(id) else { return };
+        let link = &mut client.link;
+        if link.stream.wakes_late() && !link.runnable {
+            // Too little for a wake-up may have come.
+            link.readable = true;
+            self.read(id);
+        }
+        let Some(client) = self.connections.get_mut(id) else { return };
         client.link.payload_due = None;
         if !client.awaits_payload() {
             return;

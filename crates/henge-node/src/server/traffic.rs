@@ -43,7 +43,7 @@ impl Server {
         }
     }
 
-    fn read(&mut self, id: RequestId) {
+    pub(super) fn read(&mut self, id: RequestId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.link.runnable = false;
         if connection.is_mute {

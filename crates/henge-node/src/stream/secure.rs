@@ -5,7 +5,7 @@ use henge_tls::{Channel, Handshake, Tls, names};
 use rustix::io::{Errno, Result};
 use rustls::Error;
 use rustls::pki_types::CertificateDer;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -52,27 +52,47 @@ impl Secure {
         self.channel.exported(label)
     }
 
-    pub(super) fn readv(&mut self, fd: BorrowedFd<'_>, into: &mut [IoSliceMut<'_>]) -> Result<Got> {
+    /// Bytes of the socket that were read before they could be opened.
+    pub(super) fn held(&self) -> usize {
+        self.channel.held()
+    }
+
+    pub(super) fn read(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        payload: &mut [u8],
+        messages: &mut [u8],
+    ) -> Result<Got> {
+        let first = self.fill(fd, payload, 0, false)?;
+        if first.len < payload.len() || self.channel.is_ended() {
+            return Ok(first);
+        }
+        let then = self.fill(fd, messages, first.len, true)?;
+        Ok(Got { len: first.len + then.len, more: then.more })
+    }
+
+    /// Fills it as far as it can be. `before`: bytes that this read has given already, behind which an error can wait.
+    fn fill(&mut self, fd: BorrowedFd<'_>, into: &mut [u8], before: usize, messages: bool) -> Result<Got> {
         let mut len = 0;
-        for slice in into {
-            let mut filled = 0;
-            while filled < slice.len() {
-                let n = self.channel.take(&mut slice[filled..]);
-                (filled, len) = (filled + n, len + n);
-                if n > 0 {
-                    continue;
-                }
-                // The end, said so or not: what NBD has to say is framed by itself.
-                if self.channel.is_ended() {
-                    return Ok(Got { len, more: true });
-                }
-                match self.decrypt(fd) {
-                    Ok(()) => {}
-                    Err(Errno::AGAIN) if len > 0 => return Ok(Got { len, more: false }),
-                    // It is said again when there is nothing else to be said.
-                    Err(_) if len > 0 => return Ok(Got { len, more: true }),
-                    Err(e) => return Err(e),
-                }
+        while len < into.len() {
+            if messages && len > 0 && self.channel.is_next_long() {
+                break;
+            }
+            let n = self.channel.take(&mut into[len..]);
+            len += n;
+            if n > 0 {
+                continue;
+            }
+            // The end, said so or not: what NBD has to say is framed by itself.
+            if self.channel.is_ended() {
+                break;
+            }
+            match self.decrypt(fd) {
+                Ok(()) => {}
+                Err(Errno::AGAIN) if before + len > 0 => return Ok(Got { len, more: false }),
+                // It is said again when there is nothing else to be said.
+                Err(_) if before + len > 0 => break,
+                Err(e) => return Err(e),
             }
         }
         Ok(Got { len, more: true })
