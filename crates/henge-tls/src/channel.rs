@@ -4,8 +4,8 @@
 //! [takes](Channel::take) what is plain. What is to be sent stands in [`Channel::output`].
 //!
 //! Of what comes, at most [`CHUNK`] bytes wait; they are decrypted where they lie, and copied once. Of what goes, [`HELD`] bytes are taken
-//! at once, and copied once into the records that are encrypted there. At rest it holds none of them. Who sends records of which nothing
-//! comes is let go after [`BARREN`] bytes.
+//! at once, and copied once into the records that are encrypted there. While nothing comes it holds the beginning of a record at most. Who sends
+//! records of which nothing comes is let go after [`BARREN`] bytes.
 
 use crate::handshake::{Handshake, Step, record_len};
 use crate::records::{Opened, Records};
@@ -16,8 +16,11 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Most bytes of the other side that wait: more than a record, or any message of a handshake.
-const CHUNK: usize = 64 << 10;
+/// Most bytes of the other side that wait: a payload of 128 KiB with its records' headers, and messages with it, in one system call. More than a
+/// record, or any message of a handshake.
+const CHUNK: usize = 160 << 10;
+/// Memory behind what waits that need not be given back.
+const SLACK: usize = 16 << 10;
 /// Most bytes that are taken at once.
 const HELD: usize = 128 << 10;
 /// Most pieces of them.
@@ -207,8 +210,11 @@ impl Channel {
 
     /// Nothing has come into the [space](Channel::space): memory that holds nothing is given back.
     pub fn rest(&mut self) {
-        if self.incoming.bytes.is_empty() {
-            self.incoming.bytes = Vec::new();
+        let bytes = &mut self.incoming.bytes;
+        if bytes.is_empty() {
+            *bytes = Vec::new();
+        } else if bytes.capacity() - bytes.len() > SLACK {
+            bytes.shrink_to_fit();
         }
     }
 

@@ -375,6 +375,23 @@ proptest! {
     }
 }
 
+/// Thousands may have sent the beginning of a record, and then nothing.
+#[test]
+fn who_sends_nothing_more_keeps_little_memory() {
+    let [mut client, mut server] = open();
+    client.says(&vec![7; 100_000]);
+    let bytes = client.goes();
+    let mut at = 0;
+    for until in [1, 5, 10_000, 16_405, 16_406, 60_000, bytes.len()] {
+        server.comes(&bytes[at..until]).unwrap();
+        at = until;
+        let kept = &server.channel.incoming.bytes;
+        assert!(kept.capacity() <= kept.len() + SLACK && kept.len() < HEADER + FRAGMENT + 17, "{until}");
+        assert_eq!(kept.is_empty(), kept.capacity() == 0);
+    }
+    assert_eq!(server.hears().len(), 100_000);
+}
+
 #[test]
 fn an_end_that_was_said_is_heard_and_what_is_behind_it_is_not() {
     for ours in [(true, true), (true, false), (false, true)] {
