@@ -22,8 +22,8 @@ static NODES: LazyLock<(Tls, Dial)> = LazyLock::new(|| {
 });
 
 /// False once nothing more is taken.
-fn give(channel: &mut Channel, mut bytes: &[u8]) -> bool {
-    let mut plain = [0; 300];
+fn give(channel: &mut Channel, mut bytes: &[u8], lands: bool) -> bool {
+    let (mut plain, mut payload) = ([0; 300], vec![0; if lands { 40_000 } else { 0 }]);
     loop {
         while channel.take(&mut plain) > 0 {}
         match channel.step() {
@@ -31,6 +31,18 @@ fn give(channel: &mut Channel, mut bytes: &[u8]) -> bool {
             Ok(true) => {}
             Ok(false) if bytes.is_empty() || channel.is_ended() => return true,
             Ok(false) => {
+                let landed = channel.land(&mut payload, |pieces| {
+                    let mut came = 0;
+                    for piece in pieces {
+                        let (here, rest) = bytes.split_at(piece.len().min(bytes.len()));
+                        piece[..here.len()].copy_from_slice(here);
+                        (bytes, came) = (rest, came + here.len());
+                    }
+                    Ok::<usize, ()>(came)
+                });
+                if landed.expect("nothing fails").is_some() {
+                    continue;
+                }
                 let Some(space) = channel.space() else { continue };
                 let n = bytes.len().min(space.capacity() - space.len());
                 assert!(n > 0 && space.capacity() <= 256 << 10);
@@ -61,11 +73,11 @@ fuzz_target!(|data: &[u8]| {
     // So many true messages first: none, a hello, all.
     for turn in 0..usize::from(how & 7) {
         let bytes = said(&mut ends[turn % 2]);
-        assert!(give(&mut ends[1 - turn % 2], &bytes));
+        assert!(give(&mut ends[1 - turn % 2], &bytes, false));
     }
     let end = &mut ends[usize::from(how >> 3 & 1)];
     for piece in data.chunks(usize::from(how >> 4) * 50 + 1) {
-        if !give(end, piece) {
+        if !give(end, piece, how & 0x40 != 0) {
             break;
         }
     }

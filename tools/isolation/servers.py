@@ -191,8 +191,9 @@ class Peer(Server):
             for image in images.values():
                 subprocess.run(["truncate", "-s", options.size, image], check=True)
             direct = device == "disk"
-            blocks = {d: f"driver=file,node-name=file-{d},filename={i},discard=unmap" + (",cache.direct=on,aio=native" if direct else "")
-                      for d, i in images.items()}
+            # A file alone takes whole blocks only where it is direct; raw over it takes any range.
+            how = ",cache.direct=on,file.aio=native" if direct else ""
+            blocks = {d: f"driver=raw,node-name=file-{d},file.driver=file,file.filename={i},discard=unmap" + how for d, i in images.items()}
             plugins = {d: ["file", i] + (["cache=none"] if direct else []) for d, i in images.items()}
         else:
             node = self.within.enter_context(start("fifo", device, options))

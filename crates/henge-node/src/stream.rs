@@ -15,8 +15,8 @@
 //!
 //! # Wake-ups
 //! A client that encrypts sends a long payload record by record, and its reader would be woken for each. So who waits for a long payload says how
-//! much is missing ([`Stream::wake_at`]), and sleeps until a good part of it is there. Example: of a WRITE of 128 KiB nothing has come but its header; the
-//! loop is woken when [`WORTH`] have come, reads them, and once more for the rest: for two system calls more, six wake-ups less.
+//! much is missing ([`Stream::wake_at`]), and sleeps until that is there, or [`WORTH`] of it. Example: of a WRITE of 128 KiB nothing has come but its
+//! header; the loop is woken once more, for two system calls that say so, and not eight times.
 
 use henge_tls::{Dial, Tls};
 use rustix::io::Result;
@@ -38,7 +38,7 @@ pub(crate) struct Got {
 }
 
 /// Bytes for which it is worth while to be woken: of more, the first are copied while others come.
-const WORTH: usize = 64 << 10;
+const WORTH: usize = crate::turns::BYTES;
 /// What is missing is not waited for as a whole, where it is less: asking for it costs more than it saves.
 const LITTLE: usize = 32 << 10;
 

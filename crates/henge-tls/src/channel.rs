@@ -3,17 +3,18 @@
 //! Who drives it puts what came from the socket into [`Channel::space`], asks for a [`Channel::step`] until it needs more, and
 //! [takes](Channel::take) what is plain. What is to be sent stands in [`Channel::output`].
 //!
-//! Of what comes, at most [`CHUNK`] bytes wait; they are decrypted where they lie, and copied once. Of what goes, [`HELD`] bytes are taken
+//! Of what comes, at most [`CHUNK`] bytes wait; they are decrypted where they lie, and copied once, or [land](Channel::land) where they belong. Of what goes, [`HELD`] bytes are taken
 //! at once, and copied once into the records that are encrypted there. While nothing comes it holds the beginning of a record at most. Who sends
 //! records of which nothing comes is let go after [`BARREN`] bytes.
 
 use crate::handshake::{Handshake, Step, record_len};
-use crate::records::{Opened, Records};
+use crate::landing::{Landing, PAUSE};
+use crate::records::{FRAGMENT, HEADER, Opened, Records};
 use rustls::Error;
 use rustls::crypto::cipher::OutboundChunks;
 use rustls::pki_types::CertificateDer;
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 /// Most bytes of the other side that wait: a payload of 128 KiB with its records' headers, and messages with it, in one system call. More than a
@@ -39,6 +40,8 @@ pub struct Channel {
     /// Bytes of the first that it has.
     sent: usize,
     barren: usize,
+    /// Reads before records may be received where their data belongs, again.
+    pause: u8,
     is_ended: bool,
     /// Why nothing can be read any more.
     failed: Option<Error>,
@@ -73,6 +76,7 @@ impl Channel {
             outgoing: VecDeque::new(),
             sent: 0,
             barren: 0,
+            pause: 0,
             is_ended: false,
             failed: None,
         };
@@ -134,10 +138,14 @@ impl Channel {
             State::Open(_) => !self.is_ended && self.open(),
             State::Over => false,
         };
+        self.look_at_barren();
+        self.failed.clone().map_or(Ok(moved), Err)
+    }
+
+    fn look_at_barren(&mut self) {
         if self.failed.is_none() && self.barren > BARREN {
             self.fail(Error::General("records of which nothing comes".into()));
         }
-        self.failed.clone().map_or(Ok(moved), Err)
     }
 
     /// The handshake goes on, with what has come for it.
@@ -172,16 +180,74 @@ impl Channel {
         let State::Open(records) = &mut self.state else { return false };
         let Some(at) = self.incoming.record() else { return false };
         self.incoming.at = at.end;
-        match records.open(&mut self.incoming.bytes[at.clone()]) {
+        let opened = records.open(&mut self.incoming.bytes[at.clone()]);
+        if let Some(plain) = self.opened(opened, at.len()) {
+            self.incoming.plain = at.start + plain.start..at.start + plain.end;
+        }
+        true
+    }
+
+    /// What became of a record of this length: where in it data is, if that is what it has.
+    fn opened(&mut self, opened: Result<Opened, Error>, len: usize) -> Option<Range<usize>> {
+        match opened {
             Ok(Opened::Data { from, to }) => {
-                self.incoming.plain = at.start + from..at.start + to;
-                self.barren = if from < to { 0 } else { self.barren + at.len() };
+                self.barren = if from < to { 0 } else { self.barren + len };
+                return Some(from..to);
             }
-            Ok(Opened::Own) => self.barren += at.len(),
+            Ok(Opened::Own) => self.barren += len,
             Ok(Opened::End) => self.is_ended = true,
             Err(why) => self.fail(why),
         }
-        true
+        None
+    }
+
+    /// Receives by `read` what is missing of a payload, after a [`step`](Channel::step) that needed more, and opens records where their data
+    /// belongs (`landing.rs`). How many bytes are there; more may be [plain](Channel::take) or follow by steps. `None`, with nothing read, where the
+    /// ordinary way is better.
+    pub fn land<E>(
+        &mut self,
+        payload: &mut [u8],
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+    ) -> Result<Option<usize>, E> {
+        if !matches!(self.state, State::Open(_)) || self.failed.is_some() {
+            return Ok(None);
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return Ok(None);
+        }
+        let begun = Landing::begin(payload, &self.incoming.bytes[self.incoming.at..]);
+        let Some(mut landing) = begun else { return Ok(None) };
+        let came = read(&mut landing.pieces(payload))?;
+        if came == 0 {
+            self.end();
+            return Ok(Some(0));
+        }
+        landing.came(came);
+        let (mut landed, mut number) = (0, 0);
+        while let State::Open(records) = &mut self.state
+            && let Some(place) = landing.record(number, payload)
+        {
+            let (begin, len) = (number * FRAGMENT, HEADER + place.sealed.len());
+            let opened = records.open_apart(&place.header, place.sealed);
+            number += 1;
+            let plain = self.opened(opened, len).unwrap_or_default();
+            payload.copy_within(begin + plain.start..begin + plain.end, begin);
+            landed += plain.len();
+            // Whatever follows belongs elsewhere than was assumed.
+            if plain.len() < FRAGMENT {
+                break;
+            }
+        }
+        if landing.has(number) {
+            self.pause = PAUSE;
+        }
+        let bytes = &mut self.incoming.bytes;
+        bytes.clear();
+        landing.rest(number, payload).for_each(|piece| bytes.extend_from_slice(piece));
+        (self.incoming.plain, self.incoming.at, self.incoming.shown) = (0..0, 0, 0);
+        self.look_at_barren();
+        Ok(Some(landed))
     }
 
     /// Ends it: the other side hears why, and nothing more is read or written.

@@ -7,6 +7,7 @@
 //! | `server` | the end that is dialled: its certificate, whom it lets in, files that change |
 //! | `client` | the end that dials: whom it takes for which role of a cluster |
 //! | `channel` | one end of a connection, without a socket: `handshake` by rustls, then `records`, opened where they lie |
+//! | `landing` | records of a payload, received and opened where their data belongs |
 //! | `names` | the names of a certificate, and whether our own counts |
 //! | `refusals` | why a connection came to nothing, and what to do |
 //! | `folder` | what `henge join` writes, and what is renewed in it |
@@ -27,6 +28,7 @@ mod folder;
 mod handshake;
 mod identity;
 mod invitation;
+mod landing;
 mod names;
 mod records;
 mod refusals;

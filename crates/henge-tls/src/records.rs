@@ -9,8 +9,8 @@
 //! (`rustls::kernel`). A record is opened in the buffer that the socket filled, and its plaintext lies there. Keys change as the
 //! other side asks ([section 4.6.3]), and before so many records are sealed with one key that it would show (section 5.5).
 //!
-//! Example: 131,100 bytes of a client's write come as eight records of 16,406 bytes. Each is opened in its place; its 16,384 bytes are copied once,
-//! into the memory of the command.
+//! Example: 131,100 bytes of a client's write come as eight records of 16,406 bytes. Each is opened in its place. Its 16,384 bytes are copied once,
+//! into the memory of the command, where they were not [received there](super::landing).
 //!
 //! # Its guarantee
 //! A record is opened once, in order, with the number that it has ([section 5.3]); whatever is not what the other side sealed is an error, and
@@ -132,10 +132,18 @@ impl Records {
 
     /// Opens a record, which is whole (`record_len`). After an error no other one can be.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<Opened, Error> {
-        let begin = record.as_ptr().addr();
         let Some((header, sealed)) = record.split_first_chunk_mut::<HEADER>() else {
             return Err(InvalidMessage::MessageTooShort.into());
         };
+        Ok(match self.open_apart(header, sealed)? {
+            Opened::Data { from, to } => Opened::Data { from: HEADER + from, to: HEADER + to },
+            other => other,
+        })
+    }
+
+    /// The same where the header is not in front of the rest, in which the data is then.
+    pub(crate) fn open_apart(&mut self, header: &[u8; HEADER], sealed: &mut [u8]) -> Result<Opened, Error> {
+        let begin = sealed.as_ptr().addr();
         if header[0] != u8::from(ContentType::ApplicationData) {
             return Err(unexpected(ContentType::from(header[0])));
         }
@@ -143,7 +151,7 @@ impl Records {
             return Err(Error::PeerSentOversizedRecord);
         }
         let message =
-            InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, sealed);
+            InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, &mut *sealed);
         let plain = self.opens.key.decrypt(message, self.opens.number)?;
         self.opens.number += 1;
         let from = plain.payload.as_ptr().addr() - begin;
@@ -157,7 +165,7 @@ impl Records {
             ContentType::Alert => return alert(plain.payload),
             _ => return Err(unexpected(kind)),
         }
-        let payload = &record[from..to];
+        let payload = &sealed[from..to];
         if payload.is_empty() || self.begun.len() + payload.len() > MESSAGE {
             return Err(unexpected(kind));
         }

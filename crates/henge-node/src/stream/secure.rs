@@ -63,16 +63,24 @@ impl Secure {
         payload: &mut [u8],
         messages: &mut [u8],
     ) -> Result<Got> {
-        let first = self.fill(fd, payload, 0, false)?;
+        // A read that did not fill what it was given has emptied the socket, as for a bare one.
+        let mut is_dry = false;
+        let first = self.fill(fd, payload, (0, false), &mut is_dry)?;
         if first.len < payload.len() || self.channel.is_ended() {
             return Ok(first);
         }
-        let then = self.fill(fd, messages, first.len, true)?;
+        let then = self.fill(fd, messages, (first.len, true), &mut is_dry)?;
         Ok(Got { len: first.len + then.len, more: then.more })
     }
 
     /// Fills it as far as it can be. `before`: bytes that this read has given already, behind which an error can wait.
-    fn fill(&mut self, fd: BorrowedFd<'_>, into: &mut [u8], before: usize, messages: bool) -> Result<Got> {
+    fn fill(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        into: &mut [u8],
+        (before, messages): (usize, bool),
+        is_dry: &mut bool,
+    ) -> Result<Got> {
         let mut len = 0;
         while len < into.len() {
             if messages && len > 0 && self.channel.is_next_long() {
@@ -87,8 +95,8 @@ impl Secure {
             if self.channel.is_ended() {
                 break;
             }
-            match self.decrypt(fd) {
-                Ok(()) => {}
+            match self.decrypt(fd, if messages { &mut [] } else { &mut into[len..] }, is_dry) {
+                Ok(landed) => len += landed,
                 Err(Errno::AGAIN) if before + len > 0 => return Ok(Got { len, more: false }),
                 // It is said again when there is nothing else to be said.
                 Err(_) if before + len > 0 => break,
@@ -98,12 +106,19 @@ impl Secure {
         Ok(Got { len, more: true })
     }
 
-    /// A step towards more bytes: from the socket, or from what came from there.
-    fn decrypt(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+    /// A step towards more bytes: from the socket, or from what came from there. How many are in their place already.
+    fn decrypt(&mut self, fd: BorrowedFd<'_>, payload: &mut [u8], is_dry: &mut bool) -> Result<usize> {
         self.look_again()?;
         match self.channel.step() {
-            Ok(true) => Ok(()),
-            Ok(false) => self.receive(fd),
+            Ok(true) => Ok(0),
+            Ok(false) if *is_dry => {
+                self.channel.rest();
+                Err(Errno::AGAIN)
+            }
+            Ok(false) => match self.land(fd, payload, is_dry)? {
+                Some(landed) => Ok(landed),
+                None => self.receive(fd, is_dry).map(|()| 0),
+            },
             Err(why) => {
                 self.fail(&why);
                 // The other side hears why, if it listens.
@@ -111,6 +126,20 @@ impl Secure {
                 Err(Errno::PROTO)
             }
         }
+    }
+
+    /// Reads from the socket to where the bytes belong, if that can be.
+    fn land(&mut self, fd: BorrowedFd<'_>, payload: &mut [u8], is_dry: &mut bool) -> Result<Option<usize>> {
+        let landed = self.channel.land(payload, |pieces| {
+            let room: usize = pieces.iter().map(|piece| piece.len()).sum();
+            let n = again(|| rustix::io::readv(fd, pieces))?;
+            *is_dry = n < room;
+            Ok(n)
+        });
+        if landed.is_err() {
+            self.channel.rest();
+        }
+        landed
     }
 
     fn fail(&mut self, why: &Error) {
@@ -140,23 +169,19 @@ impl Secure {
     }
 
     /// Reads from the socket.
-    fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
-        loop {
-            // Where there is none, the next step says why.
-            let Some(space) = self.channel.space() else { return Ok(()) };
-            match rustix::io::read(fd, rustix::buffer::spare_capacity(space)) {
-                Err(Errno::INTR) => {}
-                Ok(0) => {
-                    self.channel.end();
-                    return Ok(());
-                }
-                Ok(_) => return Ok(()),
-                Err(e) => {
-                    self.channel.rest();
-                    return Err(e);
-                }
+    fn receive(&mut self, fd: BorrowedFd<'_>, is_dry: &mut bool) -> Result<()> {
+        // Where there is none, the next step says why.
+        let Some(space) = self.channel.space() else { return Ok(()) };
+        let room = space.capacity() - space.len();
+        match again(|| rustix::io::read(fd, rustix::buffer::spare_capacity(space))) {
+            Ok(0) => self.channel.end(),
+            Ok(n) => *is_dry = n < room,
+            Err(e) => {
+                self.channel.rest();
+                return Err(e);
             }
         }
+        Ok(())
     }
 
     pub(super) fn writev(&mut self, fd: BorrowedFd<'_>, from: &[IoSlice<'_>]) -> Result<usize> {
@@ -190,5 +215,15 @@ impl Secure {
     pub(super) fn end(&mut self, fd: BorrowedFd<'_>) {
         self.channel.close();
         let _ = self.flush(fd);
+    }
+}
+
+/// Once more where a signal came.
+fn again<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            outcome => return outcome,
+        }
     }
 }
