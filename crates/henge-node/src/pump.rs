@@ -96,7 +96,7 @@ impl Link {
 
     /// Reads what is missing of a payload, then messages, and notes whether there may be more.
     fn read(&mut self, payload: &mut [u8], messages: &mut [u8]) -> rustix::io::Result<usize> {
-        let got = self.stream.read(payload, messages)?;
+        let got = self.stream.read(payload, messages, self.ending)?;
         self.readable &= got.more || self.ending;
         self.moved += got.len as u64;
         Ok(got.len)

@@ -106,10 +106,10 @@ impl Stream {
         self.secure.as_ref().is_some_and(|secure| secure.is_dated())
     }
 
-    /// Reads what is missing of a payload, then messages.
-    pub(crate) fn read(&mut self, payload: &mut [u8], messages: &mut [u8]) -> Result<Got> {
+    /// Reads what is missing of a payload, then messages. `ending`: the socket has said that its end comes, and does not say it again.
+    pub(crate) fn read(&mut self, payload: &mut [u8], messages: &mut [u8], ending: bool) -> Result<Got> {
         if let Some(secure) = &mut self.secure {
-            return secure.read(self.fd.as_fd(), payload, messages);
+            return secure.read(self.fd.as_fd(), (payload, messages), ending);
         }
         let asked = payload.len() + messages.len();
         let mut slices = [IoSliceMut::new(payload), IoSliceMut::new(messages)];
@@ -183,7 +183,7 @@ mod tests {
         ours.set_nonblocking(true).unwrap();
         let mut stream = Stream::plain(ours.into());
         let (mut a, mut b) = ([0; 3], [0; 4]);
-        let mut read = |a: &mut [u8], b: &mut [u8]| stream.read(a, b);
+        let mut read = |a: &mut [u8], b: &mut [u8]| stream.read(a, b, false);
         theirs.write_all(b"0123456789").unwrap();
         assert_eq!(read(&mut a, &mut b), Ok(Got { len: 7, more: true }));
         assert_eq!((&a, &b), (b"012", b"3456"));

@@ -179,9 +179,9 @@ impl Rig {
         let mut byte = [0; 4];
         for _ in 0..20 {
             if let Err(e) = self.client_moves() {
-                return (Err(self.stream.read(&mut [], &mut byte).unwrap_err()), Err(e));
+                return (Err(self.stream.read(&mut [], &mut byte, false).unwrap_err()), Err(e));
             }
-            match self.stream.read(&mut [], &mut byte) {
+            match self.stream.read(&mut [], &mut byte, false) {
                 Ok(got) => {
                     assert_eq!((got.len, byte[0]), (1, b'!'));
                     return (Ok(self.stream.proven().expect("the handshake is over")), Ok(()));
@@ -245,7 +245,7 @@ fn who_may_not_come_does_not() {
         let mut rig = Rig::new(&tls, client(&ours, None));
         rig.socket.write_all(bytes).unwrap();
         rig.socket.shutdown(std::net::Shutdown::Write).unwrap();
-        let read = rig.stream.read(&mut [], &mut [0; 64]);
+        let read = rig.stream.read(&mut [], &mut [0; 64], true);
         assert!(matches!(read, Err(Errno::PROTO)) || read.is_ok_and(|got| got.len == 0), "{bytes:?}");
     }
 }
@@ -324,7 +324,7 @@ fn a_flood_of_records_with_nothing_in_them_ends() {
     // Of a change_cipher_spec after the handshake nothing may come; a record that is too long is none.
     for _ in 0..64 {
         let _ = rig.socket.write(&[&[20, 3, 3, 0, 1, 1][..]; 1024].concat());
-        match rig.stream.read(&mut [], &mut [0; 64]) {
+        match rig.stream.read(&mut [], &mut [0; 64], false) {
             Err(Errno::AGAIN) => {}
             Err(e) => return assert_eq!(e, Errno::PROTO),
             Ok(got) => panic!("{got:?}"),
@@ -451,9 +451,9 @@ fn a_long_record_behind_a_message_is_left_for_its_place() {
     }
     rig.client_moves().unwrap();
     let (mut payload, mut messages) = (vec![0; (16 << 10) + 5000], vec![0; 64 << 10]);
-    let got = rig.stream.read(&mut [], &mut messages).unwrap();
+    let got = rig.stream.read(&mut [], &mut messages, false).unwrap();
     assert_eq!((got.len, got.more, messages[27], messages[55], messages[56]), (56, true, 1, 2, 0));
-    let got = rig.stream.read(&mut payload, &mut messages).unwrap();
+    let got = rig.stream.read(&mut payload, &mut messages, false).unwrap();
     assert_eq!((got.len, got.more), (payload.len() + 28, false));
     let (long, rest) = payload.split_at(16 << 10);
     assert!(long.iter().all(|&byte| byte == 3) && rest.iter().all(|&byte| byte == 4));
@@ -499,7 +499,7 @@ proptest! {
                 rig.client_moves().unwrap();
                 loop {
                     let (mut a, mut b) = (vec![0; cut], vec![0; 100]);
-                    match rig.stream.read(&mut a, &mut b) {
+                    match rig.stream.read(&mut a, &mut b, false) {
                         Ok(got) => {
                             a.extend(&b);
                             received.extend_from_slice(&a[..got.len]);

@@ -3,9 +3,9 @@
 //! Who drives it puts what came from the socket into [`Channel::space`], asks for a [`Channel::step`] until it needs more, and
 //! [takes](Channel::take) what is plain. What is to be sent stands in [`Channel::output`].
 //!
-//! Of what comes, at most [`CHUNK`] bytes wait; they are decrypted where they lie, and copied once, or [land](Channel::land) where they belong. Of what goes, [`HELD`] bytes are taken
-//! at once, and copied once into the records that are encrypted there. While nothing comes it holds the beginning of a record at most. Who sends
-//! records of which nothing comes is let go after [`BARREN`] bytes.
+//! Of what comes, at most [`CHUNK`] bytes wait. They are decrypted where they lie, and copied once; or they [land](Channel::land) where they belong. Of
+//! what goes, [`HELD`] bytes are taken at once, and copied once into the records that are encrypted there. While nothing comes it holds the
+//! beginning of a record at most. Who sends records of which nothing comes is let go after [`BARREN`] bytes.
 
 use crate::handshake::{Handshake, Step, record_len};
 use crate::landing::{Landing, PAUSE};

@@ -60,26 +60,24 @@ impl Secure {
     pub(super) fn read(
         &mut self,
         fd: BorrowedFd<'_>,
-        payload: &mut [u8],
-        messages: &mut [u8],
+        (payload, messages): (&mut [u8], &mut [u8]),
+        ending: bool,
     ) -> Result<Got> {
-        // A read that did not fill what it was given has emptied the socket, as for a bare one.
-        let mut is_dry = false;
-        let first = self.fill(fd, payload, (0, false), &mut is_dry)?;
+        let mut socket = Socket { fd, ending, is_dry: false };
+        let first = self.fill(&mut socket, payload, (0, false))?;
         if first.len < payload.len() || self.channel.is_ended() {
             return Ok(first);
         }
-        let then = self.fill(fd, messages, (first.len, true), &mut is_dry)?;
+        let then = self.fill(&mut socket, messages, (first.len, true))?;
         Ok(Got { len: first.len + then.len, more: then.more })
     }
 
     /// Fills it as far as it can be. `before`: bytes that this read has given already, behind which an error can wait.
     fn fill(
         &mut self,
-        fd: BorrowedFd<'_>,
+        socket: &mut Socket<'_>,
         into: &mut [u8],
         (before, messages): (usize, bool),
-        is_dry: &mut bool,
     ) -> Result<Got> {
         let mut len = 0;
         while len < into.len() {
@@ -95,7 +93,7 @@ impl Secure {
             if self.channel.is_ended() {
                 break;
             }
-            match self.decrypt(fd, if messages { &mut [] } else { &mut into[len..] }, is_dry) {
+            match self.decrypt(socket, if messages { &mut [] } else { &mut into[len..] }) {
                 Ok(landed) => len += landed,
                 Err(Errno::AGAIN) if before + len > 0 => return Ok(Got { len, more: false }),
                 // It is said again when there is nothing else to be said.
@@ -107,34 +105,32 @@ impl Secure {
     }
 
     /// A step towards more bytes: from the socket, or from what came from there. How many are in their place already.
-    fn decrypt(&mut self, fd: BorrowedFd<'_>, payload: &mut [u8], is_dry: &mut bool) -> Result<usize> {
+    fn decrypt(&mut self, socket: &mut Socket<'_>, payload: &mut [u8]) -> Result<usize> {
         self.look_again()?;
         match self.channel.step() {
             Ok(true) => Ok(0),
-            Ok(false) if *is_dry => {
+            Ok(false) if socket.is_dry => {
                 self.channel.rest();
                 Err(Errno::AGAIN)
             }
-            Ok(false) => match self.land(fd, payload, is_dry)? {
+            Ok(false) => match self.land(socket, payload)? {
                 Some(landed) => Ok(landed),
-                None => self.receive(fd, is_dry).map(|()| 0),
+                None => self.receive(socket).map(|()| 0),
             },
             Err(why) => {
                 self.fail(&why);
                 // The other side hears why, if it listens.
-                let _ = self.flush(fd);
+                let _ = self.flush(socket.fd);
                 Err(Errno::PROTO)
             }
         }
     }
 
     /// Reads from the socket to where the bytes belong, if that can be.
-    fn land(&mut self, fd: BorrowedFd<'_>, payload: &mut [u8], is_dry: &mut bool) -> Result<Option<usize>> {
+    fn land(&mut self, socket: &mut Socket<'_>, payload: &mut [u8]) -> Result<Option<usize>> {
         let landed = self.channel.land(payload, |pieces| {
             let room: usize = pieces.iter().map(|piece| piece.len()).sum();
-            let n = again(|| rustix::io::readv(fd, pieces))?;
-            *is_dry = n < room;
-            Ok(n)
+            socket.read(room, |fd| rustix::io::readv(fd, pieces))
         });
         if landed.is_err() {
             self.channel.rest();
@@ -169,13 +165,13 @@ impl Secure {
     }
 
     /// Reads from the socket.
-    fn receive(&mut self, fd: BorrowedFd<'_>, is_dry: &mut bool) -> Result<()> {
+    fn receive(&mut self, socket: &mut Socket<'_>) -> Result<()> {
         // Where there is none, the next step says why.
         let Some(space) = self.channel.space() else { return Ok(()) };
         let room = space.capacity() - space.len();
-        match again(|| rustix::io::read(fd, rustix::buffer::spare_capacity(space))) {
+        match socket.read(room, |fd| rustix::io::read(fd, rustix::buffer::spare_capacity(space))) {
             Ok(0) => self.channel.end(),
-            Ok(n) => *is_dry = n < room,
+            Ok(_) => {}
             Err(e) => {
                 self.channel.rest();
                 return Err(e);
@@ -218,12 +214,25 @@ impl Secure {
     }
 }
 
-/// Once more where a signal came.
-fn again<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            outcome => return outcome,
+/// Where the bytes come from, for the time of a read.
+struct Socket<'a> {
+    fd: BorrowedFd<'a>,
+    ending: bool,
+    /// It has nothing more: what came did not fill the room there was, as for a bare one.
+    is_dry: bool,
+}
+
+impl Socket<'_> {
+    fn read(&mut self, room: usize, mut call: impl FnMut(BorrowedFd<'_>) -> Result<usize>) -> Result<usize> {
+        loop {
+            match call(self.fd) {
+                Err(Errno::INTR) => {}
+                Ok(n) => {
+                    self.is_dry = n < room && !self.ending;
+                    return Ok(n);
+                }
+                Err(e) => return Err(e),
+            }
         }
     }
 }
