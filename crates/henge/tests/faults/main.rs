@@ -10,6 +10,7 @@
 //!
 //! `make test-faults` runs 1,000 and 250 schedules; `FAULTS=1 PAIRS=0 SEED=42` repeats one.
 
+mod hung;
 mod iscsi;
 mod medium;
 mod middle;

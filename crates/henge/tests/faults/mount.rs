@@ -30,6 +30,8 @@ pub struct Storage {
     pub is_cut: bool,
     /// Whether holes can be punched and ranges zeroed.
     pub allocates: bool,
+    /// How long each hole hangs, while everything else is done.
+    pub hangs: Duration,
     /// Operations that went wrong, as text.
     pub hits: Vec<String>,
     /// By file: whose it is.
@@ -44,6 +46,7 @@ impl Storage {
             process: None,
             is_cut: false,
             allocates,
+            hangs: Duration::ZERO,
             hits: Vec::new(),
             parts: BTreeMap::new(),
         }
@@ -375,14 +378,26 @@ impl Filesystem for Mounted {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let zeroes = mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0;
-        let outcome = self.perform(ino.0, Kind::Shape, "fallocate", |storage| {
-            if mode & libc::FALLOC_FL_KEEP_SIZE == 0 && offset + length > storage.medium.len(ino.0) {
-                storage.medium.set_len(ino.0, offset + length);
-            }
-            if zeroes {
-                storage.medium.zero(ino.0, offset, length);
-            }
-        });
-        answer(reply, outcome);
+        let own = self.clone();
+        let does = move || {
+            let outcome = own.perform(ino.0, Kind::Shape, "fallocate", |storage| {
+                if mode & libc::FALLOC_FL_KEEP_SIZE == 0 && offset + length > storage.medium.len(ino.0) {
+                    storage.medium.set_len(ino.0, offset + length);
+                }
+                if zeroes {
+                    storage.medium.zero(ino.0, offset, length);
+                }
+            });
+            answer(reply, outcome);
+        };
+        let hangs = self.lock().hangs;
+        if zeroes && !hangs.is_zero() {
+            std::thread::spawn(move || {
+                std::thread::sleep(hangs);
+                does();
+            });
+        } else {
+            does();
+        }
     }
 }
