@@ -229,10 +229,9 @@ impl<S: Session> Pump<S> {
             }
         }
     }
-}
 
-impl<S: Session> Moves for Pump<S> {
-    fn read(&mut self, link: &mut Link, around: &mut Around<'_>, chunk: &mut [u8]) -> Stop {
+    /// Reads and acts until something stops it.
+    fn go_on(&mut self, link: &mut Link, around: &mut Around<'_>, chunk: &mut [u8]) -> Stop {
         let share = self.session.share();
         self.left = share.messages;
         let mut taken = 0;
@@ -283,14 +282,25 @@ impl<S: Session> Moves for Pump<S> {
                 return stop;
             }
         }
-        if !link.readable {
-            let missing = match self.session.wants(around) {
-                Wants::Payload { into, .. } => into.len(),
-                Wants::Bytes { .. } | Wants::Memory | Wants::Nothing => 0,
-            };
-            link.stream.wake_at(missing);
-        }
         Stop::Waiting
+    }
+}
+
+impl<S: Session> Moves for Pump<S> {
+    fn read(&mut self, link: &mut Link, around: &mut Around<'_>, chunk: &mut [u8]) -> Stop {
+        let stop = self.go_on(link, around, chunk);
+        if link.readable || stop == Stop::Gone {
+            return stop;
+        }
+        // However it stopped: what comes next wakes the loop if it is all that is missing of a payload, or anything else.
+        let wants = match stop {
+            Stop::Waiting | Stop::Turn => self.session.wants(around),
+            // What it wants has no place yet.
+            Stop::Stalled | Stop::Away | Stop::Gone => Wants::Nothing,
+        };
+        let missing = if let Wants::Payload { into, .. } = wants { into.len() } else { 0 };
+        link.stream.wake_at(missing);
+        stop
     }
 
     fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool {

@@ -232,7 +232,9 @@ impl Channel {
             let opened = records.open_apart(&place.header, place.sealed);
             number += 1;
             let plain = self.opened(opened, len).unwrap_or_default();
-            payload.copy_within(begin + plain.start..begin + plain.end, begin);
+            if plain.start > 0 {
+                payload.copy_within(begin + plain.start..begin + plain.end, begin);
+            }
             landed += plain.len();
             // Whatever follows belongs elsewhere than was assumed.
             if plain.len() < FRAGMENT {

@@ -47,7 +47,9 @@ impl Server {
         let ids: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
         let mut guests = Vec::new();
         for id in ids {
-            let Some(client) = self.connections.get(id) else { continue };
+            let Some(client) = self.connections.get_mut(id) else { continue };
+            // Whoever goes on there hears of each byte, until it says otherwise.
+            client.link.stream.wake_at(0);
             let Ok(fd) = client.link.stream.as_fd().try_clone_to_owned() else { continue };
             let disk = client.disk().and_then(|number| self.plane.disks[number].as_ref());
             // The end of a connection is the sign that what was not flushed may be lost.

@@ -272,6 +272,60 @@ fn a_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not() {
     assert_eq!(bench.server.plane.buffers.out(), 0);
 }
 
+/// By TCP the loop sleeps until all of a payload is there. Whatever a read ended with, the next command is heard of, however short it is.
+#[test]
+fn what_follows_a_long_payload_is_heard_however_both_are_cut() {
+    const LONG: usize = 128 << 10;
+    let mut bench = Bench::listening(&disk("d", "a", "weight = 1"), ", \"nbd://127.0.0.1:0\"");
+    let address = bench.server.listeners[1].address.tcp("nbd").unwrap();
+    let mut socket = std::net::TcpStream::connect(address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut text = 3u32.to_be_bytes().to_vec();
+    text.extend(0x4948_4156_454f_5054u64.to_be_bytes());
+    text.extend([0, 0, 0, 1, 0, 0, 0, 1, b'd']); // NBD_OPT_EXPORT_NAME
+    socket.write_all(&text).unwrap();
+    let heard = |bench: &mut Bench, socket: &mut std::net::TcpStream, len: usize, what: &str| {
+        let (mut got, mut at) = (vec![0; len], 0);
+        for _ in 0..200 {
+            bench.round();
+            match socket.read(&mut got[at..]) {
+                Ok(n) => at += n,
+                Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+            }
+            if at == len {
+                return;
+            }
+        }
+        panic!("{at} of {len} bytes: {what}");
+    };
+    heard(&mut bench, &mut socket, 18 + 10, "the greeting");
+    let mut seed = 1u64;
+    for case in 0..200 {
+        let mut text = Vec::new();
+        for (kind, len) in [(1u8, LONG), (0, 512), (1, 40_000), (0, 4096)] {
+            text.extend(0x2560_9513u32.to_be_bytes());
+            text.extend([0, 0, 0, kind]);
+            text.extend([0; 16]);
+            text.extend((len as u32).to_be_bytes());
+            text.resize(text.len() + if kind == 1 { len } else { 0 }, 7);
+        }
+        let mut at = 0;
+        while at < text.len() {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let most = [40, 5000, 70_000, 200_000][(seed >> 61) as usize % 4];
+            let to = text.len().min(at + 1 + (seed >> 33) as usize % most);
+            // What the socket does not take at once is written when it does.
+            match socket.write(&text[at..to]) {
+                Ok(n) => at += n,
+                Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+            }
+            bench.round();
+        }
+        heard(&mut bench, &mut socket, 16 + 16 + 512 + 16 + 16 + 4096, &format!("case {case}"));
+    }
+}
+
 /// Whoever waits for the node's memory is told of, and not closed; it goes on once there is some.
 #[test]
 fn who_waits_for_memory_is_told_of() {
