@@ -57,9 +57,9 @@ impl Gate {
         if now < self.watch.look_at {
             return;
         }
-        let mut probes = self.watch.look(short, now);
-        let mut at = self.watch.oldest;
-        while at != NONE && probes > 0 && self.beside.silent < Self::SILENT {
+        let most = self.watch.look((long, short), self.beside.silent > 0, now);
+        let mut at = self.watch.line.oldest;
+        while at != NONE && self.beside.silent < most {
             let RequestState::InFlight { request, dispatched, links, .. } = &self.states[at as usize] else {
                 unreachable!("what is watched is in flight");
             };
@@ -70,10 +70,16 @@ impl Gate {
             }
             let known = self.flows[flow.index()].as_ref().is_some_and(|state| state.silent > 0);
             if silent_for >= if known { short } else { long } {
-                probes -= u32::from(self.give_back(id, now));
+                self.give_back(id, now);
             }
             at = next;
         }
+    }
+
+    /// Whether something is silent that was dispatched before.
+    pub(super) fn has_silent_before(&self, dispatched: Instant) -> bool {
+        let oldest = self.states.get(self.watch.silent.oldest as usize);
+        matches!(oldest, Some(RequestState::InFlight { dispatched: before, .. }) if *before < dispatched)
     }
 
     /// A request in flight gives its slot back: it goes on beside the depth, and completes like any other. Whether it had one.
@@ -82,8 +88,11 @@ impl Gate {
             return false;
         }
         self.beside.silent += 1;
-        if let RequestState::InFlight { request, .. } = self.states[id.index()] {
-            self.flow_mut(request.flow).silent += 1;
+        let joined = self.watch.silent.append(&mut self.states, id.slot);
+        if let RequestState::InFlight { request, links, .. } = &mut self.states[id.index()] {
+            *links = joined;
+            let flow = request.flow;
+            self.flow_mut(flow).silent += 1;
         }
         true
     }
@@ -114,7 +123,7 @@ impl Gate {
         }
         *slot = to;
         let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
-        self.watch.unlink(&mut self.states, links);
+        self.watch.line.unlink(&mut self.states, links);
         if self.epoch.wrapping_sub(epoch) <= AMID {
             // What it took is free. How long a silent one takes is nobody's measure of the depth.
             if to == Slot::GivenBack {

@@ -34,8 +34,9 @@ impl Gate {
         let service = now.since(dispatched);
         match slot {
             Slot::Own => {
-                self.watch.unlink(&mut self.states, links);
-                self.watch.answered(service);
+                self.watch.line.unlink(&mut self.states, links);
+                let overtook = self.has_silent_before(dispatched);
+                self.watch.answered(service, overtook);
             }
             Slot::Beside => {
                 if let Some((count, _)) = self.beside.of(&request) {
@@ -43,6 +44,8 @@ impl Gate {
                 }
             }
             Slot::GivenBack => {
+                self.watch.silent.unlink(&mut self.states, links);
+                self.watch.silent_answered(service);
                 self.beside.silent -= 1;
                 self.flow_mut(request.flow).silent -= 1;
             }

@@ -72,7 +72,7 @@ impl Gate {
         let links = Links { older: NONE, newer: NONE };
         *state = RequestState::InFlight { request, dispatched: now, epoch, slot, links };
         if !beside {
-            let joined = self.watch.append(&mut self.states, request.id.slot);
+            let joined = self.watch.line.append(&mut self.states, request.id.slot);
             if let RequestState::InFlight { links, .. } = &mut self.states[request.id.index()] {
                 *links = joined;
             }

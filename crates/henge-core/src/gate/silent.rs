@@ -13,21 +13,27 @@
 //! where P₀ is configured and p99 is the service time that one request in a hundred exceeds. A request of a flow that has silent ones
 //! already is silent after P/10. A silent request goes on, beside the depth. Its slot is another's.
 //!
-//! Of silent requests four give their slots back at a look, and two more for each answer since the one before. So storage that answers
-//! nobody, such as a whole device that pauses, is given little beyond its depth.
+//! At most n requests are silent at once:
 //!
-//! p99 is tracked by steps: up by 99/800 of itself where a request takes longer, down by 1/800 where it does not. So it rests where one in
-//! a hundred takes longer.
+//! > n = 4 + 4·⌊t/P⌋ + 2·o
+//!
+//! where t is the time since some are, and o counts answers meanwhile that overtook the oldest of them: to requests dispatched after it. So storage
+//! that is slow, or a whole device that pauses, is given little beyond its depth: there nobody overtakes.
+//!
+//! p99 is tracked by steps: up by 99/800 of itself and 1/800 of the request's time where a request takes longer, down by 1/800 where it does not. So it
+//! rests where one in a hundred takes longer. A silent request counts as if it had taken P at most: a slow device is soon known for one, and a server that hung for
+//! a minute is forgotten after some thousand answers.
 //!
 //! # Example
 //! Depth 32, P₀ = 1 s. Tenant A has 64 outstanding, and its server hangs; B has 4 on a server that does not. A's requests fill the depth
-//! within milliseconds, and B stands still. After 1 s four of the 32 silent ones go beside, and B's four requests are dispatched. Each of their
-//! answers lets two more go. A's other 32 follow, which are silent after 0.1 s. Then B has the whole depth, until A's server answers: 64
-//! completions take no slot from anybody.
+//! within milliseconds, and B stands still. After 1 s four of the 32 go beside, and B's four requests are dispatched. Each of their answers overtakes,
+//! and lets two more go. A's other 32 follow, which are silent after 0.1 s. Then B has the whole depth, until A's server answers: 64 completions
+//! take no slot from anybody.
 //!
 //! # Guarantee
-//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once, and where nobody is answered, forty more in a patience. Nothing is
-//! given up, answered twice, or counted twice.
+//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once, and where nobody overtakes, four more in each patience. Nothing is given
+//! up, answered twice, or counted twice. A scheduler that lets others go first has them served within some patiences; one that keeps to the order of
+//! arrival only after what hangs.
 //!
 //! # Price
 //! A list through the states, in the order of dispatch: constant time for each request. A look costs as many steps as requests are older than
@@ -42,9 +48,9 @@ pub(super) const NONE: u32 = u32::MAX;
 const LOOKS: u64 = 10;
 /// Patience in service times that one request in a hundred exceeds.
 const TIMES: u64 = 20;
-/// Slots that are given back at a look where nobody is answered, and how many more for each answer.
-const PROBES: u32 = 4;
-const MORE: u32 = 2;
+/// Requests that are silent at once where nobody overtakes them, as many more in each patience, and how many more for each that does.
+const PROBES: u64 = 4;
+const MORE: u64 = 2;
 
 /// Neighbours in the order of dispatch, by slot.
 #[derive(Clone, Copy)]
@@ -53,22 +59,39 @@ pub(super) struct Links {
     pub newer: u32,
 }
 
-/// What is in flight, in the order of dispatch, and how long it may be.
+/// Requests in flight, in the order of dispatch.
+#[derive(Clone, Copy)]
+pub(super) struct Line {
+    pub oldest: u32,
+    newest: u32,
+}
+
+/// What is in flight, and how long it may be.
 pub(super) struct Watch {
     /// None: nothing is ever silent.
     pub least: Option<Duration>,
-    pub oldest: u32,
-    newest: u32,
+    /// What has a slot, and what has given it back.
+    pub line: Line,
+    pub silent: Line,
+    /// Since when something is silent, and how many answers have overtaken the oldest since.
+    since: Instant,
+    overtook: u64,
     /// The service time that one in a hundred exceeds, in nanoseconds.
     p99_ns: u64,
     pub look_at: Instant,
-    /// Slots that may be given back at the next look.
-    probes: u32,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        Watch { least: None, oldest: NONE, newest: NONE, p99_ns: 0, look_at: Instant::ZERO, probes: PROBES }
+        Watch {
+            least: None,
+            line: Line::EMPTY,
+            silent: Line::EMPTY,
+            since: Instant::ZERO,
+            overtook: 0,
+            p99_ns: 0,
+            look_at: Instant::ZERO,
+        }
     }
 }
 
@@ -80,27 +103,40 @@ impl Watch {
         Some((long, Duration::from_nanos((long.as_nanos() / LOOKS).max(1))))
     }
 
-    /// A look begins: how many slots may be given back.
-    pub(super) fn look(&mut self, next: Duration, now: Instant) -> u32 {
-        self.look_at = now + next;
-        std::mem::replace(&mut self.probes, PROBES)
+    /// A look begins: how many may be silent at once, of which some are.
+    pub(super) fn look(&mut self, (long, short): (Duration, Duration), some: bool, now: Instant) -> u32 {
+        self.look_at = now + short;
+        if !some {
+            (self.since, self.overtook) = (now, 0);
+        }
+        let patiences = now.since(self.since).as_nanos() / long.as_nanos().max(1);
+        let most = PROBES.saturating_mul(patiences + 1).saturating_add(MORE.saturating_mul(self.overtook));
+        most.min(super::Gate::SILENT.into()) as u32
     }
 
-    /// A request was answered after so long.
-    pub(super) fn answered(&mut self, service: Duration) {
-        self.probes = (self.probes + MORE).min(super::Gate::SILENT);
+    /// A request was answered after so long. `overtook`: before one that is silent and was dispatched earlier.
+    pub(super) fn answered(&mut self, service: Duration, overtook: bool) {
+        self.overtook += u64::from(overtook);
         self.learn(service);
     }
 
+    /// One that was silent was.
+    pub(super) fn silent_answered(&mut self, service: Duration) {
+        self.learn(self.patience().map_or(service, |(long, _)| service.min(long)));
+    }
+
     fn learn(&mut self, service: Duration) {
-        let p99 = self.p99_ns;
-        self.p99_ns = if service.as_nanos() > p99 {
-            // What it begins with is nothing, so it also rises by a microsecond.
-            (p99 + p99 / 800 * 99 + 1_000).min(service.as_nanos())
+        let (p99, service) = (self.p99_ns, service.as_nanos());
+        self.p99_ns = if service > p99 {
+            (p99 + p99 / 800 * 99 + service / 800 + 1).min(service)
         } else {
             p99 - p99 / 800
         };
     }
+}
+
+impl Line {
+    const EMPTY: Line = Line { oldest: NONE, newest: NONE };
 
     /// The newest from now on.
     pub(super) fn append(&mut self, states: &mut [RequestState], slot: u32) -> Links {

@@ -91,8 +91,10 @@ fn silent_requests_give_their_slots_to_others_and_complete_as_usual() {
     two.at(1100);
     assert_eq!(two.ready(), hung[4..], "four slots are free again");
     assert_eq!((two.gate.silent(), two.gate.in_flight()), (4, 8));
-    // The flow is known by now: its next ones are silent after a tenth of the patience.
-    two.at(1300);
+    // The flow is known by now: its next ones are silent after a tenth of the patience. But nobody has overtaken.
+    two.at(2050);
+    assert!(two.ready().is_empty());
+    two.at(2200);
     assert_eq!(two.ready(), well[..4]);
     assert_eq!(two.gate.silent(), 8);
     two.gate.complete(well[0], false, two.now);
@@ -106,25 +108,53 @@ fn silent_requests_give_their_slots_to_others_and_complete_as_usual() {
     assert_eq!(two.ready(), [well[5]]);
 }
 
-/// A device that answers nobody is given four requests more at each look. One that answers others is given as many as it answers.
+/// A device that pauses, or is slow and keeps to the order: it is given four requests more in each patience, and none for its answers.
 #[test]
-fn slots_come_back_as_fast_as_others_are_answered() {
+fn a_slow_device_is_given_little_beyond_its_depth() {
     let mut two = Two::new(16);
-    let hung: Vec<_> = (0..400).map(|_| two.submit(0)).collect();
-    assert_eq!(two.ready(), hung[..16]);
-    for look in 0..10 {
-        two.at(1100 + 100 * look);
-        assert_eq!(two.ready().len(), 4, "look {look}");
+    let mut flying: VecDeque<_> = (0..400).map(|_| two.submit(0)).collect();
+    flying.truncate(two.ready().len());
+    for patience in 0..3 {
+        two.at(1100 + 1000 * patience);
+        let ready = two.ready();
+        assert_eq!(ready.len(), 4);
+        flying.extend(ready);
+        two.at(2000 + 1000 * patience);
         assert!(two.ready().is_empty());
     }
-    assert_eq!((two.gate.silent(), two.gate.in_flight()), (40, 56));
-    // Whoever is answered is told from who hangs: eight of these are, and then twenty others may go.
-    for id in &hung[48..56] {
-        two.gate.complete(*id, false, two.now);
+    assert_eq!((two.gate.silent(), two.gate.in_flight()), (12, 28));
+    // From here on it answers one each 100 ms, the oldest or another: each takes seconds, which is soon known.
+    let (mut most, mut seed) = (0, 7u64);
+    for step in 0..300 {
+        two.at(4300 + 100 * step);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let which = if seed >> 62 == 0 { (seed >> 32) as usize % flying.len() } else { 0 };
+        two.gate.complete(flying.remove(which).unwrap(), false, two.now);
+        flying.extend(two.ready());
+        most = most.max(two.gate.in_flight());
     }
-    assert_eq!(two.ready(), hung[56..64], "their slots");
-    two.at(2300);
-    assert_eq!(two.ready().len(), 16, "all of the depth, since it is less");
+    assert!(most <= 28 + 16, "{most} in flight");
+    assert_eq!(two.gate.silent(), 0, "nobody is by now");
+}
+
+/// Each answer that overtakes what hangs lets two more give their slots back.
+#[test]
+fn slots_come_back_as_fast_as_others_overtake() {
+    let mut two = Two::new(16);
+    let hung: Vec<_> = (0..20).map(|_| two.submit(0)).collect();
+    assert_eq!(two.ready(), hung[..16]);
+    (0..200).for_each(|_| drop(two.submit(1)));
+    two.at(1100);
+    assert_eq!(two.ready(), hung[16..], "whose they are, nobody knows");
+    let mut counts = Vec::new();
+    for look in 0..5 {
+        two.at(2200 + 100 * look);
+        let ready = two.ready();
+        counts.push(ready.len());
+        ready.into_iter().for_each(|id| drop(two.gate.complete(id, false, two.now)));
+    }
+    assert_eq!(counts, [4, 12, 16, 16, 16], "four; their answers let eight more go; then all");
+    assert_eq!(two.gate.silent(), 20);
 }
 
 #[test]
@@ -153,6 +183,31 @@ fn without_patience_everybody_waits() {
     assert_eq!(two.ready().len(), 1);
     two.at(1_000_000);
     assert!(two.ready().is_empty() && two.gate.silent() == 0);
+}
+
+proptest::proptest! {
+    /// However slow a device is, and in whichever order it answers: it has little beyond its depth, and is known for slow in the end.
+    #[test]
+    fn a_slow_device_is_no_hung_one(depth in 1u32..33, each in 1u64..150, chance in 0u64..5, mut seed in proptest::prelude::any::<u64>()) {
+        let mut two = Two::new(depth);
+        let mut flying: Vec<RequestId> = Vec::new();
+        let (mut most, mut silent) = (0, 0);
+        for step in 1..=1200 {
+            // Always as many outstanding as there may be.
+            while two.gate.queued() < 700 {
+                two.submit(step as u32 % 2);
+            }
+            two.at(step * each);
+            flying.extend(two.ready());
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let which = if seed >> 62 < chance { (seed >> 32) as usize % flying.len() } else { 0 };
+            two.gate.complete(flying.remove(which), false, two.now);
+            most = most.max(two.gate.in_flight());
+            silent = two.gate.silent();
+        }
+        proptest::prop_assert!(most <= depth + 64, "{} in flight, depth {}", most, depth);
+        proptest::prop_assert_eq!(silent, 0);
+    }
 }
 
 proptest::proptest! {
