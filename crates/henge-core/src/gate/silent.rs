@@ -110,7 +110,9 @@ impl Watch {
             (self.since, self.overtook) = (now, 0);
         }
         let patiences = now.since(self.since).as_nanos() / long.as_nanos().max(1);
-        let most = PROBES.saturating_mul(patiences + 1).saturating_add(MORE.saturating_mul(self.overtook));
+        let most = PROBES
+            .saturating_mul(patiences.saturating_add(1))
+            .saturating_add(MORE.saturating_mul(self.overtook));
         most.min(super::Gate::SILENT.into()) as u32
     }
 
@@ -128,7 +130,7 @@ impl Watch {
     fn learn(&mut self, service: Duration) {
         let (p99, service) = (self.p99_ns, service.as_nanos());
         self.p99_ns = if service > p99 {
-            (p99 + p99 / 800 * 99 + service / 800 + 1).min(service)
+            p99.saturating_add(p99 / 800 * 99).saturating_add(service / 800 + 1).min(service)
         } else {
             p99 - p99 / 800
         };
