@@ -262,9 +262,12 @@ impl Files {
     fn advance(&mut self, token: u32, result: i32) {
         if std::mem::take(&mut self.get(token).works) {
             self.workers -= 1;
-            if let Some(next) = self.crowd.pop_front() {
-                self.issue(next);
-            }
+        }
+        // What was to be read aside may be in the page cache by now, and then needs no worker.
+        while self.workers < WORKERS
+            && let Some(next) = self.crowd.pop_front()
+        {
+            self.issue(next);
         }
         if result < 0 {
             return self.failed_step(token, -result);

@@ -426,6 +426,33 @@ fn holes_that_do_not_end_leave_workers_to_others() {
     assert_eq!((files.workers, files.crowd.len()), (0, 0));
 }
 
+/// Reads wait for a worker, and need none when one is free: what they read has come into the page cache meanwhile.
+#[test]
+fn reads_that_need_no_worker_any_more_wait_for_none() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(64 * ASIDE_MIN).unwrap();
+    let fd = file.as_raw_fd();
+    let (engine, mut files) = told(1);
+    for slot in 0..40 {
+        let id = RequestId { slot, generation: 0 };
+        let offset = u64::from(slot) * ASIDE_MIN;
+        let request = Request::new(id, FlowId(0), Op::Read, offset, ASIDE_MIN, Instant::ZERO);
+        files.submit(&request, Buffer::zeroed(ASIDE_MIN as usize), fd, offset);
+    }
+    if is_cached(fd, 0, ASIDE_MIN) {
+        println!("skipped: reads_that_need_no_worker_any_more_wait_for_none (no cachestat)");
+        return;
+    }
+    assert_eq!(engine.under_way().len(), WORKERS as usize);
+    file.read_exact_at(&mut vec![0; 64 * ASIDE_MIN as usize], 0).unwrap();
+    let mut ended = 0;
+    while !engine.under_way().is_empty() {
+        engine.end(0);
+        ended += over(&mut files).len();
+    }
+    assert_eq!((ended, files.workers), (40, 0));
+}
+
 #[test]
 fn long_reads_of_what_is_not_in_the_page_cache_are_done_aside() {
     let file = tempfile::tempfile().unwrap();
