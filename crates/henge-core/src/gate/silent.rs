@@ -15,7 +15,7 @@
 //!
 //! At most n requests are silent at once:
 //!
-//! > n = 4 + 4·⌊t/P⌋ + 2·o
+//! > n = 4 + 4·⌊4t/P⌋ + 2·o
 //!
 //! where t is the time since some are, and o counts answers meanwhile that overtook the oldest of them: to requests dispatched after it. So storage
 //! that is slow, or a whole device that pauses, is given little beyond its depth: there nobody overtakes.
@@ -31,9 +31,9 @@
 //! take no slot from anybody.
 //!
 //! # Guarantee
-//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once, and where nobody overtakes, four more in each patience. Nothing is given
-//! up, answered twice, or counted twice. A scheduler that lets others go first has them served within some patiences; one that keeps to the order of
-//! arrival only after what hangs.
+//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once, and where nobody overtakes, sixteen more in each patience. Nothing is given
+//! up, answered twice, or counted twice. Others are served when it is their turn by the scheduler: of requests that hang and are thought cheap, as
+//! many go before as cost what theirs do.
 //!
 //! # Price
 //! A list through the states, in the order of dispatch: constant time for each request. A look costs as many steps as requests are older than
@@ -48,8 +48,10 @@ pub(super) const NONE: u32 = u32::MAX;
 const LOOKS: u64 = 10;
 /// Patience in service times that one request in a hundred exceeds.
 const TIMES: u64 = 20;
-/// Requests that are silent at once where nobody overtakes them, as many more in each patience, and how many more for each that does.
+/// Requests that are silent at once where nobody overtakes them, as many more in each of these parts of a patience, and how many more for each that
+/// does.
 const PROBES: u64 = 4;
+const PARTS: u64 = 4;
 const MORE: u64 = 2;
 
 /// Neighbours in the order of dispatch, by slot.
@@ -109,10 +111,9 @@ impl Watch {
         if !some {
             (self.since, self.overtook) = (now, 0);
         }
-        let patiences = now.since(self.since).as_nanos() / long.as_nanos().max(1);
-        let most = PROBES
-            .saturating_mul(patiences.saturating_add(1))
-            .saturating_add(MORE.saturating_mul(self.overtook));
+        let parts = now.since(self.since).as_nanos() / (long.as_nanos() / PARTS).max(1);
+        let most =
+            PROBES.saturating_mul(parts.saturating_add(1)).saturating_add(MORE.saturating_mul(self.overtook));
         most.min(super::Gate::SILENT.into()) as u32
     }
 
