@@ -4,7 +4,7 @@ use crate::support::{have, run};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,14 @@ impl Manager {
         );
         std::fs::write(&config, text).expect("written");
         Manager { api, nodes, config, process: None }
+    }
+
+    /// One that leads already, and where its token is.
+    fn alone(dir: &Path, more: &str) -> (Manager, PathBuf) {
+        let mut manager = Manager::new(dir, "m", more);
+        manager.start();
+        until("the manager", || manager.leads());
+        (manager, dir.join("m/admin.token"))
     }
 
     fn start(&mut self) {
@@ -209,10 +217,7 @@ fn a_disk_of_a_manager_grows_while_it_is_served_and_stays_so() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut manager = Manager::new(dir.path(), "m", "");
-    manager.start();
-    let token_file = dir.path().join("m/admin.token");
-    until("the manager", || manager.leads());
+    let (manager, token_file) = Manager::alone(dir.path(), "");
     let mut process = node(dir.path(), &[&manager]);
     let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
     let create = |name: &str| vd(&["create", name, "capacity=64MiB", "--nbd", "anyone"]);
@@ -279,10 +284,7 @@ fn a_disk_over_two_nodes_grows_by_its_managers_hand_and_has_its_tags_from_there(
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut manager = Manager::new(dir.path(), "m", "tags = \"central\"\n");
-    manager.start();
-    let token_file = dir.path().join("m/admin.token");
-    until("the manager", || manager.leads());
+    let (manager, token_file) = Manager::alone(dir.path(), "tags = \"central\"\n");
     let _nodes = two_nodes(dir.path(), &manager);
     let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
     let create = || vd(&["create", "web", "capacity=64MiB", "parts=2", "rate=500/s", "--nbd", "anyone"]);
@@ -332,10 +334,7 @@ fn a_manager_has_all_loops_of_a_node() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut manager = Manager::new(dir.path(), "m", "");
-    manager.start();
-    let token_file = dir.path().join("m/admin.token");
-    until("the manager", || manager.leads());
+    let (manager, token_file) = Manager::alone(dir.path(), "");
     let pool = |name: &str| {
         let table = format!("[[pool]]\nname = \"{name}\"\npath = \"D/{name}\"\ncapacity = \"100MiB\"\n");
         table + "scheduler = \"cvc\"\nprofile = { iops = \"5000/s\", service = \"2ms\" }\n"
