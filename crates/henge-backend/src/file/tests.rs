@@ -189,7 +189,8 @@ fn ask(files: &mut Files, slot: u32, op: Op, fua: bool, fd: RawFd) {
     let len = if op == Op::Flush { 0 } else { 4096 };
     let mut request = Request::new(id, FlowId(0), op, 0, len, Instant::ZERO);
     request.fua = fua;
-    let payload = if op == Op::Write { Buffer::zeroed(4096) } else { Buffer::empty() };
+    let moves = matches!(op, Op::Read | Op::Write);
+    let payload = if moves { Buffer::zeroed(4096) } else { Buffer::empty() };
     files.submit(&request, payload, fd, 0);
 }
 
@@ -398,15 +399,7 @@ fn holes_that_do_not_end_leave_workers_to_others() {
     (0..20).for_each(|slot| ask(&mut files, slot, Op::Trim, false, 7));
     assert_eq!(engine.under_way().len(), WORKERS as usize);
     for (slot, op) in [(20, Op::Read), (21, Op::Write), (22, Op::Flush)] {
-        let payload = if op == Op::Read { Buffer::zeroed(4096) } else { Buffer::empty() };
-        match op {
-            Op::Read => {
-                let id = RequestId { slot, generation: 0 };
-                let request = Request::new(id, FlowId(0), op, 0, 4096, Instant::ZERO);
-                files.submit(&request, payload, 8, 0);
-            }
-            _ => ask(&mut files, slot, op, false, 8),
-        }
+        ask(&mut files, slot, op, false, 8);
         engine.end_last(0);
         assert_eq!(over(&mut files), [(slot, true)]);
     }
