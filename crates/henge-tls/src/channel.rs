@@ -8,7 +8,7 @@
 //! beginning of a record at most. Who sends records of which nothing comes is let go after [`BARREN`] bytes.
 
 use crate::handshake::{Handshake, Step, record_len};
-use crate::landing::{Landing, PAUSE};
+use crate::landing::{BOUNCE, Landing, PAUSE};
 use crate::records::{FRAGMENT, HEADER, Opened, Records};
 use rustls::Error;
 use rustls::crypto::cipher::OutboundChunks;
@@ -216,14 +216,17 @@ impl Channel {
             self.pause -= 1;
             return Ok(None);
         }
-        let begun = Landing::begin(payload, &self.incoming.bytes[self.incoming.at..]);
-        let Some(mut landing) = begun else { return Ok(None) };
-        let came = read(&mut landing.pieces(payload))?;
-        if came == 0 {
+        self.incoming.forget();
+        let held = self.incoming.bytes.len();
+        let Some(mut landing) = Landing::begin(payload, &self.incoming.bytes) else { return Ok(None) };
+        self.incoming.bytes.resize(held + BOUNCE, 0);
+        let came = read(&mut landing.pieces(payload, &mut self.incoming.bytes[held..]));
+        landing.came(*came.as_ref().unwrap_or(&0));
+        self.incoming.bytes.truncate(held + landing.bounced());
+        if came? == 0 {
             self.end();
             return Ok(Some(0));
         }
-        landing.came(came);
         let (mut landed, mut number) = (0, 0);
         while let State::Open(records) = &mut self.state
             && let Some(place) = landing.record(number, payload)
@@ -244,10 +247,14 @@ impl Channel {
         if landing.has(number) {
             self.pause = PAUSE;
         }
-        let bytes = &mut self.incoming.bytes;
-        bytes.clear();
-        landing.rest(number, payload).for_each(|piece| bytes.extend_from_slice(piece));
-        (self.incoming.plain, self.incoming.at, self.incoming.shown) = (0..0, 0, 0);
+        self.incoming.at = held;
+        if !landing.is_all(number) {
+            let bounced = self.incoming.bytes.split_off(held);
+            self.incoming.bytes.clear();
+            landing.rest(number, payload).for_each(|piece| self.incoming.bytes.extend_from_slice(piece));
+            self.incoming.bytes.extend(bounced);
+            self.incoming.at = 0;
+        }
         self.look_at_barren();
         Ok(Some(landed))
     }
@@ -262,11 +269,7 @@ impl Channel {
 
     /// Where bytes of the other side are to be appended; nothing where nobody can make sense of as many as there may be.
     pub fn space(&mut self) -> Option<&mut Vec<u8>> {
-        let done = self.incoming.at;
-        self.incoming.bytes.drain(..done);
-        self.incoming.plain = 0..0;
-        self.incoming.at = 0;
-        self.incoming.shown = self.incoming.shown.saturating_sub(done);
+        self.incoming.forget();
         if self.incoming.bytes.len() >= CHUNK {
             self.fail(Error::General("a message is too long".into()));
             return None;
@@ -362,6 +365,14 @@ impl Channel {
 }
 
 impl Incoming {
+    /// Forgets what is done with, also what is plain and was not taken.
+    fn forget(&mut self) {
+        let done = std::mem::take(&mut self.at);
+        self.bytes.drain(..done);
+        self.plain = 0..0;
+        self.shown = self.shown.saturating_sub(done);
+    }
+
     /// Where the next record is, if it is whole.
     fn record(&self) -> Option<Range<usize>> {
         let end = self.at + record_len(&self.bytes[self.at..])?;

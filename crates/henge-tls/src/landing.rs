@@ -39,14 +39,13 @@ const HEAD: [u8; HEADER] = [23, 3, 3, ((FRAGMENT + BEHIND) >> 8) as u8, (FRAGMEN
 /// Most records at once.
 const MOST: usize = 8;
 /// The payload's last record, and messages behind it.
-const BOUNCE: usize = WHOLE + 1024;
+pub(crate) const BOUNCE: usize = WHOLE + 1024;
 /// Reads for which it is not tried again.
 pub(crate) const PAUSE: u8 = 64;
 
 /// One read.
 pub(crate) struct Landing {
     edges: [[u8; EDGE]; MOST],
-    bounce: [u8; BOUNCE],
     /// Records that are assumed.
     count: usize,
     /// Bytes of them that are there.
@@ -67,20 +66,24 @@ impl Landing {
         if count < 2 || held.len() >= WHOLE || held[..known] != HEAD[..known] {
             return None;
         }
-        let mut landing = Landing { edges: [[0; EDGE]; MOST], bounce: [0; BOUNCE], count, got: held.len() };
+        let mut landing = Landing { edges: [[0; EDGE]; MOST], count, got: held.len() };
         let (edge, body) = held.split_at(held.len().min(EDGE));
         landing.edges[0][..edge.len()].copy_from_slice(edge);
         payload[BEHIND..BEHIND + body.len()].copy_from_slice(body);
         Some(landing)
     }
 
-    /// Where the next bytes of the socket belong, in their order.
-    pub(crate) fn pieces<'a>(&'a mut self, payload: &'a mut [u8]) -> [IoSliceMut<'a>; 2 * MOST + 1] {
+    /// Where the next bytes of the socket belong, in their order. What is behind the records goes to the bounce.
+    pub(crate) fn pieces<'a>(
+        &'a mut self,
+        payload: &'a mut [u8],
+        bounce: &'a mut [u8],
+    ) -> [IoSliceMut<'a>; 2 * MOST + 1] {
         let mut skip = self.got;
         let bodies = payload[BEHIND..].chunks_exact_mut(FRAGMENT);
         let records = self.edges.iter_mut().zip(bodies).take(self.count);
         let both = records.flat_map(|(edge, body)| [&mut edge[..], body]);
-        let mut rest = both.chain([&mut self.bounce[..]]).map(|piece| {
+        let mut rest = both.chain([bounce]).map(|piece| {
             let here = skip.min(piece.len());
             skip -= here;
             &mut piece[here..]
@@ -104,17 +107,26 @@ impl Landing {
         Some(Place { header: *header, sealed })
     }
 
-    /// All that came and is no record before this one, as it came.
+    /// Bytes that came into the bounce.
+    pub(crate) fn bounced(&self) -> usize {
+        self.got.saturating_sub(self.count * WHOLE)
+    }
+
+    /// What came before the bounce and is no record before this one, as it came.
     pub(crate) fn rest<'a>(&'a self, from: usize, payload: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut left = self.got.saturating_sub(from * WHOLE);
         let bodies = payload[BEHIND..].chunks_exact(FRAGMENT);
         let records = self.edges.iter().zip(bodies).take(self.count).skip(from);
-        let both = records.flat_map(|(edge, body)| [&edge[..], body]);
-        both.chain([&self.bounce[..]]).map(move |piece| {
+        records.flat_map(|(edge, body)| [&edge[..], body]).map(move |piece| {
             let here = left.min(piece.len());
             left -= here;
             &piece[..here]
         })
+    }
+
+    /// Whether no record that was assumed is left, from this number on.
+    pub(crate) fn is_all(&self, number: usize) -> bool {
+        number == self.count
     }
 
     /// Whether all of a record of this number came.
