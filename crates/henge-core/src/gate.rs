@@ -65,7 +65,15 @@ enum RequestState {
     Free,
     Waiting { id: RequestId },
     Held { id: RequestId, flow: FlowId },
-    InFlight { request: Request, dispatched: Instant, epoch: u32, slot: Slot, links: Links },
+    /// `answers`: how many there had been when it was dispatched.
+    InFlight {
+        request: Request,
+        dispatched: Instant,
+        answers: u32,
+        epoch: u32,
+        slot: Slot,
+        links: Links,
+    },
 }
 
 #[derive(Default)]

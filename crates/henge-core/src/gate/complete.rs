@@ -25,18 +25,19 @@ impl Gate {
     /// When it is not in flight: completing twice is an error of the caller.
     pub fn complete(&mut self, id: RequestId, failed: bool, now: Instant) -> Served {
         let state = std::mem::replace(&mut self.states[id.index()], RequestState::Free);
-        let RequestState::InFlight { mut request, dispatched, epoch, slot, links } = state else {
+        let RequestState::InFlight { mut request, dispatched, answers, epoch, slot, links } = state else {
             panic!("request {id:?} is not in flight");
         };
         assert_eq!(request.id, id, "a request of another generation is in flight there");
         self.meters.advance(self.in_flight, now);
         self.in_flight -= 1;
         let service = now.since(dispatched);
+        let tells = self.watch.tells(&request, answers, self.in_flight);
         match slot {
             Slot::Own => {
                 self.watch.line.unlink(&mut self.states, links);
                 let overtook = self.has_silent_before(dispatched);
-                self.watch.answered(service, overtook);
+                self.watch.answered(service, tells, overtook);
             }
             Slot::Beside => {
                 if let Some((count, _)) = self.beside.of(&request) {
@@ -45,7 +46,7 @@ impl Gate {
             }
             Slot::GivenBack => {
                 self.watch.silent.unlink(&mut self.states, links);
-                self.watch.silent_answered(service);
+                self.watch.silent_answered(service, tells);
                 self.beside.silent -= 1;
                 self.flow_mut(request.flow).silent -= 1;
             }

@@ -70,7 +70,8 @@ impl Gate {
         let beside = slot.map(|(count, _)| *count += 1).is_some();
         let slot = if beside { Slot::Beside } else { Slot::Own };
         let links = Links { older: NONE, newer: NONE };
-        *state = RequestState::InFlight { request, dispatched: now, epoch, slot, links };
+        let answers = self.watch.answers;
+        *state = RequestState::InFlight { request, dispatched: now, answers, epoch, slot, links };
         if !beside {
             let joined = self.watch.line.append(&mut self.states, request.id.slot);
             if let RequestState::InFlight { links, .. } = &mut self.states[request.id.index()] {

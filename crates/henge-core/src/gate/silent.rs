@@ -10,7 +10,7 @@
 //!
 //! > P = max(P₀, 20·p99)
 //!
-//! where P₀ is configured and p99 is the service time that one request in a hundred exceeds. A request of a flow that has silent ones
+//! where P₀ is configured and p99 is the service time that one read or write in a hundred exceeds. A request of a flow that has silent ones
 //! already is silent after P/10. A silent request goes on, beside the depth. Its slot is another's.
 //!
 //! At most n requests are silent at once:
@@ -21,8 +21,12 @@
 //! that is slow, or a whole device that pauses, is given little beyond its depth: there nobody overtakes.
 //!
 //! p99 is tracked by steps: up by 99/800 of itself and 1/800 of the request's time where a request takes longer, down by 1/800 where it does not. So it
-//! rests where one in a hundred takes longer. A silent request counts as if it had taken P at most: a slow device is soon known for one, and a server that hung for
-//! a minute is forgotten after some thousand answers.
+//! rests where one in a hundred takes longer. A silent one makes P as long as it took itself, and no longer: a slow device is soon known for one, and
+//! a server that hung for a minute is forgotten after some thousand answers. Two kinds of requests teach nothing, since they do not tell of the
+//! device:
+//!
+//! - Holes, zeroes and syncs. They may need a file system's journal, while reads and writes are quick. Holes of 0.2 s each would make P 4 s.
+//! - What 8 times as many answers as there are requests in flight have overtaken.
 //!
 //! # Example
 //! Depth 32, P₀ = 1 s. Tenant A has 64 outstanding, and its server hangs; B has 4 on a server that does not. A's requests fill the depth
@@ -40,7 +44,7 @@
 //! P/10, which is none while storage is well.
 
 use super::RequestState;
-use crate::{Duration, Instant};
+use crate::{Duration, Instant, Op, Request};
 
 /// Nobody.
 pub(super) const NONE: u32 = u32::MAX;
@@ -53,6 +57,8 @@ const TIMES: u64 = 20;
 const PROBES: u64 = 4;
 const PARTS: u64 = 4;
 const MORE: u64 = 2;
+/// A request tells nothing of the device that was overtaken by so many times as many as there are in flight.
+const LAPS: u32 = 8;
 
 /// Neighbours in the order of dispatch, by slot.
 #[derive(Clone, Copy)]
@@ -78,6 +84,8 @@ pub(super) struct Watch {
     /// Since when something is silent, and how many answers have overtaken the oldest since.
     since: Instant,
     overtook: u64,
+    /// Requests that were answered.
+    pub answers: u32,
     /// The service time that one in a hundred exceeds, in nanoseconds.
     p99_ns: u64,
     pub look_at: Instant,
@@ -91,6 +99,7 @@ impl Default for Watch {
             silent: Line::EMPTY,
             since: Instant::ZERO,
             overtook: 0,
+            answers: 0,
             p99_ns: 0,
             look_at: Instant::ZERO,
         }
@@ -117,15 +126,26 @@ impl Watch {
         most.min(super::Gate::SILENT.into()) as u32
     }
 
-    /// A request was answered after so long. `overtook`: before one that is silent and was dispatched earlier.
-    pub(super) fn answered(&mut self, service: Duration, overtook: bool) {
-        self.overtook += u64::from(overtook);
-        self.learn(service);
+    /// A request is answered: whether how long that took says something of the device. `before`: answers when it was dispatched.
+    pub(super) fn tells(&mut self, request: &Request, before: u32, in_flight: u32) -> bool {
+        self.answers = self.answers.wrapping_add(1);
+        let overtaken = self.answers.wrapping_sub(before) > LAPS.saturating_mul(in_flight.saturating_add(1));
+        matches!(request.op, Op::Read | Op::Write) && !request.fua && !overtaken
     }
 
-    /// One that was silent was.
-    pub(super) fn silent_answered(&mut self, service: Duration) {
-        self.learn(self.patience().map_or(service, |(long, _)| service.min(long)));
+    /// It had a slot until then. `overtook`: before one that is silent and was dispatched earlier.
+    pub(super) fn answered(&mut self, service: Duration, tells: bool, overtook: bool) {
+        self.overtook += u64::from(overtook);
+        if tells {
+            self.learn(service);
+        }
+    }
+
+    /// It was silent until then.
+    pub(super) fn silent_answered(&mut self, service: Duration, tells: bool) {
+        if tells {
+            self.p99_ns = self.p99_ns.max(service.as_nanos() / TIMES);
+        }
     }
 
     fn learn(&mut self, service: Duration) {

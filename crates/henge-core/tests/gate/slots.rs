@@ -63,11 +63,28 @@ impl Two {
         self.now = Instant::ZERO + Duration::from_millis(ms);
     }
     fn submit(&mut self, flow: u32) -> RequestId {
+        self.ask(flow, |read| read)
+    }
+    fn ask(&mut self, flow: u32, what: impl Fn(Request) -> Request) -> RequestId {
         let id = RequestId { slot: self.next, generation: 0 };
         self.next += 1;
-        let request = Request::new(id, FlowId(flow), Op::Read, 0, 4096, self.now);
+        let request = what(Request::new(id, FlowId(flow), Op::Read, 0, 4096, self.now));
         self.gate.submit(request, self.now).unwrap();
         id
+    }
+    /// Four requests hang, and somebody else wants one: after so many milliseconds it goes.
+    fn waits_behind(&mut self, hang: impl Fn(Request) -> Request) -> u64 {
+        let begun = self.now;
+        (0..4).for_each(|_| _ = self.ask(0, &hang));
+        assert_eq!(self.ready().len(), 4);
+        let read = self.submit(1);
+        for _ in 0..1000 {
+            self.now = self.now + Duration::from_millis(50);
+            if self.ready().contains(&read) {
+                break;
+            }
+        }
+        self.now.since(begun).as_nanos() / 1_000_000
     }
     fn ready(&mut self) -> Vec<RequestId> {
         let next = || match self.gate.next(self.now) {
@@ -106,6 +123,63 @@ fn silent_requests_give_their_slots_to_others_and_complete_as_usual() {
     assert_eq!((two.gate.silent(), two.gate.in_flight()), (0, 4));
     two.gate.complete(well[1], false, two.now);
     assert_eq!(two.ready(), [well[5]]);
+}
+
+/// What is slow for another reason than the device does not make the gate patient with what hangs.
+#[test]
+fn patience_is_learned_of_the_device_alone() {
+    let hole = |request| Request { op: Op::Trim, ..request };
+    let durable = |request| Request { op: Op::Write, fua: true, ..request };
+    let write = |request| Request { op: Op::Write, ..request };
+    // Four at once, 0.4 s each, and nobody else there.
+    for (what, slow) in [(&hole as &dyn Fn(Request) -> Request, false), (&durable, false), (&write, true)] {
+        let mut two = Two::new(4);
+        for round in 0..100 {
+            two.at(round * 400);
+            (0..4).for_each(|_| _ = two.ask(0, what));
+            let ready = two.ready();
+            two.at(round * 400 + 400);
+            ready.into_iter().for_each(|id| _ = two.gate.complete(id, false, two.now));
+        }
+        let waited = two.waits_behind(hole);
+        assert_eq!(waited > 1200, slow, "{waited} ms");
+    }
+    // Writes of 0.4 s while another's reads take a millisecond.
+    let mut two = Two::new(4);
+    let mut writes = Vec::new();
+    for ms in 0..20_000 {
+        two.at(ms);
+        if ms % 400 == 0 {
+            writes.drain(..).for_each(|id| _ = two.gate.complete(id, false, two.now));
+            writes = (0..2).map(|_| two.ask(0, write)).collect();
+            assert_eq!(two.ready(), writes);
+        }
+        let read = two.submit(1);
+        assert_eq!(two.ready(), [read]);
+        two.gate.complete(read, false, two.now + Duration::from_micros(900));
+    }
+    writes.drain(..).for_each(|id| _ = two.gate.complete(id, false, two.now));
+    let waited = two.waits_behind(write);
+    assert!(waited <= 1200, "{waited} ms");
+}
+
+/// Reads that hung for eight seconds, many of them, while nobody else was there: patience is as long, not many times as long.
+#[test]
+fn who_hung_once_is_waited_for_as_long_at_most() {
+    let mut two = Two::new(4);
+    (0..64).for_each(|_| _ = two.submit(0));
+    let mut hung = Vec::new();
+    for ms in (0..=8000).step_by(100) {
+        two.at(ms);
+        hung.extend(two.ready());
+    }
+    while let Some(id) = hung.pop() {
+        two.gate.complete(id, false, two.now);
+        hung.extend(two.ready());
+    }
+    let waited = two.waits_behind(|read| read);
+    assert!((7000..9000).contains(&waited), "{waited} ms");
+    assert_eq!(two.gate.queued(), 0);
 }
 
 /// A device that pauses, or is slow and keeps to the order: it is given four requests more in a quarter of a patience, and none for its answers.
