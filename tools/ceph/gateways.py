@@ -137,3 +137,32 @@ def failover(bed, rounds=None):
     print(f"        {rounds} rounds; clients of the other gateway stood still for {statistics.median(stalls):.1f} s, at most {max(stalls):.1f} s")
     # Beside other load fencing takes longer; that it comes to an end is wanted anywhere.
     assert max(stalls) < (5 if STRICT else 15), "a gateway's disks are served again within 5 s"
+
+
+def depths(bed):
+    """One depth for all gateways: a tenant at one, and two at the other, have as much each; what one gateway does not use, the other does."""
+    n1, n2 = gateways_of(bed, "n1", "n2", scheduler='sfq = { depth = 12, cost = "requests" }')
+    homes = {"a": n1, "b": n2, "c": n2}
+    for name, home in homes.items():
+        order = ["n1", "n2"] if home is n1 else ["n2", "n1"]
+        for node in sorted([n1, n2], key=lambda node: node is not home):
+            assert node.add(name, gateways=order) is None
+        seated([n1, n2], name, home.name)
+        bed.fio(home.uri(name), "--bs=1m", "--rw=write", size="16m")
+
+    def served(names):
+        timed = ["--iodepth=32", "--time_based", "--runtime=8", "--ramp_time=2"]
+        clients = [bed.fio(homes[name].uri(name), *timed, size="16m", wait=False) for name in names]
+        time.sleep(5)
+        depth = [node.ask(op="status")["status"]["pools"][0]["gates"][0] for node in [n1, n2]]
+        each = [iops(ended(client)) for client in clients]
+        return each, [gate["depth"] for gate in depth]
+
+    (a, b, c), parts = served("abc")
+    print(f"        a at one gateway {a:.0f}/s, b and c at the other {b:.0f} and {c:.0f}/s; {parts[0]} and {parts[1]} of a depth of 12")
+    assert parts == [4, 8], parts
+    # Each gateway with a depth of its own would be 2 : 1 : 1. How long a slot is taken is the OSDs' to say.
+    assert max(a, b, c) / min(a, b, c) < (1.25 if STRICT else 1.5), "equal weights, whichever gateway"
+    (b, c), parts = served("bc")
+    print(f"        without a: {b:.0f} and {c:.0f}/s; the other gateway has {parts[1]}")
+    assert parts[1] == 12, parts

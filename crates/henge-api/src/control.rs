@@ -278,6 +278,9 @@ pub struct GateStatus {
     pub in_flight: u32,
     /// … and most that may be now.
     pub depth: u32,
+    /// Most that may be at once from all gateways of a shared pool, where it divides its depth with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_of_all: Option<u32>,
     /// Time during which at least one was in flight.
     pub busy: u64,
     /// Mean requests in flight while it was busy.

@@ -10,11 +10,56 @@ pub trait QueueView {
     fn due(&self, until: Instant) -> usize;
 }
 
+/// One gate's part of a depth: `mine` of `whole`.
+///
+/// ```
+/// use henge_core::DepthPart;
+/// let part = DepthPart::new(5, 16);
+/// assert_eq!((part.of(16), part.of(8), part.of(1)), (5, 3, 1)); // at least one
+/// assert_eq!(DepthPart::ALL.of(16), 16);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DepthPart {
+    mine: u32,
+    whole: u32,
+}
+
+impl DepthPart {
+    /// There is no other gate.
+    pub const ALL: DepthPart = DepthPart { mine: 1, whole: 1 };
+
+    /// `mine` of `whole`; all of it where that is no part.
+    pub fn new(mine: u32, whole: u32) -> DepthPart {
+        if mine == 0 || mine >= whole { DepthPart::ALL } else { DepthPart { mine, whole } }
+    }
+
+    /// So much of a depth, rounded, and at least one.
+    pub fn of(self, depth: u32) -> u32 {
+        let (mine, whole) = (u64::from(self.mine), u64::from(self.whole));
+        let part = (u64::from(depth) * mine + whole / 2) / whole;
+        // Not above `depth`, since `mine` is not above `whole`.
+        (part as u32).clamp(1, depth.max(1))
+    }
+
+    /// What it stands for in the whole, as a factor.
+    pub fn factor(self) -> f64 {
+        f64::from(self.whole) / f64::from(self.mine)
+    }
+}
+
 /// Decides the depth, and who comes in. Depth stands outside the schedulers: fixed is the D of SFQ(D), feedback is the
 /// two-level controller's.
 pub trait DepthController: Send {
     /// Most requests in flight now.
     fn depth(&self) -> u32;
+
+    /// The depth that the gates before one storage have together, where this one's can be divided among them.
+    fn whole(&self) -> Option<u32> {
+        None
+    }
+
+    /// From now on this gate has so much of it. Other gates before the same storage have the rest.
+    fn divide(&mut self, _part: DepthPart) {}
 
     /// Whether the scheduler may have a request now; else when to ask again. It is asked for each, in the order of a flow, but not for an
     /// administrator's work.

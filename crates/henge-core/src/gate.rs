@@ -11,6 +11,7 @@
 
 mod beside;
 mod complete;
+mod demand;
 mod dirty;
 mod dispatch;
 mod exchange;
@@ -23,6 +24,8 @@ use crate::{
     QueueView, Refused, Request, RequestId, Scheduler,
 };
 use beside::{Beside, Slot};
+pub use demand::Demand;
+use demand::Noted;
 pub use dirty::Dirty;
 use exchange::{AMID, Change};
 use pen::{Durable, Held, Pen};
@@ -63,8 +66,13 @@ pub struct Served {
 #[derive(Clone, Copy)]
 enum RequestState {
     Free,
-    Waiting { id: RequestId },
-    Held { id: RequestId, flow: FlowId },
+    Waiting {
+        id: RequestId,
+    },
+    Held {
+        id: RequestId,
+        flow: FlowId,
+    },
     /// `answers`: how many there had been when it was dispatched.
     InFlight {
         request: Request,
@@ -111,6 +119,7 @@ pub struct Gate {
     ask_again: Option<Instant>,
     last_completion: Instant,
     meters: GateMeters,
+    noted: Noted,
     /// Flows with a new oldest request: why it waits is asked once no more can go.
     fresh: Vec<FlowId>,
     /// Flows that began or ceased to have something waiting, as [`Dirty`] says.
@@ -160,6 +169,7 @@ impl Gate {
             ask_again: None,
             last_completion: Instant::ZERO,
             meters: GateMeters::default(),
+            noted: Noted::default(),
             fresh: Vec::new(),
             dirty: Dirty::default(),
         }

@@ -30,8 +30,8 @@ mod units;
 pub use backend::{Backend, DEVICE_QUANTUM, Done, Fault, Model};
 pub use contract::{Contract, CostUnit, DiskTime, DiskTimeKind, Latency, Rate, WORDS};
 pub use cost::{CostModel, Learned, Seen};
-pub use depth::{DepthController, QueueView};
-pub use gate::{Assembly, Dirty, Full, Gate, Served};
+pub use depth::{DepthController, DepthPart, QueueView};
+pub use gate::{Assembly, Demand, Dirty, Full, Gate, Served};
 pub use histogram::Histogram;
 pub use keeps::{
     Due, Keeps, Need, Promised, With, check_bound, check_curves, check_rate, check_share, check_units,

@@ -17,7 +17,7 @@
 //! parts of an extent may be under way is the other end's to say, so that one flow's backlog never fills the link for others.
 //!
 //! What one node decides and others act by, such as who may use a disk, is told as [`copies`] with a lease.
-//! Nodes that share storage tell each other there that they live: [`lives`].
+//! Nodes that share storage tell each other there that they live ([`lives`]), and divide one depth among them ([`depths`]).
 //!
 //! An end sends only what the other one understands (`features.rs`). A node of another version, of
 //! another cluster, or with the wrong secret is refused with the reason, in words.
@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod copies;
+pub mod depths;
 mod features;
 mod handshake;
 mod link;

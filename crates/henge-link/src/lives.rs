@@ -6,7 +6,7 @@
 //!
 //! # The rule
 //! Each node writes its own word and then reads the others', in *rounds*, two a second. A word is the node's start, a count, and whether
-//! it serves. A node is dead that said the same in [`ROUNDS`] rounds. A round counts only where it took at most 2 s: in storage that
+//! it serves; and what it asks of the storage (`depths.rs`). A node is dead that said the same in [`ROUNDS`] rounds. A round counts only where it took at most 2 s: in storage that
 //! stands still nobody's word grows, and that is nobody's fault. In storage that is slow, rounds take longer, and so does missing a node.
 //! A node whose count was seen to grow lives. Of others nothing is known yet.
 //!
@@ -23,7 +23,8 @@
 //! # Price
 //! A write and a read for each other node, two a second. A node that is slow for three seconds is taken for dead.
 
-use henge_core::{Duration, Instant};
+use crate::depths;
+use henge_core::{Demand, Duration, Instant};
 use std::collections::BTreeMap;
 
 /// How often a round begins.
@@ -45,18 +46,22 @@ pub struct Word {
     pub count: u64,
     /// It takes disks. A node that is drained or about to end does not.
     pub serves: bool,
+    /// What it asks of the storage, where it says so.
+    pub demand: Option<Demand>,
 }
 
 impl Word {
     /// As it is written.
     pub fn text(&self) -> String {
-        format!("{} {} {}", self.epoch, self.count, if self.serves { "serves" } else { "leaves" })
+        let serves = if self.serves { "serves" } else { "leaves" };
+        let demand = self.demand.map_or_else(String::new, |demand| format!(" {}", depths::text(&demand)));
+        format!("{} {} {serves}{demand}", self.epoch, self.count)
     }
     /// As it is read. Words of other versions may say more.
     pub fn parse(text: &str) -> Option<Word> {
         let mut words = text.split(' ');
         let (epoch, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        Some(Word { epoch, count, serves: words.next()? == "serves" })
+        Some(Word { epoch, count, serves: words.next()? == "serves", demand: depths::parse(words) })
     }
 }
 
@@ -158,6 +163,14 @@ impl Lives {
         vacant >= patience
     }
 
+    /// What those that live ask of the storage.
+    pub fn demands(&self) -> impl Iterator<Item = Demand> {
+        self.seen.keys().filter_map(|node| match self.of(node) {
+            Life::Alive(word) => word.demand,
+            Life::Unknown | Life::Dead => None,
+        })
+    }
+
     /// The nodes that live and take disks.
     pub fn serving(&self) -> impl Iterator<Item = &str> {
         let serves = |node: &&String| matches!(self.of(node), Life::Alive(word) if word.serves);
@@ -171,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn word(count: u64) -> Word {
-        Word { epoch: 7, count, serves: true }
+        Word { epoch: 7, count, serves: true, demand: None }
     }
     fn quick(lives: &mut Lives, word: Option<Word>) {
         lives.round([("n1", word)], Instant::ZERO, Instant::ZERO);
@@ -179,7 +192,9 @@ mod tests {
 
     #[test]
     fn words_are_read_as_they_are_written() {
-        for word in [word(0), Word { epoch: u64::MAX, count: 3, serves: false }] {
+        let demand = Demand { weight: 3, used: None, promised: 2, whole: 16 };
+        let demand = Some(demand);
+        for word in [word(0), Word { epoch: u64::MAX, count: 3, serves: false, demand }] {
             assert_eq!(Word::parse(&word.text()), Some(word));
         }
         assert_eq!(Word::parse("7 0 serves and more"), Some(word(0)));

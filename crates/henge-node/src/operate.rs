@@ -418,6 +418,7 @@ fn gate(state: &mut crate::plane::GateState, now: Instant) -> GateStatus {
         queued: gate.queued(),
         in_flight: gate.in_flight(),
         depth: gate.depth(),
+        depth_of_all: gate.depth_of_all(),
         busy,
         mean_depth: if busy == 0 { 0.0 } else { in_flight_ns as f64 / busy as f64 },
         lateness_p99: lateness.map(|d| d.as_nanos()),

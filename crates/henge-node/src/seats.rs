@@ -1,14 +1,16 @@
 //! Who has the disks that several gateways can serve: a thread for each shared pool, which may wait for the storage as the loop must not.
 //!
 //! In each round of half a second it writes this node's word into the pool and reads the others' ([`henge_link::lives`]). It asks the loop
-//! which disks nobody has, and tells it which of them to claim. Where this node is drained, it tells who else takes disks. A pool that answers
+//! which disks nobody has, and tells it which of them to claim. It tells it what part this node has of a depth that all gateways share
+//! ([`henge_link::depths`]). Where this node is drained, it tells who else takes disks. A pool that answers
 //! that this node was shut out ends that, and the loop lets go of the disks.
 
 use crate::server::Message;
 use crate::shards::Loop;
 use crate::spread::seat::Vacant;
 use henge_backend::{Claim, Register};
-use henge_core::{Duration, Instant};
+use henge_core::{Demand, Duration, Instant};
+use henge_link::depths;
 use henge_link::lives::{Life, Lives, ROUND, Word};
 use rustix::io::Errno;
 use std::io;
@@ -35,6 +37,8 @@ pub(crate) struct Seats {
     pub serves: bool,
     /// It is drained, and goes on: it takes what nobody else does.
     pub drained: bool,
+    /// What the gate asks of the storage, where its depth can be divided.
+    pub demand: Option<Demand>,
 }
 
 /// Threads that end with the loop; this waits a little for them.
@@ -73,10 +77,14 @@ fn watch(gate: usize, register: &dyn Register, shard: &Loop) {
     loop {
         let began = clock();
         let Some(seats) = shard.ask(|reply| Message::Seats { gate, reply }) else { break };
-        let Seats { me, epoch, others, vacant, serves, drained } = seats;
+        let Seats { me, epoch, others, vacant, serves, drained, demand } = seats;
         count += 1;
-        match round(register, &mut lives, (&me, Word { epoch, count, serves }), &others, &clock) {
+        match round(register, &mut lives, (&me, Word { epoch, count, serves, demand }), &others, &clock) {
             Ok(()) => {
+                if let Some(demand) = demand {
+                    let part = depths::part(&demand, lives.demands());
+                    shard.send(Message::DepthPart { gate, part });
+                }
                 let claim = claim_of(&lives, &others);
                 for Vacant { name, gateways, time } in vacant {
                     let mine = serves && lives.is_mine(&me, &gateways, time);
@@ -108,7 +116,7 @@ fn watch(gate: usize, register: &dyn Register, shard: &Loop) {
     }
     if let Some((me, epoch)) = last {
         // Its images are closed: whoever is next need not wait until this node is missed.
-        let _ = register.write(&me, &Word { epoch, count: count + 1, serves: false }.text());
+        let _ = register.write(&me, &Word { epoch, count: count + 1, serves: false, demand: None }.text());
     }
 }
 

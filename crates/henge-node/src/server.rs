@@ -20,7 +20,7 @@ use crate::turns::{self, Of, Terms, Turns, Way};
 use crate::watch::Slice;
 use henge_api::{Lead, Reply, Request, Taken, Tapped};
 use henge_backend::Claim;
-use henge_core::{Duration, Instant, Pending, RequestId};
+use henge_core::{DepthPart, Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
 use henge_tls::Tls;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -139,6 +139,11 @@ pub(crate) enum Message {
     Seats {
         gate: usize,
         reply: Sender<crate::seats::Seats>,
+    },
+    /// Of the depth that all gateways of a gate's storage share, this one has this part.
+    DepthPart {
+        gate: usize,
+        part: DepthPart,
     },
     /// It is this node's turn to have a disk.
     Claimed(String, Claim),

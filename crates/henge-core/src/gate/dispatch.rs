@@ -22,6 +22,7 @@ impl Gate {
             if self.queued() == 0 {
                 return Dispatch::Idle;
             }
+            self.noted.lacked = true;
             let reason = self.why_full();
             self.note_reasons(reason, now);
             return Dispatch::Wait { until: None, reason };
@@ -87,7 +88,9 @@ impl Gate {
         let parts =
             self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
         let wait = now.since(parts.scheduler.waits_from(&request));
-        self.parts.depth.dispatched(request.flow, wait, self.in_flight - self.beside.all(), now);
+        let in_flight = self.in_flight - self.beside.all();
+        self.noted.most = self.noted.most.max(in_flight);
+        self.parts.depth.dispatched(request.flow, wait, in_flight, now);
         self.parts.depth.took(request.cost, now);
     }
 

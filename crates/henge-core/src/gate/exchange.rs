@@ -171,6 +171,7 @@ impl Gate {
         let parts = std::mem::replace(&mut self.parts, parts);
         self.change.going = Some(Going { parts, step, moved: 0, orphans: Vec::new() });
         self.epoch = self.epoch.wrapping_add(1 + AMID);
+        self.parts.depth.divide(self.noted.part);
         self.ask_again = Some(now);
     }
 

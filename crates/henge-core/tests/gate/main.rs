@@ -1,5 +1,6 @@
 //! The gate's own rules, with the plainest scheduler there is.
 
+mod demand;
 mod durable;
 mod exchange;
 mod pen;

@@ -38,6 +38,7 @@ impl Server {
                 }
                 Message::Shared(reply) => drop(reply.send(self.shared_pools())),
                 Message::Seats { gate, reply } => self.tell_seats(gate, &reply),
+                Message::DepthPart { gate, part } => self.plane.divide_depth(gate, part, self.now),
                 Message::Claimed(disk, claim) => self.claim_seat(disk, claim),
                 Message::LetGo { gate, to } => self.plane.let_go(gate, &to, self.now),
                 Message::ShutOut { gate } => self.shut_out(gate),

@@ -17,7 +17,8 @@ impl Server {
         gates.filter_map(|(g, gate)| Some((g, gate.pipeline.backend().register()?))).collect()
     }
 
-    pub(super) fn tell_seats(&self, gate: usize, reply: &Sender<Seats>) {
+    pub(super) fn tell_seats(&mut self, gate: usize, reply: &Sender<Seats>) {
+        let demand = self.plane.gates[gate].pipeline.gate_mut().demand(self.now);
         let (links, drained) = (&self.plane.links, self.plane.seats.drained);
         // Whoever asked may have gone.
         let _ = reply.send(Seats {
@@ -27,6 +28,7 @@ impl Server {
             vacant: self.plane.vacant(gate, self.now),
             serves: !drained && self.stopping.is_none(),
             drained: drained && self.stopping.is_none(),
+            demand,
         });
     }
 

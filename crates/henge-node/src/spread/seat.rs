@@ -36,7 +36,7 @@ use crate::config::DiskConfig;
 use crate::plane::tickets::PartOf;
 use crate::plane::{Disk, NotAdded, Plane};
 use henge_backend::Claim;
-use henge_core::{Duration, Fault, Instant, ParamError, RequestId};
+use henge_core::{DepthPart, Duration, Fault, Instant, ParamError, RequestId};
 use henge_link::lives::TURN;
 use henge_vdisk::{Failure, Kind, Part, VirtualDisk};
 use std::collections::{BTreeSet, VecDeque};
@@ -212,6 +212,12 @@ impl Plane {
     fn parts_claimed(&self, config: &DiskConfig, len: u64, claim: Claim) -> Vec<PartOf> {
         let parts = self.parts_of(&DiskConfig { places: Vec::new(), ..config.clone() }, len, 0);
         parts.into_iter().map(|part| PartOf { claim: Some(claim.clone()), ..part }).collect()
+    }
+
+    /// Of the depth that all gateways of a gate's storage share, this one has this part.
+    pub(crate) fn divide_depth(&mut self, gate: usize, part: DepthPart, now: Instant) {
+        self.gates[gate].pipeline.gate_mut().divide_depth(part, now);
+        self.list(gate);
     }
 
     /// Disks on a gate's storage that nobody has, some of them.

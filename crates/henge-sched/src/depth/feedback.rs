@@ -40,6 +40,9 @@
 //!   meanwhile its last rt_i holds. Before, a flow of 18 requests a second had no say, and 300 ms at a bound of 100 ms. A window without completions
 //!   keeps L. E is smoothed, `smoothing` = 0.5 for the new one.
 //!
+//! **Before storage that others use, too** (several gateways of one cluster) L is the depth of all of them, and this gate has a part of it. What it has in
+//! flight stands for as much more. X, due and demand stand in ratios only.
+//!
 //! **Price.** A few ns per request, and one histogram per flow that has a bound. A window's end looks at the flows that had requests
 //! in it, a bounded number at a time: with more of them the decision comes later.
 
@@ -47,8 +50,8 @@ use super::DEPTH_MAX;
 use crate::Flows;
 use crate::registry::one_of;
 use henge_core::{
-    Contract, DepthController, Duration, FlowId, Histogram, Instant, Latency, ParamError, Params, QueueView,
-    Request, Value,
+    Contract, DepthController, DepthPart, Duration, FlowId, Histogram, Instant, Latency, ParamError, Params,
+    QueueView, Request, Value,
 };
 
 /// Flows looked at in a step at the end of a window, and the time between two steps.
@@ -151,7 +154,9 @@ struct Window {
 struct Feedback {
     rules: Rules,
     classes: Flows<Class>,
+    /// L, of which `part` is this gate's.
     depth: u32,
+    part: DepthPart,
     overloaded: bool,
     /// Smallest rt_i of the last window that had one.
     in_time: Option<f64>,
@@ -175,6 +180,7 @@ impl Feedback {
             rules,
             classes: Flows::new(),
             depth,
+            part: DepthPart::ALL,
             overloaded: false,
             in_time: None,
             ends: None,
@@ -191,8 +197,10 @@ impl Feedback {
 
     fn window(&self, queue: &dyn QueueView, until: Instant) -> Window {
         let arrivals = (self.dispatched as f64 + queue.queued() as f64 - self.queued as f64).max(0.0);
-        let in_flight_max = f64::from(self.in_flight_max);
         let limit = f64::from(self.depth);
+        let all = f64::from(self.in_flight_max) * self.part.factor();
+        // A part is rounded.
+        let in_flight_max = if self.in_flight_max < self.depth() { all } else { all.max(limit) };
         let depth = if self.overloaded && self.rules.keep { in_flight_max } else { limit };
         let base = match (self.overloaded, self.rules.keep) {
             (true, _) => in_flight_max,
@@ -327,7 +335,13 @@ impl Class {
 
 impl DepthController for Feedback {
     fn depth(&self) -> u32 {
-        self.depth
+        self.part.of(self.depth)
+    }
+    fn whole(&self) -> Option<u32> {
+        Some(self.depth)
+    }
+    fn divide(&mut self, part: DepthPart) {
+        self.part = part;
     }
     fn holds_back(&self) -> bool {
         self.depth < self.rules.saturation
@@ -379,7 +393,7 @@ impl DepthController for Feedback {
     }
     fn spare(&self, in_flight: u32) -> bool {
         let in_time = self.in_time.unwrap_or(f64::from(self.depth));
-        self.overloaded || f64::from(in_flight) < 0.9 * in_time
+        self.overloaded || f64::from(in_flight) * self.part.factor() < 0.9 * in_time
     }
 }
 

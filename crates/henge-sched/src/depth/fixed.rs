@@ -4,23 +4,32 @@
 //! reorder and overlap. Unfairness grows with it: (D + 1) requests a flow (see `sfq.rs`).
 
 use super::DEPTH_MAX;
-use henge_core::{DepthController, ParamError, Params};
+use henge_core::{DepthController, DepthPart, ParamError, Params};
 
 /// A depth that never changes.
 #[derive(Clone, Copy, Debug)]
-pub struct FixedDepth(u32);
+pub struct FixedDepth {
+    depth: u32,
+    part: DepthPart,
+}
 
 impl FixedDepth {
     /// `depth` requests at once, at least one.
     pub fn new(depth: u32) -> Self {
         assert!(depth > 0, "a depth of zero serves nothing");
-        FixedDepth(depth)
+        FixedDepth { depth, part: DepthPart::ALL }
     }
 }
 
 impl DepthController for FixedDepth {
     fn depth(&self) -> u32 {
-        self.0
+        self.part.of(self.depth)
+    }
+    fn whole(&self) -> Option<u32> {
+        Some(self.depth)
+    }
+    fn divide(&mut self, part: DepthPart) {
+        self.part = part;
     }
 }
 

@@ -70,7 +70,7 @@ use super::DEPTH_MAX;
 use crate::Flows;
 use crate::cost::in_unit;
 use henge_core::{
-    Contract, CostUnit, DepthController, Duration, FlowId, Instant, ParamError, Params, Request,
+    Contract, CostUnit, DepthController, DepthPart, Duration, FlowId, Instant, ParamError, Params, Request,
 };
 
 /// A window lasts for at least this, and for as many completions of each flow that is judged; but for no longer than the last.
@@ -135,6 +135,7 @@ enum Settling {
 /// See the head of this file.
 pub struct Kept {
     most: u32,
+    part: DepthPart,
     flows: Flows<Watched>,
     in_flight: u32,
     /// Flows that were promised a rate or a latency.
@@ -208,6 +209,7 @@ impl Kept {
     pub fn new(most: u32, weights: bool) -> Self {
         Kept {
             most,
+            part: DepthPart::ALL,
             flows: Flows::new(),
             in_flight: 0,
             firm: 0,
@@ -272,7 +274,7 @@ impl Kept {
     fn is_settled(&mut self, now: Instant) -> bool {
         let Some((state, since)) = self.settling else { return true };
         let state = match state {
-            Settling::Inside if self.inside <= self.most / 4 => Settling::UnderWay(self.in_flight),
+            Settling::Inside if self.inside <= self.depth() / 4 => Settling::UnderWay(self.in_flight),
             Settling::UnderWay(n) => Settling::UnderWay(n.saturating_sub(1)),
             state => state,
         };
@@ -446,10 +448,16 @@ impl Kept {
 
 impl DepthController for Kept {
     fn depth(&self) -> u32 {
-        self.most
+        self.part.of(self.most)
+    }
+    fn whole(&self) -> Option<u32> {
+        Some(self.most)
+    }
+    fn divide(&mut self, part: DepthPart) {
+        self.part = part;
     }
     fn admits(&mut self, request: &Request, now: Instant) -> Option<Instant> {
-        let most = self.most;
+        let most = self.depth();
         let pace = if self.contended() { self.pace } else { NO_END };
         let others = self.seen.others.max(self.before.others);
         let bounds = self.firm > 0 || (self.weights && self.contended());

@@ -54,6 +54,7 @@ fn named(name: &str, mut params: Params, weights: bool) -> Result<Box<dyn DepthC
 #[cfg(test)]
 mod tests {
     use super::*;
+    use henge_core::DepthPart;
 
     #[test]
     fn a_depth_is_a_number_or_a_controller() {
@@ -64,6 +65,18 @@ mod tests {
         let inner = Params::new("fixed").with("depth", Value::Integer(5));
         let outer = Params::new("depth").with("fixed", Value::Table(inner));
         assert_eq!(depth(&mut Params::new("x").with("depth", Value::Table(outer))).unwrap(), 5);
+        for (name, divided) in [("fixed", true), ("feedback", true), ("kept", true), ("work", false)] {
+            let inner = Params::new(name);
+            let inner = if name == "fixed" { inner.with("depth", Value::Integer(16)) } else { inner };
+            let outer = Params::new("depth").with(name, Value::Table(inner));
+            let mut params = Params::new("x").with("depth", Value::Table(outer));
+            let mut controller = from_params(&mut params, default, false).unwrap();
+            let (whole, before) = (controller.whole(), controller.depth());
+            controller.divide(DepthPart::new(1, 4));
+            assert_eq!((controller.whole(), whole.is_some()), (whole, divided), "{name}");
+            let mine = whole.map_or(before, |whole| DepthPart::new(1, 4).of(whole));
+            assert_eq!(controller.depth(), mine, "{name}");
+        }
         for wrong in [Value::Integer(0), Value::Integer(1 << 20), Value::Text("deep".into())] {
             assert!(depth(&mut Params::new("x").with("depth", wrong)).is_err());
         }

@@ -15,11 +15,12 @@ pub fn show(pools: &[PoolStatus]) {
     }
 }
 
-/// What a gate has at its device, of what it may have.
+/// What a gate has at its device, of what it may have; and of what all gateways of its storage may have together.
 fn under_way(gate: &GateStatus) -> String {
-    match gate.work {
-        Some([under_way, most]) => format!("{} of {}", time(under_way), time(most)),
-        None => format!("{} of {}", gate.in_flight, gate.depth),
+    match (gate.work, gate.depth_of_all) {
+        (Some([under_way, most]), _) => format!("{} of {}", time(under_way), time(most)),
+        (None, None) => format!("{} of {}", gate.in_flight, gate.depth),
+        (None, Some(all)) => format!("{} of {}, {all} for all gateways", gate.in_flight, gate.depth),
     }
 }
 
@@ -104,6 +105,9 @@ mod tests {
         let row = costs.lines().nth(1).expect("a row");
         let words: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(words, ["ssd", "write", "40us", "1.5ms", "3", "%", "1.25"]);
+        let shared = GateStatus { depth_of_all: Some(16), ..plain.clone() };
+        let shared = tables(&[pool(shared)]).0.to_string();
+        assert!(shared.contains("3 of 8, 16 for all gateways"), "{shared}");
         assert!(tables(&[pool(plain)]).1.is_none());
     }
 }

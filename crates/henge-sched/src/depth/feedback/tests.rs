@@ -48,6 +48,46 @@ fn the_example_of_the_head() {
     assert_eq!(c.depth(), 8);
 }
 
+/// Two gateways before one device, each with half of the requests and half of the depth, decide as one with all of them.
+#[test]
+fn gateways_that_divide_a_depth_decide_as_one() {
+    for (floor, parts) in [(8, [(1, 2), (1, 2)]), (1, [(5, 16), (11, 16)]), (1, [(1, 7), (6, 7)])] {
+        let params = || Params::new("feedback").with("floor", Value::Integer(floor));
+        let mut one = controller(params());
+        let mut divided = parts.map(|(mine, whole)| {
+            let mut c = controller(params());
+            c.divide(DepthPart::new(mine, whole));
+            c
+        });
+        for k in 0..40 {
+            // A device that serves one at a time, by turns quick and slow; 40 or more of each gateway's are judged.
+            let each = if k / 10 % 2 == 0 { 2 } else { 9 };
+            let depth = one.whole().unwrap();
+            window(&mut *one, k, 280, 20, each * u64::from(depth), depth, Queue(290, 0));
+            for (c, (mine, whole)) in divided.iter_mut().zip(parts) {
+                let share = |n: u64| n * u64::from(mine) / u64::from(whole);
+                let (all, own) = (c.whole().unwrap(), c.depth());
+                window(
+                    &mut **c,
+                    k,
+                    share(280),
+                    20,
+                    each * u64::from(all),
+                    own,
+                    Queue(share(290) as usize, 0),
+                );
+                let off = c.whole().unwrap().abs_diff(one.whole().unwrap());
+                assert!(
+                    off <= 1 + one.whole().unwrap() / 8,
+                    "{parts:?}, window {k}: {:?} and {:?}",
+                    c.whole(),
+                    one.whole()
+                );
+            }
+        }
+    }
+}
+
 /// A device that serves one at a time, 25 ms each: at a depth of 8 each takes 200 ms, twice the bound.
 #[test]
 fn a_floor_that_nobody_stated_gives_way_to_a_bound() {

@@ -185,6 +185,7 @@ impl Kept {
         }
         self.look = Look { number: self.look.number + 1, at: now };
         let (mut behind, flows) = (0, self.active.len() as u128);
+        let depth = u64::from(self.part.of(self.most));
         for id in &self.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             let weight = u128::from(flow.weight);
@@ -193,7 +194,7 @@ impl Kept {
             flow.heavier = weight * flows > weights;
             (flow.before, flow.reference, flow.lag, flow.look) = (flow.rate(time), 0, 0, self.look.number);
             flow.protected = (little(flow.cost.into(), work) || little(flow.places.into(), places))
-                && outstanding * 8 >= u64::from(self.most).saturating_sub(8)
+                && outstanding * 8 >= depth.saturating_sub(8)
                 && flow.came < self.number
                 && !flow.had_enough(now);
             behind += usize::from(flow.protected);
