@@ -44,7 +44,7 @@ struct Exports {
     terms: Terms,
 }
 
-/// Reads `nbd = { uri = "nbd://10.0.0.5/vm", by_name = false, connections = 4, wait = "30s", fua = false }`.
+/// Reads `nbd = { uri = "nbd://10.0.0.5/vm", by_name = false, connections = 2, wait = "30s", fua = false }`.
 pub(crate) fn read(p: &mut Params) -> Result<Option<Arc<dyn Medium>>, ParamError> {
     let Some(mut table) = p.table("nbd")? else { return Ok(None) };
     let uri = table.text("uri")?;
@@ -55,7 +55,7 @@ pub(crate) fn read(p: &mut Params) -> Result<Option<Arc<dyn Medium>>, ParamError
         return Err(table.error("uri", why.into()));
     }
     let terms = Terms {
-        connections: table.integer("connections", 1, 16)?.unwrap_or(4) as usize,
+        connections: table.integer("connections", 1, 16)?.unwrap_or(2) as usize,
         wait: table.duration("wait")?.unwrap_or(Duration::from_secs(30)),
         fua: table.bool("fua")?.unwrap_or(false),
     };

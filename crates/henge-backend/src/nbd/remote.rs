@@ -28,6 +28,8 @@ const BACKOFF_LEAST: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(5);
 /// Most bytes that one command zeroes, so that others are not behind it for long.
 const ZEROED: u64 = 128 << 20;
+/// Commands that go by one connection in a row, though another has fewer: they go in one system call, and their answers come together.
+const ROW: usize = 4;
 /// Notices that nobody has taken; older ones are forgotten.
 const NOTICES: usize = 16;
 
@@ -191,7 +193,7 @@ impl Remote {
 
     /// Sends what may be sent; whether anything was.
     fn dispatch(&mut self, done: &mut VecDeque<Done<Buffer>>) -> bool {
-        let mut any = false;
+        let (mut any, mut last) = (false, None);
         for _ in 0..self.waiting.len() {
             let Some(id) = self.waiting.pop_front() else { break };
             let held = self.in_flight.get(id).expect("a request that waits is there");
@@ -202,9 +204,9 @@ impl Remote {
                 self.finish(id, Err(Fault::Unsupported), done);
             } else if (held.request.op == Op::Flush || held.flushing) && !self.can(flag::SEND_FLUSH) {
                 self.finish(id, Ok(()), done);
-            } else if let Some(link) = self.idlest().filter(|_| !self.is_held(id)) {
+            } else if let Some(link) = self.next_link(last).filter(|_| !self.is_held(id)) {
                 self.send(id, link);
-                any = true;
+                (any, last) = (true, Some(link));
             } else {
                 self.waiting.push_back(id);
             }
@@ -212,9 +214,11 @@ impl Remote {
         any
     }
 
-    fn idlest(&self) -> Option<usize> {
-        let loads = self.links.iter().enumerate().filter_map(|(i, link)| Some((link.as_ref()?.load, i)));
-        loads.min().map(|(_, i)| i)
+    /// The connection with the fewest commands, or the last one for a few more.
+    fn next_link(&self, last: Option<usize>) -> Option<usize> {
+        let load = |i: usize| self.links[i].as_ref().map(|link| link.load);
+        let idlest = (0..self.links.len()).filter_map(|i| Some((load(i)?, i))).min()?;
+        Some(last.filter(|i| load(*i).is_some_and(|n| n < idlest.0 + ROW)).unwrap_or(idlest.1))
     }
 
     /// Whether a write of some of the same bytes is with the server.

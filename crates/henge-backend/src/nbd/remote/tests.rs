@@ -313,15 +313,15 @@ fn one_connection_of_several_that_breaks_puts_nothing_in_doubt() {
     assert_eq!(bench.remote.alive(), 3);
     bench.ask(Op::Write, 0, 4096, false, 1);
     bench.all();
-    for i in 0..6 {
+    for i in 0..12 {
         bench.ask(Op::Write, 8192 + 4096 * i, 4096, false, 2);
     }
     bench.turn();
     assert!((0..3).all(|wire| bench.server.asked.iter().any(|asked| asked.wire == wire)), "all are used");
     bench.server.cut(1);
-    assert_eq!(bench.all().len(), 6);
+    assert_eq!(bench.all().len(), 12);
     bench.ask(Op::Flush, 0, 0, false, 0);
-    assert_eq!(bench.all(), [(7, Ok(()))]);
+    assert_eq!(bench.all(), [(13, Ok(()))]);
     bench.dial();
     assert_eq!(bench.remote.alive(), 3);
 }
