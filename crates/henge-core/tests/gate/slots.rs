@@ -79,7 +79,7 @@ impl Two {
         assert_eq!(self.ready().len(), 4);
         let read = self.submit(1);
         for _ in 0..1000 {
-            self.now = self.now + Duration::from_millis(50);
+            self.now += Duration::from_millis(50);
             if self.ready().contains(&read) {
                 break;
             }

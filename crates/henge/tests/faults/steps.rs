@@ -180,15 +180,20 @@ impl Schedule {
     fn change(&mut self, node: &Node, request: &Value) -> Result<Option<bool>, Gone> {
         self.tally.changes += 1;
         let answer = node.ask(request);
-        self.tell(|| format!("{request}: {}", format!("{answer:?}").chars().take(160).collect::<String>()));
+        let hits = self.storage.lock().hits.clone();
+        self.tell(|| {
+            format!("{request}: {} {hits:?}", format!("{answer:?}").chars().take(160).collect::<String>())
+        });
         match answer {
             Answer::Done(_) => Ok(Some(true)),
             Answer::Unremembered => Ok(None),
             Answer::Refused(why) => {
                 self.shaken |= why.contains("Input/output error");
-                let hits = self.storage.lock().hits.clone();
                 // What could not be made could not be taken away again either. Whose it is must be said before its name is used once more.
-                self.kept |= hits.iter().any(|hit| hit.contains("at unlink"));
+                // Of a device both are writes of its table, and the first may have reached it all the same.
+                let table =
+                    hits.iter().filter(|hit| hit.starts_with("Fail") && hit.ends_with("of Device")).count();
+                self.kept |= table >= 2 || hits.iter().any(|hit| hit.contains("at unlink"));
                 let kept = self.kept && why.contains("the pool keeps a part");
                 let expected = ["no room", "cannot grow", "under way", "no disk", "is not served"];
                 if hits.is_empty() && !kept && !expected.iter().any(|part| why.contains(part)) {
