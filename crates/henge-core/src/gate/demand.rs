@@ -4,7 +4,10 @@
 //! seconds of service: 5,000/s of 2 ms each need ten.
 
 use super::Gate;
-use crate::{CostUnit, DepthPart, Duration, Instant, Rate};
+use crate::{CostUnit, DepthPart, Duration, FlowMeters, Instant, Rate};
+
+/// Most that one rate may need, in thousandths of a slot: more than any depth.
+const MOST: u64 = 1 << 40;
 
 /// What one gate asks of a depth that it divides with others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +22,7 @@ pub struct Demand {
     pub whole: u32,
 }
 
-/// What is noted between two looks, and what came of them.
+/// What is noted between two looks, and the part that came of the words of all.
 pub(super) struct Noted {
     /// This gate's part of its depth.
     pub part: DepthPart,
@@ -29,7 +32,7 @@ pub(super) struct Noted {
     pub lacked: bool,
     since: Instant,
     /// Of each flow at the last look.
-    before: Vec<Before>,
+    before: Vec<Counted>,
 }
 
 impl Default for Noted {
@@ -39,12 +42,49 @@ impl Default for Noted {
     }
 }
 
+/// What a flow has had since it was added.
 #[derive(Clone, Copy, Default)]
-struct Before {
+struct Counted {
     completed: u64,
     commands: u64,
     bytes: u64,
     service_time: Duration,
+}
+
+impl Counted {
+    fn of(meters: &FlowMeters) -> Counted {
+        let FlowMeters { completed, commands, bytes, service_time, .. } = *meters;
+        Counted { completed, commands, bytes, service_time }
+    }
+
+    /// Since an earlier look; all of it where the flow is another one.
+    fn since(&self, before: &Counted) -> Counted {
+        Counted {
+            completed: self.completed.saturating_sub(before.completed),
+            commands: self.commands.saturating_sub(before.commands),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            service_time: self.service_time.saturating_sub(before.service_time),
+        }
+    }
+
+    /// Slots that it took for so long, in thousandths.
+    fn slots(&self, time: Duration) -> u64 {
+        let slots = u128::from(self.service_time.as_nanos()) * 1000 / u128::from(time.as_nanos().max(1));
+        u64::try_from(slots).unwrap_or(u64::MAX)
+    }
+
+    /// Slots that a rate takes of requests like these, in thousandths.
+    fn slots_of(&self, rate: Rate) -> u64 {
+        let done = match rate.unit {
+            // Both are millionths.
+            CostUnit::Requests => self.commands,
+            CostUnit::Bytes => self.bytes,
+            CostUnit::DiskTime => return rate.per_second / 1_000_000,
+        };
+        let service = u128::from(self.service_time.as_nanos());
+        let slots = u128::from(rate.per_second) * service / u128::from(done.max(1)) / 1_000_000;
+        u64::try_from(slots).unwrap_or(u64::MAX).min(MOST)
+    }
 }
 
 impl Gate {
@@ -52,32 +92,26 @@ impl Gate {
     pub fn demand(&mut self, now: Instant) -> Option<Demand> {
         let whole = self.parts.depth.whole()?;
         let noted = &mut self.noted;
-        noted.before.resize(self.flows.len(), Before::default());
-        let time = now.since(noted.since).as_nanos();
+        noted.before.resize(self.flows.len(), Counted::default());
+        let time = now.since(noted.since);
         let (mut asked, mut all, mut promised) = (0, 0, 0);
         for (flow, before) in self.flows.iter().zip(&mut noted.before) {
             let Some(flow) = flow.as_deref().filter(|flow| !flow.removed) else {
-                *before = Before::default();
+                *before = Counted::default();
                 continue;
             };
-            let (meters, weight) = (&flow.meters, u64::from(flow.contract.weight()));
-            let now = Before {
-                completed: meters.completed,
-                commands: meters.commands,
-                bytes: meters.bytes,
-                service_time: meters.service_time,
-            };
-            let was = std::mem::replace(before, now);
+            let counted = Counted::of(&flow.meters);
+            let lately = counted.since(&std::mem::replace(before, counted));
+            let weight = u64::from(flow.contract.weight());
             all += weight;
-            if meters.pending == 0 && now.completed <= was.completed {
+            if flow.meters.pending == 0 && lately.completed == 0 {
                 continue;
             }
             asked += weight;
-            let service = now.service_time.saturating_sub(was.service_time).as_nanos();
-            let needs = flow.contract.rate.map_or(0, |rate| slots(rate, &was, &now, service));
+            let needs = flow.contract.rate.map_or(0, |rate| lately.slots_of(rate));
             // Who does not wait has what it wants.
-            let used = thousandths(service, time);
-            promised += if meters.waits() || noted.lacked { needs } else { needs.min(used) };
+            let lacks = flow.meters.waits() || noted.lacked;
+            promised += if lacks { needs } else { needs.min(lately.slots(time)) };
         }
         let used = if noted.lacked { None } else { Some(noted.most) };
         (noted.most, noted.lacked, noted.since) = (self.in_flight - self.beside.all(), false, now);
@@ -96,22 +130,4 @@ impl Gate {
         self.parts.depth.divide(part);
         self.ask_again = Some(now);
     }
-}
-
-/// Thousandths of a slot that a rate takes, as requests were lately.
-fn slots(rate: Rate, was: &Before, now: &Before, service: u64) -> u64 {
-    let done = match rate.unit {
-        // Both are millionths.
-        CostUnit::Requests => now.commands.saturating_sub(was.commands),
-        CostUnit::Bytes => now.bytes.saturating_sub(was.bytes),
-        CostUnit::DiskTime => return rate.per_second / 1_000_000,
-    };
-    let slots = u128::from(rate.per_second) * u128::from(service) / u128::from(done.max(1)) / 1_000_000;
-    u64::try_from(slots).unwrap_or(u64::MAX / 2).min(1 << 40)
-}
-
-/// So much service in so much time, in thousandths of a slot.
-fn thousandths(service: u64, time: u64) -> u64 {
-    let slots = u128::from(service) * 1000 / u128::from(time.max(1));
-    u64::try_from(slots).unwrap_or(u64::MAX)
 }
