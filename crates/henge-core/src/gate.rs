@@ -18,6 +18,7 @@ mod exchange;
 mod pen;
 mod readings;
 mod silent;
+mod stall;
 
 use crate::{
     Contract, Cost, CostModel, DepthController, Duration, FlowId, FlowMeters, GateMeters, Instant, Keeps,
@@ -30,6 +31,8 @@ pub use dirty::Dirty;
 use exchange::{AMID, Change};
 use pen::{Durable, Held, Pen};
 use silent::{Links, Watch};
+use stall::Hung;
+use std::collections::VecDeque;
 
 /// The three parts that a gate is made of.
 pub struct Assembly {
@@ -91,8 +94,7 @@ struct Flow {
     removed: bool,
     /// Since which exchange its requests wait in the scheduler in which they do.
     epoch: u32,
-    /// Of its requests, those that have given their slots back.
-    silent: u32,
+    hung: Hung,
     /// Those that the scheduler does not have yet.
     held: Held,
     durable: Durable,
@@ -111,6 +113,8 @@ pub struct Gate {
     most_durable: u32,
     pen: Pen,
     watch: Watch,
+    /// Flows of which something that is stalled may go.
+    resuming: VecDeque<FlowId>,
     /// Grows by two with each exchange of the scheduler, so that none hears of requests it did not dispatch.
     epoch: u32,
     pending_max: u32,
@@ -163,6 +167,7 @@ impl Gate {
             most_durable: u32::MAX,
             pen: Pen::default(),
             watch: Watch::default(),
+            resuming: VecDeque::new(),
             epoch: 0,
             pending_max: Self::PENDING_DEFAULT,
             leaves_pending: false,

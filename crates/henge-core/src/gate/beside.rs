@@ -6,7 +6,7 @@
 //! | FLUSHes | [`Gate::FLUSHES`] | their dispatch |
 //! | an administrator's work | [`Gate::ADMINISTRATION`] | its dispatch |
 //! | whoever awaits a sync | [`Gate::DURABLE`] of a flow, or the depth | the backend says so |
-//! | whoever is [silent](super::silent) | [`Gate::SILENT`] | a patience after its dispatch |
+//! | whoever is [silent](super::silent) | [`Gate::SILENT`], of a flow what [`stall`](super::stall) says | a patience after its dispatch |
 //!
 //! Whatever comes beyond these has a slot like any other.
 
@@ -25,6 +25,8 @@ pub(super) enum Slot {
     Syncing,
     /// None any more: it is silent.
     GivenBack,
+    /// None: it is dispatched and not at the device, since others of its flow are silent there.
+    Stalled,
 }
 
 /// How many there are of each.
@@ -34,6 +36,8 @@ pub(super) struct Beside {
     pub administration: u32,
     pub syncing: u32,
     pub silent: u32,
+    /// Not at the device, and not among what is in flight.
+    pub stalled: u32,
 }
 
 impl Beside {
@@ -68,7 +72,7 @@ impl Gate {
             if silent_for < short {
                 break;
             }
-            let known = self.flows[flow.index()].as_ref().is_some_and(|state| state.silent > 0);
+            let known = self.flows[flow.index()].as_ref().is_some_and(|state| state.hung.silent > 0);
             if silent_for >= if known { short } else { long } {
                 self.give_back(id, now);
             }
@@ -92,7 +96,7 @@ impl Gate {
         if let RequestState::InFlight { request, links, .. } = &mut self.states[id.index()] {
             *links = joined;
             let flow = request.flow;
-            self.flow_mut(flow).silent += 1;
+            self.flow_mut(flow).hung.one_more();
         }
         true
     }
@@ -112,7 +116,7 @@ impl Gate {
     }
 
     /// A request that has one of the depth's slots leaves it, and is from now on beside the depth.
-    fn leaves_slot(&mut self, id: RequestId, to: Slot, now: Instant) -> bool {
+    pub(super) fn leaves_slot(&mut self, id: RequestId, to: Slot, now: Instant) -> bool {
         let Some(RequestState::InFlight { request, epoch, slot, links, .. }) =
             self.states.get_mut(id.index())
         else {
@@ -125,8 +129,8 @@ impl Gate {
         let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
         self.watch.line.unlink(&mut self.states, links);
         if self.epoch.wrapping_sub(epoch) <= AMID {
-            // What it took is free. How long a silent one takes is nobody's measure of the depth.
-            if to == Slot::GivenBack {
+            // What it took is free. How long a silent one takes, or waits for one, is nobody's measure of the depth.
+            if to != Slot::Syncing {
                 self.parts.depth.gave_back(flow, now);
             }
             self.parts.depth.freed(cost, self.parts.scheduler.queued() > 0, now);

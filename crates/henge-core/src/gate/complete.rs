@@ -38,6 +38,7 @@ impl Gate {
                 self.watch.line.unlink(&mut self.states, links);
                 let overtook = self.has_silent_before(dispatched);
                 self.watch.answered(service, tells, overtook);
+                self.one_less(request.flow, false);
             }
             Slot::Beside => {
                 if let Some((count, _)) = self.beside.of(&request) {
@@ -48,9 +49,10 @@ impl Gate {
                 self.watch.silent.unlink(&mut self.states, links);
                 self.watch.silent_answered(service, tells);
                 self.beside.silent -= 1;
-                self.flow_mut(request.flow).silent -= 1;
+                self.one_less(request.flow, true);
             }
             Slot::Syncing => self.beside.syncing -= 1,
+            Slot::Stalled => panic!("request {id:?} is not at the device"),
         }
         let disk_time = now.since(dispatched.max(self.last_completion));
         self.last_completion = now;

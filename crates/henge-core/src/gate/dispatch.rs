@@ -2,6 +2,7 @@
 
 use super::beside::Slot;
 use super::silent::{Links, NONE};
+use super::stall::AT_ONCE;
 use super::{Flow, Gate, RequestState};
 use crate::{Dispatch, Duration, FlowId, Instant, Request, Slots, WaitReason};
 
@@ -11,13 +12,14 @@ impl Gate {
         self.tick(now);
         self.move_on(now);
         self.let_in(now);
-        if self.is_full() && self.queued() > 0 {
+        let waits = self.queued() > 0 || !self.resuming.is_empty();
+        if self.is_full() && waits {
             self.release(now);
         }
         let beside = self.beside.all();
         let depth = self.parts.depth.depth().saturating_add(beside);
         if self.in_flight >= depth {
-            let look_at = self.watch.least.filter(|_| self.queued() > 0).map(|_| self.watch.look_at);
+            let look_at = self.watch.least.filter(|_| waits).map(|_| self.watch.look_at);
             self.ask_again = if self.change.is_moving() { Some(now) } else { look_at };
             if self.queued() == 0 {
                 return Dispatch::Idle;
@@ -27,6 +29,26 @@ impl Gate {
             self.note_reasons(reason, now);
             return Dispatch::Wait { until: None, reason };
         }
+        if let Some(request) = self.resume(now) {
+            self.ask_again = Some(now);
+            return Dispatch::Ready(request);
+        }
+        for _ in 0..AT_ONCE {
+            let answer = self.ask_next(depth, now);
+            match answer {
+                Dispatch::Ready(request) if self.stalls(&request, now) => {}
+                _ => return answer,
+            }
+        }
+        // Not all at once.
+        let until = now + Duration::from_nanos(1);
+        self.ask_again = Some(until);
+        Dispatch::Wait { until: Some(until), reason: WaitReason::DeviceBusy }
+    }
+
+    /// What the scheduler would have go, where there is a slot.
+    fn ask_next(&mut self, depth: u32, now: Instant) -> Dispatch {
+        let beside = self.beside.all();
         let slots = Slots {
             in_flight: self.in_flight,
             depth,

@@ -31,13 +31,12 @@
 //! # Example
 //! Depth 32, P₀ = 1 s. Tenant A has 64 outstanding, and its server hangs; B has 4 on a server that does not. A's requests fill the depth
 //! within milliseconds, and B stands still. After 1 s four of the 32 go beside, and B's four requests are dispatched. Each of their answers overtakes,
-//! and lets two more go. A's other 32 follow, which are silent after 0.1 s. Then B has the whole depth, until A's server answers: 64 completions
-//! take no slot from anybody.
+//! and lets two more go. Once eight of A's are silent, the rest of its 64 takes no slot any more. Then B has what A's 24 requests leave of the depth,
+//! and soon all of it, until A's server answers: completions of what was silent take no slot from anybody.
 //!
 //! # Guarantee
-//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once, and where nobody overtakes, sixteen more in each patience. Nothing is given
-//! up, answered twice, or counted twice. Others are served when it is their turn by the scheduler: of requests that hang and are thought cheap, as
-//! many go before as cost what theirs do.
+//! At most [`Gate::SILENT`](super::Gate::SILENT) requests are silent at once, and where nobody overtakes, sixteen more in each patience; of one flow, as
+//! many as [`stall`](super::stall) lets it have. Nothing is given up, answered twice, or counted twice.
 //!
 //! # Price
 //! A list through the states, in the order of dispatch: constant time for each request. A look costs as many steps as requests are older than

@@ -1,0 +1,136 @@
+//! A flow whose requests are silent has no more of them at the device.
+//!
+//! # The problem
+//! Whoever asks for what hangs gets slot after slot, since each is given back after a while ([`silent`](super::silent)). So thousands of holes that hang
+//! come to the storage, others wait for a look before each of their requests, and once [`Gate::SILENT`] are silent nobody gets a slot.
+//!
+//! # The rule
+//! A flow with s silent requests has no more at the device where
+//!
+//! > s ≥ min( 8 + 2·a, max( 1, (S − all)/8 ) )
+//!
+//! a counts its own answers since it has silent ones, S is [`Gate::SILENT`] and all counts everybody's. What the scheduler dispatches of such a flow
+//! is *stalled*: it has no slot, and is not at the device. Once the flow may have more there, what is stalled has the next slots.
+//!
+//! # Example
+//! 4,096 holes of one tenant, and the first hang for five seconds; depth 4. Four are silent after P, four more after P/10. From then on the scheduler
+//! dispatches the rest without any slot, and another tenant's reads have the whole depth. As these are over, the others follow.
+//!
+//! # Guarantee
+//! The scheduler's order and shares are as if stalled requests were at the device. However many flows have silent requests, some places are left: each
+//! has an eighth of what the others leave (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998). A flow of whose requests some are answered, since
+//! its disk has many servers and one hangs, goes on.
+//!
+//! # Price
+//! A comparison for each dispatch of a flow that has silent requests. At most [`AT_ONCE`] requests are stalled in one step.
+
+use super::beside::Slot;
+use super::{AMID, Gate, RequestState};
+use crate::{FlowId, Instant, Request, RequestId};
+use std::collections::VecDeque;
+
+/// Requests of a flow that are silent before others are stalled, and how many more for each of its answers.
+const FEW: u32 = 8;
+const MORE: u32 = 2;
+/// Of the places that silent requests leave, a flow may have so much of them.
+const PART: u32 = 8;
+/// Most that are stalled before somebody else has a turn.
+pub(super) const AT_ONCE: u32 = 64;
+
+/// What of a flow hangs.
+#[derive(Default)]
+pub(super) struct Hung {
+    /// Of its requests at the device, those that have given their slots back.
+    pub silent: u32,
+    /// Its answers since there are some.
+    answers: u32,
+    /// What goes once one of them is over, in the order of dispatch.
+    stalled: VecDeque<RequestId>,
+}
+
+impl Hung {
+    pub(super) fn one_more(&mut self) {
+        if self.silent == 0 {
+            self.answers = 0;
+        }
+        self.silent += 1;
+    }
+
+    /// Whether it has as many silent as it may, of so many in all.
+    fn is_full(&self, all: u32) -> bool {
+        let own = FEW.saturating_add(MORE.saturating_mul(self.answers));
+        self.silent > 0 && self.silent >= own.min(((Gate::SILENT - all.min(Gate::SILENT)) / PART).max(1))
+    }
+}
+
+impl Gate {
+    /// A request was dispatched just now: whether it is stalled.
+    pub(super) fn stalls(&mut self, request: &Request, now: Instant) -> bool {
+        let all = self.beside.silent;
+        let hung = &self.flow_mut(request.flow).hung;
+        // Those before it go first.
+        let stalls = hung.is_full(all) || !hung.stalled.is_empty();
+        if !stalls || !self.leaves_slot(request.id, Slot::Stalled, now) {
+            return false;
+        }
+        self.meters.advance(self.in_flight, now);
+        self.in_flight -= 1;
+        self.beside.stalled += 1;
+        self.flow_mut(request.flow).hung.stalled.push_back(request.id);
+        true
+    }
+
+    /// A request of the flow is answered, or was silent and is over: others may go.
+    pub(super) fn one_less(&mut self, flow: FlowId, was_silent: bool) {
+        let hung = &mut self.flow_mut(flow).hung;
+        if hung.silent == 0 {
+            return;
+        }
+        match was_silent {
+            true => hung.silent -= 1,
+            false => hung.answers = hung.answers.saturating_add(1),
+        }
+        if !hung.stalled.is_empty() && self.resuming.back() != Some(&flow) {
+            self.resuming.push_back(flow);
+        }
+    }
+
+    /// The next that was stalled and goes now. There is a slot for it.
+    pub(super) fn resume(&mut self, now: Instant) -> Option<Request> {
+        while let Some(&flow) = self.resuming.front() {
+            let all = self.beside.silent;
+            // It may be gone by now.
+            let hung = self.flows[flow.index()].as_mut().map(|state| &mut state.hung);
+            let next = hung.filter(|hung| !hung.is_full(all)).and_then(|hung| hung.stalled.pop_front());
+            let Some(id) = next else {
+                self.resuming.pop_front();
+                continue;
+            };
+            self.meters.advance(self.in_flight, now);
+            self.in_flight += 1;
+            self.beside.stalled -= 1;
+            let joined = self.watch.line.append(&mut self.states, id.slot);
+            let seen = self.watch.answers;
+            let RequestState::InFlight { request, dispatched, answers, epoch, slot, links } =
+                &mut self.states[id.index()]
+            else {
+                unreachable!("what is stalled is dispatched");
+            };
+            let waited = now.since(*dispatched);
+            (*dispatched, *answers, *slot, *links) = (now, seen, Slot::Own, joined);
+            let (request, epoch) = (*request, *epoch);
+            if self.epoch.wrapping_sub(epoch) <= AMID {
+                let in_flight = self.in_flight - self.beside.all();
+                self.parts.depth.dispatched(flow, waited, in_flight, now);
+                self.parts.depth.took(request.cost, now);
+            }
+            return Some(request);
+        }
+        None
+    }
+
+    /// Requests that were dispatched and are stalled.
+    pub fn stalled(&self) -> u32 {
+        self.beside.stalled
+    }
+}
