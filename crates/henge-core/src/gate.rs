@@ -32,7 +32,6 @@ use exchange::{AMID, Change};
 use pen::{Durable, Held, Pen};
 use silent::{Links, Watch};
 use stall::Hung;
-use std::collections::VecDeque;
 
 /// The three parts that a gate is made of.
 pub struct Assembly {
@@ -113,8 +112,6 @@ pub struct Gate {
     most_durable: u32,
     pen: Pen,
     watch: Watch,
-    /// Flows of which something that is stalled may go.
-    resuming: VecDeque<FlowId>,
     /// Grows by two with each exchange of the scheduler, so that none hears of requests it did not dispatch.
     epoch: u32,
     pending_max: u32,
@@ -167,7 +164,6 @@ impl Gate {
             most_durable: u32::MAX,
             pen: Pen::default(),
             watch: Watch::default(),
-            resuming: VecDeque::new(),
             epoch: 0,
             pending_max: Self::PENDING_DEFAULT,
             leaves_pending: false,

@@ -7,8 +7,8 @@
 //! # The rule
 //! Each node writes its own word and then reads the others', in *rounds*, two a second. A word is the node's start, a count, and whether
 //! it serves; and what it asks of the storage (`depths.rs`). A node is dead that said the same in [`ROUNDS`] rounds. A round counts only
-//! where it took at most 2 s: in storage that
-//! stands still nobody's word grows, and that is nobody's fault. In storage that is slow, rounds take longer, and so does missing a node.
+//! where it took at most 2 s: in storage that stands still nobody's word grows, and that is nobody's fault. In storage that is slow,
+//! rounds take longer, and so does missing a node.
 //! A node whose count was seen to grow lives. Of others nothing is known yet.
 //!
 //! Of the gateways of a disk that nobody has, the first one that lives and serves takes it. While nothing is known of an earlier one, later ones

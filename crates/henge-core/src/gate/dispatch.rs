@@ -12,7 +12,7 @@ impl Gate {
         self.tick(now);
         self.move_on(now);
         self.let_in(now);
-        let waits = self.queued() > 0 || !self.resuming.is_empty();
+        let waits = self.queued() > 0 || !self.watch.resuming.is_empty();
         if self.is_full() && waits {
             self.release(now);
         }
@@ -29,21 +29,35 @@ impl Gate {
             self.note_reasons(reason, now);
             return Dispatch::Wait { until: None, reason };
         }
-        if let Some(request) = self.resume(now) {
-            self.ask_again = Some(now);
-            return Dispatch::Ready(request);
+        if !self.watch.resumed
+            && let Some(request) = self.resume(now)
+        {
+            return self.resumes(request, now);
         }
         for _ in 0..AT_ONCE {
             let answer = self.ask_next(depth, now);
-            match answer {
-                Dispatch::Ready(request) if self.stalls(&request, now) => {}
-                _ => return answer,
+            let Dispatch::Ready(request) = answer else {
+                return self.resume(now).map_or(answer, |request| self.resumes(request, now));
+            };
+            self.watch.resumed = false;
+            if !self.stalls(&request, now) {
+                return answer;
+            }
+            // It is its flow's turn, and its oldest goes.
+            if let Some(oldest) = self.resume_of(request.flow, now) {
+                self.ask_again = Some(now);
+                return Dispatch::Ready(oldest);
             }
         }
         // Not all at once.
         let until = now + Duration::from_nanos(1);
         self.ask_again = Some(until);
         Dispatch::Wait { until: Some(until), reason: WaitReason::DeviceBusy }
+    }
+
+    fn resumes(&mut self, request: Request, now: Instant) -> Dispatch {
+        (self.watch.resumed, self.ask_again) = (true, Some(now));
+        Dispatch::Ready(request)
     }
 
     /// What the scheduler would have go, where there is a slot.

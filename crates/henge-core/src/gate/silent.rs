@@ -43,7 +43,8 @@
 //! P/10, which is none while storage is well.
 
 use super::RequestState;
-use crate::{Duration, Instant, Op, Request};
+use crate::{Duration, FlowId, Instant, Op, Request};
+use std::collections::VecDeque;
 
 /// Nobody.
 pub(super) const NONE: u32 = u32::MAX;
@@ -88,6 +89,9 @@ pub(super) struct Watch {
     /// The service time that one in a hundred exceeds, in nanoseconds.
     p99_ns: u64,
     pub look_at: Instant,
+    /// Flows of which something that is stalled may go ([`stall`](super::stall)), and whether the last slot was such a one's.
+    pub resuming: VecDeque<FlowId>,
+    pub resumed: bool,
 }
 
 impl Default for Watch {
@@ -101,6 +105,8 @@ impl Default for Watch {
             answers: 0,
             p99_ns: 0,
             look_at: Instant::ZERO,
+            resuming: VecDeque::new(),
+            resumed: false,
         }
     }
 }

@@ -10,14 +10,16 @@
 //! > s ≥ min( 8 + 2·a, max( 1, (S − all)/8 ) )
 //!
 //! a counts its own answers since it has silent ones, S is [`Gate::SILENT`] and all counts everybody's. What the scheduler dispatches of such a flow
-//! is *stalled*: it has no slot, and is not at the device. Once the flow may have more there, what is stalled has the next slots.
+//! is *stalled*: it has no slot, and is not at the device. Once the flow may have more there, its oldest stalled one goes whenever the scheduler
+//! dispatches one of the flow, and besides, what is stalled has every other slot, and all that the scheduler has no use for.
 //!
 //! # Example
 //! 4,096 holes of one tenant, and the first hang for five seconds; depth 4. Four are silent after P, four more after P/10. From then on the scheduler
 //! dispatches the rest without any slot, and another tenant's reads have the whole depth. As these are over, the others follow.
 //!
 //! # Guarantee
-//! The scheduler's order and shares are as if stalled requests were at the device. However many flows have silent requests, some places are left: each
+//! While something hangs, the scheduler's order and shares are as if stalled requests were at the device. When they follow, others have half of the slots at
+//! least, until at most as many as a flow may have pending are over. However many flows have silent requests, some places are left: each
 //! has an eighth of what the others leave (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998). A flow of whose requests some are answered, since
 //! its disk has many servers and one hangs, goes on.
 //!
@@ -90,43 +92,48 @@ impl Gate {
             true => hung.silent -= 1,
             false => hung.answers = hung.answers.saturating_add(1),
         }
-        if !hung.stalled.is_empty() && self.resuming.back() != Some(&flow) {
-            self.resuming.push_back(flow);
+        if !hung.stalled.is_empty() && self.watch.resuming.back() != Some(&flow) {
+            self.watch.resuming.push_back(flow);
         }
     }
 
-    /// The next that was stalled and goes now. There is a slot for it.
+    /// The next that was stalled and goes now, of any flow. There is a slot for it.
     pub(super) fn resume(&mut self, now: Instant) -> Option<Request> {
-        while let Some(&flow) = self.resuming.front() {
-            let all = self.beside.silent;
-            // It may be gone by now.
-            let hung = self.flows[flow.index()].as_mut().map(|state| &mut state.hung);
-            let next = hung.filter(|hung| !hung.is_full(all)).and_then(|hung| hung.stalled.pop_front());
-            let Some(id) = next else {
-                self.resuming.pop_front();
-                continue;
-            };
-            self.meters.advance(self.in_flight, now);
-            self.in_flight += 1;
-            self.beside.stalled -= 1;
-            let joined = self.watch.line.append(&mut self.states, id.slot);
-            let seen = self.watch.answers;
-            let RequestState::InFlight { request, dispatched, answers, epoch, slot, links } =
-                &mut self.states[id.index()]
-            else {
-                unreachable!("what is stalled is dispatched");
-            };
-            let waited = now.since(*dispatched);
-            (*dispatched, *answers, *slot, *links) = (now, seen, Slot::Own, joined);
-            let (request, epoch) = (*request, *epoch);
-            if self.epoch.wrapping_sub(epoch) <= AMID {
-                let in_flight = self.in_flight - self.beside.all();
-                self.parts.depth.dispatched(flow, waited, in_flight, now);
-                self.parts.depth.took(request.cost, now);
+        while let Some(&flow) = self.watch.resuming.front() {
+            let request = self.resume_of(flow, now);
+            if request.is_some() {
+                return request;
             }
-            return Some(request);
+            self.watch.resuming.pop_front();
         }
         None
+    }
+
+    /// The same of one flow.
+    pub(super) fn resume_of(&mut self, flow: FlowId, now: Instant) -> Option<Request> {
+        let all = self.beside.silent;
+        // It may be gone by now.
+        let hung = &mut self.flows[flow.index()].as_mut()?.hung;
+        let id = if hung.is_full(all) { None } else { hung.stalled.pop_front() }?;
+        self.meters.advance(self.in_flight, now);
+        self.in_flight += 1;
+        self.beside.stalled -= 1;
+        let joined = self.watch.line.append(&mut self.states, id.slot);
+        let seen = self.watch.answers;
+        let RequestState::InFlight { request, dispatched, answers, epoch, slot, links } =
+            &mut self.states[id.index()]
+        else {
+            unreachable!("what is stalled is dispatched");
+        };
+        let waited = now.since(*dispatched);
+        (*dispatched, *answers, *slot, *links) = (now, seen, Slot::Own, joined);
+        let (request, epoch) = (*request, *epoch);
+        if self.epoch.wrapping_sub(epoch) <= AMID {
+            let in_flight = self.in_flight - self.beside.all();
+            self.parts.depth.dispatched(flow, waited, in_flight, now);
+            self.parts.depth.took(request.cost, now);
+        }
+        Some(request)
     }
 
     /// Requests that were dispatched and are stalled.

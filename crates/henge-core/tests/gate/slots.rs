@@ -211,6 +211,45 @@ fn however_many_hang_others_go_on() {
     }
 }
 
+/// What was stalled follows at last, hundreds of requests, and another's wait for one of them at most.
+#[test]
+fn what_was_stalled_goes_by_turns_with_others() {
+    let mut two = Two::new(1);
+    let mut all: Vec<RequestId> = (0..600).map(|_| two.submit(0)).collect();
+    let mut flying = Vec::new();
+    for ms in (0..4000).step_by(100) {
+        two.at(ms);
+        flying.extend(two.ready());
+    }
+    assert!(two.gate.stalled() > 500);
+    // The hang is over. Each takes 20 ms from now on, and there is always one of somebody else's.
+    let (mut ms, mut others, mut since) = (4000, Vec::new(), 0);
+    while !flying.is_empty() {
+        ms += 20;
+        two.at(ms);
+        let id = flying.remove(0);
+        all.retain(|one| *one != id);
+        two.gate.complete(id, false, two.now);
+        if others.is_empty() {
+            others.push(two.submit(1));
+            since = 0;
+        }
+        for id in two.ready() {
+            if others.contains(&id) {
+                others.clear()
+            } else {
+                since += 1
+            }
+            flying.push(id);
+        }
+        assert!(since <= 2, "{since} of the other's went before, at {ms} ms");
+        if all.is_empty() && others.is_empty() && flying.len() == 1 {
+            break;
+        }
+    }
+    assert_eq!((all.len(), two.gate.stalled()), (0, 0), "and all of it went");
+}
+
 /// A tenant is removed while its requests hang and others are stalled: all of them end, and nobody looks for it afterwards.
 #[test]
 fn a_tenant_that_hangs_can_be_removed() {

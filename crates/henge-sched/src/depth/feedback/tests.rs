@@ -88,6 +88,21 @@ fn gateways_that_divide_a_depth_decide_as_one() {
     }
 }
 
+/// In an overload the most in flight stands for the depth: of a gateway with half of it, twice what it had.
+#[test]
+fn a_gateway_with_a_part_leaves_an_overload_as_one_with_all() {
+    let mut one = controller(Params::new("feedback"));
+    let mut half = controller(Params::new("feedback"));
+    half.divide(DepthPart::new(1, 2));
+    for (c, n) in [(&mut one, 2), (&mut half, 1)] {
+        window(&mut **c, 0, 50 * n, 90, 100, 4 * n as u32, Queue(300 * n as usize, 250 * n as usize));
+        assert!(c.spare(1000), "overloaded");
+        window(&mut **c, 1, 350 * n, 0, 50, 6 * n as u32, Queue(0, 0));
+    }
+    // E is 2, smoothed 1.05, and Lmax 12.
+    assert_eq!((one.whole(), half.whole(), half.depth()), (Some(13), Some(13), 7));
+}
+
 /// A device that serves one at a time, 25 ms each: at a depth of 8 each takes 200 ms, twice the bound.
 #[test]
 fn a_floor_that_nobody_stated_gives_way_to_a_bound() {
