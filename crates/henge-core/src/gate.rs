@@ -28,7 +28,7 @@ use beside::{Beside, Slot};
 pub use demand::Demand;
 use demand::Noted;
 pub use dirty::Dirty;
-use exchange::{AMID, Change};
+use exchange::Change;
 use pen::{Durable, Held, Pen};
 use silent::{Links, Watch};
 use stall::Hung;
@@ -108,15 +108,9 @@ pub struct Gate {
     states: Vec<RequestState>,
     in_flight: u32,
     beside: Beside,
-    /// Most requests of a flow that are to be durable, in the scheduler and in flight: no bound before any has awaited a sync.
-    most_durable: u32,
     pen: Pen,
     watch: Watch,
-    /// Grows by two with each exchange of the scheduler, so that none hears of requests it did not dispatch.
-    epoch: u32,
-    pending_max: u32,
-    /// Who submits bounds what is pending, by contracts, before commands are cut.
-    leaves_pending: bool,
+    bounds: Bounds,
     ask_again: Option<Instant>,
     last_completion: Instant,
     meters: GateMeters,
@@ -125,6 +119,23 @@ pub struct Gate {
     fresh: Vec<FlowId>,
     /// Flows that began or ceased to have something waiting, as [`Dirty`] says.
     dirty: Dirty,
+}
+
+/// What a flow may have.
+struct Bounds {
+    /// Requests pending, where its contract does not say.
+    pending: u32,
+    /// Who submits bounds what is pending, by contracts, before commands are cut.
+    leaves_pending: bool,
+    /// Requests that are to be durable, in the scheduler and in flight: no bound before any has awaited a sync.
+    durable: u32,
+}
+
+impl Bounds {
+    /// Requests that a flow may have pending.
+    fn pending(&self, meters: &FlowMeters) -> u32 {
+        meters.pending_max.filter(|_| !self.leaves_pending).map_or(self.pending, u32::from)
+    }
 }
 
 /// What waits, for the depth controller: with what the scheduler still has that is being replaced.
@@ -161,12 +172,9 @@ impl Gate {
             states: Vec::new(),
             in_flight: 0,
             beside: Beside::default(),
-            most_durable: u32::MAX,
             pen: Pen::default(),
             watch: Watch::default(),
-            epoch: 0,
-            pending_max: Self::PENDING_DEFAULT,
-            leaves_pending: false,
+            bounds: Bounds { pending: Self::PENDING_DEFAULT, leaves_pending: false, durable: u32::MAX },
             ask_again: None,
             last_completion: Instant::ZERO,
             meters: GateMeters::default(),
@@ -205,7 +213,7 @@ impl Gate {
         state.contract = contract.clone();
         state.meters.govern(contract);
         state.removed = false;
-        state.epoch = self.epoch;
+        state.epoch = self.change.epoch();
         self.ask_again = Some(now);
         Ok(())
     }
@@ -241,7 +249,7 @@ impl Gate {
         let state =
             self.flows.get_mut(request.flow.index()).and_then(|s| s.as_mut()).expect("a flow that was set");
         let meters = &mut state.meters;
-        let pending = Self::most_pending(meters, self.leaves_pending, self.pending_max);
+        let pending = self.bounds.pending(meters);
         if meters.pending >= pending {
             meters.full += 1;
             return Err(Full { request, pending });
@@ -264,12 +272,12 @@ impl Gate {
             request.id
         );
         self.ask_again = Some(now);
-        let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
+        let parts = self.change.holder(&state.epoch, &mut self.parts);
         request.cost = parts.cost.estimate(&request);
         assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
         if !request.administration {
             let held = RequestState::Held { id: request.id, flow: request.flow };
-            if state.bounds(&request, self.most_durable) {
+            if state.bounds(&request, self.bounds.durable) {
                 self.states[slot] = held;
                 self.pen.hold_durable(&mut state.held, request);
                 return Ok(());
@@ -283,7 +291,7 @@ impl Gate {
             }
         }
         self.states[slot] = RequestState::Waiting { id: request.id };
-        let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
+        let parts = self.change.holder(&state.epoch, &mut self.parts);
         parts.scheduler.enqueue(request, now);
         Ok(())
     }
@@ -320,7 +328,7 @@ impl Gate {
     /// `flow` received `service` at other nodes.
     pub fn foreign(&mut self, flow: FlowId, service: Cost, now: Instant) {
         if let Some(state) = self.flows.get(flow.index()).and_then(|s| s.as_deref()).filter(|s| !s.removed) {
-            let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
+            let parts = self.change.holder(&state.epoch, &mut self.parts);
             parts.scheduler.foreign(flow, service, now);
         }
     }
@@ -357,10 +365,6 @@ impl Gate {
         self.flows[flow.index()].as_mut().expect("a pending request's flow is kept")
     }
 
-    fn most_pending(meters: &FlowMeters, leaves_pending: bool, most: u32) -> u32 {
-        meters.pending_max.filter(|_| !leaves_pending).map_or(most, u32::from)
-    }
-
     fn forget_if_removed(&mut self, flow: FlowId) {
         let slot = &mut self.flows[flow.index()];
         if slot.as_ref().is_some_and(|s| s.meters.pending == 0 && s.removed) {
@@ -375,11 +379,11 @@ impl Gate {
     /// Most requests pending for flows whose contract does not say.
     pub fn set_pending_max(&mut self, pending: u32) {
         assert!(pending > 0, "a gate that takes nothing in");
-        self.pending_max = pending;
+        self.bounds.pending = pending;
     }
     /// Contracts' bounds on pending commands are the submitter's business: commands are bounded before they are cut into
     /// requests. Schedulers still know them.
     pub fn leave_pending(&mut self) {
-        self.leaves_pending = true;
+        self.bounds.leaves_pending = true;
     }
 }

@@ -11,7 +11,7 @@
 //! Whatever comes beyond these has a slot like any other.
 
 use super::silent::NONE;
-use super::{AMID, Gate, RequestState};
+use super::{Gate, RequestState};
 use crate::{Instant, Op, Request, RequestId};
 
 /// What a request in flight has of the depth.
@@ -104,7 +104,7 @@ impl Gate {
     /// The data of a request in flight is at the device, and it awaits a sync, which it may share: it needs no slot for that, and
     /// completes like any other. Whether it had one.
     pub fn awaits_sync(&mut self, id: RequestId, now: Instant) -> bool {
-        self.most_durable = Self::DURABLE.max(self.parts.depth.depth());
+        self.bounds.durable = Self::DURABLE.max(self.parts.depth.depth());
         let left = self.leaves_slot(id, Slot::Syncing, now);
         self.beside.syncing += u32::from(left);
         left
@@ -128,7 +128,7 @@ impl Gate {
         *slot = to;
         let (flow, cost, epoch, links) = (request.flow, request.cost, *epoch, *links);
         self.watch.line.unlink(&mut self.states, links);
-        if self.epoch.wrapping_sub(epoch) <= AMID {
+        if self.change.is_recent(epoch) {
             // What it took is free. How long a silent one takes, or waits for one, is nobody's measure of the depth.
             if to != Slot::Syncing {
                 self.parts.depth.gave_back(flow, now);

@@ -1,7 +1,7 @@
 //! What is heard of requests at the device: what they really cost, and that they are over.
 
 use super::beside::Slot;
-use super::{AMID, Gate, RequestState, Served};
+use super::{Gate, RequestState, Served};
 use crate::meters::Metered;
 use crate::{Completion, Cost, Instant, RequestId, Seen};
 
@@ -12,7 +12,7 @@ impl Gate {
         if let Some(RequestState::InFlight { request, epoch, .. }) = self.states.get_mut(id.index())
             && request.id == id
         {
-            if let Some(parts) = self.change.dispatcher(*epoch, self.epoch, &mut self.parts) {
+            if let Some(parts) = self.change.dispatcher(*epoch, &mut self.parts) {
                 parts.scheduler.adjust(request, cost, now);
             }
             request.cost = cost;
@@ -57,14 +57,14 @@ impl Gate {
         let disk_time = now.since(dispatched.max(self.last_completion));
         self.last_completion = now;
         let (cost, waits) = (request.cost, self.parts.scheduler.queued() > 0);
-        if let Some(parts) = self.change.dispatcher(epoch, self.epoch, &mut self.parts) {
+        if let Some(parts) = self.change.dispatcher(epoch, &mut self.parts) {
             parts.cost.seen(&request, Seen { disk_time, service, in_flight: self.in_flight, waits, failed });
             let actual = parts.cost.actual(&request, disk_time);
             let completion = Completion { request, actual, dispatched, service, in_flight: self.in_flight };
             parts.scheduler.complete(&completion, now);
             request.cost = actual;
         }
-        if self.epoch.wrapping_sub(epoch) <= AMID {
+        if self.change.is_recent(epoch) {
             if matches!(slot, Slot::Own | Slot::Syncing) {
                 self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
             }

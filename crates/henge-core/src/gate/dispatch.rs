@@ -121,8 +121,7 @@ impl Gate {
         if beside {
             return self.parts.depth.passed(request.flow);
         }
-        let parts =
-            self.change.dispatcher(epoch, self.epoch, &mut self.parts).expect("it has just dispatched");
+        let parts = self.change.dispatcher(epoch, &mut self.parts).expect("it has just dispatched");
         let wait = now.since(parts.scheduler.waits_from(&request));
         let in_flight = self.in_flight - self.beside.all();
         self.noted.most = self.noted.most.max(in_flight);
@@ -154,7 +153,7 @@ impl Gate {
     fn note_reasons(&mut self, reason: WaitReason, now: Instant) {
         while let Some(flow) = self.fresh.pop() {
             if let Some(Flow { meters, epoch, held, .. }) = self.flows[flow.index()].as_deref_mut() {
-                let parts = self.change.holder(epoch, self.epoch, &mut self.parts);
+                let parts = self.change.holder(epoch, &mut self.parts);
                 let why = match meters.pending - meters.in_flight == held.len() {
                     true if !held.is_empty() => WaitReason::Depth,
                     _ => parts.scheduler.waiting(flow, now).unwrap_or(reason),

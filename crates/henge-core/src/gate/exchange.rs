@@ -25,12 +25,14 @@
 use super::{Assembly, Gate};
 use crate::{Contract, Dispatch, FlowId, Instant, Refused, Request, Slots};
 
-/// The gate's epoch minus the epoch of a request that the old scheduler dispatched after it was replaced; two for a request before.
-pub(super) const AMID: u32 = 1;
+/// The epoch minus that of a request which the old scheduler dispatched after it was replaced; two for a request before.
+const AMID: u32 = 1;
 
 /// The scheduler that is to come, and the one that is going, each with its cost model and its depth.
 #[derive(Default)]
 pub(super) struct Change {
+    /// Grows by two with each exchange, so that no scheduler hears of requests it did not dispatch.
+    epoch: u32,
     coming: Option<Coming>,
     going: Option<Going>,
 }
@@ -66,29 +68,33 @@ impl Change {
     pub(super) fn old_mut(&mut self) -> Option<&mut Assembly> {
         self.going.as_mut().map(|g| &mut g.parts)
     }
-    /// Who has the requests of a flow of `flow_epoch`, at a gate in `epoch` with `parts`. The flow's is only looked at while
-    /// flows move: otherwise a request would fetch it into the cache for nothing.
+    /// The epoch of flows and requests of the scheduler in force.
     #[inline]
-    pub(super) fn holder<'a>(
-        &'a mut self,
-        flow_epoch: &u32,
-        epoch: u32,
-        parts: &'a mut Assembly,
-    ) -> &'a mut Assembly {
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+    /// Whether a request of this epoch was dispatched since the scheduler in force took over: its depth has counted it.
+    #[inline]
+    pub(super) fn is_recent(&self, epoch: u32) -> bool {
+        self.epoch.wrapping_sub(epoch) <= AMID
+    }
+    /// Who has the requests of a flow of this epoch, at a gate with `parts`. The flow's is only looked at while flows move:
+    /// otherwise a request would fetch it into the cache for nothing.
+    #[inline]
+    pub(super) fn holder<'a>(&'a mut self, epoch: &u32, parts: &'a mut Assembly) -> &'a mut Assembly {
         match &mut self.going {
-            Some(going) if *flow_epoch != epoch => &mut going.parts,
+            Some(going) if *epoch != self.epoch => &mut going.parts,
             _ => parts,
         }
     }
-    /// Who dispatched a request of `dispatched_in`; `None` if that scheduler is gone.
+    /// Who dispatched a request of this epoch; `None` if that scheduler is gone.
     #[inline]
     pub(super) fn dispatcher<'a>(
         &'a mut self,
-        dispatched_in: u32,
         epoch: u32,
         parts: &'a mut Assembly,
     ) -> Option<&'a mut Assembly> {
-        match epoch.wrapping_sub(dispatched_in) {
+        match self.epoch.wrapping_sub(epoch) {
             0 => Some(parts),
             1 | 2 => self.old_mut(),
             _ => None,
@@ -170,7 +176,7 @@ impl Gate {
         let Coming { parts, step, .. } = coming;
         let parts = std::mem::replace(&mut self.parts, parts);
         self.change.going = Some(Going { parts, step, moved: 0, orphans: Vec::new() });
-        self.epoch = self.epoch.wrapping_add(1 + AMID);
+        self.change.epoch = self.change.epoch.wrapping_add(1 + AMID);
         self.parts.depth.divide(self.noted.part);
         self.ask_again = Some(now);
     }
@@ -199,9 +205,9 @@ impl Gate {
 
     /// Moves a flow, unless it has moved; how many requests of its came along.
     pub(super) fn move_flow(&mut self, flow: FlowId, now: Instant) -> usize {
-        let Some(going) = &mut self.change.going else { return 0 };
+        let Change { epoch, going: Some(going), .. } = &mut self.change else { return 0 };
         let Some(Some(state)) = self.flows.get_mut(flow.index()) else { return 0 };
-        if std::mem::replace(&mut state.epoch, self.epoch) == self.epoch {
+        if std::mem::replace(&mut state.epoch, *epoch) == *epoch {
             return 0;
         }
         going.parts.scheduler.remove_flow(flow, now, &mut going.orphans);
@@ -219,11 +225,11 @@ impl Gate {
         if let Some(parts) = self.change.old_mut() {
             old = parts.scheduler.dispatch(now, slots);
             if matches!(old, Dispatch::Ready(_)) {
-                return (old, self.epoch.wrapping_sub(AMID));
+                return (old, self.change.epoch.wrapping_sub(AMID));
             }
         }
         let new = self.parts.scheduler.dispatch(now, slots);
-        (if self.change.is_moving() { either(old, new) } else { new }, self.epoch)
+        (if self.change.is_moving() { either(old, new) } else { new }, self.change.epoch)
     }
 }
 

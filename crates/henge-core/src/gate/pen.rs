@@ -154,7 +154,7 @@ impl Gate {
                 continue;
             }
             state.held.ask_at = None;
-            state.let_durable_in(self.most_durable);
+            state.let_durable_in(self.bounds.durable);
             let mut left = STEP;
             while left > 0 {
                 let Some(request) = state.held.requests.front().copied() else { break };
@@ -166,7 +166,7 @@ impl Gate {
                 state.held.requests.pop_front();
                 self.pen.held -= 1;
                 self.states[request.id.index()] = RequestState::Waiting { id: request.id };
-                let parts = self.change.holder(&state.epoch, self.epoch, &mut self.parts);
+                let parts = self.change.holder(&state.epoch, &mut self.parts);
                 let cost = parts.cost.estimate(&request);
                 parts.scheduler.enqueue(Request { cost, ..request }, now);
             }

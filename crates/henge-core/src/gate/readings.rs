@@ -10,10 +10,10 @@ impl Gate {
     }
     /// Whether a submission of `flow` would be taken in now.
     pub fn has_capacity(&self, flow: FlowId) -> bool {
-        self.flows.get(flow.index()).and_then(|s| s.as_deref()).is_some_and(|s| {
-            let most = Self::most_pending(&s.meters, self.leaves_pending, self.pending_max);
-            !s.removed && s.meters.pending < most
-        })
+        self.flows
+            .get(flow.index())
+            .and_then(|s| s.as_deref())
+            .is_some_and(|s| !s.removed && s.meters.pending < self.bounds.pending(&s.meters))
     }
     /// The contract in force.
     pub fn contract(&self, flow: FlowId) -> Option<&Contract> {
@@ -59,7 +59,7 @@ impl Gate {
             return Some(WaitReason::Depth);
         }
         let busy = self.in_flight - self.beside.all() >= self.parts.depth.depth();
-        let old = self.change.old().filter(|_| state.epoch != self.epoch);
+        let old = self.change.old().filter(|_| state.epoch != self.change.epoch());
         old.unwrap_or(&self.parts).scheduler.waiting(flow, now).or(busy.then(|| self.why_full()))
     }
     /// Time during which the oldest request of `flow` waited for `reason`, the one that waits now included.

@@ -27,7 +27,7 @@
 //! A comparison for each dispatch of a flow that has silent requests. At most [`AT_ONCE`] requests are stalled in one step.
 
 use super::beside::Slot;
-use super::{AMID, Gate, RequestState};
+use super::{Gate, RequestState};
 use crate::{FlowId, Instant, Request, RequestId};
 use std::collections::VecDeque;
 
@@ -128,7 +128,7 @@ impl Gate {
         let waited = now.since(*dispatched);
         (*dispatched, *answers, *slot, *links) = (now, seen, Slot::Own, joined);
         let (request, epoch) = (*request, *epoch);
-        if self.epoch.wrapping_sub(epoch) <= AMID {
+        if self.change.is_recent(epoch) {
             let in_flight = self.in_flight - self.beside.all();
             self.parts.depth.dispatched(flow, waited, in_flight, now);
             self.parts.depth.took(request.cost, now);
