@@ -92,6 +92,11 @@ test-nvme-guest: build ## The Linux kernel's NVMe/TCP host, in QEMU guests of tw
 	@./tools/setup guest
 	@HENGE=$(COMMAND) ./tools/test-nvme-guest $(ARGS)
 
+.PHONY: test-blktests
+test-blktests: build ## The kernel developers' tests of NVMe over Fabrics, in a QEMU guest (BLKTESTS=DIR, a checkout of blktests; ARGS="010 041")
+	@./tools/setup guest
+	@HENGE=$(COMMAND) ./tools/test-blktests $(ARGS)
+
 .PHONY: test-web
 test-web: setup web ## The web page in a headless Chromium: driven, looked at (out/web), held against axe-core
 	@$(TESTED)

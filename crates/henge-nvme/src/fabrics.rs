@@ -67,7 +67,9 @@ pub(crate) fn connect(
     if size == 0 || size >= QUEUE_MAX {
         return Err(wrong(44, false));
     }
-    let host = name(&data[512..768]).ok_or(wrong(512, true))?;
+    // Programs of SPDK give no name of theirs unless they are told one. Such a host is let in where any host may.
+    let nameless = data[512] == 0;
+    let host = if nameless { "" } else { name(&data[512..768]).ok_or(wrong(512, true))? };
     let nqn = name(&data[256..512]).ok_or(wrong(256, true))?;
     let asked = le16(data, 16);
     let host_id: [u8; 16] = *data.first_chunk().expect("Connect's data are longer");

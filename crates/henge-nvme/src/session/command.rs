@@ -184,17 +184,17 @@ impl Session {
         }
     }
 
-    /// A command's capsule has come, with so many bytes of data behind it: where they go.
+    /// A command's capsule has come, with so many bytes of data behind it: where they go, if there are any.
     pub(super) fn command(
         &mut self,
         subsystems: &mut Subsystems,
         sqe: Sqe,
         data: usize,
-    ) -> Result<Incoming, Fatal> {
-        let discard = Incoming::new(None, Sink::Discard, 0, data);
+    ) -> Result<Option<Incoming>, Fatal> {
+        let discard = || (data > 0).then(|| Incoming::new(None, Sink::Discard, 0, data));
         let Err(at) = self.by_cid.binary_search_by_key(&sqe.cid(), |(cid, _)| *cid) else {
             self.complete_with(subsystems, &sqe, Status::CID_CONFLICT.into());
-            return Ok(discard);
+            return Ok(discard());
         };
         if self.by_cid.len() >= self.commands_max() {
             return Err(Fatal::Sequence);
@@ -219,18 +219,19 @@ impl Session {
             if self.is_refused {
                 self.close(subsystems);
             }
-            return Ok(discard);
+            return Ok(discard());
         }
-        let Some(takes) = self.tasks.get(id).map(|task| task.takes) else { return Ok(discard) };
         if data == 0 {
-            return Ok(Incoming::new(Some(id), Sink::Discard, 0, 0));
+            self.arrived(subsystems, id, 0, false);
+            return Ok(None);
         }
+        let Some(takes) = self.tasks.get(id).map(|task| task.takes) else { return Ok(discard()) };
         let sink = self.sink(id);
         if let Sink::Buffer(payload) = sink {
             // They come now, whether or not there is room: at most as much as a queue's capsules carry.
             self.hold(payload.task);
         }
-        Ok(Incoming::new(Some(id), sink, takes, data))
+        Ok(Some(Incoming::new(Some(id), sink, takes, data)))
     }
 
     /// Where a command's data go.

@@ -1,6 +1,6 @@
 //! What commands need on their way: room for their buffers, their data, the storage.
 
-use super::command::Work;
+use super::command::{Task, Work};
 use super::{Command, Session, Stage, Step};
 use crate::admin;
 use crate::namespace::Reach;
@@ -55,7 +55,9 @@ impl Session {
 
     /// Room for its buffer first.
     fn await_room(&mut self, subsystems: &mut Subsystems, id: RequestId) {
-        if !self.waiting.contains(&id) {
+        if self.waiting.is_empty() && self.has_room(id) {
+            self.enter(subsystems, id);
+        } else if !self.waiting.contains(&id) {
             self.waiting.push_back(id);
             self.admit(subsystems);
         }
@@ -64,18 +66,26 @@ impl Session {
     /// Lets waiting commands have their buffers, in order, as far as there is room.
     pub(super) fn admit(&mut self, subsystems: &mut Subsystems) {
         while let Some(&id) = self.waiting.front() {
-            let needs = self.tasks.get(id).filter(|task| task.holds == 0).map_or(0, |task| task.buffer());
-            if self.held > 0 && self.held + needs as u64 > self.limits.held {
+            if !self.has_room(id) {
                 return;
             }
             self.waiting.pop_front();
-            if needs > 0 {
-                self.hold(id);
-            }
-            self.advance_task(subsystems, id);
-            if let Some(partner) = self.tasks.get(id).and_then(|task| task.partner) {
-                self.advance_task(subsystems, partner);
-            }
+            self.enter(subsystems, id);
+        }
+    }
+
+    /// Whether there is room for the command's buffer; for one at least.
+    fn has_room(&self, id: RequestId) -> bool {
+        let needs = self.tasks.get(id).filter(|task| task.holds == 0).map_or(0, Task::buffer);
+        self.held == 0 || self.held + needs as u64 <= self.limits.held
+    }
+
+    /// There is room for the command.
+    fn enter(&mut self, subsystems: &mut Subsystems, id: RequestId) {
+        self.hold(id);
+        self.advance_task(subsystems, id);
+        if let Some(partner) = self.tasks.get(id).and_then(|task| task.partner) {
+            self.advance_task(subsystems, partner);
         }
     }
 

@@ -153,6 +153,31 @@ fn who_may_not_connect_is_told_why() {
     assert_eq!(refused(&mut s, 0, 0xffff, NQN).0, 0);
 }
 
+/// SPDK's programs give none unless they are told one, and its target and the kernel's take that.
+#[test]
+fn a_host_without_a_name_is_let_in_where_any_host_may() {
+    let (mut s, id) = subsystems();
+    let connects = |s: &mut henge_nvme::Subsystems, name: &[u8]| {
+        let mut driver = Driver::new(s, Limits::default());
+        let (entry, mut data) = connect(0, 0xffff, NQN, true);
+        data[512..768].fill(0);
+        data[512..512 + name.len()].copy_from_slice(name);
+        driver.feed(s, &Wire::default().hello());
+        driver.replies();
+        driver.feed(s, &Wire::default().command(entry, &data));
+        let c = driver.completion();
+        (c.status, c.result)
+    };
+    assert_eq!(connects(&mut s, b"").0, 0);
+    assert_eq!(
+        connects(&mut s, b"two words"),
+        (0x182, 1 << 16 | 512),
+        "no name at all, which is another thing"
+    );
+    s.set_access(id, Access { hosts: vec![HOST.into()], ..Access::default() });
+    assert_eq!(connects(&mut s, b""), (0x184, 0));
+}
+
 #[test]
 fn nothing_but_connect_comes_first() {
     let (mut s, _) = subsystems();
