@@ -92,6 +92,11 @@ test-nvme-guest: build ## The Linux kernel's NVMe/TCP host, in QEMU guests of tw
 	@./tools/setup guest
 	@HENGE=$(COMMAND) ./tools/test-nvme-guest $(ARGS)
 
+.PHONY: test-nbd-guest
+test-nbd-guest: build ## The Linux kernel's NBD client, in QEMU guests of two kernels: mkfs, fio, reloads, a kill, growth, TLS (ARGS=6.12)
+	@./tools/setup guest
+	@HENGE=$(COMMAND) ./tools/test-nbd-guest $(ARGS)
+
 .PHONY: test-blktests
 test-blktests: build ## The kernel developers' tests of NVMe over Fabrics, in a QEMU guest (BLKTESTS=DIR, a checkout of blktests; ARGS="010 041")
 	@./tools/setup guest

@@ -1,7 +1,7 @@
 //! A restart that clients by NBD do not notice: the process stays, and the program in it is started anew.
 //!
 //! # The problem
-//! An upgrade ends every connection. QEMU and `nbd-client -persist` dial again and ask again; a program that uses libnbd reports an error to
+//! An upgrade ends every connection. QEMU dials again and asks again; the Linux kernel's client fails; a program that uses libnbd reports an error to
 //! whoever runs it.
 //!
 //! # The rule
