@@ -55,7 +55,7 @@ impl Session {
 
     /// Room for its buffer first.
     fn await_room(&mut self, subsystems: &mut Subsystems, id: RequestId) {
-        if self.waiting.is_empty() && self.has_room(id) {
+        if self.waiting.is_empty() && self.has_capacity(id) {
             self.enter(subsystems, id);
         } else if !self.waiting.contains(&id) {
             self.waiting.push_back(id);
@@ -66,7 +66,7 @@ impl Session {
     /// Lets waiting commands have their buffers, in order, as far as there is room.
     pub(super) fn admit(&mut self, subsystems: &mut Subsystems) {
         while let Some(&id) = self.waiting.front() {
-            if !self.has_room(id) {
+            if !self.has_capacity(id) {
                 return;
             }
             self.waiting.pop_front();
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Whether there is room for the command's buffer; for one at least.
-    fn has_room(&self, id: RequestId) -> bool {
+    fn has_capacity(&self, id: RequestId) -> bool {
         let needs = self.tasks.get(id).filter(|task| task.holds == 0).map_or(0, Task::buffer);
         self.held == 0 || self.held + needs as u64 <= self.limits.held
     }
