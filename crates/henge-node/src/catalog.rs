@@ -38,6 +38,8 @@ pub(crate) struct Catalog {
     shards: usize,
     /// Disks that this shard has had.
     editions: u64,
+    /// Disks that another shard shows, and this one serves as well: their numbers there and here.
+    instead: BTreeMap<usize, usize>,
 }
 
 /// The disks that one client may use.
@@ -101,6 +103,16 @@ impl Catalog {
         }
     }
 
+    /// Of a disk that has that number at another shard, clients of this one come to this number.
+    pub(crate) fn serve_instead(&mut self, there: usize, here: usize) {
+        self.instead.insert(there, here);
+    }
+
+    /// The number by which clients come to a disk that has that number at its shard.
+    pub(crate) fn served_as(&self, number: usize) -> usize {
+        self.instead.get(&number).copied().unwrap_or(number)
+    }
+
     /// Nobody else may come to a disk, for that reason. Whether that is new.
     pub(crate) fn refuse(&mut self, number: usize, why: &'static str) -> bool {
         self.refused.insert(number, why) != Some(why)
@@ -114,6 +126,7 @@ impl Catalog {
     /// A disk is gone.
     pub(crate) fn remove(&mut self, number: usize) {
         self.refused.remove(&number);
+        self.instead.retain(|_, here| *here != number);
         let Some((name, _)) = self.names.remove(&number) else { return };
         let gone = self.by_name.remove(&name);
         self.for_anyone.remove(&number);

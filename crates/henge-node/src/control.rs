@@ -43,6 +43,9 @@ pub enum ControlError {
     Ended,
 }
 
+/// Parts that were made, by shard.
+type Made = Vec<(usize, Vec<PartOf>)>;
+
 impl Control {
     pub(crate) fn new(shards: Arc<Shards>, routes: Routes, events: Events, memory: Memory) -> Control {
         Control {
@@ -137,27 +140,27 @@ impl Control {
     }
 
     fn tell_and_keep(&self, request: Request, origin: Origin) -> Result<Reply, ControlError> {
-        let shard = self.routes().of(&request).map_err(ControlError::Refused)?;
+        let shards = self.routes().of(&request).map_err(ControlError::Refused)?;
         let added = match &request {
             Request::Set { .. } | Request::Remove { .. } | Request::Grow { .. } => None,
             Request::Peer { .. } | Request::Unpeer { .. } | Request::Access { .. } => None,
             Request::Add { disk } => disk.name().map(str::to_owned),
             Request::Room { .. } => {
-                self.prepare(shard, &request)?;
-                return self.tell(shard, request);
+                self.prepare(&shards, &request)?;
+                return self.tell(&shards, request);
             }
             Request::Reset | Request::Untap => return self.tell_all(&request),
-            _ => return self.tell(shard, request),
+            _ => return self.tell(&shards, request),
         };
         // This may take hours, in which others go on.
-        let made = self.prepare(shard, &request)?;
+        let made = self.prepare(&shards, &request)?;
         // Held meanwhile, so that what is remembered last is what was done last.
         let mut memory = self.memory();
         if let Some(disk) = added {
-            return self.add_and_keep(&mut memory, (shard, request), &disk, origin, made);
+            return self.add_and_keep(&mut memory, (&shards, request), &disk, origin, &made);
         }
         let change = memory.prepare(&request, None, origin).map_err(unremembered)?;
-        let reply = self.tell(shard, request)?;
+        let reply = self.tell(&shards, request)?;
         memory.commit(change).map_err(ControlError::Unremembered)?;
         Ok(reply)
     }
@@ -168,10 +171,10 @@ impl Control {
     fn add_and_keep(
         &self,
         memory: &mut Memory,
-        (shard, request): (usize, Request),
+        (shards, request): (&[usize], Request),
         disk: &str,
         origin: Origin,
-        made: Vec<PartOf>,
+        made: &Made,
     ) -> Result<Reply, ControlError> {
         // Two may ask for one name at once.
         let kept = match memory.disks.contains_key(disk) {
@@ -181,13 +184,11 @@ impl Control {
         let written = kept.is_ok();
         let done = kept
             .and_then(|change| memory.commit(change).map_err(unremembered))
-            .and_then(|()| self.work(shard, |reply| Message::Claim(disk.to_owned(), made.clone(), reply)))
-            .and_then(|_| self.tell(shard, request));
+            .and_then(|()| self.claim(disk, made))
+            .and_then(|()| self.tell(shards, request));
         let Err(ControlError::Refused(why)) = done else { return done };
         // What is left is emptied before it is forgotten: the other way round a part would be left, and nobody to say whose it is.
-        if let Err(e) = self.work(shard, |reply| Message::Discard(disk.to_owned(), made, reply)) {
-            tracing::warn!(disk, error = %e, "parts of a disk that was refused are left");
-        }
+        self.discard(disk, made);
         let forgotten = if written { memory.forget(disk) } else { Ok(()) };
         match forgotten {
             Ok(()) => Err(ControlError::Refused(why)),
@@ -198,12 +199,42 @@ impl Control {
         }
     }
 
-    /// Has the parts made that a request will need; those that were not there before.
-    fn prepare(&self, shard: usize, request: &Request) -> Result<Vec<PartOf>, ControlError> {
+    /// Has the parts made that a request will need; those that were not there before, by shard.
+    fn prepare(&self, shards: &[usize], request: &Request) -> Result<Made, ControlError> {
+        let mut made = Vec::new();
         if !matches!(request, Request::Add { .. } | Request::Grow { .. } | Request::Room { .. }) {
-            return Ok(Vec::new());
+            return Ok(made);
         }
-        self.work(shard, |reply| Message::Prepare(request.clone(), reply))
+        for &shard in shards {
+            match self.work(shard, |reply| Message::Prepare(request.clone(), reply)) {
+                Ok(parts) => made.push((shard, parts)),
+                Err(e) => {
+                    if let Request::Add { disk } = request {
+                        self.discard(disk.name().unwrap_or_default(), &made);
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// A disk is remembered: these parts, which were made for it, are its own.
+    fn claim(&self, disk: &str, made: &Made) -> Result<(), ControlError> {
+        for (shard, parts) in made {
+            self.work(*shard, |reply| Message::Claim(disk.to_owned(), parts.clone(), reply))?;
+        }
+        Ok(())
+    }
+
+    /// A disk, for which these parts were made, was refused.
+    fn discard(&self, disk: &str, made: &Made) {
+        for (shard, parts) in made {
+            if let Err(e) = self.work(*shard, |reply| Message::Discard(disk.to_owned(), parts.clone(), reply))
+            {
+                tracing::warn!(disk, error = %e, "parts of a disk that was refused are left");
+            }
+        }
     }
 
     /// Has the loop work at parts beside the data path, and waits for it.
@@ -226,29 +257,30 @@ impl Control {
 
     /// Does again what was done before the node ended, and lets clients come. What cannot be is said, and remembered on.
     pub(crate) fn recall(&self, left: Vec<Guest>) {
+        self.fail_everywhere();
         let requests = self.memory().replay();
         let mut failed = vec![Vec::new(); self.shards.count()];
         for (name, request) in requests {
             let adds = matches!(request, Request::Add { .. });
-            let shard = self.routes().of(&request);
-            let done = shard.clone().map_err(ControlError::Refused).and_then(|shard| {
-                let claim = |made| self.work(shard, |reply| Message::Claim(name.clone(), made, reply));
-                self.prepare(shard, &request).and_then(claim)?;
-                self.tell(shard, request)
+            let shards = self.routes().of(&request);
+            let done = shards.clone().map_err(ControlError::Refused).and_then(|shards| {
+                let made = self.prepare(&shards, &request)?;
+                self.claim(&name, &made)?;
+                self.tell(&shards, request)
             });
             if let Err(e) = done {
                 eprintln!("henge: disk \"{name}\" is not as it was before the node ended: {e}");
-                let shard = shard.unwrap_or(0);
+                let shards = shards.unwrap_or_else(|_| vec![0]);
                 if adds {
-                    self.routes().came(&name, shard);
-                    failed[shard].push((name, e.to_string()));
+                    self.routes().came(&name, &shards);
+                    shards.iter().for_each(|shard| failed[*shard].push((name.clone(), e.to_string())));
                 }
             }
         }
         let mut guests: Vec<Vec<Guest>> = failed.iter().map(|_| Vec::new()).collect();
         for guest in left {
             // Of a disk that is nowhere, any shard says so.
-            let shard = self.routes().of_disk(&guest.disk).unwrap_or(0);
+            let shard = self.routes().of_disk(&guest.disk).map_or(0, |shards| shards[0]);
             guests[shard].push(guest);
         }
         for (shard, (failed, left)) in failed.into_iter().zip(guests).enumerate() {
@@ -257,34 +289,123 @@ impl Control {
         }
     }
 
+    /// A disk of the file that one of its shards could not open is served by none of them.
+    fn fail_everywhere(&self) {
+        if self.shards.count() == 1 {
+            return;
+        }
+        for failed in self.shards.look(false).unwrap_or_default().failed {
+            let shards = self.routes().of_disk(&failed.name).unwrap_or_default();
+            self.withdraw(&shards, &failed.name, Some(&failed.why));
+        }
+    }
+
+    /// These shards have no such disk any more; their parts of it stay.
+    fn withdraw(&self, shards: &[usize], disk: &str, why: Option<&str>) {
+        for shard in shards {
+            // Nobody is there to answer where the loop has ended.
+            let _ = self.shards.at(*shard).ask(|over| Message::Withdraw {
+                disk: disk.to_owned(),
+                why: why.map(str::to_owned),
+                over,
+            });
+        }
+        self.shards.settle();
+    }
+
     /// The meters, at most a second old, without a copy.
     pub fn meters(&self) -> Result<Arc<Status>, ControlError> {
         self.latest.get().ok_or(ControlError::Ended)
     }
 
-    /// Tells one shard. Which disks there are then, all shards know before this returns.
-    fn tell(&self, shard: usize, request: Request) -> Result<Reply, ControlError> {
+    /// Tells the shards that a request concerns. Which disks there are then, all shards know before this returns.
+    fn tell(&self, shards: &[usize], request: Request) -> Result<Reply, ControlError> {
         let came = if let Request::Add { disk } = &request { disk.name().map(str::to_owned) } else { None };
-        let went = if let Request::Remove { name } = &request { Some(name.clone()) } else { None };
+        let went = matches!(request, Request::Remove { .. });
         let changes = matches!(request, Request::Grow { .. } | Request::Access { .. });
-        // Only removing a disk's data takes long; a loop that ends hangs up.
-        let reply =
-            self.shards.at(shard).ask(|reply| Message::Ask(request, reply)).ok_or(ControlError::Ended)?;
-        if !reply.ok {
-            return Err(ControlError::Refused(reply.error.unwrap_or_default()));
-        }
-        came.iter().for_each(|name| self.routes().came(name, shard));
-        went.iter().for_each(|name| self.routes().went(name));
-        if came.is_some() || went.is_some() || changes {
+        let reply = match shards {
+            [shard] => self.tell_one(*shard, request),
+            several => self.tell_several(several, &request),
+        }?;
+        came.iter().for_each(|name| self.routes().came(name, shards));
+        if came.is_some() || went || changes {
             self.shards.settle();
         }
         Ok(reply)
     }
 
+    fn tell_one(&self, shard: usize, request: Request) -> Result<Reply, ControlError> {
+        let went = if let Request::Remove { name } = &request { Some(name.clone()) } else { None };
+        // Only removing a disk's data takes long; a loop that ends hangs up.
+        let reply =
+            self.shards.at(shard).ask(|reply| Message::Ask(request, reply)).ok_or(ControlError::Ended)?;
+        let reply = said(reply)?;
+        went.iter().for_each(|name| self.routes().went(name, shard));
+        Ok(reply)
+    }
+
+    /// Tells all shards that a disk concerns; the first of them shows it to clients, and is told last. What one refuses, none has done.
+    fn tell_several(&self, shards: &[usize], request: &Request) -> Result<Reply, ControlError> {
+        let all = || shards.iter().rev().copied();
+        match request {
+            Request::Add { disk } => {
+                let mut added = Vec::new();
+                for shard in all() {
+                    if let Err(e) = self.tell_one(shard, request.clone()) {
+                        self.withdraw(&added, disk.name().unwrap_or_default(), None);
+                        return Err(e);
+                    }
+                    added.push(shard);
+                }
+            }
+            // At once: each sends its own clients away, and what they have at others is over then.
+            Request::Remove { name } => {
+                let asked: Vec<_> = all()
+                    .map(|shard| {
+                        let (reply, answer) = std::sync::mpsc::channel();
+                        self.shards.at(shard).send(Message::Ask(request.clone(), reply));
+                        (shard, answer)
+                    })
+                    .collect();
+                let mut done = Ok(Reply::done());
+                for (shard, answer) in asked {
+                    let reply = answer.recv().map_err(|_| ControlError::Ended).and_then(said);
+                    if reply.is_ok() {
+                        self.routes().went(name, shard);
+                    }
+                    done = done.and(reply);
+                }
+                return done;
+            }
+            Request::Grow { name, capacity } => {
+                let ahead = Request::Room { name: name.clone(), capacity: capacity.clone() };
+                for request in [&ahead, request] {
+                    all().try_for_each(|shard| self.tell_one(shard, request.clone()).map(drop))?;
+                }
+            }
+            Request::Set { name, contract } => {
+                let trial = Request::Preview { name: name.clone(), contract: contract.clone() };
+                for request in [&trial, request] {
+                    all().try_for_each(|shard| self.tell_one(shard, request.clone()).map(drop))?;
+                }
+            }
+            Request::Preview { .. } | Request::Offer { .. } => {
+                let mut lines: Vec<String> = Vec::new();
+                for &shard in shards {
+                    let more = self.tell_one(shard, request.clone())?.lines.unwrap_or_default();
+                    lines.extend(more.into_iter().filter(|line| !lines.contains(line)).collect::<Vec<_>>());
+                }
+                return Ok(Reply { lines: Some(lines), ..Reply::done() });
+            }
+            _ => all().try_for_each(|shard| self.tell_one(shard, request.clone()).map(drop))?,
+        }
+        Ok(Reply::done())
+    }
+
     fn tell_all(&self, request: &Request) -> Result<Reply, ControlError> {
         let mut said = Ok(Reply::done());
         for shard in 0..self.shards.count() {
-            said = said.and(self.tell(shard, request.clone()));
+            said = said.and(self.tell_one(shard, request.clone()));
         }
         said
     }
@@ -315,6 +436,14 @@ impl Control {
     /// Starts all disks' meters anew.
     pub fn reset(&self) -> Result<(), ControlError> {
         self.ask(Request::Reset).map(drop)
+    }
+}
+
+/// What a loop answered.
+fn said(reply: Reply) -> Result<Reply, ControlError> {
+    match reply.ok {
+        true => Ok(reply),
+        false => Err(ControlError::Refused(reply.error.unwrap_or_default())),
     }
 }
 

@@ -281,6 +281,10 @@ impl Links {
     pub(crate) fn here(&self) -> Option<&str> {
         self.config.as_ref().map(|config| config.name.as_str())
     }
+    /// Whether a place's node is this one. Alone, a node has no name.
+    pub(crate) fn is_here(&self, node: &str) -> bool {
+        self.here().unwrap_or_default() == node
+    }
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.peers.iter().position(|p| p.as_ref().is_some_and(|p| p.config.name == name))
     }

@@ -14,8 +14,10 @@ use crate::plane::{Notice, Plane};
 use crate::server::patience::Patience;
 use crate::server::slots::{ConnectionSlots, Counts, Most};
 use crate::server::{Left, Message, Server, Setup};
+use crate::shards::lanes::Lanes;
 use crate::shards::{Division, Routes, Shards, ties};
 use crate::socket;
+use crate::spread::across::Across;
 use crate::state::{Memory, StateDir};
 use henge_api::Terms;
 use henge_config::ConfigError;
@@ -93,24 +95,31 @@ impl Begin {
     /// opens them.
     fn serve(
         self,
-        here: usize,
+        (here, lanes): (usize, Lanes),
         messages: Receiver<Message>,
         opened: &Sender<Result<(), StartError>>,
     ) -> io::Result<Left> {
         henge_io::short_turns();
-        let server = self.open(here, messages);
+        let shards = Arc::clone(&self.shards);
+        let server = self.open((here, lanes), messages);
         let (server, outcome) = match server {
             Ok(server) => (Some(server), Ok(())),
             Err(e) => (None, Err(e)),
         };
         let _ = opened.send(outcome);
-        server.map_or_else(|| Ok(Left::default()), Server::run)
+        let ended = server.map(Server::run);
+        if !matches!(ended, Some(Ok(_))) {
+            // Nobody waits for it when the others end.
+            shards.say_quiet();
+        }
+        ended.unwrap_or_else(|| Ok(Left::default()))
     }
 
-    fn open(self, here: usize, messages: Receiver<Message>) -> Result<Server, StartError> {
+    fn open(self, (here, lanes): (usize, Lanes), messages: Receiver<Message>) -> Result<Server, StartError> {
         let Begin { config, division, epoch, state_dir, listeners, tls, shards, counts, notices, started } =
             self;
-        let mut plane = Plane::open_shard(&config, (here, &division), epoch, false, Instant::ZERO)
+        let across = Across::new(lanes, here, division.clone());
+        let mut plane = Plane::open_shard(&config, across, epoch, false, Instant::ZERO)
             .map_err(|e| config.source.point(e))?;
         plane.tell_notices(notices);
         Ok(Server::new(Setup {
@@ -286,13 +295,16 @@ fn open_all(
     let (shards, count) = (Arc::clone(&begin.shards), receivers.len());
     let mut threads = Vec::new();
     let mut begun = Ok(());
-    for (here, messages) in receivers.into_iter().enumerate() {
+    for ((here, messages), lanes) in receivers.into_iter().enumerate().zip(shards.lanes()) {
         let (begin, opened) = (begin.clone(), opened.clone());
         let name = if count == 1 { "henge-node".to_owned() } else { format!("henge-node/{here}") };
-        let work = move || begin.serve(here, messages, &opened);
+        let work = move || begin.serve((here, lanes), messages, &opened);
         match std::thread::Builder::new().name(name).spawn(work) {
             Ok(thread) => threads.push(thread),
-            Err(e) => begun = Err(e.into()),
+            Err(e) => {
+                shards.say_quiet();
+                begun = Err(e.into());
+            }
         }
     }
     drop((begin, opened));

@@ -131,7 +131,7 @@ impl Plane {
             Some(failed) => {
                 Err(format!("there is a disk \"{}\" that is not served: {}", disk.name, failed.why))
             }
-            None => Ok(disk),
+            None => Ok(self.placed(disk)),
         }
     }
 
@@ -305,7 +305,11 @@ impl Plane {
             stripe: disk.config.stripe,
             leeway: disk.config.leeway,
             histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
-            places: disk.config.places.iter().map(ToString::to_string).collect(),
+            places: if self.links.here().is_some() {
+                disk.config.places.iter().map(ToString::to_string).collect()
+            } else {
+                Vec::new()
+            },
             fronts: disk.config.doors.open().map(str::to_owned).collect(),
             trouble: self.trouble(disk),
             gateways: disk.config.gateways.clone(),
@@ -325,7 +329,7 @@ impl Plane {
         let mut owners = self.owners(number);
         if disk.spread.is_none() {
             owners.push(number);
-        } else {
+        } else if disk.config.places.iter().any(|place| !self.links.is_here(&place.node)) {
             // No coordinator sees all of a disk's clients, so none can judge what they receive together.
             status.promise.rate = None;
         }

@@ -9,7 +9,9 @@ use crate::front::Kind;
 use crate::links::Links;
 use crate::record::Recorder;
 use crate::shards::Division;
+use crate::shards::lanes::Lanes;
 use crate::spread::Inner;
+use crate::spread::across::Across;
 use crate::tags::Tags;
 use crate::tap::Tap;
 use crate::turns::{BYTES, Done, Turns};
@@ -102,6 +104,8 @@ pub(crate) struct Plane {
     pub asked: Vec<&'static Kind>,
     /// The other nodes.
     pub links: Links,
+    /// The other shards.
+    pub across: Across,
     /// Parts of spread disks that are at their owners here.
     pub inner: Pending<Inner>,
     /// Gates that are to be polled, in order.
@@ -144,17 +148,19 @@ impl Plane {
         look: bool,
         now: Instant,
     ) -> Result<Plane, ParamError> {
-        Plane::open_shard(config, (0, &Division::whole(config.pools.len())), epoch, look, now)
+        let whole = Division::whole(config.pools.len());
+        Plane::open_shard(config, Across::new(Lanes::default(), 0, whole), epoch, look, now)
     }
 
     /// The same of what belongs to one shard. It knows of the others' pools, and has no gates of them.
     pub(crate) fn open_shard(
         config: &NodeConfig,
-        (here, division): (usize, &Division),
+        across: Across,
         epoch: u64,
         look: bool,
         now: Instant,
     ) -> Result<Plane, ParamError> {
+        let (here, division) = (across.here, across.division.clone());
         let buffers = config.buffers / division.count();
         let recorder = match &config.requests {
             _ if look => None,
@@ -174,6 +180,7 @@ impl Plane {
             kinds: config.kinds.clone(),
             asked: config.asked.clone(),
             links: Links::new(config.link.clone(), epoch),
+            across,
             inner: Pending::new(),
             runnable: Turns::new(),
             copyable: u64::MAX,
@@ -201,7 +208,7 @@ impl Plane {
         for peer in &config.peers {
             plane.links.add(peer.clone(), None).map_err(|e| at(&(0..0), e))?;
         }
-        let mine = |disk: &&DiskConfig| division.of_disk(&disk.pools) == Ok(here);
+        let mine = |disk: &&DiskConfig| division.shards_of(&disk.pools).contains(&here);
         for disk in config.disks.iter().filter(mine) {
             match plane.add_disk(disk.clone(), now) {
                 Ok(_) => {}
@@ -271,7 +278,7 @@ impl Plane {
 
     /// Whether a gate is to be polled at once.
     pub(crate) fn is_runnable(&self) -> bool {
-        !self.runnable.is_empty() || !self.links.returns.is_empty()
+        !self.runnable.is_empty() || !self.links.returns.is_empty() || self.across.lanes.has_input()
     }
 
     /// Lists the gates whose time has come.
@@ -386,7 +393,8 @@ impl Plane {
 
     /// Whether any request is waiting or under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.gates.iter().all(|g| g.sub_requests.is_empty()) && self.links.is_idle()
+        let gates = self.gates.iter().all(|g| g.sub_requests.is_empty());
+        gates && self.links.is_idle() && self.inner.is_empty() && !self.across.lanes.is_behind()
     }
 
     /// Writes the rest of the record, now that the run is over.

@@ -63,6 +63,8 @@ const RETRIES: usize = 64;
 /// Sessions whose time has come that are told so in one turn, and how soon one may name its next time.
 const TICKS: usize = 64;
 const TICK: Duration = Duration::from_millis(1);
+/// How soon another shard whose lane was full is told the rest.
+const BEHIND: Duration = Duration::from_micros(20);
 /// Events taken at once.
 const EVENTS: usize = 256;
 
@@ -119,6 +121,12 @@ pub(crate) enum Message {
     Claim(String, Vec<PartOf>, Sender<Worked>),
     /// The disk of that name, for which these parts were made, was refused.
     Discard(String, Vec<PartOf>, Sender<Worked>),
+    /// The disk of that name, added here, was refused at another shard. `why`: it is remembered, and not served.
+    Withdraw {
+        disk: String,
+        why: Option<String>,
+        over: Sender<()>,
+    },
     /// What a ticket had to have done is done.
     Chore(u64, io::Result<Option<File>>),
     /// Opens or empties the tap, for an empty buffer.
@@ -256,6 +264,8 @@ struct Stopping {
     /// From then on no client is waited for any more.
     leave_by: Instant,
     flushing: bool,
+    /// It has nothing under way, and has said so to the other shards.
+    quiet: bool,
     /// The sockets are for the program that comes next.
     hands: bool,
 }
@@ -392,7 +402,14 @@ impl Server {
                 return Ok(());
             }
         }
-        self.events(events, due.map(|at| at.since(self.now)))
+        let within = due.map(|at| at.since(self.now));
+        let lanes = &mut self.plane.across.lanes;
+        if within == Some(Duration::ZERO) || !lanes.sleep() {
+            return self.events(events, Some(Duration::ZERO));
+        }
+        self.events(events, within)?;
+        self.plane.across.lanes.awake();
+        Ok(())
     }
 
     /// Whether one client has said something, and nothing else has happened.
@@ -431,7 +448,9 @@ impl Server {
         let links = self.plane.links.wake_at();
         let registry = [self.registry.wake_at(self.now), self.registry.nvme.wake_at()];
         let waits = self.waits.due();
-        let at = [self.plane.wake_at(), session, stopping, self.look, links, self.removal_due(), waits];
+        let behind = self.plane.across.lanes.is_behind().then(|| self.now + BEHIND);
+        let at =
+            [self.plane.wake_at(), session, stopping, self.look, links, self.removal_due(), waits, behind];
         at.into_iter().chain(registry).flatten().min()
     }
 
@@ -504,8 +523,10 @@ impl Server {
         loop {
             self.move_bytes();
             self.poke();
+            self.plane.cross(self.now);
             self.serve();
             self.mark_links();
+            self.plane.across.lanes.tell();
             if self.turns.is_empty() || self.turns.is_over() {
                 break;
             }
@@ -519,6 +540,7 @@ impl Server {
         if self.plane.freed() {
             self.water();
         }
+        self.plane.across.lanes.tell();
     }
 }
 

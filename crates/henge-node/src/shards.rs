@@ -5,7 +5,8 @@
 //!
 //! # The rule
 //! Each pool belongs to one shard (`division.rs`), with its gates, its disks, their memory and their meters. Nothing on a request's way is
-//! shared: no lock, no counter, no queue. A connection comes to whichever shard accepts it first. It moves once: when it has said which disk
+//! shared: no lock, no counter, no queue; but for disks that lie on pools of several, or whose pool asks for every core (`spread/across.rs`), whose
+//! sub-requests go over lanes (`lanes.rs`). A connection comes to whichever shard accepts it first. It moves once: when it has said which disk
 //! it wants, it goes to the shard of that disk, with what was read of it (`server/moving.rs`). Each shard knows the names of all disks: whoever
 //! has a disk tells the others when it comes, and when it goes.
 //!
@@ -24,14 +25,18 @@
 
 use crate::server::Message;
 use henge_api::{Status, Taken};
+use lanes::Lanes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 mod division;
+mod inbox;
 mod join;
+pub(crate) mod lanes;
 mod routes;
 
 pub(crate) use division::Division;
@@ -101,6 +106,8 @@ pub(crate) struct Shards {
     loops: Vec<Loop>,
     /// The pools' names, in the order of the configuration.
     pools: Vec<String>,
+    /// When they are about to end: those that have begun nothing for another any more.
+    quiet: AtomicUsize,
 }
 
 impl Shards {
@@ -108,11 +115,28 @@ impl Shards {
     pub(crate) fn new(count: usize, pools: Vec<String>) -> io::Result<(Shards, Vec<Receiver<Message>>)> {
         let made: Vec<_> = (0..count).map(|_| Loop::new()).collect::<Result<_, _>>()?;
         let (loops, receivers) = made.into_iter().unzip();
-        Ok((Shards { loops, pools }, receivers))
+        Ok((Shards { loops, pools, quiet: AtomicUsize::new(0) }, receivers))
     }
 
     pub(crate) fn count(&self) -> usize {
         self.loops.len()
+    }
+
+    /// Their lanes, by shard.
+    pub(crate) fn lanes(&self) -> Vec<Lanes> {
+        Lanes::between(&self.loops.iter().map(Loop::waker).collect::<Vec<_>>())
+    }
+
+    /// One that is about to end has nothing under way, and begins nothing for others. It says so once.
+    pub(crate) fn say_quiet(&self) {
+        if self.quiet.fetch_add(1, Ordering::AcqRel) + 1 == self.count() {
+            self.wake_all();
+        }
+    }
+
+    /// Whether all have said so: then nobody needs another.
+    pub(crate) fn are_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Acquire) >= self.count()
     }
 
     pub(crate) fn at(&self, shard: usize) -> &Loop {
@@ -151,8 +175,17 @@ impl Shards {
 
     /// The meters of everything; `whole`: with histograms, and what each gate knows. `None` once a loop has ended.
     pub(crate) fn look(&self, whole: bool) -> Option<Status> {
-        let parts = self.loops.iter().map(|to| crate::watch::look(to, whole));
-        join::statuses(parts.collect::<Option<_>>()?, &self.pools)
+        // Only whole latencies can be joined.
+        let joins = self.count() > 1;
+        let parts = self.loops.iter().map(|to| crate::watch::look(to, whole || joins));
+        let mut all = join::statuses(parts.collect::<Option<_>>()?, &self.pools)?;
+        if joins && !whole {
+            for disk in &mut all.disks {
+                disk.histogram = None;
+                disk.gates.clear();
+            }
+        }
+        Some(all)
     }
 
     /// What the taps of all shards have taken.

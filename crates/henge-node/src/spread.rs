@@ -16,11 +16,13 @@
 //!
 //! Price: a part of such a disk at its own node costs about 0.3 us more than a disk that is the node's alone.
 
+pub(crate) mod across;
 mod acts;
 mod extents;
 pub(crate) mod seat;
 
 pub(crate) use acts::Seated;
+pub(crate) use extents::align_of;
 
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
@@ -30,7 +32,7 @@ use henge_backend::Buffer;
 use henge_core::{Cost, CostUnit, Fault, FlowId, Instant, News, NodeId, RequestId};
 use henge_link::{Message, PartKind, WireNews, WirePart, WireUnit};
 use henge_sched::foreign::{Coordinator, Outbox};
-use henge_vdisk::{Command, Data, Failure, Finished, GateId, Gates, Kind, Part, Portion};
+use henge_vdisk::{Command, Data, Failure, Frame, GateId, Gates, Kind, Part, Portion};
 
 /// Who submits the parts of a spread disk to owners of this node; there is no such connection.
 pub(crate) const INNER: RequestId = RequestId { slot: u32::MAX - 2, generation: u32::MAX };
@@ -45,7 +47,9 @@ pub(crate) enum At {
     Here(usize),
     /// A peer, and the number of the extent there.
     There(usize, u32),
-    /// No gateway has it now: what comes waits.
+    /// Another shard of this node, and the number of its owner there.
+    Across(usize, usize),
+    /// No gateway has it now, or the shard that has it has not said so yet: what comes waits.
     Nowhere,
 }
 
@@ -55,7 +59,7 @@ pub(crate) struct Spread {
     coordinator: Coordinator,
     /// What each extent's costs count, as far as that is known.
     units: Vec<Option<WireUnit>>,
-    /// Parts at owners of this node.
+    /// Sub-requests at owners of this node.
     inside: u32,
     outbox: Outbox,
     /// Its one extent goes from one gateway to another.
@@ -82,6 +86,7 @@ impl Gates for Capacities<'_> {
     fn has_capacity(&mut self, gate: GateId, _: FlowId) -> bool {
         match self.spread.extents[gate.index()] {
             At::Here(_) => self.spread.inside < PARTS_MAX,
+            At::Across(..) => self.spread.inside < across::ACROSS_MAX,
             At::There(peer, toward) => self.links.has_capacity(peer, toward),
             At::Nowhere => false,
         }
@@ -136,15 +141,22 @@ impl Plane {
             match spread.extents[part.gate.index()] {
                 At::Here(owner) => self.give_owner(number, owner, &part, now),
                 At::There(peer, toward) => self.give_peer(number, peer, toward, &part, now),
+                At::Across(shard, owner) => self.give_across(number, (shard, owner), &part),
                 At::Nowhere => unreachable!("it has no room"),
             }
         }
     }
 
-    #[allow(unsafe_code)] // lends parts of a command's buffer
     fn give_owner(&mut self, number: usize, owner: usize, part: &Part, now: Instant) {
+        let frame = self.disk(owner).vdisk.frame(part.kind, part.request.offset, part.request.len);
+        let (command, buffer, inner) = self.lend(number, part, frame);
+        self.submit(owner, command, buffer, Submitter { connection: INNER, command: inner }, now);
+    }
+
+    /// A sub-request as its owner takes it, with its command's bytes on loan in a frame as the owner needs it; and its name here.
+    #[allow(unsafe_code)] // lends parts of a command's buffer
+    fn lend(&mut self, number: usize, part: &Part, frame: Frame) -> (Command, Buffer, RequestId) {
         let Part { request, kind, .. } = *part;
-        let frame = self.disk(owner).vdisk.frame(kind, request.offset, request.len);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         let whole = disk.in_flight[part.id.command.index()].as_mut();
         let whole = &mut whole.expect("a pending command has its buffer here").frame;
@@ -152,7 +164,8 @@ impl Plane {
         let buffer = match part.data {
             Data::Frame { at } => {
                 // SAFETY: as for the parts of any disk: the frame stays until the command is finished, parts of one
-                // command do not overlap (they end at whole blocks, or with the command), and nobody reads it meanwhile.
+                // command do not overlap (they end at whole blocks, or with the command), and nobody reads it meanwhile. Another
+                // shard, too, gives the loan back before the command is finished.
                 unsafe { whole.lend((at - frame.lead) as usize, frame.len as usize) }
             }
             Data::Compare { at, verify: from } => {
@@ -175,7 +188,7 @@ impl Plane {
             portion: Some(Portion { commands: request.commands, foreign }),
             ..Command::new(kind, request.offset, request.len, request.arrival, 0)
         };
-        self.submit(owner, command, buffer, Submitter { connection: INNER, command: inner }, now);
+        (command, buffer, inner)
     }
 
     #[allow(unsafe_code)] // lends parts of a command's buffer
@@ -217,14 +230,14 @@ impl Plane {
     /// An owner's command of one of our own coordinators is over.
     pub(crate) fn inner_done(
         &mut self,
-        submitter: &Submitter,
-        finished: &Finished,
+        id: RequestId,
+        outcome: Result<(), Failure>,
         frame: Buffer,
         cost: Cost,
     ) {
-        let inner = self.inner.remove(submitter.command).expect("a part at an owner is over once");
+        let inner = self.inner.remove(id).expect("a part at an owner is over once");
         drop(frame);
-        let outcome = finished.outcome.map_err(|failure| match failure {
+        let outcome = outcome.map_err(|failure| match failure {
             Failure::Miscompare { at } => Failure::Miscompare { at: at - inner.verify.0 + inner.verify.1 },
             fault => fault,
         });
@@ -263,12 +276,9 @@ impl Plane {
         for (at, sync) in told {
             let News::Total { total, before } = sync.news else { continue };
             match at {
-                At::Here(owner) => {
-                    let gates = self.disks[owner].as_ref().map(|d| d.vdisk.layout().gates()[0]);
-                    if let Some(gate) = gates {
-                        let pipeline = &mut self.gates[gate.index()].pipeline;
-                        pipeline.gate_mut().foreign(FlowId(owner as u32), total.saturating_sub(before), now);
-                    }
+                At::Here(owner) => self.foreign_at(owner, total.saturating_sub(before), now),
+                At::Across(shard, owner) => {
+                    self.announce_across((shard, owner), total.saturating_sub(before));
                 }
                 At::There(peer, toward) => {
                     let peer = self.links.peer(peer);
@@ -329,6 +339,10 @@ impl Plane {
                 At::Nowhere => continue,
                 At::There(peer, toward) => {
                     self.links.cancel((peer, toward), theirs);
+                    continue;
+                }
+                At::Across(shard, owner) => {
+                    self.abort_across(number, (shard, owner), theirs);
                     continue;
                 }
                 At::Here(owner) => owner,

@@ -105,7 +105,8 @@ impl TargetRegistry {
         now: Instant,
     ) {
         let shared = disk.is_shared();
-        let lease_owner = disk.config.places.first().filter(|_| disk.spread.is_some() && !shared);
+        let of_cluster = disk.spread.is_some() && links.here().is_some() && !shared;
+        let lease_owner = disk.config.places.first().filter(|_| of_cluster);
         let here = lease_owner.is_some_and(|place| Some(place.node.as_str()) == links.here());
         if !self.enabled && !here && !shared {
             return; // nobody asks for it; for others, reservations may be kept

@@ -178,7 +178,7 @@ impl VirtualDisk {
     /// # Panics
     /// When the range is beyond 64 bits; ranges are checked against the capacity first.
     pub fn frame(&self, kind: Kind, offset: u64, len: u64) -> Frame {
-        plan::frame(kind, offset, len, &self.settings)
+        self.settings.frame(kind, offset, len)
     }
 
     /// Takes a command in. It may be over at once (a range beyond the end fails): ask

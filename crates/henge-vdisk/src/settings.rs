@@ -1,5 +1,7 @@
 //! A virtual disk's knobs.
 
+use crate::command::{Frame, Kind};
+use crate::plan;
 use henge_core::{ParamError, Params};
 
 /// How commands are cut and counted.
@@ -65,6 +67,14 @@ impl Settings {
             None => Ok(s),
             Some((key, message)) => Err(params.error(key, message)),
         }
+    }
+
+    /// The buffer that a command needs at a disk of these settings.
+    ///
+    /// # Panics
+    /// When the range is beyond 64 bits; ranges are checked against the capacity first.
+    pub fn frame(&self, kind: Kind, offset: u64, len: u64) -> Frame {
+        plan::frame(kind, offset, len, self)
     }
 
     /// The first knob that does not fit, and why.

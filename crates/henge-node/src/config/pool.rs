@@ -80,6 +80,8 @@ pub struct PoolConfig {
     pub quantum: Option<u64>,
     /// The loop that it belongs to; the node divides pools where nothing is stated.
     pub shard: Option<usize>,
+    /// NBD clients of its disks are served by the loop that they come to; its gate stays where it is.
+    pub every_core: bool,
     /// Past the page cache.
     pub direct: bool,
     /// What moves bytes.
@@ -128,6 +130,7 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         emulated,
         emulated_text,
         shard: p.integer("shard", 0, CORES_MAX - 1)?.map(|n| n as usize),
+        every_core: p.bool("every_core")?.unwrap_or(false),
         direct,
         engine,
         faults,

@@ -137,13 +137,19 @@ impl Disk {
         self.spread.as_ref().is_some_and(|spread| spread.shared.is_some())
     }
 
+    /// Whether it is coordinated here, and all of its extents are on shards of this node.
+    pub(crate) fn is_divided(&self) -> bool {
+        let local = |at: &Where| matches!(at, Where::Here(_) | Where::Across(..));
+        self.spread.as_ref().is_some_and(|spread| spread.extents.iter().all(local))
+    }
+
     /// Which gateway has a shared disk, where some has it.
     pub(crate) fn seat<'a>(&self, links: &'a crate::links::Links) -> Option<&'a str> {
         let spread = self.spread.as_ref().filter(|spread| spread.shared.is_some())?;
         match spread.extents[0] {
             Where::Here(_) => links.here(),
             Where::There(peer, _) => links.peers[peer].as_ref().map(|peer| peer.config.name.as_str()),
-            Where::Nowhere => None,
+            Where::Across(..) | Where::Nowhere => None,
         }
     }
 

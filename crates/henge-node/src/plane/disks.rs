@@ -3,6 +3,7 @@
 use super::tickets::PartOf;
 use super::{Disk, NotAdded, Plane};
 use crate::config::{DiskConfig, at};
+use crate::spread::align_of;
 use henge_core::{Contract, FlowId, Instant, ParamError, Refused};
 use henge_vdisk::{Extent, GateId, Layout, VirtualDisk};
 
@@ -19,7 +20,7 @@ struct Opened {
 impl Plane {
     /// Makes a disk, or finds its parts as they were left. Its number.
     pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
-        let name = config.name.clone();
+        let (name, config) = (config.name.clone(), self.placed(config));
         let number = match config.places.is_empty() {
             true => self.add_parts(config, 0, 1, now)?,
             false => self.add_spread(config, now)?,
@@ -61,6 +62,10 @@ impl Plane {
         // Coordinators bound what they hand out; here it is room for all of them.
         owner.contract.pending = None;
         owner.settings.commands_max = 1 << 20;
+        if !self.across.division.is_whole() {
+            // As coordinators at other shards lend memory.
+            owner.settings.align = align_of(config);
+        }
         self.add_parts(owner, index, config.places.len() as u64, now)
     }
 

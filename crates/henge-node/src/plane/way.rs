@@ -4,6 +4,7 @@
 
 use super::{Answer, At, GateState, InFlight, Plane, SubRequest, Submitter};
 use crate::spread::INNER;
+use crate::spread::across::shard_of;
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::{Command, Data, Failure, GateId, Gates, Kind, Part};
@@ -111,7 +112,12 @@ impl Plane {
             let command = disk.in_flight[finished.id.index()].take().expect("a command is finished once");
             let InFlight { frame, submitter, cost, .. } = command;
             if submitter.connection == INNER {
-                self.inner_done(&submitter, &finished, frame, cost);
+                self.inner_done(submitter.command, finished.outcome, frame, cost);
+                disk = self.disks[number].as_mut().expect("a disk in use is there");
+                continue;
+            }
+            if let Some(shard) = shard_of(submitter.connection) {
+                self.answer_across(shard, submitter.command, finished.outcome, frame, cost);
                 disk = self.disks[number].as_mut().expect("a disk in use is there");
                 continue;
             }
@@ -166,10 +172,15 @@ impl Plane {
         command: Option<RequestId>,
         now: Instant,
     ) {
-        let Some(disk) = self.disks[number].as_mut() else { return };
         let theirs = |submitter: &Submitter| {
             submitter.connection == connection && command.is_none_or(|command| command == submitter.command)
         };
+        self.abort_those(number, theirs, now);
+    }
+
+    /// The same of commands of these submitters.
+    pub(crate) fn abort_those(&mut self, number: usize, theirs: impl Fn(&Submitter) -> bool, now: Instant) {
+        let Some(disk) = self.disks.get_mut(number).and_then(Option::as_mut) else { return };
         let in_flight = disk.in_flight.iter().flatten();
         let theirs: Vec<RequestId> = in_flight.filter(|f| theirs(&f.submitter)).map(|f| f.id).collect();
         if theirs.is_empty() {

@@ -18,6 +18,7 @@ use crate::front::Doors;
 use crate::pump::Link;
 use crate::session::{Begin, Departure};
 use crate::shards::global;
+use crate::spread::across::Owner;
 use crate::stream::Stream;
 use crate::turns::Way;
 use henge_core::RequestId;
@@ -47,6 +48,8 @@ pub(crate) enum News {
     Refused(usize, &'static str),
     /// It takes clients again.
     Welcome(usize),
+    /// Who has an extent of it, which other shards need to know; or nobody.
+    Owner { disk: String, extent: u32, owner: Option<Owner> },
 }
 
 /// A disk as clients of any shard find it.
@@ -124,7 +127,7 @@ impl Server {
         }
     }
 
-    fn tell_shards(&self, news: &News) {
+    pub(super) fn tell_shards(&self, news: &News) {
         // One that has ended needs to know nothing.
         for shard in self.shards.but(self.here) {
             shard.send(Message::News(news.clone()));
@@ -136,17 +139,37 @@ impl Server {
         match news {
             News::Shown(shown) => {
                 let Shown { number, edition, export, doors } = &*shown;
-                self.catalog.add(*number, export.clone(), &by_nbd(doors), *edition);
+                let at = self.served_instead(&export.name).unwrap_or(*number);
+                self.catalog.add(at, export.clone(), &by_nbd(doors), *edition);
+                if at != *number {
+                    self.catalog.serve_instead(*number, at);
+                }
                 // Who may use it may have changed.
                 self.registry.remove_elsewhere(*number);
                 self.registry.add_elsewhere(*number, export, doors);
             }
             News::Gone(number) => {
-                self.catalog.remove(number);
+                self.catalog.remove(self.catalog.served_as(number));
                 self.registry.remove_elsewhere(number);
             }
-            News::Refused(number, why) => drop(self.catalog.refuse(number, why)),
-            News::Welcome(number) => drop(self.catalog.welcome(number)),
+            News::Refused(number, why) => drop(self.catalog.refuse(self.catalog.served_as(number), why)),
+            News::Welcome(number) => drop(self.catalog.welcome(self.catalog.served_as(number))),
+            News::Owner { disk, extent, owner } => self.plane.hear_owner(&disk, extent, owner, self.now),
+        }
+    }
+
+    /// The number of a disk of that name which another shard shows, where this one serves NBD clients of it, too.
+    fn served_instead(&self, name: &str) -> Option<usize> {
+        let number = self.plane.number(name)?;
+        let disk = self.plane.disks[number].as_ref()?;
+        self.plane.serves(&disk.config).then(|| global(self.here, number))
+    }
+
+    /// Other shards hear which extents of a disk are here; or that they are here no more.
+    pub(super) fn tell_owners(&self, disk: &str, owners: Vec<(u32, Owner)>, are_there: bool) {
+        for (extent, owner) in owners {
+            let owner = are_there.then_some(owner);
+            self.tell_shards(&News::Owner { disk: disk.to_owned(), extent, owner });
         }
     }
 }

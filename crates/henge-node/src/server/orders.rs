@@ -3,7 +3,7 @@
 use super::{LEAVING, Message, NOBODY, STOPPING, Server, Stopping, around};
 use crate::client::Client;
 use crate::connection::Connection;
-use crate::plane::Failed;
+use crate::plane::{Disk, Failed};
 use crate::turns::{Of, Way};
 use henge_api::{Reply, Request, Table};
 use henge_backend::Buffer;
@@ -67,6 +67,10 @@ impl Server {
                 Message::Prepare(request, reply) => self.prepare(&request, reply),
                 Message::Claim(disk, parts, reply) => self.claim(&disk, parts, reply),
                 Message::Discard(disk, parts, reply) => self.discard(&disk, parts, reply),
+                Message::Withdraw { disk, why, over } => {
+                    self.withdraw(&disk, why);
+                    let _ = over.send(());
+                }
                 Message::Chore(ticket, outcome) => self.plane.chore_done(ticket, outcome, self.now),
                 Message::Ask(Request::Remove { name }, reply) => self.begin_removing(name, reply),
                 Message::Ask(request, reply) => {
@@ -157,6 +161,21 @@ impl Server {
         Ok(())
     }
 
+    /// A disk that another shard refuses is not here, either; its parts stay. `why`: it is not served, and is to be.
+    fn withdraw(&mut self, disk: &str, why: Option<String>) {
+        if let Some(number) = self.plane.number(disk) {
+            let owners = self.plane.owners_to_tell(number);
+            self.plane.withdraw(number, self.now);
+            self.hide(number);
+            self.tell_owners(disk, owners, false);
+            self.registry.remove(number, &mut self.plane.links);
+            self.registry.nvme.remove(number);
+        }
+        if let Some(why) = why {
+            self.plane.failed.entry(disk.to_owned()).or_insert_with(|| Failed::unopened(why));
+        }
+    }
+
     fn grow(&mut self, name: &str, capacity: &str) -> Result<(), String> {
         let grown = self.plane.grow(name, capacity);
         if let Some(number) = self.plane.number(name) {
@@ -171,6 +190,10 @@ impl Server {
         let Some(disk) = &self.plane.disks[number] else { return };
         if self.is_leaving(number) {
             return;
+        }
+        self.tell_owners(&disk.config.name, self.plane.owners_to_tell(number), true);
+        if !self.plane.leads(&disk.config) {
+            return; // whoever does says that it is there
         }
         let (export, doors) = (disk.export(), disk.config.doors.clone());
         if disk.config.doors.shown_by("nvme") {
@@ -205,7 +228,7 @@ impl Server {
             }
         }
         let (deadline, leave_by) = (self.now + STOPPING, self.now + LEAVING);
-        self.stopping.get_or_insert(Stopping { deadline, leave_by, flushing: false, hands });
+        self.stopping.get_or_insert(Stopping { deadline, leave_by, flushing: false, hands, quiet: false });
     }
 
     /// Whether some client is still being told, or is still telling, what it has begun.
@@ -227,6 +250,15 @@ impl Server {
         if !self.plane.is_idle() || self.now < stopping.leave_by && self.is_in_talk() {
             return None;
         }
+        if !stopping.quiet {
+            self.stopping = Some(Stopping { quiet: true, ..stopping });
+            self.shards.say_quiet();
+        }
+        // Others may need what is here until they have all said so.
+        if !self.shards.are_quiet() {
+            return None;
+        }
+        let stopping = Stopping { quiet: true, ..stopping };
         if stopping.flushing {
             if self.plane.unflushed().next().is_none() {
                 self.say_ended();
@@ -237,7 +269,10 @@ impl Server {
         self.stopping = Some(Stopping { flushing: true, ..stopping });
         for number in 0..self.plane.disks.len() {
             // What a shared disk has answered is durable, and its seat may be anywhere.
-            if self.plane.disks[number].as_ref().is_some_and(|d| d.vdisk.has_capacity() && !d.is_shared()) {
+            // Each shard flushes its own extents of a disk.
+            let is_flushed =
+                |disk: &Disk| disk.vdisk.has_capacity() && !disk.is_shared() && !disk.is_divided();
+            if self.plane.disks[number].as_ref().is_some_and(is_flushed) {
                 let flush = henge_vdisk::Command::new(henge_vdisk::Kind::Flush, 0, 0, self.now, 0);
                 self.plane.submit(number, flush, Buffer::empty(), NOBODY, self.now);
             }

@@ -46,6 +46,7 @@ impl Server {
             for link in self.plane.links.connections.clone() {
                 self.plane.abort(owner, link, None, self.now);
             }
+            self.plane.abort_all_across(owner, self.now);
         }
         self.answer();
         self.go_on_removing();
@@ -88,8 +89,10 @@ impl Server {
                 drop(reply.send(Reply::failed(why)));
                 continue;
             }
+            let owners = self.plane.owners_to_tell(number);
             self.plane.remove_disk(number, self.now);
             self.hide(number);
+            self.tell_owners(&name, owners, false);
             self.turns.forget(Of::Disk(number));
             self.registry.remove(number, &mut self.plane.links);
             self.registry.nvme.remove(number);

@@ -1,10 +1,12 @@
 //! Which pool belongs to which shard.
 //!
-//! The rule: pools that one disk lies on belong together. So do pools that state the same `shard`. A group that states none goes to the shard
-//! with the fewest pools, in the order of the file. There are as many shards as `cores` says, but none without need: not more than
-//! the highest that has a pool, and not more than there is memory for (each has room for two of the longest commands).
+//! The rule: pools that one disk lies on belong together, unless they state different shards. So do pools that state the same `shard`. A group
+//! that states none goes to the shard with the fewest pools, in the order of the file. There are as many shards as `cores` says, but none
+//! without need: not more than the highest that has a pool, unless a pool's clients are served by every core, and not more than there is memory
+//! for (each has room for two of the longest commands).
 //!
-//! Example: cores = 2 and pools a, b, c, d, with a disk over a and c. {a, c} goes to shard 0, b to shard 1, d to shard 1.
+//! Example: cores = 2 and pools a, b, c, d, with a disk over a and c. {a, c} goes to shard 0, b to shard 1, d to shard 1. A disk that is added
+//! later to a and b concerns both shards (`spread/across.rs`).
 //!
 //! Price: all pools of a node with links stay on one shard. A disk that comes later may lie on any of them, and links belong to one loop.
 //! A manager takes one pool of a node for a disk, so its nodes are divided like others.
@@ -12,14 +14,10 @@
 use crate::config::{NodeConfig, PoolConfig};
 use henge_core::ParamError;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// A disk that ties pools together.
 pub(crate) struct Tie {
-    pub disk: String,
     pub pools: Vec<usize>,
-    /// Where it stands in the configuration.
-    pub span: Range<usize>,
 }
 
 /// Which loop has which pool.
@@ -27,7 +25,15 @@ pub(crate) struct Tie {
 pub(crate) struct Division {
     /// By pool.
     of: Vec<usize>,
+    /// By pool: whether its clients are served by every shard.
+    everywhere: Vec<bool>,
     count: usize,
+}
+
+impl Default for Division {
+    fn default() -> Division {
+        Division::whole(0)
+    }
 }
 
 /// Memory that a shard has at least: two of the longest commands.
@@ -36,7 +42,7 @@ const LEAST: usize = 2 * henge_backend::BUFFER_MAX;
 impl Division {
     /// One shard has them all.
     pub(crate) fn whole(pools: usize) -> Division {
-        Division { of: vec![0; pools], count: 1 }
+        Division { of: vec![0; pools], everywhere: vec![false; pools], count: 1 }
     }
 
     /// By the configuration. `remembered` are disks that are not in it and will be there.
@@ -60,12 +66,8 @@ impl Division {
         if one.is_some() {
             return Ok(Division::whole(config.pools.len()));
         }
-        let own = config.disks.iter().map(|disk| Tie {
-            disk: disk.name.clone(),
-            pools: disk.pools.clone(),
-            span: disk.span.clone(),
-        });
-        divide(&config.pools, own.chain(remembered), cores)
+        let own = config.disks.iter().map(|disk| Tie { pools: disk.pools.clone() });
+        Ok(divide(&config.pools, own.chain(remembered), cores))
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -77,13 +79,32 @@ impl Division {
         self.of[pool]
     }
 
-    /// The shard of a disk on these pools; on none of this node's, the first. Or two of the pools that are apart.
-    pub(crate) fn of_disk(&self, pools: &[usize]) -> Result<usize, (usize, usize)> {
-        let Some(&first) = pools.first() else { return Ok(0) };
-        match pools.iter().find(|pool| self.of[**pool] != self.of[first]) {
-            None => Ok(self.of[first]),
-            Some(&other) => Err((first, other)),
+    /// Whether one shard has everything.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.count == 1
+    }
+
+    /// The shard that shows a disk on these pools to clients; on none of this node's, the first.
+    pub(crate) fn lead_of(&self, pools: &[usize]) -> usize {
+        pools.first().map_or(0, |first| self.of[*first])
+    }
+
+    /// Whether each shard serves NBD clients of a disk on these pools.
+    pub(crate) fn is_everywhere(&self, pools: &[usize]) -> bool {
+        !self.is_whole() && pools.iter().any(|pool| self.everywhere[*pool])
+    }
+
+    /// The shards that a disk on these pools concerns, the one that shows it first.
+    pub(crate) fn shards_of(&self, pools: &[usize]) -> Vec<usize> {
+        let mut all = vec![self.lead_of(pools)];
+        let others = pools.iter().map(|pool| self.of[*pool]);
+        let every = if self.is_everywhere(pools) { 0..self.count } else { 0..0 };
+        for shard in others.chain(every) {
+            if !all.contains(&shard) {
+                all.push(shard);
+            }
         }
+        all
     }
 
     /// For people: what each shard has.
@@ -105,11 +126,7 @@ impl Division {
     }
 }
 
-fn divide(
-    pools: &[PoolConfig],
-    ties: impl Iterator<Item = Tie>,
-    cores: usize,
-) -> Result<Division, ParamError> {
+fn divide(pools: &[PoolConfig], ties: impl Iterator<Item = Tie>, cores: usize) -> Division {
     let stated: Vec<Option<usize>> = pools.iter().map(|pool| pool.shard).collect();
     // By pool, the first pool of its group.
     let mut group: Vec<usize> = (0..pools.len()).collect();
@@ -127,20 +144,14 @@ fn divide(
     }
     for tie in ties {
         for pair in tie.pools.windows(2) {
-            join(&mut group, pair[0], pair[1]);
-        }
-        // Two pools that state different shards cannot be together.
-        let Some(&first) = tie.pools.first() else { continue };
-        let together = || (0..pools.len()).filter(|pool| group[*pool] == group[first]);
-        let (low, high) =
-            (together().filter_map(|p| stated[p]).min(), together().filter_map(|p| stated[p]).max());
-        if let (Some(low), Some(high)) = (low, high)
-            && low != high
-        {
-            let message = format!("disk \"{}\" lies on pools of shards {low} and {high}", tie.disk);
-            let help =
-                Some("pools that a disk lies on belong to one shard; give them the same, or none".into());
-            return Err(ParamError { message, help, span: tie.span });
+            // Two groups that state different shards stay apart.
+            let stated = |pool: usize| {
+                let together = (0..pools.len()).filter(|other| group[*other] == group[pool]);
+                together.filter_map(|other| stated[other]).next()
+            };
+            if stated(pair[0]).zip(stated(pair[1])).is_none_or(|(one, other)| one == other) {
+                join(&mut group, pair[0], pair[1]);
+            }
         }
     }
     let mut of: Vec<Option<usize>> = vec![None; pools.len()];
@@ -162,8 +173,12 @@ fn divide(
         }
     }
     let of: Vec<usize> = of.into_iter().map(|shard| shard.expect("each pool has got a shard")).collect();
-    let count = of.iter().max().map_or(1, |last| last + 1);
-    Ok(Division { of, count })
+    let everywhere: Vec<bool> = pools.iter().map(|pool| pool.every_core).collect();
+    let count = match everywhere.contains(&true) {
+        true => cores,
+        false => of.iter().max().map_or(1, |last| last + 1),
+    };
+    Division { of, everywhere, count }
 }
 
 #[cfg(test)]
@@ -195,11 +210,11 @@ mod tests {
     #[test]
     fn the_example_of_the_head() {
         let division = divided("cores = 2", &ABCD, &["\"a\", \"c\""]).unwrap();
-        assert_eq!(division, Division { of: vec![0, 1, 0, 1], count: 2 });
-        assert_eq!(division.of_disk(&[0, 2]), Ok(0));
-        assert_eq!(division.of_disk(&[1, 3]), Ok(1));
-        assert_eq!(division.of_disk(&[0, 2, 3]), Err((0, 3)));
-        assert_eq!(division.of_disk(&[]), Ok(0));
+        assert_eq!((&division.of[..], division.count), (&[0, 1, 0, 1][..], 2));
+        assert_eq!(division.shards_of(&[0, 2]), [0]);
+        assert_eq!(division.shards_of(&[1, 3]), [1]);
+        assert_eq!(division.shards_of(&[1, 0, 3]), [1, 0], "the first pool's shard leads");
+        assert_eq!(division.shards_of(&[]), [0]);
         let config = config("", &ABCD, &[]);
         assert_eq!(division.describe(&config.pools), "2: shard 0 has a, c; shard 1 has b, d");
     }
@@ -221,32 +236,45 @@ mod tests {
         assert_eq!(division.of, [1, 0, 1, 0]);
         let beyond = divided("cores = 2", &[("a", "shard = 2")], &[]).unwrap_err();
         assert!(beyond.contains("there are 2, counted from 0; write cores = 3"), "{beyond}");
-        let apart = [("a", "shard = 0"), ("b", "shard = 1")];
-        let torn = divided("cores = 2", &apart, &["\"a\", \"b\""]).unwrap_err();
-        assert!(torn.contains("disk \"d0\" lies on pools of shards 0 and 1"), "{torn}");
-        let through = [("a", "shard = 0"), ("b", "shard = 1"), ("c", "")];
-        let torn = divided("cores = 2", &through, &["\"a\", \"c\"", "\"c\", \"b\""]).unwrap_err();
-        assert!(torn.contains("disk \"d1\" lies on pools of shards 0 and 1"), "{torn}");
+        let apart = [("a", "shard = 0"), ("b", "shard = 1"), ("c", "")];
+        let division = divided("cores = 2", &apart, &["\"a\", \"b\""]).unwrap();
+        assert_eq!((division.shards_of(&[0, 1]), division.of[2]), (vec![0, 1], 0));
+        // What states none goes with whom it met first.
+        let division = divided("cores = 2", &apart, &["\"a\", \"c\"", "\"c\", \"b\""]).unwrap();
+        assert_eq!((division.shards_of(&[0, 2]), division.shards_of(&[2, 1])), (vec![0], vec![0, 1]));
+    }
+
+    #[test]
+    fn every_core_serves_clients_of_a_pool_that_says_so() {
+        let hot = [("a", "every_core = true"), ("b", "")];
+        let division = divided("cores = 4\nbuffers = \"1GiB\"", &hot, &["\"a\""]).unwrap();
+        assert_eq!(
+            (division.count(), division.shards_of(&[0]), division.lead_of(&[0])),
+            (4, vec![0, 1, 2, 3], 0)
+        );
+        assert_eq!((division.shards_of(&[1]), division.is_everywhere(&[1])), (vec![1], false));
+        let alone = divided("cores = 1", &hot, &[]).unwrap();
+        assert_eq!((alone.shards_of(&[0]), alone.is_everywhere(&[0])), (vec![0], false));
     }
 
     #[test]
     fn disks_that_are_remembered_keep_their_pools_together() {
         let config = config("cores = 4", &ABCD, &[]);
-        let tie = Tie { disk: "old".into(), pools: vec![3, 1], span: 0..0 };
+        let tie = Tie { pools: vec![3, 1] };
         let division = Division::of(&config, vec![tie]).unwrap();
         assert_eq!(division.of, [0, 1, 2, 1]);
     }
 
     proptest! {
-        /// Whatever disks tie together: no disk is torn, no shard is beyond the cores, and none is empty.
+        /// Whatever disks tie together, where no pool states its shard: no disk is torn, no shard is beyond the cores, and none is empty.
         #[test]
         fn no_disk_is_torn(cores in 1usize..9, ties in proptest::collection::vec(proptest::collection::vec(0usize..8, 1..4), 0..8)) {
             let names: Vec<String> = (0..8).map(|n| format!("p{n}")).collect();
             let pools: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
             let config = config("", &pools, &[]);
-            let tie = |pools: &Vec<usize>| Tie { disk: "d".into(), pools: pools.clone(), span: 0..0 };
-            let division = divide(&config.pools, ties.iter().map(tie), cores).unwrap();
-            prop_assert!(ties.iter().all(|pools| division.of_disk(pools).is_ok()));
+            let tie = |pools: &Vec<usize>| Tie { pools: pools.clone() };
+            let division = divide(&config.pools, ties.iter().map(tie), cores);
+            prop_assert!(ties.iter().all(|pools| division.shards_of(pools).len() == 1));
             prop_assert!(division.count() <= cores);
             prop_assert!((0..division.count()).all(|shard| division.of.contains(&shard)));
         }

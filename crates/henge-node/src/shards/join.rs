@@ -1,10 +1,11 @@
 //! What several shards say, as one answer.
 
 use super::{SHIFT, global};
-use henge_api::{Status, Taken};
+use henge_api::{Buckets, DiskStatus, Latencies, Status, Taken};
+use henge_core::Histogram;
 use std::collections::BTreeMap;
 
-/// The meters of all. Gates are counted through in the order of `pools`, as with one shard.
+/// The meters of all. Gates are counted through in the order of `pools`, as with one shard. A disk that concerns several shards is said once.
 pub(super) fn statuses(mut parts: Vec<Status>, pools: &[String]) -> Option<Status> {
     if parts.len() < 2 {
         return parts.pop();
@@ -47,7 +48,55 @@ pub(super) fn statuses(mut parts: Vec<Status>, pools: &[String]) -> Option<Statu
         all.disks.extend(part.disks);
         all.failed.extend(part.failed);
     }
+    all.disks = joined(all.disks);
+    all.failed.sort_by(|a, b| a.name.cmp(&b.name));
+    all.failed.dedup_by(|a, b| a.name == b.name);
     Some(all)
+}
+
+/// What shards say of one disk, as one: what clients of each saw, and what each of its gates did.
+fn joined(disks: Vec<DiskStatus>) -> Vec<DiskStatus> {
+    let mut all: Vec<DiskStatus> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for disk in disks {
+        match known.get(&disk.name) {
+            Some(&at) => add(&mut all[at], disk),
+            None => {
+                known.insert(disk.name.clone(), all.len());
+                all.push(disk);
+            }
+        }
+    }
+    all
+}
+
+fn add(all: &mut DiskStatus, other: DiskStatus) {
+    all.connections += other.connections;
+    all.metered = all.metered.max(other.metered);
+    all.commands += other.commands;
+    all.reads += other.reads;
+    all.bytes += other.bytes;
+    all.failed += other.failed;
+    all.late += other.late;
+    all.pending += other.pending;
+    all.waiting = all.waiting.take().or(other.waiting);
+    // Nobody saw when several had something pending at once: it is at least as long as the longest.
+    all.busy = all.busy.max(other.busy);
+    all.outstanding_us += other.outstanding_us;
+    all.wait += other.wait;
+    all.service += other.service;
+    all.disk_time += other.disk_time;
+    all.processor += other.processor;
+    for (reason, time) in other.waits {
+        *all.waits.entry(reason).or_default() += time;
+    }
+    all.gates.extend(other.gates);
+    all.trouble.extend(other.trouble);
+    if let (Some(one), Some(more)) = (&all.histogram, &other.histogram) {
+        let mut both = Histogram::from(one);
+        both.merge(&Histogram::from(more));
+        (all.latency, all.histogram) = (Latencies::of(&both), Some(Buckets::from(&both)));
+    }
 }
 
 /// What the taps of all have taken; disks have their numbers among all shards.
@@ -113,6 +162,35 @@ mod tests {
             [("x", vec!["a/0", "a/1"]), ("z", vec!["c/0"]), ("y", vec!["b/1", "b/2"]), ("w", vec!["d/0"])];
         assert_eq!(on, expected);
         assert_eq!((all.uptime, all.connections, all.buffers, all.buffers_out), (9, 5, 20, 4));
+    }
+
+    #[test]
+    fn a_disk_that_two_shards_know_is_one() {
+        let seen = |ms: u64, commands: u64| {
+            let mut histogram = Histogram::default();
+            (0..commands).for_each(|_| histogram.record(henge_core::Duration::from_millis(ms)));
+            DiskStatus {
+                commands,
+                connections: 1,
+                busy: ms,
+                waits: BTreeMap::from([("share".to_owned(), ms)]),
+                latency: Latencies::of(&histogram),
+                histogram: Some(Buckets::from(&histogram)),
+                ..disk("x", &[0])
+            }
+        };
+        let part =
+            |pool_of, disk| Status { pools: vec![pool(pool_of, 1)], disks: vec![disk], ..Status::default() };
+        let order = ["a", "b"].map(str::to_owned);
+        let all = statuses(vec![part("a", seen(1, 3)), part("b", seen(9, 1))], &order).unwrap();
+        let [x] = &all.disks[..] else { panic!("{:?}", all.disks) };
+        assert_eq!((x.commands, x.connections, x.busy, x.waits["share"]), (4, 2, 9, 10));
+        assert_eq!(x.gates.iter().map(|at| at.gate).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(
+            (x.latency.mean, x.latency.max),
+            (3_000_000, 9_000_000),
+            "of all commands, not of one shard's"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! To which shard a request goes.
 //!
 //! With one shard, to that one, unread. With several, the handle knows where each disk is: from the file, and from what was added and
-//! removed since. What names something that is not there goes to the first shard, whose answer says so; but for disks, of which no
+//! removed since. A disk may concern several. What names something that is not there goes to the first shard, whose answer says so; but for disks, of which no
 //! shard knows all.
 
 use super::{Division, division::Tie};
@@ -19,28 +19,28 @@ pub(crate) struct Routes {
     division: Division,
     pools: Vec<PoolConfig>,
     kinds: Vec<&'static Kind>,
-    disks: BTreeMap<String, usize>,
+    /// The shards that each disk concerns, the one that shows it first.
+    disks: BTreeMap<String, Vec<usize>>,
 }
 
 impl Routes {
     pub(crate) fn new(config: &NodeConfig, division: Division) -> Routes {
-        let place = |disk: &config::DiskConfig| {
-            (disk.name.clone(), division.of_disk(&disk.pools).expect("a disk of the file is not torn"))
-        };
+        let place = |disk: &config::DiskConfig| (disk.name.clone(), division.shards_of(&disk.pools));
         let disks = config.disks.iter().map(place).collect();
         Routes { division, pools: config.pools.clone(), kinds: config.kinds.clone(), disks }
     }
 
-    /// The shard that a request concerns; of a request that concerns all, the first. Or why there is none.
-    pub(crate) fn of(&self, request: &Request) -> Result<usize, String> {
-        if self.division.count() == 1 {
-            return Ok(0);
+    /// The shards that a request concerns, of a disk's the one that shows it first; of a request that concerns all, the first. Or why there
+    /// is none.
+    pub(crate) fn of(&self, request: &Request) -> Result<Vec<usize>, String> {
+        if self.division.is_whole() {
+            return Ok(vec![0]);
         }
         match request {
-            Request::Add { disk } | Request::Offer { disk } => self.of_new(disk),
+            Request::Add { disk } | Request::Offer { disk } => Ok(self.of_new(disk)),
             Request::Scheduler { pool, .. } => {
                 let found = self.pools.iter().position(|known| known.name == *pool);
-                Ok(found.map_or(0, |pool| self.division.shard(pool)))
+                Ok(vec![found.map_or(0, |pool| self.division.shard(pool))])
             }
             Request::Set { name, .. } | Request::Preview { name, .. } | Request::Remove { name } => {
                 self.of_disk(name)
@@ -49,18 +49,18 @@ impl Routes {
                 self.of_disk(name)
             }
             // Nodes that know others have one shard; the rest is the handle's.
-            Request::Peer { .. } | Request::Unpeer { .. } | Request::Drain { .. } => Ok(0),
-            Request::Reset | Request::Untap => Ok(0),
-            Request::Status | Request::Meters | Request::Events { .. } | Request::Tap => Ok(0),
+            Request::Peer { .. } | Request::Unpeer { .. } | Request::Drain { .. } => Ok(vec![0]),
+            Request::Reset | Request::Untap => Ok(vec![0]),
+            Request::Status | Request::Meters | Request::Events { .. } | Request::Tap => Ok(vec![0]),
         }
     }
 
-    /// Where a disk is.
-    pub(crate) fn of_disk(&self, name: &str) -> Result<usize, String> {
-        if self.division.count() == 1 {
-            return Ok(0);
+    /// Where a disk is, first where clients find it.
+    pub(crate) fn of_disk(&self, name: &str) -> Result<Vec<usize>, String> {
+        if self.division.is_whole() {
+            return Ok(vec![0]);
         }
-        self.disks.get(name).copied().ok_or_else(|| {
+        self.disks.get(name).cloned().ok_or_else(|| {
             let mut known: Vec<&str> = self.disks.keys().take(NAMED).map(String::as_str).collect();
             known.extend((self.disks.len() > NAMED).then_some("…"));
             format!("there is no disk \"{name}\"; there are: {}", known.join(", "))
@@ -68,32 +68,24 @@ impl Routes {
     }
 
     /// Where a disk would be. What is wrong with its table, the shard says that is asked to add it.
-    fn of_new(&self, table: &Table) -> Result<usize, String> {
-        let Some((name, pools)) = read(table, &self.pools, &self.kinds) else { return Ok(0) };
-        if let Some(&there) = self.disks.get(&name) {
-            return Ok(there);
+    fn of_new(&self, table: &Table) -> Vec<usize> {
+        let Some((name, pools)) = read(table, &self.pools, &self.kinds) else { return vec![0] };
+        // Who has the name already says so.
+        self.disks.get(&name).cloned().unwrap_or_else(|| self.division.shards_of(&pools))
+    }
+
+    /// A disk came to these.
+    pub(crate) fn came(&mut self, name: &str, shards: &[usize]) {
+        self.disks.insert(name.to_owned(), shards.to_vec());
+    }
+
+    /// A disk is gone from one of its shards.
+    pub(crate) fn went(&mut self, name: &str, shard: usize) {
+        let Some(shards) = self.disks.get_mut(name) else { return };
+        shards.retain(|known| *known != shard);
+        if shards.is_empty() {
+            self.disks.remove(name);
         }
-        self.division.of_disk(&pools).map_err(|(one, other)| {
-            let (one, other) = (&self.pools[one], &self.pools[other]);
-            let all: Vec<&str> = pools.iter().map(|pool| self.pools[*pool].name.as_str()).collect();
-            format!(
-                "disk \"{name}\" would lie on pools \"{}\" and \"{}\", which are on different cores, and pools do not move while the \
-                 node runs: give {} the same shard = 0 in the node's file and start it again, or take pools of one core",
-                one.name,
-                other.name,
-                all.join(", ")
-            )
-        })
-    }
-
-    /// A disk came.
-    pub(crate) fn came(&mut self, name: &str, shard: usize) {
-        self.disks.insert(name.to_owned(), shard);
-    }
-
-    /// A disk is gone.
-    pub(crate) fn went(&mut self, name: &str) {
-        self.disks.remove(name);
     }
 }
 
@@ -108,8 +100,8 @@ fn read(table: &Table, pools: &[PoolConfig], kinds: &[&'static Kind]) -> Option<
 pub(crate) fn ties(requests: &[(String, Request)], config: &NodeConfig) -> Vec<Tie> {
     let tie = |(_, request): &(String, Request)| {
         let Request::Add { disk } = request else { return None };
-        let (disk, pools) = read(disk, &config.pools, &config.kinds)?;
-        (pools.len() > 1).then_some(Tie { disk, pools, span: 0..0 })
+        let (_, pools) = read(disk, &config.pools, &config.kinds)?;
+        (pools.len() > 1).then_some(Tie { pools })
     };
     requests.iter().filter_map(tie).collect()
 }
@@ -152,32 +144,29 @@ mod tests {
     #[test]
     fn each_request_goes_where_its_disk_or_pool_is() {
         let mut routes = routes(&["a", "b", "c"], &[("x", "a"), ("y", "c")]);
-        assert_eq!((routes.of(&remove("x")), routes.of(&remove("y"))), (Ok(0), Ok(2)));
-        assert_eq!(routes.of(&add("z", &["b"])), Ok(1));
-        assert_eq!(routes.of(&add("x", &["b"])), Ok(0), "who has the name says that it is taken");
-        assert_eq!(routes.of(&nonsense()), Ok(0), "some shard says what is wrong");
+        let at = |shard| Ok(vec![shard]);
+        assert_eq!((routes.of(&remove("x")), routes.of(&remove("y"))), (at(0), at(2)));
+        assert_eq!(routes.of(&add("z", &["b"])), at(1));
+        assert_eq!(routes.of(&add("z", &["c", "a"])), Ok(vec![2, 0]), "the first pool's shard shows it");
+        assert_eq!(routes.of(&add("x", &["b"])), at(0), "who has the name says that it is taken");
+        assert_eq!(routes.of(&nonsense()), at(0), "some shard says what is wrong");
         let scheduler =
             |pool: &str| Request::Scheduler { pool: pool.into(), scheduler: Choice("fifo".into()) };
-        assert_eq!((routes.of(&scheduler("c")), routes.of(&scheduler("nowhere"))), (Ok(2), Ok(0)));
+        assert_eq!((routes.of(&scheduler("c")), routes.of(&scheduler("nowhere"))), (at(2), at(0)));
         assert_eq!(routes.of(&remove("z")), Err("there is no disk \"z\"; there are: x, y".into()));
-        routes.came("z", 1);
-        assert_eq!(routes.of(&remove("z")), Ok(1));
-        routes.went("z");
+        routes.came("z", &[1, 2]);
+        assert_eq!(routes.of(&remove("z")), Ok(vec![1, 2]));
+        routes.went("z", 1);
+        assert_eq!(routes.of(&remove("z")), at(2));
+        routes.went("z", 2);
         assert!(routes.of(&remove("z")).is_err());
-    }
-
-    #[test]
-    fn a_disk_over_pools_of_several_shards_is_refused_with_what_would_be_right() {
-        let why = routes(&["a", "b"], &[]).of(&add("z", &["a", "b"])).unwrap_err();
-        assert!(why.contains("pools \"a\" and \"b\", which are on different cores"), "{why}");
-        assert!(why.contains("give a, b the same shard = 0"), "{why}");
     }
 
     #[test]
     fn one_shard_gets_everything_unread() {
         let routes = routes(&["a"], &[]);
         for request in [remove("z"), add("z", &["a", "b"]), nonsense()] {
-            assert_eq!(routes.of(&request), Ok(0));
+            assert_eq!(routes.of(&request), Ok(vec![0]));
         }
     }
 }

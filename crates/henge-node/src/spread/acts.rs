@@ -53,7 +53,8 @@ impl Plane {
         let seated = match at {
             At::Here(_) => Seated::Here(self.metadata(&disk.config)),
             At::There(peer, _) => Seated::There(peer),
-            At::Nowhere => Seated::Nowhere,
+            // A disk with gateways lies on one shard.
+            At::Across(..) | At::Nowhere => Seated::Nowhere,
         };
         let name = disk.config.name.clone();
         self.links.news.push_back(News::Seat { disk: name, turn, seated });

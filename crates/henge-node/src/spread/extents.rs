@@ -10,7 +10,7 @@ use henge_sched::foreign::{Coordinator, Outbox};
 use henge_vdisk::{Extent, GateId, Layout, Target, VirtualDisk};
 
 /// What extents end at a multiple of.
-pub(super) fn align_of(config: &DiskConfig) -> u64 {
+pub(crate) fn align_of(config: &DiskConfig) -> u64 {
     (henge_backend::ALIGN as u64).max(config.settings.align)
 }
 
@@ -55,10 +55,13 @@ impl Plane {
         let mut owners = Vec::new();
         let mut local = config.pools.iter();
         for (i, place) in config.places.iter().enumerate() {
-            if Some(place.node.as_str()) != self.links.here() {
+            if !self.links.is_here(&place.node) {
                 continue;
             }
             let &pool = local.next().expect("every place here names a pool here");
+            if !self.pools[pool].is_here() {
+                continue;
+            }
             match self.add_extent(&config, pool, i as u32, lens[i], now) {
                 Ok(owner) => owners.push((i, owner)),
                 Err(e) => {
@@ -71,14 +74,16 @@ impl Plane {
         let mut spread = self.spread(&config, count as u32);
         for (i, place) in config.places.iter().enumerate() {
             let here = owners.iter().find(|(at, _)| *at == i).map(|(_, owner)| *owner);
-            spread.extents.push(match here {
-                Some(owner) => At::Here(owner),
+            let (at, unit) = match here {
+                Some(owner) => (At::Here(owner), Some(self.unit_of(owner))),
+                None if self.links.is_here(&place.node) => self.across(&config.name, i as u32),
                 None => {
                     let peer = self.links.find(&place.node).expect("the configuration names peers");
-                    At::There(peer, self.links.attach(peer, &config.name, number, i as u32, shape))
+                    (At::There(peer, self.links.attach(peer, &config.name, number, i as u32, shape)), None)
                 }
-            });
-            spread.units.push(here.map(|owner| self.unit_of(owner)));
+            };
+            spread.extents.push(at);
+            spread.units.push(unit);
         }
         for (_, owner) in &owners {
             self.disk(*owner).extent_of = Some(number);
@@ -96,9 +101,9 @@ impl Plane {
             return self.parts_to_make(config, lens[0]);
         }
         let here = config.places.iter().enumerate();
-        let here = here.filter(|(_, place)| Some(place.node.as_str()) == self.links.here());
+        let here = here.filter(|(_, place)| self.links.is_here(&place.node));
         let mut parts = Vec::new();
-        for ((i, _), &pool) in here.zip(&config.pools) {
+        for ((i, _), &pool) in here.zip(&config.pools).filter(|(_, pool)| self.pools[**pool].is_here()) {
             let owner = DiskConfig { pools: vec![pool], places: Vec::new(), ..config.clone() };
             parts.extend(self.parts_of(&owner, lens[i], i as u32));
         }
@@ -148,7 +153,8 @@ impl Plane {
 
     pub(super) fn spread(&self, config: &DiskConfig, count: u32) -> Spread {
         // A gate here says what costs count; else the scheduler's default, bytes.
-        let gate = config.pools.first().map(|p| self.pools[*p].gates.start);
+        let pool = config.pools.iter().map(|p| &self.pools[*p]).find(|pool| pool.is_here());
+        let gate = pool.map(|pool| pool.gates.start);
         let unit = gate.map_or(CostUnit::Bytes, |g| self.gates[g].pipeline.gate().cost_unit());
         let every = self.links.config.as_ref().and_then(|link| link.announce);
         let every = every.map(|bytes| announce(bytes, unit));
@@ -246,6 +252,13 @@ impl Plane {
         }
     }
 
+    /// Takes back a disk on several shards, without commands. Its parts stay where they are.
+    pub(crate) fn withdraw(&mut self, number: usize, now: Instant) {
+        let owners = self.owners(number);
+        self.take_disk(number);
+        owners.into_iter().for_each(|owner| self.drop_extent(owner, now));
+    }
+
     /// Takes back an owner that was just made. Its part stays where it is: it may be an old one, with data.
     pub(super) fn drop_extent(&mut self, owner: usize, now: Instant) {
         let Some(disk) = self.take_disk(owner) else { return };
@@ -263,7 +276,7 @@ impl Plane {
         }
         let extents = spread.extents.iter().zip(&disk.config.places);
         let trouble = extents.filter_map(|(at, place)| match at {
-            At::Here(_) | At::Nowhere => None,
+            At::Here(_) | At::Across(..) | At::Nowhere => None,
             At::There(peer, toward) => {
                 let peer = self.links.peers[*peer].as_ref()?;
                 peer.trouble(*toward).map(|why| format!("{place}: {why}"))

@@ -97,7 +97,7 @@ impl TargetRegistry {
 
     /// Says the same to hosts that come by NVMe: how this node reaches the disk, and by which addresses others do.
     fn tell_hosts(&mut self, number: usize, disk: &Disk, links: &Links, known: &[usize]) {
-        let has_part = links.here().is_some_and(|here| has_part(disk, links, here));
+        let has_part = links.here().is_none_or(|here| has_part(disk, links, here));
         let reach = match (&disk.spread, self.reservations.is_good(&disk.config.name)) {
             (_, false) => Reach::Inaccessible,
             (None, true) => Reach::Optimized,

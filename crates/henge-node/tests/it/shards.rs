@@ -83,16 +83,137 @@ fn disks_come_and_go_on_the_loop_of_their_pool_and_all_know_at_once() {
     node.stop().unwrap();
 }
 
+const OVER: &str = "name = \"z\"\npools = [\"b\", \"a\"]\ncapacity = \"16MiB\"\n";
+
+/// Blocks over all stripes of a disk: each has bytes of its own.
+fn fill(client: &mut Client, salt: u8) {
+    for n in 0..64u8 {
+        let bytes: Vec<u8> = (0..40_000u32).map(|i| (i as u8).wrapping_mul(7) ^ n ^ salt).collect();
+        assert_eq!(client.write(u64::from(n) * 200_003, &bytes), 0, "{n}");
+    }
+}
+
+fn is_filled(client: &mut Client, salt: u8) {
+    for n in 0..64u8 {
+        let read = client.read(u64::from(n) * 200_003, 40_000).unwrap();
+        let expected = (0..40_000u32).map(|i| (i as u8).wrapping_mul(7) ^ n ^ salt);
+        assert!(read.into_iter().eq(expected), "{n}");
+    }
+}
+
 #[test]
-fn pools_of_two_loops_have_no_disk_in_common() {
+fn a_disk_lies_over_pools_of_two_loops() {
     let node = Node::start(config("")).unwrap_or_else(|e| panic!("{e}"));
-    let over = "name = \"z\"\npools = [\"a\", \"b\"]\ncapacity = \"16MiB\"\n";
-    let why = node.control().ask(common::add(over)).unwrap_err().to_string();
-    assert!(why.contains("different cores") && why.contains("the same shard"), "{why}");
+    let control = node.control();
+    control.ask(common::add(OVER)).unwrap();
+    let mut client = Client::connect(&node, "z");
+    fill(&mut client, 1);
+    is_filled(&mut client, 1);
+    let z = || control.status().unwrap().disk("z").cloned().unwrap();
+    assert_eq!(control.status().unwrap().disks.len(), 1, "it is one disk, whatever shards know of it");
+    assert_eq!((z().commands, z().connections, z().pools), (128, 1, vec!["b".to_owned(), "a".to_owned()]));
+    until("both gates have served it", || {
+        control
+            .meters()
+            .unwrap()
+            .disk("z")
+            .is_some_and(|z| z.gates.iter().filter(|at| at.service > 0).count() == 2)
+    });
+    // A contract is for both gates, and is refused by both or none.
+    control.set("z", &[("weight", "3")]).unwrap();
+    assert_eq!(z().contract["weight"], "3");
+    let room = "20MiB";
+    control.ask(Request::Grow { name: "z".into(), capacity: room.into() }).unwrap();
+    assert_eq!(
+        (z().capacity, Client::connect(&node, "z").write((20 << 20) - 4096, &[9; 4096])),
+        (20 << 20, 0)
+    );
+    is_filled(&mut client, 1);
+    let taken = control.ask(common::add(OVER)).unwrap_err().to_string();
+    assert!(taken.contains("there is a disk \"z\" already"), "{taken}");
+    control.ask(Request::Remove { name: "z".into() }).unwrap();
+    let status = control.status().unwrap();
+    assert!(status.disk("z").is_none() && status.pools.iter().all(|pool| pool.promised == 0));
+    // What was there is nobody's.
+    control.ask(common::add(OVER)).unwrap();
+    assert_eq!(Client::connect(&node, "z").read(200_003, 40_000).unwrap(), [0; 40_000]);
+    // Beyond a pool's room, none of it is there.
+    let long = OVER.replace("\"z\"", "\"y\"").replace("16MiB", "700MiB");
+    let full = control.ask(common::add(&long)).unwrap_err().to_string();
+    assert!(full.contains("disk \"y\"") || full.contains("room"), "{full}");
+    assert!(control.status().unwrap().disk("y").is_none());
+    control.ask(common::add(&long.replace("700MiB", "16MiB"))).unwrap();
     node.stop().unwrap();
-    // In the file it keeps them on one loop.
-    let node = Node::start(config(&format!("[[disk]]\n{over}"))).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(Client::connect(&node, "z").write(60 << 10, &[1; 16 << 10]), 0);
+}
+
+#[test]
+fn it_keeps_its_bytes_however_pools_are_divided() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |head: &str, shards: [&str; 2], disk: &str| {
+        let pool = |name: &str, shard: &str| {
+            let path = dir.path().join(name);
+            format!(
+                "[[pool]]\nname = \"{name}\"\npath = \"{}\"\ncapacity = \"64MiB\"\n{shard}\n",
+                path.display()
+            )
+        };
+        let state = dir.path().join("state");
+        let text = format!(
+            "listen = \"nbd://127.0.0.1:0\"\nstate_dir = \"{}\"\n{head}\n{}{}{disk}",
+            state.display(),
+            pool("a", shards[0]),
+            pool("b", shards[1])
+        );
+        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+        Node::start(config).unwrap_or_else(|e| panic!("{e}"))
+    };
+    ["a", "b"].iter().for_each(|pool| std::fs::create_dir(dir.path().join(pool)).unwrap());
+    let apart = ["shard = 0", "shard = 1"];
+    let added = start("cores = 2", apart, "");
+    added.control().ask(common::add(OVER)).unwrap();
+    fill(&mut Client::connect(&added, "z"), 5);
+    added.stop().unwrap();
+    for (head, shards) in
+        [("cores = 2", apart), ("cores = 1", ["", ""]), ("cores = 2", ["", ""]), ("cores = 2", apart)]
+    {
+        let node = start(head, shards, "");
+        let mut client = Client::connect(&node, "z");
+        is_filled(&mut client, 5);
+        fill(&mut client, 5);
+        drop(client);
+        node.stop().unwrap();
+    }
+}
+
+#[test]
+fn every_loop_serves_clients_of_a_pool_that_says_so() {
+    let text = "listen = \"nbd://127.0.0.1:0\"\ncores = 3\nbuffers = \"1GiB\"\n[[pool]]\nname = \"hot\"\nmemory = true\ncapacity = \"64MiB\"\n\
+                every_core = true\n[[disk]]\nname = \"x\"\ncapacity = \"16MiB\"\n";
+    let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    config.forgets = true;
+    let node = Node::start(config).unwrap_or_else(|e| panic!("{e}"));
+    let control = node.control();
+    // A disk that comes later, too.
+    control.ask(common::add("name = \"y\"\ncapacity = \"16MiB\"\n")).unwrap();
+    for name in ["x", "y"] {
+        let mut clients: Vec<Client> = (0..12).map(|_| Client::connect(&node, name)).collect();
+        for (n, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.write(n as u64 * 50_001, &[n as u8 + 1; 50_001]), 0);
+        }
+        // What one has written, each other one reads, by whichever loop.
+        for client in &mut clients {
+            for n in 0..12u64 {
+                assert!(client.read(n * 50_001, 50_001).unwrap().iter().all(|byte| *byte == n as u8 + 1));
+            }
+        }
+        let disk = control.status().unwrap().disk(name).cloned().unwrap();
+        assert_eq!((disk.commands, disk.connections), (12 * 13, 12), "{name}");
+    }
+    until("all have gone", || control.status().unwrap().connections == 0);
+    control.ask(Request::Remove { name: "x".into() }).unwrap();
+    assert!(control.status().unwrap().disk("x").is_none());
+    control.ask(common::add("name = \"x\"\ncapacity = \"16MiB\"\n")).unwrap();
+    (0..6).for_each(|_| assert_eq!(Client::connect(&node, "x").read(0, 4096).unwrap(), [0; 4096]));
     node.stop().unwrap();
 }
 

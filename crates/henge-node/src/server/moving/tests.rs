@@ -8,6 +8,7 @@ use crate::config::NodeConfig;
 use crate::listen::Listener;
 use crate::plane::Plane;
 use crate::shards::{Division, Shards};
+use crate::spread::across::Across;
 use henge_config::Source as Text;
 use henge_core::{Duration, Instant};
 use std::io::{ErrorKind, Read, Write};
@@ -43,8 +44,9 @@ impl Pair {
         let (shards, counts): (_, Arc<Counts>) = (Arc::new(shards), Arc::default());
         let listeners: Vec<_> = config.listen.iter().map(|l| Arc::new(Listener::bind(l).unwrap())).collect();
         let most = Most { all: 300, per_address: 300, per_disk };
-        let server = |(here, messages)| {
-            let plane = Plane::open_shard(&config, (here, &division), 1, false, Instant::ZERO);
+        let server = |((here, messages), lanes)| {
+            let across = Across::new(lanes, here, division.clone());
+            let plane = Plane::open_shard(&config, across, 1, false, Instant::ZERO);
             let setup = Setup {
                 plane: plane.unwrap_or_else(|e| panic!("{}", config.source.point(e))),
                 listeners: listeners.clone(),
@@ -64,7 +66,8 @@ impl Pair {
             served.into_iter().for_each(|number| server.publish(number));
             server
         };
-        let mut servers: Vec<Server> = messages.into_iter().enumerate().map(server).collect();
+        let mut servers: Vec<Server> =
+            messages.into_iter().enumerate().zip(shards.lanes()).map(server).collect();
         servers[0].open(Vec::new());
         let mut pair = Pair { servers, counts, path, _dir: dir };
         (0..2).for_each(|shard| pair.round(shard));

@@ -1,0 +1,228 @@
+//! Disks that lie on pools of several shards, or whose clients are served by several: the same owners and coordinators as over several nodes,
+//! with lanes instead of links.
+//!
+//! Each shard that has a pool of such a disk keeps the owners of the extents there. One shard, the *lead*, shows the disk to clients, and
+//! coordinates it. Where the pool says so (`every_core`), every shard coordinates it for its own NBD clients, and the locks and the gate stay where
+//! the pool is:
+//!
+//! ```text
+//! client ─▶ coordinator's disk (shard 1) ─▶ lane ─▶ owner (shard 0) ─▶ gate ─▶ store
+//! ```
+//!
+//! A sub-request crosses with its command's memory on loan. The command keeps that memory until all of its sub-requests are back, however its client
+//! goes. So the loan outlives whatever storage does with it.
+//!
+//! Who has which owner shards tell each other, as they tell of disks ([`News`](crate::server::moving::News)). Until a coordinator knows
+//! of an owner, commands for that extent wait.
+
+use super::{At, Inner};
+use crate::config::DiskConfig;
+use crate::link_config::PlaceConfig;
+use crate::plane::{Plane, Submitter};
+use crate::shards::Division;
+use crate::shards::lanes::{Crossing, Lanes};
+use henge_backend::Buffer;
+use henge_core::{Cost, Fault, FlowId, Instant, RequestId};
+use henge_link::WireUnit;
+use henge_vdisk::{Failure, Part, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Crossings taken in one round: each is as much work as a client's command.
+const ROUND: usize = 256;
+/// Sub-requests of one coordinator under way at owners of other shards: an owner has places for those of all shards there may be.
+pub(super) const ACROSS_MAX: u32 = (1 << 20) / crate::config::pool::CORES_MAX as u32;
+/// The slot in the name of whoever submits for another shard; there is no such connection.
+const SLOT: u32 = u32::MAX - 3;
+
+/// An owner at some shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    pub shard: usize,
+    /// Its number there.
+    pub number: usize,
+    /// What its gate charges.
+    pub unit: WireUnit,
+}
+
+/// What a shard knows of the others.
+#[derive(Default)]
+pub(crate) struct Across {
+    pub lanes: Lanes,
+    /// Which shard this is.
+    pub here: usize,
+    pub division: Division,
+    /// Owners at other shards, by disk and extent.
+    owners: BTreeMap<(String, u32), Owner>,
+}
+
+impl Across {
+    pub(crate) fn new(lanes: Lanes, here: usize, division: Division) -> Across {
+        Across { lanes, here, division, owners: BTreeMap::new() }
+    }
+}
+
+/// Who submits for a shard.
+fn submitter_for(shard: usize) -> RequestId {
+    RequestId { slot: SLOT, generation: shard as u32 }
+}
+
+/// The shard for which that one submits, if it does.
+pub(crate) fn shard_of(submitter: RequestId) -> Option<usize> {
+    (submitter.slot == SLOT).then_some(submitter.generation as usize)
+}
+
+impl Plane {
+    /// A disk that concerns several shards has its pools as places.
+    pub(crate) fn placed(&self, config: DiskConfig) -> DiskConfig {
+        if !config.places.is_empty() || self.across.division.shards_of(&config.pools).len() < 2 {
+            return config;
+        }
+        let node = self.links.here().unwrap_or_default();
+        let place =
+            |pool: &usize| PlaceConfig { node: node.to_owned(), pool: self.pools[*pool].config.name.clone() };
+        DiskConfig { places: config.pools.iter().map(place).collect(), ..config }
+    }
+
+    /// Whether this shard shows a disk to clients of every kind.
+    pub(crate) fn leads(&self, config: &DiskConfig) -> bool {
+        self.across.division.lead_of(&config.pools) == self.across.here
+    }
+
+    /// Whether this shard serves NBD clients of a disk.
+    pub(crate) fn serves(&self, config: &DiskConfig) -> bool {
+        self.leads(config) || self.across.division.is_everywhere(&config.pools)
+    }
+
+    /// The owners here of a disk that other shards coordinate, too.
+    pub(crate) fn owners_to_tell(&self, number: usize) -> Vec<(u32, Owner)> {
+        let shard = self.across.here;
+        let Some(disk) = &self.disks[number] else { return Vec::new() };
+        if self.across.division.shards_of(&disk.config.pools).len() < 2 {
+            return Vec::new();
+        }
+        let extents = disk.spread.iter().flat_map(|spread| spread.extents.iter().enumerate());
+        let here = extents.filter_map(|(i, at)| match at {
+            At::Here(owner) => Some((i as u32, Owner { shard, number: *owner, unit: self.unit_of(*owner) })),
+            _ => None,
+        });
+        here.collect()
+    }
+
+    /// An owner is at another shard; or is no more.
+    pub(crate) fn hear_owner(&mut self, disk: &str, extent: u32, owner: Option<Owner>, now: Instant) {
+        let key = (disk.to_owned(), extent);
+        match owner {
+            Some(owner) => drop(self.across.owners.insert(key, owner)),
+            None => drop(self.across.owners.remove(&key)),
+        }
+        let Some(number) = self.number(disk) else { return };
+        let Some(spread) = self.disk(number).spread.as_mut() else { return };
+        let Some(at) = spread.extents.get_mut(extent as usize) else { return };
+        if matches!(at, At::Here(_) | At::There(..)) {
+            return;
+        }
+        *at = owner.map_or(At::Nowhere, |owner| At::Across(owner.shard, owner.number));
+        spread.units[extent as usize] = owner.map(|owner| owner.unit);
+        self.hand_out_extents(number, now);
+    }
+
+    /// Where another shard has an extent, as far as it has said so.
+    pub(super) fn across(&self, disk: &str, extent: u32) -> (At, Option<WireUnit>) {
+        match self.across.owners.get(&(disk.to_owned(), extent)) {
+            Some(owner) => (At::Across(owner.shard, owner.number), Some(owner.unit)),
+            None => (At::Nowhere, None),
+        }
+    }
+
+    /// Hands a sub-request to an owner at another shard.
+    pub(super) fn give_across(&mut self, number: usize, (shard, owner): (usize, usize), part: &Part) {
+        let settings = *self.disk(number).vdisk.settings();
+        // As the owner has them, which completes blocks.
+        let settings = Settings { owners: false, ..settings };
+        let frame = settings.frame(part.kind, part.request.offset, part.request.len);
+        let (command, frame, id) = self.lend(number, part, frame);
+        let crossing = Crossing::Part { owner, command, frame, id };
+        if self.across.lanes.send(shard, crossing).is_err() {
+            // Its loop has ended, which happens by itself only when the system fails it.
+            self.inner_done(id, Err(Failure::Fault(Fault::Unreachable)), Buffer::empty(), Cost::ZERO);
+        }
+    }
+
+    /// An owner of this shard has finished what another shard submitted.
+    pub(crate) fn answer_across(
+        &mut self,
+        shard: usize,
+        id: RequestId,
+        outcome: Result<(), Failure>,
+        frame: Buffer,
+        cost: Cost,
+    ) {
+        // Of a shard that has ended nobody waits.
+        drop(self.across.lanes.send(shard, Crossing::Done { id, outcome, cost, frame }));
+    }
+
+    /// Gives up sub-requests at an owner of another shard, of these commands of a disk.
+    pub(super) fn abort_across(
+        &mut self,
+        number: usize,
+        (shard, owner): (usize, usize),
+        theirs: &[RequestId],
+    ) {
+        let extents = self.disks[number].iter().flat_map(|disk| disk.spread.iter().flat_map(|s| &s.extents));
+        let at: Vec<bool> = extents.map(|at| *at == At::Across(shard, owner)).collect();
+        let is_theirs = |inner: &Inner| {
+            inner.disk == number && at[inner.extent as usize] && theirs.contains(&inner.part.id.command)
+        };
+        let ids: Vec<RequestId> =
+            self.inner.iter().filter(|(_, inner)| is_theirs(inner)).map(|(id, _)| id).collect();
+        if !ids.is_empty() {
+            drop(self.across.lanes.send(shard, Crossing::Abort { owner, ids }));
+        }
+    }
+
+    /// Tells an owner at another shard of service at other extents.
+    pub(super) fn announce_across(&mut self, (shard, owner): (usize, usize), service: Cost) {
+        drop(self.across.lanes.send(shard, Crossing::Foreign { owner, service }));
+    }
+
+    /// Gives up what other shards have at an owner that goes.
+    pub(crate) fn abort_all_across(&mut self, owner: usize, now: Instant) {
+        for shard in 0..self.across.lanes.count() {
+            self.abort(owner, submitter_for(shard), None, now);
+        }
+    }
+
+    /// Takes what has come from other shards, as much as is sensible in a round.
+    pub(crate) fn cross(&mut self, now: Instant) {
+        for _ in 0..ROUND {
+            let Some((from, crossing)) = self.across.lanes.next() else { return };
+            match crossing {
+                Crossing::Part { owner, command, frame, id } => {
+                    if self.disks.get(owner).is_none_or(|d| d.as_ref().is_none_or(|d| d.extent_of.is_none()))
+                    {
+                        let outcome = Err(Failure::Fault(Fault::Unreachable));
+                        self.answer_across(from, id, outcome, frame, Cost::ZERO);
+                        continue;
+                    }
+                    let submitter = Submitter { connection: submitter_for(from), command: id };
+                    self.submit(owner, command, frame, submitter, now);
+                }
+                Crossing::Done { id, outcome, cost, frame } => self.inner_done(id, outcome, frame, cost),
+                Crossing::Abort { owner, ids } => {
+                    let ids: BTreeSet<RequestId> = ids.into_iter().collect();
+                    let connection = submitter_for(from);
+                    self.abort_those(owner, |s| s.connection == connection && ids.contains(&s.command), now);
+                }
+                Crossing::Foreign { owner, service } => self.foreign_at(owner, service, now),
+            }
+        }
+    }
+
+    /// An owner's flow was served so much elsewhere.
+    pub(super) fn foreign_at(&mut self, owner: usize, service: Cost, now: Instant) {
+        let gate = self.disks.get(owner).and_then(Option::as_ref).map(|d| d.vdisk.layout().gates()[0]);
+        if let Some(gate) = gate {
+            self.gates[gate.index()].pipeline.gate_mut().foreign(FlowId(owner as u32), service, now);
+        }
+    }
+}
