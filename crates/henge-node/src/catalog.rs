@@ -8,9 +8,10 @@
 //! ([`crate::shards::global`]).
 
 use crate::access::NbdAccess;
-use crate::shards::local;
+use crate::shards::{Crowd, Shards, local};
 use henge_nbd::{Export, Exports};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type Disks = BTreeMap<usize, Export>;
 
@@ -38,8 +39,11 @@ pub(crate) struct Catalog {
     shards: usize,
     /// Disks that this shard has had.
     editions: u64,
-    /// Disks that another shard shows, and this one serves as well: their numbers there and here.
+    /// Disks that every shard serves: by the number that each has where it is shown, the number here.
     instead: BTreeMap<usize, usize>,
+    /// The same, the other way round.
+    shown_as: BTreeMap<usize, usize>,
+    crowd: Arc<Crowd>,
 }
 
 /// The disks that one client may use.
@@ -50,8 +54,8 @@ pub(crate) struct Shown<'a> {
 
 impl Catalog {
     /// That of one of these shards.
-    pub(crate) fn of_shard(here: usize, shards: usize) -> Catalog {
-        Catalog { here, shards, ..Catalog::default() }
+    pub(crate) fn of_shard(here: usize, shards: &Shards) -> Catalog {
+        Catalog { here, shards: shards.count(), crowd: Arc::clone(&shards.crowd), ..Catalog::default() }
     }
 
     /// Whether some disks are other shards'.
@@ -71,9 +75,18 @@ impl Catalog {
         (shard != self.here).then_some(shard)
     }
 
-    /// Which of the disks that have had this number is there.
+    /// The shard that is to serve a client of this disk, and the number that the disk has where it is shown; nothing where the client is to
+    /// stay.
+    pub(crate) fn away(&self, number: usize) -> Option<(usize, usize)> {
+        let shown = self.shown_as.get(&number).copied().unwrap_or(number);
+        let lead = local(shown).0;
+        let to = if self.instead.contains_key(&shown) { self.crowd.place(self.here, lead) } else { lead };
+        (to != self.here).then_some((to, shown))
+    }
+
+    /// Which of the disks that have had this number where it is shown is there.
     pub(crate) fn edition(&self, number: usize) -> Option<u64> {
-        self.names.get(&number).map(|(_, edition)| *edition)
+        self.names.get(&self.served_as(number)).map(|(_, edition)| *edition)
     }
 
     /// That of a disk that comes.
@@ -103,9 +116,10 @@ impl Catalog {
         }
     }
 
-    /// Of a disk that has that number at another shard, clients of this one come to this number.
+    /// Of a disk that has that number where it is shown, clients of this shard come to this number.
     pub(crate) fn serve_instead(&mut self, there: usize, here: usize) {
         self.instead.insert(there, here);
+        self.shown_as.insert(here, there);
     }
 
     /// The number by which clients come to a disk that has that number at its shard.
@@ -126,7 +140,9 @@ impl Catalog {
     /// A disk is gone.
     pub(crate) fn remove(&mut self, number: usize) {
         self.refused.remove(&number);
-        self.instead.retain(|_, here| *here != number);
+        if let Some(shown) = self.shown_as.remove(&number) {
+            self.instead.remove(&shown);
+        }
         let Some((name, _)) = self.names.remove(&number) else { return };
         let gone = self.by_name.remove(&name);
         self.for_anyone.remove(&number);

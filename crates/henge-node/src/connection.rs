@@ -7,7 +7,6 @@ use crate::job::Held;
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
-use crate::shards::local;
 use crate::stream::Stream;
 use crate::turns::BYTES;
 use henge_backend::Buffer;
@@ -42,8 +41,8 @@ pub(crate) enum Stalled {
 pub(crate) struct Connection {
     pub session: henge_nbd::Session,
     pub disk: Option<usize>,
-    /// The disk of another shard that it has come for, among all shards.
-    away: Option<usize>,
+    /// The shard that is to serve it, and the number of the disk that it has come for where that is shown.
+    away: Option<(usize, usize)>,
     pub stalled: Option<Stalled>,
     /// Who it has proven to be.
     who: Who,
@@ -333,11 +332,11 @@ impl Session for Connection {
     fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
         let (bytes, event) = self.session.receive(input, &around.catalog.shown_to(&self.who), around.now);
         if let SessionEvent::Entered { export } = event {
-            self.disk = around.catalog.here(export);
-            if self.disk.is_none() {
-                self.away = Some(export);
+            self.away = around.catalog.away(export);
+            if self.away.is_some() {
                 return Taken { bytes, stop: Some(Stop::Away) };
             }
+            self.disk = around.catalog.here(export);
         }
         Taken { bytes, stop: self.act(event, bytes, around.id, around.plane, around.now) }
     }
@@ -423,19 +422,20 @@ impl Session for Connection {
 
     /// Nothing of it is at a disk yet: what it has said and heard goes along.
     fn depart(&mut self, around: &mut Around<'_>) -> Option<Departure> {
-        let export = self.away.take()?;
+        let (to, export) = self.away.take()?;
         let edition = around.catalog.edition(export)?;
         let gone = henge_nbd::Session::new(Limits::default(), around.now);
         let (session, who) = (std::mem::replace(&mut self.session, gone), std::mem::take(&mut self.who));
         let begin: Begin = Box::new(move |around| {
             // It may have gone on the way, and another may have its number.
-            let disk =
-                around.catalog.here(export).filter(|_| around.catalog.edition(export) == Some(edition))?;
+            let catalog = around.catalog;
+            let disk = catalog.here(catalog.served_as(export));
+            let disk = disk.filter(|_| catalog.edition(export) == Some(edition))?;
             let mut connection = Connection::new(None, Limits::default(), around.now);
             (connection.session, connection.who, connection.disk) = (session, who, Some(disk));
             Some(Box::new(Pump::new(connection)))
         });
-        Some(Departure { to: local(export).0, begin })
+        Some(Departure { to, begin })
     }
 
     fn close(&mut self, around: &mut Around<'_>) {

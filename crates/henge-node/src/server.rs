@@ -303,7 +303,7 @@ impl Server {
         let server = Server {
             epoll,
             plane,
-            catalog: Catalog::of_shard(here, shards.count()),
+            catalog: Catalog::of_shard(here, &shards),
             listeners,
             tls,
             limits,

@@ -33,12 +33,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+mod crowd;
 mod division;
 mod inbox;
 mod join;
 pub(crate) mod lanes;
 mod routes;
 
+pub(crate) use crowd::Crowd;
 pub(crate) use division::Division;
 pub(crate) use routes::{Routes, ties};
 
@@ -106,6 +108,8 @@ pub(crate) struct Shards {
     loops: Vec<Loop>,
     /// The pools' names, in the order of the configuration.
     pools: Vec<String>,
+    /// Who has how many clients.
+    pub(crate) crowd: Arc<Crowd>,
     /// When they are about to end: those that have begun nothing for another any more.
     quiet: AtomicUsize,
 }
@@ -115,7 +119,10 @@ impl Shards {
     pub(crate) fn new(count: usize, pools: Vec<String>) -> io::Result<(Shards, Vec<Receiver<Message>>)> {
         let made: Vec<_> = (0..count).map(|_| Loop::new()).collect::<Result<_, _>>()?;
         let (loops, receivers) = made.into_iter().unzip();
-        Ok((Shards { loops, pools, quiet: AtomicUsize::new(0) }, receivers))
+        Ok((
+            Shards { loops, pools, crowd: Arc::new(Crowd::new(count)), quiet: AtomicUsize::new(0) },
+            receivers,
+        ))
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -74,6 +74,7 @@ impl Server {
         *connections += 1;
         let (count, most) = (*connections, self.slots.most.per_disk);
         self.users.insert((disk, id));
+        self.shards.crowd.enter(self.here, self.plane.lead_of(disk));
         if count >= most {
             self.refuse(disk, "the disk has as many connections as it may");
         }
@@ -160,6 +161,7 @@ impl Server {
         if let Some(number) = number
             && self.users.remove(&(number, id))
         {
+            self.shards.crowd.leave(self.here, self.plane.lead_of(number));
             let disk = self.plane.disk(number);
             disk.connections -= 1;
             disk.doubted.remove(&id);

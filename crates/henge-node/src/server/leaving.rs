@@ -103,6 +103,7 @@ impl Server {
         self.plane.disk(number).connections += 1;
         let id = self.connections.insert(client);
         self.users.insert((number, id));
+        self.shards.crowd.enter(self.here, self.plane.lead_of(number));
         self.want(id, crate::turns::Way::In);
     }
 }

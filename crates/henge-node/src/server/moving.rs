@@ -96,9 +96,13 @@ impl Server {
 
     /// A disk of this shard is there, or is another than before.
     pub(super) fn show(&mut self, number: usize, export: Export, doors: &Doors) {
+        let everywhere = self.plane.is_everywhere(number);
         let number = global(self.here, number);
         let edition = self.catalog.edition(number).unwrap_or_else(|| self.catalog.next_edition());
         self.catalog.add(number, export.clone(), &by_nbd(doors), edition);
+        if everywhere {
+            self.catalog.serve_instead(number, number);
+        }
         if self.shards.count() > 1 {
             self.tell_shards(&News::Shown(Arc::new(Shown { number, edition, export, doors: doors.clone() })));
         }

@@ -93,6 +93,17 @@ impl Plane {
         self.leads(config) || self.across.division.is_everywhere(&config.pools)
     }
 
+    /// Whether every shard serves NBD clients of a disk.
+    pub(crate) fn is_everywhere(&self, number: usize) -> bool {
+        self.disks[number].as_ref().is_some_and(|d| self.across.division.is_everywhere(&d.config.pools))
+    }
+
+    /// The shard that has a disk's gate.
+    pub(crate) fn lead_of(&self, number: usize) -> usize {
+        let pools = self.disks[number].as_ref().map_or(&[][..], |disk| &disk.config.pools);
+        self.across.division.lead_of(pools)
+    }
+
     /// The owners here of a disk that other shards coordinate, too.
     pub(crate) fn owners_to_tell(&self, number: usize) -> Vec<(u32, Owner)> {
         let shard = self.across.here;

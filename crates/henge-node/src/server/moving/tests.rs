@@ -27,16 +27,21 @@ struct Pair {
 
 impl Pair {
     fn new(per_disk: usize) -> Pair {
+        Pair::of(per_disk, "", "")
+    }
+
+    /// The same with more of the pools, and more disks.
+    fn of(per_disk: usize, of_pools: &str, more: &str) -> Pair {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nbd");
         let listen =
             format!("[\"nbd+unix://{}\", \"iscsi://127.0.0.1:0\", \"nvme://127.0.0.1:0\"]", path.display());
         let pool = |name, shard| {
-            format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\nshard = {shard}\n")
+            format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\nshard = {shard}\n{of_pools}\n")
         };
         let disk =
             |name, pool| format!("[[disk]]\nname = \"{name}\"\npool = \"{pool}\"\ncapacity = \"8MiB\"\n");
-        let disks = disk("x", "a") + &disk("y", "b") + &disk("z", "b");
+        let disks = disk("x", "a") + &disk("y", "b") + &disk("z", "b") + more;
         let text = format!("listen = {listen}\ncores = 2\n{}{}{disks}", pool("a", 0), pool("b", 1));
         let config = NodeConfig::parse(Text::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
         let division = Division::of(&config, Vec::new()).unwrap();
@@ -334,4 +339,189 @@ fn a_host_connects_where_its_disk_is_and_is_greeted_once() {
     assert_eq!((got[0], got[128]), (1, 5));
     assert_eq!(&got[128 + 8 + 14..128 + 8 + 16], &[0, 0], "it is connected: {:?}", &got[128..]);
     assert_eq!(pair.connected(), [0, 1]);
+}
+
+const WIDE: &str = "[[disk]]\nname = \"wide\"\npools = [\"b\", \"a\"]\ncapacity = \"8MiB\"\n";
+
+fn write(cookie: u64, at: u64, byte: u8, len: usize) -> Vec<u8> {
+    [&command(1, cookie, at, len as u32)[..], &vec![byte; len]].concat()
+}
+
+#[test]
+fn every_core_gets_its_part_of_the_clients_and_they_see_one_disk() {
+    let mut pair = Pair::of(64, "every_core = true", "");
+    // Shard 0 alone accepts. Disk y's gate is at shard 1.
+    let mut clients: Vec<UnixStream> = (0..6).map(|_| pair.nbd()).collect();
+    for client in &mut clients {
+        client.write_all(&go("y")).unwrap();
+        assert_eq!(pair.until(client, SAID).len(), SAID);
+    }
+    assert_eq!(pair.connected(), [4, 2], "the loop with the gate gets less");
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.write_all(&write(1, n as u64 * 5000, n as u8 + 1, 5000)).unwrap();
+        pair.until(client, 16);
+    }
+    for client in &mut clients {
+        client.write_all(&command(0, 2, 0, 30_000)).unwrap();
+        let got = pair.until(client, 16 + 30_000);
+        assert!(got[16..].iter().enumerate().all(|(i, byte)| usize::from(*byte) == i / 5000 + 1));
+    }
+    drop(clients);
+    (0..4).for_each(|round| pair.round(round % 2));
+    assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 0));
+    assert_eq!([0, 1].map(|shard| pair.servers[shard].plane.buffers.out()), [0, 0]);
+}
+
+#[test]
+fn who_goes_leaves_nothing_at_the_other_shard() {
+    for (of_pools, disk) in [("", "wide"), ("every_core = true", "y"), ("every_core = true", "wide")] {
+        let mut pair = Pair::of(64, of_pools, WIDE);
+        for round in 0..20 {
+            let mut client = pair.nbd();
+            client.write_all(&go(disk)).unwrap();
+            pair.until(&mut client, SAID);
+            let asks: Vec<u8> = (0..16).flat_map(|n| write(n, n * 65_536 + 100, 1, 70_000)).collect();
+            // As much as the socket takes. The shards stop somewhere on the way.
+            let sent = client.write(&asks).unwrap();
+            assert!(sent > 0);
+            (0..round).for_each(|n| pair.round(n % 2));
+            drop(client);
+            (0..12).for_each(|n| pair.round(n % 2));
+            assert_eq!(pair.connected(), [0, 0], "{disk} {round}");
+            for shard in 0..2 {
+                let plane = &pair.servers[shard].plane;
+                assert!(plane.is_idle() && plane.buffers.out() == 0, "{disk} {round}: shard {shard}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_goes_from_both_shards_with_its_clients_commands() {
+    let mut pair = Pair::of(64, "", WIDE);
+    let mut client = pair.nbd();
+    client.write_all(&go("wide")).unwrap();
+    pair.until(&mut client, SAID);
+    let asks: Vec<u8> = (0..8).flat_map(|n| write(n, n * 65_536, 1, 65_536)).collect();
+    let _ = client.write(&asks).unwrap();
+    pair.round(1); // the lead has sent its parts to shard 0, which has not looked
+    let replies: Vec<_> = [0, 1]
+        .into_iter()
+        .map(|shard| {
+            let (reply, answer) = mpsc::channel();
+            pair.servers[shard].begin_removing("wide".into(), reply);
+            answer
+        })
+        .collect();
+    (0..20).for_each(|round| pair.round(round % 2));
+    // The threads that unlink parts are not this test's.
+    for shard in 0..2 {
+        let plane = &pair.servers[shard].plane;
+        assert!(plane.number("wide").is_none() && plane.is_idle(), "shard {shard}");
+    }
+    drop(replies);
+    let mut late = pair.nbd();
+    late.write_all(&go("wide")).unwrap();
+    let got = pair.until(&mut late, 18 + 20);
+    assert_eq!(u32::from_be_bytes(got[18 + 12..18 + 16].try_into().unwrap()), 1 << 31 | 6);
+}
+
+#[test]
+fn an_owner_that_is_not_there_answers_so() {
+    let mut pair = Pair::of(64, "", WIDE);
+    let number = pair.servers[0].plane.number("wide").unwrap();
+    // As if shard 0 had lost it, and shard 1 had not heard.
+    let server = &mut pair.servers[0];
+    server.plane.withdraw(number, server.now);
+    let mut client = pair.nbd();
+    client.write_all(&go("wide")).unwrap();
+    pair.until(&mut client, SAID);
+    client.write_all(&write(1, 0, 1, 131_072)).unwrap();
+    let got = pair.until(&mut client, 16);
+    assert_ne!(got[4..8], [0; 4], "half of it is nowhere");
+    // Once it has heard, it waits for another owner.
+    pair.servers[0].tell_owners("wide", vec![(1, owner(0, number))], false);
+    client.write_all(&write(2, 0, 1, 131_072)).unwrap();
+    (0..20).for_each(|round| pair.round(round % 2));
+    let mut buffer = [0; 16];
+    assert_eq!(client.read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+fn owner(shard: usize, number: usize) -> Owner {
+    Owner { shard, number, unit: henge_link::WireUnit::Bytes }
+}
+
+/// What a client of the property does next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A write of a place of its own, in pieces of some odd length.
+    Write { client: usize, place: u64, byte: u8 },
+    Read { client: usize, place: u64 },
+    /// It goes in the middle of whatever it does, and another comes.
+    Leave { client: usize, pending: bool },
+    Rounds { shard: usize, count: usize },
+}
+
+fn step() -> impl proptest::strategy::Strategy<Value = Step> {
+    use proptest::prelude::*;
+    let client = 0usize..4;
+    prop_oneof![
+        4 => (client.clone(), 0u64..6, 1u8..255).prop_map(|(client, place, byte)| Step::Write { client, place, byte }),
+        4 => (client.clone(), 0u64..6).prop_map(|(client, place)| Step::Read { client, place }),
+        1 => (client, any::<bool>()).prop_map(|(client, pending)| Step::Leave { client, pending }),
+        3 => (0usize..2, 1usize..4).prop_map(|(shard, count)| Step::Rounds { shard, count }),
+    ]
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+    /// Whatever clients of a disk over both shards do, and in whatever order shards have their rounds: what was answered is read, and no memory is
+    /// left when all are gone.
+    #[test]
+    fn what_was_answered_is_read(everywhere: bool, steps in proptest::collection::vec(step(), 1..60)) {
+        // Places of odd lengths over several stripes, beside each other's.
+        const LEN: u64 = 70_001;
+        let mut pair = Pair::of(64, if everywhere { "every_core = true" } else { "" }, WIDE);
+        let join = |pair: &mut Pair| {
+            let mut client = pair.nbd();
+            client.write_all(&go("wide")).unwrap();
+            pair.until(&mut client, SAID);
+            client
+        };
+        let mut clients: Vec<UnixStream> = (0..4).map(|_| join(&mut pair)).collect();
+        let mut model = vec![0u8; 24];
+        let at = |client: usize, place: u64| (client as u64 * 6 + place) * LEN;
+        for step in steps {
+            match step {
+                Step::Write { client, place, byte } => {
+                    clients[client].write_all(&write(1, at(client, place), byte, LEN as usize)).unwrap();
+                    let got = pair.until(&mut clients[client], 16);
+                    proptest::prop_assert_eq!(&got[4..8], &[0; 4]);
+                    model[client * 6 + place as usize] = byte;
+                }
+                Step::Read { client, place } => {
+                    clients[client].write_all(&command(0, 1, at(client, place), LEN as u32)).unwrap();
+                    let got = pair.until(&mut clients[client], 16 + LEN as usize);
+                    let byte = model[client * 6 + place as usize];
+                    proptest::prop_assert!(got[16..].iter().all(|b| *b == byte));
+                }
+                Step::Leave { client, pending } => {
+                    if pending {
+                        // As it is already: whether it is done or not shows nowhere.
+                        let byte = model[client * 6];
+                        clients[client].write_all(&write(9, at(client, 0), byte, LEN as usize)).unwrap();
+                        pair.round(client % 2);
+                    }
+                    clients[client] = join(&mut pair);
+                }
+                Step::Rounds { shard, count } => (0..count).for_each(|_| pair.round(shard)),
+            }
+        }
+        drop(clients);
+        (0..12).for_each(|round| pair.round(round % 2));
+        for shard in 0..2 {
+            let plane = &pair.servers[shard].plane;
+            proptest::prop_assert!(plane.is_idle() && plane.buffers.out() == 0);
+        }
+    }
 }
