@@ -205,7 +205,7 @@ fn disks(
     let mut disks: Vec<DiskConfig> = Vec::new();
     let mut names = BTreeSet::new();
     for table in p.tables("disk")? {
-        let nodes = Nodes { here: link.map(|link| link.name.as_str()), peers };
+        let nodes = Nodes { here: link.map(|link| link.name.as_str()), peers: Some(peers) };
         let disk = disk(table, pools, &|name| names.contains(name), nodes, kinds)?;
         names.insert(disk.name.clone());
         disks.push(disk);

@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::plane::Notice;
 use crate::plane::tickets::{PartOf, Worked};
 use crate::server::Message;
-use crate::shards::{Routes, Shards};
+use crate::shards::{Routes, Shards, local};
 use crate::state::{Memory, Origin};
 use crate::tags::Queued;
 use crate::watch::{self, Latest};
@@ -83,13 +83,20 @@ impl Control {
 
     /// Parts of disks over several nodes are told there from now on, or to nobody.
     pub(crate) fn relay(&self, to: Option<SyncSender<Queued>>) {
-        // Only who has links has such disks, and one shard.
-        self.shards.at(0).send(Message::Relay(to));
+        self.shards.tell_all(|| Message::Relay(to.clone()));
     }
 
     /// Finish times that the manager made.
     pub(crate) fn leads(&self, leads: Vec<Lead>) {
-        self.shards.at(0).send(Message::Leads(leads));
+        let mut by_shard: Vec<Vec<Lead>> = (0..self.shards.count()).map(|_| Vec::new()).collect();
+        for lead in leads {
+            if let Some(theirs) = by_shard.get_mut(local(lead.at.0 as usize).0) {
+                theirs.push(lead);
+            }
+        }
+        for (shard, leads) in by_shard.into_iter().enumerate().filter(|(_, leads)| !leads.is_empty()) {
+            self.shards.at(shard).send(Message::Leads(leads));
+        }
     }
 
     fn routes(&self) -> MutexGuard<'_, Routes> {
@@ -388,6 +395,10 @@ impl Control {
                 for request in [&trial, request] {
                     all().try_for_each(|shard| self.tell_one(shard, request.clone()).map(drop))?;
                 }
+            }
+            // Whoever has the links may refuse.
+            Request::Peer { .. } | Request::Unpeer { .. } => {
+                shards.iter().try_for_each(|shard| self.tell_one(*shard, request.clone()).map(drop))?;
             }
             Request::Preview { .. } | Request::Offer { .. } => {
                 let mut lines: Vec<String> = Vec::new();

@@ -83,7 +83,7 @@ pub struct PeerConfig {
 /// A pool of the cluster: where a piece of a disk is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlaceConfig {
-    /// Which node.
+    /// Which node; nothing for this one, of a disk that no other node knows.
     pub node: String,
     /// Which of its pools.
     pub pool: String,
@@ -99,7 +99,15 @@ impl std::fmt::Display for PlaceConfig {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nodes<'a> {
     pub here: Option<&'a str>,
-    pub peers: &'a [PeerConfig],
+    /// Those that are known; `None`: any will do.
+    pub peers: Option<&'a [PeerConfig]>,
+}
+
+impl Nodes<'_> {
+    /// Whether it is another node that a disk may name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.peers.is_none_or(|peers| peers.iter().any(|peer| peer.name == name))
+    }
 }
 
 /// Reads `[link]` and `[[peer]]`.
@@ -229,8 +237,8 @@ pub(crate) fn place(
             "\"{text}\" is on a node of a cluster; this one needs a [link] with its name"
         )));
     };
-    if node != here && !nodes.peers.iter().any(|peer| peer.name == node) {
-        let known: Vec<_> = nodes.peers.iter().map(|peer| peer.name.as_str()).collect();
+    if node != here && !nodes.has(node) {
+        let known: Vec<_> = nodes.peers.unwrap_or_default().iter().map(|peer| peer.name.as_str()).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
         return Err(wrong(format!("\"{node}\" is neither this node ({here}) nor a peer; peers: {known}")));
     }

@@ -249,6 +249,8 @@ pub(crate) enum News {
 #[derive(Default)]
 pub(crate) struct Links {
     pub config: Option<LinkConfig>,
+    /// Another shard has the links: here peers are names that disks may have.
+    pub is_passive: bool,
     pub epoch: u64,
     pub peers: Vec<Option<Peer>>,
     /// Every link's connection, established or not.
@@ -277,13 +279,18 @@ impl Links {
         Links { config, epoch, ..Links::default() }
     }
 
+    /// The same at a shard, of which the first has the links.
+    pub(crate) fn of_shard(here: usize, config: Option<LinkConfig>, epoch: u64) -> Links {
+        Links { is_passive: here > 0, ..Links::new(config, epoch) }
+    }
+
     /// This node's name.
     pub(crate) fn here(&self) -> Option<&str> {
         self.config.as_ref().map(|config| config.name.as_str())
     }
-    /// Whether a place's node is this one. Alone, a node has no name.
+    /// Whether a place's node is this one.
     pub(crate) fn is_here(&self, node: &str) -> bool {
-        self.here().unwrap_or_default() == node
+        node.is_empty() || self.here() == Some(node)
     }
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.peers.iter().position(|p| p.as_ref().is_some_and(|p| p.config.name == name))
@@ -310,8 +317,11 @@ impl Links {
         if config.name == here {
             return Err(format!("\"{here}\" is this node itself"));
         }
-        let address = at.map_or_else(|| resolve(&config.address), Ok)?;
-        self.tick_at = Some(Instant::ZERO);
+        let address = match self.is_passive {
+            true => SocketAddr::from(([0; 4], 0)),
+            false => at.map_or_else(|| resolve(&config.address), Ok)?,
+        };
+        self.tick_at = (!self.is_passive).then_some(Instant::ZERO);
         if let Some(p) = self.find(&config.name) {
             let peer = self.peer(p);
             let iscsi = config.iscsi.or(peer.config.iscsi.take());
@@ -336,7 +346,7 @@ impl Links {
 
     /// Whether this node is the one of the two that dials.
     pub(crate) fn dials(&self, peer: &Peer) -> bool {
-        self.here().is_some_and(|here| here < peer.config.name.as_str())
+        !self.is_passive && self.here().is_some_and(|here| here < peer.config.name.as_str())
     }
 
     /// Tells the operator, once.

@@ -207,7 +207,7 @@ impl Node {
             Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),
             None => None,
         };
-        // A node that shares pools with others has one shard.
+        // Pools that nodes share are the first shard's.
         let seats = crate::seats::begin(control.shards.at(0))?;
         let socket = match socket_path {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),

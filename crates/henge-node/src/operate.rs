@@ -87,6 +87,9 @@ impl Plane {
 
     fn preview_of(&self, number: usize, contract: &Contract) -> Outcome<Vec<String>> {
         let disk = self.disks[number].as_ref().expect("a disk that was found");
+        if disk.spread.is_some() {
+            return Ok(Vec::new()); // its gate is another shard's
+        }
         let gates = disk.vdisk.layout().gates();
         let part = contract.part(disk.config.leeway, gates.len() as u64 * disk.among);
         for gate in gates {
@@ -118,7 +121,7 @@ impl Plane {
         let params = table.params("the disk").map_err(|e| e.to_string())?;
         let pools: Vec<PoolConfig> = self.pools.iter().map(|p| p.config.clone()).collect();
         let peers = self.links.configs();
-        let nodes = Nodes { here: self.links.here(), peers: &peers };
+        let nodes = Nodes { here: self.links.here(), peers: Some(&peers) };
         let is_taken = |name: &str| self.number(name).is_some();
         let disk = config::disk(params, &pools, &is_taken, nodes, &self.kinds);
         let guarded =
@@ -305,11 +308,7 @@ impl Plane {
             stripe: disk.config.stripe,
             leeway: disk.config.leeway,
             histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
-            places: if self.links.here().is_some() {
-                disk.config.places.iter().map(ToString::to_string).collect()
-            } else {
-                Vec::new()
-            },
+            places: places(&disk.config),
             fronts: disk.config.doors.open().map(str::to_owned).collect(),
             trouble: self.trouble(disk),
             gateways: disk.config.gateways.clone(),
@@ -334,6 +333,7 @@ impl Plane {
             status.promise.rate = None;
         }
         let owners = owners.iter().filter_map(|owner| self.disks[*owner].as_ref());
+        let owners = owners.filter(|owner| owner.spread.is_none());
         for (g, flow) in owners.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
             let gate = self.gates[g.index()].pipeline.gate();
             let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
@@ -391,6 +391,12 @@ impl Plane {
         self.links.remove(found);
         Ok(())
     }
+}
+
+/// Where a disk lies on pools of the cluster.
+fn places(config: &DiskConfig) -> Vec<String> {
+    let all = config.places.iter().filter(|_| config.is_of_cluster());
+    all.map(ToString::to_string).collect()
 }
 
 fn peer(peer: &crate::links::Peer) -> PeerStatus {

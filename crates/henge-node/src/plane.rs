@@ -179,7 +179,7 @@ impl Plane {
             answers: Vec::new(),
             kinds: config.kinds.clone(),
             asked: config.asked.clone(),
-            links: Links::new(config.link.clone(), epoch),
+            links: Links::of_shard(here, config.link.clone(), epoch),
             across,
             inner: Pending::new(),
             runnable: Turns::new(),
@@ -191,7 +191,7 @@ impl Plane {
             metered_since: Instant::ZERO,
             recorder,
             tap: None,
-            tags: Tags::default(),
+            tags: Tags::of_shard(here),
             tickets: tickets::Tickets::default(),
             exchange: None,
             failed: BTreeMap::new(),
@@ -208,7 +208,7 @@ impl Plane {
         for peer in &config.peers {
             plane.links.add(peer.clone(), None).map_err(|e| at(&(0..0), e))?;
         }
-        let mine = |disk: &&DiskConfig| division.shards_of(&disk.pools).contains(&here);
+        let mine = |disk: &&DiskConfig| division.shards_of(disk).contains(&here);
         for disk in config.disks.iter().filter(mine) {
             match plane.add_disk(disk.clone(), now) {
                 Ok(_) => {}

@@ -185,7 +185,8 @@ impl Plane {
         let inner = self.inner.insert(Inner { disk: number, part: *part, extent, verify });
         let command = Command {
             fua: request.fua,
-            portion: Some(Portion { commands: request.commands, foreign }),
+            // What a relay was told goes on.
+            portion: Some(Portion { commands: request.commands, foreign: foreign + request.foreign }),
             ..Command::new(kind, request.offset, request.len, request.arrival, 0)
         };
         (command, buffer, inner)
@@ -258,6 +259,11 @@ impl Plane {
             let spread = disk.spread.as_mut().expect("a spread disk");
             if cost > Cost::ZERO && spread.alike() {
                 spread.coordinator.served(FLOW, NodeId(extent), cost, &mut spread.outbox);
+            }
+            if disk.extent_of.is_some()
+                && let Some(command) = disk.in_flight[part.id.command.index()].as_mut()
+            {
+                command.cost += cost; // a relay's
             }
             disk.vdisk.part_done(part.id, outcome);
             if !self.disk(number).spread.as_ref().is_none_or(|s| s.outbox.is_empty()) {

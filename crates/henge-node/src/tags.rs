@@ -12,6 +12,7 @@
 //! ```
 
 use crate::plane::Plane;
+use crate::shards::{global, local};
 use henge_api::{Ask, Lead, TagCounts};
 use henge_core::{CostUnit, Duration, Instant, Request, RequestId};
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) struct Queued {
 /// The loop's end of it.
 #[derive(Default)]
 pub(crate) struct Tags {
+    /// Which shard this is: its gates are told by numbers among all shards'.
+    shard: usize,
     relay: Option<SyncSender<Queued>>,
     pub counts: TagCounts,
 }
@@ -49,6 +52,10 @@ pub(crate) fn collect(queued: &Receiver<Queued>) -> Option<Vec<Ask>> {
 }
 
 impl Tags {
+    pub(crate) fn of_shard(shard: usize) -> Tags {
+        Tags { shard, ..Tags::default() }
+    }
+
     /// From now on parts are told there, or to nobody.
     pub(crate) fn relay(&mut self, to: Option<SyncSender<Queued>>) {
         self.relay = to;
@@ -63,7 +70,7 @@ impl Tags {
             // Nobody promises a rate of it.
             CostUnit::DiskTime => return,
         };
-        let at = (gate as u32, request.id.slot, request.id.generation);
+        let at = (global(self.shard, gate) as u32, request.id.slot, request.id.generation);
         match relay.try_send(Queued { disk: Arc::clone(disk), cost, at }) {
             Ok(()) => self.counts.asked += 1,
             Err(_) => self.counts.untold += 1,
@@ -75,13 +82,14 @@ impl Plane {
     /// Takes over finish times that the manager made.
     pub(crate) fn retag(&mut self, leads: &[Lead], now: Instant) {
         for Lead { at: (gate, slot, generation), ns } in leads {
-            let Some(state) = self.gates.get_mut(*gate as usize) else { continue };
+            let gate = local(*gate as usize).1;
+            let Some(state) = self.gates.get_mut(gate) else { continue };
             let id = RequestId { slot: *slot, generation: *generation };
             match state.pipeline.gate_mut().retag(id, Duration::from_nanos(*ns), now) {
                 true => self.tags.counts.taken += 1,
                 false => self.tags.counts.late += 1,
             }
-            self.list(*gate as usize);
+            self.list(gate);
         }
     }
 }

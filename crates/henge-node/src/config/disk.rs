@@ -155,6 +155,11 @@ fn commands(p: &mut Params) -> Result<(Settings, bool), ParamError> {
 }
 
 impl DiskConfig {
+    /// Whether other nodes may know it.
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        self.places.first().is_some_and(|place| !place.node.is_empty())
+    }
+
     /// Whether a node is one of those that have it or pass commands on to it. No other one has business with it.
     pub(crate) fn names(&self, node: &str) -> bool {
         let named = self.gateways.iter().chain(&self.through).any(|name| name == node);
@@ -181,7 +186,7 @@ fn nodes_of(p: &mut Params, key: &str, nodes: Nodes<'_>, what_for: &str) -> Resu
     let mut names: Vec<String> = Vec::new();
     for (value, span) in &items {
         let Value::Text(name) = value else { return Err(wrong(example, span)) };
-        if name != here && !nodes.peers.iter().any(|peer| peer.name == *name) {
+        if name != here && !nodes.has(name) {
             return Err(wrong(format!("\"{name}\" is neither this node ({here}) nor a peer"), span));
         }
         if names.contains(name) {

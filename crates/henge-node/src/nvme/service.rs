@@ -29,7 +29,8 @@ impl Plane {
         if disk.spread.is_none() {
             owners.push(number);
         }
-        for owner in owners.iter().filter_map(|owner| self.disks[*owner].as_ref()) {
+        let owners = owners.iter().filter_map(|owner| self.disks[*owner].as_ref());
+        for owner in owners.filter(|owner| owner.spread.is_none()) {
             let flow = owner.vdisk.flow();
             for gate in owner.vdisk.layout().gates() {
                 let gate = self.gates[gate.index()].pipeline.gate();

@@ -29,7 +29,7 @@ impl PeerLink {
                     totals.set_flow(flow);
                     totals.remove_sender(flow, sender);
                 }
-                let unit = plane.unit_of(owner);
+                let unit = plane.unit_of(owner).expect("an owner is one once it knows what it charges");
                 Message::Attached { extent, parts: CREDIT_PARTS, bytes: CREDIT_BYTES, unit }
             }
             Err(why) => {
@@ -76,8 +76,7 @@ impl PeerLink {
         let news = News::Total { total: Cost::new(total), before: Cost::new(before) };
         let (flow, sender) = (FlowId(owner as u32), self.sender());
         let foreign = plane.links.announced.increase(&Sync { sender, epoch, sequence, flow, news });
-        let gate = plane.disk(owner).vdisk.layout().gates()[0];
-        plane.gates[gate.index()].pipeline.gate_mut().foreign(flow, foreign, now);
+        plane.foreign_at(owner, foreign, now);
     }
 
     /// A part of theirs: room and memory for it, or it is to come again.

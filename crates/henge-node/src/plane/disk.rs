@@ -16,7 +16,8 @@ pub(crate) struct InFlight {
     pub(super) id: RequestId,
     pub frame: Buffer,
     pub submitter: Submitter,
-    pub(super) cost: Cost,
+    /// What its sub-requests were charged, where somebody is to be told.
+    pub cost: Cost,
 }
 
 /// A virtual disk as the node has it.

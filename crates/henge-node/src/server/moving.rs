@@ -158,7 +158,11 @@ impl Server {
             }
             News::Refused(number, why) => drop(self.catalog.refuse(self.catalog.served_as(number), why)),
             News::Welcome(number) => drop(self.catalog.welcome(self.catalog.served_as(number))),
-            News::Owner { disk, extent, owner } => self.plane.hear_owner(&disk, extent, owner, self.now),
+            News::Owner { disk, extent, owner } => {
+                self.plane.hear_owner(&disk, extent, owner, self.now);
+                // Other nodes may have waited for it.
+                self.reconsider_links(&disk);
+            }
         }
     }
 

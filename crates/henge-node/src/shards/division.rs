@@ -8,10 +8,12 @@
 //! Example: cores = 2 and pools a, b, c, d, with a disk over a and c. {a, c} goes to shard 0, b to shard 1, d to shard 1. A disk that is added
 //! later to a and b concerns both shards (`spread/across.rs`).
 //!
-//! Price: all pools of a node with links stay on one shard. A disk that comes later may lie on any of them, and links belong to one loop.
-//! A manager takes one pool of a node for a disk, so its nodes are divided like others.
+//! Links to other nodes belong to shard 0. It shows disks that other nodes know, and coordinates them; their extents here are at the shards of their
+//! pools. Pools that several nodes share (Ceph) are shard 0's.
+//!
+//! Price: what clients and other nodes say of such a disk goes through shard 0, and only its gates, its storage and whatever they copy through others.
 
-use crate::config::{NodeConfig, PoolConfig};
+use crate::config::{DiskConfig, NodeConfig, PoolConfig};
 use henge_core::ParamError;
 use std::collections::BTreeMap;
 
@@ -48,26 +50,30 @@ impl Division {
     /// By the configuration. `remembered` are disks that are not in it and will be there.
     pub(crate) fn of(config: &NodeConfig, remembered: Vec<Tie>) -> Result<Division, ParamError> {
         let cores = config.cores.unwrap_or(1).min(config.buffers / LEAST).max(1);
-        let one = config.link.as_ref().map(|_| "a node that has [link] has one shard for all of its pools");
         for pool in &config.pools {
             let Some(shard) = pool.shard else { continue };
-            let why = match one {
-                Some(why) if shard > 0 => why.to_owned(),
-                None if shard >= cores => format!(
+            let why = if shard >= cores {
+                format!(
                     "pool \"{}\" is on shard {shard}, and there are {cores}, counted from 0; write cores = {} or more{}",
                     pool.name,
                     shard + 1,
                     if config.cores.is_some_and(|n| n > cores) { ", and more buffers" } else { "" }
-                ),
-                _ => continue,
+                )
+            } else if shard > 0 && is_shared(config, pool) {
+                format!(
+                    "pool \"{}\" is shared with other nodes, so it is on shard 0, which has their links",
+                    pool.name
+                )
+            } else {
+                continue;
             };
             return Err(ParamError { message: why, help: None, span: pool.span.clone() });
         }
-        if one.is_some() {
-            return Ok(Division::whole(config.pools.len()));
-        }
-        let own = config.disks.iter().map(|disk| Tie { pools: disk.pools.clone() });
-        Ok(divide(&config.pools, own.chain(remembered), cores))
+        let own = config.disks.iter().filter(|disk| !disk.is_of_cluster());
+        let own = own.map(|disk| Tie { pools: disk.pools.clone() });
+        let stated = |pool: &PoolConfig| pool.shard.or(is_shared(config, pool).then_some(0));
+        let stated: Vec<Option<usize>> = config.pools.iter().map(stated).collect();
+        Ok(divide(&config.pools, &stated, own.chain(remembered), cores))
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -84,21 +90,29 @@ impl Division {
         self.count == 1
     }
 
-    /// The shard that shows a disk on these pools to clients; on none of this node's, the first.
-    pub(crate) fn lead_of(&self, pools: &[usize]) -> usize {
-        pools.first().map_or(0, |first| self.of[*first])
+    /// The shard that shows a disk to clients: that of its first pool; of a disk that other nodes know, the first, which has their links.
+    pub(crate) fn lead_of(&self, disk: &DiskConfig) -> usize {
+        self.lead(&disk.pools, disk.is_of_cluster())
     }
 
-    /// Whether each shard serves NBD clients of a disk on these pools.
-    pub(crate) fn is_everywhere(&self, pools: &[usize]) -> bool {
-        !self.is_whole() && pools.iter().any(|pool| self.everywhere[*pool])
+    /// Whether each shard serves NBD clients of a disk.
+    pub(crate) fn is_everywhere(&self, disk: &DiskConfig) -> bool {
+        !self.is_whole() && !disk.is_of_cluster() && disk.pools.iter().any(|pool| self.everywhere[*pool])
     }
 
-    /// The shards that a disk on these pools concerns, the one that shows it first.
-    pub(crate) fn shards_of(&self, pools: &[usize]) -> Vec<usize> {
-        let mut all = vec![self.lead_of(pools)];
+    /// The shards that a disk concerns, the one that shows it first.
+    pub(crate) fn shards_of(&self, disk: &DiskConfig) -> Vec<usize> {
+        self.shards(&disk.pools, disk.is_of_cluster(), self.is_everywhere(disk))
+    }
+
+    fn lead(&self, pools: &[usize], cluster: bool) -> usize {
+        pools.first().filter(|_| !cluster).map_or(0, |first| self.of[*first])
+    }
+
+    fn shards(&self, pools: &[usize], cluster: bool, everywhere: bool) -> Vec<usize> {
+        let mut all = vec![self.lead(pools, cluster)];
         let others = pools.iter().map(|pool| self.of[*pool]);
-        let every = if self.is_everywhere(pools) { 0..self.count } else { 0..0 };
+        let every = if everywhere { 0..self.count } else { 0..0 };
         for shard in others.chain(every) {
             if !all.contains(&shard) {
                 all.push(shard);
@@ -126,8 +140,17 @@ impl Division {
     }
 }
 
-fn divide(pools: &[PoolConfig], ties: impl Iterator<Item = Tie>, cores: usize) -> Division {
-    let stated: Vec<Option<usize>> = pools.iter().map(|pool| pool.shard).collect();
+/// Whether other nodes have the pool, too: whoever has a disk of it now is settled over links.
+fn is_shared(config: &NodeConfig, pool: &PoolConfig) -> bool {
+    config.link.is_some() && pool.medium.is_shared()
+}
+
+fn divide(
+    pools: &[PoolConfig],
+    stated: &[Option<usize>],
+    ties: impl Iterator<Item = Tie>,
+    cores: usize,
+) -> Division {
     // By pool, the first pool of its group.
     let mut group: Vec<usize> = (0..pools.len()).collect();
     let join = |group: &mut Vec<usize>, a: usize, b: usize| {
@@ -211,10 +234,11 @@ mod tests {
     fn the_example_of_the_head() {
         let division = divided("cores = 2", &ABCD, &["\"a\", \"c\""]).unwrap();
         assert_eq!((&division.of[..], division.count), (&[0, 1, 0, 1][..], 2));
-        assert_eq!(division.shards_of(&[0, 2]), [0]);
-        assert_eq!(division.shards_of(&[1, 3]), [1]);
-        assert_eq!(division.shards_of(&[1, 0, 3]), [1, 0], "the first pool's shard leads");
-        assert_eq!(division.shards_of(&[]), [0]);
+        assert_eq!(division.shards(&[0, 2], false, false), [0]);
+        assert_eq!(division.shards(&[1, 3], false, false), [1]);
+        assert_eq!(division.shards(&[1, 0, 3], false, false), [1, 0], "the first pool's shard leads");
+        assert_eq!(division.shards(&[1, 3], true, false), [0, 1], "links are shard 0's");
+        assert_eq!(division.shards(&[], false, false), [0]);
         let config = config("", &ABCD, &[]);
         assert_eq!(division.describe(&config.pools), "2: shard 0 has a, c; shard 1 has b, d");
     }
@@ -238,10 +262,13 @@ mod tests {
         assert!(beyond.contains("there are 2, counted from 0; write cores = 3"), "{beyond}");
         let apart = [("a", "shard = 0"), ("b", "shard = 1"), ("c", "")];
         let division = divided("cores = 2", &apart, &["\"a\", \"b\""]).unwrap();
-        assert_eq!((division.shards_of(&[0, 1]), division.of[2]), (vec![0, 1], 0));
+        assert_eq!((division.shards(&[0, 1], false, false), division.of[2]), (vec![0, 1], 0));
         // What states none goes with whom it met first.
         let division = divided("cores = 2", &apart, &["\"a\", \"c\"", "\"c\", \"b\""]).unwrap();
-        assert_eq!((division.shards_of(&[0, 2]), division.shards_of(&[2, 1])), (vec![0], vec![0, 1]));
+        assert_eq!(
+            (division.shards(&[0, 2], false, false), division.shards(&[2, 1], false, false)),
+            (vec![0], vec![0, 1])
+        );
     }
 
     #[test]
@@ -249,12 +276,14 @@ mod tests {
         let hot = [("a", "every_core = true"), ("b", "")];
         let division = divided("cores = 4\nbuffers = \"1GiB\"", &hot, &["\"a\""]).unwrap();
         assert_eq!(
-            (division.count(), division.shards_of(&[0]), division.lead_of(&[0])),
+            (division.count(), division.shards(&[0], false, true), division.lead(&[0], false)),
             (4, vec![0, 1, 2, 3], 0)
         );
-        assert_eq!((division.shards_of(&[1]), division.is_everywhere(&[1])), (vec![1], false));
+        let disks = config("cores = 4", &hot, &["\"a\"", "\"b\""]).disks;
+        assert_eq!([0, 1].map(|n| division.is_everywhere(&disks[n])), [true, false]);
+        assert_eq!(division.shards_of(&disks[1]), [1]);
         let alone = divided("cores = 1", &hot, &[]).unwrap();
-        assert_eq!((alone.shards_of(&[0]), alone.is_everywhere(&[0])), (vec![0], false));
+        assert_eq!((alone.shards_of(&disks[0]), alone.is_everywhere(&disks[0])), (vec![0], false));
     }
 
     #[test]
@@ -273,8 +302,8 @@ mod tests {
             let pools: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
             let config = config("", &pools, &[]);
             let tie = |pools: &Vec<usize>| Tie { pools: pools.clone() };
-            let division = divide(&config.pools, ties.iter().map(tie), cores);
-            prop_assert!(ties.iter().all(|pools| division.shards_of(pools).len() == 1));
+            let division = divide(&config.pools, &[None; 8], ties.iter().map(tie), cores);
+            prop_assert!(ties.iter().all(|pools| division.shards(pools, false, false).len() == 1));
             prop_assert!(division.count() <= cores);
             prop_assert!((0..division.count()).all(|shard| division.of.contains(&shard)));
         }

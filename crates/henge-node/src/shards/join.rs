@@ -45,6 +45,10 @@ pub(super) fn statuses(mut parts: Vec<Status>, pools: &[String]) -> Option<Statu
         all.connections += part.connections;
         all.buffers += part.buffers;
         all.buffers_out += part.buffers_out;
+        all.tags.asked += part.tags.asked;
+        all.tags.taken += part.tags.taken;
+        all.tags.late += part.tags.late;
+        all.tags.untold += part.tags.untold;
         all.disks.extend(part.disks);
         all.failed.extend(part.failed);
     }

@@ -5,7 +5,7 @@
 //! shard knows all.
 
 use super::{Division, division::Tie};
-use crate::config::{self, NodeConfig, PoolConfig};
+use crate::config::{self, DiskConfig, NodeConfig, PoolConfig};
 use crate::front::Kind;
 use crate::link_config::Nodes;
 use henge_api::{Request, Table};
@@ -19,15 +19,23 @@ pub(crate) struct Routes {
     division: Division,
     pools: Vec<PoolConfig>,
     kinds: Vec<&'static Kind>,
+    /// This node's name among others.
+    here: Option<String>,
     /// The shards that each disk concerns, the one that shows it first.
     disks: BTreeMap<String, Vec<usize>>,
 }
 
 impl Routes {
     pub(crate) fn new(config: &NodeConfig, division: Division) -> Routes {
-        let place = |disk: &config::DiskConfig| (disk.name.clone(), division.shards_of(&disk.pools));
+        let place = |disk: &DiskConfig| (disk.name.clone(), division.shards_of(disk));
         let disks = config.disks.iter().map(place).collect();
-        Routes { division, pools: config.pools.clone(), kinds: config.kinds.clone(), disks }
+        Routes {
+            division,
+            pools: config.pools.clone(),
+            kinds: config.kinds.clone(),
+            here: here(config),
+            disks,
+        }
     }
 
     /// The shards that a request concerns, of a disk's the one that shows it first; of a request that concerns all, the first. Or why there
@@ -48,8 +56,9 @@ impl Routes {
             Request::Grow { name, .. } | Request::Room { name, .. } | Request::Access { name, .. } => {
                 self.of_disk(name)
             }
-            // Nodes that know others have one shard; the rest is the handle's.
-            Request::Peer { .. } | Request::Unpeer { .. } | Request::Drain { .. } => Ok(vec![0]),
+            // Links are the first one's; the others know whom a disk may name.
+            Request::Peer { .. } | Request::Unpeer { .. } => Ok((0..self.division.count()).collect()),
+            Request::Drain { .. } => Ok(vec![0]),
             Request::Reset | Request::Untap => Ok(vec![0]),
             Request::Status | Request::Meters | Request::Events { .. } | Request::Tap => Ok(vec![0]),
         }
@@ -69,9 +78,9 @@ impl Routes {
 
     /// Where a disk would be. What is wrong with its table, the shard says that is asked to add it.
     fn of_new(&self, table: &Table) -> Vec<usize> {
-        let Some((name, pools)) = read(table, &self.pools, &self.kinds) else { return vec![0] };
+        let Some(disk) = read(table, &self.pools, &self.kinds, self.here.as_deref()) else { return vec![0] };
         // Who has the name already says so.
-        self.disks.get(&name).cloned().unwrap_or_else(|| self.division.shards_of(&pools))
+        self.disks.get(&disk.name).cloned().unwrap_or_else(|| self.division.shards_of(&disk))
     }
 
     /// A disk came to these.
@@ -89,19 +98,28 @@ impl Routes {
     }
 }
 
-/// A disk's name and its pools, from its table.
-fn read(table: &Table, pools: &[PoolConfig], kinds: &[&'static Kind]) -> Option<(String, Vec<usize>)> {
+/// A node's name among others.
+fn here(config: &NodeConfig) -> Option<String> {
+    config.link.as_ref().map(|link| link.name.clone())
+}
+
+/// A disk from its table, whichever nodes that names.
+fn read(
+    table: &Table,
+    pools: &[PoolConfig],
+    kinds: &[&'static Kind],
+    here: Option<&str>,
+) -> Option<DiskConfig> {
     let params = table.params("the disk").ok()?;
-    let disk = config::disk(params, pools, &|_| false, Nodes { here: None, peers: &[] }, kinds).ok()?;
-    Some((disk.name, disk.pools))
+    config::disk(params, pools, &|_| false, Nodes { here, peers: None }, kinds).ok()
 }
 
 /// The disks that requests will add, as far as they lie on several pools.
 pub(crate) fn ties(requests: &[(String, Request)], config: &NodeConfig) -> Vec<Tie> {
     let tie = |(_, request): &(String, Request)| {
         let Request::Add { disk } = request else { return None };
-        let (_, pools) = read(disk, &config.pools, &config.kinds)?;
-        (pools.len() > 1).then_some(Tie { pools })
+        let disk = read(disk, &config.pools, &config.kinds, here(config).as_deref())?;
+        (disk.pools.len() > 1 && !disk.is_of_cluster()).then_some(Tie { pools: disk.pools })
     };
     requests.iter().filter_map(tie).collect()
 }

@@ -12,19 +12,23 @@
 //! A sub-request crosses with its command's memory on loan. The command keeps that memory until all of its sub-requests are back, however its client
 //! goes. So the loan outlives whatever storage does with it.
 //!
+//! Links to other nodes are the first shard's. There a *relay* stands for an owner at another shard: it is found as an owner is, by coordinators here
+//! and at other nodes, and passes everything on.
+//!
 //! Who has which owner shards tell each other, as they tell of disks ([`News`](crate::server::moving::News)). Until a coordinator knows
 //! of an owner, commands for that extent wait.
 
-use super::{At, Inner};
+use super::extents::{align_of, layout};
+use super::{At, FLOW, Inner};
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
-use crate::plane::{Plane, Submitter};
+use crate::plane::{Disk, Plane, Submitter};
 use crate::shards::Division;
 use crate::shards::lanes::{Crossing, Lanes};
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, RequestId};
 use henge_link::WireUnit;
-use henge_vdisk::{Failure, Part, Settings};
+use henge_vdisk::{Failure, Part, Settings, VirtualDisk};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Crossings taken in one round: each is as much work as a client's command.
@@ -74,46 +78,47 @@ pub(crate) fn shard_of(submitter: RequestId) -> Option<usize> {
 impl Plane {
     /// A disk that concerns several shards has its pools as places.
     pub(crate) fn placed(&self, config: DiskConfig) -> DiskConfig {
-        if !config.places.is_empty() || self.across.division.shards_of(&config.pools).len() < 2 {
+        if !config.places.is_empty() || self.across.division.shards_of(&config).len() < 2 {
             return config;
         }
-        let node = self.links.here().unwrap_or_default();
         let place =
-            |pool: &usize| PlaceConfig { node: node.to_owned(), pool: self.pools[*pool].config.name.clone() };
+            |pool: &usize| PlaceConfig { node: String::new(), pool: self.pools[*pool].config.name.clone() };
         DiskConfig { places: config.pools.iter().map(place).collect(), ..config }
     }
 
     /// Whether this shard shows a disk to clients of every kind.
     pub(crate) fn leads(&self, config: &DiskConfig) -> bool {
-        self.across.division.lead_of(&config.pools) == self.across.here
+        self.across.division.lead_of(config) == self.across.here
     }
 
     /// Whether this shard serves NBD clients of a disk.
     pub(crate) fn serves(&self, config: &DiskConfig) -> bool {
-        self.leads(config) || self.across.division.is_everywhere(&config.pools)
+        self.leads(config) || self.across.division.is_everywhere(config)
     }
 
     /// Whether every shard serves NBD clients of a disk.
     pub(crate) fn is_everywhere(&self, number: usize) -> bool {
-        self.disks[number].as_ref().is_some_and(|d| self.across.division.is_everywhere(&d.config.pools))
+        self.disks[number].as_ref().is_some_and(|d| self.across.division.is_everywhere(&d.config))
     }
 
     /// The shard that has a disk's gate.
     pub(crate) fn lead_of(&self, number: usize) -> usize {
-        let pools = self.disks[number].as_ref().map_or(&[][..], |disk| &disk.config.pools);
-        self.across.division.lead_of(pools)
+        self.disks[number].as_ref().map_or(0, |disk| self.across.division.lead_of(&disk.config))
     }
 
     /// The owners here of a disk that other shards coordinate, too.
     pub(crate) fn owners_to_tell(&self, number: usize) -> Vec<(u32, Owner)> {
         let shard = self.across.here;
         let Some(disk) = &self.disks[number] else { return Vec::new() };
-        if self.across.division.shards_of(&disk.config.pools).len() < 2 {
+        if self.across.division.shards_of(&disk.config).len() < 2 {
             return Vec::new();
         }
         let extents = disk.spread.iter().flat_map(|spread| spread.extents.iter().enumerate());
         let here = extents.filter_map(|(i, at)| match at {
-            At::Here(owner) => Some((i as u32, Owner { shard, number: *owner, unit: self.unit_of(*owner) })),
+            At::Here(owner) if !self.is_relay(*owner) => {
+                let unit = self.unit_of(*owner).expect("its gate is here");
+                Some((i as u32, Owner { shard, number: *owner, unit }))
+            }
             _ => None,
         });
         here.collect()
@@ -126,15 +131,47 @@ impl Plane {
             Some(owner) => drop(self.across.owners.insert(key, owner)),
             None => drop(self.across.owners.remove(&key)),
         }
-        let Some(number) = self.number(disk) else { return };
+        let Some(mut number) = self.number(disk) else { return };
         let Some(spread) = self.disk(number).spread.as_mut() else { return };
-        let Some(at) = spread.extents.get_mut(extent as usize) else { return };
-        if matches!(at, At::Here(_) | At::There(..)) {
-            return;
+        let mut extent = extent as usize;
+        let Some(&at) = spread.extents.get(extent) else { return };
+        spread.units[extent] = owner.map(|owner| owner.unit);
+        match at {
+            At::Here(relay) if self.is_relay(relay) => (number, extent) = (relay, 0),
+            At::Here(_) | At::There(..) => return,
+            At::Across(..) | At::Nowhere => {}
         }
-        *at = owner.map_or(At::Nowhere, |owner| At::Across(owner.shard, owner.number));
-        spread.units[extent as usize] = owner.map(|owner| owner.unit);
+        let spread = self.disk(number).spread.as_mut().expect("a spread disk");
+        spread.extents[extent] = owner.map_or(At::Nowhere, |owner| At::Across(owner.shard, owner.number));
+        spread.units[extent] = owner.map(|owner| owner.unit);
         self.hand_out_extents(number, now);
+    }
+
+    /// Whether what stands here for an owner passes everything on to the owner itself, at another shard. Other nodes, which come by this shard's
+    /// links, and this shard's coordinator find an owner so.
+    pub(crate) fn is_relay(&self, owner: usize) -> bool {
+        self.disks[owner].as_ref().is_some_and(|disk| disk.extent_of.is_some() && disk.spread.is_some())
+    }
+
+    /// What stands here for the owner of one extent of a disk that other nodes know.
+    pub(super) fn add_relay(&mut self, config: &DiskConfig, index: u32, len: u64) -> Result<usize, String> {
+        let pool = config.places[index as usize].pool.clone();
+        let places = vec![PlaceConfig { node: String::new(), pool }];
+        let mut relay = DiskConfig { pools: Vec::new(), places, capacity: len, ..config.clone() };
+        // Coordinators bound what they hand out; here it is room for all of them.
+        relay.contract.pending = None;
+        let settings =
+            Settings { owners: true, align: align_of(config), commands_max: 1 << 20, ..config.settings };
+        let vdisk = layout(&relay, len).map_err(|e| e.to_string())?;
+        let vdisk = VirtualDisk::new(FLOW, vdisk, settings).map_err(|e| e.to_string())?;
+        let mut spread = self.spread(&relay, 1);
+        let (at, unit) = self.across(&config.name, index);
+        (spread.extents, spread.units) = (vec![at], vec![unit]);
+        let mut disk = Disk::new(relay, vdisk, Vec::new());
+        disk.spread = Some(Box::new(spread));
+        let number = self.free_number();
+        self.put_disk(number, disk);
+        Ok(number)
     }
 
     /// Where another shard has an extent, as far as it has said so.
@@ -230,7 +267,14 @@ impl Plane {
     }
 
     /// An owner's flow was served so much elsewhere.
-    pub(super) fn foreign_at(&mut self, owner: usize, service: Cost, now: Instant) {
+    pub(crate) fn foreign_at(&mut self, owner: usize, service: Cost, now: Instant) {
+        let disk = self.disks.get(owner).and_then(Option::as_ref);
+        if let Some(spread) = disk.and_then(|disk| disk.spread.as_ref()) {
+            if let At::Across(shard, owner) = spread.extents[0] {
+                self.announce_across((shard, owner), service);
+            }
+            return;
+        }
         let gate = self.disks.get(owner).and_then(Option::as_ref).map(|d| d.vdisk.layout().gates()[0]);
         if let Some(gate) = gate {
             self.gates[gate.index()].pipeline.gate_mut().foreign(FlowId(owner as u32), service, now);

@@ -59,10 +59,12 @@ impl Plane {
                 continue;
             }
             let &pool = local.next().expect("every place here names a pool here");
-            if !self.pools[pool].is_here() {
-                continue;
-            }
-            match self.add_extent(&config, pool, i as u32, lens[i], now) {
+            let added = match self.pools[pool].is_here() {
+                true => self.add_extent(&config, pool, i as u32, lens[i], now),
+                false if !config.is_of_cluster() || self.links.is_passive => continue,
+                false => self.add_relay(&config, i as u32, lens[i]).map_err(|e| wrong(e).into()),
+            };
+            match added {
                 Ok(owner) => owners.push((i, owner)),
                 Err(e) => {
                     owners.iter().for_each(|(_, owner)| self.drop_extent(*owner, now));
@@ -75,7 +77,8 @@ impl Plane {
         for (i, place) in config.places.iter().enumerate() {
             let here = owners.iter().find(|(at, _)| *at == i).map(|(_, owner)| *owner);
             let (at, unit) = match here {
-                Some(owner) => (At::Here(owner), Some(self.unit_of(owner))),
+                Some(owner) => (At::Here(owner), self.unit_of(owner)),
+                None if self.links.is_passive && !self.links.is_here(&place.node) => (At::Nowhere, None),
                 None if self.links.is_here(&place.node) => self.across(&config.name, i as u32),
                 None => {
                     let peer = self.links.find(&place.node).expect("the configuration names peers");
@@ -136,7 +139,10 @@ impl Plane {
             if let At::Here(owner) = at
                 && len > self.disk(owner).vdisk.capacity()
             {
-                self.lengthen(owner, len)?;
+                match self.is_relay(owner) {
+                    true => self.lengthen_spread(owner, len)?,
+                    false => self.lengthen(owner, len)?,
+                }
             }
         }
         Ok(())
@@ -170,11 +176,14 @@ impl Plane {
         }
     }
 
-    /// The unit in which an owner's gate charges.
-    pub(crate) fn unit_of(&self, owner: usize) -> WireUnit {
+    /// The unit in which an owner's gate charges; of a relay, once it is known.
+    pub(crate) fn unit_of(&self, owner: usize) -> Option<WireUnit> {
         let disk = self.disks[owner].as_ref().expect("an owner in use is there");
+        if let Some(relay) = &disk.spread {
+            return relay.units[0];
+        }
         let gate = disk.vdisk.layout().gates()[0];
-        crate::links::unit(self.gates[gate.index()].pipeline.gate().cost_unit())
+        Some(crate::links::unit(self.gates[gate.index()].pipeline.gate().cost_unit()))
     }
 
     /// The owner of a disk's extent, if that is here, the disk is known as the coordinator knows it, and the coordinator is a node that it
@@ -195,6 +204,9 @@ impl Plane {
             return Err(format!("node {here} knows the disk \"{name}\" with another stripe or other pools"));
         }
         match spread.extents.get(index as usize) {
+            Some(At::Here(owner)) if self.unit_of(*owner).is_none() => {
+                Err(format!("extent {index} of the disk \"{name}\" is not there yet on node {here}"))
+            }
             Some(At::Here(owner)) if spread.shared.as_ref().is_none_or(|seat| seat.acts.here()) => Ok(*owner),
             _ if spread.shared.is_some() => Err(format!("node {here} does not have the disk \"{name}\" now")),
             _ => Err(format!("extent {index} of the disk \"{name}\" is not on node {here}")),
@@ -262,6 +274,9 @@ impl Plane {
     /// Takes back an owner that was just made. Its part stays where it is: it may be an old one, with data.
     pub(super) fn drop_extent(&mut self, owner: usize, now: Instant) {
         let Some(disk) = self.take_disk(owner) else { return };
+        if disk.spread.is_some() {
+            return; // a relay: its gate is another shard's
+        }
         for gate in disk.vdisk.layout().gates() {
             let gate = self.gates[gate.index()].pipeline.gate_mut();
             gate.remove_flow(disk.vdisk.flow(), now, &mut Vec::new());

@@ -163,7 +163,7 @@ impl Plane {
         }
         let mut spread = self.spread(&config, 1);
         spread.extents.push(owner.map_or(At::Nowhere, At::Here));
-        spread.units.push(owner.map(|owner| self.unit_of(owner)));
+        spread.units.push(owner.and_then(|owner| self.unit_of(owner)));
         spread.shared = Some(Seat {
             others,
             held: VecDeque::new(),
@@ -295,7 +295,7 @@ impl Plane {
         self.disk(owner).extent_of = Some(number);
         let (unit, drained, others) = (self.unit_of(owner), self.seats.drained, self.others_of(&config));
         let spread = self.disk(number).spread.as_mut().expect("a shared disk");
-        (spread.extents[0], spread.units[0]) = (At::Here(owner), Some(unit));
+        (spread.extents[0], spread.units[0]) = (At::Here(owner), unit);
         let seat = spread.shared.as_mut().expect("a shared disk");
         (seat.had, seat.why) = (true, String::new());
         seat.untaken = drained && now.since(seat.since) >= TURN;

@@ -10,9 +10,10 @@ const EIO: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(8);
 
 fn config(name: &str, link: &str, rest: &str) -> NodeConfig {
+    let (cores, shard) = common::cores();
     let text = format!(
-        "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{link}\n\
-         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{rest}\n"
+        "listen = \"nbd://127.0.0.1:0\"\n{cores}[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{link}\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{shard}{rest}\n"
     );
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
     config.forgets = true;
@@ -263,9 +264,10 @@ fn slow(name: &str) -> Node {
 }
 
 fn slow_at(name: &str, depth: u32) -> Node {
+    let (cores, shard) = common::cores();
     let text = format!(
-        "listen = \"nbd://127.0.0.1:0\"\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
-         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nemulated = {{ constant = {{ rate = \"4096B/s\", capacity = \"64MiB\" }} }}\n\
+        "listen = \"nbd://127.0.0.1:0\"\n{cores}[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{shard}emulated = {{ constant = {{ rate = \"4096B/s\", capacity = \"64MiB\" }} }}\n\
          scheduler = {{ sfq = {{ depth = {depth} }} }}\n"
     );
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
@@ -410,4 +412,95 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
         }
     }
     ask(&nodes[0], henge_api::Request::Unpeer { name: "b".into() });
+}
+
+/// Nodes of two loops: links at the first, pool p at the second, pool q at the first. Disk web lies on p of each.
+fn divided(names: &[&str]) -> Vec<Node> {
+    let nodes = names.iter().map(|name| {
+        let text = format!(
+            "listen = \"nbd://127.0.0.1:0\"\ncores = 2\n[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
+             [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nshard = 1\n\
+             [[pool]]\nname = \"q\"\nmemory = true\ncapacity = \"64MiB\"\nshard = 0\n"
+        );
+        let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+        config.forgets = true;
+        Node::start(config).unwrap_or_else(|e| panic!("{e}"))
+    });
+    let nodes: Vec<Node> = nodes.collect();
+    introduce(&nodes, names);
+    nodes.iter().for_each(|node| ask(node, common::add(&disk(names))));
+    until("all are linked", || nodes.iter().all(linked));
+    nodes
+}
+
+#[test]
+fn nodes_of_several_loops_are_one_cluster() {
+    let names = ["n1", "n2"];
+    let nodes = divided(&names);
+    let mut clients: Vec<Client> = nodes.iter().map(|node| Client::connect(node, "web")).collect();
+    let long = pattern(1_000_003, 9);
+    for (i, at) in [0u64, 65_000, 3 << 20].into_iter().enumerate() {
+        assert_eq!(clients[i % 2].write(at, &long), 0);
+        clients.iter_mut().for_each(|client| assert!(client.read(at, 1_000_003).unwrap() == long));
+    }
+    // Compare through the other node, and a FLUSH that covers both.
+    clients[0].send(0, 3, 0, 0, &[]);
+    assert_eq!(clients[0].reply(), 0);
+    // It is on a gate of the second loop of each node, and is one disk of one node there.
+    for node in &nodes {
+        let status = node.control().status().unwrap();
+        let web = status.disk("web").unwrap();
+        assert_eq!((status.disks.len(), web.places.len(), web.pools[0].as_str()), (1, 2, "p"));
+        assert_eq!(status.buffers_out, 0);
+        until("its gate was seen", || {
+            node.control()
+                .meters()
+                .unwrap()
+                .disk("web")
+                .is_some_and(|web| web.gates.len() == 1 && web.gates[0].service > 0)
+        });
+    }
+    // A contract, and room.
+    ask(
+        &nodes[0],
+        henge_api::Request::Set { name: "web".into(), contract: [("weight".into(), "3".into())].into() },
+    );
+    for request in [true, false] {
+        for node in &nodes {
+            let (name, capacity) = ("web".to_owned(), "32MiB".to_owned());
+            ask(
+                node,
+                if request {
+                    henge_api::Request::Room { name, capacity }
+                } else {
+                    henge_api::Request::Grow { name, capacity }
+                },
+            );
+        }
+    }
+    let mut later = Client::connect(&nodes[1], "web");
+    assert_eq!(later.write((32 << 20) - 1_000_003, &long), 0);
+    assert!(Client::connect(&nodes[0], "web").read((32 << 20) - 1_000_003, 1_000_003).unwrap() == long);
+    // Disks of one node alone are where their pools are, or over both loops.
+    ask(&nodes[0], common::add("name = \"own\"\npool = \"p\"\ncapacity = \"1MiB\"\n"));
+    ask(&nodes[0], common::add("name = \"wide\"\npools = [\"p\", \"q\"]\ncapacity = \"1MiB\"\n"));
+    for name in ["own", "wide"] {
+        assert_eq!(Client::connect(&nodes[0], name).write(100_000, &long[..200_000]), 0);
+        assert!(Client::connect(&nodes[0], name).read(100_000, 200_000).unwrap() == long[..200_000]);
+        assert!(
+            nodes[0].control().status().unwrap().disk(name).unwrap().places.is_empty(),
+            "no other node knows it"
+        );
+    }
+    // A peer that a disk names stays; it goes from both loops.
+    let unpeer = || nodes[0].control().ask(henge_api::Request::Unpeer { name: "n2".into() });
+    assert!(unpeer().unwrap_err().to_string().contains("disk \"web\" lies on node n2"));
+    drop((clients, later));
+    nodes.iter().for_each(|node| ask(node, henge_api::Request::Remove { name: "web".into() }));
+    unpeer().unwrap();
+    let unknown = nodes[0].control().ask(common::add(&disk(&names))).unwrap_err().to_string();
+    assert!(unknown.contains("neither this node (n1) nor a peer"), "{unknown}");
+    for node in nodes {
+        node.stop().unwrap();
+    }
 }

@@ -37,7 +37,9 @@ impl Pair {
         let listen =
             format!("[\"nbd+unix://{}\", \"iscsi://127.0.0.1:0\", \"nvme://127.0.0.1:0\"]", path.display());
         let pool = |name, shard| {
-            format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\nshard = {shard}\n{of_pools}\n")
+            format!(
+                "[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\nshard = {shard}\n{of_pools}\n"
+            )
         };
         let disk =
             |name, pool| format!("[[disk]]\nname = \"{name}\"\npool = \"{pool}\"\ncapacity = \"8MiB\"\n");
@@ -455,11 +457,24 @@ fn owner(shard: usize, number: usize) -> Owner {
 #[derive(Clone, Debug)]
 enum Step {
     /// A write of a place of its own, in pieces of some odd length.
-    Write { client: usize, place: u64, byte: u8 },
-    Read { client: usize, place: u64 },
+    Write {
+        client: usize,
+        place: u64,
+        byte: u8,
+    },
+    Read {
+        client: usize,
+        place: u64,
+    },
     /// It goes in the middle of whatever it does, and another comes.
-    Leave { client: usize, pending: bool },
-    Rounds { shard: usize, count: usize },
+    Leave {
+        client: usize,
+        pending: bool,
+    },
+    Rounds {
+        shard: usize,
+        count: usize,
+    },
 }
 
 fn step() -> impl proptest::strategy::Strategy<Value = Step> {
