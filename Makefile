@@ -152,7 +152,7 @@ bench-ceph: build ## A pool of a Ceph cluster of this machine beside qemu-nbd ov
 	@HENGE=$(COMMAND) ./tools/test-ceph beside shares
 
 .PHONY: bench-cores
-bench-cores: build ## Throughput with 1, 2, 4 and 8 loops, each held to a small part of a processor by a cgroup; CPU per request (root)
+bench-cores: build ## Throughput with 1, 2, 4 and 8 loops, each held to a small part of a processor; CPU per request (ARGS="--hot --tcp", ARGS=--shares; root)
 	@HENGE=$(COMMAND) ./tools/bench-cores $(ARGS)
 
 .PHONY: bench-isolation

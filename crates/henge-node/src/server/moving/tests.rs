@@ -504,7 +504,7 @@ proptest::proptest! {
             client
         };
         let mut clients: Vec<UnixStream> = (0..4).map(|_| join(&mut pair)).collect();
-        let mut model = vec![0u8; 24];
+        let mut model = [0u8; 24];
         let at = |client: usize, place: u64| (client as u64 * 6 + place) * LEN;
         for step in steps {
             match step {
