@@ -31,18 +31,20 @@ impl Folders {
     }
 
     /// A node alone, with one disk; `keys` of both pools.
-    pub fn alone(sockets: PathBuf, mounted: PathBuf, keys: &str) -> Folders {
+    pub fn alone(sockets: PathBuf, mounted: PathBuf, keys: &str, loops: usize) -> Folders {
         let link = "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"sixteen bytes and more\"\n";
         let base = "[[disk]]\nname = \"base\"\npool = \"folder\"\ncapacity = \"1MiB\"\n";
-        let text = format!("{link}{}{base}", Folders::pools(&mounted, keys));
+        let text = format!("cores = {loops}\n{link}{}{base}", Folders::pools(&mounted, keys, loops));
         Folders::new(sockets, mounted, &text)
     }
 
-    /// A pool in a folder and one on a device.
-    pub fn pools(mounted: &Path, keys: &str) -> String {
+    /// A pool in a folder and one on a device, each at a loop of its own where there are two; links are at the device's.
+    pub fn pools(mounted: &Path, keys: &str, loops: usize) -> String {
+        let shard = |shard: usize| if loops > 1 { format!("shard = {shard}\n") } else { String::new() };
+        let (one, other) = (shard(1), shard(0));
         format!(
-            "[[pool]]\nname = \"folder\"\npath = \"{0}/pool\"\ncapacity = \"16MiB\"\n{keys}\
-             [[pool]]\nname = \"device\"\ndevice = \"{0}/device\"\n{keys}",
+            "[[pool]]\nname = \"folder\"\npath = \"{0}/pool\"\ncapacity = \"16MiB\"\n{one}{keys}\
+             [[pool]]\nname = \"device\"\ndevice = \"{0}/device\"\n{other}{keys}",
             mounted.display()
         )
     }

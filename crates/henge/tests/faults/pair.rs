@@ -12,7 +12,7 @@ use crate::mount::{Mounted, Storage};
 use crate::nbd::{End, FLUSH, FUA, Nbd, WRITE, WRITE_ZEROES};
 use crate::node::{Answer, Folders, NoNode, Node, clock, format};
 use crate::plan::{Kind, Part, Plan, What};
-use crate::schedule::{MIB, Tally};
+use crate::schedule::{MIB, Tally, loops};
 use fuser::BackgroundSession;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -67,7 +67,7 @@ pub fn run(seed: u64) -> Tally {
     let middle = Middle::new(address(1).parse().expect("an address")).expect("a listener");
     // The node whose name sorts first dials.
     let peers = [middle.address.to_string(), address(0)];
-    let sides = [0, 1].map(|n| side(n, &address(n), &peers[n], &mut dice));
+    let sides = [0, 1].map(|n| side(n, (&address(n), &peers[n]), loops(seed / 2 + n as u64), &mut dice));
     let mut pair = Pair {
         dice,
         sides,
@@ -97,7 +97,7 @@ pub fn run(seed: u64) -> Tally {
     pair.tally
 }
 
-fn side(n: usize, listen: &str, peer: &str, dice: &mut Pcg64Mcg) -> Side {
+fn side(n: usize, (listen, peer): (&str, &str), loops: usize, dice: &mut Pcg64Mcg) -> Side {
     let dir = tempfile::tempdir().expect("a directory");
     let (sockets, mounted) = (dir.path().join("s"), dir.path().join("m"));
     std::fs::create_dir(&sockets).and_then(|()| std::fs::create_dir(&mounted)).expect("directories");
@@ -107,12 +107,12 @@ fn side(n: usize, listen: &str, peer: &str, dice: &mut Pcg64Mcg) -> Side {
     let engine = if dice.random() { "auto" } else { "threads" };
     let keys = format!("engine = \"{engine}\"\ndirect = {}\ncost = \"requests\"\n", dice.random::<bool>());
     let mut text = format!(
-        "[link]\nname = \"n{}\"\nlisten = \"{listen}\"\nsecret = \"sixteen bytes and more\"\n\
+        "cores = {loops}\n[link]\nname = \"n{}\"\nlisten = \"{listen}\"\nsecret = \"sixteen bytes and more\"\n\
          [[peer]]\nname = \"n{}\"\naddress = \"{peer}\"\n",
         n + 1,
         2 - n
     );
-    text += &Folders::pools(&mounted, &keys);
+    text += &Folders::pools(&mounted, &keys, loops);
     for (name, pools, _) in DISKS {
         text += &format!(
             "[[disk]]\nname = \"{name}\"\npools = [{pools}]\nstripe = \"{STRIPE}B\"\ncapacity = \"{MIB}B\"\n"

@@ -75,6 +75,11 @@ pub struct Schedule {
     tells: bool,
 }
 
+/// Loops of a seed's node: one, or one for each pool.
+pub fn loops(seed: u64) -> usize {
+    1 + (seed % 2) as usize
+}
+
 /// Runs a seed's schedule; `formats`: whether this version makes pools by `henge pool format`.
 pub fn run(seed: u64, formats: bool) -> Tally {
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
@@ -87,7 +92,7 @@ pub fn run(seed: u64, formats: bool) -> Tally {
         storage.mount(&mounted).expect("a FUSE file system; /dev/fuse, and fusermount3 for others than root");
     let engine = if dice.random() { "auto" } else { "threads" };
     let keys = format!("engine = \"{engine}\"\ndirect = {}\ncost = \"requests\"\n", dice.random::<bool>());
-    let folders = Folders::alone(sockets, mounted, &keys);
+    let folders = Folders::alone(sockets, mounted, &keys, loops(seed));
     let mut schedule = Schedule {
         dice,
         storage,
@@ -127,7 +132,7 @@ fn bare(keys: &str) -> Option<Duration> {
     let (sockets, mounted) = (dir.path().join("s"), dir.path().join("m"));
     std::fs::create_dir(&sockets).and_then(|()| std::fs::create_dir(&mounted)).ok()?;
     std::fs::File::create(mounted.join("device")).and_then(|file| file.set_len(16 * MIB)).ok()?;
-    let folders = Folders::alone(sockets, mounted, keys);
+    let folders = Folders::alone(sockets, mounted, keys, 1);
     format(&folders, "device").ok()?;
     let (node, time) = Node::start(&folders, 0, |_| ());
     node.ok()?.kill();
