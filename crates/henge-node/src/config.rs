@@ -6,7 +6,7 @@
 //! # listen = "nbds://10.0.0.5:10809" and tls = { … }: `tls.rs`
 //! http = "127.0.0.1:8080"               # the web page; elsewhere { listen = "https://10.0.0.5:8080", token_file = "/etc/henge/tokens" }
 //! state_dir = "/var/lib/henge"          # what the node remembers; this is the default
-//! cores = 4                             # loops, each on a core of its own, among which pools are divided; one is the default
+//! cores = 4                             # loops, each on a core of its own, among which pools are divided; all cores but one are the default
 //! busy_poll = "50us"                    # a client's next request is looked for so long before the node sleeps; "0us": not at all
 //!
 //! [[pool]]
@@ -88,8 +88,8 @@ pub struct NodeConfig {
     pub forgets: bool,
     /// Who decides over it.
     pub manager: Option<ManagerConfig>,
-    /// Loops, each on a core of its own, at most; unstated: one.
-    pub cores: Option<usize>,
+    /// Loops, each on a core of its own, at most.
+    pub cores: usize,
     /// Bytes for all payloads together.
     pub buffers: usize,
     /// Most connections at once, in all, of one address, and at one disk.

@@ -78,7 +78,7 @@ impl NodeConfig {
             forgets: false,
             manager,
             cores: bounds.cores,
-            buffers: bounds.buffers.unwrap_or_else(|| buffers_for(bounds.cores, pools.len())),
+            buffers: bounds.buffers.unwrap_or_else(|| buffers_for(bounds.cores, &pools)),
             connections: bounds.connections,
             connections_per_address: bounds.connections_per_address,
             connections_per_disk: bounds.connections_per_disk,
@@ -98,7 +98,7 @@ impl NodeConfig {
 
 /// What clients may hold, and for how long.
 struct Bounds {
-    cores: Option<usize>,
+    cores: usize,
     buffers: Option<usize>,
     connections: usize,
     connections_per_address: usize,
@@ -111,7 +111,7 @@ struct Bounds {
 
 impl Bounds {
     fn take(p: &mut Params) -> Result<Bounds, ParamError> {
-        let cores = p.integer("cores", 1, pool::CORES_MAX)?.map(|n| n as usize);
+        let cores = p.integer("cores", 1, pool::CORES_MAX)?.map_or_else(all_but_one, |n| n as usize);
         let buffers = p.size("buffers")?;
         if buffers.is_some_and(|buffers| buffers < 2 * LONGEST) {
             return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
@@ -151,9 +151,15 @@ impl Bounds {
     }
 }
 
+/// Loops where the file does not say how many: one processor of those that this process may use is left to the kernel, and to clients here.
+fn all_but_one() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    (cores - 1).clamp(1, pool::CORES_MAX as usize)
+}
+
 /// Memory for payloads where the file does not say how much: for two loops, or as much for each of more.
-fn buffers_for(cores: Option<usize>, pools: usize) -> usize {
-    let loops = cores.unwrap_or(1).min(pools);
+fn buffers_for(cores: usize, pools: &[PoolConfig]) -> usize {
+    let loops = if pools.iter().any(|pool| pool.every_core) { cores } else { cores.min(pools.len()) };
     2 * LONGEST as usize * loops.max(2)
 }
 

@@ -209,7 +209,7 @@ impl Server {
     }
 
     /// Begins nothing more, and finishes what has begun. `hands`: the sockets are for the program that comes next.
-    fn begin_stopping(&mut self, hands: bool) {
+    pub(super) fn begin_stopping(&mut self, hands: bool) {
         for listener in &self.listeners {
             // One that was never watched is an error that means nothing.
             let _ = epoll::delete(&self.epoll, listener.as_fd());

@@ -49,7 +49,7 @@ impl Division {
 
     /// By the configuration. `remembered` are disks that are not in it and will be there.
     pub(crate) fn of(config: &NodeConfig, remembered: Vec<Tie>) -> Result<Division, ParamError> {
-        let cores = config.cores.unwrap_or(1).min(config.buffers / LEAST).max(1);
+        let cores = config.cores.min(config.buffers / LEAST).max(1);
         for pool in &config.pools {
             let Some(shard) = pool.shard else { continue };
             let why = if shard >= cores {
@@ -57,7 +57,7 @@ impl Division {
                     "pool \"{}\" is on shard {shard}, and there are {cores}, counted from 0; write cores = {} or more{}",
                     pool.name,
                     shard + 1,
-                    if config.cores.is_some_and(|n| n > cores) { ", and more buffers" } else { "" }
+                    if config.cores > cores { ", and more buffers" } else { "" }
                 )
             } else if shard > 0 && is_shared(config, pool) {
                 format!(
@@ -248,6 +248,8 @@ mod tests {
         let count = |head: &str, pools: &[_]| divided(head, pools, &[]).unwrap().count();
         assert_eq!(count("cores = 8", &ABCD), 4);
         assert_eq!(count("cores = 1", &ABCD), 1);
+        let there = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(count("", &ABCD), (there - 1).clamp(1, 4), "all cores but one");
         let least = LEAST;
         assert_eq!(count(&format!("cores = 8\nbuffers = \"{}B\"", 3 * least), &ABCD), 3);
         assert_eq!(count("cores = 2", &[("a", "shard = 1")]), 2, "shard 0 accepts, and has no disk");

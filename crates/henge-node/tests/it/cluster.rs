@@ -460,6 +460,13 @@ fn nodes_of_several_loops_are_one_cluster() {
                 .is_some_and(|web| web.gates.len() == 1 && web.gates[0].service > 0)
         });
     }
+    // What its clients got at this node's loop is told to the other node, though none of it went there.
+    let announced = || nodes[0].control().status().unwrap().peers[0].announced;
+    let before = announced();
+    for stripe in 0..48u64 {
+        assert_eq!(clients[0].write(stripe * 2 * 65_536, &[1; 65_536]), 0);
+    }
+    assert!(announced() > before, "3 MiB, and one message for each");
     // A contract, and room.
     ask(
         &nodes[0],

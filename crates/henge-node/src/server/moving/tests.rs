@@ -449,6 +449,37 @@ fn an_owner_that_is_not_there_answers_so() {
     assert_eq!(client.read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
+#[test]
+fn no_shard_ends_while_another_needs_it() {
+    let mut pair = Pair::of(64, "", WIDE);
+    let mut client = pair.nbd();
+    client.write_all(&go("wide")).unwrap();
+    pair.until(&mut client, SAID);
+    client.write_all(&write(1, 0, 1, 131_072)).unwrap();
+    pair.round(1); // half of it is in the lane to shard 0
+    for shard in [0, 1] {
+        pair.servers[shard].begin_stopping(false);
+    }
+    assert_eq!(
+        [0, 1].map(|shard| pair.servers[shard].finished()),
+        [None, None],
+        "shard 0 has not looked yet"
+    );
+    let mut ended = [None; 2];
+    for round in 0..40 {
+        let shard = round % 2;
+        if ended[shard].is_none() {
+            pair.round(shard);
+            ended[shard] = pair.servers[shard].finished();
+        }
+    }
+    assert_eq!(ended, [Some(0); 2]);
+    let mut reply = [0; 16];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[4..8], [0; 4], "it was done");
+    assert!(pair.servers.iter().all(|server| server.plane.unflushed().next().is_none()));
+}
+
 fn owner(shard: usize, number: usize) -> Owner {
     Owner { shard, number, unit: henge_link::WireUnit::Bytes }
 }
