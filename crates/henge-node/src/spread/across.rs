@@ -31,8 +31,9 @@ use henge_link::WireUnit;
 use henge_vdisk::{Failure, Part, Settings, VirtualDisk};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crossings taken in one round: each is as much work as a client's command.
-const ROUND: usize = 256;
+/// Crossings taken before clients of this shard have their turns again: each is as much work as a client's command, of which a connection has so many
+/// in one turn.
+const ROUND: usize = crate::turns::COMMANDS as usize;
 /// Sub-requests of one coordinator under way at owners of other shards: an owner has places for those of all shards there may be.
 pub(super) const ACROSS_MAX: u32 = (1 << 20) / crate::config::pool::CORES_MAX as u32;
 /// The slot in the name of whoever submits for another shard; there is no such connection.
