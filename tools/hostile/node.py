@@ -37,7 +37,7 @@ def free_port():
 
 
 class Node:
-    def __init__(self, grounds):
+    def __init__(self, grounds, hot=False):
         self.grounds = grounds
         self._dir = tempfile.TemporaryDirectory(prefix="henge-hostile-")
         self.dir = self._dir.name
@@ -47,8 +47,11 @@ class Node:
         text = (f'listen = ["nbd+unix:///{self.socket}", "nbd://127.0.0.1:{self.nbd}", "iscsi://127.0.0.1:{self.iscsi}", '
                 f'"nvme://127.0.0.1:{self.nvme}"{self.secured()}]\nhttp = "127.0.0.1:{self.http}"\n'
                 f'control = "{self.control}"\nstate_dir = "{self.dir}/state"\nbuffers = "{BUFFERS >> 20}MiB"\n')
-        text += self.tls
-        text += POOL.format(name="a", dir=self.dir, capacity="6GiB") + POOL.format(name="b", dir=self.dir, capacity="1GiB")
+        # Two loops, and both gates at the first, so that what comes from the second is in everybody's way.
+        cores, shard, every = ("cores = 2\n", "shard = 0\n", "every_core = true\n") if hot else ("cores = 1\n", "", "")
+        text += cores + self.tls
+        text += POOL.format(name="a", dir=self.dir, capacity="6GiB") + shard + every
+        text += POOL.format(name="b", dir=self.dir, capacity="1GiB") + shard
         for name, terms in DISKS.items():
             text += f'[[disk]]\nname = "{name}"\n{terms}\n'
         with open(f"{self.dir}/node.toml", "w") as f:
