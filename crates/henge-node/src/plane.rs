@@ -191,7 +191,7 @@ impl Plane {
             metered_since: Instant::ZERO,
             recorder,
             tap: None,
-            tags: Tags::of_shard(here),
+            tags: Tags::default(),
             tickets: tickets::Tickets::default(),
             exchange: None,
             failed: BTreeMap::new(),

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::plane::Plane;
-use crate::shards::{global, local};
+use crate::shards::local;
 use henge_api::{Ask, Lead, TagCounts};
 use henge_core::{CostUnit, Duration, Instant, Request, RequestId};
 use std::sync::Arc;
@@ -33,8 +33,6 @@ pub(crate) struct Queued {
 /// The loop's end of it.
 #[derive(Default)]
 pub(crate) struct Tags {
-    /// Which shard this is: its gates are told by numbers among all shards'.
-    shard: usize,
     relay: Option<SyncSender<Queued>>,
     pub counts: TagCounts,
 }
@@ -52,16 +50,12 @@ pub(crate) fn collect(queued: &Receiver<Queued>) -> Option<Vec<Ask>> {
 }
 
 impl Tags {
-    pub(crate) fn of_shard(shard: usize) -> Tags {
-        Tags { shard, ..Tags::default() }
-    }
-
     /// From now on parts are told there, or to nobody.
     pub(crate) fn relay(&mut self, to: Option<SyncSender<Queued>>) {
         self.relay = to;
     }
 
-    /// Tells of a part that was just queued.
+    /// Tells of a part that was just queued, at the gate of that number among all shards'.
     pub(crate) fn tell(&mut self, disk: &Arc<str>, gate: usize, request: &Request, unit: CostUnit) {
         let Some(relay) = &self.relay else { return };
         let cost = match unit {
@@ -70,7 +64,7 @@ impl Tags {
             // Nobody promises a rate of it.
             CostUnit::DiskTime => return,
         };
-        let at = (global(self.shard, gate) as u32, request.id.slot, request.id.generation);
+        let at = (gate as u32, request.id.slot, request.id.generation);
         match relay.try_send(Queued { disk: Arc::clone(disk), cost, at }) {
             Ok(()) => self.counts.asked += 1,
             Err(_) => self.counts.untold += 1,

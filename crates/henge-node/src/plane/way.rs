@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // lends parts of a command's buffer to stores
 
 use super::{Answer, At, GateState, InFlight, Plane, SubRequest, Submitter};
+use crate::shards::global;
 use crate::spread::INNER;
 use crate::spread::across::shard_of;
 use henge_backend::Buffer;
@@ -94,7 +95,7 @@ impl Plane {
             }
             if disk.extent_of.is_some() && disk.config.contract.rate.is_some() {
                 let unit = state.pipeline.gate().cost_unit();
-                self.tags.tell(&disk.told_as, g, &request, unit);
+                self.tags.tell(&disk.told_as, global(self.across.here, g), &request, unit);
             }
             state.line_up(g, &mut self.runnable);
             if let Some((g, id)) = older {

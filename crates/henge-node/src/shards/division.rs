@@ -133,9 +133,15 @@ impl Division {
             }
         };
         let all: Vec<String> = (0..self.count).map(of).collect();
+        let hot = pools.iter().zip(&self.everywhere).filter(|(_, everywhere)| **everywhere);
+        let hot: Vec<&str> = hot.map(|(pool, _)| pool.name.as_str()).collect();
+        let served = match hot[..] {
+            [] => String::new(),
+            _ => format!("; every one serves NBD clients of {}", hot.join(", ")),
+        };
         match self.count {
             1 => "1: one loop has all pools".to_owned(),
-            n => format!("{n}: shard {}", all.join("; shard ")),
+            n => format!("{n}: shard {}{served}", all.join("; shard ")),
         }
     }
 }
@@ -284,6 +290,8 @@ mod tests {
         let disks = config("cores = 4", &hot, &["\"a\"", "\"b\""]).disks;
         assert_eq!([0, 1].map(|n| division.is_everywhere(&disks[n])), [true, false]);
         assert_eq!(division.shards_of(&disks[1]), [1]);
+        let told = division.describe(&config("cores = 4", &hot, &[]).pools);
+        assert!(told.ends_with("; every one serves NBD clients of a"), "{told}");
         let alone = divided("cores = 1", &hot, &[]).unwrap();
         assert_eq!((alone.shards_of(&disks[0]), alone.is_everywhere(&disks[0])), (vec![0], false));
     }

@@ -37,23 +37,29 @@ pub(crate) trait Word {
     fn is_set(&self) -> bool;
 }
 
-impl Word for AtomicU64 {
-    fn set(&self, bits: u64) -> u64 {
-        self.fetch_or(bits, Ordering::AcqRel)
-    }
-    fn clear(&self, bits: u64) {
-        self.fetch_and(!bits, Ordering::AcqRel);
-    }
-    fn take(&self) -> u64 {
-        self.swap(0, Ordering::AcqRel)
-    }
-    fn begin(&self, bits: u64) -> bool {
-        self.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-    fn is_set(&self) -> bool {
-        self.load(Ordering::Relaxed) != 0
-    }
+/// The same for an atomic integer: the standard library's, and loom's.
+macro_rules! word {
+    ($integer:ty) => {
+        impl Word for $integer {
+            fn set(&self, bits: u64) -> u64 {
+                self.fetch_or(bits, Ordering::AcqRel)
+            }
+            fn clear(&self, bits: u64) {
+                self.fetch_and(!bits, Ordering::AcqRel);
+            }
+            fn take(&self) -> u64 {
+                self.swap(0, Ordering::AcqRel)
+            }
+            fn begin(&self, bits: u64) -> bool {
+                self.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            }
+            fn is_set(&self) -> bool {
+                self.load(Ordering::Relaxed) != 0
+            }
+        }
+    };
 }
+word!(AtomicU64);
 
 /// The word of one shard.
 #[derive(Default, Debug)]

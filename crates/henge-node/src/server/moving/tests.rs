@@ -455,16 +455,27 @@ fn no_shard_ends_while_another_needs_it() {
     let mut client = pair.nbd();
     client.write_all(&go("wide")).unwrap();
     pair.until(&mut client, SAID);
-    client.write_all(&write(1, 0, 1, 131_072)).unwrap();
-    pair.round(1); // half of it is in the lane to shard 0
+    let (begun, rest) = (write(1, 0, 1, 131_072), 100_000);
+    client.write_all(&begun[..begun.len() - rest]).unwrap();
+    (0..4).for_each(|round| pair.round(round % 2));
     for shard in [0, 1] {
         pair.servers[shard].begin_stopping(false);
     }
-    assert_eq!(
-        [0, 1].map(|shard| pair.servers[shard].finished()),
-        [None, None],
-        "shard 0 has not looked yet"
-    );
+    // Shard 0 has nothing to do, and the client of shard 1 has begun something.
+    for _ in 0..10 {
+        pair.round(0);
+        assert_eq!(pair.servers[0].finished(), None, "it will be needed");
+    }
+    client.write_all(&begun[begun.len() - rest..]).unwrap();
+    let rounds = (0..100).take_while(|_| {
+        pair.round(1);
+        pair.servers[1].plane.inner.is_empty()
+    });
+    assert!(rounds.count() < 100, "it has sent shard 0 its half");
+    (0..4).for_each(|_| pair.round(1));
+    // The other half is over. The command's memory is lent to shard 0, and must not go.
+    assert!(pair.servers[1].plane.gates.iter().all(|gate| gate.pipeline.gate().in_flight() == 0));
+    assert!(!pair.servers[1].plane.is_idle());
     let mut ended = [None; 2];
     for round in 0..40 {
         let shard = round % 2;

@@ -5,23 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64 as Tried, AtomicUsize};
 use loom::thread;
 
-impl Word for Tried {
-    fn set(&self, bits: u64) -> u64 {
-        self.fetch_or(bits, Ordering::AcqRel)
-    }
-    fn clear(&self, bits: u64) {
-        self.fetch_and(!bits, Ordering::AcqRel);
-    }
-    fn take(&self) -> u64 {
-        self.swap(0, Ordering::AcqRel)
-    }
-    fn begin(&self, bits: u64) -> bool {
-        self.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-    fn is_set(&self) -> bool {
-        self.load(Ordering::Relaxed) != 0
-    }
-}
+word!(Tried);
 
 /// A lane of one place, and an event descriptor.
 #[derive(Default)]
