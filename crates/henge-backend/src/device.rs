@@ -421,6 +421,9 @@ impl Store for Device {
     fn has_part(&self, name: &str) -> bool {
         self.table.find(name).is_some()
     }
+    fn is_new(&self, name: &str) -> bool {
+        self.unclaimed.contains_key(name)
+    }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         match self.kept(name)[..] {
             _ if self.has_part(name) => Ok(()),

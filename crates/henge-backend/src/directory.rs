@@ -198,6 +198,9 @@ impl Store for Directory {
         !self.unclaimed.contains(name) && self.space.find(name).is_some()
             || std::fs::symlink_metadata(self.path.join(name)).is_ok()
     }
+    fn is_new(&self, name: &str) -> bool {
+        self.unclaimed.contains(name)
+    }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         let kept: Vec<_> = manage::kept(&self.path)?.into_iter().filter(|kept| kept.name == name).collect();

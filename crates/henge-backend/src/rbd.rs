@@ -67,6 +67,8 @@ struct OpenImage {
     part: String,
     called: String,
     len: u64,
+    /// Made since the pool was opened.
+    made: bool,
     ours: bool,
     objects: Objects,
     /// The last error that was said.

@@ -88,6 +88,12 @@ pub trait Store: Backend<Payload = Buffer> {
     /// Whether there is a part of that name that some disk has, or had until the node ended.
     fn has_part(&self, name: &str) -> bool;
 
+    /// Whether steps have made the part of that name, and it is nobody's yet: then whoever asked for it may have it removed. What steps have only
+    /// found may be some disk's.
+    fn is_new(&self, _name: &str) -> bool {
+        false
+    }
+
     /// Whoever opens the part `name` next means the one that a former disk left, if there is one.
     fn adopt_part(&mut self, _name: &str) -> io::Result<()> {
         Ok(())
@@ -201,6 +207,10 @@ macro_rules! parts_behind {
         fn has_part(&self, name: &str) -> bool {
             let $wrapper = self;
             $store.has_part(name)
+        }
+        fn is_new(&self, name: &str) -> bool {
+            let $wrapper = self;
+            $store.is_new(name)
         }
         fn adopt_part(&mut self, name: &str) -> std::io::Result<()> {
             let $wrapper = self;

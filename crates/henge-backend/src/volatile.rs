@@ -227,6 +227,9 @@ impl<S: Store> Store for Volatile<S> {
     fn has_part(&self, name: &str) -> bool {
         self.store.has_part(name)
     }
+    fn is_new(&self, name: &str) -> bool {
+        self.store.is_new(name)
+    }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         self.store.adopt_part(name)
     }

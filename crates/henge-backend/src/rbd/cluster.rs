@@ -152,6 +152,8 @@ pub(crate) struct Plan {
 /// What came of a plan.
 pub(crate) struct Had {
     pub image: Arc<dyn Image>,
+    /// Made just now.
+    pub made: bool,
     /// Made just now, of nothing: it holds nothing.
     pub empty: bool,
     /// Henge made it, so it goes with its disk.
@@ -218,7 +220,7 @@ pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>
         }
     }
     let (empty, shared) = (made && plan.origin.from.is_none(), plan.claim.is_some());
-    Ok(Some(Had { image, empty, ours, shared }))
+    Ok(Some(Had { image, made, empty, ours, shared }))
 }
 
 /// Whether Henge made it for this part; an error where this disk is not to have it.

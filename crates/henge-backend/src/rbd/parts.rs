@@ -97,8 +97,9 @@ impl Rbd {
         if !had.empty && !had.shared && !self.look {
             self.walk(slot, Arc::clone(&had.image), objects.words());
         }
-        let (part, called, ours) = (name.to_owned(), self.plan(name, len).image(), had.ours);
-        self.disks[slot] = Some(OpenImage { image: had.image, part, called, len, ours, objects, said: 0 });
+        let (part, called) = (name.to_owned(), self.plan(name, len).image());
+        let Had { image, made, ours, .. } = had;
+        self.disks[slot] = Some(OpenImage { image, part, called, len, made, ours, objects, said: 0 });
         Ok(())
     }
 

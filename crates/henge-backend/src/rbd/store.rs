@@ -118,6 +118,10 @@ impl Store for Rbd {
     fn has_part(&self, name: &str) -> bool {
         self.space.find(name).is_some()
     }
+    fn is_new(&self, name: &str) -> bool {
+        let i = self.space.extents().iter().position(|part| part.name == name);
+        i.and_then(|i| self.disks[self.slots[i]].as_ref()).is_some_and(|disk| disk.made)
+    }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.adopted.insert(name.to_owned());

@@ -163,7 +163,8 @@ impl Plane {
                 }
                 let was_there = store.has_part(&part.name);
                 let found = store.open_part(&part.name, part.len).map_err(|e| failed(&e))?;
-                if !was_there {
+                // What lies elsewhere may have been there, and not been looked for before.
+                if !was_there && (store.is_new(&part.name) || !store.opens_elsewhere()) {
                     made.push((part.gate, part.name.clone()));
                 }
                 block = block.max(store.block());

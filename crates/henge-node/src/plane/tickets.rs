@@ -126,12 +126,18 @@ pub(crate) struct Tickets {
 }
 
 impl Ticket {
-    /// Nothing that it made is left; what it lengthened or removed stays so.
-    fn fail(&mut self, why: &io::Error) {
+    /// Its first work is over. A part that was made in it goes if the ticket fails later. One that was there may be a disk's, with all that was
+    /// ever written.
+    fn over(&mut self, is_new: bool) {
         let work = self.works.pop_front().expect("a step belongs to a work");
-        if let (Work::Make(part), true) = (work, self.begun) {
+        if let (Work::Make(part), true) = (work, self.begun && is_new) {
             self.made.push(part);
         }
+    }
+
+    /// Nothing that it made is left; what it found, lengthened or removed stays so. `is_new`: what its work concerned was made, and is nobody's.
+    fn fail(&mut self, why: &io::Error, is_new: bool) {
+        self.over(is_new);
         self.works = self.made.drain(..).map(Work::Remove).collect();
         // What was wrong first says more than what was wrong with cleaning up.
         self.failed.get_or_insert(why.to_string());
@@ -271,13 +277,12 @@ impl Plane {
     }
 
     fn take_step(&mut self, i: usize, step: io::Result<Step>, now: Instant) {
+        let PartOf { gate, name, .. } = self.tickets.all[i].works[0].part();
+        let is_new = self.gates[*gate].pipeline.backend().is_new(name);
         let ticket = &mut self.tickets.all[i];
         match step {
             Ok(Step::There(_)) => {
-                let work = ticket.works.pop_front().expect("a step belongs to a work");
-                if let (Work::Make(part), true) = (work, ticket.begun) {
-                    ticket.made.push(part);
-                }
+                ticket.over(is_new);
                 ticket.state = State::Waiting;
             }
             Ok(Step::Run(chore)) => {
@@ -287,7 +292,7 @@ impl Plane {
                 ticket.begun = true;
                 self.begin_zeroing(i, from, len, now);
             }
-            Err(e) => ticket.fail(&e),
+            Err(e) => ticket.fail(&e, is_new),
         }
     }
 

@@ -146,42 +146,90 @@ fn a_disk_lies_over_pools_of_two_loops() {
     node.stop().unwrap();
 }
 
-#[test]
-fn it_keeps_its_bytes_however_pools_are_divided() {
-    let dir = tempfile::tempdir().unwrap();
-    let start = |head: &str, shards: [&str; 2], disk: &str| {
+/// A node of two pools of files in a folder, which it finds again.
+struct Kept(tempfile::TempDir);
+
+impl Kept {
+    fn new() -> Kept {
+        let dir = tempfile::tempdir().unwrap();
+        ["a", "b"].iter().for_each(|pool| std::fs::create_dir(dir.path().join(pool)).unwrap());
+        Kept(dir)
+    }
+
+    fn start(&self, cores: usize, shards: [&str; 2], disk: &str) -> Node {
         let pool = |name: &str, shard: &str| {
-            let path = dir.path().join(name);
+            let path = self.0.path().join(name);
             format!(
                 "[[pool]]\nname = \"{name}\"\npath = \"{}\"\ncapacity = \"64MiB\"\n{shard}\n",
                 path.display()
             )
         };
-        let state = dir.path().join("state");
+        let state = self.0.path().join("state");
         let text = format!(
-            "listen = \"nbd://127.0.0.1:0\"\nstate_dir = \"{}\"\n{head}\n{}{}{disk}",
+            "listen = \"nbd://127.0.0.1:0\"\nstate_dir = \"{}\"\ncores = {cores}\n{}{}{disk}",
             state.display(),
             pool("a", shards[0]),
             pool("b", shards[1])
         );
         let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
         Node::start(config).unwrap_or_else(|e| panic!("{e}"))
-    };
-    ["a", "b"].iter().for_each(|pool| std::fs::create_dir(dir.path().join(pool)).unwrap());
-    let apart = ["shard = 0", "shard = 1"];
-    let added = start("cores = 2", apart, "");
+    }
+}
+
+const APART: [&str; 2] = ["shard = 0", "shard = 1"];
+
+#[test]
+fn it_keeps_its_bytes_however_pools_are_divided() {
+    let kept = Kept::new();
+    let added = kept.start(2, APART, "");
     added.control().ask(common::add(OVER)).unwrap();
     fill(&mut Client::connect(&added, "z"), 5);
     added.stop().unwrap();
-    for (head, shards) in
-        [("cores = 2", apart), ("cores = 1", ["", ""]), ("cores = 2", ["", ""]), ("cores = 2", apart)]
-    {
-        let node = start(head, shards, "");
+    for (cores, shards) in [(2, APART), (1, ["", ""]), (2, ["", ""]), (2, APART)] {
+        let node = kept.start(cores, shards, "");
         let mut client = Client::connect(&node, "z");
         is_filled(&mut client, 5);
         fill(&mut client, 5);
         drop(client);
         node.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_part_that_cannot_be_opened_is_kept_and_so_are_those_beside_it() {
+    let stated = format!("[[disk]]\n{OVER}");
+    for (in_file, cores) in [(true, 2), (false, 2), (true, 1), (false, 1)] {
+        let kept = Kept::new();
+        let shards = if cores == 2 { APART } else { ["", ""] };
+        let start = || kept.start(cores, shards, if in_file { &stated } else { "" });
+        let node = start();
+        if !in_file {
+            node.control().ask(common::add(OVER)).unwrap();
+        }
+        fill(&mut Client::connect(&node, "z"), 5);
+        node.stop().unwrap();
+        for pool in ["a", "b"] {
+            let is_part = |path: &std::path::PathBuf| path.to_string_lossy().contains(".part");
+            let files = std::fs::read_dir(kept.0.path().join(pool)).unwrap();
+            let part = files.map(|file| file.unwrap().path()).find(is_part).expect("each pool has a part");
+            let aside = kept.0.path().join("aside");
+            std::fs::rename(&part, &aside).unwrap();
+            // It is there and cannot be opened, and whoever unlinks it can.
+            std::os::unix::fs::symlink(&part, &part).unwrap();
+            let node = start();
+            let status = node.control().status().unwrap();
+            let case = format!("in the file: {in_file}, {cores} loops, pool {pool}");
+            assert!(status.disk("z").is_none(), "{case}: half of it is nobody's disk");
+            assert_eq!(status.failed.iter().map(|failed| failed.name.as_str()).collect::<Vec<_>>(), ["z"]);
+            let taken = node.control().ask(common::add(OVER)).unwrap_err().to_string();
+            assert!(taken.contains("\"z\""), "{taken}");
+            node.stop().unwrap();
+            assert!(std::fs::symlink_metadata(&part).is_ok(), "{case}: it was deleted");
+            std::fs::rename(&aside, &part).unwrap();
+            let node = start();
+            is_filled(&mut Client::connect(&node, "z"), 5);
+            node.stop().unwrap();
+        }
     }
 }
 

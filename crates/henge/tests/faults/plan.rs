@@ -22,6 +22,8 @@ pub enum Kind {
     Sync,
     /// Names, lengths, allocation.
     Shape,
+    /// A file that is there.
+    Open,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +53,7 @@ impl Plan {
     /// Whether this operation is one to go wrong; counts it.
     pub fn hits(&mut self, part: Part, kind: Kind) -> bool {
         let mine = (self.part == Part::Any || self.part == part)
-            && self.kind.map_or(kind != Kind::Read, |of| of == kind);
+            && self.kind.map_or(!matches!(kind, Kind::Read | Kind::Open), |of| of == kind);
         if !mine {
             return false;
         }

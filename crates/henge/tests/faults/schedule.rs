@@ -213,7 +213,7 @@ impl Schedule {
         let dice = &mut self.dice;
         let few = 1u32 << dice.random_range(0..5);
         let at = 1 + dice.random_range(0..few);
-        let (kind, what) = match dice.random_range(0..12) {
+        let (kind, what) = match dice.random_range(0..13) {
             0 => (None, What::Kill),
             1 => (None, What::KillAfter),
             2..=4 => (None, What::Cut),
@@ -222,6 +222,7 @@ impl Schedule {
             7 => (None, What::Fail(libc::ENOSPC, if dice.random() { 2 } else { u32::MAX })),
             8 | 9 => (Some(Kind::Sync), What::Fail(libc::EIO, 1)),
             10 => (Some(Kind::Shape), What::Fail(libc::EIO, 1)),
+            11 => (Some(Kind::Open), What::Fail(libc::EIO, 1)),
             _ => (None, What::Stall(Duration::from_millis(dice.random_range(5..100)))),
         };
         self.storage.lock().plans.push(Plan { part, kind, at, what });

@@ -19,6 +19,10 @@ struct Slow {
     memory: Memory,
     parts: BTreeMap<String, u64>,
     half: Option<(String, u64, u8)>,
+    /// Parts that nobody has claimed.
+    made: Vec<String>,
+    /// The next part was there: steps find it.
+    finds: bool,
     free_at: Instant,
     done: VecDeque<(Instant, Done<Buffer>)>,
     log: Rc<RefCell<Vec<String>>>,
@@ -68,6 +72,9 @@ impl Store for Slow {
     fn has_part(&self, name: &str) -> bool {
         self.parts.contains_key(name)
     }
+    fn is_new(&self, name: &str) -> bool {
+        self.made.iter().any(|made| made == name)
+    }
     fn remove_part(&mut self, _name: &str) -> io::Result<()> {
         Err(io::Error::other("would block"))
     }
@@ -76,6 +83,9 @@ impl Store for Slow {
             return Ok(Step::There(*base));
         }
         self.half = Some((name.to_owned(), len, 0));
+        if !std::mem::take(&mut self.finds) {
+            self.made.push(name.to_owned());
+        }
         Ok(self.chore("making"))
     }
     fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
@@ -124,6 +134,11 @@ struct Rig {
 
 /// A plane with one tenant of weight 4, on a store that is slow from then on.
 fn rig(fails: bool) -> Rig {
+    rig_of(fails, false)
+}
+
+/// The same; `finds`: the part that is asked for first is there already.
+fn rig_of(fails: bool, finds: bool) -> Rig {
     let text = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = { sfq = { depth = 1 } }\n\
         [[disk]]\nname = \"tenant\"\ncapacity = \"4MiB\"\ncontract = { weight = 4 }\n";
     let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap();
@@ -133,6 +148,8 @@ fn rig(fails: bool) -> Rig {
         memory: Memory::new(64 * MIB).unwrap(),
         parts: BTreeMap::new(),
         half: None,
+        made: Vec::new(),
+        finds,
         free_at: Instant::ZERO,
         done: VecDeque::new(),
         log: Rc::clone(&log),
@@ -218,11 +235,9 @@ fn a_disk_is_made_beside_a_tenant_that_keeps_its_share() {
     assert_eq!(*rig.log.borrow(), ["making", "used", "free"]);
 }
 
-/// A ticket that fails half-way takes back what it made, says why, and the next one begins anew.
-#[test]
-fn what_fails_leaves_nothing() {
-    let mut rig = rig(true);
-    let ticket = begin(&mut rig, ADD);
+/// Runs a ticket to make a new disk's part, which fails half-way.
+fn failed(rig: &mut Rig) -> String {
+    let ticket = begin(rig, ADD);
     // The tenant's own requests fail as well from then on; here only the ticket's outcome matters.
     let worked = loop {
         rig.plane.list_due(rig.now);
@@ -237,9 +252,24 @@ fn what_fails_leaves_nothing() {
         }
         rig.now = rig.plane.wake_at().map_or(rig.now, |at| at.max(rig.now));
     };
-    assert!(worked.unwrap_err().contains("zeroing failed"));
+    worked.unwrap_err()
+}
+
+/// A ticket that fails half-way takes back what it made, says why, and the next one begins anew.
+#[test]
+fn what_fails_leaves_nothing() {
+    let mut rig = rig(true);
+    assert!(failed(&mut rig).contains("zeroing failed"));
     assert_eq!(*rig.log.borrow(), ["making", "free"]);
     assert!(rig.plane.add(&table(ADD), rig.now).unwrap_err().contains("would be made in the loop"));
+}
+
+/// A part that was there is some disk's, with all that was ever written: whatever fails, it stays.
+#[test]
+fn what_fails_leaves_what_it_found() {
+    let mut rig = rig_of(true, true);
+    assert!(failed(&mut rig).contains("zeroing failed"));
+    assert_eq!(*rig.log.borrow(), ["making"]);
 }
 
 /// Two tickets at one gate go one after the other; of one disk, in their order.
