@@ -392,6 +392,15 @@ impl Store for Nbd {
     fn has_part(&self, name: &str) -> bool {
         self.space.find(name).is_some()
     }
+    fn is_new(&self, name: &str) -> bool {
+        // To remove it is to leave its server: nothing that is stored goes.
+        self.space.find(name).is_some()
+    }
+    fn forget_part(&mut self, name: &str) {
+        if self.space.find(name).is_none() {
+            self.adopted.remove(name);
+        }
+    }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.adopted.insert(name.to_owned());

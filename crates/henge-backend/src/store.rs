@@ -94,6 +94,10 @@ pub trait Store: Backend<Payload = Buffer> {
         false
     }
 
+    /// The part of that name could not be opened: what was said of it ([`set_origin`](Self::set_origin) and the like) is for nobody who comes later.
+    /// Whatever is stored stays.
+    fn forget_part(&mut self, _name: &str) {}
+
     /// Whoever opens the part `name` next means the one that a former disk left, if there is one.
     fn adopt_part(&mut self, _name: &str) -> io::Result<()> {
         Ok(())
@@ -211,6 +215,10 @@ macro_rules! parts_behind {
         fn is_new(&self, name: &str) -> bool {
             let $wrapper = self;
             $store.is_new(name)
+        }
+        fn forget_part(&mut self, name: &str) {
+            let $wrapper = self;
+            $store.forget_part(name)
         }
         fn adopt_part(&mut self, name: &str) -> std::io::Result<()> {
             let $wrapper = self;

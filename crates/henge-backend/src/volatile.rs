@@ -230,6 +230,9 @@ impl<S: Store> Store for Volatile<S> {
     fn is_new(&self, name: &str) -> bool {
         self.store.is_new(name)
     }
+    fn forget_part(&mut self, name: &str) {
+        self.store.forget_part(name);
+    }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         self.store.adopt_part(name)
     }

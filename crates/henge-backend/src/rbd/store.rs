@@ -122,6 +122,12 @@ impl Store for Rbd {
         let i = self.space.extents().iter().position(|part| part.name == name);
         i.and_then(|i| self.disks[self.slots[i]].as_ref()).is_some_and(|disk| disk.made)
     }
+    fn forget_part(&mut self, name: &str) {
+        // One that is open, or whose image is still to be removed, is known by it.
+        if self.space.find(name).is_none() && !self.doomed.contains(name) {
+            self.forget(name);
+        }
+    }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.adopted.insert(name.to_owned());

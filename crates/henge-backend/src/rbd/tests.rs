@@ -208,6 +208,7 @@ fn parts_are_made_grown_and_removed_by_steps() {
     let begun = rig.store.begin_part("web.part0", LEN);
     assert!(!rig.store.has_part("web.part0"));
     assert!(matches!(rig.step("web.part0", begun), Ok(Step::There(_))));
+    assert!(rig.store.is_new("web.part0"));
     let base = rig.store.open_part("web.part0", LEN).unwrap();
     let begun = rig.store.begin_part("web.part0", 2 * LEN);
     assert!(matches!(rig.step("web.part0", begun), Ok(Step::There(at)) if at == base));
@@ -221,6 +222,22 @@ fn parts_are_made_grown_and_removed_by_steps() {
 }
 
 #[test]
+fn an_image_that_was_there_is_nobodys_to_remove_who_only_opens_it() {
+    let mut rig = Rig::new(Fake::new());
+    rig.store.open_part("web.part0", LEN).unwrap();
+    let mut rig = Rig::new(Arc::clone(&rig.fake));
+    let begun = rig.store.begin_part("web.part0", LEN);
+    rig.step("web.part0", begun).unwrap();
+    assert!(!rig.store.is_new("web.part0"));
+    // One that could not be opened leaves no word of where its bytes were to come from.
+    let origin = Origin { image: Some("elsewhere".into()), ..Origin::default() };
+    rig.store.set_origin("other.part0", &origin).unwrap();
+    rig.store.forget_part("other.part0");
+    rig.store.open_part("other.part0", LEN).unwrap();
+    assert_eq!(rig.fake.names(), ["other", "web"]);
+}
+
+#[test]
 fn a_disk_that_comes_later_does_not_inherit_by_its_name() {
     let mut rig = Rig::new(Fake::new());
     rig.store.open_part("web.part0", LEN).unwrap();
@@ -229,7 +246,8 @@ fn a_disk_that_comes_later_does_not_inherit_by_its_name() {
     let begun = rig.store.begin_part("web.part0", LEN);
     let why = rig.step("web.part0", begun).err().unwrap().to_string();
     assert!(why.contains("keeps the image \"web\""), "{why}");
-    rig.store.begin_removal("web.part0").unwrap(); // as a ticket that failed does
+    assert!(!rig.store.is_new("web.part0"));
+    rig.store.forget_part("web.part0"); // as a ticket that failed does
     assert_eq!(rig.fake.names(), ["web"]);
     rig.store.adopt_part("web.part0").unwrap();
     let begun = rig.store.begin_part("web.part0", LEN);

@@ -277,8 +277,12 @@ impl Plane {
     }
 
     fn take_step(&mut self, i: usize, step: io::Result<Step>, now: Instant) {
-        let PartOf { gate, name, .. } = self.tickets.all[i].works[0].part();
-        let is_new = self.gates[*gate].pipeline.backend().is_new(name);
+        let work = &self.tickets.all[i].works[0];
+        let store = self.gates[work.part().gate].pipeline.backend_mut();
+        let is_new = store.is_new(&work.part().name);
+        if let (Work::Make(part), true) = (work, step.is_err() && !is_new) {
+            store.forget_part(&part.name);
+        }
         let ticket = &mut self.tickets.all[i];
         match step {
             Ok(Step::There(_)) => {
