@@ -8,7 +8,8 @@
 //! ([`crate::shards::global`]).
 
 use crate::access::NbdAccess;
-use crate::shards::{Crowd, Shards, local};
+use crate::shards::crowd::Crowd;
+use crate::shards::division::local;
 use henge_nbd::{Export, Exports};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,8 +55,8 @@ pub(crate) struct Shown<'a> {
 
 impl Catalog {
     /// That of one of these shards.
-    pub(crate) fn of_shard(here: usize, shards: &Shards) -> Catalog {
-        Catalog { here, shards: shards.count(), crowd: Arc::clone(&shards.crowd), ..Catalog::default() }
+    pub(crate) fn of_shard(here: usize, shards: usize, crowd: Arc<Crowd>) -> Catalog {
+        Catalog { here, shards, crowd, ..Catalog::default() }
     }
 
     /// Whether some disks are other shards'.

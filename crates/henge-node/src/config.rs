@@ -38,7 +38,7 @@
 //! | `profile` | `{ iops, service }` at saturation, for the manager: `henge profile` | none |
 //! | `faults`, `volatile`, `trace` | for tests: errors and stalls; a write cache that forgets; a line per request | none |
 
-use crate::front::Kind;
+use crate::front::Kinds;
 use crate::link_config::{LinkConfig, PeerConfig};
 use crate::manager::ManagerConfig;
 use henge_config::{ConfigError, Source};
@@ -73,9 +73,7 @@ pub struct NodeConfig {
     /// Doors through which others than this machine's users come unasked, as `insecure = true` allows; in words.
     pub open: Vec<String>,
     /// All front ends.
-    pub(crate) kinds: Vec<&'static Kind>,
-    /// Those by which other machines come: each disk that is shown there says who may use it.
-    pub(crate) asked: Vec<&'static Kind>,
+    pub(crate) kinds: Kinds,
     /// The control socket.
     pub control: Option<PathBuf>,
     /// The web page.
@@ -123,7 +121,7 @@ pub struct NodeConfig {
 impl NodeConfig {
     /// Whether other machines come by this front end, so that each disk that it shows says who may use it.
     pub fn demands(&self, front: &str) -> bool {
-        self.asked.iter().any(|kind| kind.key == front)
+        self.kinds.asked.iter().any(|kind| kind.key == front)
     }
 }
 

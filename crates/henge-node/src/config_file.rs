@@ -3,6 +3,7 @@
 use crate::busy_poll::BusyPoll;
 use crate::config::fronts::{asked, http, listen, missing, open_doors, page_in_clear};
 use crate::config::{DiskConfig, NodeConfig, NodeConfigError, PoolConfig, STATE_DIR, disk, pool};
+use crate::front::Kinds;
 use crate::fronts;
 use crate::link_config::{self, LinkConfig, Nodes, PeerConfig};
 use crate::manager::ManagerConfig;
@@ -66,8 +67,7 @@ impl NodeConfig {
             pool.scheduler.charge_as(disks.iter().filter(|d| d.pools.contains(&i)).map(|d| &d.contract));
         }
         Ok(NodeConfig {
-            asked: if insecure { Vec::new() } else { asked(&listen, &kinds) },
-            kinds,
+            kinds: Kinds { asked: if insecure { Vec::new() } else { asked(&listen, &kinds) }, all: kinds },
             open,
             listen,
             tls,

@@ -4,6 +4,7 @@
 
 use crate::catalog::Who;
 use crate::job::Held;
+use crate::plane::block_status;
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
@@ -173,7 +174,7 @@ impl Connection {
     }
 
     fn frame(&self, command: &henge_nbd::Command, kind: Kind, plane: &mut Plane) -> Frame {
-        plane.disk(self.chosen()).vdisk.frame(kind, command.offset, u64::from(command.len))
+        plane.disks.of(self.chosen()).vdisk.frame(kind, command.offset, u64::from(command.len))
     }
 
     /// Memory for the payload that comes next.
@@ -222,7 +223,7 @@ impl Connection {
             CommandKind::BlockStatus { .. } => Kind::Status,
         };
         let disk = self.chosen();
-        if !plane.has_capacity(disk) {
+        if !plane.disks.has_capacity(disk) {
             self.stalled = Some(Stalled::Command(command));
             return Some(Stop::Stalled);
         }
@@ -240,7 +241,10 @@ impl Connection {
                     return Some(Stop::Stalled);
                 }
                 let Some(mut buffer) = plane.take_buffer(disk, frame.len) else {
-                    if cut && frame.len > plane.least() && self.begin_long(command, kind, id, plane, now) {
+                    if cut
+                        && frame.len > plane.memory.least()
+                        && self.begin_long(command, kind, id, plane, now)
+                    {
                         return None;
                     }
                     self.stalled = Some(Stalled::Command(command));
@@ -269,7 +273,7 @@ impl Connection {
     fn status(&mut self, command: &henge_nbd::Command, plane: &mut Plane) {
         let one = matches!(command.kind, CommandKind::BlockStatus { one: true });
         let most = if one { 1 } else { EXTENTS };
-        let found = plane.extents(self.chosen(), command.offset, u64::from(command.len), most);
+        let found = block_status::extents(plane, self.chosen(), command.offset, u64::from(command.len), most);
         let extent = |e: &henge_iscsi::scsi::Extent| henge_nbd::Extent {
             len: u32::try_from(e.len).unwrap_or(u32::MAX),
             hole: !e.allocated,

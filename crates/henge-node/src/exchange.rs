@@ -25,79 +25,81 @@ pub(crate) struct Exchange {
     built: bool,
 }
 
-impl Plane {
-    /// Begins to exchange the scheduler of a pool.
-    pub(crate) fn exchange(&mut self, pool: &str, new: &Choice) -> Outcome {
-        let number = self.pools.iter().position(|p| p.config.name == pool);
+impl Exchange {
+    /// Begins to exchange the scheduler of a pool, where no other is being exchanged.
+    pub(crate) fn begin(
+        plane: &Plane,
+        other: Option<&Exchange>,
+        pool: &str,
+        new: &Choice,
+    ) -> Outcome<Exchange> {
+        let number = plane.pools.iter().position(|p| p.config.name == pool);
         let number = number.ok_or_else(|| {
-            let known: Vec<&str> = self.pools.iter().map(|p| p.config.name.as_str()).collect();
+            let known: Vec<&str> = plane.pools.iter().map(|p| p.config.name.as_str()).collect();
             format!("there is no pool \"{pool}\"; there are: {}", known.join(", "))
         })?;
-        if let Some(other) = &self.exchange {
-            let name = &self.pools[other.pool].config.name;
+        if let Some(other) = other {
+            let name = &plane.pools[other.pool].config.name;
             return Err(format!("the scheduler of pool \"{name}\" is being exchanged; try again"));
         }
-        let old = &self.pools[number].config.scheduler;
+        let old = &plane.pools[number].config.scheduler;
         let new = scheduler(new, old.per_spindle, old.device)?;
         if new.per_spindle != old.per_spindle {
             return Err("gates per spindle are made when the node starts; say it in its file".into());
         }
-        self.exchange =
-            Some(Exchange { pool: number, scheduler: new, seen: 0, units: Vec::new(), built: false });
-        Ok(())
+        Ok(Exchange { pool: number, scheduler: new, seen: 0, units: Vec::new(), built: false })
     }
 
     /// Goes on with it; its outcome once it is over.
-    pub(crate) fn exchange_step(&mut self, now: Instant) -> Option<Outcome> {
-        let mut exchange = self.exchange.take()?;
-        let gates = self.pools[exchange.pool].gates.clone();
-        let outcome = self.prepare(&mut exchange, now);
+    pub(crate) fn step(&mut self, plane: &mut Plane, now: Instant) -> Option<Outcome> {
+        let gates = plane.pools[self.pool].gates.clone();
+        let outcome = self.prepare(plane, now);
         if let Ok(false) = outcome {
-            self.exchange = Some(exchange);
             return None;
         }
         for g in gates {
-            let gate = self.gates[g].pipeline.gate_mut();
+            let gate = plane.pools.gates[g].pipeline.gate_mut();
             match outcome {
                 Ok(_) => gate.take_over(now),
                 Err(_) => gate.prepare_no_more(),
             }
-            self.list(g);
+            plane.pools.list(g);
         }
-        Some(outcome.map(|_| self.pools[exchange.pool].config.scheduler = exchange.scheduler))
+        Some(outcome.map(|_| plane.pools[self.pool].config.scheduler = self.scheduler.clone()))
     }
 
     /// A step: whether all gates may take their new schedulers.
-    fn prepare(&mut self, exchange: &mut Exchange, now: Instant) -> Outcome<bool> {
-        let gates = self.pools[exchange.pool].gates.clone();
-        if !exchange.built {
-            let to = self.disks.len().min(exchange.seen + STEP);
-            let seen = self.disks[exchange.seen..to].iter().flatten();
-            for disk in seen.filter(|d| d.config.pools.contains(&exchange.pool)) {
+    fn prepare(&mut self, plane: &mut Plane, now: Instant) -> Outcome<bool> {
+        let gates = plane.pools[self.pool].gates.clone();
+        if !self.built {
+            let to = plane.disks.len().min(self.seen + STEP);
+            let seen = plane.disks[self.seen..to].iter().flatten();
+            for disk in seen.filter(|d| d.config.pools.contains(&self.pool)) {
                 let contract = &disk.config.contract;
                 for unit in contract.units() {
-                    if exchange.units.iter().all(|(known, _)| *known != unit) {
-                        exchange.units.push((unit, contract.clone()));
+                    if self.units.iter().all(|(known, _)| *known != unit) {
+                        self.units.push((unit, contract.clone()));
                     }
                 }
             }
-            exchange.seen = to;
-            if to < self.disks.len() {
+            self.seen = to;
+            if to < plane.disks.len() {
                 return Ok(false);
             }
-            exchange.scheduler.charge_as(exchange.units.iter().map(|(_, contract)| contract));
+            self.scheduler.charge_as(self.units.iter().map(|(_, contract)| contract));
             for g in gates {
-                self.gates[g].pipeline.gate_mut().prepare(build(&exchange.scheduler)?, STEP);
+                plane.pools.gates[g].pipeline.gate_mut().prepare(build(&self.scheduler)?, STEP);
             }
-            exchange.built = true;
+            self.built = true;
             return Ok(false);
         }
         let mut ready = true;
         for g in gates {
-            ready &= self.gates[g].pipeline.gate_mut().prepare_step(now).map_err(|(flow, refused)| {
-                let name = self.disks[flow.index()].as_ref().map_or("", |d| d.config.name.as_str());
-                format!("disk \"{name}\": {refused}")
-            })?;
+            ready &=
+                plane.pools.gates[g].pipeline.gate_mut().prepare_step(now).map_err(|(flow, refused)| {
+                    let name = plane.disks[flow.index()].as_ref().map_or("", |d| d.config.name.as_str());
+                    format!("disk \"{name}\": {refused}")
+                })?;
         }
         Ok(ready)
     }

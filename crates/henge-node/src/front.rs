@@ -15,6 +15,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The front ends of a node.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Kinds {
+    pub all: Vec<&'static Kind>,
+    /// Those by which other machines come: each disk that is shown there says who may use it.
+    pub asked: Vec<&'static Kind>,
+}
+
 /// How a disk is shown at an address, or under another name of its host.
 pub type Show = fn(at: &Local, host: Option<&str>, disk: &str) -> String;
 

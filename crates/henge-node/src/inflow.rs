@@ -77,15 +77,18 @@ mod tests {
                     *byte = (at + i) as u8;
                 }
                 at += n;
-                most = most.max(plane.disk(0).held);
-                assert!(at + lead > EARLY || plane.disk(0).held <= EARLY, "{at} bytes of {len} have come");
+                most = most.max(plane.disks.of(0).held);
+                assert!(
+                    at + lead > EARLY || plane.disks.of(0).held <= EARLY,
+                    "{at} bytes of {len} have come"
+                );
             }
             let buffer = held.expect("it has come");
             assert_eq!((buffer.frame.len(), buffer.lead), (len, lead), "what the disk is to have");
             assert!((0..end).all(|i| buffer.data()[i] == i as u8));
             assert!(most <= len.next_power_of_two() + EARLY);
             plane.put_buffer(0, buffer.frame);
-            assert_eq!(plane.buffers.out(), 0);
+            assert_eq!(plane.memory.buffers.out(), 0);
         }
     }
 
@@ -97,7 +100,7 @@ mod tests {
         for held in &mut begun {
             capacity(held, frame(MIB, 0), 0, 0, &mut plane).expect("there is memory for its beginning");
         }
-        assert!(plane.buffers.out() <= 96 * EARLY);
+        assert!(plane.memory.buffers.out() <= 96 * EARLY);
         let mut kept = Vec::new();
         while let Some(buffer) = plane.take_buffer(0, MIB as u64) {
             kept.push(buffer);
@@ -108,6 +111,6 @@ mod tests {
         assert_eq!(capacity(&mut begun[0], frame(MIB, 0), EARLY, 0, &mut plane), Some(MIB - EARLY));
         kept.into_iter().for_each(|buffer| plane.put_buffer(0, buffer));
         begun.into_iter().flatten().for_each(|held| plane.put_buffer(0, held.frame));
-        assert_eq!(plane.buffers.out(), 0);
+        assert_eq!(plane.memory.buffers.out(), 0);
     }
 }

@@ -5,6 +5,7 @@
 use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
+use crate::plane::block_status;
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
@@ -77,7 +78,9 @@ impl Initiator {
         }
         let disk = self.disk.expect("payload comes after login to a disk");
         let frame = match self.session.action(p.task) {
-            Some(Action::Write { offset, len, .. }) => plane.disk(disk).vdisk.frame(Kind::Write, offset, len),
+            Some(Action::Write { offset, len, .. }) => {
+                plane.disks.of(disk).vdisk.frame(Kind::Write, offset, len)
+            }
             _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
         let mut held = self.held.remove(&p.task);
@@ -217,7 +220,8 @@ impl Initiator {
         plane: &mut Plane,
         registry: &mut TargetRegistry,
     ) {
-        let mut extents = self.disk.map_or_else(Vec::new, |disk| plane.extents(disk, offset, len, EXTENTS));
+        let mut extents =
+            self.disk.map_or_else(Vec::new, |disk| block_status::extents(plane, disk, offset, len, EXTENTS));
         if extents.is_empty() {
             extents.push(Extent { len, allocated: true });
         }
@@ -336,7 +340,7 @@ impl Initiator {
 impl Session for Initiator {
     fn resume(&mut self, around: &mut Around<'_>) -> Option<Stop> {
         // Of a disk's own memory each piece can be had, whatever other disks hold.
-        self.session.set_piece(around.plane.least().min(u64::from(inflow::WINDOW)));
+        self.session.set_piece(around.plane.memory.least().min(u64::from(inflow::WINDOW)));
         self.retry(around.id, around.plane, around.registry, around.now);
         self.is_stalled().then_some(Stop::Stalled)
     }

@@ -101,13 +101,13 @@ impl Job {
         plane: &mut Plane,
         now: Instant,
     ) -> Step {
-        if !plane.has_capacity(disk) {
+        if !plane.disks.has_capacity(disk) {
             return Step::Later;
         }
         if let Action::Or { offset, len, .. } = self.action
             && self.old.is_none()
         {
-            let vdisk = &plane.disk(disk).vdisk;
+            let vdisk = &plane.disks.of(disk).vdisk;
             let run =
                 if vdisk.settings().owners { vdisk.layout().locate(offset + self.done).run } else { len };
             self.piece = run.min(len - self.done);
@@ -124,7 +124,7 @@ impl Job {
             );
             return Step::Submitted;
         }
-        let frame = plane.disk(disk).vdisk.frame(kind, offset, len);
+        let frame = plane.disks.of(disk).vdisk.frame(kind, offset, len);
         if !self.has_target(frame, disk, plane) {
             return Step::Later;
         }
@@ -170,7 +170,7 @@ impl Job {
     /// A copy has memory for what it writes before it reads, unless what it reads is aligned as what it writes. False when memory is missing.
     fn has_target(&mut self, source: Frame, disk: usize, plane: &mut Plane) -> bool {
         let Some(Action::Write { offset, len, .. }) = self.then else { return true };
-        let target = plane.disk(disk).vdisk.frame(Kind::Write, offset, len);
+        let target = plane.disks.of(disk).vdisk.frame(Kind::Write, offset, len);
         if target == source || self.old.is_some() {
             return true;
         }
@@ -185,7 +185,7 @@ impl Job {
         let n = len as usize;
         target.frame[target.lead..target.lead + n].copy_from_slice(&read.data()[..n]);
         plane.put_buffer(disk, read.frame);
-        plane.note_copied(disk, len);
+        plane.round.note(disk, len);
         target
     }
 
@@ -227,7 +227,7 @@ impl Job {
             Err(Failure::Fault(fault)) => Verdict::Failed(fault),
             Err(Failure::Miscompare { at }) => {
                 let (kind, offset, len, _) = self.next();
-                let verify = plane.disk(disk).vdisk.frame(kind, offset, len).verify;
+                let verify = plane.disks.of(disk).vdisk.frame(kind, offset, len).verify;
                 Verdict::Unequal(at - verify.unwrap_or(0))
             }
         };

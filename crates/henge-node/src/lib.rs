@@ -37,6 +37,7 @@ mod link_config;
 mod links;
 mod listen;
 pub mod manager;
+mod message;
 mod meters;
 mod node;
 mod nvme;

@@ -17,7 +17,7 @@ mod peer;
 mod tests;
 
 use crate::link_config::{LinkConfig, PeerConfig};
-use crate::spread::Seated;
+use crate::spread::acts::Seated;
 use henge_backend::Buffer;
 use henge_core::{Cost, CostUnit, Duration, Instant, Pending, RequestId};
 use henge_link::{Message, PartKind, WireUnit};

@@ -9,15 +9,18 @@ use crate::handover::Handover;
 use crate::ledger::Ledger;
 use crate::listen::Listener;
 use crate::manager::{Agent, Facts};
+use crate::message::Message;
+use crate::operate;
 use crate::operate::term;
+use crate::plane::manage;
 use crate::plane::{Notice, Plane};
 use crate::server::patience::Patience;
 use crate::server::slots::{ConnectionSlots, Counts, Most};
-use crate::server::{Left, Message, Server, Setup};
+use crate::server::{Left, Server, Setup};
+use crate::shards::across::Across;
 use crate::shards::lanes::Lanes;
 use crate::shards::{Division, Routes, Shards, ties};
 use crate::socket;
-use crate::spread::across::Across;
 use crate::state::{Memory, StateDir};
 use henge_api::Terms;
 use henge_config::ConfigError;
@@ -121,7 +124,7 @@ impl Begin {
         let across = Across::new(lanes, here, division.clone());
         let mut plane = Plane::open_shard(&config, across, epoch, false, Instant::ZERO)
             .map_err(|e| config.source.point(e))?;
-        plane.tell_notices(notices);
+        manage::tell_notices(&mut plane, notices);
         Ok(Server::new(Setup {
             plane,
             // Other nodes' links belong to the first.
@@ -454,8 +457,8 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     for peer in &config.peers {
         lines.push(format!("peer     {} at {}", peer.name, peer.address));
     }
-    lines.extend(plane.describe());
-    lines.extend(plane.notices().into_iter().map(|(name, text)| format!("note     {name}: {text}")));
+    lines.extend(operate::describe(&plane));
+    lines.extend(plane.pools.notices().into_iter().map(|(name, text)| format!("note     {name}: {text}")));
     lines.extend(grounds.lines);
     lines.extend(grounds.warnings);
     if config.disks.is_empty() {

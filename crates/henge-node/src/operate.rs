@@ -1,13 +1,17 @@
 //! Control requests carried out on the data plane. Runs on the loop, between two turns.
 
-mod offer;
+pub(crate) mod offer;
 
 use crate::config::{self, DiskConfig, PoolConfig, SchedulerConfig};
 use crate::front::Doors;
 use crate::link_config::Nodes;
-use crate::plane::tickets::PartOf;
+use crate::message::{SLICE, Slice};
+use crate::plane::PartOf;
+use crate::plane::make;
 use crate::plane::{Disk, Plane};
-use crate::watch::{SLICE, Slice};
+use crate::spread::across;
+use crate::spread::extents;
+use crate::spread::seating;
 use henge_api::{
     AtGate, Buckets, Choice, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus,
     PoolStatus, Promise, Request, Status, Table,
@@ -15,382 +19,401 @@ use henge_api::{
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Term, Value, WaitReason};
 use std::collections::BTreeMap;
 
-/// Disks that an error names at most.
-const NAMED: usize = 100;
-
 /// What went wrong, for people.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
 
-impl Plane {
-    /// The number of a disk by its name.
-    pub(crate) fn find(&self, name: &str) -> Outcome<usize> {
-        self.number(name).ok_or_else(|| {
-            if let Some(failed) = self.failed.get(name) {
-                return format!("disk \"{name}\" is not served: {}", failed.why);
-            }
-            let mut known: Vec<&str> =
-                self.served().take(NAMED).map(|(_, d)| d.config.name.as_str()).collect();
-            let all = self.served().nth(NAMED).is_none();
-            known.extend((!all).then_some("…"));
-            format!("there is no disk \"{name}\"; there are: {}", known.join(", "))
-        })
-    }
+pub(crate) fn set(
+    plane: &mut Plane,
+    name: &str,
+    terms: BTreeMap<String, String>,
+    now: Instant,
+) -> Outcome<usize> {
+    let (number, config) = changed(plane, name, terms)?;
+    plane.set_contract(number, config, now).map_err(|refused| refused.to_string())?;
+    Ok(number)
+}
 
-    pub(crate) fn set(
-        &mut self,
-        name: &str,
-        terms: BTreeMap<String, String>,
-        now: Instant,
-    ) -> Outcome<usize> {
-        let (number, config) = self.changed(name, terms)?;
-        self.set_contract(number, config, now).map_err(|refused| refused.to_string())?;
-        Ok(number)
-    }
-
-    /// A disk with other terms.
-    fn changed(&mut self, name: &str, terms: BTreeMap<String, String>) -> Outcome<(usize, DiskConfig)> {
-        let number = self.find(name)?;
-        let mut config = self.disk(number).config.clone();
-        for (key, text) in terms {
-            config.terms.retain(|(known, _)| *known != key);
-            if !text.is_empty() {
-                let value = Term::value(&key, &text)?;
-                config.terms.push((key, value));
-            }
-        }
-        config.contract = contract(&config.terms).map_err(|e| e.to_string())?;
-        Ok((number, config))
-    }
-
-    /// Whether a change of a contract would be accepted; those at work notice nothing. What is promised on each of its pools,
-    /// before and after.
-    pub(crate) fn preview(
-        &mut self,
-        name: &str,
-        mut terms: BTreeMap<String, String>,
-    ) -> Outcome<Vec<String>> {
-        let mut lines = Vec::new();
-        if let Some(capacity) = terms.remove("capacity") {
-            self.parts_for(&Request::Grow { name: name.to_owned(), capacity: capacity.clone() })?;
-            lines.push(format!("its capacity would be {capacity}"));
-        }
-        let (number, config) = self.changed(name, terms)?;
-        if self.disk(number).spread.is_none() {
-            lines.extend(self.preview_of(number, &config.contract)?);
-            return Ok(lines);
-        }
-        for owner in self.owners(number) {
-            lines.extend(self.preview_of(owner, &config.contract)?);
-        }
-        Ok(lines)
-    }
-
-    fn preview_of(&self, number: usize, contract: &Contract) -> Outcome<Vec<String>> {
-        let disk = self.disks[number].as_ref().expect("a disk that was found");
-        if disk.spread.is_some() {
-            return Ok(Vec::new()); // its gate is another shard's
-        }
-        let gates = disk.vdisk.layout().gates();
-        let part = contract.part(disk.config.leeway, gates.len() as u64 * disk.among);
-        for gate in gates {
-            let gate = self.gates[gate.index()].pipeline.gate();
-            gate.check(disk.vdisk.flow(), &part).map_err(|refused| refused.to_string())?;
-        }
-        Ok(disk.config.pools.iter().filter_map(|pool| self.promised(*pool, disk, contract)).collect())
-    }
-
-    /// What the disks of a pool are promised with the contract that a disk has, and with another.
-    fn promised(&self, pool: usize, disk: &Disk, new: &Contract) -> Option<String> {
-        let (old, new) = (disk.rate_on_each(&disk.config.contract), disk.rate_on_each(new));
-        let unit = new.or(old)?.unit;
-        let of = |rate: Option<Rate>| rate.filter(|r| r.unit == unit).map_or(0, |r| u128::from(r.per_second));
-        let pool = &self.pools[pool];
-        let before = pool.rates[unit as usize];
-        let rate = |sum: u128| Rate { per_second: u64::try_from(sum).unwrap_or(u64::MAX), unit };
-        let (before, after) = (rate(before), rate(before - of(old) + of(new)));
-        Some(format!("promised on {}: {before} before, {after} after", pool.config.name))
-    }
-
-    pub(crate) fn add(&mut self, table: &Table, now: Instant) -> Outcome<usize> {
-        let disk = self.read_disk(table)?;
-        self.add_disk(disk, now).map_err(|e| e.error.to_string())
-    }
-
-    /// A disk's table that came by the control socket.
-    fn read_disk(&self, table: &Table) -> Outcome<DiskConfig> {
-        let params = table.params("the disk").map_err(|e| e.to_string())?;
-        let pools: Vec<PoolConfig> = self.pools.iter().map(|p| p.config.clone()).collect();
-        let peers = self.links.configs();
-        let nodes = Nodes { here: self.links.here(), peers: Some(&peers) };
-        let is_taken = |name: &str| self.number(name).is_some();
-        let disk = config::disk(params, &pools, &is_taken, nodes, &self.kinds);
-        let guarded =
-            disk.and_then(|disk| match disk.doors.unguarded(&self.asked).and_then(|kind| kind.demand) {
-                Some(demand) => Err(config::at(&disk.span, demand.into())),
-                None => Ok(disk),
-            });
-        let disk = guarded.map_err(|e| e.to_string())?;
-        match self.failed.get(&disk.name) {
-            Some(failed) => {
-                Err(format!("there is a disk \"{}\" that is not served: {}", disk.name, failed.why))
-            }
-            None => Ok(self.placed(disk)),
+/// A disk with other terms.
+fn changed(plane: &mut Plane, name: &str, terms: BTreeMap<String, String>) -> Outcome<(usize, DiskConfig)> {
+    let number = plane.disks.find(name)?;
+    let mut config = plane.disks.of(number).config.clone();
+    for (key, text) in terms {
+        config.terms.retain(|(known, _)| *known != key);
+        if !text.is_empty() {
+            let value = Term::value(&key, &text)?;
+            config.terms.push((key, value));
         }
     }
+    config.contract = contract(&config.terms).map_err(|e| e.to_string())?;
+    Ok((number, config))
+}
 
-    /// A disk, and what a table says of its doors.
-    pub(crate) fn doors(&self, name: &str, table: &Table) -> Outcome<(usize, Doors)> {
-        let number = self.find(name)?;
-        let mut params = table.params("who may use the disk").map_err(|e| e.to_string())?;
-        let doors = Doors::read(&self.kinds, &mut params);
-        let doors = doors.and_then(|doors| params.finish().map(|()| doors)).map_err(|e| e.to_string())?;
-        match doors.unguarded(&self.asked).and_then(|kind| kind.demand) {
-            Some(demand) => Err(demand.into()),
-            None => Ok((number, doors)),
-        }
+/// Whether a change of a contract would be accepted; those at work notice nothing. What is promised on each of its pools,
+/// before and after.
+pub(crate) fn preview(
+    plane: &mut Plane,
+    name: &str,
+    mut terms: BTreeMap<String, String>,
+) -> Outcome<Vec<String>> {
+    let mut lines = Vec::new();
+    if let Some(capacity) = terms.remove("capacity") {
+        parts_for(plane, &Request::Grow { name: name.to_owned(), capacity: capacity.clone() })?;
+        lines.push(format!("its capacity would be {capacity}"));
     }
-
-    /// The parts that a request makes or lengthens, and the disk that they belong to. What is refused already is refused here, before
-    /// hours are spent on making them.
-    pub(crate) fn parts_for(&self, request: &Request) -> Outcome<(String, Vec<PartOf>)> {
-        match request {
-            Request::Add { disk } => {
-                let config = self.read_disk(disk)?;
-                let elsewhere = |p: &usize| {
-                    let mut gates = self.pools[*p].gates.clone();
-                    gates.any(|g| self.gates[g].pipeline.backend().opens_elsewhere())
-                };
-                if config.adopt && !config.pools.iter().any(elsewhere) {
-                    return Ok((config.name, Vec::new())); // they are there
-                }
-                if !config.places.is_empty() {
-                    return Ok((config.name.clone(), self.parts_here(&config, config.capacity)));
-                }
-                let parts = self.parts_of(&config, config.capacity, 0);
-                let part = config.contract.part(config.leeway, parts.len() as u64);
-                let flow = FlowId(self.free_number() as u32);
-                for PartOf { gate, .. } in &parts {
-                    let accepted = self.gates[*gate].pipeline.gate().check(flow, &part);
-                    accepted.map_err(|refused| format!("disk \"{}\": {refused}", config.name))?;
-                }
-                Ok((config.name, parts))
-            }
-            Request::Grow { name, capacity } | Request::Room { name, capacity } => {
-                let (number, new) = self.larger(name, capacity)?;
-                let parts = self.longer_parts(number, new);
-                self.could_grow(&parts).map_err(|e| format!("disk \"{name}\": {e}"))?;
-                Ok((name.clone(), parts))
-            }
-            _ => Ok((String::new(), Vec::new())),
-        }
+    let (number, config) = changed(plane, name, terms)?;
+    if plane.disks.of(number).spread.is_none() {
+        lines.extend(preview_of(plane, number, &config.contract)?);
+        return Ok(lines);
     }
-
-    /// Makes a disk longer, where its parts stand. Of a disk over several nodes: its extents here, and as much as its clients see.
-    pub(crate) fn grow(&mut self, name: &str, text: &str) -> Outcome {
-        let (number, new) = self.larger(name, text)?;
-        let disk = self.disk(number);
-        let (old, spread) = (disk.vdisk.capacity(), disk.spread.is_some());
-        let grown = match spread {
-            _ if new == old => Ok(()),
-            true => self.lengthen_extents(number, new).and_then(|()| self.lengthen_spread(number, new)),
-            false => self.lengthen(number, new),
-        };
-        grown.map_err(|e| format!("disk \"{name}\": {e}"))
+    for owner in plane.disks.owners(number) {
+        lines.extend(preview_of(plane, owner, &config.contract)?);
     }
+    Ok(lines)
+}
 
-    /// Makes the extents here of a disk over several nodes longer; its clients do not see it yet.
-    pub(crate) fn lengthen_ahead(&mut self, name: &str, text: &str) -> Outcome {
-        let (number, new) = self.larger(name, text)?;
-        if self.disk(number).spread.is_none() {
-            return Err(format!("disk \"{name}\" is this node's alone; let it grow"));
-        }
-        self.lengthen_extents(number, new).map_err(|e| format!("disk \"{name}\": {e}"))
+fn preview_of(plane: &Plane, number: usize, contract: &Contract) -> Outcome<Vec<String>> {
+    let disk = plane.disks[number].as_ref().expect("a disk that was found");
+    if disk.spread.is_some() {
+        return Ok(Vec::new()); // its gate is another shard's
     }
-
-    /// A disk, and a capacity that it could have: none below what it has.
-    fn larger(&self, name: &str, text: &str) -> Result<(usize, u64), String> {
-        let new = henge_core::parse_size(text).map_err(|e| format!("capacity: {}", e.0))?;
-        let number = self.find(name)?;
-        let disk = self.disks[number].as_ref().expect("a disk that was found");
-        let (old, align) = (disk.vdisk.capacity(), disk.vdisk.settings().align);
-        let size = henge_core::format_size;
-        if new < old {
-            return Err(format!(
-                "disk \"{name}\" does not shrink: what lies beyond {} would be lost; it has {}. Make a smaller one and copy",
-                size(new),
-                size(old)
-            ));
-        }
-        if !new.is_multiple_of(align) {
-            let lower = new / align * align;
-            return Err(format!(
-                "capacity is a multiple of {align} bytes here, like {lower}B or {}B",
-                lower + align
-            ));
-        }
-        Ok((number, new))
+    let gates = disk.vdisk.layout().gates();
+    let part = contract.part(disk.config.leeway, gates.len() as u64 * disk.among);
+    for gate in gates {
+        let gate = plane.pools.gates[gate.index()].pipeline.gate();
+        gate.check(disk.vdisk.flow(), &part).map_err(|refused| refused.to_string())?;
     }
+    Ok(disk.config.pools.iter().filter_map(|pool| promised(plane, *pool, disk, contract)).collect())
+}
 
-    pub(crate) fn reset_meters(&mut self, now: Instant) {
-        // Each disk's are set back when they are next looked at: no turn of the loop goes through all of them.
-        self.metered_since = now;
-    }
+/// What the disks of a pool are promised with the contract that a disk has, and with another.
+fn promised(plane: &Plane, pool: usize, disk: &Disk, new: &Contract) -> Option<String> {
+    let (old, new) = (disk.rate_on_each(&disk.config.contract), disk.rate_on_each(new));
+    let unit = new.or(old)?.unit;
+    let of = |rate: Option<Rate>| rate.filter(|r| r.unit == unit).map_or(0, |r| u128::from(r.per_second));
+    let pool = &plane.pools[pool];
+    let before = pool.rates[unit as usize];
+    let rate = |sum: u128| Rate { per_second: u64::try_from(sum).unwrap_or(u64::MAX), unit };
+    let (before, after) = (rate(before), rate(before - of(old) + of(new)));
+    Some(format!("promised on {}: {before} before, {after} after", pool.config.name))
+}
 
-    /// A part of everything, so that a turn of the loop tells of a bounded number of disks.
-    pub(crate) fn slice(&mut self, from: usize, whole: bool, connections: usize, now: Instant) -> Slice {
-        let to = (from + SLICE).min(self.disks.len());
-        self.disks[from.min(to)..to].iter_mut().flatten().for_each(|d| {
-            d.meters.not_before(self.metered_since);
-            d.meters.pending(d.vdisk.pending(), now);
+pub(crate) fn add(plane: &mut Plane, table: &Table, now: Instant) -> Outcome<usize> {
+    let disk = read_disk(plane, table)?;
+    plane.add_disk(disk, now).map_err(|e| e.error.to_string())
+}
+
+/// A disk's table that came by the control socket.
+fn read_disk(plane: &Plane, table: &Table) -> Outcome<DiskConfig> {
+    let params = table.params("the disk").map_err(|e| e.to_string())?;
+    let pools: Vec<PoolConfig> = plane.pools.iter().map(|p| p.config.clone()).collect();
+    let peers = plane.links.configs();
+    let nodes = Nodes { here: plane.links.here(), peers: Some(&peers) };
+    let is_taken = |name: &str| plane.disks.number(name).is_some();
+    let disk = config::disk(params, &pools, &is_taken, nodes, &plane.kinds.all);
+    let guarded =
+        disk.and_then(|disk| match disk.doors.unguarded(&plane.kinds.asked).and_then(|kind| kind.demand) {
+            Some(demand) => Err(config::at(&disk.span, demand.into())),
+            None => Ok(disk),
         });
-        let disks = (from..to).filter_map(|n| self.disks[n].as_ref().map(|disk| (n, disk)));
-        let disks = disks.filter(|(_, disk)| disk.extent_of.is_none());
-        let disks = disks.map(|(number, disk)| self.disk_status(number, disk, whole, now)).collect();
-        let head = (from == 0).then(|| self.head(connections, now));
-        Slice { head, disks, next: (to < self.disks.len()).then_some(to) }
+    let disk = guarded.map_err(|e| e.to_string())?;
+    match plane.disks.failed.get(&disk.name) {
+        Some(failed) => Err(format!("there is a disk \"{}\" that is not served: {}", disk.name, failed.why)),
+        None => Ok(across::placed(plane, disk)),
     }
+}
 
-    fn head(&mut self, connections: usize, now: Instant) -> Status {
-        let mut status = Status {
-            uptime: now.as_nanos(),
-            connections,
-            buffers_out: self.buffers.out(),
-            buffers: self.buffers.budget(),
-            ..Status::default()
-        };
-        for (number, pool) in self.pools.iter().enumerate().filter(|(_, pool)| pool.is_here()) {
-            let gates = pool.gates.clone();
-            let first = &self.gates[gates.start].pipeline;
-            let keeps = henge_api::Keeps::of(&first.gate().keeps(), gates.len());
-            let (store, unit) = (first.backend().describe(), first.gate().cost_unit().to_string());
-            let capacity = gates.clone().map(|g| self.gates[g].pipeline.backend().capacity()).sum();
-            status.pools.push(PoolStatus {
-                name: pool.config.name.clone(),
-                store,
-                scheduler: pool.config.scheduler.name.clone(),
-                configured: pool.config.scheduler.text(),
-                emulated: pool.config.emulated_text.clone(),
-                unit,
-                capacity,
-                promised: pool.promised,
-                shared: first.backend().register().map(|register| register.store().to_owned()),
-                quantum: self.quantum(number),
-                keeps: Some(keeps),
-                gates: self.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
+/// A disk, and what a table says of its doors.
+pub(crate) fn doors(plane: &Plane, name: &str, table: &Table) -> Outcome<(usize, Doors)> {
+    let number = plane.disks.find(name)?;
+    let mut params = table.params("who may use the disk").map_err(|e| e.to_string())?;
+    let doors = Doors::read(&plane.kinds.all, &mut params);
+    let doors = doors.and_then(|doors| params.finish().map(|()| doors)).map_err(|e| e.to_string())?;
+    match doors.unguarded(&plane.kinds.asked).and_then(|kind| kind.demand) {
+        Some(demand) => Err(demand.into()),
+        None => Ok((number, doors)),
+    }
+}
+
+/// The parts that a request makes or lengthens, and the disk that they belong to. What is refused already is refused here, before
+/// hours are spent on making them.
+pub(crate) fn parts_for(plane: &Plane, request: &Request) -> Outcome<(String, Vec<PartOf>)> {
+    match request {
+        Request::Add { disk } => {
+            let config = read_disk(plane, disk)?;
+            let elsewhere = |p: &usize| {
+                let mut gates = plane.pools[*p].gates.clone();
+                gates.any(|g| plane.pools.gates[g].pipeline.backend().opens_elsewhere())
+            };
+            if config.adopt && !config.pools.iter().any(elsewhere) {
+                return Ok((config.name, Vec::new())); // they are there
+            }
+            if !config.places.is_empty() {
+                return Ok((config.name.clone(), extents::parts_here(plane, &config, config.capacity)));
+            }
+            let parts = plane.pools.parts_of(&config, config.capacity, 0);
+            let part = config.contract.part(config.leeway, parts.len() as u64);
+            let flow = FlowId(plane.disks.free_number() as u32);
+            for PartOf { gate, .. } in &parts {
+                let accepted = plane.pools.gates[*gate].pipeline.gate().check(flow, &part);
+                accepted.map_err(|refused| format!("disk \"{}\": {refused}", config.name))?;
+            }
+            Ok((config.name, parts))
+        }
+        Request::Grow { name, capacity } | Request::Room { name, capacity } => {
+            let (number, new) = larger(plane, name, capacity)?;
+            let parts = extents::longer_parts(plane, number, new);
+            plane.pools.could_grow(&parts).map_err(|e| format!("disk \"{name}\": {e}"))?;
+            Ok((name.clone(), parts))
+        }
+        _ => Ok((String::new(), Vec::new())),
+    }
+}
+
+/// Makes a disk longer, where its parts stand. Of a disk over several nodes: its extents here, and as much as its clients see.
+pub(crate) fn grow(plane: &mut Plane, name: &str, text: &str) -> Outcome {
+    let (number, new) = larger(plane, name, text)?;
+    let disk = plane.disks.of(number);
+    let (old, spread) = (disk.vdisk.capacity(), disk.spread.is_some());
+    let grown = match spread {
+        _ if new == old => Ok(()),
+        true => extents::lengthen_extents(plane, number, new)
+            .and_then(|()| extents::lengthen_spread(plane, number, new)),
+        false => make::lengthen(plane, number, new),
+    };
+    grown.map_err(|e| format!("disk \"{name}\": {e}"))
+}
+
+/// Makes the extents here of a disk over several nodes longer; its clients do not see it yet.
+pub(crate) fn lengthen_ahead(plane: &mut Plane, name: &str, text: &str) -> Outcome {
+    let (number, new) = larger(plane, name, text)?;
+    if plane.disks.of(number).spread.is_none() {
+        return Err(format!("disk \"{name}\" is this node's alone; let it grow"));
+    }
+    extents::lengthen_extents(plane, number, new).map_err(|e| format!("disk \"{name}\": {e}"))
+}
+
+/// A disk, and a capacity that it could have: none below what it has.
+fn larger(plane: &Plane, name: &str, text: &str) -> Result<(usize, u64), String> {
+    let new = henge_core::parse_size(text).map_err(|e| format!("capacity: {}", e.0))?;
+    let number = plane.disks.find(name)?;
+    let disk = plane.disks[number].as_ref().expect("a disk that was found");
+    let (old, align) = (disk.vdisk.capacity(), disk.vdisk.settings().align);
+    let size = henge_core::format_size;
+    if new < old {
+        return Err(format!(
+            "disk \"{name}\" does not shrink: what lies beyond {} would be lost; it has {}. Make a smaller one and copy",
+            size(new),
+            size(old)
+        ));
+    }
+    if !new.is_multiple_of(align) {
+        let lower = new / align * align;
+        return Err(format!(
+            "capacity is a multiple of {align} bytes here, like {lower}B or {}B",
+            lower + align
+        ));
+    }
+    Ok((number, new))
+}
+
+pub(crate) fn reset_meters(plane: &mut Plane, now: Instant) {
+    // Each disk's are set back when they are next looked at: no turn of the loop goes through all of them.
+    plane.observers.metered_since = now;
+}
+
+/// A part of everything, so that a turn of the loop tells of a bounded number of disks.
+pub(crate) fn slice(plane: &mut Plane, from: usize, whole: bool, connections: usize, now: Instant) -> Slice {
+    let to = (from + SLICE).min(plane.disks.len());
+    plane.disks[from.min(to)..to].iter_mut().flatten().for_each(|d| {
+        d.meters.not_before(plane.observers.metered_since);
+        d.meters.pending(d.vdisk.pending(), now);
+    });
+    let disks = (from..to).filter_map(|n| plane.disks[n].as_ref().map(|disk| (n, disk)));
+    let disks = disks.filter(|(_, disk)| disk.extent_of.is_none());
+    let disks = disks.map(|(number, disk)| disk_status(plane, number, disk, whole, now)).collect();
+    let head = (from == 0).then(|| head(plane, connections, now));
+    Slice { head, disks, next: (to < plane.disks.len()).then_some(to) }
+}
+
+fn head(plane: &mut Plane, connections: usize, now: Instant) -> Status {
+    let mut status = Status {
+        uptime: now.as_nanos(),
+        connections,
+        buffers_out: plane.memory.buffers.out(),
+        buffers: plane.memory.buffers.budget(),
+        ..Status::default()
+    };
+    for (number, pool) in plane.pools.all.iter().enumerate().filter(|(_, pool)| pool.is_here()) {
+        let gates = pool.gates.clone();
+        let first = &plane.pools.gates[gates.start].pipeline;
+        let keeps = henge_api::Keeps::of(&first.gate().keeps(), gates.len());
+        let (store, unit) = (first.backend().describe(), first.gate().cost_unit().to_string());
+        let capacity = gates.clone().map(|g| plane.pools.gates[g].pipeline.backend().capacity()).sum();
+        status.pools.push(PoolStatus {
+            name: pool.config.name.clone(),
+            store,
+            scheduler: pool.config.scheduler.name.clone(),
+            configured: pool.config.scheduler.text(),
+            emulated: pool.config.emulated_text.clone(),
+            unit,
+            capacity,
+            promised: pool.promised,
+            shared: first.backend().register().map(|register| register.store().to_owned()),
+            quantum: plane.pools.quantum(number),
+            keeps: Some(keeps),
+            gates: plane.pools.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
+        });
+    }
+    let failed = plane.disks.failed.iter();
+    status.failed = failed.map(|(name, f)| FailedDisk { name: name.clone(), why: f.why.clone() }).collect();
+    status.node = plane.links.here().map(str::to_owned);
+    status.tags = plane.tags.counts;
+    status.peers = plane.links.peers.iter().flatten().map(peer).collect();
+    status
+}
+
+fn disk_status(plane: &Plane, number: usize, disk: &Disk, whole: bool, now: Instant) -> DiskStatus {
+    let (busy, outstanding_us) = disk.meters.occupancy();
+    let mut status = DiskStatus {
+        name: disk.config.name.clone(),
+        capacity: disk.vdisk.capacity(),
+        contract: disk.config.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect(),
+        connections: disk.connections,
+        metered: now.since(disk.meters.since).as_nanos(),
+        commands: disk.meters.commands,
+        reads: disk.meters.reads,
+        bytes: disk.meters.bytes,
+        failed: disk.meters.failed,
+        late: disk.meters.late,
+        pending: disk.vdisk.pending(),
+        latency: Latencies::of(&disk.meters.latency),
+        promise: Promise::of(&disk.config.contract),
+        pools: disk.config.pools.iter().map(|p| plane.pools[*p].config.name.clone()).collect(),
+        stripe: disk.config.stripe,
+        leeway: disk.config.leeway,
+        histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
+        places: places(&disk.config),
+        fronts: disk.config.doors.open().map(str::to_owned).collect(),
+        trouble: extents::trouble(plane, disk),
+        gateways: disk.config.gateways.clone(),
+        seat: seating::seat_of(plane, disk),
+        stays: seating::stays(disk),
+        busy: busy.as_nanos(),
+        outstanding_us,
+        ..DiskStatus::default()
+    };
+    add_gates(plane, &mut status, number, disk, whole, now);
+    status
+}
+
+/// What a disk's requests received and waited for at its gates here.
+fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk, whole: bool, now: Instant) {
+    let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];
+    let mut owners = plane.disks.owners(number);
+    if disk.spread.is_none() {
+        owners.push(number);
+    } else if disk.config.places.iter().any(|place| !plane.links.is_here(&place.node)) {
+        // No coordinator sees all of a disk's clients, so none can judge what they receive together.
+        status.promise.rate = None;
+    }
+    let owners = owners.iter().filter_map(|owner| plane.disks[*owner].as_ref());
+    let owners = owners.filter(|owner| owner.spread.is_none());
+    for (g, flow) in owners.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
+        let gate = plane.pools.gates[g.index()].pipeline.gate();
+        let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
+        status.waiting = status.waiting.take().or(waiting);
+        let Some(meters) = gate.flow_meters(flow) else { continue };
+        status.wait += meters.wait_time().as_nanos();
+        status.service += meters.service_time.as_nanos();
+        status.disk_time += meters.disk_time.as_nanos();
+        let mut waited = henge_core::Duration::ZERO;
+        for reason in WaitReason::ALL {
+            let time = gate.waited(flow, reason, now);
+            waits[reason as usize] += time;
+            waited += if reason == WaitReason::OwnLimit { henge_core::Duration::ZERO } else { time };
+        }
+        if whole {
+            status.gates.push(AtGate {
+                gate: g.0,
+                weight: disk.config.contract.weight(),
+                service: meters.service.get(),
+                waited: waited.as_nanos(),
+                largest: meters.cost_max.get(),
             });
         }
-        let failed = self.failed.iter();
-        status.failed =
-            failed.map(|(name, f)| FailedDisk { name: name.clone(), why: f.why.clone() }).collect();
-        status.node = self.links.here().map(str::to_owned);
-        status.tags = self.tags.counts;
-        status.peers = self.links.peers.iter().flatten().map(peer).collect();
-        status
     }
+    let noted = WaitReason::ALL.iter().zip(waits).filter(|(_, time)| *time > henge_core::Duration::ZERO);
+    status.waits = noted.map(|(reason, time)| (reason.as_str().to_owned(), time.as_nanos())).collect();
+}
 
-    fn disk_status(&self, number: usize, disk: &Disk, whole: bool, now: Instant) -> DiskStatus {
-        let (busy, outstanding_us) = disk.meters.occupancy();
-        let mut status = DiskStatus {
-            name: disk.config.name.clone(),
-            capacity: disk.vdisk.capacity(),
-            contract: disk.config.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect(),
-            connections: disk.connections,
-            metered: now.since(disk.meters.since).as_nanos(),
-            commands: disk.meters.commands,
-            reads: disk.meters.reads,
-            bytes: disk.meters.bytes,
-            failed: disk.meters.failed,
-            late: disk.meters.late,
-            pending: disk.vdisk.pending(),
-            latency: Latencies::of(&disk.meters.latency),
-            promise: Promise::of(&disk.config.contract),
-            pools: disk.config.pools.iter().map(|p| self.pools[*p].config.name.clone()).collect(),
-            stripe: disk.config.stripe,
-            leeway: disk.config.leeway,
-            histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
-            places: places(&disk.config),
-            fronts: disk.config.doors.open().map(str::to_owned).collect(),
-            trouble: self.trouble(disk),
-            gateways: disk.config.gateways.clone(),
-            seat: self.seat_of(disk),
-            stays: self.stays(disk),
-            busy: busy.as_nanos(),
-            outstanding_us,
-            ..DiskStatus::default()
+/// Adds a node, or says where it is now.
+pub(crate) fn add_peer(
+    plane: &mut Plane,
+    name: &str,
+    address: &str,
+    iscsi: Option<&str>,
+    at: Option<std::net::SocketAddr>,
+) -> Outcome {
+    let keys = [("name", Some(name)), ("address", Some(address)), ("iscsi", iscsi)];
+    let stated = keys.into_iter().filter_map(|(key, text)| Some((key, text?)));
+    let fill = |p: Params, (key, text): (&str, &str)| p.with(key, Value::Text(text.to_owned()));
+    let params = stated.fold(Params::new("the peer"), fill);
+    let config = crate::link_config::peer(params).map_err(|e| e.to_string())?;
+    plane.links.add(config, at)
+}
+
+/// Forgets a node that no disk names.
+pub(crate) fn remove_peer(plane: &mut Plane, name: &str) -> Outcome {
+    let Some(found) = plane.links.find(name) else {
+        let known: Vec<String> = plane.links.configs().into_iter().map(|peer| peer.name).collect();
+        return Err(format!("there is no peer \"{name}\"; there are: {}", known.join(", ")));
+    };
+    if let Some(disk) = plane.links.peer(found).a_disk() {
+        let disk = &plane.disks.of(disk).config.name;
+        return Err(format!("disk \"{disk}\" lies on node {name}; remove it first"));
+    }
+    plane.links.remove(found);
+    Ok(())
+}
+
+/// What is here, line by line.
+pub(crate) fn describe(plane: &Plane) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (number, pool) in plane.pools.iter().enumerate() {
+        let (config, state) = (&pool.config, &plane.pools.gates[pool.gates.start]);
+        let gates = match pool.gates.len() {
+            1 => String::new(),
+            n => format!(", {n} gates (one per spindle)"),
         };
-        self.add_gates(&mut status, number, disk, whole, now);
-        status
+        let store = state.pipeline.backend();
+        let gate = state.pipeline.gate();
+        lines.push(format!(
+            "pool     {}: {} in {}; {} at depth {}{}, charging {}, {} at once{gates}",
+            config.name,
+            henge_core::format_size(store.capacity() * pool.members),
+            store.describe(),
+            config.scheduler.name,
+            gate.depth(),
+            config.scheduler.steered(),
+            gate.cost_unit(),
+            henge_core::format_size(plane.pools.quantum(number)),
+        ));
     }
-
-    /// What a disk's requests received and waited for at its gates here.
-    fn add_gates(&self, status: &mut DiskStatus, number: usize, disk: &Disk, whole: bool, now: Instant) {
-        let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];
-        let mut owners = self.owners(number);
-        if disk.spread.is_none() {
-            owners.push(number);
-        } else if disk.config.places.iter().any(|place| !self.links.is_here(&place.node)) {
-            // No coordinator sees all of a disk's clients, so none can judge what they receive together.
-            status.promise.rate = None;
-        }
-        let owners = owners.iter().filter_map(|owner| self.disks[*owner].as_ref());
-        let owners = owners.filter(|owner| owner.spread.is_none());
-        for (g, flow) in owners.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
-            let gate = self.gates[g.index()].pipeline.gate();
-            let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
-            status.waiting = status.waiting.take().or(waiting);
-            let Some(meters) = gate.flow_meters(flow) else { continue };
-            status.wait += meters.wait_time().as_nanos();
-            status.service += meters.service_time.as_nanos();
-            status.disk_time += meters.disk_time.as_nanos();
-            let mut waited = henge_core::Duration::ZERO;
-            for reason in WaitReason::ALL {
-                let time = gate.waited(flow, reason, now);
-                waits[reason as usize] += time;
-                waited += if reason == WaitReason::OwnLimit { henge_core::Duration::ZERO } else { time };
-            }
-            if whole {
-                status.gates.push(AtGate {
-                    gate: g.0,
-                    weight: disk.config.contract.weight(),
-                    service: meters.service.get(),
-                    waited: waited.as_nanos(),
-                    largest: meters.cost_max.get(),
-                });
-            }
-        }
-        let noted = WaitReason::ALL.iter().zip(waits).filter(|(_, time)| *time > henge_core::Duration::ZERO);
-        status.waits = noted.map(|(reason, time)| (reason.as_str().to_owned(), time.as_nanos())).collect();
+    for (_, disk) in plane.disks.served() {
+        let on = disk.config.pools.iter().map(|p| plane.pools[*p].config.name.clone());
+        let places = disk.config.places.iter().map(ToString::to_string);
+        let on: Vec<String> = if disk.spread.is_some() { places.collect() } else { on.collect() };
+        let terms = disk.config.terms.iter().map(|(key, value)| format!("{key} = {}", term(value)));
+        let terms: Vec<String> = terms.collect();
+        let contract = if terms.is_empty() { "best effort".into() } else { terms.join(", ") };
+        lines.push(format!(
+            "disk     {}: {} on {}; accepted: {contract}",
+            disk.config.name,
+            henge_core::format_size(disk.vdisk.capacity()),
+            on.join(" + "),
+        ));
     }
-
-    /// Adds a node, or says where it is now.
-    pub(crate) fn add_peer(
-        &mut self,
-        name: &str,
-        address: &str,
-        iscsi: Option<&str>,
-        at: Option<std::net::SocketAddr>,
-    ) -> Outcome {
-        let keys = [("name", Some(name)), ("address", Some(address)), ("iscsi", iscsi)];
-        let stated = keys.into_iter().filter_map(|(key, text)| Some((key, text?)));
-        let fill = |p: Params, (key, text): (&str, &str)| p.with(key, Value::Text(text.to_owned()));
-        let params = stated.fold(Params::new("the peer"), fill);
-        let config = crate::link_config::peer(params).map_err(|e| e.to_string())?;
-        self.links.add(config, at)
-    }
-
-    /// Forgets a node that no disk names.
-    pub(crate) fn remove_peer(&mut self, name: &str) -> Outcome {
-        let Some(found) = self.links.find(name) else {
-            let known: Vec<String> = self.links.configs().into_iter().map(|peer| peer.name).collect();
-            return Err(format!("there is no peer \"{name}\"; there are: {}", known.join(", ")));
-        };
-        if let Some(disk) = self.links.peer(found).a_disk() {
-            let disk = &self.disk(disk).config.name;
-            return Err(format!("disk \"{disk}\" lies on node {name}; remove it first"));
-        }
-        self.links.remove(found);
-        Ok(())
-    }
+    lines
 }
 
 /// Where a disk lies on pools of the cluster.

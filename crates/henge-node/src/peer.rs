@@ -12,6 +12,7 @@ mod served;
 use crate::links::{News, name};
 use crate::plane::{Answer, Plane};
 use crate::session::{Around, Session, Share, Slices, Stop, Taken, Wants};
+use crate::spread::seating;
 use crate::stream::Stream;
 use henge_backend::Buffer;
 use henge_core::{Cost, Instant, Pending, RequestId};
@@ -248,7 +249,7 @@ impl PeerLink {
             }
             Message::Detached { extent, why } => {
                 plane.links.refused((peer, extent), why);
-                plane.refused_there((peer, extent), now);
+                seating::refused_there(plane, (peer, extent), now);
             }
             Message::Part(part) => self.part(&part, data, id, plane, now)?,
             Message::Done { id: part, outcome, cost } => {
@@ -382,7 +383,7 @@ impl Session for PeerLink {
         match (self.peer, self.dialled) {
             (Some(p), _) if links.peers[p].as_ref().is_some_and(|peer| peer.link == Some(id)) => {
                 links.down(p, &why, now);
-                plane.lost_link(p, now);
+                seating::lost_link(plane, p, now);
             }
             // Also one that was established here and refused there before it was joined: it is dialled again.
             (_, Some(p)) if links.peers[p].as_ref().is_some_and(|peer| peer.dialling == Some(id)) => {
@@ -397,7 +398,7 @@ impl Session for PeerLink {
                 });
                 if links.peer(p).replaced_until.is_some() {
                     links.down(p, &why, now);
-                    plane.lost_link(p, now);
+                    seating::lost_link(plane, p, now);
                 }
                 if self.refused {
                     plane.links.doubt_no_more(p);

@@ -5,41 +5,20 @@
 //! ([`henge_link::depths`]). Where this node is drained, it tells who else takes disks. A pool that answers
 //! that this node was shut out ends that, and the loop lets go of the disks.
 
-use crate::server::Message;
+use crate::message::{Message, Seats};
 use crate::shards::Loop;
 use crate::spread::seat::Vacant;
 use henge_backend::{Claim, Register};
-use henge_core::{Demand, Duration, Instant};
+use henge_core::{Duration, Instant};
 use henge_link::depths;
 use henge_link::lives::{Life, Lives, ROUND, Word};
 use rustix::io::Errno;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration as Real;
 
-/// Shared storage: its gate, and where nodes tell each other that they live.
-pub(crate) type Shared = (usize, Arc<dyn Register>);
-
 /// How long the end waits for a last word, so that others need not wait for this node.
 const FAREWELL: Real = Real::from_secs(1);
-
-/// What the loop tells of a pool's disks.
-pub(crate) struct Seats {
-    /// This node, and its start.
-    pub me: String,
-    pub epoch: u64,
-    /// The other nodes.
-    pub others: Vec<String>,
-    /// Disks that nobody has.
-    pub vacant: Vec<Vacant>,
-    /// This node takes disks.
-    pub serves: bool,
-    /// It is drained, and goes on: it takes what nobody else does.
-    pub drained: bool,
-    /// What the gate asks of the storage, where its depth can be divided.
-    pub demand: Option<Demand>,
-}
 
 /// Threads that end with the loop; this waits a little for them.
 pub(crate) struct SeatThreads(Receiver<()>);

@@ -7,30 +7,27 @@
 use crate::busy_poll::BusyPoll;
 use crate::catalog::Catalog;
 use crate::client::Client;
-use crate::handover::Guest;
+use crate::exchange::Exchange;
 use crate::listen::Listener;
-use crate::plane::tickets::{PartOf, Worked};
+use crate::message::Message;
 use crate::plane::{Plane, Submitter};
 use crate::pump;
 use crate::shards::{Loop, Shards};
+use crate::spread::across;
 use crate::state::StateDir;
-use crate::tags::Queued;
 use crate::targets::TargetRegistry;
 use crate::turns::{self, Of, Terms, Turns, Way};
-use crate::watch::Slice;
-use henge_api::{Lead, Reply, Request, Taken, Tapped};
-use henge_backend::Claim;
-use henge_core::{DepthPart, Duration, Instant, Pending, RequestId};
+use henge_api::Reply;
+use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_nbd::Limits;
 use henge_tls::Tls;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender};
+use std::sync::mpsc::{Receiver, Sender};
 
 mod administer;
 mod clients;
@@ -47,7 +44,6 @@ pub(crate) mod slots;
 mod traffic;
 
 pub(crate) use leaving::Left;
-use moving::{News, Traveller};
 use patience::{Patience, Waits};
 use removal::Removal;
 use slots::ConnectionSlots;
@@ -112,81 +108,6 @@ macro_rules! around {
 }
 use around;
 
-/// A control request and where its answer goes.
-pub(crate) enum Message {
-    Ask(Request, Sender<Reply>),
-    /// Make the parts that this request will need.
-    Prepare(Request, Sender<Worked>),
-    /// The disk of that name is remembered: these parts, which were made for it, are its own.
-    Claim(String, Vec<PartOf>, Sender<Worked>),
-    /// The disk of that name, for which these parts were made, was refused.
-    Discard(String, Vec<PartOf>, Sender<Worked>),
-    /// The disk of that name, added here, was refused at another shard. `why`: it is remembered, and not served.
-    Withdraw {
-        disk: String,
-        why: Option<String>,
-        over: Sender<()>,
-    },
-    /// What a ticket had to have done is done.
-    Chore(u64, io::Result<Option<File>>),
-    /// Opens or empties the tap, for an empty buffer.
-    Tap {
-        buffer: Vec<Tapped>,
-        reply: Sender<Taken>,
-    },
-    /// The meters, from this disk on.
-    Sample {
-        from: usize,
-        /// With histograms, and what each gate knows.
-        whole: bool,
-        reply: Sender<Slice>,
-    },
-    /// Pools that other nodes may share.
-    Shared(Sender<Vec<crate::seats::Shared>>),
-    /// The disks of a gate's storage that nobody has.
-    Seats {
-        gate: usize,
-        reply: Sender<crate::seats::Seats>,
-    },
-    /// Of the depth that all gateways of a gate's storage share, this one has this part.
-    DepthPart {
-        gate: usize,
-        part: DepthPart,
-    },
-    /// It is this node's turn to have a disk.
-    Claimed(String, Claim),
-    /// This node is drained, and these others take disks of a gate's storage.
-    LetGo {
-        gate: usize,
-        to: Vec<String>,
-    },
-    /// This node was shut out of a gate's storage.
-    ShutOut {
-        gate: usize,
-    },
-    /// A connection whose disk is here.
-    Arrive(Box<Traveller>),
-    /// What another shard says of its disks.
-    News(News),
-    /// Everything that was sent before is heard.
-    Heard(Sender<()>),
-    /// Tell of parts there from now on, or nobody.
-    Relay(Option<SyncSender<Queued>>),
-    /// Finish times that the manager made.
-    Leads(Vec<Lead>),
-    /// Every disk that was here before is here again, but for those that could not be, and why: clients may come. Those in `left` are
-    /// there already.
-    Settle {
-        failed: Vec<(String, String)>,
-        left: Vec<Guest>,
-        over: Sender<()>,
-    },
-    /// Finish what is under way, flush, and end.
-    Stop,
-    /// The same; sockets are kept for the program that comes next.
-    HandOver,
-}
-
 /// What the loop needs to begin.
 pub(crate) struct Setup {
     pub plane: Plane,
@@ -247,8 +168,8 @@ pub(crate) struct Server {
     removals: Vec<Removal>,
     /// Who waits for which ticket.
     waiters: BTreeMap<u64, administer::Waiter>,
-    /// Who asked for a scheduler that is being exchanged.
-    exchange_reply: Option<Sender<Reply>>,
+    /// A scheduler that is being exchanged, and who asked for it.
+    exchange: Option<(Exchange, Sender<Reply>)>,
     started: std::time::Instant,
     now: Instant,
     stopping: Option<Stopping>,
@@ -303,7 +224,7 @@ impl Server {
         let server = Server {
             epoll,
             plane,
-            catalog: Catalog::of_shard(here, &shards),
+            catalog: Catalog::of_shard(here, shards.count(), Arc::clone(&shards.crowd)),
             listeners,
             tls,
             limits,
@@ -327,7 +248,7 @@ impl Server {
             shards,
             here,
             waiters: BTreeMap::new(),
-            exchange_reply: None,
+            exchange: None,
             started,
             now: Instant::ZERO,
             stopping: None,
@@ -335,7 +256,7 @@ impl Server {
             busy_poll: BusyPoll::new(busy_poll, Instant::ZERO),
             answered: 0,
         };
-        for (i, gate) in server.plane.gates.iter().enumerate() {
+        for (i, gate) in server.plane.pools.gates.iter().enumerate() {
             if let Some(fd) = gate.pipeline.backend().event_fd() {
                 #[allow(unsafe_code)] // a store names its descriptor by number
                 // SAFETY: the store is owned by the plane, which lives as long as this loop.
@@ -355,7 +276,7 @@ impl Server {
     pub(crate) fn run(mut self) -> io::Result<Left> {
         // The kernel may wake us this much too late; the default, 50 us, is for machines that save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        let served: Vec<usize> = self.plane.served().map(|(number, _)| number).collect();
+        let served: Vec<usize> = self.plane.disks.served().map(|(number, _)| number).collect();
         served.into_iter().for_each(|number| self.publish(number));
         let mut events = Vec::with_capacity(EVENTS);
         let mut asked_alone = false;
@@ -438,8 +359,7 @@ impl Server {
     /// When something will happen by itself; `None` for never.
     fn due(&self) -> Option<Instant> {
         let joined = !self.plane.links.joined.is_empty();
-        let more =
-            joined || self.plane.exchange.is_some() || self.plane.is_runnable() || self.looked.goes_on();
+        let more = joined || self.exchange.is_some() || self.plane.is_runnable() || self.looked.goes_on();
         if !self.turns.is_empty() || more {
             return Some(self.now);
         }
@@ -449,15 +369,23 @@ impl Server {
         let registry = [self.registry.wake_at(self.now), self.registry.nvme.wake_at()];
         let waits = self.waits.due();
         let behind = self.plane.across.lanes.is_behind().then(|| self.now + BEHIND);
-        let at =
-            [self.plane.wake_at(), session, stopping, self.look, links, self.removal_due(), waits, behind];
+        let at = [
+            self.plane.pools.wake_at(),
+            session,
+            stopping,
+            self.look,
+            links,
+            self.removal_due(),
+            waits,
+            behind,
+        ];
         at.into_iter().chain(registry).flatten().min()
     }
 
     fn happened(&mut self, event: &Event) {
         match Source::unpack(event.data) {
             Source::Listener(n) => self.accept(n as usize),
-            Source::Gate(n) => self.plane.signalled(n as usize),
+            Source::Gate(n) => self.plane.pools.signalled(n as usize),
             Source::Control => self.control(),
             Source::Connection(id) => {
                 let Some(connection) = self.connections.get_mut(id) else { return };
@@ -498,7 +426,7 @@ impl Server {
             return;
         }
         let (of, terms) = match client {
-            _ if client.is_node => (Of::Links, Terms::weighted(self.plane.links_weight)),
+            _ if client.is_node => (Of::Links, Terms::weighted(self.plane.disks.links_weight)),
             _ => match client.disk().and_then(|n| Some((n, self.plane.disks[n].as_ref()?))) {
                 Some((number, disk)) => (Of::Disk(number), Terms::of(&disk.config.contract)),
                 None => (Of::Newcomers, Terms::weighted(1)),
@@ -517,13 +445,13 @@ impl Server {
         self.tick_links();
         // Before anything is begun: what may be done now depends on it.
         self.settle_reservations();
-        self.exchange();
-        self.plane.list_due(self.now);
-        self.plane.begin_round(turns::ROUND_BYTES);
+        self.go_on_exchanging();
+        self.plane.pools.list_due(self.now);
+        self.plane.round.begin(turns::ROUND_BYTES);
         loop {
             self.move_bytes();
             self.poke();
-            self.plane.cross(self.now);
+            across::cross(&mut self.plane, self.now);
             self.serve();
             self.mark_links();
             self.plane.across.lanes.tell();
@@ -537,7 +465,7 @@ impl Server {
         self.go_on_removing();
         self.move_seats();
         self.mark_links();
-        if self.plane.freed() {
+        if self.plane.memory.freed() {
             self.water();
         }
         self.plane.across.lanes.tell();

@@ -23,7 +23,7 @@
 //! connection. What is bounded for the node (connections) is counted behind a lock, taken when a connection comes and when it goes.
 //! Memory for payloads is divided evenly: a shard whose disks want more does not get another's.
 
-use crate::server::Message;
+use crate::message::Message;
 use henge_api::{Status, Taken};
 use lanes::Lanes;
 use rustix::event::{EventfdFlags, eventfd};
@@ -33,30 +33,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-mod crowd;
-mod division;
+pub(crate) mod across;
+pub(crate) mod crowd;
+pub(crate) mod division;
 mod inbox;
 mod join;
 pub(crate) mod lanes;
 mod routes;
 
 pub(crate) use crowd::Crowd;
-pub(crate) use division::Division;
+pub(crate) use division::{Division, global, local};
 pub(crate) use routes::{Routes, ties};
-
-/// By how many bits a disk's number among all shards has its shard before its number there.
-const SHIFT: u32 = 24;
-
-/// A disk's number among those of all shards.
-pub(crate) fn global(shard: usize, number: usize) -> usize {
-    debug_assert!(number >> SHIFT == 0, "a shard has not that many disks");
-    shard << SHIFT | number
-}
-
-/// The shard of a disk, and its number there.
-pub(crate) fn local(global: usize) -> (usize, usize) {
-    (global >> SHIFT, global & ((1 << SHIFT) - 1))
-}
 
 /// The way to one loop.
 #[derive(Clone)]
@@ -89,6 +76,25 @@ impl Loop {
 
     pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Everything that it has, part by part; `whole`: with histograms, and what each gate knows. `None` once the loop has ended.
+    pub(crate) fn look(&self, whole: bool) -> Option<Status> {
+        let mut status: Option<Status> = None;
+        let mut from = 0;
+        loop {
+            let slice = self.ask(|reply| Message::Sample { from, whole, reply })?;
+            let all = match (&mut status, slice.head) {
+                (_, Some(head)) => status.insert(head),
+                (Some(status), None) => status,
+                (None, None) => return None,
+            };
+            all.disks.extend(slice.disks);
+            match slice.next {
+                Some(next) => from = next,
+                None => return status,
+            }
+        }
     }
 
     /// What its wake-ups are written to.
@@ -184,7 +190,7 @@ impl Shards {
     pub(crate) fn look(&self, whole: bool) -> Option<Status> {
         // Only whole latencies can be joined.
         let joins = self.count() > 1;
-        let parts = self.loops.iter().map(|to| crate::watch::look(to, whole || joins));
+        let parts = self.loops.iter().map(|to| to.look(whole || joins));
         let mut all = join::statuses(parts.collect::<Option<_>>()?, &self.pools)?;
         if joins && !whole {
             for disk in &mut all.disks {
@@ -207,14 +213,6 @@ impl Shards {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_disks_number_says_its_shard() {
-        for (shard, number) in [(0, 0), (0, 7), (1, 0), (31, (1 << SHIFT) - 1)] {
-            assert_eq!(local(global(shard, number)), (shard, number));
-        }
-        assert_eq!(global(0, 7), 7, "with one shard, numbers are what they were");
-    }
 
     #[test]
     fn whoever_asks_a_loop_that_ends_is_not_left_waiting() {

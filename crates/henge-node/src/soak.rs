@@ -188,7 +188,7 @@ impl Soak {
 
     /// One turn: what is due, and for everybody idle a new command while there are to be more.
     fn turn(&mut self, more: bool) {
-        self.plane.list_due(self.now);
+        self.plane.pools.list_due(self.now);
         self.plane.poll(self.now);
         self.answers();
         for _ in 0..if more { self.idle.len() } else { 0 } {
@@ -213,15 +213,15 @@ impl Soak {
     /// To the next moment at which anything happens.
     fn pass_time(&mut self, real: bool) {
         let step = self.now + Duration::from_nanos(1);
-        self.now = match self.plane.wake_at() {
+        self.now = match self.plane.pools.wake_at() {
             Some(at) => at.max(step),
             // Its time is the storage's own.
             None if real => self.now + Duration::from_micros(10),
             None => step,
         };
         if real {
-            for gate in 0..self.plane.gates.len() {
-                self.plane.list(gate);
+            for gate in 0..self.plane.pools.gates.len() {
+                self.plane.pools.list(gate);
             }
         }
     }
@@ -241,7 +241,7 @@ impl Soak {
 
     /// What each disk received for its weight, against the mean.
     fn received(&self) -> [f64; DISKS] {
-        let gate = self.plane.gates[0].pipeline.gate();
+        let gate = self.plane.pools.gates[0].pipeline.gate();
         let per_weight: [f64; DISKS] = std::array::from_fn(|disk| {
             let meters = gate.flow_meters(FlowId(disk as u32)).expect("a disk has its meters");
             meters.service.get() as f64 / (disk + 1) as f64
@@ -252,8 +252,8 @@ impl Soak {
 
     /// Nothing is left anywhere.
     fn assert_clean(&mut self) {
-        let gate = self.plane.gates[0].pipeline.gate();
-        let left = (self.plane.buffers.out(), gate.queued(), gate.in_flight(), self.plane.is_idle());
+        let gate = self.plane.pools.gates[0].pipeline.gate();
+        let left = (self.plane.memory.buffers.out(), gate.queued(), gate.in_flight(), self.plane.is_idle());
         assert_eq!(left, (0, 0, 0, true), "buffers out, waiting, in flight, idle");
         for disk in 0..DISKS {
             let meters = gate.flow_meters(FlowId(disk as u32)).expect("a disk has its meters");

@@ -11,8 +11,8 @@
 //! gate ◀─lead─ loop ◀─lines─┘
 //! ```
 
-use crate::plane::Plane;
-use crate::shards::local;
+use crate::plane::pools::Pools;
+use crate::shards::division::local;
 use henge_api::{Ask, Lead, TagCounts};
 use henge_core::{CostUnit, Duration, Instant, Request, RequestId};
 use std::sync::Arc;
@@ -55,6 +55,20 @@ impl Tags {
         self.relay = to;
     }
 
+    /// Takes over finish times that the manager made.
+    pub(crate) fn retag(&mut self, pools: &mut Pools, leads: &[Lead], now: Instant) {
+        for Lead { at: (gate, slot, generation), ns } in leads {
+            let gate = local(*gate as usize).1;
+            let Some(state) = pools.gates.get_mut(gate) else { continue };
+            let id = RequestId { slot: *slot, generation: *generation };
+            match state.pipeline.gate_mut().retag(id, Duration::from_nanos(*ns), now) {
+                true => self.counts.taken += 1,
+                false => self.counts.late += 1,
+            }
+            pools.list(gate);
+        }
+    }
+
     /// Tells of a part that was just queued, at the gate of that number among all shards'.
     pub(crate) fn tell(&mut self, disk: &Arc<str>, gate: usize, request: &Request, unit: CostUnit) {
         let Some(relay) = &self.relay else { return };
@@ -68,22 +82,6 @@ impl Tags {
         match relay.try_send(Queued { disk: Arc::clone(disk), cost, at }) {
             Ok(()) => self.counts.asked += 1,
             Err(_) => self.counts.untold += 1,
-        }
-    }
-}
-
-impl Plane {
-    /// Takes over finish times that the manager made.
-    pub(crate) fn retag(&mut self, leads: &[Lead], now: Instant) {
-        for Lead { at: (gate, slot, generation), ns } in leads {
-            let gate = local(*gate as usize).1;
-            let Some(state) = self.gates.get_mut(gate) else { continue };
-            let id = RequestId { slot: *slot, generation: *generation };
-            match state.pipeline.gate_mut().retag(id, Duration::from_nanos(*ns), now) {
-                true => self.tags.counts.taken += 1,
-                false => self.tags.counts.late += 1,
-            }
-            self.list(gate);
         }
     }
 }

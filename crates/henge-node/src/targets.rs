@@ -9,6 +9,7 @@ use crate::job::{Job, Step};
 use crate::links::Links;
 use crate::nvme::Fabric;
 use crate::plane::{Answer, Plane, Submitter};
+use crate::spread::acts;
 use crate::state::StateDir;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::chap::Access;
@@ -281,8 +282,8 @@ impl TargetRegistry {
         }
         while let Some(Acting { number, turn, peer, acts }) = self.reservations.next_acting() {
             match peer {
-                None => plane.act(number, turn, acts),
-                Some(peer) => plane.admit(number, turn, peer, acts),
+                None => acts::act(plane, number, turn, acts),
+                Some(peer) => acts::admit(plane, number, turn, peer, acts),
             }
         }
         for number in changed {

@@ -395,7 +395,7 @@ fn a_client_by_nbd_is_let_to_the_disks_of_its_certificate() {
     let text = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"8MiB\"\n[[disk]]\nname = \"d\"\ncapacity = \"4MiB\"\n";
     let mut bench = Bench::new(text);
     let certificates = vec!["CN=Ann".to_owned()];
-    let export = bench.plane.disk(0).export();
+    let export = bench.plane.disks.of(0).export();
     bench.catalog.add(0, export, &NbdAccess::These { users: Vec::new(), certificates }, 0);
     let bob = |params: &mut CertificateParams| params.distinguished_name.push(DnType::CommonName, "Bob");
     // NBD_REP_INFO for who may use it; for who may not, NBD_REP_ERR_UNKNOWN, as for a disk that is not there.

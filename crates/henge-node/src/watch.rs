@@ -1,6 +1,6 @@
 //! The watcher: once a second it asks the loop for all meters, keeps them for whoever looks, and judges promises.
 //!
-//! However many look (web page, `henge top`, Prometheus), the loop is asked once a second, for [`SLICE`] disks at a time, so that
+//! However many look (web page, `henge top`, Prometheus), the loop is asked once a second, for [`SLICE`](crate::message::SLICE) disks at a time, so that
 //! none of its turns is held up by more than some tens of microseconds.
 //!
 //! A promise is judged over the last [`WINDOW`] seconds. A latency bound is violated when more of the commands answered in it
@@ -14,16 +14,13 @@ use crate::events::{Events, wall};
 use crate::fill::Fills;
 use crate::ledger::Ledger;
 use crate::plane::Notice;
-use crate::server::Message;
-use crate::shards::{Loop, Shards};
+use crate::shards::Shards;
 use henge_api::{DiskStatus, EventKind, Status, Unfairness};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Disks that the loop tells of in one turn.
-pub(crate) const SLICE: usize = 32;
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Looks in the window that promises are judged over.
@@ -38,15 +35,6 @@ const DRIFTED: f64 = 1.5;
 const SETTLED: f64 = 1.25;
 /// Fewer commands say nothing about a percentile.
 const COMMANDS_MIN: u64 = 20;
-
-/// A part of the meters, as the loop gives it.
-pub(crate) struct Slice {
-    /// Everything but the disks; with the first part.
-    pub head: Option<Status>,
-    pub disks: Vec<DiskStatus>,
-    /// Where the next part begins.
-    pub next: Option<usize>,
-}
 
 /// The last look, for many readers.
 #[derive(Default)]
@@ -107,25 +95,6 @@ pub(crate) fn watch(
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return ledger.save(),
             }
-        }
-    }
-}
-
-/// Everything that a loop has, part by part; `whole`: with histograms, and what each gate knows. `None` once the loop has ended.
-pub(crate) fn look(shard: &Loop, whole: bool) -> Option<Status> {
-    let mut status: Option<Status> = None;
-    let mut from = 0;
-    loop {
-        let slice = shard.ask(|reply| Message::Sample { from, whole, reply })?;
-        let all = match (&mut status, slice.head) {
-            (_, Some(head)) => status.insert(head),
-            (Some(status), None) => status,
-            (None, None) => return None,
-        };
-        all.disks.extend(slice.disks);
-        match slice.next {
-            Some(next) => from = next,
-            None => return status,
         }
     }
 }

@@ -147,7 +147,7 @@ impl Connection {
         now: Instant,
     ) -> bool {
         let disk = self.chosen();
-        if kind == Kind::Cache && !plane.begin_fetch(disk) {
+        if kind == Kind::Cache && !plane.disks.of(disk).begin_fetch() {
             return false;
         }
         for step in steps(kind, plane) {
@@ -181,7 +181,7 @@ impl Connection {
         let disk = self.chosen();
         let Some(long) = self.long.get_mut(&which) else { return };
         while long.failure.is_none() && long.begun < long.command.len && long.windows.len() < long.most {
-            if !plane.has_capacity(disk) {
+            if !plane.disks.has_capacity(disk) {
                 self.starved |= long.windows.is_empty(); // nothing that ends makes it go on
                 return;
             }
@@ -191,7 +191,7 @@ impl Connection {
             // The first ones came with the command; each other is wanted when there is a place for it.
             let arrival = if long.done == 0 { long.command.arrival } else { now };
             let piece = long.piece(at, len, arrival);
-            let frame = plane.disk(disk).vdisk.frame(long.kind, piece.offset, piece.len);
+            let frame = plane.disks.of(disk).vdisk.frame(long.kind, piece.offset, piece.len);
             buffer.set_len(frame.len as usize);
             long.begun += len;
             long.flying += 1;
@@ -396,7 +396,7 @@ impl Long {
         let frame = self.frame(at, len, disk, plane);
         let Some(buffer) = plane.take_buffer(disk, frame.len.min(EARLY as u64)) else {
             // What is its own, nobody else can have; with that it goes on, slowly.
-            let least = plane.least();
+            let least = plane.memory.least();
             return self.step > least && {
                 self.step = least;
                 self.begin_filling(disk, plane)
@@ -410,7 +410,7 @@ impl Long {
 
     fn frame(&self, at: u32, len: u32, disk: usize, plane: &mut Plane) -> henge_vdisk::Frame {
         let offset = self.command.offset + u64::from(at);
-        plane.disk(disk).vdisk.frame(self.kind, offset, u64::from(len))
+        plane.disks.of(disk).vdisk.frame(self.kind, offset, u64::from(len))
     }
 
     /// So much has come that the whole piece gets its memory; where there is none, what has come is the piece.
@@ -443,7 +443,7 @@ impl Long {
             self.done += filling.len; // the command has failed: what still comes is dropped
             return true;
         }
-        if !plane.has_capacity(disk) {
+        if !plane.disks.has_capacity(disk) {
             self.filling = Some(filling);
             return false;
         }
@@ -465,7 +465,7 @@ pub(super) fn window(kind: Kind) -> u32 {
 /// How long pieces may be: a window, or what the disk has for itself alone.
 fn steps(kind: Kind, plane: &Plane) -> [u64; 2] {
     let window = u64::from(window(kind));
-    [window, plane.least().min(window)]
+    [window, plane.memory.least().min(window)]
 }
 
 impl Connection {
@@ -477,7 +477,8 @@ impl Connection {
         plane: &mut Plane,
     ) -> bool {
         command.len > WINDOW
-            || frame > EARLY as u64 && !plane.is_own(self.chosen(), BufferPool::footprint(frame as usize))
+            || frame > EARLY as u64
+                && !plane.memory.is_own(plane.disks.of(self.chosen()), BufferPool::footprint(frame as usize))
     }
 
     /// Whether a command may go piece by piece.

@@ -33,7 +33,7 @@ impl Rig {
             "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"48MiB\"\n{limits}\n[[disk]]\nname = \"d\"\ncapacity = \"40MiB\"\n{disk}\n"
         );
         let mut bench = Bench::new(&text);
-        let export = bench.plane.disk(0).export();
+        let export = bench.plane.disks.of(0).export();
         bench.catalog.add(0, export, &crate::access::NbdAccess::Anyone, 0);
         let (ours, client) = Bench::client(Connection::new(None, Limits::default(), Instant::ZERO));
         bench.now = Instant::from_nanos(1);
@@ -85,7 +85,7 @@ impl Rig {
             let idle = self.bench.answer(&mut self.ours) == 0 && !self.bench.plane.is_runnable();
             let before = self.nbd().output().len();
             self.over |= !self.bench.write(&mut self.ours) || stop == Stop::Gone || self.nbd().is_over();
-            self.most_held = self.most_held.max(self.bench.plane.disk(0).held);
+            self.most_held = self.most_held.max(self.bench.plane.disks.of(0).held);
             let wrote = self.nbd().output().len() < before;
             if idle && !wrote && !self.bench.plane.is_runnable() && stop != Stop::Turn {
                 return;
@@ -99,7 +99,7 @@ impl Rig {
 
     /// Bytes that are to be written, and memory that is held.
     fn state(&mut self) -> (u64, usize) {
-        (self.nbd().output().len(), self.bench.plane.disk(0).held)
+        (self.nbd().output().len(), self.bench.plane.disks.of(0).held)
     }
 
     /// The client takes so many bytes, if they come.
@@ -148,7 +148,7 @@ impl Rig {
 
     fn assert_clean(&mut self) {
         let plane = &mut self.bench.plane;
-        assert_eq!((plane.buffers.out(), plane.disk(0).held), (0, 0), "all memory is back");
+        assert_eq!((plane.memory.buffers.out(), plane.disks.of(0).held), (0, 0), "all memory is back");
         assert!(self.nbd().in_flight() == 0 && self.ours.session::<Connection>().unwrap().long.is_empty());
     }
 }
@@ -281,7 +281,7 @@ fn a_long_read_that_fails_is_never_answered_well() {
                 failed += u32::from(!whole);
             }
             rig.ours.close(&mut rig.bench.around());
-            assert_eq!(rig.bench.plane.buffers.out(), 0);
+            assert_eq!(rig.bench.plane.memory.buffers.out(), 0);
         }
         assert!(failed > 5, "of 12 reads in 32 pieces, each of which fails in 8 of 100 cases: {failed}");
     }
@@ -316,7 +316,7 @@ fn caches_of_everything_go_on_by_turns() {
             }
         }
         assert!(of_this_turn <= 4 * 2, "{of_this_turn} pieces between two turns");
-        let held = rig.bench.plane.disk(0).held;
+        let held = rig.bench.plane.disks.of(0).held;
         assert!(held <= MIB, "{held} held");
         rig.bench.write(&mut rig.ours);
         (pieces, turns) = (pieces + of_this_turn, turns + 1);
@@ -330,7 +330,7 @@ fn caches_of_everything_go_on_by_turns() {
     let replies = simple(&rig.received, &[]);
     assert_eq!(replies.len(), 16);
     assert!(replies.iter().all(|(_, error)| *error == 0));
-    assert_eq!(rig.bench.plane.disk(0).fetches, 0);
+    assert_eq!(rig.bench.plane.disks.of(0).fetches, 0);
     rig.assert_clean();
 }
 

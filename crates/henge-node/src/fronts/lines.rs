@@ -41,8 +41,8 @@ impl Lines {
         let words: Vec<&str> = line.split(' ').collect();
         let kind = match words[..] {
             ["disk", name] => {
-                let found = plane.number(name).ok_or("there is no such disk")?;
-                let shown = plane.disk(found).config.doors.shown_by("lines");
+                let found = plane.disks.number(name).ok_or("there is no such disk")?;
+                let shown = plane.disks.of(found).config.doors.shown_by("lines");
                 shown.then_some(()).ok_or("there is no such disk")?;
                 if *self.disk.get_or_insert(found) != found {
                     return Err("a connection has one disk");
@@ -56,12 +56,12 @@ impl Lines {
         };
         let (at, len) = words[1].parse().ok().zip(words[2].parse().ok()).ok_or("these are no numbers")?;
         let disk = self.disk.ok_or("say which disk first")?;
-        let vdisk = &plane.disk(disk).vdisk;
+        let vdisk = &plane.disks.of(disk).vdisk;
         if !(1..=MOST).contains(&len) || len > vdisk.capacity() || at > vdisk.capacity() - len {
             return Err("that is beyond the disk, or too long");
         }
         let frame = vdisk.frame(kind, at, len);
-        let memory = plane.has_capacity(disk).then(|| plane.take_buffer(disk, frame.len)).flatten();
+        let memory = plane.disks.has_capacity(disk).then(|| plane.take_buffer(disk, frame.len)).flatten();
         let Some(memory) = memory else { return Ok(false) };
         let (from, payload) = (frame.lead as usize, if kind == Verb::Write { len as usize } else { 0 });
         self.command = Some((Command::new(kind, at, len, around.now, 0), memory, from..from + payload));

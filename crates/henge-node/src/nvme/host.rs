@@ -5,7 +5,7 @@
 use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
-use crate::nvme::{Fabric, PREFIX, Wish, reserve};
+use crate::nvme::{Fabric, PREFIX, Wish, reserve, service};
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
@@ -122,7 +122,9 @@ impl Host {
         }
         let disk = self.disk?;
         let frame = match self.session.action(p.task) {
-            Some(Action::Write { offset, len, .. }) => plane.disk(disk).vdisk.frame(Kind::Write, offset, len),
+            Some(Action::Write { offset, len, .. }) => {
+                plane.disks.of(disk).vdisk.frame(Kind::Write, offset, len)
+            }
             _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
         let capacity = inflow::capacity(&mut self.task_state(p.task).held, frame, p.offset, disk, plane);
@@ -191,7 +193,7 @@ impl Host {
             other => match as_unit(other) {
                 Some(action) => Job::new(action),
                 None => {
-                    let service = plane.service(disk, now);
+                    let service = service::service(plane, disk, now);
                     let told = Outcome::Service(&service);
                     return self.session.complete(&mut fabric.subsystems, task, told, &[]);
                 }

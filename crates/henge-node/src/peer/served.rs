@@ -2,6 +2,11 @@
 
 use super::{Incoming, Inflow, PeerLink, Piece, SLOTS_MAX, To, slot};
 use crate::plane::{Answer, Plane, Submitter};
+use crate::spread::across;
+use crate::spread::acts;
+use crate::spread::coordinator;
+use crate::spread::extents;
+use crate::spread::seating;
 use henge_core::{Cost, Fault, FlowId, Instant, News, NodeId, RequestId, Sender, Sync};
 use henge_link::{Message, PartKind, PartOutcome, WireNews, WirePart};
 use henge_vdisk::{Command, Failure, Kind, Portion};
@@ -20,7 +25,7 @@ impl PeerLink {
     pub(super) fn answer_attach(&mut self, extent: u32, plane: &mut Plane, now: Instant) {
         let Some(attached) = self.extents.get_mut(&extent) else { return };
         let by = plane.links.name(self.peer);
-        let message = match plane.owner(&attached.disk, attached.index, attached.shape, by) {
+        let message = match extents::owner(plane, &attached.disk, attached.index, attached.shape, by) {
             Ok(owner) => {
                 (attached.owner, attached.refusal) = (Some(owner), None);
                 let (flow, sender) = (FlowId(owner as u32), self.sender());
@@ -29,7 +34,8 @@ impl PeerLink {
                     totals.set_flow(flow);
                     totals.remove_sender(flow, sender);
                 }
-                let unit = plane.unit_of(owner).expect("an owner is one once it knows what it charges");
+                let unit = coordinator::unit_of(plane, owner)
+                    .expect("an owner is one once it knows what it charges");
                 Message::Attached { extent, parts: CREDIT_PARTS, bytes: CREDIT_BYTES, unit }
             }
             Err(why) => {
@@ -48,10 +54,11 @@ impl PeerLink {
         for extent in extents {
             let attached = &self.extents[&extent];
             let by = plane.links.name(self.peer);
-            let (owner, refusal) = match plane.owner(&attached.disk, attached.index, attached.shape, by) {
-                Ok(owner) => (Some(owner), None),
-                Err(why) => (None, Some(why)),
-            };
+            let (owner, refusal) =
+                match extents::owner(plane, &attached.disk, attached.index, attached.shape, by) {
+                    Ok(owner) => (Some(owner), None),
+                    Err(why) => (None, Some(why)),
+                };
             if (owner, &refusal) != (attached.owner, &attached.refusal) {
                 self.answer_attach(extent, plane, now);
             }
@@ -76,7 +83,7 @@ impl PeerLink {
         let news = News::Total { total: Cost::new(total), before: Cost::new(before) };
         let (flow, sender) = (FlowId(owner as u32), self.sender());
         let foreign = plane.links.announced.increase(&Sync { sender, epoch, sequence, flow, news });
-        plane.foreign_at(owner, foreign, now);
+        across::foreign_at(plane, owner, foreign, now);
     }
 
     /// A part of theirs: room and memory for it, or it is to come again.
@@ -112,10 +119,10 @@ impl PeerLink {
         let changes = !matches!(kind, Kind::Read | Kind::Flush | Kind::Cache);
         let attached = self.extents.get(&part.extent).filter(|_| !(changes && plane.links.ending));
         let owner = attached.and_then(|attached| attached.owner).ok_or(PartOutcome::Detached)?;
-        if !plane.admits(owner, self.peer) {
+        if !acts::admits(plane, owner, self.peer) {
             return Err(PartOutcome::Later);
         }
-        let capacity = plane.disk(owner).vdisk.capacity();
+        let capacity = plane.disks.of(owner).vdisk.capacity();
         let longest = if kind.moves_data() { henge_link::DATA_MAX as u64 } else { u64::MAX };
         let fits = |end| end <= capacity && part.len <= longest;
         if kind != Kind::Flush && !part.offset.checked_add(part.len).is_some_and(fits) {
@@ -133,8 +140,8 @@ impl PeerLink {
         plane: &mut Plane,
         now: Instant,
     ) -> Result<RequestId, PartOutcome> {
-        let frame = plane.disk(owner).vdisk.frame(kind, part.offset, part.len);
-        let takes_in = plane.disk(owner).vdisk.has_capacity() && self.incoming.len() < INCOMING_MAX;
+        let frame = plane.disks.of(owner).vdisk.frame(kind, part.offset, part.len);
+        let takes_in = plane.disks.of(owner).vdisk.has_capacity() && self.incoming.len() < INCOMING_MAX;
         let buffer = if takes_in { plane.take_buffer(owner, frame.len) } else { None };
         let mut buffer = buffer.ok_or(PartOutcome::Later)?;
         if frame.zeroed {
@@ -199,7 +206,9 @@ impl PeerLink {
             Ok(()) => PartOutcome::Done,
             Err(Failure::Miscompare { at }) => PartOutcome::Miscompare(at - verify),
             // Its storage is another gateway's by now, which the coordinator finds.
-            Err(Failure::Fault(Fault::Unreachable)) if plane.is_lost(owner, now) => PartOutcome::Detached,
+            Err(Failure::Fault(Fault::Unreachable)) if seating::is_lost(plane, owner, now) => {
+                PartOutcome::Detached
+            }
             Err(Failure::Fault(fault)) => match fault {
                 Fault::NoSpace => PartOutcome::NoSpace,
                 Fault::Unsupported => PartOutcome::Unsupported,

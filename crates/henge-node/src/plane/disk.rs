@@ -1,6 +1,6 @@
 //! A virtual disk in the node, and what each of its pending commands holds there.
 
-use super::{At, Submitter};
+use super::sub_request::{At, Submitter};
 use crate::config::DiskConfig;
 use crate::meters::DiskMeters;
 use crate::spread::{At as Where, Spread};
@@ -19,6 +19,9 @@ pub(crate) struct InFlight {
     /// What its sub-requests were charged, where somebody is to be told.
     pub cost: Cost,
 }
+
+/// Most long CACHEs of a disk at once; others wait, as what waits for memory does.
+const FETCHES: u32 = 4;
 
 /// A virtual disk as the node has it.
 pub(crate) struct Disk {
@@ -152,6 +155,13 @@ impl Disk {
             Where::There(peer, _) => links.peers[peer].as_ref().map(|peer| peer.config.name.as_str()),
             Where::Across(..) | Where::Nowhere => None,
         }
+    }
+
+    /// A long CACHE is to begin. False when as many as may are under way.
+    pub(crate) fn begin_fetch(&mut self) -> bool {
+        let may = self.fetches < FETCHES;
+        self.fetches += u32::from(may);
+        may
     }
 
     /// As NBD clients see it.

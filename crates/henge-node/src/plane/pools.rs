@@ -1,13 +1,22 @@
 //! Pools and their gates.
 
-use super::{Plane, SubRequest};
-use crate::config::{NodeConfig, PoolConfig};
-use crate::operate::term;
+use super::disk::Disk;
+use super::disks::Disks;
+use super::failed::Notice;
+use super::part::PartOf;
+use super::round::{REQUEST, Round};
+use super::sub_request::{At, SubRequest};
+use crate::config::{DiskConfig, NodeConfig, PoolConfig};
 use crate::storage;
 use crate::turns::{Of, Terms, Turns, Way};
 use henge_backend::Store;
-use henge_core::{Backend, CostUnit, Gate, ParamError, Pending, Pipeline, Rate, RequestId};
-use henge_vdisk::{Array, GateId, Target};
+use henge_core::{
+    Backend, Contract, CostUnit, FlowId, Gate, Instant, ParamError, Pending, Pipeline, Rate, Refused,
+    RequestId,
+};
+use henge_vdisk::{Array, GateId, Target, VirtualDisk};
+use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A gate with its storage.
@@ -35,6 +44,20 @@ impl GateState {
             runnable.put(Of::Disk(g), terms, RequestId { slot: g as u32, generation: 0 }, Way::In);
         }
     }
+
+    /// A piece of a longer request was copied: its disk is charged for it at once. Bytes of the round that it took.
+    pub(super) fn copied(&mut self, round: &mut Round) -> u64 {
+        let Some((id, len)) = self.pipeline.backend_mut().copied() else { return 0 };
+        if !self.copies {
+            return 0;
+        }
+        round.spend(len + REQUEST);
+        if let Some(sub_request) = self.sub_requests.get_mut(id) {
+            sub_request.copied += len;
+            round.note(sub_request.disk as usize, len);
+        }
+        len
+    }
 }
 
 /// What disks are made of: one gate, or one for each spindle of an emulated array.
@@ -43,7 +66,7 @@ pub(crate) struct Pool {
     pub gates: std::ops::Range<usize>,
     pub(super) target: Target,
     /// Whole array, where its spindles have gates of their own.
-    pub(super) members: u64,
+    pub members: u64,
     /// Bytes promised to disks.
     pub promised: u64,
     /// Rates promised to disks, by unit.
@@ -53,8 +76,34 @@ pub(crate) struct Pool {
 /// A gate's bound on the pending requests of a part: so large that no gate refuses a part for which the disk has room.
 const PENDING_MAX: u32 = 1 << 16;
 
-impl Plane {
-    pub(super) fn add_pool(
+/// All pools of a node, and the gates of those that are here.
+pub(crate) struct Pools {
+    pub all: Vec<Pool>,
+    pub gates: Vec<GateState>,
+    /// Gates that are to be polled, in order.
+    pub(super) runnable: Turns,
+}
+
+impl Deref for Pools {
+    type Target = [Pool];
+    fn deref(&self) -> &[Pool] {
+        &self.all
+    }
+}
+
+impl DerefMut for Pools {
+    fn deref_mut(&mut self) -> &mut [Pool] {
+        &mut self.all
+    }
+}
+
+impl Pools {
+    pub(super) fn new() -> Pools {
+        Pools { all: Vec::new(), gates: Vec::new(), runnable: Turns::new() }
+    }
+
+    /// Opens a pool.
+    pub(super) fn add(
         &mut self,
         pool: &PoolConfig,
         config: &NodeConfig,
@@ -89,55 +138,173 @@ impl Plane {
             }
             None => Target::Gate(GateId(first as u32)),
         };
-        self.pools.push(Pool { config: pool.clone(), gates, target, members, promised: 0, rates: [0; 3] });
+        self.all.push(Pool { config: pool.clone(), gates, target, members, promised: 0, rates: [0; 3] });
         Ok(())
     }
 
     /// Most bytes of one request at a pool.
     pub(crate) fn quantum(&self, pool: usize) -> u64 {
-        let Pool { config, gates, .. } = &self.pools[pool];
+        let Pool { config, gates, .. } = &self.all[pool];
         let says = || self.gates[gates.start].pipeline.backend().quantum();
         config.quantum.unwrap_or_else(says)
     }
 
-    /// What is here, line by line.
-    pub(crate) fn describe(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (number, pool) in self.pools.iter().enumerate() {
-            let (config, state) = (&pool.config, &self.gates[pool.gates.start]);
-            let gates = match pool.gates.len() {
-                1 => String::new(),
-                n => format!(", {n} gates (one per spindle)"),
-            };
-            let store = state.pipeline.backend();
-            let gate = state.pipeline.gate();
-            lines.push(format!(
-                "pool     {}: {} in {}; {} at depth {}{}, charging {}, {} at once{gates}",
-                config.name,
-                henge_core::format_size(store.capacity() * pool.members),
-                store.describe(),
-                config.scheduler.name,
-                gate.depth(),
-                config.scheduler.steered(),
-                gate.cost_unit(),
-                henge_core::format_size(self.quantum(number)),
-            ));
+    /// A pool of another shard.
+    pub(super) fn add_elsewhere(&mut self, pool: &PoolConfig) {
+        self.all.push(Pool::elsewhere(pool));
+    }
+
+    /// Puts a gate on the list of those to be polled.
+    pub(crate) fn list(&mut self, g: usize) {
+        self.gates[g].line_up(g, &mut self.runnable);
+    }
+
+    /// A gate's storage has signalled.
+    pub(crate) fn signalled(&mut self, g: usize) {
+        self.gates[g].pipeline.backend_mut().signalled();
+        self.list(g);
+    }
+
+    /// Lists the gates whose time has come.
+    pub(crate) fn list_due(&mut self, now: Instant) {
+        for g in 0..self.gates.len() {
+            if self.gates[g].pipeline.wake_at().is_some_and(|at| at <= now) {
+                self.list(g);
+            }
         }
-        for (_, disk) in self.served() {
-            let on = disk.config.pools.iter().map(|p| self.pools[*p].config.name.clone());
-            let places = disk.config.places.iter().map(ToString::to_string);
-            let on: Vec<String> = if disk.spread.is_some() { places.collect() } else { on.collect() };
-            let terms = disk.config.terms.iter().map(|(key, value)| format!("{key} = {}", term(value)));
-            let terms: Vec<String> = terms.collect();
-            let contract = if terms.is_empty() { "best effort".into() } else { terms.join(", ") };
-            lines.push(format!(
-                "disk     {}: {} on {}; accepted: {contract}",
-                disk.config.name,
-                henge_core::format_size(disk.vdisk.capacity()),
-                on.join(" + "),
-            ));
+    }
+
+    /// When `list_due` will find something.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.gates.iter().filter_map(|g| g.pipeline.wake_at()).min()
+    }
+
+    /// What the stores have to say, to nobody but whoever asks.
+    pub(crate) fn notices(&mut self) -> Vec<Notice> {
+        let mut all = Vec::new();
+        for gate in &mut self.gates {
+            while let Some(text) = gate.pipeline.backend_mut().notice() {
+                all.push((gate.name.clone(), text));
+            }
         }
-        lines
+        all
+    }
+
+    /// The parts of a disk of this node's pools; of an extent of a disk over several nodes where `first` says so.
+    pub(crate) fn parts_of(&self, config: &DiskConfig, capacity: u64, first: u32) -> Vec<PartOf> {
+        let on = config.pools.len() as u64;
+        let mut parts = Vec::new();
+        for (i, &p) in config.pools.iter().enumerate() {
+            let pool = &self.all[p];
+            let len = henge_vdisk::striped_below(capacity, i as u64, on, config.stripe);
+            let len = member_len(len, pool);
+            let name = format!("{}.part{}", config.name, i + first as usize);
+            let (adopt, origin) = (config.adopt, &config.origin);
+            parts.extend(pool.gates.clone().map(|gate| PartOf {
+                gate,
+                name: name.clone(),
+                len,
+                adopt,
+                origin: origin.clone(),
+                claim: None,
+            }));
+        }
+        parts
+    }
+
+    /// Whether each part could be so long.
+    pub(crate) fn could_grow(&self, parts: &[PartOf]) -> Result<(), String> {
+        for PartOf { gate, name, len, .. } in parts {
+            self.gates[*gate].pipeline.backend().could_grow(name, *len).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// How a disk's commands are cut on these pools, whose largest block has `block` bytes.
+    pub(super) fn settings_of(&self, config: &DiskConfig, block: u64) -> henge_vdisk::Settings {
+        let mut settings = config.settings;
+        settings.align = settings.align.max(block);
+        if config.cut_by_pool {
+            let pools = config.pools.iter().map(|p| self.quantum(*p));
+            let quantum = pools.fold(settings.quantum, u64::min);
+            settings.quantum = (quantum / settings.align).max(1) * settings.align;
+        }
+        settings
+    }
+
+    /// A disk has another contract: so much more or less is promised on its pools.
+    pub(super) fn count_rates(&mut self, disk: &Disk, old: &Contract, new: &Contract) {
+        let (old, new) = (disk.rate_on_each(old), disk.rate_on_each(new));
+        for &pool in &disk.config.pools {
+            let rates = &mut self.all[pool].rates;
+            if let Some(rate) = new {
+                rates[rate.unit as usize] += u128::from(rate.per_second);
+            }
+            if let Some(rate) = old {
+                rates[rate.unit as usize] -= u128::from(rate.per_second);
+            }
+            let pool = &self.all[pool];
+            let promised = pool.promised_by_gate();
+            pool.gates.clone().for_each(|g| self.gates[g].promised = promised);
+        }
+    }
+
+    /// Tells each gate its part of the contract. A refusal leaves all of them as they were.
+    pub(super) fn promise(
+        &mut self,
+        flow: FlowId,
+        vdisk: &VirtualDisk,
+        old: &Contract,
+        new: &Contract,
+        (leeway, among): (u64, u64),
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let gates: Vec<usize> = vdisk.layout().gates().iter().map(|g| g.index()).collect();
+        let part = new.part(leeway, gates.len() as u64 * among);
+        for (told, &g) in gates.iter().enumerate() {
+            let gate = self.gates[g].pipeline.gate_mut();
+            let Err(refused) = gate.set_flow(flow, &part, now) else { continue };
+            let part = old.part(leeway, gates.len() as u64 * among);
+            for &g in &gates[..told] {
+                let back = self.gates[g].pipeline.gate_mut().set_flow(flow, &part, now);
+                debug_assert!(back.is_ok(), "what was promised before can be promised again");
+            }
+            return Err(refused);
+        }
+        for g in gates {
+            self.list(g);
+        }
+        Ok(())
+    }
+
+    /// Takes a sub-request that is over out of its disk's chain.
+    pub(super) fn unchain(&mut self, disks: &mut Disks, sub_request: &SubRequest) {
+        const THERE: &str = "a chain's sub-requests are at gates";
+        match sub_request.newer {
+            Some((g, id)) => {
+                self.gates[g as usize].sub_requests.get_mut(id).expect(THERE).older = sub_request.older
+            }
+            None => disks.of(sub_request.disk as usize).newest = sub_request.older,
+        }
+        if let Some((g, id)) = sub_request.older {
+            self.gates[g as usize].sub_requests.get_mut(id).expect(THERE).newer = sub_request.newer;
+        }
+    }
+
+    /// A disk's requests at gates that belong to these commands, looking at no other disk's.
+    pub(super) fn sub_requests_of(&self, disk: &Disk, commands: &[RequestId]) -> Vec<At> {
+        let commands: BTreeSet<RequestId> = commands.iter().copied().collect();
+        let mut found = Vec::new();
+        let mut next = disk.newest;
+        while let Some((g, id)) = next {
+            let sub_request =
+                self.gates[g as usize].sub_requests.get(id).expect("a chain's sub-requests are at gates");
+            if commands.contains(&sub_request.part.command) {
+                found.push((g, id));
+            }
+            next = sub_request.older;
+        }
+        found
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a disk can take from others: memory, and turns.
 
-use super::memory::{EXTENT_STEP, EXTENT_STEPS};
+use super::block_status::{EXTENT_STEP, EXTENT_STEPS};
 use super::{Plane, Submitter};
 use crate::config::NodeConfig;
+use crate::plane::block_status;
 use henge_backend::Buffer;
 use henge_config::Source;
 use henge_core::{Duration, Instant, RequestId};
@@ -45,15 +46,15 @@ fn whoever_keeps_memory_keeps_it_from_itself() {
             kept.push((disk, buffer));
         }
     }
-    assert!(plane.buffers.out() <= plane.buffers.budget());
+    assert!(plane.memory.buffers.out() <= plane.memory.buffers.budget());
     let own: Vec<Buffer> =
         (0..8).map(|_| plane.take_buffer(8, MIB).expect("its minimum is its own")).collect();
-    assert!(kept.iter().all(|(disk, _)| *disk < 8) && !plane.freed());
+    assert!(kept.iter().all(|(disk, _)| *disk < 8) && !plane.memory.freed());
     own.into_iter().for_each(|buffer| plane.put_buffer(8, buffer));
-    assert!(plane.freed());
+    assert!(plane.memory.freed());
     plane.remove_disk(0, Instant::ZERO);
     kept.into_iter().for_each(|(disk, buffer)| plane.put_buffer(disk, buffer));
-    assert_eq!(plane.buffers.out(), 0);
+    assert_eq!(plane.memory.buffers.out(), 0);
 }
 
 /// Commands that ask nothing of the device are limited as all are: of ten thousand at 100/s, a second lets through a hundred.
@@ -66,12 +67,12 @@ fn nothing_is_limited_as_well() {
         let (mut sent, mut answered) = (0, 0);
         for ms in 0..=2000 {
             let now = Instant::ZERO + Duration::from_millis(ms);
-            while sent < 10_000 && plane.has_capacity(0) {
+            while sent < 10_000 && plane.disks.has_capacity(0) {
                 let len = if kind == Kind::Cache { 4096 } else { 0 };
                 plane.submit(0, Command::new(kind, 0, len, now, 0), Buffer::empty(), submitter(sent), now);
                 sent += 1;
             }
-            plane.list_due(now);
+            plane.pools.list_due(now);
             plane.poll(now);
             answered += plane.answers.drain(..).filter(|answer| answer.outcome == Ok(())).count();
         }
@@ -88,9 +89,9 @@ fn a_slot_that_has_become_free_does_not_wait_for_the_next_round() {
         let buffer = plane.take_buffer(0, 65536).expect("4 MiB are there");
         plane.submit(0, command, buffer, submitter(n), Instant::ZERO);
     }
-    plane.begin_round(128 << 10);
+    plane.round.begin(128 << 10);
     plane.poll(Instant::ZERO);
-    let (over, gate) = (plane.answers.len(), plane.gates[0].pipeline.gate());
+    let (over, gate) = (plane.answers.len(), plane.pools.gates[0].pipeline.gate());
     assert!((1..=4).contains(&over), "a round's part: {over}");
     assert_eq!(gate.in_flight(), 32, "the depth");
 }
@@ -101,10 +102,10 @@ fn who_looks_in_every_round_keeps_no_gate_from_its_work() {
     let mut plane = plane(&disks(2, ""));
     let buffer = plane.take_buffer(1, 4096).expect("memory");
     plane.submit(1, Command::new(Kind::Read, 0, 4096, Instant::ZERO, 0), buffer, submitter(0), Instant::ZERO);
-    plane.list_due(Instant::ZERO);
-    plane.begin_round(128 << 10);
+    plane.pools.list_due(Instant::ZERO);
+    plane.round.begin(128 << 10);
     for _ in 0..64 {
-        plane.extents(0, 0, 64 * MIB, 10_000);
+        block_status::extents(&mut plane, 0, 0, 64 * MIB, 10_000);
     }
     plane.poll(Instant::ZERO);
     assert_eq!(plane.answers.len(), 1);
@@ -118,10 +119,10 @@ fn a_long_request_is_charged_piece_by_piece() {
     plane.submit(0, Command::new(Kind::Read, 0, MIB, Instant::ZERO, 0), buffer, submitter(0), Instant::ZERO);
     let mut rounds = Vec::new();
     while plane.answers.is_empty() {
-        plane.list_due(Instant::ZERO);
-        plane.begin_round(128 << 10);
+        plane.pools.list_due(Instant::ZERO);
+        plane.round.begin(128 << 10);
         plane.poll(Instant::ZERO);
-        rounds.push(std::iter::from_fn(|| plane.next_copied()).map(|(_, bytes)| bytes).sum::<u64>());
+        rounds.push(std::iter::from_fn(|| plane.round.next_copied()).map(|(_, bytes)| bytes).sum::<u64>());
     }
     assert_eq!(rounds, [128 << 10; 8]);
 }
@@ -133,12 +134,12 @@ fn a_look_at_what_takes_room_is_bounded() {
     let text = "[[pool]]\nname = \"a\"\nmemory = true\ncapacity = \"64MiB\"\n[[pool]]\nname = \"b\"\nmemory = true\ncapacity = \"64MiB\"\n\
                 [[disk]]\nname = \"d\"\npools = [\"a\", \"b\"]\nstripe = \"4KiB\"\ncapacity = \"64MiB\"\n";
     let mut plane = plane(text);
-    let found = plane.extents(0, 0, 64 * MIB, 10_000);
+    let found = block_status::extents(&mut plane, 0, 0, 64 * MIB, 10_000);
     let steps = EXTENT_STEPS as u64;
     assert_eq!(found.iter().map(|e| e.len).sum::<u64>(), steps * 4096, "one step a stripe");
-    assert_eq!(plane.next_copied(), Some((0, steps * EXTENT_STEP)));
-    plane.extents(0, 0, 4096, 10_000);
-    assert_eq!((plane.next_copied(), plane.next_copied()), (Some((0, EXTENT_STEP)), None));
+    assert_eq!(plane.round.next_copied(), Some((0, steps * EXTENT_STEP)));
+    block_status::extents(&mut plane, 0, 0, 4096, 10_000);
+    assert_eq!((plane.round.next_copied(), plane.round.next_copied()), (Some((0, EXTENT_STEP)), None));
 }
 
 /// A CACHE on a disk over extents reads within the memory that its command has, whether an extent is told to fetch or not.
@@ -153,9 +154,9 @@ fn a_spread_disk_is_asked_to_cache() {
         let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
         let mut plane = Plane::open(&config, 1, false, Instant::ZERO)
             .unwrap_or_else(|e| panic!("{}", config.source.point(e)));
-        let number = plane.number("d").unwrap();
+        let number = plane.disks.number("d").unwrap();
         for (n, (offset, len)) in [(0, MIB), (4096, 64 << 10), (100, 5000), (0, 0)].into_iter().enumerate() {
-            let frame = plane.disk(number).vdisk.frame(Kind::Cache, offset, len);
+            let frame = plane.disks.of(number).vdisk.frame(Kind::Cache, offset, len);
             let buffer = plane.take_buffer(number, frame.len).unwrap();
             let command = Command::new(Kind::Cache, offset, len, Instant::ZERO, 0);
             plane.submit(number, command, buffer, submitter(n as u32), Instant::ZERO);
@@ -166,7 +167,7 @@ fn a_spread_disk_is_asked_to_cache() {
             assert_eq!(answer.outcome, Ok(()), "{offset} + {len}, prefetch {prefetch}");
             plane.put_buffer(number, answer.frame);
         }
-        assert_eq!(plane.buffers.out(), 0);
+        assert_eq!(plane.memory.buffers.out(), 0);
     }
 }
 
@@ -178,7 +179,7 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
     for (len, most) in [(0, 64), (4096, 22), (MIB / 16, 2)] {
         let mut sent = 0;
         while sent < 1000
-            && plane.has_capacity(0)
+            && plane.disks.has_capacity(0)
             && let Some(buffer) = plane.take_buffer(0, len)
         {
             let read = Command::new(Kind::Read, 0, len, Instant::ZERO, 0);
@@ -188,7 +189,7 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
         let (mut rounds, mut left) = (0, sent as usize);
         assert!(left > 10 * most, "{left} of {len} bytes are under way");
         while !plane.is_idle() {
-            plane.begin_round(128 << 10);
+            plane.round.begin(128 << 10);
             plane.poll(Instant::ZERO);
             assert!(plane.answers.len() <= most, "{} of {len} bytes in one round", plane.answers.len());
             rounds += 1;
@@ -207,13 +208,13 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
 fn blocks_around_a_write_are_counted() {
     let mut plane = plane(&disks(1, "commands = { align = \"4KiB\" }"));
     for gives_up in [false, true] {
-        let frame = plane.disk(0).vdisk.frame(Kind::Write, 100, 5000);
+        let frame = plane.disks.of(0).vdisk.frame(Kind::Write, 100, 5000);
         let mut buffer = plane.take_buffer(0, frame.len).unwrap();
         buffer.fill(1);
-        let before = plane.disk(0).held;
+        let before = plane.disks.of(0).held;
         let write = Command::new(Kind::Write, 100, 5000, Instant::ZERO, 0);
         plane.submit(0, write, buffer, submitter(1), Instant::ZERO);
-        assert_eq!(plane.disk(0).held, before + 2 * 4096, "its first and its last block");
+        assert_eq!(plane.disks.of(0).held, before + 2 * 4096, "its first and its last block");
         if gives_up {
             plane.abort(0, submitter(1).connection, None, Instant::ZERO);
         }
@@ -222,9 +223,9 @@ fn blocks_around_a_write_are_counted() {
         }
         let answer = plane.answers.pop().expect("memory answers at once");
         assert_eq!(answer.outcome.is_err(), gives_up);
-        assert_eq!(plane.disk(0).held, before);
+        assert_eq!(plane.disks.of(0).held, before);
         plane.put_buffer(0, answer.frame);
-        assert_eq!((plane.disk(0).held, plane.budget.shared().1), (0, 0));
+        assert_eq!((plane.disks.of(0).held, plane.memory.budget.shared().1), (0, 0));
     }
 }
 
@@ -238,7 +239,7 @@ fn on_spindles(one_clock: bool) -> [u32; 2] {
          [[disk]]\nname = \"b\"\ncapacity = \"16MiB\"\ncontract = { rate = \"330/s\" }\n",
     );
     if !one_clock {
-        (0..2).for_each(|disk| plane.disk(disk).clock = None);
+        (0..2).for_each(|disk| plane.disks.of(disk).clock = None);
     }
     let (mut answered, mut outstanding, mut random) = ([0; 2], [0; 2], 1u64);
     let mut now = Instant::ZERO;
@@ -253,11 +254,11 @@ fn on_spindles(one_clock: bool) -> [u32; 2] {
                 outstanding[disk] += 1;
             }
         }
-        plane.list_due(now);
+        plane.pools.list_due(now);
         plane.poll(now);
         let answers = std::mem::take(&mut plane.answers);
         if answers.is_empty() {
-            now = plane.wake_at().map_or(now, |at| at.max(now + Duration::from_nanos(1)));
+            now = plane.pools.wake_at().map_or(now, |at| at.max(now + Duration::from_nanos(1)));
         }
         for answer in answers {
             assert_eq!(answer.outcome, Ok(()));
@@ -301,18 +302,18 @@ fn commands_are_cut_as_their_pools_say() {
         let buffer = plane.take_buffer(0, MIB).expect("its minimum is its own");
         let command = Command::new(Kind::Write, MIB, MIB, Instant::ZERO, 0);
         plane.submit(0, command, buffer, submitter(0), Instant::ZERO);
-        let flow = plane.disk(0).vdisk.flow();
-        let pending = plane.gates[0].pipeline.gate().flow_meters(flow).unwrap().pending;
+        let flow = plane.disks.of(0).vdisk.flow();
+        let pending = plane.pools.gates[0].pipeline.gate().flow_meters(flow).unwrap().pending;
         assert_eq!(pending, pieces, "{pool} {disk}");
         let mut now = Instant::ZERO;
         while plane.answers.is_empty() {
             now += Duration::from_millis(1);
-            plane.list_due(now);
+            plane.pools.list_due(now);
             plane.poll(now);
         }
         assert_eq!((plane.answers.len(), plane.answers[0].outcome), (1, Ok(())));
         // Four times 256 KiB, however it was cut.
-        let commands = plane.gates[0].pipeline.gate().flow_meters(flow).unwrap().commands;
+        let commands = plane.pools.gates[0].pipeline.gate().flow_meters(flow).unwrap().commands;
         assert_eq!(commands, 4 * 1_000_000, "{pool} {disk}");
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! | step | who does it |
 //! |---|---|
-//! | a record to be written and synced, a file to be made or unlinked | a thread of its own ([`Plane::next_chore`], [`Plane::chore_done`]) |
+//! | a record to be written and synced, a file to be made or unlinked | a thread of its own ([`Tickets::next_chore`], [`Tickets::chore_done`]) |
 //! | addresses to be zeroed | WRITE ZEROES requests of 64 KiB, one after the other, through the pool's own gate |
 //!
 //! The zeroing is a flow like any other, of weight 1 and without a promise. So the scheduler decides what it may take from tenants, and
@@ -25,9 +25,11 @@
 //! # Price
 //! A piece a turn of the loop: about as much as a request of a client. While something is zeroed, one number of a disk is taken.
 
-use super::{Plane, SubRequest};
-use crate::config::DiskConfig;
-use henge_backend::{Buffer, Chore, Claim, Origin, Step, Store};
+use super::disks::Disks;
+use super::part::PartOf;
+use super::pools::Pools;
+use super::sub_request::SubRequest;
+use henge_backend::{Buffer, Chore, Step, Store};
 use henge_core::{Contract, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::PartId;
 use std::collections::VecDeque;
@@ -37,20 +39,6 @@ use std::io;
 /// Bytes zeroed by one request: of a longer one a cost model charges no more (`henge_sched::cost`), since most devices do it at once.
 /// Some write every byte, so what is charged is what the slowest of them moves.
 const PIECE: u64 = 64 << 10;
-
-/// A part on the store behind a gate.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct PartOf {
-    pub gate: usize,
-    pub name: String,
-    pub len: u64,
-    /// It takes what a former disk left.
-    pub adopt: bool,
-    /// Where its bytes come from.
-    pub origin: Origin,
-    /// Other nodes may have it.
-    pub claim: Option<Claim>,
-}
 
 /// What is to be done with a part.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -145,92 +133,83 @@ impl Ticket {
     }
 }
 
-impl Plane {
-    /// The parts of a disk of this node's pools; of an extent of a disk over several nodes where `first` says so.
-    pub(crate) fn parts_of(&self, config: &DiskConfig, capacity: u64, first: u32) -> Vec<PartOf> {
-        let on = config.pools.len() as u64;
-        let mut parts = Vec::new();
-        for (i, &p) in config.pools.iter().enumerate() {
-            let pool = &self.pools[p];
-            let len = henge_vdisk::striped_below(capacity, i as u64, on, config.stripe);
-            let len = super::pools::member_len(len, pool);
-            let name = format!("{}.part{}", config.name, i + first as usize);
-            let (adopt, origin) = (config.adopt, &config.origin);
-            parts.extend(pool.gates.clone().map(|gate| PartOf {
-                gate,
-                name: name.clone(),
-                len,
-                adopt,
-                origin: origin.clone(),
-                claim: None,
-            }));
-        }
-        parts
-    }
-
+impl Tickets {
     /// Begins a ticket; its number, by which [`next_worked`](Self::next_worked) names it.
-    pub(crate) fn begin_ticket(&mut self, disk: &str, works: Vec<Work>, now: Instant) -> u64 {
-        let tickets = &mut self.tickets;
-        tickets.last += 1;
-        let id = tickets.last;
+    pub(crate) fn begin(
+        &mut self,
+        pools: &mut Pools,
+        disks: &mut Disks,
+        disk: &str,
+        works: Vec<Work>,
+        now: Instant,
+    ) -> u64 {
+        self.last += 1;
+        let id = self.last;
         let (works, disk) = (works.into(), disk.to_owned());
         let ticket =
             Ticket { id, disk, works, made: Vec::new(), begun: false, failed: None, state: State::Waiting };
-        tickets.all.push(ticket);
-        self.work_on(now);
+        self.all.push(ticket);
+        self.work_on(pools, disks, now);
         id
     }
 
     /// A part of a disk that is removed: nobody uses it any more.
-    pub(super) fn retire(&mut self, part: PartOf) {
-        self.tickets.retired.push(part);
+    pub(crate) fn retire(&mut self, part: PartOf) {
+        self.retired.push(part);
     }
 
     /// The parts that were retired since the last time.
     pub(crate) fn retired(&mut self) -> Vec<PartOf> {
-        std::mem::take(&mut self.tickets.retired)
+        std::mem::take(&mut self.retired)
     }
 
     /// Something to be done on another thread, and the ticket to name when it is done.
     pub(crate) fn next_chore(&mut self) -> Option<(u64, Chore)> {
-        let ticket = self.tickets.all.iter_mut().find(|t| matches!(t.state, State::Chore(_)))?;
+        let ticket = self.all.iter_mut().find(|t| matches!(t.state, State::Chore(_)))?;
         let State::Chore(chore) = std::mem::replace(&mut ticket.state, State::Away) else { return None };
         Some((ticket.id, chore))
     }
 
     /// A ticket's chore is done.
-    pub(crate) fn chore_done(&mut self, id: u64, outcome: io::Result<Option<File>>, now: Instant) {
-        if let Some(ticket) = self.tickets.all.iter_mut().find(|t| t.id == id) {
+    pub(crate) fn chore_done(
+        &mut self,
+        pools: &mut Pools,
+        disks: &mut Disks,
+        id: u64,
+        outcome: io::Result<Option<File>>,
+        now: Instant,
+    ) {
+        if let Some(ticket) = self.all.iter_mut().find(|t| t.id == id) {
             ticket.state = State::Asking(outcome);
         }
-        self.work_on(now);
+        self.work_on(pools, disks, now);
     }
 
     /// A ticket that is over.
     pub(crate) fn next_worked(&mut self) -> Option<(u64, Worked)> {
-        let i = self.tickets.all.iter().position(|t| matches!(t.state, State::Over(_)))?;
-        let ticket = self.tickets.all.remove(i);
+        let i = self.all.iter().position(|t| matches!(t.state, State::Over(_)))?;
+        let ticket = self.all.remove(i);
         let State::Over(worked) = ticket.state else { unreachable!("looked for") };
         Some((ticket.id, worked))
     }
 
     /// Begins nothing more. What is half made is made anew, or freed, when the node begins again.
-    pub(crate) fn close_tickets(&mut self) {
-        self.tickets.closed = true;
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
     }
 
     /// Lets every ticket go on that may.
-    fn work_on(&mut self, now: Instant) {
+    fn work_on(&mut self, pools: &mut Pools, disks: &mut Disks, now: Instant) {
         let mut i = 0;
-        while i < self.tickets.all.len() {
-            let ticket = &mut self.tickets.all[i];
+        while i < self.all.len() {
+            let ticket = &mut self.all[i];
             if let State::Asking(outcome) = &mut ticket.state {
                 let outcome = std::mem::replace(outcome, Ok(None));
                 let PartOf { gate, name, .. } = ticket.works[0].part();
-                let step = self.gates[*gate].pipeline.backend_mut().go_on(name, outcome);
-                self.take_step(i, step, now);
+                let step = pools.gates[*gate].pipeline.backend_mut().go_on(name, outcome);
+                self.take_step(pools, disks, i, step, now);
             } else if matches!(ticket.state, State::Waiting) && self.may_begin(i) {
-                self.begin_work(i, now);
+                self.begin_work(pools, disks, i, now);
             } else {
                 i += 1;
             }
@@ -239,17 +218,13 @@ impl Plane {
 
     /// Whether a ticket's next work is at a gate where no other is under way, and no earlier one is of the same disk.
     fn may_begin(&self, i: usize) -> bool {
-        if self.tickets.closed {
+        if self.closed {
             return false;
         }
-        let ticket = &self.tickets.all[i];
+        let ticket = &self.all[i];
         let Some(work) = ticket.works.front() else { return true };
-        let others = self
-            .tickets
-            .all
-            .iter()
-            .enumerate()
-            .filter(|(n, t)| *n != i && !matches!(t.state, State::Over(_)));
+        let others =
+            self.all.iter().enumerate().filter(|(n, t)| *n != i && !matches!(t.state, State::Over(_)));
         others.into_iter().all(|(n, other)| {
             let at_gate =
                 !matches!(other.state, State::Waiting) && other.works[0].part().gate == work.part().gate;
@@ -257,15 +232,15 @@ impl Plane {
         })
     }
 
-    fn begin_work(&mut self, i: usize, now: Instant) {
-        let ticket = &mut self.tickets.all[i];
+    fn begin_work(&mut self, pools: &mut Pools, disks: &mut Disks, i: usize, now: Instant) {
+        let ticket = &mut self.all[i];
         let Some(work) = ticket.works.front().cloned() else {
             let made = std::mem::take(&mut ticket.made);
             ticket.state = State::Over(ticket.failed.take().map_or(Ok(made), Err));
             return;
         };
         ticket.begun = false;
-        let store = self.gates[work.part().gate].pipeline.backend_mut();
+        let store = pools.gates[work.part().gate].pipeline.backend_mut();
         let step = match &work {
             Work::Make(part) => begin_part(store, part),
             Work::Lengthen(part) => store.begin_part(&part.name, part.len),
@@ -273,17 +248,24 @@ impl Plane {
             Work::Remove(part) => store.begin_removal(&part.name),
             Work::Release(part) => store.begin_release(&part.name),
         };
-        self.take_step(i, step, now);
+        self.take_step(pools, disks, i, step, now);
     }
 
-    fn take_step(&mut self, i: usize, step: io::Result<Step>, now: Instant) {
-        let work = &self.tickets.all[i].works[0];
-        let store = self.gates[work.part().gate].pipeline.backend_mut();
+    fn take_step(
+        &mut self,
+        pools: &mut Pools,
+        disks: &mut Disks,
+        i: usize,
+        step: io::Result<Step>,
+        now: Instant,
+    ) {
+        let work = &self.all[i].works[0];
+        let store = pools.gates[work.part().gate].pipeline.backend_mut();
         let is_new = store.is_new(&work.part().name);
         if let (Work::Make(part), true) = (work, step.is_err() && !is_new) {
             store.forget_part(&part.name);
         }
-        let ticket = &mut self.tickets.all[i];
+        let ticket = &mut self.all[i];
         match step {
             Ok(Step::There(_)) => {
                 ticket.over(is_new);
@@ -294,42 +276,51 @@ impl Plane {
             }
             Ok(Step::Zero { from, len }) => {
                 ticket.begun = true;
-                self.begin_zeroing(i, from, len, now);
+                self.begin_zeroing(pools, disks, i, from, len, now);
             }
             Err(e) => ticket.fail(&e, is_new),
         }
     }
 
-    fn begin_zeroing(&mut self, i: usize, from: u64, len: u64, now: Instant) {
-        let gate = self.tickets.all[i].works[0].part().gate;
-        let flow = self.take_number();
-        let known = self.gates[gate].pipeline.gate_mut().set_flow(flow_of(flow), &Contract::weighted(1), now);
+    fn begin_zeroing(
+        &mut self,
+        pools: &mut Pools,
+        disks: &mut Disks,
+        i: usize,
+        from: u64,
+        len: u64,
+        now: Instant,
+    ) {
+        let gate = self.all[i].works[0].part().gate;
+        let flow = disks.take_number();
+        let known =
+            pools.gates[gate].pipeline.gate_mut().set_flow(flow_of(flow), &Contract::weighted(1), now);
         let known = known.or_else(|_| {
-            self.gates[gate].pipeline.gate_mut().set_flow(flow_of(flow), &Contract::best_effort(), now)
+            pools.gates[gate].pipeline.gate_mut().set_flow(flow_of(flow), &Contract::best_effort(), now)
         });
         if let Err(refused) = known {
-            self.give_number(flow);
-            self.tickets.all[i].state = State::Asking(Err(io::Error::other(refused.to_string())));
+            disks.give_number(flow);
+            self.all[i].state = State::Asking(Err(io::Error::other(refused.to_string())));
             return;
         }
-        self.tickets.all[i].state = State::Zeroing { at: from, end: from + len, flow };
-        self.zero_piece(i, now);
+        self.all[i].state = State::Zeroing { at: from, end: from + len, flow };
+        self.zero_piece(pools, disks, i, now);
     }
 
     /// Hands the next piece to the gate, or goes on when there is none.
-    fn zero_piece(&mut self, i: usize, now: Instant) {
-        let ticket = &mut self.tickets.all[i];
+    fn zero_piece(&mut self, pools: &mut Pools, disks: &mut Disks, i: usize, now: Instant) {
+        let ticket = &mut self.all[i];
         let State::Zeroing { at, end, flow } = &mut ticket.state else { return };
         let (gate, flow) = (ticket.works[0].part().gate, *flow);
         if *at == *end {
             ticket.state = State::Asking(Ok(None));
-            return self.end_zeroing(gate, flow, now);
+            return self.end_zeroing(pools, disks, gate, flow, now);
         }
         let len = PIECE.min(*end - *at);
         let mut request = Request::new(RequestId::default(), flow_of(flow), Op::WriteZeroes, *at, len, now);
         request.administration = true;
         *at += len;
-        let state = &mut self.gates[gate];
+        let state = &mut pools.gates[gate];
         let part = PartId { command: RequestId::default(), index: 0 };
         let sub_request = SubRequest {
             disk: flow as u32,
@@ -345,36 +336,37 @@ impl Plane {
         request.id = state.sub_requests.insert(sub_request);
         let taken = state.pipeline.submit(request, Buffer::empty(), now);
         assert!(taken.is_ok(), "one request of a flow is never too much");
-        self.list(gate);
+        pools.list(gate);
     }
 
-    fn end_zeroing(&mut self, gate: usize, flow: usize, now: Instant) {
+    fn end_zeroing(&mut self, pools: &mut Pools, disks: &mut Disks, gate: usize, flow: usize, now: Instant) {
         let mut orphans = Vec::new();
-        self.gates[gate].pipeline.gate_mut().remove_flow(flow_of(flow), now, &mut orphans);
+        pools.gates[gate].pipeline.gate_mut().remove_flow(flow_of(flow), now, &mut orphans);
         assert!(orphans.is_empty(), "its last piece is over");
-        self.give_number(flow);
+        disks.give_number(flow);
     }
 
     /// A request is over; whether it was a piece of some zeroing, which then has gone on.
     pub(super) fn zeroed(
         &mut self,
+        pools: &mut Pools,
+        disks: &mut Disks,
         gate: usize,
         disk: u32,
         outcome: Result<(), Fault>,
         now: Instant,
     ) -> bool {
         let of = |t: &Ticket| matches!(t.state, State::Zeroing { flow, .. } if flow == disk as usize);
-        let Some(i) = self.tickets.all.iter().position(of) else { return false };
+        let Some(i) = self.all.iter().position(of) else { return false };
         match outcome {
-            Ok(()) if self.tickets.closed => self.tickets.all[i].state = State::Away,
-            Ok(()) => self.zero_piece(i, now),
+            Ok(()) if self.closed => self.all[i].state = State::Away,
+            Ok(()) => self.zero_piece(pools, disks, i, now),
             Err(fault) => {
-                self.end_zeroing(gate, disk as usize, now);
-                self.tickets.all[i].state =
-                    State::Asking(Err(io::Error::other(format!("zeroing failed: {fault}"))));
+                self.end_zeroing(pools, disks, gate, disk as usize, now);
+                self.all[i].state = State::Asking(Err(io::Error::other(format!("zeroing failed: {fault}"))));
             }
         }
-        self.work_on(now);
+        self.work_on(pools, disks, now);
         true
     }
 }

@@ -2,14 +2,16 @@
 
 #![allow(unsafe_code)] // lends parts of a command's buffer to stores
 
-use super::{Answer, At, GateState, InFlight, Plane, SubRequest, Submitter};
-use crate::shards::global;
-use crate::spread::INNER;
-use crate::spread::across::shard_of;
+use super::disk::InFlight;
+use super::pools::GateState;
+use super::sub_request::SubRequest;
+use super::{Answer, Plane, Submitter};
+use crate::shards::across::shard_of;
+use crate::shards::division::global;
+use crate::spread::{INNER, across};
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::{Command, Data, Failure, GateId, Gates, Kind, Part};
-use std::collections::BTreeSet;
 
 struct Capacities<'a>(&'a [GateState]);
 
@@ -48,10 +50,10 @@ impl Plane {
         if disk.spread.is_some() {
             return self.hand_out_extents(number, now);
         }
-        while let Some(part) = disk.vdisk.next_part(&mut Capacities(&self.gates)) {
+        while let Some(part) = disk.vdisk.next_part(&mut Capacities(&self.pools.gates)) {
             let Part { id: part_id, gate, mut request, data, .. } = part;
             let g = gate.index();
-            let state = &mut self.gates[g];
+            let state = &mut self.pools.gates[g];
             let (payload, scratch) = match data {
                 Data::None => (Buffer::empty(), None),
                 Data::Frame { at } => {
@@ -66,8 +68,7 @@ impl Plane {
                 Data::Compare { .. } => (Buffer::zeroed(request.len as usize), None),
             };
             let extra = if matches!(data, Data::None | Data::Frame { .. }) { 0 } else { payload.capacity() };
-            self.budget.add(disk.held, extra);
-            disk.held += extra;
+            self.memory.count_extra(disk, extra);
             if request.op == Op::Flush {
                 let base = disk.bases.iter().find(|(on, _)| *on == gate);
                 request.offset = base.expect("a disk knows its gates").1;
@@ -97,9 +98,9 @@ impl Plane {
                 let unit = state.pipeline.gate().cost_unit();
                 self.tags.tell(&disk.told_as, global(self.across.here, g), &request, unit);
             }
-            state.line_up(g, &mut self.runnable);
+            state.line_up(g, &mut self.pools.runnable);
             if let Some((g, id)) = older {
-                let before = self.gates[g as usize].sub_requests.get_mut(id);
+                let before = self.pools.gates[g as usize].sub_requests.get_mut(id);
                 before.expect("a chain's sub-requests are at gates").newer = disk.newest;
             }
         }
@@ -118,16 +119,16 @@ impl Plane {
                 continue;
             }
             if let Some(shard) = shard_of(submitter.connection) {
-                self.answer_across(shard, submitter.command, finished.outcome, frame, cost);
+                across::answer_across(self, shard, submitter.command, finished.outcome, frame, cost);
                 disk = self.disks[number].as_mut().expect("a disk in use is there");
                 continue;
             }
-            disk.meters.not_before(self.metered_since);
+            disk.meters.not_before(self.observers.metered_since);
             disk.meters.finished(&finished, &disk.config.contract, now);
-            if let Some(tap) = &mut self.tap
+            if let Some(tap) = &mut self.observers.tap
                 && !tap.note(number, &disk.config.name, &finished, now)
             {
-                self.tap = None;
+                self.observers.tap = None;
             }
             let lead = finished.command.offset % disk.vdisk.settings().align;
             let (at, mut outcome) = (finished.command.offset, finished.outcome);
@@ -147,7 +148,7 @@ impl Plane {
         now: Instant,
     ) {
         let number = sub_request.disk as usize;
-        self.uncount_extra(number, sub_request.extra);
+        self.memory.uncount_extra(self.disks[number].as_mut(), sub_request.extra);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         if disk.extent_of.is_some() {
             let command = disk.in_flight[sub_request.part.command.index()].as_mut();
@@ -194,47 +195,17 @@ impl Plane {
             self.abort_parts(number, &theirs, now);
             return self.collect(number, now);
         }
-        for (g, id) in self.sub_requests_of(number, &theirs) {
+        for (g, id) in self.pools.sub_requests_of(disk, &theirs) {
             // What is in flight stays so, and is over when the storage says it.
             let g = g as usize;
-            let Some((request, payload)) = self.gates[g].pipeline.cancel(id, now) else { continue };
-            self.disk(number).over(&request);
-            let sub_request = self.gates[g].sub_requests.remove(id).expect("what waits was submitted");
-            self.unchain(&sub_request);
-            self.list(g);
+            let Some((request, payload)) = self.pools.gates[g].pipeline.cancel(id, now) else { continue };
+            self.disks.of(number).over(&request);
+            let sub_request = self.pools.gates[g].sub_requests.remove(id).expect("what waits was submitted");
+            self.pools.unchain(&mut self.disks, &sub_request);
+            self.pools.list(g);
             self.done(&sub_request, Err(Fault::Cancelled), &payload, Cost::ZERO, now);
         }
         self.hand_out(number, now);
         self.collect(number, now);
-    }
-
-    /// A disk's requests at gates that belong to these commands, looking at no other disk's.
-    fn sub_requests_of(&self, number: usize, commands: &[RequestId]) -> Vec<At> {
-        let commands: BTreeSet<RequestId> = commands.iter().copied().collect();
-        let mut found = Vec::new();
-        let mut next = self.disks[number].as_ref().and_then(|disk| disk.newest);
-        while let Some((g, id)) = next {
-            let sub_request =
-                self.gates[g as usize].sub_requests.get(id).expect("a chain's sub-requests are at gates");
-            if commands.contains(&sub_request.part.command) {
-                found.push((g, id));
-            }
-            next = sub_request.older;
-        }
-        found
-    }
-
-    /// Takes a sub-request that is over out of its disk's chain.
-    pub(super) fn unchain(&mut self, sub_request: &SubRequest) {
-        const THERE: &str = "a chain's sub-requests are at gates";
-        match sub_request.newer {
-            Some((g, id)) => {
-                self.gates[g as usize].sub_requests.get_mut(id).expect(THERE).older = sub_request.older
-            }
-            None => self.disk(sub_request.disk as usize).newest = sub_request.older,
-        }
-        if let Some((g, id)) = sub_request.older {
-            self.gates[g as usize].sub_requests.get_mut(id).expect(THERE).newer = sub_request.newer;
-        }
     }
 }

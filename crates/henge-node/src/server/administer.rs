@@ -1,7 +1,13 @@
 //! Tickets: parts are made and removed on behalf of whoever asked, who waits while the loop does not.
 
-use super::{Message, Server};
-use crate::plane::tickets::{PartOf, Work, Worked};
+use super::Server;
+use crate::message::Message;
+use crate::operate;
+use crate::plane::PartOf;
+use crate::plane::Plane;
+use crate::plane::manage;
+use crate::plane::tickets::{Work, Worked};
+use crate::spread::seating;
 use henge_api::{Reply, Request};
 use henge_backend::Chore;
 use std::io;
@@ -23,7 +29,7 @@ pub(super) enum Waiter {
 impl Server {
     /// Makes the parts that a request needs, so that carrying it out only finds them.
     pub(super) fn prepare(&mut self, request: &Request, reply: Sender<Worked>) {
-        let (disk, parts) = match self.plane.parts_for(request) {
+        let (disk, parts) = match operate::parts_for(&self.plane, request) {
             Ok(found) => found,
             // Whoever asked may have gone: then nobody is told.
             Err(why) => return drop(reply.send(Err(why))),
@@ -40,7 +46,7 @@ impl Server {
 
     /// Parts were made for a disk that was refused then. Somebody else's disk of that name may have them by now.
     pub(super) fn discard(&mut self, disk: &str, parts: Vec<PartOf>, reply: Sender<Worked>) {
-        if self.plane.number(disk).is_some() {
+        if self.plane.disks.number(disk).is_some() {
             // Whoever asked may have gone.
             return drop(reply.send(Ok(Vec::new())));
         }
@@ -49,31 +55,32 @@ impl Server {
 
     /// A disk was removed: its parts go.
     pub(super) fn remove_parts(&mut self, disk: &str, reply: Sender<Reply>) {
-        let parts = self.plane.retired();
+        let parts = self.plane.tickets.retired();
         let works = parts.iter().cloned().map(Work::Remove).collect();
         self.begin_ticket(disk, works, Waiter::Removed(reply, disk.to_owned(), parts));
     }
 
     pub(super) fn begin_ticket(&mut self, disk: &str, works: Vec<Work>, waiter: Waiter) {
-        let id = self.plane.begin_ticket(disk, works, self.now);
+        let Plane { tickets, pools, disks, .. } = &mut self.plane;
+        let id = tickets.begin(pools, disks, disk, works, self.now);
         self.waiters.insert(id, waiter);
     }
 
     /// Hands out what may block, and tells those whose tickets are over.
     pub(super) fn administer(&mut self) {
-        while let Some((id, chore)) = self.plane.next_chore() {
+        while let Some((id, chore)) = self.plane.tickets.next_chore() {
             self.begin_chore(id, chore);
         }
-        while let Some((id, worked)) = self.plane.next_worked() {
+        while let Some((id, worked)) = self.plane.tickets.next_worked() {
             // Whoever waits may have gone.
             match self.waiters.remove(&id) {
                 Some(Waiter::Prepared(reply)) => drop(reply.send(worked)),
                 Some(Waiter::Claimed(disk, parts)) => self.claimed(disk, parts, worked.map(drop)),
-                Some(Waiter::Released(disk)) => self.plane.left(&disk),
+                Some(Waiter::Released(disk)) => seating::left(&mut self.plane, &disk),
                 Some(Waiter::Removed(reply, disk, parts)) => {
                     let reply_now = match worked {
                         Ok(_) => Reply::done(),
-                        Err(why) => Reply::failed(self.plane.left_behind(disk, &why, &parts)),
+                        Err(why) => Reply::failed(manage::left_behind(&mut self.plane, disk, &why, &parts)),
                     };
                     drop(reply.send(reply_now));
                 }
@@ -93,7 +100,8 @@ impl Server {
             own.send(Message::Chore(id, outcome));
         };
         if let Err(e) = std::thread::Builder::new().name("henge-parts".into()).spawn(work) {
-            self.plane.chore_done(id, Err(e), self.now);
+            let Plane { tickets, pools, disks, .. } = &mut self.plane;
+            tickets.chore_done(pools, disks, id, Err(e), self.now);
         }
     }
 }

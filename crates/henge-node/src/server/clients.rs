@@ -6,6 +6,8 @@ use crate::fronts::{self, Arrival};
 use crate::initiator::Initiator;
 use crate::nvme::Host;
 use crate::pump::Link;
+use crate::spread::across;
+use crate::spread::acts;
 use henge_core::{Duration, RequestId};
 use std::os::fd::AsFd;
 
@@ -70,11 +72,11 @@ impl Server {
 
     /// A connection has chosen its disk. False when that has no slot for it: then it is gone.
     pub(super) fn enter(&mut self, id: RequestId, disk: usize) -> bool {
-        let connections = &mut self.plane.disk(disk).connections;
+        let connections = &mut self.plane.disks.of(disk).connections;
         *connections += 1;
         let (count, most) = (*connections, self.slots.most.per_disk);
         self.users.insert((disk, id));
-        self.shards.crowd.enter(self.here, self.plane.lead_of(disk));
+        self.shards.crowd.enter(self.here, across::lead_of(&self.plane, disk));
         if count >= most {
             self.refuse(disk, "the disk has as many connections as it may");
         }
@@ -146,7 +148,7 @@ impl Server {
         }
         any |= self.poke();
         // What is not to be done any more is given up by now.
-        self.plane.go_on_acting(self.now);
+        acts::go_on_acting(&mut self.plane, self.now);
         any
     }
 
@@ -161,8 +163,8 @@ impl Server {
         if let Some(number) = number
             && self.users.remove(&(number, id))
         {
-            self.shards.crowd.leave(self.here, self.plane.lead_of(number));
-            let disk = self.plane.disk(number);
+            self.shards.crowd.leave(self.here, across::lead_of(&self.plane, number));
+            let disk = self.plane.disks.of(number);
             disk.connections -= 1;
             disk.doubted.remove(&id);
             if !self.is_leaving(number) {

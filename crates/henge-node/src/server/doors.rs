@@ -7,6 +7,7 @@ use super::{Server, around};
 use crate::access::by_nbd;
 use crate::client::Client;
 use crate::connection::Connection;
+use crate::operate;
 use henge_api::Table;
 use henge_core::RequestId;
 use std::collections::VecDeque;
@@ -31,11 +32,11 @@ impl Looked {
 impl Server {
     /// Who may use a disk from now on. Sessions that came in by what was said before end.
     pub(super) fn change_doors(&mut self, name: &str, table: &Table) -> Result<(), String> {
-        let (number, doors) = self.plane.doors(name, table)?;
+        let (number, doors) = operate::doors(&self.plane, name, table)?;
         if self.is_leaving(number) {
             return Err(format!("\"{name}\" is being removed"));
         }
-        let config = &mut self.plane.disk(number).config;
+        let config = &mut self.plane.disks.of(number).config;
         let before = by_nbd(&config.doors);
         config.doors = doors;
         let (initiators, hosts) = (config.doors.of().cloned(), config.doors.of().cloned());

@@ -9,6 +9,7 @@ use crate::connection::Connection;
 use crate::handover::Guest;
 use crate::listen::Listener;
 use crate::pump::{Link, Pump};
+use crate::spread::across;
 use henge_nbd::Exports;
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
@@ -40,7 +41,7 @@ impl Left {
 impl Server {
     /// The end: everything is closed, but for sockets that somebody else goes on with.
     pub(super) fn leave(mut self, abandoned: usize) -> Left {
-        let unflushed = self.plane.unflushed().map(str::to_owned).collect();
+        let unflushed = self.plane.disks.unflushed().map(str::to_owned).collect();
         if !self.stopping.is_some_and(|stopping| stopping.hands) {
             return Left { abandoned, unflushed, ..Left::default() };
         }
@@ -100,10 +101,10 @@ impl Server {
         if self.watch(client.link.stream.as_fd(), Source::Connection(id), client.link.interest()).is_err() {
             return self.slots.leave(from);
         }
-        self.plane.disk(number).connections += 1;
+        self.plane.disks.of(number).connections += 1;
         let id = self.connections.insert(client);
         self.users.insert((number, id));
-        self.shards.crowd.enter(self.here, self.plane.lead_of(number));
+        self.shards.crowd.enter(self.here, across::lead_of(&self.plane, number));
         self.want(id, crate::turns::Way::In);
     }
 }

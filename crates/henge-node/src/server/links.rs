@@ -6,6 +6,7 @@ use crate::links::Peer;
 use crate::peer::PeerLink;
 use crate::pump::Link;
 use crate::session::Session;
+use crate::spread::seating;
 use henge_core::RequestId;
 use henge_link::Identity;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -94,7 +95,7 @@ impl Server {
         self.plane.links.tick(self.now, &mut stuck);
         for p in std::mem::take(&mut self.plane.links.lost) {
             self.plane.links.down(p, "it ended, and no other one was made", self.now);
-            self.plane.lost_link(p, self.now);
+            seating::lost_link(&mut self.plane, p, self.now);
         }
         for id in stuck {
             if let Some(link) = self.connections.get_mut(id).and_then(Client::session::<PeerLink>) {
@@ -171,7 +172,7 @@ impl Server {
     fn doubt(&mut self, disk: usize) {
         let none = RequestId { slot: 0, generation: 0 };
         let all = self.users.range((disk, none)..(disk + 1, none)).map(|(_, id)| *id);
-        self.plane.disk(disk).doubted.extend(all);
+        self.plane.disks.of(disk).doubted.extend(all);
     }
 
     /// Everything is flushed, and this node ends: its peers need doubt nothing that it answered.

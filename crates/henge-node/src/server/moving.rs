@@ -11,55 +11,22 @@
 //! What a disk's shard says of it, others hear in the order in which it was said. So a disk that was added is known to all when
 //! [`Shards::settle`](crate::shards::Shards::settle) has returned.
 
-use super::{Message, Server, around};
+use super::{Server, around};
 use crate::access::by_nbd;
 use crate::client::Client;
 use crate::front::Doors;
+use crate::message::{Message, News, Shown, Traveller};
 use crate::pump::Link;
-use crate::session::{Begin, Departure};
+use crate::session::Departure;
+use crate::shards::across::Owner;
 use crate::shards::global;
-use crate::spread::across::Owner;
-use crate::stream::Stream;
+use crate::spread::across;
 use crate::turns::Way;
 use henge_core::RequestId;
 use henge_nbd::Export;
 use rustix::event::epoll;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-
-/// A connection on its way to the shard of its disk.
-pub(crate) struct Traveller {
-    stream: Stream,
-    from: Option<IpAddr>,
-    /// Bytes that came and were not taken.
-    rest: Vec<u8>,
-    begin: Begin,
-}
-
-/// What a shard says of a disk of its own, by the disk's number among all shards.
-#[derive(Clone)]
-pub(crate) enum News {
-    /// It is there, or is another than before.
-    Shown(Arc<Shown>),
-    /// It is gone.
-    Gone(usize),
-    /// It takes no client now, for that reason.
-    Refused(usize, &'static str),
-    /// It takes clients again.
-    Welcome(usize),
-    /// Who has an extent of it, which other shards need to know; or nobody.
-    Owner { disk: String, extent: u32, owner: Option<Owner> },
-}
-
-/// A disk as clients of any shard find it.
-pub(crate) struct Shown {
-    number: usize,
-    /// Which of the disks that have had this number.
-    edition: u64,
-    export: Export,
-    doors: Doors,
-}
 
 impl Server {
     /// The disk that a connection has come for is another shard's.
@@ -96,7 +63,7 @@ impl Server {
 
     /// A disk of this shard is there, or is another than before.
     pub(super) fn show(&mut self, number: usize, export: Export, doors: &Doors) {
-        let everywhere = self.plane.is_everywhere(number);
+        let everywhere = across::is_everywhere(&self.plane, number);
         let number = global(self.here, number);
         let edition = self.catalog.edition(number).unwrap_or_else(|| self.catalog.next_edition());
         self.catalog.add(number, export.clone(), &by_nbd(doors), edition);
@@ -159,7 +126,7 @@ impl Server {
             News::Refused(number, why) => drop(self.catalog.refuse(self.catalog.served_as(number), why)),
             News::Welcome(number) => drop(self.catalog.welcome(self.catalog.served_as(number))),
             News::Owner { disk, extent, owner } => {
-                self.plane.hear_owner(&disk, extent, owner, self.now);
+                across::hear_owner(&mut self.plane, &disk, extent, owner, self.now);
                 // Other nodes may have waited for it.
                 self.reconsider_links(&disk);
             }
@@ -168,9 +135,9 @@ impl Server {
 
     /// The number of a disk of that name which another shard shows, where this one serves NBD clients of it, too.
     fn served_instead(&self, name: &str) -> Option<usize> {
-        let number = self.plane.number(name)?;
+        let number = self.plane.disks.number(name)?;
         let disk = self.plane.disks[number].as_ref()?;
-        self.plane.serves(&disk.config).then(|| global(self.here, number))
+        self.plane.across.serves(&disk.config).then(|| global(self.here, number))
     }
 
     /// Other shards hear which extents of a disk are here; or that they are here no more.

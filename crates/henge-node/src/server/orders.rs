@@ -1,9 +1,17 @@
 //! What is asked by way of the node's handle: carried out between two turns. And the end.
 
-use super::{LEAVING, Message, NOBODY, STOPPING, Server, Stopping, around};
+use super::{LEAVING, NOBODY, STOPPING, Server, Stopping, around};
 use crate::client::Client;
 use crate::connection::Connection;
+use crate::exchange::Exchange;
+use crate::message::Message;
+use crate::operate;
+use crate::operate::offer;
+use crate::plane::manage;
 use crate::plane::{Disk, Failed};
+use crate::spread::across;
+use crate::spread::extents;
+use crate::spread::seating;
 use crate::turns::{Of, Way};
 use henge_api::{Reply, Request, Table};
 use henge_backend::Buffer;
@@ -30,37 +38,41 @@ impl Server {
                 Message::HandOver => self.begin_stopping(true),
                 Message::Settle { failed, left, over } => {
                     for (name, why) in failed {
-                        self.plane.failed.entry(name).or_insert_with(|| Failed::unopened(why));
+                        self.plane.disks.failed.entry(name).or_insert_with(|| Failed::unopened(why));
                     }
-                    self.plane.settle_parts();
+                    manage::settle_parts(&mut self.plane);
                     self.open(left);
                     let _ = over.send(());
                 }
                 Message::Shared(reply) => drop(reply.send(self.shared_pools())),
                 Message::Seats { gate, reply } => self.tell_seats(gate, &reply),
-                Message::DepthPart { gate, part } => self.plane.divide_depth(gate, part, self.now),
+                Message::DepthPart { gate, part } => {
+                    seating::divide_depth(&mut self.plane, gate, part, self.now)
+                }
                 Message::Claimed(disk, claim) => self.claim_seat(disk, claim),
-                Message::LetGo { gate, to } => self.plane.let_go(gate, &to, self.now),
+                Message::LetGo { gate, to } => seating::let_go(&mut self.plane, gate, &to, self.now),
                 Message::ShutOut { gate } => self.shut_out(gate),
                 Message::Arrive(traveller) => self.arrive(*traveller),
                 Message::News(news) => self.hear(news),
                 Message::Heard(reply) => drop(reply.send(())),
                 Message::Relay(to) => self.plane.tags.relay(to),
-                Message::Leads(leads) => self.plane.retag(&leads, self.now),
+                Message::Leads(leads) => self.plane.tags.retag(&mut self.plane.pools, &leads, self.now),
                 Message::Tap { buffer, reply } => {
-                    let _ = reply.send(self.plane.tap(buffer, self.now));
+                    let _ = reply.send(self.plane.observers.tap(buffer, self.now));
                 }
                 Message::Sample { from, whole, reply } => {
-                    let mut slice = self.plane.slice(from, whole, self.connections.len(), self.now);
+                    let mut slice =
+                        operate::slice(&mut self.plane, from, whole, self.connections.len(), self.now);
                     for disk in &mut slice.disks {
-                        let number = self.plane.number(&disk.name);
+                        let number = self.plane.disks.number(&disk.name);
                         disk.processor = number.map_or(0, |number| self.turns.used(Of::Disk(number)));
                     }
                     let _ = reply.send(slice);
                 }
                 Message::Ask(Request::Scheduler { pool, scheduler }, reply) => {
-                    match self.plane.exchange(&pool, &scheduler) {
-                        Ok(()) => self.exchange_reply = Some(reply),
+                    let other = self.exchange.as_ref().map(|(exchange, _)| exchange);
+                    match Exchange::begin(&self.plane, other, &pool, &scheduler) {
+                        Ok(exchange) => self.exchange = Some((exchange, reply)),
                         Err(e) => drop(reply.send(Reply::failed(e))),
                     }
                 }
@@ -71,7 +83,10 @@ impl Server {
                     self.withdraw(&disk, why);
                     let _ = over.send(());
                 }
-                Message::Chore(ticket, outcome) => self.plane.chore_done(ticket, outcome, self.now),
+                Message::Chore(ticket, outcome) => {
+                    let crate::plane::Plane { tickets, pools, disks, .. } = &mut self.plane;
+                    tickets.chore_done(pools, disks, ticket, outcome, self.now);
+                }
                 Message::Ask(Request::Remove { name }, reply) => self.begin_removing(name, reply),
                 Message::Ask(request, reply) => {
                     let answer = self.perform(request);
@@ -83,16 +98,15 @@ impl Server {
     }
 
     /// A step of an exchange; whoever asked is answered when the new scheduler decides.
-    pub(super) fn exchange(&mut self) {
-        let Some(outcome) = self.plane.exchange_step(self.now) else { return };
-        let answer = match outcome {
+    pub(super) fn go_on_exchanging(&mut self) {
+        let Some((exchange, _)) = &mut self.exchange else { return };
+        let Some(outcome) = exchange.step(&mut self.plane, self.now) else { return };
+        let Some((_, reply)) = self.exchange.take() else { return };
+        // Whoever asked may have gone.
+        let _ = reply.send(match outcome {
             Ok(()) => Reply::done(),
             Err(e) => Reply::failed(e),
-        };
-        if let Some(reply) = self.exchange_reply.take() {
-            // Whoever asked may have gone.
-            let _ = reply.send(answer);
-        }
+        });
     }
 
     fn perform(&mut self, request: Request) -> Reply {
@@ -103,35 +117,37 @@ impl Server {
         };
         match request {
             Request::Set { name, contract } => done(self.set(&name, contract)),
-            Request::Preview { name, contract } => match self.plane.preview(&name, contract) {
+            Request::Preview { name, contract } => match operate::preview(&mut self.plane, &name, contract) {
                 Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
                 Err(e) => Reply::failed(e),
             },
-            Request::Offer { disk } => match self.plane.offer(&disk) {
+            Request::Offer { disk } => match offer::offer(&self.plane, &disk) {
                 Ok(lines) => Reply { lines: Some(lines), ..Reply::done() },
                 Err(e) => Reply::failed(e),
             },
             Request::Add { disk } => done(self.add(&disk)),
             Request::Grow { name, capacity } => done(self.grow(&name, &capacity)),
             Request::Access { name, doors } => done(self.change_doors(&name, &doors)),
-            Request::Room { name, capacity } => done(self.plane.lengthen_ahead(&name, &capacity)),
+            Request::Room { name, capacity } => {
+                done(operate::lengthen_ahead(&mut self.plane, &name, &capacity))
+            }
             Request::Peer { name, address, iscsi, at } => {
-                let added = self.plane.add_peer(&name, &address, iscsi.as_deref(), at);
+                let added = operate::add_peer(&mut self.plane, &name, &address, iscsi.as_deref(), at);
                 self.registry.look_again();
                 self.look = Some(now);
                 done(added)
             }
-            Request::Unpeer { name } => done(self.plane.remove_peer(&name)),
+            Request::Unpeer { name } => done(operate::remove_peer(&mut self.plane, &name)),
             Request::Drain { on } => {
-                self.plane.drain(on);
+                seating::drain(&mut self.plane, on);
                 Reply::done()
             }
             Request::Reset => {
-                self.plane.reset_meters(now);
+                operate::reset_meters(&mut self.plane, now);
                 Reply::done()
             }
             Request::Untap => {
-                self.plane.untap();
+                self.plane.observers.untap();
                 Reply::done()
             }
             Request::Scheduler { .. } | Request::Remove { .. } => {
@@ -144,7 +160,7 @@ impl Server {
     }
 
     fn set(&mut self, name: &str, contract: BTreeMap<String, String>) -> Result<(), String> {
-        let disk = self.plane.set(name, contract, self.now)?;
+        let disk = operate::set(&mut self.plane, name, contract, self.now)?;
         // A higher bound on pending commands lets those in that wait for it.
         let waiters = self.capacity_waiters.get_mut(disk).map(std::mem::take);
         for id in waiters.into_iter().flatten() {
@@ -154,8 +170,8 @@ impl Server {
     }
 
     fn add(&mut self, disk: &Table) -> Result<(), String> {
-        let number = self.plane.add(disk, self.now)?;
-        let name = self.plane.disk(number).config.name.clone();
+        let number = operate::add(&mut self.plane, disk, self.now)?;
+        let name = self.plane.disks.of(number).config.name.clone();
         self.publish(number);
         self.reconsider_links(&name);
         Ok(())
@@ -163,22 +179,22 @@ impl Server {
 
     /// A disk that another shard refuses is not here, either; its parts stay. `why`: it is not served, and is to be.
     fn withdraw(&mut self, disk: &str, why: Option<String>) {
-        if let Some(number) = self.plane.number(disk) {
-            let owners = self.plane.owners_to_tell(number);
-            self.plane.withdraw(number, self.now);
+        if let Some(number) = self.plane.disks.number(disk) {
+            let owners = across::owners_to_tell(&self.plane, number);
+            extents::withdraw(&mut self.plane, number, self.now);
             self.hide(number);
             self.tell_owners(disk, owners, false);
             self.registry.remove(number, &mut self.plane.links);
             self.registry.nvme.remove(number);
         }
         if let Some(why) = why {
-            self.plane.failed.entry(disk.to_owned()).or_insert_with(|| Failed::unopened(why));
+            self.plane.disks.failed.entry(disk.to_owned()).or_insert_with(|| Failed::unopened(why));
         }
     }
 
     fn grow(&mut self, name: &str, capacity: &str) -> Result<(), String> {
-        let grown = self.plane.grow(name, capacity);
-        if let Some(number) = self.plane.number(name) {
+        let grown = operate::grow(&mut self.plane, name, capacity);
+        if let Some(number) = self.plane.disks.number(name) {
             self.publish(number);
             self.reconsider_links(name);
         }
@@ -191,8 +207,8 @@ impl Server {
         if self.is_leaving(number) {
             return;
         }
-        self.tell_owners(&disk.config.name, self.plane.owners_to_tell(number), true);
-        if !self.plane.leads(&disk.config) {
+        self.tell_owners(&disk.config.name, across::owners_to_tell(&self.plane, number), true);
+        if !self.plane.across.leads(&disk.config) {
             return; // whoever does says that it is there
         }
         let (export, doors) = (disk.export(), disk.config.doors.clone());
@@ -217,7 +233,7 @@ impl Server {
         if !hands {
             self.listeners.clear();
         }
-        self.plane.close_tickets();
+        self.plane.tickets.close();
         let ids: Vec<RequestId> = self.connections.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(client) = self.connections.get_mut(id) {
@@ -245,7 +261,7 @@ impl Server {
     pub(super) fn finished(&mut self) -> Option<usize> {
         let stopping = self.stopping?;
         if stopping.deadline <= self.now {
-            return Some(self.plane.served().map(|(_, d)| d.vdisk.pending()).sum());
+            return Some(self.plane.disks.served().map(|(_, d)| d.vdisk.pending()).sum());
         }
         if !self.plane.is_idle() || self.now < stopping.leave_by && self.is_in_talk() {
             return None;
@@ -260,7 +276,7 @@ impl Server {
         }
         let stopping = Stopping { quiet: true, ..stopping };
         if stopping.flushing {
-            if self.plane.unflushed().next().is_none() {
+            if self.plane.disks.unflushed().next().is_none() {
                 self.say_ended();
             }
             return Some(0);

@@ -10,7 +10,7 @@
 use super::Server;
 use crate::client::Client;
 use crate::session::Stop;
-use henge_core::{Duration, Instant, RequestId, format_size};
+use henge_core::{Duration, Instant, RequestId};
 use std::collections::BTreeSet;
 
 /// How long clients may keep others waiting.
@@ -137,14 +137,14 @@ impl Server {
         }
         let (who, Some(disk)) = (client.describe(), client.disk()) else { return };
         let waited = self.now.since(since);
-        let held = self.plane.holders(disk, HOLDERS);
+        let held = self.plane.memory.holders(&self.plane.disks, disk, HOLDERS);
         self.tell(disk, format!("a command of {who} has waited for memory for {waited}: {held}"));
     }
 
     /// An event of a disk, if there was none for a while.
     fn tell(&mut self, number: usize, text: String) {
         let now = self.now;
-        let disk = self.plane.disk(number);
+        let disk = self.plane.disks.of(number);
         if disk.told.is_some_and(|at| now.since(at) < QUIET) {
             disk.untold += 1;
             return;
@@ -155,11 +155,6 @@ impl Server {
             n => format!(" ({n} more like this since the last one)"),
         };
         let name = disk.config.name.clone();
-        self.plane.notice(&name, text + &more);
+        self.plane.observers.notice(&name, text + &more);
     }
-}
-
-/// "8 MiB of 16 MiB".
-pub(crate) fn of(part: usize, whole: usize) -> String {
-    format!("{} of {}", format_size(part as u64), format_size(whole as u64))
 }

@@ -1,6 +1,9 @@
 //! A disk goes: its clients first, then, once nothing of it is at the storage any more, the disk.
 
 use super::Server;
+use crate::plane::manage;
+use crate::spread::across;
+use crate::spread::seating;
 use crate::turns::Of;
 use henge_api::Reply;
 use henge_core::{Duration, Instant, RequestId};
@@ -24,13 +27,13 @@ pub(super) struct Removal {
 impl Server {
     /// Sends a disk's clients away, for good, and gives up what they have pending.
     pub(super) fn begin_removing(&mut self, name: String, reply: Sender<Reply>) {
-        if self.plane.failed.contains_key(&name) {
-            return match self.plane.remove_failed(&name) {
+        if self.plane.disks.failed.contains_key(&name) {
+            return match manage::remove_failed(&mut self.plane, &name) {
                 Ok(()) => self.remove_parts(&name, reply),
                 Err(e) => drop(reply.send(Reply::failed(e))),
             };
         }
-        let number = match self.plane.find(&name) {
+        let number = match self.plane.disks.find(&name) {
             Ok(number) if !self.is_leaving(number) => number,
             Ok(_) => return drop(reply.send(Reply::failed(format!("\"{name}\" is being removed already")))),
             Err(e) => return drop(reply.send(Reply::failed(e))),
@@ -42,11 +45,11 @@ impl Server {
             self.drop_connection(id);
         }
         // What other coordinators have here is answered as given up.
-        for owner in self.plane.owners(number) {
+        for owner in self.plane.disks.owners(number) {
             for link in self.plane.links.connections.clone() {
                 self.plane.abort(owner, link, None, self.now);
             }
-            self.plane.abort_all_across(owner, self.now);
+            across::abort_all_across(&mut self.plane, owner, self.now);
         }
         self.answer();
         self.go_on_removing();
@@ -71,8 +74,8 @@ impl Server {
     pub(super) fn go_on_removing(&mut self) {
         let mut i = 0;
         while let Some(&Removal { number, until, .. }) = self.removals.get(i) {
-            let all = self.plane.owners(number).into_iter().chain([number]);
-            let busy = self.plane.is_moving(number)
+            let all = self.plane.disks.owners(number).into_iter().chain([number]);
+            let busy = seating::is_moving(&mut self.plane, number)
                 || all
                     .into_iter()
                     .any(|n| self.plane.disks[n].as_ref().is_some_and(|d| d.vdisk.pending() > 0));
@@ -89,7 +92,7 @@ impl Server {
                 drop(reply.send(Reply::failed(why)));
                 continue;
             }
-            let owners = self.plane.owners_to_tell(number);
+            let owners = across::owners_to_tell(&self.plane, number);
             self.plane.remove_disk(number, self.now);
             self.hide(number);
             self.tell_owners(&name, owners, false);

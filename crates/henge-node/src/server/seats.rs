@@ -2,30 +2,32 @@
 
 use super::Server;
 use super::administer::Waiter;
-use crate::plane::tickets::{PartOf, Work};
-use crate::seats::Seats;
+use crate::message::Seats;
+use crate::plane::PartOf;
+use crate::plane::tickets::Work;
+use crate::spread::seating;
 use henge_backend::Claim;
 use std::sync::mpsc::Sender;
 
 impl Server {
     /// The pools that other nodes may share, where there are other nodes.
-    pub(super) fn shared_pools(&self) -> Vec<crate::seats::Shared> {
+    pub(super) fn shared_pools(&self) -> Vec<crate::message::Shared> {
         if self.plane.links.here().is_none() {
             return Vec::new();
         }
-        let gates = self.plane.gates.iter().enumerate();
+        let gates = self.plane.pools.gates.iter().enumerate();
         gates.filter_map(|(g, gate)| Some((g, gate.pipeline.backend().register()?))).collect()
     }
 
     pub(super) fn tell_seats(&mut self, gate: usize, reply: &Sender<Seats>) {
-        let demand = self.plane.gates[gate].pipeline.gate_mut().demand(self.now);
+        let demand = self.plane.pools.gates[gate].pipeline.gate_mut().demand(self.now);
         let (links, drained) = (&self.plane.links, self.plane.seats.drained);
         // Whoever asked may have gone.
         let _ = reply.send(Seats {
             me: links.here().unwrap_or_default().to_owned(),
             epoch: links.epoch,
             others: links.peers.iter().flatten().map(|peer| peer.config.name.clone()).collect(),
-            vacant: self.plane.vacant(gate, self.now),
+            vacant: seating::vacant(&self.plane, gate, self.now),
             serves: !drained && self.stopping.is_none(),
             drained: drained && self.stopping.is_none(),
             demand,
@@ -34,17 +36,19 @@ impl Server {
 
     /// It is this node's turn to have a disk.
     pub(super) fn claim_seat(&mut self, disk: String, claim: Claim) {
-        if self.stopping.is_some() || self.plane.number(&disk).is_some_and(|number| self.is_leaving(number)) {
+        if self.stopping.is_some()
+            || self.plane.disks.number(&disk).is_some_and(|number| self.is_leaving(number))
+        {
             return;
         }
-        let Some(parts) = self.plane.begin_claim(&disk, claim) else { return };
+        let Some(parts) = seating::begin_claim(&mut self.plane, &disk, claim) else { return };
         let works = parts.iter().cloned().map(Work::Make).collect();
         self.begin_ticket(&disk.clone(), works, Waiter::Claimed(disk, parts));
     }
 
     /// A claim is over.
     pub(super) fn claimed(&mut self, disk: String, parts: Vec<PartOf>, outcome: Result<(), String>) {
-        let parts = self.plane.end_claim(&disk, parts, outcome, self.now);
+        let parts = seating::end_claim(&mut self.plane, &disk, parts, outcome, self.now);
         if !parts.is_empty() {
             self.release(disk, parts);
         }
@@ -57,14 +61,14 @@ impl Server {
 
     /// Peers hear of what has moved; owners that are quiet go.
     pub(super) fn move_seats(&mut self) {
-        while let Some(disk) = self.plane.next_moved() {
+        while let Some(disk) = seating::next_moved(&mut self.plane) {
             self.reconsider_links(&disk);
-            self.tell_ways(self.plane.number(&disk));
+            self.tell_ways(self.plane.disks.number(&disk));
         }
-        while let Some(number) = self.plane.next_found() {
+        while let Some(number) = seating::next_found(&mut self.plane) {
             self.tell_ways(Some(number));
         }
-        while let Some((disk, parts)) = self.plane.next_left(self.now) {
+        while let Some((disk, parts)) = seating::next_left(&mut self.plane, self.now) {
             self.release(disk, parts);
         }
     }
@@ -80,6 +84,6 @@ impl Server {
     /// Somebody else has broken this node's locks.
     pub(super) fn shut_out(&mut self, gate: usize) {
         let why = "this node was shut out of the storage, and must begin again";
-        self.plane.leave_all(gate, why, self.now);
+        seating::leave_all(&mut self.plane, gate, why, self.now);
     }
 }

@@ -3,6 +3,7 @@
 use super::slots::Most;
 use super::*;
 use crate::config::NodeConfig;
+use crate::plane::manage;
 use crate::turns::{BYTES, COMMANDS, ROUND, ROUND_BYTES};
 use henge_config::Source as Text;
 use henge_tls::{Clients, Tls};
@@ -53,7 +54,7 @@ impl Bench {
             started: std::time::Instant::now(),
         };
         let mut server = Server::new(setup).unwrap();
-        let served: Vec<usize> = server.plane.served().map(|(number, _)| number).collect();
+        let served: Vec<usize> = server.plane.disks.served().map(|(number, _)| number).collect();
         served.into_iter().for_each(|number| server.publish(number));
         server.open(Vec::new());
         Bench { server, _dir: dir, path }
@@ -241,7 +242,7 @@ impl Client {
 fn a_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not() {
     let mut bench = Bench::new(&disk("d", "a", "weight = 1"));
     let (to, notices) = std::sync::mpsc::channel();
-    bench.server.plane.tell_notices(to);
+    manage::tell_notices(&mut bench.server.plane, to);
     let (mut stops, mut slow) = (bench.client("d", 4096, 0), bench.client("d", 4096, 0));
     let mut idle = bench.client("d", 4096, 0);
     stops.begin_write(1 << 20, 1000);
@@ -269,7 +270,7 @@ fn a_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not() {
         bench.round();
     }
     assert_eq!(bench.server.waits.due(), None, "whoever is gone is not");
-    assert_eq!(bench.server.plane.buffers.out(), 0);
+    assert_eq!(bench.server.plane.memory.buffers.out(), 0);
 }
 
 /// By TCP the loop sleeps until all of a payload is there. Whatever a read ended with, the next command is heard of, however short it is.
@@ -331,7 +332,7 @@ fn what_follows_a_long_payload_is_heard_however_both_are_cut() {
 fn who_waits_for_memory_is_told_of() {
     let mut bench = Bench::new(&(disk("d", "a", "weight = 1") + &disk("hog", "b", "weight = 1")));
     let (to, notices) = std::sync::mpsc::channel();
-    bench.server.plane.tell_notices(to);
+    manage::tell_notices(&mut bench.server.plane, to);
     let mut client = bench.client("d", 4096, 0);
     let mut kept = Vec::new();
     for (number, len) in [(1, 1 << 20), (0, 1 << 20), (0, 4096)] {

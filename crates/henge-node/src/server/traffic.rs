@@ -38,7 +38,7 @@ impl Server {
 
     /// What was done for disks beside moving their bytes counts for their turns.
     pub(super) fn charge(&mut self) {
-        while let Some((disk, bytes)) = self.plane.next_copied() {
+        while let Some((disk, bytes)) = self.plane.round.next_copied() {
             self.turns.charge(Of::Disk(disk), bytes);
         }
     }
@@ -49,7 +49,7 @@ impl Server {
         if connection.is_mute {
             return;
         }
-        let (before, refused) = (connection.disk(), self.plane.refused);
+        let (before, refused) = (connection.disk(), self.plane.memory.refused);
         let stop = connection.read(around!(self, id), &mut self.chunk);
         let flushed = connection.link.stream.is_flushed();
         let speaks = connection.has_output() || connection.is_over() || !flushed;
@@ -66,13 +66,13 @@ impl Server {
         if speaks {
             self.mark(id);
         }
-        self.note_waits(id, stop, self.plane.refused != refused);
+        self.note_waits(id, stop, self.plane.memory.refused != refused);
         match stop {
             Stop::Waiting | Stop::Away => {}
             Stop::Turn => self.want(id, Way::In),
             Stop::Stalled => {
                 let disk = disk.expect("a command belongs to a disk");
-                if self.plane.has_capacity(disk) {
+                if self.plane.disks.has_capacity(disk) {
                     let waiters = self.memory_waiters.entry(disk).or_default();
                     if waiters.is_empty() {
                         self.thirsty.push_back(disk);
@@ -114,10 +114,10 @@ impl Server {
             let id = answer.submitter.connection;
             if answer.submitter == NOBODY
                 && answer.outcome.is_err()
-                && self.plane.disk(disk).spread.is_none()
+                && self.plane.disks.of(disk).spread.is_none()
                 && self.stopping.is_some()
             {
-                self.plane.disk(disk).unflushed = true;
+                self.plane.disks.of(disk).unflushed = true;
             }
             if TargetRegistry::owns(&answer.submitter) {
                 self.registry.answer(answer, &mut self.plane, self.now);

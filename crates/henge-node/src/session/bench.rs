@@ -68,7 +68,7 @@ impl Bench {
     pub(crate) fn answer(&mut self, client: &mut Client) -> usize {
         self.plane.poll(self.now);
         // What goes on in the next round is put among the runnable, as the loop does.
-        self.plane.list_due(self.now);
+        self.plane.pools.list_due(self.now);
         let answers: Vec<_> = self.plane.answers.drain(..).collect();
         let count = answers.len();
         answers.into_iter().for_each(|answer| client.completed(answer, &mut self.around()));

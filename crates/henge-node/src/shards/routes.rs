@@ -32,7 +32,7 @@ impl Routes {
         Routes {
             division,
             pools: config.pools.clone(),
-            kinds: config.kinds.clone(),
+            kinds: config.kinds.all.clone(),
             here: here(config),
             disks,
         }
@@ -118,7 +118,7 @@ fn read(
 pub(crate) fn ties(requests: &[(String, Request)], config: &NodeConfig) -> Vec<Tie> {
     let tie = |(_, request): &(String, Request)| {
         let Request::Add { disk } = request else { return None };
-        let disk = read(disk, &config.pools, &config.kinds, here(config).as_deref())?;
+        let disk = read(disk, &config.pools, &config.kinds.all, here(config).as_deref())?;
         (disk.pools.len() > 1 && !disk.is_of_cluster()).then_some(Tie { pools: disk.pools })
     };
     requests.iter().filter_map(tie).collect()

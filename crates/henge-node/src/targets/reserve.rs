@@ -30,7 +30,8 @@ mod writer;
 
 use crate::links::Links;
 use crate::nvme::Fabric;
-use crate::plane::{Disk, Plane};
+use crate::plane::Disk;
+use crate::spread::acts;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status, Sweep};
 use henge_iscsi::{TargetId, Targets};
@@ -121,7 +122,7 @@ impl Units<'_> {
         let unit = self.targets.unit(target, 0);
         unit.is_none_or(|unit| unit.quiet_before(epochs.unit))
             && self.nvme.is_quiet_before(number, epochs.namespace)
-            && !(epochs.aborts && Plane::has_orphans(self.disks, &links.connections, number))
+            && !(epochs.aborts && acts::has_orphans(self.disks, &links.connections, number))
     }
 
     /// What is known of a disk's reservations may be old, or is not.

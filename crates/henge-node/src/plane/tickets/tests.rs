@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::config::NodeConfig;
-use crate::plane::Submitter;
+use crate::operate;
+use crate::plane::{Plane, Submitter};
 use henge_backend::Memory;
 use henge_config::Source;
 use henge_core::{Backend, Done, Duration};
@@ -156,7 +157,7 @@ fn rig_of(fails: bool, finds: bool) -> Rig {
         zeroed: Rc::clone(&zeroed),
         fails,
     };
-    *plane.gates[0].pipeline.backend_mut() = Box::new(slow);
+    *plane.pools.gates[0].pipeline.backend_mut() = Box::new(slow);
     Rig { plane, now: Instant::ZERO, log, zeroed, got: 0, waited: Duration::ZERO }
 }
 
@@ -175,23 +176,24 @@ impl Rig {
                 self.plane.submit(0, command, Buffer::zeroed(LEN as usize), submitter, self.now);
                 pending += 1;
             }
-            self.plane.list_due(self.now);
+            self.plane.pools.list_due(self.now);
             self.plane.poll(self.now);
             for answer in std::mem::take(&mut self.plane.answers) {
                 assert_eq!(answer.outcome, Ok(()));
                 (pending, self.got) = (pending - 1, self.got + LEN);
             }
-            while let Some((id, chore)) = self.plane.next_chore() {
+            while let Some((id, chore)) = self.plane.tickets.next_chore() {
                 let outcome = chore();
-                self.plane.chore_done(id, outcome, self.now);
+                let Plane { tickets, pools, disks, .. } = &mut self.plane;
+                tickets.chore_done(pools, disks, id, outcome, self.now);
             }
-            if let Some((id, worked)) = self.plane.next_worked() {
+            if let Some((id, worked)) = self.plane.tickets.next_worked() {
                 assert_eq!(id, ticket);
                 return worked;
             }
             if pending == 4 {
                 let before = self.now;
-                self.now = self.plane.wake_at().map_or(self.now, |at| at.max(self.now));
+                self.now = self.plane.pools.wake_at().map_or(self.now, |at| at.max(self.now));
                 self.waited = self.waited.max(self.now.since(before));
             }
         }
@@ -205,8 +207,10 @@ fn table(text: &str) -> henge_api::Table {
 }
 
 fn begin(rig: &mut Rig, add: &str) -> u64 {
-    let (disk, parts) = rig.plane.parts_for(&henge_api::Request::Add { disk: table(add) }).unwrap();
-    rig.plane.begin_ticket(&disk, parts.into_iter().map(Work::Make).collect(), rig.now)
+    let (disk, parts) =
+        operate::parts_for(&rig.plane, &henge_api::Request::Add { disk: table(add) }).unwrap();
+    let Plane { tickets, pools, disks, .. } = &mut rig.plane;
+    tickets.begin(pools, disks, &disk, parts.into_iter().map(Work::Make).collect(), rig.now)
 }
 
 /// 32 MiB are zeroed piece by piece, each once, by a flow that gets a fifth beside a tenant of weight 4. Then the disk is added
@@ -224,13 +228,14 @@ fn a_disk_is_made_beside_a_tenant_that_keeps_its_share() {
     assert!((0.78..0.82).contains(&share), "the tenant got {share} of the device");
     assert!(rig.waited <= Duration::from_micros(LEN / 1024), "one piece at a time: {}", rig.waited);
     assert_eq!(*rig.log.borrow(), ["making", "used"]);
-    let number = rig.plane.add(&table(ADD), rig.now).unwrap();
+    let number = operate::add(&mut rig.plane, &table(ADD), rig.now).unwrap();
     // The number that the zeroing had is a disk's again.
     assert_eq!(number, 1);
     rig.plane.remove_disk(number, rig.now);
-    let works: Vec<Work> = rig.plane.retired().into_iter().map(Work::Remove).collect();
+    let works: Vec<Work> = rig.plane.tickets.retired().into_iter().map(Work::Remove).collect();
     assert_eq!(works.len(), 1);
-    let ticket = rig.plane.begin_ticket("new", works, rig.now);
+    let Plane { tickets, pools, disks, .. } = &mut rig.plane;
+    let ticket = tickets.begin(pools, disks, "new", works, rig.now);
     assert_eq!(rig.run(ticket), Ok(vec![]));
     assert_eq!(*rig.log.borrow(), ["making", "used", "free"]);
 }
@@ -240,17 +245,18 @@ fn failed(rig: &mut Rig) -> String {
     let ticket = begin(rig, ADD);
     // The tenant's own requests fail as well from then on; here only the ticket's outcome matters.
     let worked = loop {
-        rig.plane.list_due(rig.now);
+        rig.plane.pools.list_due(rig.now);
         rig.plane.poll(rig.now);
-        while let Some((id, chore)) = rig.plane.next_chore() {
+        while let Some((id, chore)) = rig.plane.tickets.next_chore() {
             let outcome = chore();
-            rig.plane.chore_done(id, outcome, rig.now);
+            let Plane { tickets, pools, disks, .. } = &mut rig.plane;
+            tickets.chore_done(pools, disks, id, outcome, rig.now);
         }
-        if let Some((id, worked)) = rig.plane.next_worked() {
+        if let Some((id, worked)) = rig.plane.tickets.next_worked() {
             assert_eq!(id, ticket);
             break worked;
         }
-        rig.now = rig.plane.wake_at().map_or(rig.now, |at| at.max(rig.now));
+        rig.now = rig.plane.pools.wake_at().map_or(rig.now, |at| at.max(rig.now));
     };
     worked.unwrap_err()
 }
@@ -261,7 +267,9 @@ fn what_fails_leaves_nothing() {
     let mut rig = rig(true);
     assert!(failed(&mut rig).contains("zeroing failed"));
     assert_eq!(*rig.log.borrow(), ["making", "free"]);
-    assert!(rig.plane.add(&table(ADD), rig.now).unwrap_err().contains("would be made in the loop"));
+    assert!(
+        operate::add(&mut rig.plane, &table(ADD), rig.now).unwrap_err().contains("would be made in the loop")
+    );
 }
 
 /// A part that was there is some disk's, with all that was ever written: whatever fails, it stays.
@@ -283,7 +291,7 @@ fn tickets_at_one_gate_wait_for_each_other() {
     assert_eq!(rig.run(second).map(|made| made.len()), Ok(1));
     assert_eq!(*rig.log.borrow(), ["making", "used", "making", "used"]);
     // A node that ends begins nothing.
-    rig.plane.close_tickets();
+    rig.plane.tickets.close();
     begin(&mut rig, "name = \"c\"\ncapacity = \"1MiB\"\n");
     assert_eq!(rig.log.borrow().len(), 4);
 }

@@ -7,8 +7,9 @@ use super::*;
 use crate::config::NodeConfig;
 use crate::listen::Listener;
 use crate::plane::Plane;
+use crate::shards::across::Across;
 use crate::shards::{Division, Shards};
-use crate::spread::across::Across;
+use crate::spread::extents;
 use henge_config::Source as Text;
 use henge_core::{Duration, Instant};
 use std::io::{ErrorKind, Read, Write};
@@ -69,7 +70,7 @@ impl Pair {
                 started: std::time::Instant::now(),
             };
             let mut server = Server::new(setup).unwrap();
-            let served: Vec<usize> = server.plane.served().map(|(number, _)| number).collect();
+            let served: Vec<usize> = server.plane.disks.served().map(|(number, _)| number).collect();
             served.into_iter().for_each(|number| server.publish(number));
             server
         };
@@ -172,13 +173,13 @@ fn what_is_sent_behind_go_is_not_lost() {
     assert!(got[16..].iter().all(|byte| *byte == 0));
     // It has its slot until it goes, and the disk its connection.
     assert_eq!(pair.counts.all(), 1);
-    let number = pair.servers[1].plane.number("y").unwrap();
-    assert_eq!(pair.servers[1].plane.disk(number).connections, 1);
+    let number = pair.servers[1].plane.disks.number("y").unwrap();
+    assert_eq!(pair.servers[1].plane.disks.of(number).connections, 1);
     drop(client);
     (0..4).for_each(|round| pair.round(round % 2));
     assert_eq!((pair.counts.all(), pair.connected()), (0, [0, 0]));
-    assert_eq!(pair.servers[1].plane.disk(number).connections, 0);
-    assert_eq!(pair.servers[1].plane.buffers.out(), 0);
+    assert_eq!(pair.servers[1].plane.disks.of(number).connections, 0);
+    assert_eq!(pair.servers[1].plane.memory.buffers.out(), 0);
 }
 
 #[test]
@@ -228,9 +229,9 @@ fn another_disk_of_that_number_is_not_taken_for_it() {
             break;
         }
     }
-    let number = pair.servers[1].plane.number("y").unwrap();
+    let number = pair.servers[1].plane.disks.number("y").unwrap();
     let (export, doors) = {
-        let disk = pair.servers[1].plane.disk(number);
+        let disk = pair.servers[1].plane.disks.of(number);
         (disk.export(), disk.config.doors.clone())
     };
     pair.servers[1].hide(number);
@@ -371,7 +372,7 @@ fn every_core_gets_its_part_of_the_clients_and_they_see_one_disk() {
     drop(clients);
     (0..4).for_each(|round| pair.round(round % 2));
     assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 0));
-    assert_eq!([0, 1].map(|shard| pair.servers[shard].plane.buffers.out()), [0, 0]);
+    assert_eq!([0, 1].map(|shard| pair.servers[shard].plane.memory.buffers.out()), [0, 0]);
 }
 
 #[test]
@@ -392,7 +393,7 @@ fn who_goes_leaves_nothing_at_the_other_shard() {
             assert_eq!(pair.connected(), [0, 0], "{disk} {round}");
             for shard in 0..2 {
                 let plane = &pair.servers[shard].plane;
-                assert!(plane.is_idle() && plane.buffers.out() == 0, "{disk} {round}: shard {shard}");
+                assert!(plane.is_idle() && plane.memory.buffers.out() == 0, "{disk} {round}: shard {shard}");
             }
         }
     }
@@ -419,7 +420,7 @@ fn a_disk_goes_from_both_shards_with_its_clients_commands() {
     // The threads that unlink parts are not this test's.
     for shard in 0..2 {
         let plane = &pair.servers[shard].plane;
-        assert!(plane.number("wide").is_none() && plane.is_idle(), "shard {shard}");
+        assert!(plane.disks.number("wide").is_none() && plane.is_idle(), "shard {shard}");
     }
     drop(replies);
     let mut late = pair.nbd();
@@ -431,10 +432,10 @@ fn a_disk_goes_from_both_shards_with_its_clients_commands() {
 #[test]
 fn an_owner_that_is_not_there_answers_so() {
     let mut pair = Pair::of(64, "", WIDE);
-    let number = pair.servers[0].plane.number("wide").unwrap();
+    let number = pair.servers[0].plane.disks.number("wide").unwrap();
     // As if shard 0 had lost it, and shard 1 had not heard.
     let server = &mut pair.servers[0];
-    server.plane.withdraw(number, server.now);
+    extents::withdraw(&mut server.plane, number, server.now);
     let mut client = pair.nbd();
     client.write_all(&go("wide")).unwrap();
     pair.until(&mut client, SAID);
@@ -474,7 +475,7 @@ fn no_shard_ends_while_another_needs_it() {
     assert!(rounds.count() < 100, "it has sent shard 0 its half");
     (0..4).for_each(|_| pair.round(1));
     // The other half is over. The command's memory is lent to shard 0, and must not go.
-    assert!(pair.servers[1].plane.gates.iter().all(|gate| gate.pipeline.gate().in_flight() == 0));
+    assert!(pair.servers[1].plane.pools.gates.iter().all(|gate| gate.pipeline.gate().in_flight() == 0));
     assert!(!pair.servers[1].plane.is_idle());
     let mut ended = [None; 2];
     for round in 0..40 {
@@ -488,7 +489,7 @@ fn no_shard_ends_while_another_needs_it() {
     let mut reply = [0; 16];
     client.read_exact(&mut reply).unwrap();
     assert_eq!(reply[4..8], [0; 4], "it was done");
-    assert!(pair.servers.iter().all(|server| server.plane.unflushed().next().is_none()));
+    assert!(pair.servers.iter().all(|server| server.plane.disks.unflushed().next().is_none()));
 }
 
 fn owner(shard: usize, number: usize) -> Owner {
@@ -578,7 +579,7 @@ proptest::proptest! {
         (0..12).for_each(|round| pair.round(round % 2));
         for shard in 0..2 {
             let plane = &pair.servers[shard].plane;
-            proptest::prop_assert!(plane.is_idle() && plane.buffers.out() == 0);
+            proptest::prop_assert!(plane.is_idle() && plane.memory.buffers.out() == 0);
         }
     }
 }

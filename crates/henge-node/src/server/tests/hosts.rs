@@ -1,6 +1,7 @@
 //! Hosts by NVMe of whose writes the data stops coming.
 
 use super::{Bench, disk};
+use crate::plane::manage;
 use henge_core::Duration;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -103,7 +104,7 @@ impl Queue {
 fn a_hosts_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not() {
     let mut bench = Bench::listening(&disk("d", "a", "weight = 1"), ", \"nvme://127.0.0.1:0\"");
     let (to, notices) = std::sync::mpsc::channel();
-    bench.server.plane.tell_notices(to);
+    manage::tell_notices(&mut bench.server.plane, to);
     // Three hosts: one stops within its data, one sends none, one is slow.
     let mut hosts: Vec<(Queue, Queue)> = (0..3)
         .map(|_| {
@@ -154,5 +155,5 @@ fn a_hosts_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not
     for _ in 0..4 {
         bench.round();
     }
-    assert_eq!(bench.server.plane.buffers.out(), 0, "its memory is free again");
+    assert_eq!(bench.server.plane.memory.buffers.out(), 0, "its memory is free again");
 }

@@ -33,7 +33,7 @@
 use super::writer::{Done, Medium};
 use super::{Asker, Epochs, Kept, ReservationTables, Table, Units};
 use crate::links::Links;
-use crate::spread::Seated;
+use crate::spread::acts::Seated;
 use henge_core::{Duration, Instant};
 use henge_iscsi::TargetId;
 use henge_iscsi::scsi::{Reservations, Sense, Status};

@@ -11,7 +11,7 @@ use super::writer::{Done, ToDo, What, Writer, carry_out};
 use super::*;
 use crate::config::NodeConfig;
 use crate::links::News;
-use crate::spread::Seated;
+use crate::spread::acts::Seated;
 use henge_backend::ImageMetadata;
 use henge_config::Source;
 use henge_core::Duration;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::NodeConfig;
+use crate::spread::seating;
 use henge_config::Source;
 use henge_core::RequestId;
 use proptest::prelude::*;
@@ -64,23 +65,28 @@ impl Gateway {
     }
 
     fn stays(&self) -> Option<String> {
-        self.plane.stays(self.plane.disks[self.number].as_ref().unwrap())
+        seating::stays(self.plane.disks[self.number].as_ref().unwrap())
     }
 
     /// The disk is claimed, if it may be; whether this node has it then.
     fn claim(&mut self) -> bool {
-        let Some(parts) = self.plane.begin_claim("web", Claim::default()) else { return false };
+        let Some(parts) = seating::begin_claim(&mut self.plane, "web", Claim::default()) else {
+            return false;
+        };
         let now = self.now();
-        assert!(self.plane.end_claim("web", parts, Ok(()), now).is_empty(), "it needs its parts");
+        assert!(
+            seating::end_claim(&mut self.plane, "web", parts, Ok(()), now).is_empty(),
+            "it needs its parts"
+        );
         self.is_here()
     }
 
     /// Others take disks; this node is told so, and closes what is quiet.
     fn let_go(&mut self, to: &[&str]) {
         let (to, now): (Vec<String>, _) = (to.iter().map(|name| (*name).to_owned()).collect(), self.now());
-        self.plane.let_go(0, &to, now);
-        while let Some((disk, _)) = self.plane.next_left(now) {
-            self.plane.left(&disk);
+        seating::let_go(&mut self.plane, 0, &to, now);
+        while let Some((disk, _)) = seating::next_left(&mut self.plane, now) {
+            seating::left(&mut self.plane, &disk);
         }
     }
 
@@ -91,7 +97,7 @@ impl Gateway {
             self.plane.links.up(0, RequestId { slot: self.links, generation: 0 }, 7);
         } else {
             self.plane.links.peer(0).link = None;
-            self.plane.lost_link(0, now);
+            seating::lost_link(&mut self.plane, 0, now);
         }
     }
 
@@ -100,7 +106,7 @@ impl Gateway {
     }
 
     fn is_vacant(&self) -> bool {
-        !self.plane.vacant(0, at(u64::MAX / 2_000_000)).is_empty()
+        !seating::vacant(&self.plane, 0, at(u64::MAX / 2_000_000)).is_empty()
     }
 }
 
@@ -110,7 +116,7 @@ fn a_drained_gateway_lets_go_of_what_another_takes_and_of_nothing_else() {
     assert!(n1.claim());
     n1.let_go(&["n2"]);
     assert!(n1.is_here() && n1.stays().is_none(), "it is not drained");
-    n1.plane.drain(true);
+    seating::drain(&mut n1.plane, true);
     n1.let_go(&["n2"]);
     assert!(n1.is_here() && n1.stays().unwrap().contains("none of its others (n2) is linked"), "no link");
     n1.link(true);
@@ -118,7 +124,7 @@ fn a_drained_gateway_lets_go_of_what_another_takes_and_of_nothing_else() {
     assert!(n1.is_here() && n1.stays().is_some(), "n2 takes no disks");
     n1.let_go(&["n2"]);
     assert!(!n1.is_here() && n1.is_vacant() && n1.stays().is_none());
-    n1.plane.drain(false);
+    seating::drain(&mut n1.plane, false);
     assert!(n1.claim());
     n1.let_go(&["n2"]);
     assert!(n1.is_here(), "what was on its way when it was not drained any more");
@@ -129,13 +135,13 @@ fn what_nobody_takes_comes_back_and_stays_until_the_gateway_is_drained_anew() {
     let mut n1 = Gateway::new();
     assert!(n1.claim());
     n1.link(true);
-    n1.plane.drain(true);
+    seating::drain(&mut n1.plane, true);
     n1.let_go(&["n2"]);
     n1.now += TURN.as_nanos() / 1_000_000;
     assert!(n1.claim() && n1.stays().unwrap().contains("none of its others (n2) took it in its turn"));
     n1.let_go(&["n2"]);
     assert!(n1.is_here() && n1.stays().is_some(), "it does not go to and fro");
-    n1.plane.drain(true);
+    seating::drain(&mut n1.plane, true);
     n1.let_go(&["n2"]);
     assert!(!n1.is_here(), "drained anew, it tries again");
     // Nobody had to be waited for: the other one died.
@@ -184,7 +190,7 @@ proptest! {
                 _ => false,
             };
             match step {
-                Step::Drain(on) => n1.plane.drain(on),
+                Step::Drain(on) => seating::drain(&mut n1.plane, on),
                 Step::Link(up) => n1.link(up),
                 Step::LetGo(true) => n1.let_go(&["n2"]),
                 Step::LetGo(false) => n1.let_go(&["n3"]),
@@ -192,17 +198,17 @@ proptest! {
                 Step::Taken if n1.is_linked() => {
                     let now = n1.now();
                     n1.plane.links.peer(0).attached(0, 2, 1 << 20);
-                    n1.plane.seated_there(n1.number, (0, 0), now);
+                    seating::seated_there(&mut n1.plane, n1.number, (0, 0), now);
                 }
                 Step::Taken => {}
                 Step::Refused => {
                     let now = n1.now();
                     n1.plane.links.refused((0, 0), "not here".into());
-                    n1.plane.refused_there((0, 0), now);
+                    seating::refused_there(&mut n1.plane, (0, 0), now);
                 }
                 Step::ShutOut => {
                     let now = n1.now();
-                    n1.plane.leave_all(0, "shut out", now);
+                    seating::leave_all(&mut n1.plane, 0, "shut out", now);
                     n1.let_go(&[]);
                 }
                 Step::Wait(ms) => n1.now += ms,

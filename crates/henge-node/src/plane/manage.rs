@@ -1,0 +1,134 @@
+//! Disks come, change their contracts, and go: those of this shard alone, and those over several shards or nodes.
+
+use super::{Failed, NotAdded, Notice, PartOf, Plane, make};
+use crate::config::DiskConfig;
+use crate::spread::{across, extents};
+use henge_backend::Store;
+use henge_core::{Instant, Refused};
+use std::sync::mpsc::Sender;
+
+impl Plane {
+    /// Makes a disk, or finds its parts as they were left. Its number.
+    pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
+        let (name, config) = (config.name.clone(), across::placed(self, config));
+        let number = match config.places.is_empty() {
+            true => make::add_parts(self, config, 0, 1, now)?,
+            false => extents::add_spread(self, config, now)?,
+        };
+        self.disks.show(name, number);
+        Ok(number)
+    }
+
+    /// Changes a disk's contract from now on, for queued and new requests.
+    pub(crate) fn set_contract(
+        &mut self,
+        number: usize,
+        config: DiskConfig,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        if self.disks.of(number).spread.is_some() {
+            return extents::set_owners(self, number, config, now);
+        }
+        let disk = self.disks[number].take().expect("a disk that was found");
+        let result = self.pools.promise(
+            disk.vdisk.flow(),
+            &disk.vdisk,
+            &disk.config.contract,
+            &config.contract,
+            (config.leeway, disk.among),
+            now,
+        );
+        if result.is_ok() {
+            self.pools.count_rates(&disk, &disk.config.contract, &config.contract);
+        }
+        let disk = self.disks[number].insert(disk);
+        if result.is_ok() {
+            disk.config = config;
+            disk.follow_contract();
+            self.disks.weigh_links();
+        }
+        result
+    }
+
+    /// Removes a disk that has nothing pending. Its parts are [retired](Plane::retired).
+    pub(crate) fn remove_disk(&mut self, number: usize, now: Instant) {
+        if self.disks.of(number).spread.is_some() {
+            return extents::remove_spread(self, number, now);
+        }
+        let disk = make::take_disk(self, number).expect("a disk that was found");
+        assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
+        for part in self.pools.parts_of(&disk.config, disk.config.capacity, disk.first) {
+            let mut orphans = Vec::new();
+            let gate = self.pools.gates[part.gate].pipeline.gate_mut();
+            gate.remove_flow(disk.vdisk.flow(), now, &mut orphans);
+            assert!(orphans.is_empty(), "a disk without commands has no requests");
+            self.tickets.retire(part);
+        }
+    }
+}
+
+/// Tells what is to be known, from now on; and what is already.
+pub(crate) fn tell_notices(plane: &mut Plane, to: Sender<Notice>) {
+    for (name, failed) in &plane.disks.failed {
+        let _ = to.send((name.clone(), format!("it is not served: {}", failed.why)));
+    }
+    plane.observers.notices = Some(to);
+    plane.pools.gates.iter_mut().for_each(|gate| plane.observers.hear(gate));
+}
+
+/// All disks that were here before are here again: what nobody has claimed is nobody's by its name.
+pub(crate) fn settle_parts(plane: &mut Plane) {
+    plane.disks.settled = true;
+    for g in 0..plane.pools.gates.len() {
+        let failed = &plane.disks.failed;
+        let is_spared =
+            |part: &str| part.rsplit_once(".part").is_some_and(|(disk, _)| failed.contains_key(disk));
+        let settled = plane.pools.gates[g].pipeline.backend_mut().settle(&is_spared);
+        let name = &plane.pools.gates[g].name;
+        match settled {
+            Ok(parts) => {
+                for part in parts {
+                    plane.observers.notice(
+                        name,
+                        format!(
+                            "the part \"{part}\" is no disk's any more and is kept; adopt = true in a disk of its name, \
+                             or `henge pool discard`"
+                        ),
+                    );
+                }
+            }
+            Err(e) => {
+                plane.observers.notice(name, format!("parts that are no disk's cannot be put aside: {e}"))
+            }
+        }
+    }
+}
+
+/// Parts of a disk that was removed are still there: no disk gets the name until they are removed. What to tell whoever asked.
+pub(crate) fn left_behind(plane: &mut Plane, disk: String, why: &str, parts: &[PartOf]) -> String {
+    let why = format!("it could not be removed whole ({why}); remove it again");
+    let remains = parts.iter().map(|part| (part.gate, part.name.clone())).collect();
+    plane.disks.failed.insert(disk, Failed { why: why.clone(), remains });
+    why
+}
+
+/// Gives up a disk that is not served: what is still to be removed of it is, and what could not be opened is kept.
+pub(crate) fn remove_failed(plane: &mut Plane, name: &str) -> Result<(), String> {
+    let Some(mut failed) = plane.disks.failed.remove(name) else { return Ok(()) };
+    let remove = |(g, part): &(usize, String)| {
+        plane.pools.gates[*g]
+            .pipeline
+            .backend_mut()
+            .remove_part(part)
+            .map_err(|e| failed.why = e.to_string())
+            .is_err()
+    };
+    failed.remains.retain(remove);
+    if failed.remains.is_empty() {
+        settle_parts(plane);
+        return Ok(());
+    }
+    let why = failed.why.clone();
+    plane.disks.failed.insert(name.to_owned(), failed);
+    Err(why)
+}

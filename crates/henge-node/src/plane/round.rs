@@ -1,0 +1,43 @@
+//! What gates may copy in memory in one round of the loop, and for whom they did.
+
+/// What a request counts of a round beside the bytes that it copies: passing it on takes about as long as copying so many.
+pub(super) const REQUEST: u64 = 2 << 10;
+
+/// A round of the loop.
+pub(crate) struct Round {
+    /// Bytes that gates may still copy in it.
+    left: u64,
+    /// Disks whose bytes were copied, and how many: the loop charges them for it.
+    copied: Vec<(usize, u64)>,
+}
+
+impl Round {
+    pub(super) fn new() -> Round {
+        Round { left: u64::MAX, copied: Vec::new() }
+    }
+
+    /// One begins, in which gates may copy `bytes` bytes in memory.
+    pub(crate) fn begin(&mut self, bytes: u64) {
+        self.left = bytes;
+    }
+
+    /// Whether it has done its part.
+    pub(super) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// So much of it was done.
+    pub(super) fn spend(&mut self, bytes: u64) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// A disk's bytes were copied: its turns come later for it.
+    pub(crate) fn note(&mut self, disk: usize, bytes: u64) {
+        self.copied.push((disk, bytes));
+    }
+
+    /// What was copied since this was asked last.
+    pub(crate) fn next_copied(&mut self) -> Option<(usize, u64)> {
+        self.copied.pop()
+    }
+}
