@@ -32,6 +32,7 @@ mod faulty;
 mod file;
 mod memory;
 mod nbd;
+mod notices;
 mod open;
 pub mod pools;
 mod raw;

@@ -8,10 +8,14 @@
 //! | [`uri`] | where a server is |
 //! | [`dial`] | connects and negotiates, on a thread that may block |
 //! | [`link`] | one connection, in the loop |
+//! | [`links`] | the connections to one export, and which sends the next command |
+//! | [`redial`] | when a lost server is dialled again |
 //! | [`remote`] | one export over its connections: what is sent again, what is in doubt |
 
 mod dial;
 mod link;
+mod links;
+mod redial;
 mod remote;
 mod uri;
 
@@ -410,7 +414,7 @@ impl Store for Nbd {
         true
     }
     fn notice(&mut self) -> Option<String> {
-        self.remotes.iter_mut().flatten().find_map(|remote| remote.notices.pop_front())
+        self.remotes.iter_mut().flatten().find_map(|remote| remote.notices.take())
     }
     fn block(&self) -> u64 {
         self.remotes.iter().flatten().map(|remote| u64::from(remote.said.block.least)).max().unwrap_or(1)

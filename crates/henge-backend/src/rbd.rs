@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`medium`] | how a pool is configured and opened |
 //! | [`store`] | what the node asks of the pool, part by part |
-//! | [`parts`] | how a part gets its image, grows, and gives it up |
+//! | [`plans`] | how parts are to be come by, as the node has said |
+//! | [`parts`] | the parts that are open, and the image of each |
+//! | [`steps`] | how a part gets its image, grows, and gives it up |
 //! | [`requests`] | requests from the gate to an image and back, and what their errors mean |
 //! | [`library`] | Ceph's functions, found at run time |
 //! | [`ceph`] | a cluster and its images, by those functions |
@@ -35,80 +37,40 @@ mod medium;
 mod metadata;
 mod objects;
 mod parts;
+mod plans;
 mod requests;
+mod steps;
 mod store;
 #[cfg(test)]
 mod tests;
 
+use crate::notices::Notices;
 use crate::registry::Wanted;
 use crate::space::{GRAIN, Space};
-use crate::{Buffer, Claim};
+use cluster::Cluster;
 pub use cluster::Origin;
-use cluster::{Cluster, Image};
-use henge_core::{Done, Instant, Pending};
-use in_flight::{Boxes, Completions};
+use in_flight::Completions;
 pub(crate) use medium::read;
-use objects::Objects;
-use parts::Opening;
-use requests::Under;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use parts::Parts;
+use plans::Plans;
+use requests::Requests;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration as Real;
+use steps::Opening;
 
 /// How long the end waits for images to be closed.
 const FAREWELL: Real = Real::from_secs(3);
-/// Notices that nobody has taken; older ones are forgotten.
-const NOTICES: usize = 16;
-
-/// A part and its image.
-struct OpenImage {
-    image: Arc<dyn Image>,
-    part: String,
-    called: String,
-    len: u64,
-    /// Made since the pool was opened.
-    made: bool,
-    ours: bool,
-    objects: Objects,
-    /// The last error that was said.
-    said: i64,
-}
-
-/// Which objects of which slot, in which of its lives, hold something.
-type Walked = (usize, u64, Vec<u64>);
 
 /// A pool of images.
 pub(crate) struct Rbd {
     cluster: Arc<dyn Cluster>,
-    completions: Arc<Completions>,
     user: String,
-    look: bool,
     capacity: u64,
-    space: Space,
-    /// By the order of `space.extents()`: where in `disks`.
-    slots: Vec<usize>,
-    disks: Vec<Option<OpenImage>>,
-    /// How often each slot was used.
-    lives: Vec<u64>,
-    origins: BTreeMap<String, Origin>,
-    adopted: BTreeSet<String>,
-    /// How parts are taken that are opened next.
-    claims: BTreeMap<String, Claim>,
-    /// Parts whose images are to be removed and may still be there.
-    doomed: BTreeSet<String>,
-    /// All former disks are here.
-    settled: bool,
+    plans: Plans,
+    parts: Parts,
     opening: Option<Opening>,
-    walked: (Sender<Walked>, Receiver<Walked>),
-    under: Pending<Under>,
-    spare: Boxes,
-    finished: Boxes,
-    done: VecDeque<Done<Buffer>>,
-    signalled: bool,
-    look_at: Option<Instant>,
-    fenced: bool,
-    notices: VecDeque<String>,
+    requests: Requests,
 }
 
 impl Rbd {
@@ -119,50 +81,24 @@ impl Rbd {
         user: String,
     ) -> Rbd {
         let room = wanted.capacity.next_multiple_of(GRAIN);
+        let space = if wanted.options.apart { Space::apart(room) } else { Space::new(room) };
+        let requests = Requests::new(completions, Notices::about(cluster.name()));
         Rbd {
             cluster,
-            completions,
             user,
-            look: wanted.options.look,
             capacity: wanted.capacity,
-            space: if wanted.options.apart { Space::apart(room) } else { Space::new(room) },
-            slots: Vec::new(),
-            disks: Vec::new(),
-            lives: Vec::new(),
-            origins: BTreeMap::new(),
-            adopted: BTreeSet::new(),
-            claims: BTreeMap::new(),
-            doomed: BTreeSet::new(),
-            settled: false,
+            plans: Plans::new(wanted.options.look),
+            parts: Parts::new(space),
             opening: None,
-            walked: channel(),
-            under: Pending::new(),
-            spare: Vec::new(),
-            finished: Vec::new(),
-            done: VecDeque::new(),
-            signalled: true,
-            look_at: None,
-            fenced: false,
-            notices: VecDeque::new(),
+            requests,
         }
-    }
-
-    fn tell(&mut self, text: String) {
-        if self.notices.len() == NOTICES {
-            self.notices.pop_front();
-        }
-        self.notices.push_back(format!("{}: {text}", self.cluster.name()));
-    }
-
-    fn called(&self, image: &str) -> String {
-        format!("{}, image \"{image}\"", self.cluster.name())
     }
 }
 
 impl Drop for Rbd {
     /// Closes what can be closed soon, so that others may open it at once. What is under way may never end.
     fn drop(&mut self) {
-        let images: Vec<_> = self.disks.drain(..).flatten().map(|disk| disk.image).collect();
+        let images = self.parts.drain();
         let cluster = Arc::clone(&self.cluster);
         let (sender, receiver) = channel::<()>();
         let work = move || {

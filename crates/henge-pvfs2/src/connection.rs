@@ -280,7 +280,7 @@ impl Connection {
         if let Some(len) = self.go_on(input, Way::FromClient) {
             return Step { len, what: ConnectionEvent::Pass };
         }
-        let Some(header) = self.header(input) else {
+        let Some(header) = header(input) else {
             return self.no_header(input);
         };
         if header.mode != Mode::Unexpected {
@@ -340,7 +340,7 @@ impl Connection {
             let news = self.from_server.data_of.and_then(|tag| self.over_if_all_moved(tag));
             return (Step { len, what: ConnectionEvent::Pass }, news);
         }
-        let Some(header) = self.header(input) else {
+        let Some(header) = header(input) else {
             return (self.no_header(input), None);
         };
         let look = self.look_at(&header);
@@ -442,10 +442,6 @@ impl Connection {
         Some(len as usize)
     }
 
-    fn header(&self, input: &[u8]) -> Option<Header> {
-        Header::parse(input.first_chunk::<HEADER_LEN>()?)
-    }
-
     fn no_header(&mut self, input: &[u8]) -> Step<ConnectionEvent> {
         if input.len() < HEADER_LEN {
             return Step { len: 0, what: ConnectionEvent::NeedMore(HEADER_LEN) };
@@ -453,6 +449,10 @@ impl Connection {
         self.opaque = true;
         Step { len: input.len(), what: ConnectionEvent::Opaque }
     }
+}
+
+fn header(input: &[u8]) -> Option<Header> {
+    Header::parse(input.first_chunk::<HEADER_LEN>()?)
 }
 
 #[derive(Clone, Copy)]

@@ -1,5 +1,7 @@
 //! Rules of the house that the compiler does not know: layering, purity, line length, words.
 
+mod sizes;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -14,8 +14,11 @@
 
 use super::dial::{Dialed, named};
 use super::link::{InFlight, Link, Over, ZEROES};
+use super::links::Links;
+use super::redial::Redial;
 use super::uri::Uri;
 use crate::Buffer;
+use crate::notices::Notices;
 use henge_core::{Done, Duration, Fault, Instant, Op, Pending, Request, RequestId};
 use henge_nbd::proto::flag;
 use henge_nbd::{Ask, Error, Negotiated};
@@ -24,14 +27,8 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-const BACKOFF_LEAST: Duration = Duration::from_millis(100);
-const BACKOFF_MOST: Duration = Duration::from_secs(5);
 /// Most bytes that one command zeroes, so that others are not behind it for long.
 const ZEROED: u64 = 128 << 20;
-/// Commands that go by one connection in a row, though another has fewer: they go in one system call, and their answers come together.
-const ROW: usize = 4;
-/// Notices that nobody has taken; older ones are forgotten.
-const NOTICES: usize = 16;
 
 /// How a server is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +41,22 @@ pub(crate) struct Terms {
     pub fua: bool,
 }
 
+/// The server's write cache, as far as it is known here.
+#[derive(Default)]
+struct WriteCache {
+    /// Writes answered that may be in it.
+    answered: u64,
+    /// How many of them a FLUSH has covered.
+    flushed: u64,
+    in_doubt: bool,
+}
+
+impl WriteCache {
+    fn is_dirty(&self) -> bool {
+        self.answered > self.flushed
+    }
+}
+
 /// One export.
 pub(crate) struct Remote {
     uri: Uri,
@@ -51,22 +64,14 @@ pub(crate) struct Remote {
     pub said: Negotiated,
     /// Bytes that a disk uses.
     pub used: u64,
-    number: u64,
-    links: Vec<Option<Link>>,
-    epoll: Rc<OwnedFd>,
+    links: Links,
     in_flight: Pending<InFlight>,
     waiting: VecDeque<RequestId>,
     over: Vec<Over>,
-    /// Writes answered that may be in the server's cache, and how many of them a FLUSH has covered.
-    answered: u64,
-    flushed: u64,
-    in_doubt: bool,
+    cache: WriteCache,
     down_since: Option<Instant>,
-    retry_at: Instant,
-    backoff: Duration,
-    dialing: bool,
-    trouble: String,
-    pub notices: VecDeque<String>,
+    redial: Redial,
+    pub notices: Notices,
     /// Among those that have something to do.
     pub runnable: bool,
 }
@@ -82,37 +87,31 @@ impl Remote {
     ) -> Result<Remote, String> {
         let said = dialed.said;
         fits(&said, terms, 0).map_err(|why| format!("{}: {why}", named(&uri)))?;
-        let link =
-            Link::new(dialed, Rc::clone(&epoll), number << 8).map_err(|e| format!("{}: {e}", named(&uri)))?;
+        let mut links = Links::new(epoll, number);
+        links.add(dialed).map_err(|e| format!("{}: {e}", named(&uri)))?;
+        let notices = Notices::about(named(&uri));
         let mut remote = Remote {
             uri,
             terms,
             said,
             used: 0,
-            number,
-            links: vec![Some(link)],
-            epoll,
+            links,
             in_flight: Pending::new(),
             waiting: VecDeque::new(),
             over: Vec::new(),
-            answered: 0,
-            flushed: 0,
-            in_doubt: false,
+            cache: WriteCache::default(),
             down_since: None,
-            retry_at: Instant::ZERO,
-            backoff: BACKOFF_LEAST,
-            dialing: false,
-            trouble: String::new(),
-            notices: VecDeque::new(),
+            redial: Redial::new(),
+            notices,
             runnable: false,
         };
         if !remote.can(flag::SEND_FLUSH) {
-            remote.notice(
-                "the server knows no FLUSH: whether what it has answered is durable is up to it".into(),
-            );
+            remote
+                .notices
+                .tell("the server knows no FLUSH: whether what it has answered is durable is up to it");
         }
         if remote.can(flag::READ_ONLY) {
-            remote.notice("the export is read-only: every write fails".into());
+            remote.notices.tell("the export is read-only: every write fails");
         }
         Ok(remote)
     }
@@ -126,24 +125,13 @@ impl Remote {
         self.said.flags & flag != 0
     }
 
-    fn notice(&mut self, text: String) {
-        if self.notices.len() == NOTICES {
-            self.notices.pop_front();
-        }
-        self.notices.push_back(format!("{}: {text}", named(&self.uri)));
-    }
-
-    fn alive(&self) -> usize {
-        self.links.iter().flatten().count()
-    }
-
     fn wanted(&self) -> usize {
         if self.can(flag::CAN_MULTI_CONN) { self.terms.connections } else { 1 }
     }
 
     /// A socket has told of something.
     pub(crate) fn happened(&mut self, link: usize, flags: EventFlags) {
-        if let Some(Some(link)) = self.links.get_mut(link) {
+        if let Some(link) = self.links.get_mut(link) {
             link.happened(flags);
         }
     }
@@ -171,8 +159,8 @@ impl Remote {
         self.expire(now, done);
         self.dispatch(done);
         loop {
-            for i in 0..self.links.len() {
-                let Some(link) = &mut self.links[i] else { continue };
+            for i in 0..self.links.slots() {
+                let Some(link) = self.links.get_mut(i) else { continue };
                 let moved =
                     link.write(&self.in_flight).and_then(|()| link.read(&mut self.in_flight, &mut self.over));
                 let heard = std::mem::take(&mut self.over);
@@ -198,13 +186,13 @@ impl Remote {
             let Some(id) = self.waiting.pop_front() else { break };
             let held = self.in_flight.get(id).expect("a request that waits is there");
             let durable = held.request.op == Op::Flush || held.request.fua;
-            if durable && self.in_doubt {
+            if durable && self.cache.in_doubt {
                 self.finish(id, Err(Fault::Io), done);
             } else if is_write(held) && self.can(flag::READ_ONLY) {
                 self.finish(id, Err(Fault::Unsupported), done);
             } else if (held.request.op == Op::Flush || held.flushing) && !self.can(flag::SEND_FLUSH) {
                 self.finish(id, Ok(()), done);
-            } else if let Some(link) = self.next_link(last).filter(|_| !self.is_held(id)) {
+            } else if let Some(link) = self.links.next(last).filter(|_| !self.is_held(id)) {
                 self.send(id, link);
                 (any, last) = (true, Some(link));
             } else {
@@ -212,13 +200,6 @@ impl Remote {
             }
         }
         any
-    }
-
-    /// The connection with the fewest commands, or the last one for a few more.
-    fn next_link(&self, last: Option<usize>) -> Option<usize> {
-        let load = |i: usize| self.links[i].as_ref().map(|link| link.load);
-        let idlest = (0..self.links.len()).filter_map(|i| Some((load(i)?, i))).min()?;
-        Some(last.filter(|i| load(*i).is_some_and(|n| n < idlest.0 + ROW)).unwrap_or(idlest.1))
     }
 
     /// Whether a write of some of the same bytes is with the server.
@@ -240,7 +221,7 @@ impl Remote {
         let zeroes = self.can(flag::SEND_WRITE_ZEROES);
         let fua = self.can(flag::SEND_FUA);
         let all = self.terms.fua;
-        let answered = self.answered;
+        let answered = self.cache.answered;
         let block = u64::from(self.said.block.least.max(1));
         let payload = u64::from(self.said.block.most) / block * block;
         let held = self.in_flight.get_mut(id).expect("a request that waits is there");
@@ -262,7 +243,7 @@ impl Remote {
         held.begun = true;
         let offset = if ask == Ask::Flush { 0 } else { held.offset + held.done };
         let fua = fua && is_write(held) && ask != Ask::Flush && (all || held.request.fua);
-        let link = self.links[link].as_mut().expect("the idlest connection is there");
+        let link = self.links.get_mut(link).expect("the idlest connection is there");
         link.send(id, ask, offset, held.piece, fua);
     }
 
@@ -281,7 +262,7 @@ impl Remote {
                 self.finish(id, Err(fault(error)), done);
             }
             Ok(()) if flush => {
-                self.flushed = self.flushed.max(held.covers);
+                self.cache.flushed = self.cache.flushed.max(held.covers);
                 self.finish(id, Ok(()), done);
             }
             Ok(()) => {
@@ -294,7 +275,7 @@ impl Remote {
                     held.flushing = true;
                     self.waiting.push_front(id);
                 } else {
-                    self.answered += u64::from(is_write(held) && !durable);
+                    self.cache.answered += u64::from(is_write(held) && !durable);
                     self.finish(id, Ok(()), done);
                 }
             }
@@ -308,14 +289,14 @@ impl Remote {
     }
 
     fn doubt(&mut self, why: &str) {
-        if !std::mem::replace(&mut self.in_doubt, true) {
-            self.notice(format!("{why}: {}", crate::store::SYNC_FAILED));
+        if !std::mem::replace(&mut self.cache.in_doubt, true) {
+            self.notices.tell(&format!("{why}: {}", crate::store::SYNC_FAILED));
         }
     }
 
     fn lost(&mut self, link: usize, why: &str, now: Instant) {
-        self.links[link] = None;
-        let last = self.alive() == 0;
+        self.links.remove(link);
+        let last = self.links.alive() == 0;
         for (id, held) in self.in_flight.iter_mut() {
             if held.link == Some(link) {
                 held.link = None;
@@ -326,13 +307,12 @@ impl Remote {
                 (held.done, held.flushing) = (0, false);
             }
         }
-        self.trouble = why.to_owned();
-        self.retry_at = now;
-        self.backoff = BACKOFF_LEAST;
+        self.redial.at_once(why, now);
         if last {
             self.down_since = Some(now);
-            self.notice(format!("the connection is lost ({why}); requests wait for {}", self.terms.wait));
-            if self.answered > self.flushed {
+            self.notices
+                .tell(&format!("the connection is lost ({why}); requests wait for {}", self.terms.wait));
+            if self.cache.is_dirty() {
                 self.doubt("the last connection was lost before a FLUSH");
             }
         }
@@ -347,45 +327,43 @@ impl Remote {
         }
     }
 
+    /// When somebody is to dial, if a connection is missing.
+    fn dials_at(&self) -> Option<Instant> {
+        self.redial.due().filter(|_| self.links.alive() < self.wanted())
+    }
+
     /// Whether somebody is to dial now; the outcome goes to [`dialed`](Self::dialed).
     pub(crate) fn is_to_dial(&mut self, now: Instant) -> bool {
-        let due = !self.dialing && self.alive() < self.wanted() && self.retry_at <= now;
-        self.dialing |= due;
+        let due = self.dials_at().is_some_and(|at| at <= now);
+        if due {
+            self.redial.begin();
+        }
         due
     }
 
     /// What came of dialling.
     pub(crate) fn dialed(&mut self, outcome: Result<Dialed, String>, now: Instant) {
-        self.dialing = false;
+        self.redial.end();
         let placed = outcome.and_then(|dialed| {
             fits(&dialed.said, self.terms, self.used)?;
             let said = dialed.said;
-            let i = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
-            let token = self.number << 8 | i as u64;
-            let link = Link::new(dialed, Rc::clone(&self.epoll), token).map_err(|e| e.to_string())?;
-            if i == self.links.len() {
-                self.links.push(None);
-            }
-            self.links[i] = Some(link);
+            self.links.add(dialed).map_err(|e| e.to_string())?;
             self.said = Negotiated { size: said.size, ..said };
             Ok(())
         });
         match placed {
             Ok(()) => {
-                (self.retry_at, self.backoff) = (now, BACKOFF_LEAST);
-                self.trouble.clear();
+                self.redial.at_once("", now);
                 if let Some(since) = self.down_since.take() {
                     let ms = now.since(since).as_nanos() / 1_000_000;
-                    self.notice(format!("the server is back after {}", Duration::from_millis(ms)));
+                    self.notices.tell(&format!("the server is back after {}", Duration::from_millis(ms)));
                 }
             }
             Err(why) => {
-                self.retry_at = now + self.backoff;
-                self.backoff = (self.backoff + self.backoff).min(BACKOFF_MOST);
-                if self.trouble != why {
+                if self.redial.failed(&why, now) {
                     let named = format!("{}: ", named(&self.uri));
-                    self.notice(format!("no connection: {}", why.strip_prefix(&named).unwrap_or(&why)));
-                    self.trouble = why;
+                    let why = why.strip_prefix(&named).unwrap_or(&why);
+                    self.notices.tell(&format!("no connection: {why}"));
                 }
             }
         }
@@ -393,7 +371,7 @@ impl Remote {
 
     /// When there is something to do that no socket tells of.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        let dial = (!self.dialing && self.alive() < self.wanted()).then_some(self.retry_at);
+        let dial = self.dials_at();
         let waits = self.down_since.filter(|_| !self.in_flight.is_empty());
         let end = waits.map(|since| since + self.terms.wait);
         match (dial, end) {
@@ -404,7 +382,7 @@ impl Remote {
 
     /// Says goodbye.
     pub(crate) fn end(&mut self) {
-        self.links.iter_mut().flatten().for_each(Link::end);
+        self.links.iter_mut().for_each(Link::end);
     }
 }
 

@@ -41,6 +41,10 @@ pub(crate) trait Cluster: Send + Sync {
     fn register(&self) -> Option<Arc<dyn Register>>;
     /// For people.
     fn name(&self) -> &str;
+    /// One of its images, for people.
+    fn called(&self, image: &str) -> String {
+        format!("{}, image \"{image}\"", self.name())
+    }
 }
 
 /// An image that is open. Those who use it share it; the last one closes it, which may block.

@@ -3,7 +3,7 @@
 use super::Rbd;
 use super::ceph::{Ceph, Reach};
 use super::in_flight::Completions;
-use super::parts::within;
+use super::steps::within;
 use crate::Store;
 use crate::registry::{Medium, Wanted};
 use henge_core::{Duration, ParamError, Params};

@@ -1,119 +1,145 @@
-//! Parts and their images: how a part gets one, grows, and gives it up.
-//!
-//! What waits for Ceph is handed out as a closure. The store runs it, or a thread that a step names.
+//! The parts that are open, and the image of each.
 
-use super::cluster::{Had, Image, Plan, have};
+use super::cluster::{Cluster, Had, Image, Plan};
+use super::in_flight::Completions;
 use super::objects::{self, Objects};
-use super::{OpenImage, Rbd};
-use crate::Store;
-use crate::space::check_name;
+use crate::space::{Space, check_name};
 use std::io;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
-use std::time::Duration as Real;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// How long opening and the like may take: a lock of a client that has died is Ceph's to take away, after half a minute.
-const PATIENCE: Real = Real::from_secs(60);
-
-/// What a chore has got, until its step goes on.
-pub(super) type Handed = Arc<Mutex<Option<Had>>>;
-
-/// A part that is made, grows or goes, step by step.
-pub(super) enum Opening {
-    Part { name: String, len: u64, had: Handed },
-    Growth { name: String, len: u64 },
-    Removal { name: String },
+/// A part and its image.
+pub(super) struct OpenImage {
+    pub image: Arc<dyn Image>,
+    pub part: String,
+    pub called: String,
+    pub len: u64,
+    /// Made since the pool was opened.
+    pub made: bool,
+    pub ours: bool,
+    pub objects: Objects,
+    /// The last error that was said.
+    pub said: i64,
 }
 
-/// Does something that may never end, on a thread; after a while it is let go on alone.
-pub(super) fn within<T: Send + 'static>(
-    what: String,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let (sender, receiver) = channel();
-    // What comes too late is dropped there, and so closed.
-    let work = move || drop(sender.send(work()));
-    std::thread::Builder::new().name("rbd-admin".into()).spawn(work)?;
-    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-        let why = format!("{what}: Ceph has not answered for {} s; `ceph -s` says why", PATIENCE.as_secs());
-        Err(io::Error::new(io::ErrorKind::TimedOut, why))
-    })
+/// A slot, in one of its lives.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    number: usize,
+    life: u64,
 }
 
-/// Closes an image, once nobody else uses it: who still looks for its extents does not take long.
-fn close(image: Arc<dyn Image>) {
-    for _ in 0..200 {
-        if Arc::strong_count(&image) == 1 {
-            break;
-        }
-        std::thread::sleep(Real::from_millis(20));
-    }
+/// Which objects of a slot's image hold something.
+type Walked = (Slot, Vec<u64>);
+
+/// The parts that are open.
+pub(super) struct Parts {
+    space: Space,
+    /// By the order of `space.extents()`: where in `images`.
+    slots: Vec<usize>,
+    images: Vec<Option<OpenImage>>,
+    /// How often each slot was used.
+    lives: Vec<u64>,
+    walked: (Sender<Walked>, Receiver<Walked>),
 }
 
-impl Rbd {
-    pub(super) fn plan(&self, name: &str, len: u64) -> Plan {
-        Plan {
-            part: name.to_owned(),
-            len,
-            origin: self.origins.get(name).cloned().unwrap_or_default(),
-            adopt: self.adopted.contains(name),
-            look: self.look,
-            settled: self.settled,
-            claim: self.claims.get(name).cloned(),
-        }
+impl Parts {
+    pub(super) fn new(space: Space) -> Parts {
+        Parts { space, slots: Vec::new(), images: Vec::new(), lives: Vec::new(), walked: channel() }
     }
 
-    /// How a part is come by, on any thread.
-    pub(super) fn having(&self, plan: Plan) -> impl FnOnce() -> io::Result<Option<Had>> + Send + 'static {
-        let (cluster, what) = (Arc::clone(&self.cluster), self.called(&plan.image()));
-        move || within(what, move || have(&*cluster, &plan))
+    pub(super) fn len(&self, name: &str) -> Option<u64> {
+        self.space.find(name).map(|part| part.len)
+    }
+
+    pub(super) fn base(&self, name: &str) -> u64 {
+        self.space.find(name).map_or(0, |part| part.base)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&OpenImage> {
+        self.images[self.number(name)?].as_ref()
+    }
+
+    /// The image of a part that is open.
+    pub(super) fn image(&self, name: &str) -> Arc<dyn Image> {
+        Arc::clone(&self.get(name).expect("a part that grows is there").image)
+    }
+
+    fn number(&self, name: &str) -> Option<usize> {
+        let i = self.space.extents().iter().position(|part| part.name == name)?;
+        Some(self.slots[i])
+    }
+
+    /// The slot of a range, and where the range begins in its image.
+    pub(super) fn locate(&self, offset: u64, len: u64) -> Option<(Slot, u64)> {
+        let (i, part) = self.space.locate(offset, len)?;
+        let number = self.slots[i];
+        Some((Slot { number, life: self.lives[number] }, offset - part.base))
+    }
+
+    /// The image in a slot, if that life of it is not over.
+    pub(super) fn at(&mut self, slot: Slot) -> Option<&mut OpenImage> {
+        self.images[slot.number].as_mut().filter(|_| self.lives[slot.number] == slot.life)
+    }
+
+    /// How many of the first bytes are alike, and whether they hold something.
+    pub(super) fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
+        let found = self.space.locate(offset, len);
+        let open =
+            found.and_then(|(i, part)| Some((self.images[self.slots[i]].as_ref()?, offset - part.base)));
+        open.map_or((len, true), |(open, at)| open.objects.extent(at, len))
     }
 
     /// Whether there may be such a part: an image is one disk's, and whoever fenced it would fence himself.
-    pub(super) fn may_open(&self, plan: &Plan) -> io::Result<()> {
+    pub(super) fn may_open(&self, plan: &Plan, cluster: &dyn Cluster) -> io::Result<()> {
         check_name(&plan.part)?;
         let image = plan.image();
-        match self.disks.iter().flatten().find(|disk| disk.called == image) {
+        match self.images.iter().flatten().find(|open| open.called == image) {
             None => Ok(()),
-            Some(disk) => {
-                let why = format!("{} is that of \"{}\" here", self.called(&image), disk.part);
+            Some(open) => {
+                let why = format!("{} is that of \"{}\" here", cluster.called(&image), open.part);
                 Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
             }
         }
     }
 
+    /// A part without an image: it is only looked at.
+    pub(super) fn reserve(&mut self, name: &str, len: u64) -> io::Result<()> {
+        self.space.allocate(name, len).map(|_| ())
+    }
+
     /// An image is there: so is the part.
-    pub(super) fn attach(&mut self, name: &str, len: u64, had: Had) -> io::Result<()> {
-        let i = self.space.allocate(name, len)?;
-        let slot = self.disks.iter().position(Option::is_none).unwrap_or(self.disks.len());
-        if slot == self.disks.len() {
-            self.disks.push(None);
+    pub(super) fn attach(&mut self, plan: &Plan, had: Had, completions: &Arc<Completions>) -> io::Result<()> {
+        let i = self.space.allocate(&plan.part, plan.len)?;
+        let number = self.images.iter().position(Option::is_none).unwrap_or(self.images.len());
+        if number == self.images.len() {
+            self.images.push(None);
             self.lives.push(0);
         }
-        self.lives[slot] += 1;
-        self.slots.insert(i, slot);
+        self.lives[number] += 1;
+        self.slots.insert(i, number);
         // Whoever was shut out may be asked before he knows it: of an image that others write he must know no holes.
-        let objects = Objects::new(had.image.object(), len, had.empty && !had.shared);
-        if !had.empty && !had.shared && !self.look {
-            self.walk(slot, Arc::clone(&had.image), objects.words());
+        let objects = Objects::new(had.image.object(), plan.len, had.empty && !had.shared);
+        if !had.empty && !had.shared && !plan.look {
+            let slot = Slot { number, life: self.lives[number] };
+            self.walk(slot, Arc::clone(&had.image), objects.words(), completions);
         }
-        let (part, called) = (name.to_owned(), self.plan(name, len).image());
+        let (part, called, len) = (plan.part.clone(), plan.image(), plan.len);
         let Had { image, made, ours, .. } = had;
-        self.disks[slot] = Some(OpenImage { image, part, called, len, made, ours, objects, said: 0 });
+        self.images[number] = Some(OpenImage { image, part, called, len, made, ours, objects, said: 0 });
         Ok(())
     }
 
     /// Finds out which objects hold something. Until it is known, all do.
-    pub(super) fn walk(&self, slot: usize, image: Arc<dyn Image>, words: usize) {
-        let (sender, completions) = (self.walked.0.clone(), Arc::clone(&self.completions));
-        let life = self.lives[slot];
+    fn walk(&self, slot: Slot, image: Arc<dyn Image>, words: usize, completions: &Arc<Completions>) {
+        let (sender, completions) = (self.walked.0.clone(), Arc::clone(completions));
         let work = move || {
             let (object, mut bits) = (image.object(), vec![0; words]);
             let known = image.extents(&mut |offset, len| objects::mark(&mut bits, object, offset, len));
             drop(image);
             if matches!(known, Ok(true)) {
                 // The pool may be gone.
-                let _ = sender.send((slot, life, bits));
+                let _ = sender.send((slot, bits));
                 completions.ring();
             }
         };
@@ -121,81 +147,37 @@ impl Rbd {
         let _ = std::thread::Builder::new().name("rbd-extents".into()).spawn(work);
     }
 
-    pub(super) fn disk(&mut self, name: &str) -> Option<&mut OpenImage> {
-        let i = self.space.extents().iter().position(|part| part.name == name)?;
-        self.disks[self.slots[i]].as_mut()
+    /// Hears which objects hold something.
+    pub(super) fn learn(&mut self) {
+        while let Ok((slot, bits)) = self.walked.1.try_recv() {
+            if let Some(open) = self.at(slot) {
+                open.objects.learn(&bits);
+            }
+        }
     }
 
-    pub(super) fn base(&self, name: &str) -> u64 {
-        self.space.find(name).map_or(0, |part| part.base)
-    }
-
-    /// How a part's image grows.
-    pub(super) fn growing(
-        &mut self,
-        name: &str,
-        len: u64,
-    ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
-        self.could_grow(name, len)?;
-        let image = Arc::clone(&self.disk(name).expect("a part that grows is there").image);
-        let what = self.called(name);
-        // It may be longer than its disk already.
-        Ok(move || within(what, move || if image.size() < len { image.resize(len) } else { Ok(()) }))
+    pub(super) fn could_grow(&self, name: &str, len: u64) -> io::Result<()> {
+        self.space.could_grow(name, len)
     }
 
     pub(super) fn grown(&mut self, name: &str, len: u64) -> io::Result<()> {
         self.space.grow(name, len)?;
-        let disk = self.disk(name).expect("a part that has grown is there");
-        disk.len = len;
-        disk.objects.grow(len);
+        let open = self.number(name).and_then(|number| self.images[number].as_mut());
+        let open = open.expect("a part that has grown is there");
+        open.len = len;
+        open.objects.grow(len);
         Ok(())
     }
 
-    /// Takes a part out, and how its image is closed, which gives up its lock.
-    pub(super) fn releasing(&mut self, name: &str) -> Option<impl FnOnce() -> io::Result<()> + Send + use<>> {
+    /// Takes a part out.
+    pub(super) fn take(&mut self, name: &str) -> Option<OpenImage> {
         let i = self.space.free(name)?;
-        let slot = self.slots.remove(i);
-        let disk = self.disks[slot].take().expect("a part has an image");
-        let what = self.called(&disk.called);
-        self.forget(name);
-        Some(move || {
-            within(what, move || {
-                close(disk.image);
-                Ok(())
-            })
-        })
+        let number = self.slots.remove(i);
+        Some(self.images[number].take().expect("a part has an image"))
     }
 
-    /// Takes a part out, and how its image is closed and removed; `None` where nothing of it is left.
-    pub(super) fn removing(&mut self, name: &str) -> Option<impl FnOnce() -> io::Result<()> + Send + use<>> {
-        let plan = self.plan(name, 0);
-        let mut image = None;
-        if let Some(i) = self.space.free(name) {
-            let slot = self.slots.remove(i);
-            let disk = self.disks[slot].take().expect("a part has an image");
-            if disk.ours {
-                self.doomed.insert(name.to_owned());
-            }
-            image = Some(disk.image);
-        }
-        let doomed = self.doomed.contains(name);
-        if image.is_none() && !doomed {
-            self.forget(name);
-            return None;
-        }
-        let (cluster, what, named) = (Arc::clone(&self.cluster), self.called(&plan.image()), plan.image());
-        Some(move || {
-            within(what, move || {
-                image.into_iter().for_each(close);
-                if doomed { cluster.remove(&named) } else { Ok(()) }
-            })
-        })
-    }
-
-    pub(super) fn forget(&mut self, name: &str) {
-        self.doomed.remove(name);
-        self.adopted.remove(name);
-        self.origins.remove(name);
-        self.claims.remove(name);
+    /// Takes all images out.
+    pub(super) fn drain(&mut self) -> Vec<Arc<dyn Image>> {
+        self.images.drain(..).flatten().map(|open| open.image).collect()
     }
 }

@@ -1,9 +1,12 @@
 //! Requests from the gate to an image and back: in pieces where they are long, and never given up.
 
-use super::in_flight::{Ask, InFlight};
-use super::{OpenImage, Rbd};
+use super::Rbd;
+use super::in_flight::{Ask, Boxes, Completions, InFlight};
+use super::parts::{OpenImage, Parts, Slot};
 use crate::Buffer;
-use henge_core::{Backend, Done, Duration, Fault, Instant, Op, Request, RequestId};
+use crate::notices::Notices;
+use henge_core::{Backend, Done, Duration, Fault, Instant, Op, Pending, Request, RequestId};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -19,10 +22,9 @@ const FENCED: &str = "this node was blocklisted, so somebody else serves its ima
 pub(super) const BLOCKLISTED: i64 = -(libc::ESHUTDOWN as i64);
 
 /// A request that is not answered yet.
-pub(super) struct Under {
+struct Under {
     request: Request,
-    slot: usize,
-    life: u64,
+    slot: Slot,
     /// Where in the image it begins.
     offset: u64,
     done: u64,
@@ -31,15 +33,83 @@ pub(super) struct Under {
     said: bool,
 }
 
-impl Rbd {
-    /// The disk of a request, if it is still there.
-    fn disk_of(&mut self, id: RequestId) -> Option<&mut OpenImage> {
-        let under = self.under.get(id)?;
-        let (slot, life) = (under.slot, under.life);
-        self.disks[slot].as_mut().filter(|_| self.lives[slot] == life)
+/// The requests of all images.
+pub(super) struct Requests {
+    completions: Arc<Completions>,
+    under: Pending<Under>,
+    spare: Boxes,
+    finished: Boxes,
+    done: VecDeque<Done<Buffer>>,
+    signalled: bool,
+    look_at: Option<Instant>,
+    fenced: bool,
+    notices: Notices,
+}
+
+impl Requests {
+    pub(super) fn new(completions: Arc<Completions>, notices: Notices) -> Requests {
+        Requests {
+            completions,
+            under: Pending::new(),
+            spare: Vec::new(),
+            finished: Vec::new(),
+            done: VecDeque::new(),
+            signalled: true,
+            look_at: None,
+            fenced: false,
+            notices,
+        }
     }
 
-    fn begin(&mut self, id: RequestId, buffer: Buffer) {
+    pub(super) fn completions(&self) -> &Arc<Completions> {
+        &self.completions
+    }
+
+    /// The bell has rung.
+    pub(super) fn signalled(&mut self) {
+        self.signalled = true;
+    }
+
+    pub(super) fn notice(&mut self) -> Option<String> {
+        self.notices.take()
+    }
+
+    fn submit(&mut self, request: &Request, payload: Buffer, parts: &mut Parts, now: Instant) {
+        let found = parts.locate(request.offset, request.len).ok_or(Fault::OutOfRange);
+        let found = found.and_then(|at| if self.fenced { Err(Fault::Unreachable) } else { Ok(at) });
+        let (slot, offset) = match found {
+            Ok(found) => found,
+            Err(fault) => {
+                let (id, outcome) = (request.id, Err(fault));
+                return self.done.push_back(Done { id, outcome, busy: None, payload });
+            }
+        };
+        let under = Under { request: *request, slot, offset, done: 0, piece: 0, since: now, said: false };
+        let id = self.under.insert(under);
+        self.look_at.get_or_insert(now + LOOK);
+        self.begin(id, payload, parts);
+    }
+
+    fn reap(&mut self, parts: &mut Parts, now: Instant) -> Option<Done<Buffer>> {
+        if std::mem::take(&mut self.signalled) {
+            self.hear(parts, now);
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_round(now);
+        }
+        self.done.pop_front()
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        if self.done.is_empty() { self.look_at } else { Some(Instant::ZERO) }
+    }
+
+    /// The image of a request, if it is still there.
+    fn image_of<'p>(&self, id: RequestId, parts: &'p mut Parts) -> Option<&'p mut OpenImage> {
+        parts.at(self.under.get(id)?.slot)
+    }
+
+    fn begin(&mut self, id: RequestId, buffer: Buffer, parts: &mut Parts) {
         let mut held = self.spare.pop().unwrap_or_default();
         let under = self.under.get_mut(id).expect("it is under way");
         let left = under.request.len - under.done;
@@ -53,16 +123,15 @@ impl Rbd {
         under.piece = left.min(most);
         let (offset, len) = (under.offset + under.done, under.piece);
         (held.id, held.ask, held.offset, held.len) = (id, ask, offset, len);
-        let completions = Arc::clone(&self.completions);
-        let Some(disk) = self.disk_of(id) else {
+        let Some(open) = self.image_of(id, parts) else {
             self.spare.push(held);
             return self.finish(id, Err(Fault::Cancelled), buffer);
         };
         if matches!(ask, Ask::Write | Ask::Zero { .. }) {
-            disk.objects.written(offset, len);
+            open.objects.written(offset, len);
         }
         held.buffer = buffer;
-        disk.image.begin(held, &completions);
+        open.image.begin(held, &self.completions);
     }
 
     fn finish(&mut self, id: RequestId, outcome: Result<(), Fault>, payload: Buffer) {
@@ -70,7 +139,7 @@ impl Rbd {
         self.done.push_back(Done { id: under.request.id, outcome, busy: None, payload });
     }
 
-    fn completed(&mut self, mut held: Box<InFlight>, now: Instant) {
+    fn completed(&mut self, mut held: Box<InFlight>, parts: &mut Parts, now: Instant) {
         let (id, ask, mut result) = (held.id, held.ask, held.result);
         let (len, end) = (held.len, held.offset + held.len);
         let payload = std::mem::take(&mut held.buffer);
@@ -78,38 +147,38 @@ impl Rbd {
         let under = self.under.get(id).expect("what completes was under way");
         if under.said {
             let waited = Duration::from_millis(now.since(under.since).as_nanos() / 1_000_000);
-            self.tell(format!("a request that was silent is answered after {waited}"));
+            self.notices.tell(&format!("a request that was silent is answered after {waited}"));
         }
         // librbd cuts what reaches beyond the end, and calls the rest of it good.
-        let cut = ask != Ask::Flush && self.disk_of(id).is_some_and(|disk| disk.image.size() < end);
+        let cut = ask != Ask::Flush && self.image_of(id, parts).is_some_and(|open| open.image.size() < end);
         if result >= 0 && (cut || ask == Ask::Read && result as u64 != len) {
             result = -i64::from(libc::EINVAL);
         }
         if result < 0 {
-            let fault = self.fault(id, result, cut);
+            let fault = self.fault(id, result, cut, parts);
             return self.finish(id, Err(fault), payload);
         }
         let under = self.under.get_mut(id).expect("what completes was under way");
         under.done += len;
         if under.done < under.request.len && ask != Ask::Flush {
-            return self.begin(id, payload);
+            return self.begin(id, payload, parts);
         }
         self.finish(id, Ok(()), payload);
     }
 
     /// What an error is to the client; and to the administrator, once.
-    fn fault(&mut self, id: RequestId, result: i64, cut: bool) -> Fault {
+    fn fault(&mut self, id: RequestId, result: i64, cut: bool, parts: &mut Parts) -> Fault {
         if result == BLOCKLISTED {
             if !std::mem::replace(&mut self.fenced, true) {
-                self.tell(FENCED.into());
+                self.notices.tell(FENCED);
             }
             return Fault::Unreachable;
         }
         let errno = -result as i32;
-        if let Some(disk) = self.disk_of(id)
-            && std::mem::replace(&mut disk.said, result) != result
+        if let Some(open) = self.image_of(id, parts)
+            && std::mem::replace(&mut open.said, result) != result
         {
-            let (size, len) = (disk.image.size(), disk.len);
+            let (size, len) = (open.image.size(), open.len);
             let why = match errno {
                 libc::ENOSPC | libc::EDQUOT => "the pool is full: writes fail until there is room".into(),
                 libc::EROFS => "its lock was taken: another client writes it".into(),
@@ -120,8 +189,7 @@ impl Rbd {
                 }
                 _ => io::Error::from_raw_os_error(errno).to_string(),
             };
-            let text = format!("\"{}\": {why}", disk.part);
-            self.tell(text);
+            self.notices.tell(&format!("\"{}\": {why}", open.part));
         }
         match errno {
             libc::ENOSPC | libc::EDQUOT => Fault::NoSpace,
@@ -131,18 +199,12 @@ impl Rbd {
     }
 
     /// Hears of what is over.
-    fn hear(&mut self, now: Instant) {
+    fn hear(&mut self, parts: &mut Parts, now: Instant) {
         let mut finished = std::mem::take(&mut self.finished);
         self.completions.take(&mut finished);
-        finished.drain(..).for_each(|held| self.completed(held, now));
+        finished.drain(..).for_each(|held| self.completed(held, parts, now));
         self.finished = finished;
-        while let Ok((slot, life, bits)) = self.walked.1.try_recv() {
-            if self.lives[slot] == life
-                && let Some(disk) = &mut self.disks[slot]
-            {
-                disk.objects.learn(&bits);
-            }
-        }
+        parts.learn();
     }
 
     /// Says what has been silent for long.
@@ -156,7 +218,7 @@ impl Rbd {
             }
         }
         if silent > 0 {
-            self.tell(format!(
+            self.notices.tell(&format!(
                 "{silent} requests have been silent for {}; they wait until Ceph answers: `ceph health detail` says why",
                 Duration::from_millis(now.since(since).as_nanos() / 1_000_000)
             ));
@@ -168,40 +230,13 @@ impl Rbd {
 impl Backend for Rbd {
     type Payload = Buffer;
     fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
-        let found = self.space.locate(request.offset, request.len).map(|(i, part)| (i, part.base));
-        let found = found.ok_or(Fault::OutOfRange);
-        let found = found.and_then(|at| if self.fenced { Err(Fault::Unreachable) } else { Ok(at) });
-        let (i, base) = match found {
-            Ok(found) => found,
-            Err(fault) => {
-                let (id, outcome) = (request.id, Err(fault));
-                return self.done.push_back(Done { id, outcome, busy: None, payload });
-            }
-        };
-        let id = self.under.insert(Under {
-            request: *request,
-            slot: self.slots[i],
-            life: self.lives[self.slots[i]],
-            offset: request.offset - base,
-            done: 0,
-            piece: 0,
-            since: now,
-            said: false,
-        });
-        self.look_at.get_or_insert(now + LOOK);
-        self.begin(id, payload);
+        self.requests.submit(request, payload, &mut self.parts, now);
     }
     fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
-        if std::mem::take(&mut self.signalled) {
-            self.hear(now);
-        }
-        if self.look_at.is_some_and(|at| at <= now) {
-            self.look_round(now);
-        }
-        self.done.pop_front()
+        self.requests.reap(&mut self.parts, now)
     }
     fn wake_at(&self) -> Option<Instant> {
-        if self.done.is_empty() { self.look_at } else { Some(Instant::ZERO) }
+        self.requests.wake_at()
     }
     fn capacity(&self) -> u64 {
         self.capacity

@@ -3,7 +3,7 @@
 use super::Rbd;
 use super::cluster::Origin;
 use super::metadata::OfImage;
-use super::parts::{Handed, Opening};
+use super::steps::{Handed, Opening, closing, growing, having};
 use crate::space::check_name;
 use crate::store::{Chore, Step};
 use crate::{Claim, ImageMetadata, Register, Store};
@@ -14,53 +14,52 @@ use std::sync::{Arc, PoisonError};
 
 impl Store for Rbd {
     fn set_origin(&mut self, name: &str, origin: &Origin) -> io::Result<()> {
-        self.origins.insert(name.to_owned(), origin.clone());
+        self.plans.set_origin(name, origin);
         Ok(())
     }
     fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
-        match self.space.find(name).map(|part| part.len) {
+        match self.parts.len(name) {
             Some(has) if has < len => {
-                self.growing(name, len)?()?;
-                self.grown(name, len)?;
+                self.parts.could_grow(name, len)?;
+                growing(self.parts.image(name), self.cluster.called(name), len)()?;
+                self.parts.grown(name, len)?;
             }
             Some(_) => {}
             None => {
-                let plan = self.plan(name, len);
-                self.may_open(&plan)?;
-                match self.having(plan)()? {
+                let plan = self.plans.plan(name, len);
+                self.parts.may_open(&plan, &*self.cluster)?;
+                match having(&self.cluster, plan)()? {
                     Some(had) => self.attach(name, len, had)?,
                     // It would be made.
-                    None => {
-                        let i = self.space.allocate(name, len)?;
-                        return Ok(self.space.extents()[i].base);
-                    }
+                    None => self.parts.reserve(name, len)?,
                 }
             }
         }
-        Ok(self.base(name))
+        Ok(self.parts.base(name))
     }
     fn could_grow(&self, name: &str, len: u64) -> io::Result<()> {
-        self.space.could_grow(name, len)
+        self.parts.could_grow(name, len)
     }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         if let Some(removing) = self.removing(name) {
             removing()?;
-            self.forget(name);
+            self.plans.forget(name);
         }
         Ok(())
     }
     fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
-        match self.space.find(name).map(|part| part.len) {
+        match self.parts.len(name) {
             Some(has) if has < len => {
-                let growing = self.growing(name, len)?;
+                self.parts.could_grow(name, len)?;
+                let growing = growing(self.parts.image(name), self.cluster.called(name), len);
                 self.opening = Some(Opening::Growth { name: name.to_owned(), len });
                 Ok(Step::Run(Box::new(move || growing().map(|()| None))))
             }
-            Some(_) => Ok(Step::There(self.base(name))),
+            Some(_) => Ok(Step::There(self.parts.base(name))),
             None => {
-                let plan = self.plan(name, len);
-                self.may_open(&plan)?;
-                let having = self.having(plan);
+                let plan = self.plans.plan(name, len);
+                self.parts.may_open(&plan, &*self.cluster)?;
+                let having = having(&self.cluster, plan);
                 let had: Handed = Arc::default();
                 self.opening = Some(Opening::Part { name: name.to_owned(), len, had: Arc::clone(&had) });
                 let chore: Chore = Box::new(move || {
@@ -77,22 +76,23 @@ impl Store for Rbd {
         Ok(Step::Run(Box::new(move || removing().map(|()| None))))
     }
     fn begin_release(&mut self, name: &str) -> io::Result<Step> {
-        let Some(releasing) = self.releasing(name) else { return Ok(Step::There(0)) };
+        let Some(open) = self.parts.take(name) else { return Ok(Step::There(0)) };
+        self.plans.forget(name);
         self.opening = Some(Opening::Removal { name: name.to_owned() });
-        Ok(Step::Run(Box::new(move || releasing().map(|()| None))))
+        let closing = closing(open.image, self.cluster.called(&open.called));
+        Ok(Step::Run(Box::new(move || closing().map(|()| None))))
     }
     fn claim_part(&mut self, name: &str, claim: &Claim) -> io::Result<()> {
         check_name(name)?;
-        self.claims.insert(name.to_owned(), claim.clone());
+        self.plans.claim(name, claim);
         Ok(())
     }
     fn register(&self) -> Option<Arc<dyn Register>> {
         self.cluster.register()
     }
     fn metadata(&self, name: &str) -> Option<Arc<dyn ImageMetadata>> {
-        let i = self.space.extents().iter().position(|part| part.name == name)?;
-        let disk = self.disks[self.slots[i]].as_ref()?;
-        Some(Arc::new(OfImage::new(Arc::clone(&disk.image), &self.called(&disk.called))))
+        let open = self.parts.get(name)?;
+        Some(Arc::new(OfImage::new(Arc::clone(&open.image), &self.cluster.called(&open.called))))
     }
     fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         let opening = self.opening.take();
@@ -102,58 +102,54 @@ impl Store for Rbd {
             Some(Opening::Part { name: of, len, had }) if of == name => {
                 let had = had.lock().unwrap_or_else(PoisonError::into_inner).take();
                 self.attach(name, len, had.ok_or_else(strange)?)?;
-                Ok(Step::There(self.base(name)))
+                Ok(Step::There(self.parts.base(name)))
             }
             Some(Opening::Growth { name: of, len }) if of == name => {
-                self.grown(name, len)?;
-                Ok(Step::There(self.base(name)))
+                self.parts.grown(name, len)?;
+                Ok(Step::There(self.parts.base(name)))
             }
             Some(Opening::Removal { name: of }) if of == name => {
-                self.forget(name);
+                self.plans.forget(name);
                 Ok(Step::There(0))
             }
             _ => Err(strange()),
         }
     }
     fn has_part(&self, name: &str) -> bool {
-        self.space.find(name).is_some()
+        self.parts.len(name).is_some()
     }
     fn is_new(&self, name: &str) -> bool {
-        let i = self.space.extents().iter().position(|part| part.name == name);
-        i.and_then(|i| self.disks[self.slots[i]].as_ref()).is_some_and(|disk| disk.made)
+        self.parts.get(name).is_some_and(|open| open.made)
     }
     fn forget_part(&mut self, name: &str) {
         // One that is open, or whose image is still to be removed, is known by it.
-        if self.space.find(name).is_none() && !self.doomed.contains(name) {
-            self.forget(name);
+        if self.parts.len(name).is_none() && !self.plans.is_doomed(name) {
+            self.plans.forget(name);
         }
     }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        self.adopted.insert(name.to_owned());
+        self.plans.adopt(name);
         Ok(())
     }
     fn opens_elsewhere(&self) -> bool {
         true
     }
     fn settle(&mut self, _is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
-        self.settled = true;
+        self.plans.settle();
         Ok(Vec::new())
     }
     fn notice(&mut self) -> Option<String> {
-        self.notices.pop_front()
+        self.requests.notice()
     }
     fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
-        let found = self.space.locate(offset, len);
-        let disk =
-            found.and_then(|(i, part)| Some((self.disks[self.slots[i]].as_ref()?, offset - part.base)));
-        disk.map_or((len, true), |(disk, at)| disk.objects.extent(at, len))
+        self.parts.extent(offset, len)
     }
     fn event_fd(&self) -> Option<RawFd> {
-        Some(self.completions.bell())
+        Some(self.requests.completions().bell())
     }
     fn signalled(&mut self) {
-        self.signalled = true;
+        self.requests.signalled();
     }
     fn describe(&self) -> String {
         format!("{} {}, an image for each disk", self.cluster.name(), self.user)

@@ -2,9 +2,9 @@ use super::fake::{Fake, OBJECT};
 use super::in_flight::Ask;
 use super::requests::{BLOCKLISTED, LOOK, SILENT};
 use super::*;
-use crate::Store;
 use crate::store::Step;
-use henge_core::{Backend, Duration, Fault, FlowId, Op, Params, Request, RequestId, Value};
+use crate::{Buffer, Claim, Store};
+use henge_core::{Backend, Done, Duration, Fault, FlowId, Instant, Op, Params, Request, RequestId, Value};
 use std::io;
 
 const LEN: u64 = 4 * OBJECT;

@@ -98,23 +98,40 @@ pub fn knee(points: &[(u32, f64)]) -> u32 {
     points.last().map_or(1, |p| p.0)
 }
 
-/// What was found.
-pub struct Findings {
+/// The depth from which on more brings little.
+pub struct Knee {
     /// Of the medians, and the least and the most of single rounds.
-    pub knee: u32,
-    pub knee_least: u32,
-    pub knee_most: u32,
+    pub depth: u32,
+    pub least: u32,
+    pub most: u32,
     /// Still rising where the measurement ended.
     pub rising: bool,
-    /// A request's size in the depth measurement.
-    pub size: u64,
-    /// What requests of that size get at the knee in the worst round (reads, or writes where they get less).
-    pub capacity: f64,
-    /// A request at the knee takes `each` + size / `bandwidth`.
+}
+
+/// A request at the knee takes `each` + size / `bandwidth`.
+pub struct Charge {
     pub each: Duration,
     pub bandwidth: f64,
     /// The fit is off by up to that share.
     pub off: f64,
+}
+
+impl Charge {
+    /// Bytes that cost as much as a request as such, in whole KiB; none where size costs nothing.
+    pub fn overhead(&self) -> Option<u64> {
+        let bytes = self.each.as_secs_f64() * self.bandwidth;
+        (bytes < (1u64 << 30) as f64).then(|| ((bytes / 1024.0).round() as u64) << 10)
+    }
+}
+
+/// What was found.
+pub struct Findings {
+    pub knee: Knee,
+    /// A request's size in the depth measurement.
+    pub size: u64,
+    /// What requests of that size get at the knee in the worst round (reads, or writes where they get less).
+    pub capacity: f64,
+    pub charge: Charge,
     /// In sequence, large, at the knee: bytes a second.
     pub stream: f64,
     /// One alone takes so long, elsewhere and in sequence.
@@ -151,15 +168,15 @@ impl Findings {
         let switch = m.switches();
         let turn = Duration::from_secs_f64(switch.median * TURN).clamp(TURN_LEAST, TURN_MOST);
         Findings {
-            knee: knee(&medians),
-            knee_least: knees.clone().min().unwrap_or(1),
-            knee_most: knees.max().unwrap_or(1),
-            rising,
+            knee: Knee {
+                depth: knee(&medians),
+                least: knees.clone().min().unwrap_or(1),
+                most: knees.max().unwrap_or(1),
+                rising,
+            },
             size,
             capacity: at_knee.least.min(least),
-            each: Duration::from_secs_f64(each),
-            bandwidth,
-            off,
+            charge: Charge { each: Duration::from_secs_f64(each), bandwidth, off },
             stream: m.stream.bytes(),
             alone: Duration::from_secs_f64(1.0 / first.rates().median * f64::from(first.job.depth)),
             in_sequence: Duration::from_secs_f64(1.0 / m.sequential.rates().median),
@@ -170,25 +187,19 @@ impl Findings {
         }
     }
 
-    /// Bytes that cost as much as a request as such, in whole KiB; none where size costs nothing.
-    pub fn overhead(&self) -> Option<u64> {
-        let bytes = self.each.as_secs_f64() * self.bandwidth;
-        (bytes < (1u64 << 30) as f64).then(|| ((bytes / 1024.0).round() as u64) << 10)
-    }
-
     /// A gate's `scheduler = …` for each kind of promise: what it is for, the scheduler's name, and its table.
     pub fn schedulers(&self) -> Vec<(&'static str, &'static str, String)> {
-        let knee = self.knee;
+        let knee = self.knee.depth;
         let whole = (self.capacity.floor() as u64).max(1);
-        let cost = match self.overhead() {
+        let cost = match self.charge.overhead() {
             Some(0) => "cost = \"bytes\"".to_owned(),
             Some(overhead) => {
                 format!("cost = {{ \"bytes+overhead\" = {{ overhead = \"{}KiB\" }} }}", overhead >> 10)
             }
             None => "cost = \"requests\"".to_owned(),
         };
-        let bytes = match self.overhead() {
-            Some(_) => format!("capacity = \"{:.1}MB/s\"", (self.bandwidth / 1e6).max(0.1)),
+        let bytes = match self.charge.overhead() {
+            Some(_) => format!("capacity = \"{:.1}MB/s\"", (self.charge.bandwidth / 1e6).max(0.1)),
             None => format!("capacity = \"{whole}/s\""),
         };
         let requests = format!("cost = \"requests\", capacity = \"{whole}/s\"");
@@ -220,11 +231,11 @@ impl Findings {
 
     /// A gate's `cost = …` that learns, beginning with what was measured: a drift is a departure from it.
     fn learned(&self) -> String {
-        let mib = Duration::from_secs_f64((1u64 << 20) as f64 / self.bandwidth);
+        let mib = Duration::from_secs_f64((1u64 << 20) as f64 / self.charge.bandwidth);
         let micros = |d: Duration| format!("{:.2}us", d.as_nanos() as f64 / 1e3);
         let kind = |name: &str, times: f64| {
             let times = |d: Duration| micros(Duration::from_secs_f64(d.as_secs_f64() * times));
-            format!("{name} = \"{}\", {name}_mib = \"{}\"", times(self.each), times(mib))
+            format!("{name} = \"{}\", {name}_mib = \"{}\"", times(self.charge.each), times(mib))
         };
         let writes = self.writes.map(|(_, busy)| format!(", {}", kind("write", busy)));
         format!("cost = {{ time = {{ {}{} }} }}", kind("read", 1.0), writes.unwrap_or_default())
@@ -381,7 +392,7 @@ mod tests {
             });
             found.check().unwrap();
             assert!(found.schedulers()[0].2.contains(cost), "{:?}", found.schedulers());
-            assert_eq!((found.knee, found.writes.map(|w| w.0)), (4, Some(2.0)));
+            assert_eq!((found.knee.depth, found.writes.map(|w| w.0)), (4, Some(2.0)));
             // 144 ms more for a run of 16.
             assert_eq!(found.turn, TURN_MOST);
         }

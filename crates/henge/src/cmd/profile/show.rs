@@ -44,13 +44,14 @@ pub fn jobs<'a>(series: impl Iterator<Item = &'a Series>) -> comfy_table::Table 
 
 /// What was found, in sentences.
 pub fn findings(f: &Findings) -> Vec<String> {
-    let range = if f.knee_least == f.knee_most {
+    let knee = &f.knee;
+    let range = if knee.least == knee.most {
         String::new()
     } else {
-        format!(" ({} to {} in single rounds)", f.knee_least, f.knee_most)
+        format!(" ({} to {} in single rounds)", knee.least, knee.most)
     };
-    let mut lines = vec![format!("knee       depth {}{range}: 90 % of the peak of random reads", f.knee)];
-    if f.rising {
+    let mut lines = vec![format!("knee       depth {}{range}: 90 % of the peak of random reads", knee.depth)];
+    if knee.rising {
         lines.push(
             "           the rate still rises where the measurement ends; see more with --depths".into(),
         );
@@ -60,15 +61,16 @@ pub fn findings(f: &Findings) -> Vec<String> {
         "capacity   {:.0} random requests/s of {size} at the knee (the worst round)",
         f.capacity
     ));
-    lines.push(match f.overhead() {
+    let charge = &f.charge;
+    lines.push(match charge.overhead() {
         Some(overhead) => format!(
             "size       a request at the knee costs {} + its size at {} = {} more bytes (off by up to {:.0} %)",
-            time(f.each),
-            rate(f.bandwidth),
+            time(charge.each),
+            rate(charge.bandwidth),
             format_size(overhead),
-            f.off * 100.0
+            charge.off * 100.0
         ),
-        None => format!("size       a request at the knee costs {}, whatever its size", time(f.each)),
+        None => format!("size       a request at the knee costs {}, whatever its size", time(charge.each)),
     });
     lines.push(format!(
         "alone      {} for {size} elsewhere, {} for {} in sequence",
@@ -138,9 +140,9 @@ pub fn json(
     };
     let conclusion = found.map(|f| {
         json!({
-            "knee": f.knee, "knee_least": f.knee_least, "knee_most": f.knee_most, "still_rising": f.rising,
-            "capacity_per_second": f.capacity, "request_ms": f.each.as_millis_f64(),
-            "bandwidth_bytes_per_second": f.bandwidth, "overhead_bytes": f.overhead(), "fit_off": f.off,
+            "knee": f.knee.depth, "knee_least": f.knee.least, "knee_most": f.knee.most, "still_rising": f.knee.rising,
+            "capacity_per_second": f.capacity, "request_ms": f.charge.each.as_millis_f64(),
+            "bandwidth_bytes_per_second": f.charge.bandwidth, "overhead_bytes": f.charge.overhead(), "fit_off": f.charge.off,
             "alone_ms": f.alone.as_millis_f64(), "in_sequence_ms": f.in_sequence.as_millis_f64(),
             "stream_bytes_per_second": f.stream, "switch_ms": spread(&f.switch.in_ms()),
             "turn_ms": f.turn.as_millis_f64(),
@@ -184,8 +186,8 @@ pub fn figures(m: &Measured, found: Option<&Findings>) -> Vec<Figure> {
     ];
     let peak = m.depths.iter().map(|s| s.rates().median).fold(0.0, f64::max);
     if let Some(f) = found {
-        let knee = f64::from(f.knee);
-        rates.push(line(&format!("knee: {}", f.knee), vec![(knee, 0.0), (knee, peak)]));
+        let knee = f64::from(f.knee.depth);
+        rates.push(line(&format!("knee: {}", f.knee.depth), vec![(knee, 0.0), (knee, peak)]));
     }
     let mut times = vec![line(
         "measured",
@@ -194,7 +196,7 @@ pub fn figures(m: &Measured, found: Option<&Findings>) -> Vec<Figure> {
     if let Some(f) = found {
         let at = |s: &Series| {
             let x = s.job.size as f64;
-            (x / 1024.0, (f.each.as_secs_f64() + x / f.bandwidth) * 1e3)
+            (x / 1024.0, (f.charge.each.as_secs_f64() + x / f.charge.bandwidth) * 1e3)
         };
         times.push(line("charged", m.sizes.iter().map(at).collect()));
     }

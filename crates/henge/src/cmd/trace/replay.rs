@@ -11,13 +11,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// When requests are sent.
 #[derive(clap::Args)]
-pub struct Args {
-    /// The trace; "-" is the standard input
-    trace: PathBuf,
-    /// The server and its export: nbd://host:port/export or nbd+unix:///export?socket=PATH.
-    /// The trace's writes overwrite what the export holds
-    uri: Uri,
+struct Pace {
     /// How much faster than recorded
     #[arg(long, default_value_t = 1.0)]
     speed: f64,
@@ -27,9 +23,11 @@ pub struct Args {
     /// Forget the trace's times and keep so many requests outstanding
     #[arg(long, value_name = "N", conflicts_with_all = ["window", "speed"])]
     outstanding: Option<u32>,
-    /// End after this time
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    duration: Option<Duration>,
+}
+
+/// Which requests are sent, and where they go in the export.
+#[derive(clap::Args)]
+struct Placement {
     /// What happens to requests beyond the end of the export: refuse, wrap, scale (with --extent)
     #[arg(long, default_value = "refuse")]
     place: String,
@@ -42,6 +40,22 @@ pub struct Args {
     /// Only this device of the trace
     #[arg(long)]
     device: Option<u32>,
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The trace; "-" is the standard input
+    trace: PathBuf,
+    /// The server and its export: nbd://host:port/export or nbd+unix:///export?socket=PATH.
+    /// The trace's writes overwrite what the export holds
+    uri: Uri,
+    #[command(flatten)]
+    pace: Pace,
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    #[command(flatten)]
+    placement: Placement,
     /// Keep so many requests to sort them by time
     #[arg(long, value_name = "N")]
     reorder: Option<u32>,
@@ -64,10 +78,11 @@ pub struct Args {
 impl Args {
     /// The workload as a scenario would write it.
     fn spec(&self) -> Result<Spec> {
+        let Args { pace, placement, .. } = self;
         let name = self.trace.display().to_string();
         let mut p = Params::new("replay")
             .with("trace", Value::Text(name))
-            .with("place", Value::Text(self.place.clone()));
+            .with("place", Value::Text(placement.place.clone()));
         let mut set = |key: &str, value: Option<Value>| {
             if let Some(value) = value {
                 p.set(key, value, 0..0);
@@ -75,12 +90,12 @@ impl Args {
         };
         let integer = |n: Option<u32>| n.map(|n| Value::Integer(n.into()));
         let time = |d: Option<Duration>| d.map(|d| Value::Text(format!("{}ns", d.as_nanos())));
-        set("speed", self.outstanding.is_none().then_some(Value::Float(self.speed)));
-        set("window", integer(self.window));
-        set("outstanding", integer(self.outstanding));
-        set("extent", self.extent.map(|bytes| Value::Text(format!("{bytes}B"))));
-        set("devices", integer(self.devices));
-        set("device", integer(self.device));
+        set("speed", pace.outstanding.is_none().then_some(Value::Float(pace.speed)));
+        set("window", integer(pace.window));
+        set("outstanding", integer(pace.outstanding));
+        set("extent", placement.extent.map(|bytes| Value::Text(format!("{bytes}B"))));
+        set("devices", integer(placement.devices));
+        set("device", integer(placement.device));
         set("reorder", integer(self.reorder));
         set("dedup", time(self.dedup));
         Spec::from_params(p).map_err(|e| anyhow!("{e}"))
@@ -128,7 +143,7 @@ impl Measured {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if !args.speed.is_finite() || args.speed <= 0.0 {
+    if !args.pace.speed.is_finite() || args.pace.speed <= 0.0 {
         bail!("--speed is above zero");
     }
     let spec = args.spec()?;
