@@ -36,7 +36,7 @@ pub use histogram::Histogram;
 pub use keeps::{
     Due, Keeps, Need, Promised, With, check_bound, check_curves, check_rate, check_share, check_units,
 };
-pub use meters::{FlowMeters, GateMeters, Metered};
+pub use meters::{Completed, FlowMeters, GateMeters, Metered};
 pub use params::{ParamError, Params, Value};
 pub use parse::{QuantityError, format_size, parse_duration, parse_rate, parse_share, parse_size};
 pub use pipeline::{Finished, Pipeline, Rejected};

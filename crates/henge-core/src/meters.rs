@@ -30,22 +30,8 @@ pub struct FlowMeters {
     /// Arrival to completion.
     pub latency: Histogram,
 
-    /// Requests completed.
-    pub completed: u64,
-    /// Of them reads.
-    pub reads: u64,
-    /// Client commands completed, in millionths (a split command counts once in all).
-    pub commands: u64,
-    /// Bytes of completed reads and writes.
-    pub bytes: u64,
-    /// Received service in the gate's cost unit.
-    pub service: Cost,
-    /// The largest cost of one request.
-    pub cost_max: Cost,
-    /// Time from dispatch to completion, in all.
-    pub service_time: Duration,
-    /// Disk time charged.
-    pub disk_time: Duration,
+    /// What was completed.
+    pub completed: Completed,
 
     /// Completed late.
     pub late: u64,
@@ -55,6 +41,43 @@ pub struct FlowMeters {
     pub cancelled: u64,
     /// Not taken in because the flow's queue was full.
     pub full: u64,
+}
+
+/// What a flow's completed requests come to.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Completed {
+    /// How many there are.
+    pub requests: u64,
+    /// Of them reads.
+    pub reads: u64,
+    /// Client commands, in millionths (a split command counts once in all).
+    pub commands: u64,
+    /// Bytes of reads and writes.
+    pub bytes: u64,
+    /// Received service in the gate's cost unit.
+    pub service: Cost,
+    /// The largest cost of one request.
+    pub cost_max: Cost,
+    /// Time from dispatch to completion, in all.
+    pub service_time: Duration,
+    /// Disk time charged.
+    pub disk_time: Duration,
+}
+
+impl Completed {
+    fn add(&mut self, m: &Metered) {
+        self.requests += 1;
+        self.reads += u64::from(m.op == Op::Read);
+        self.commands += u64::from(m.commands);
+        if matches!(m.op, Op::Read | Op::Write) {
+            self.bytes += m.len;
+        }
+        self.service += m.cost;
+        self.cost_max = self.cost_max.max(m.cost);
+        self.service_time += m.service;
+        self.disk_time += m.disk_time;
+    }
 }
 
 /// One completion as the meters see it.
@@ -97,14 +120,7 @@ impl Default for FlowMeters {
             waits: [none; WaitReason::ALL.len()],
             late_after: Duration::MAX,
             latency: Histogram::default(),
-            completed: 0,
-            reads: 0,
-            commands: 0,
-            bytes: 0,
-            service: Cost::ZERO,
-            cost_max: Cost::ZERO,
-            service_time: none,
-            disk_time: none,
+            completed: Completed::default(),
             late: 0,
             faults: 0,
             cancelled: 0,
@@ -123,19 +139,10 @@ impl FlowMeters {
     /// Counts a completion.
     pub fn completed(&mut self, m: &Metered) {
         let latency = m.wait + m.service;
-        self.completed += 1;
-        self.reads += u64::from(m.op == Op::Read);
-        self.commands += u64::from(m.commands);
-        if matches!(m.op, Op::Read | Op::Write) {
-            self.bytes += m.len;
-        }
+        self.completed.add(m);
         if m.failed {
             self.faults += 1;
         }
-        self.service += m.cost;
-        self.cost_max = self.cost_max.max(m.cost);
-        self.service_time += m.service;
-        self.disk_time += m.disk_time;
         self.latency.record(latency);
         if latency > self.late_after {
             self.late += 1;
@@ -147,7 +154,7 @@ impl FlowMeters {
     /// Time waited, in all.
     pub fn wait_time(&self) -> Duration {
         let all = u64::try_from(self.latency.sum()).unwrap_or(u64::MAX);
-        Duration::from_nanos(all.saturating_sub(self.service_time.as_nanos()))
+        Duration::from_nanos(all.saturating_sub(self.completed.service_time.as_nanos()))
     }
 
     /// Whether a request of its waits.

@@ -215,8 +215,8 @@ fn disk(p: &mut Params, name: &str, files: Files<'_>) -> Result<Kind, ParamError
 fn flash(p: &mut Params, name: &str, text: &str) -> Result<Kind, ParamError> {
     let mut facts = SsdFacts::parse(text).map_err(|e| p.error("disk", format!("{name}: {e}")))?;
     let capacity = p.size("capacity")?;
-    facts.capacity = capacity.unwrap_or(facts.capacity);
-    facts.spare = p.share("spare")?.unwrap_or(facts.spare);
+    facts.layout.capacity = capacity.unwrap_or(facts.layout.capacity);
+    facts.layout.spare = p.share("spare")?.unwrap_or(facts.layout.spare);
     let key = if capacity.is_some() { "capacity" } else { "spare" };
     facts.check().map_err(|(what, why)| p.error(key, format!("{name}: {what} {why}")))?;
     Ok(Kind::Ssd(Box::new(facts)))

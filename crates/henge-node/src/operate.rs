@@ -324,8 +324,8 @@ fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk,
         status.waiting = status.waiting.take().or(waiting);
         let Some(meters) = gate.flow_meters(flow) else { continue };
         status.wait += meters.wait_time().as_nanos();
-        status.service += meters.service_time.as_nanos();
-        status.disk_time += meters.disk_time.as_nanos();
+        status.service += meters.completed.service_time.as_nanos();
+        status.disk_time += meters.completed.disk_time.as_nanos();
         let mut waited = henge_core::Duration::ZERO;
         for reason in WaitReason::ALL {
             let time = gate.waited(flow, reason, now);
@@ -336,9 +336,9 @@ fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk,
             status.gates.push(AtGate {
                 gate: g.0,
                 weight: disk.config.contract.weight(),
-                service: meters.service.get(),
+                service: meters.completed.service.get(),
                 waited: waited.as_nanos(),
-                largest: meters.cost_max.get(),
+                largest: meters.completed.cost_max.get(),
             });
         }
     }

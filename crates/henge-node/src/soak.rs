@@ -244,7 +244,7 @@ impl Soak {
         let gate = self.plane.pools.gates[0].pipeline.gate();
         let per_weight: [f64; DISKS] = std::array::from_fn(|disk| {
             let meters = gate.flow_meters(FlowId(disk as u32)).expect("a disk has its meters");
-            meters.service.get() as f64 / (disk + 1) as f64
+            meters.completed.service.get() as f64 / (disk + 1) as f64
         });
         let mean = per_weight.iter().sum::<f64>() / DISKS as f64;
         per_weight.map(|got| got / mean)

@@ -49,14 +49,16 @@
 
 mod choice;
 mod disk;
+mod orders;
 
 use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
-use crate::{Backlog, Flows, IndexedHeap, Terms};
+use crate::{Backlog, Flows, Terms};
 use disk::{Average, Bound, Clock, Due, LocalityDisk, Longest, time};
 use henge_core::{
     Completion, Contract, Cost, DiskTimeKind, Dispatch, Duration, FlowId, Instant, Keeps, Need, ParamError,
     Params, Refused, Request, RequestId, Scheduler, Slots, WaitReason, With, check_bound, check_share,
 };
+use orders::Orders;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "locality",
@@ -134,15 +136,7 @@ struct Locality {
     backlog: Backlog<Due>,
     /// S.
     s: Clock,
-    /// Disks with something waiting, by V; all, and the throughput-conscious.
-    ready: IndexedHeap<Clock>,
-    ready_average: IndexedHeap<Clock>,
-    /// Latency-conscious disks with something waiting, by when they become urgent; of all, and of what can be met.
-    urgent: IndexedHeap<i64>,
-    must: IndexedHeap<i64>,
-    /// Disks of `must` that have the right to the device (V ≤ S), by the same; the others, by V.
-    entitled: IndexedHeap<i64>,
-    unentitled: IndexedHeap<Clock>,
+    orders: Orders,
     turn: Option<Turn>,
     /// Served last; perhaps its client thinks.
     last: Option<FlowId>,
@@ -154,10 +148,33 @@ struct Locality {
     in_flight: u32,
     /// What one request took lately at most: so long it may be until a turn can end.
     longest: Longest,
-    selections: u64,
-    s_selected: Clock,
+    selection: Selection,
+    promised: Promised,
+}
+
+/// The last choice of a disk: its number, and S then.
+#[derive(Clone, Copy, Default)]
+struct Selection {
+    number: u64,
+    s: Clock,
+}
+
+/// What contracts have of the disk's time in all, in millionths, and how many flows have none.
+#[derive(Default)]
+struct Promised {
     shares: u64,
     best_efforts: u64,
+}
+
+impl Promised {
+    fn add(&mut self, disk: &LocalityDisk) {
+        self.shares += if disk.best_effort { 0 } else { disk.share };
+        self.best_efforts += u64::from(disk.best_effort);
+    }
+    fn remove(&mut self, disk: &LocalityDisk) {
+        self.shares -= if disk.best_effort { 0 } else { disk.share };
+        self.best_efforts -= u64::from(disk.best_effort);
+    }
 }
 
 impl Locality {
@@ -168,12 +185,7 @@ impl Locality {
             disks: Flows::new(),
             backlog: Backlog::new(),
             s: 0,
-            ready: IndexedHeap::new(),
-            ready_average: IndexedHeap::new(),
-            urgent: IndexedHeap::new(),
-            must: IndexedHeap::new(),
-            entitled: IndexedHeap::new(),
-            unentitled: IndexedHeap::new(),
+            orders: Orders::new(),
             turn: None,
             last: None,
             still: None,
@@ -181,41 +193,16 @@ impl Locality {
             charges: Vec::new(),
             in_flight: 0,
             longest: Longest::default(),
-            selections: 0,
-            s_selected: 0,
-            shares: 0,
-            best_efforts: 0,
+            selection: Selection::default(),
+            promised: Promised::default(),
         }
     }
 
     /// Puts a disk where its clock and its queue say.
     fn place(&mut self, flow: FlowId) {
-        let disk = self.disks.get(flow).filter(|_| self.backlog.waits(flow));
-        let Some(disk) = disk else {
-            for heap in [&mut self.ready, &mut self.ready_average, &mut self.unentitled] {
-                heap.remove(flow.0);
-            }
-            for heap in [&mut self.urgent, &mut self.must, &mut self.entitled] {
-                heap.remove(flow.0);
-            }
-            return;
-        };
-        self.ready.set(flow.0, disk.v);
-        if disk.average.is_some() {
-            self.ready_average.set(flow.0, disk.v);
-        }
-        let (urgent, must) = disk.bound.as_ref().map_or((None, None), |b| b.urgent_at());
-        let entitled = must.filter(|_| disk.v <= self.s);
-        for (heap, at) in [(&mut self.urgent, urgent), (&mut self.must, must), (&mut self.entitled, entitled)]
-        {
-            match at {
-                Some(at) => heap.set(flow.0, at),
-                None => drop(heap.remove(flow.0)),
-            }
-        }
-        match (must, entitled) {
-            (Some(_), None) => self.unentitled.set(flow.0, disk.v),
-            _ => drop(self.unentitled.remove(flow.0)),
+        match self.disks.get(flow).filter(|_| self.backlog.waits(flow)) {
+            Some(disk) => self.orders.place(flow, disk, self.s),
+            None => self.orders.remove(flow),
         }
     }
 
@@ -238,10 +225,9 @@ impl Locality {
 
     fn serve(&mut self, flow: FlowId, kind: Kind, now: Instant) -> Dispatch {
         let queued = *self.backlog.pop_front(flow).expect("the chosen disk has something waiting");
-        let selections = self.selections;
         let disk = &mut self.disks[flow];
         disk.in_flight += 1;
-        disk.seen = selections;
+        disk.seen = self.selection.number;
         if let Some(bound) = &mut disk.bound {
             bound.left(queued.extra, queued.sequence);
             bound.dispatched(queued.request.id.slot, self.last != Some(flow));
@@ -280,7 +266,7 @@ impl Locality {
     /// f in millionths; what is kept for best effort is divided among those without a contract.
     fn share(&self, disk: &LocalityDisk) -> u64 {
         match disk.best_effort {
-            true => (self.rules.best_effort / self.best_efforts).max(1),
+            true => (self.rules.best_effort / self.promised.best_efforts).max(1),
             false => disk.share,
         }
     }
@@ -312,7 +298,7 @@ impl Locality {
         }
         let share = u64::from(wanted.share);
         let old = self.disks.get(flow).filter(|d| !d.best_effort).map_or(0, |d| d.share);
-        check_share(share, self.shares - old, WHOLE.into())?;
+        check_share(share, self.promised.shares - old, WHOLE.into())?;
         Ok(share)
     }
 }
@@ -333,15 +319,10 @@ impl Scheduler for Locality {
         let share = self.admit(flow, &contract)?;
         let s = self.s;
         let disk = self.disks.get_or_insert_with(flow, || LocalityDisk::new(0, s));
-        if disk.best_effort {
-            self.best_efforts -= 1;
-        } else {
-            self.shares -= disk.share;
-        }
+        self.promised.remove(disk);
         disk.best_effort = share == 0;
         disk.share = share;
-        self.shares += share;
-        self.best_efforts += u64::from(share == 0);
+        self.promised.add(disk);
         let average = match contract.disk_time.map(|d| d.kind) {
             Some(DiskTimeKind::ThroughputConscious { throughput, tolerance }) => {
                 let new = Average::new(throughput, tolerance, self.rules.save);
@@ -364,7 +345,7 @@ impl Scheduler for Locality {
             let due = bound.map_or(Due::NONE, |b| b.arrived(&request, seq));
             self.backlog.get_mut(request.id).expect("it was just listed").extra = due;
         }
-        self.ready_average.remove(flow.0);
+        self.orders.ready_average.remove(flow.0);
         self.place(flow);
         Ok(())
     }
@@ -372,15 +353,10 @@ impl Scheduler for Locality {
         self.backlog.drain_flow(flow, orphans);
         let Some(disk) = self.disks.remove(flow) else { return };
         self.place(flow);
-        if disk.best_effort {
-            self.best_efforts -= 1;
-        } else {
-            self.shares -= disk.share;
-        }
+        self.promised.remove(&disk);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let seq = self.backlog.arrivals();
-        let (s_selected, selections) = (self.s_selected, self.selections);
         let disk = &mut self.disks[request.flow];
         if disk.pending == 0 {
             disk.thinking.over(now, self.rules.think_max);
@@ -389,8 +365,8 @@ impl Scheduler for Locality {
             }
             // Rule 1: it was passed over with nothing waiting, so its idle time is no credit.
             let waited_for = self.last == Some(request.flow) && self.still.is_some();
-            if disk.seen < selections && !waited_for {
-                disk.v = disk.v.max(s_selected);
+            if disk.seen < self.selection.number && !waited_for {
+                disk.v = disk.v.max(self.selection.s);
             }
         }
         disk.pending += 1;
@@ -471,18 +447,13 @@ impl Scheduler for Locality {
         let waits = self.backlog.waits(flow);
         match self.turn {
             Some(turn) if waits && turn.owner != flow => Some(WaitReason::Turn),
-            None if waits && self.ready.len() > 1 => Some(WaitReason::OwnShare),
+            None if waits && self.orders.ready.len() > 1 => Some(WaitReason::OwnShare),
             _ => None,
         }
     }
     fn drain(&mut self, into: &mut Vec<Request>) {
         self.backlog.drain(into);
-        for heap in [&mut self.ready, &mut self.ready_average, &mut self.unentitled] {
-            heap.clear();
-        }
-        for heap in [&mut self.urgent, &mut self.must, &mut self.entitled] {
-            heap.clear();
-        }
+        self.orders.clear();
         for (_, disk) in self.disks.iter_mut() {
             disk.pending = disk.in_flight;
             if let Some(bound) = &mut disk.bound {

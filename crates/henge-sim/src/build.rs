@@ -68,7 +68,7 @@ impl World {
         let overbook = p.bool("overbook")?.unwrap_or(false);
         let stripe = p.size("stripe")?.unwrap_or(64 << 10);
         let mut world = World::empty(timing, seed);
-        world.command_bytes = p.size("command")?.unwrap_or(world.command_bytes).max(1);
+        world.commands.piece = p.size("command")?.unwrap_or(world.commands.piece).max(1);
         if let Some(true) = p.bool("explain")? {
             world.explain();
         }

@@ -32,7 +32,7 @@ pub use error::SimError;
 pub use experiment::{Axis, Experiment, Judged, Measure, Row, Setting};
 pub use fairness::{Caveat, Fairness};
 pub use measured::{Measured, distance, windows_in};
-pub use meter::{FlowOutcome, Window};
+pub use meter::{Conformance, FlowOutcome, Service, Window};
 pub use net::Traffic;
 pub use outcome::{GateOutcome, Outcome};
 pub use plot::{Plot, PlotKind};

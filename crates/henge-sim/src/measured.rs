@@ -263,17 +263,19 @@ fn of_flows(flows: &[&FlowOutcome], seconds: f64, what: &str, arguments: &[f64])
         ("p99", []) => seconds_of(latency().quantile(0.99)),
         ("max", []) => seconds_of(latency().max()),
         ("within", [bound]) => share(latency().count_within(Duration::from_secs_f64(*bound)), answered),
-        ("in_bound", []) => 1.0 - share(sum(|f| f.late), answered.max(sum(|f| f.late))),
-        ("missed", []) => share(sum(|f| f.missed), sum(|f| f.judged)),
-        ("behind", []) => share(sum(|f| f.behind), answered),
-        ("wait", []) => time(|f| f.wait) / answered as f64,
-        ("service", []) => time(|f| f.service) / answered as f64,
-        ("disk_share", []) => time(|f| f.disk_time) / seconds,
-        ("busy_share", []) => time(|f| f.busy) / seconds,
+        ("in_bound", []) => {
+            1.0 - share(sum(|f| f.conformance.late), answered.max(sum(|f| f.conformance.late)))
+        }
+        ("missed", []) => share(sum(|f| f.conformance.missed), sum(|f| f.conformance.judged)),
+        ("behind", []) => share(sum(|f| f.conformance.behind), answered),
+        ("wait", []) => time(|f| f.service.wait) / answered as f64,
+        ("service", []) => time(|f| f.service.time) / answered as f64,
+        ("disk_share", []) => time(|f| f.service.disk_time) / seconds,
+        ("busy_share", []) => time(|f| f.service.busy) / seconds,
         ("promised", []) => flows.iter().filter_map(|f| promised(f)).sum(),
         ("waited", [reason]) => {
             let at = (*reason as usize).min(WaitReason::ALL.len() - 1);
-            flows.iter().map(|f| f.waits[at]).sum::<Duration>().as_secs_f64()
+            flows.iter().map(|f| f.service.waits[at]).sum::<Duration>().as_secs_f64()
         }
         ("windows_within", [bound]) => windows_within(flows.iter().flat_map(|f| &f.windows), *bound),
         ("imbalance", []) => imbalance(flows, 0, usize::MAX),

@@ -91,16 +91,36 @@ pub struct FlowOutcome {
     pub left: u64,
     /// Arrival to answer.
     pub latency: Histogram,
+    /// How its requests waited, and what served them.
+    pub service: Service,
+    /// How its promise was kept.
+    pub conformance: Conformance,
+    /// The run in windows.
+    pub windows: Vec<Window>,
+    /// What came to each of its components; counted where a rate is promised.
+    pub arrivals: Arrivals,
+}
+
+/// How a flow's requests waited, and what served them.
+#[derive(Clone, Debug, Default)]
+pub struct Service {
     /// Time waited in gates, in all.
     pub wait: Duration,
+    /// Time its oldest request waited, by reason; all zero unless the run explains.
+    pub waits: [Duration; WaitReason::ALL.len()],
     /// Time from dispatch to completion, in all.
-    pub service: Duration,
+    pub time: Duration,
     /// Disk time attributed by the gates.
     pub disk_time: Duration,
     /// Time the device models were truly busy with it.
     pub busy: Duration,
     /// Cost charged, in the gates' unit.
     pub charged: u64,
+}
+
+/// How a flow's promise was kept.
+#[derive(Clone, Debug, Default)]
+pub struct Conformance {
     /// Answered, or due and unanswered, later than the contract's bound.
     pub late: u64,
     /// Commands that the contract covers.
@@ -111,12 +131,6 @@ pub struct FlowOutcome {
     pub conforming: Histogram,
     /// Answered after their tag at the contract's rate.
     pub behind: u64,
-    /// Time its oldest request waited, by reason; all zero unless the run explains.
-    pub waits: [Duration; WaitReason::ALL.len()],
-    /// The run in windows.
-    pub windows: Vec<Window>,
-    /// What came to each of its components; counted where a rate is promised.
-    pub arrivals: Arrivals,
 }
 
 /// Measures one flow while the run goes.
@@ -189,30 +203,30 @@ impl Meter {
         outcome.bytes += asked.bytes;
         outcome.faults += u64::from(answered.failed);
         outcome.latency.record(latency);
-        outcome.wait += answered.wait;
-        outcome.service += answered.service;
+        outcome.service.wait += answered.wait;
+        outcome.service.time += answered.service;
         self.judge(asked, now);
     }
 
     /// Whether a promise was broken, at `now` as the time of the answer.
     fn judge(&mut self, asked: &Submitted, now: Instant) {
-        let outcome = &mut self.outcome;
-        if let Some(latency) = outcome.contract.latency {
+        let FlowOutcome { contract, conformance, .. } = &mut self.outcome;
+        if let Some(latency) = contract.latency {
             let late = now.since(asked.arrival) > latency.bound;
-            outcome.late += u64::from(late);
-            if outcome.contract.pending.is_none_or(|most| asked.pending <= most) {
-                outcome.judged += 1;
-                outcome.missed += u64::from(late);
-                if outcome.contract.pending.is_some() {
-                    outcome.conforming.record(now.since(asked.arrival));
+            conformance.late += u64::from(late);
+            if contract.pending.is_none_or(|most| asked.pending <= most) {
+                conformance.judged += 1;
+                conformance.missed += u64::from(late);
+                if contract.pending.is_some() {
+                    conformance.conforming.record(now.since(asked.arrival));
                 }
             }
         }
         if let Some(tag) = asked.tag {
-            outcome.behind += u64::from(now > tag);
-            if outcome.contract.latency.is_none() {
-                outcome.judged += 1;
-                outcome.missed += u64::from(now > tag + GRACE);
+            conformance.behind += u64::from(now > tag);
+            if contract.latency.is_none() {
+                conformance.judged += 1;
+                conformance.missed += u64::from(now > tag + GRACE);
             }
         }
     }
@@ -228,9 +242,10 @@ impl Meter {
         self.roll(now);
         self.current.disk_time += disk_time;
         if now >= self.warm_from {
-            self.outcome.disk_time += disk_time;
-            self.outcome.busy += busy.unwrap_or_default();
-            self.outcome.charged += request.cost.get();
+            let service = &mut self.outcome.service;
+            service.disk_time += disk_time;
+            service.busy += busy.unwrap_or_default();
+            service.charged += request.cost.get();
         }
     }
 
@@ -324,7 +339,8 @@ mod tests {
         meter.answered(&three[1], NO_WAIT, at(450)); // 250 ms after it
         meter.answered(&three[2], NO_WAIT, at(551)); // one ms more
         let outcome = meter.finish([].iter(), at(2000));
-        assert_eq!((outcome.judged, outcome.behind, outcome.missed), (3, 2, 1));
+        let Conformance { judged, behind, missed, .. } = outcome.conformance;
+        assert_eq!((judged, behind, missed), (3, 2, 1));
         assert_eq!(outcome.windows.len(), 2);
         assert_eq!(outcome.windows[0].p50, Duration::from_millis(450));
     }
@@ -339,7 +355,8 @@ mod tests {
         meter.answered(&all[1], NO_WAIT, at(21)); // late, one was pending: a miss
         meter.answered(&all[2], NO_WAIT, at(22)); // late, but two were pending: no miss
         let outcome = meter.finish([all[3]].iter(), at(30));
-        assert_eq!((outcome.late, outcome.judged, outcome.missed, outcome.left), (3, 2, 1, 1));
+        let Conformance { late, judged, missed, .. } = outcome.conformance;
+        assert_eq!((late, judged, missed, outcome.left), (3, 2, 1, 1));
     }
 
     #[test]

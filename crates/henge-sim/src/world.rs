@@ -12,16 +12,16 @@
 
 mod changes;
 mod commands;
+mod gate_meter;
 mod state;
 
+use crate::SimError;
 use crate::components::Components;
 use crate::fairness::Watch;
 use crate::net::Net;
 use crate::outcome::Outcome;
-use crate::{Calendar, SimError};
-use henge_core::{Cost, Duration, FlowId, Instant, Pending, RequestId, RequestRow};
-use henge_vdisk::DeviceRange;
-use state::Command;
+use henge_core::{Cost, Duration, FlowId, Instant, RequestId, RequestRow};
+use state::{Agenda, Command, Commands, Polls};
 pub(crate) use state::{Change, Client, FlowState, GateState, What};
 
 /// Who watches a run.
@@ -81,17 +81,10 @@ pub struct World {
     pub(crate) net: Net,
     pub(crate) watch: Watch,
     pub(crate) components: Components,
-    tick: Option<Instant>,
-    /// A command counts against a rate once for each begun piece of this length.
-    pub(crate) command_bytes: u64,
-    calendar: Calendar<SimEvent>,
-    commands: Pending<Command>,
-    /// Pipelines to be polled at this instant, and those that are being.
-    touched: Vec<u32>,
-    settling: Vec<u32>,
-    ranges: Vec<DeviceRange>,
+    pub(crate) commands: Commands,
+    agenda: Agenda,
+    polls: Polls,
     warm: bool,
-    requests: u64,
 }
 
 impl World {
@@ -108,15 +101,10 @@ impl World {
             net: Net::none(),
             watch: Watch::default(),
             components: Components::default(),
-            tick: None,
-            command_bytes: 256 << 10,
-            calendar: Calendar::new(),
-            commands: Pending::new(),
-            touched: Vec::new(),
-            settling: Vec::new(),
-            ranges: Vec::new(),
+            commands: Commands::new(),
+            agenda: Agenda::new(),
+            polls: Polls::default(),
             warm: false,
-            requests: 0,
         }
     }
 
@@ -146,14 +134,14 @@ impl World {
         let end = self.end();
         let warm_from = Instant::ZERO + self.timing.warmup;
         for (i, change) in self.changes.iter().enumerate() {
-            self.calendar.enter(change.at, SimEvent::Change(i as u32));
+            self.agenda.enter(change.at, SimEvent::Change(i as u32));
         }
         for (i, client) in self.clients.iter_mut().enumerate() {
             client.wake = Some(Instant::ZERO);
-            self.calendar.enter(Instant::ZERO, SimEvent::Client(i as u32));
+            self.agenda.enter(Instant::ZERO, SimEvent::Client(i as u32));
         }
         let mut window_end = Instant::ZERO + self.timing.window;
-        while let Some(now) = self.calendar.next_at().filter(|at| *at <= end) {
+        while let Some(now) = self.agenda.calendar.next_at().filter(|at| *at <= end) {
             if now >= window_end {
                 observer.progress(now, end);
             }
@@ -161,8 +149,8 @@ impl World {
             if now >= warm_from && !self.warm {
                 self.begin_measuring(warm_from);
             }
-            while self.calendar.next_at() == Some(now) {
-                let (_, event) = self.calendar.pop().expect("an event was just seen");
+            while self.agenda.calendar.next_at() == Some(now) {
+                let (_, event) = self.agenda.calendar.pop().expect("an event was just seen");
                 self.handle(event, now)?;
             }
             self.settle(now, observer)?;
@@ -184,9 +172,7 @@ impl World {
             }
             for gate in &mut self.gates {
                 let so_far = gate.pipeline.gate_mut().meters(*window_end).in_flight_ns;
-                gate.depths.push((so_far - gate.depth_so_far) as f64 / width);
-                gate.limits.push(gate.pipeline.gate().depth());
-                gate.depth_so_far = so_far;
+                gate.meter.end_window(so_far, width, gate.pipeline.gate().depth());
             }
             *window_end += self.timing.window;
         }
@@ -195,9 +181,7 @@ impl World {
     fn begin_measuring(&mut self, warm_from: Instant) {
         self.warm = true;
         for gate in &mut self.gates {
-            let meters = gate.pipeline.gate_mut().meters(warm_from);
-            gate.busy_at_warm = meters.busy;
-            gate.depth_at_warm = meters.in_flight_ns;
+            gate.meter.begin(gate.pipeline.gate_mut().meters(warm_from));
         }
     }
 
@@ -239,7 +223,7 @@ impl World {
                 Ok(())
             }
             SimEvent::Tick => {
-                self.tick = None;
+                self.agenda.ticked();
                 self.net.tick(now);
                 Ok(())
             }
@@ -248,17 +232,14 @@ impl World {
 
     /// Puts what was written at this instant on the wires.
     fn send_messages(&mut self, now: Instant) {
-        let World { net, calendar, gates, .. } = self;
+        let World { net, agenda, gates, .. } = self;
         net.send(
             now,
-            |at, id| calendar.enter(at, SimEvent::Message(id)),
+            |at, id| agenda.enter(at, SimEvent::Message(id)),
             |gate, busy| gates[gate as usize].pipeline.backend_mut().interrupt(busy, now),
         );
-        if let Some(at) = net.wake_at().map(|at| at.max(now + Duration::from_nanos(1)))
-            && self.tick.is_none_or(|tick| at < tick)
-        {
-            self.tick = Some(at);
-            self.calendar.enter(at, SimEvent::Tick);
+        if let Some(at) = net.wake_at().map(|at| at.max(now + Duration::from_nanos(1))) {
+            agenda.enter_tick(at);
         }
     }
 
@@ -266,17 +247,16 @@ impl World {
         let gate = &mut self.gates[g as usize];
         if !gate.touched {
             gate.touched = true;
-            self.touched.push(g);
+            self.polls.touched.push(g);
         }
     }
 
     /// Polls every touched pipeline until nothing is left to do at this instant.
     fn settle(&mut self, now: Instant, observer: &mut dyn Observer) -> Result<(), SimError> {
-        while !self.touched.is_empty() {
-            std::mem::swap(&mut self.touched, &mut self.settling);
-            self.settling.sort_unstable();
-            for i in 0..self.settling.len() {
-                let g = self.settling[i];
+        while !self.polls.touched.is_empty() {
+            self.polls.begin();
+            for i in 0..self.polls.settling.len() {
+                let g = self.polls.settling[i];
                 // What it is given meanwhile is seen by the next poll: it is not touched again by that.
                 while let Some(finished) = self.gates[g as usize].pipeline.poll(now) {
                     self.part_done(g, &finished, now, observer)?;
@@ -287,7 +267,7 @@ impl World {
                 let dirty = gate.take_dirty();
                 self.watch.look(g, dirty, |flow| waiting(gate, flow) > 0);
             }
-            self.settling.clear();
+            self.polls.settling.clear();
         }
         self.watch.end_turn();
         Ok(())
@@ -302,7 +282,7 @@ impl World {
         assert!(at > now, "{}: polled, and yet it wants to be woken at {at:?}, now being {now:?}", gate.name);
         if gate.wake.is_none_or(|wake| at < wake) {
             gate.wake = Some(at);
-            self.calendar.enter(at, SimEvent::Gate(g));
+            self.agenda.enter(at, SimEvent::Gate(g));
         }
     }
 
@@ -315,7 +295,7 @@ impl World {
             if let Some((since, reason)) = gate.waiting[f]
                 && self.warm
             {
-                flow.meter.outcome.waits[reason as usize] += now.since(since);
+                flow.meter.outcome.service.waits[reason as usize] += now.since(since);
             }
             gate.waiting[f] = reason.map(|r| (now, r));
         }

@@ -265,7 +265,9 @@ fn side_by_side(axes: &[&str], measured: &Measured) -> page::Section {
             let time = |q| {
                 here.latency.quantile(q).map_or("–".to_owned(), |d| format!("{:.1} ms", d.as_millis_f64()))
             };
-            let kept = (here.judged > 0).then(|| 100.0 * (1.0 - here.missed as f64 / here.judged as f64));
+            let promise = &here.conformance;
+            let kept =
+                (promise.judged > 0).then(|| 100.0 * (1.0 - promise.missed as f64 / promise.judged as f64));
             rows.push(vec![
                 flow.name.clone(),
                 named.join(", "),

@@ -52,91 +52,16 @@ struct Device {
     known: usize,
 }
 
-/// Gathers statistics of a stream of records.
-#[derive(Clone, Debug)]
-pub struct Stats {
-    kinds: [Amount; 5],
+/// How near requests are to the ones before them.
+#[derive(Clone, Debug, Default)]
+struct Locality {
     devices: BTreeMap<u32, Device>,
     strict: u64,
     near: u64,
-    first: Option<Instant>,
-    earliest: Instant,
-    latest: Instant,
-    previous: Instant,
-    backwards: u64,
-    max_start: u64,
-    max_end: u64,
-    unaligned: u64,
-    starts: Distinct,
-    sizes: [BTreeMap<u64, u64>; 2],
-    bins: Vec<Bins>,
-    /// The first times, kept until it is known which is the earliest: bins begin there.
-    early: Option<Vec<Instant>>,
-    gaps: Histogram,
-    timeline: Timeline,
-    points: Vec<Record>,
-    /// Every how many requests a point is kept.
-    stride: u64,
 }
 
-impl Default for Stats {
-    fn default() -> Self {
-        Stats {
-            kinds: Default::default(),
-            devices: BTreeMap::new(),
-            strict: 0,
-            near: 0,
-            first: None,
-            earliest: Instant::FAR,
-            latest: Instant::ZERO,
-            previous: Instant::ZERO,
-            backwards: 0,
-            max_start: 0,
-            max_end: 0,
-            unaligned: 0,
-            starts: Distinct::default(),
-            sizes: Default::default(),
-            bins: WIDTHS_MS.iter().map(|ms| Bins::new(Duration::from_millis(*ms))).collect(),
-            early: Some(Vec::new()),
-            gaps: Histogram::default(),
-            timeline: Timeline::default(),
-            points: Vec::new(),
-            stride: 1,
-        }
-    }
-}
-
-impl Stats {
-    /// Counts one record.
-    pub fn count(&mut self, record: &Record) {
-        self.kinds[record.op as usize].add(record.len);
-        self.place(record);
-        self.time(record.at);
-        self.timeline.count(record.at, record.len);
-        // 64 bits for device and block: two of n pairs fall together with probability n² / 2^65.
-        self.starts.add(mixed(u64::from(record.device)) ^ (record.offset / 4096));
-        self.max_start = self.max_start.max(record.offset);
-        self.max_end = self.max_end.max(record.end());
-        self.unaligned += u64::from(!record.offset.is_multiple_of(4096) || !record.len.is_multiple_of(4096));
-        if matches!(record.op, Op::Read | Op::Write) {
-            let sizes = &mut self.sizes[usize::from(record.op == Op::Write)];
-            let known = sizes.len() < KINDS_MAX || sizes.contains_key(&record.len);
-            *sizes.entry(if known { record.len } else { record.len.next_power_of_two() }).or_default() += 1;
-        }
-        if self.requests().is_multiple_of(self.stride) {
-            self.points.push(*record);
-            if self.points.len() >= 2 * POINTS {
-                let mut keep = false;
-                self.points.retain(|_| {
-                    keep = !keep;
-                    keep
-                });
-                self.stride *= 2;
-            }
-        }
-    }
-
-    fn place(&mut self, record: &Record) {
+impl Locality {
+    fn count(&mut self, record: &Record) {
         let known = self.devices.len() < KINDS_MAX || self.devices.contains_key(&record.device);
         let device = self.devices.entry(if known { record.device } else { u32::MAX }).or_insert(Device {
             requests: 0,
@@ -152,8 +77,39 @@ impl Stats {
         device.next = (device.next + 1) % ENDS;
         device.known = (device.known + 1).min(ENDS);
     }
+}
 
-    fn time(&mut self, at: Instant) {
+/// When requests came.
+#[derive(Clone, Debug)]
+struct Times {
+    first: Option<Instant>,
+    earliest: Instant,
+    latest: Instant,
+    previous: Instant,
+    backwards: u64,
+    gaps: Histogram,
+    bins: Vec<Bins>,
+    /// The first times, kept until it is known which is the earliest: bins begin there.
+    early: Option<Vec<Instant>>,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            first: None,
+            earliest: Instant::FAR,
+            latest: Instant::ZERO,
+            previous: Instant::ZERO,
+            backwards: 0,
+            gaps: Histogram::default(),
+            bins: WIDTHS_MS.iter().map(|ms| Bins::new(Duration::from_millis(*ms))).collect(),
+            early: Some(Vec::new()),
+        }
+    }
+}
+
+impl Times {
+    fn count(&mut self, at: Instant) {
         if self.first.is_some() {
             self.backwards += u64::from(at < self.previous);
             self.gaps.record(at.since(self.previous));
@@ -182,6 +138,93 @@ impl Stats {
         }
         bins
     }
+}
+
+/// Where requests lie.
+#[derive(Clone, Debug, Default)]
+struct Addresses {
+    max_start: u64,
+    max_end: u64,
+    unaligned: u64,
+    starts: Distinct,
+}
+
+impl Addresses {
+    fn count(&mut self, record: &Record) {
+        // 64 bits for device and block: two of n pairs fall together with probability n² / 2^65.
+        self.starts.add(mixed(u64::from(record.device)) ^ (record.offset / 4096));
+        self.max_start = self.max_start.max(record.offset);
+        self.max_end = self.max_end.max(record.end());
+        self.unaligned += u64::from(!record.offset.is_multiple_of(4096) || !record.len.is_multiple_of(4096));
+    }
+}
+
+/// An even sample of the records.
+#[derive(Clone, Debug)]
+struct Sample {
+    points: Vec<Record>,
+    /// Every how many requests a point is kept.
+    stride: u64,
+}
+
+impl Sample {
+    /// The record is number `requests` of all.
+    fn count(&mut self, record: &Record, requests: u64) {
+        if requests.is_multiple_of(self.stride) {
+            self.points.push(*record);
+            if self.points.len() >= 2 * POINTS {
+                let mut keep = false;
+                self.points.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+                self.stride *= 2;
+            }
+        }
+    }
+}
+
+/// Gathers statistics of a stream of records.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    kinds: [Amount; 5],
+    sizes: [BTreeMap<u64, u64>; 2],
+    locality: Locality,
+    addresses: Addresses,
+    times: Times,
+    timeline: Timeline,
+    sample: Sample,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            kinds: Default::default(),
+            sizes: Default::default(),
+            locality: Locality::default(),
+            addresses: Addresses::default(),
+            times: Times::default(),
+            timeline: Timeline::default(),
+            sample: Sample { points: Vec::new(), stride: 1 },
+        }
+    }
+}
+
+impl Stats {
+    /// Counts one record.
+    pub fn count(&mut self, record: &Record) {
+        self.kinds[record.op as usize].add(record.len);
+        self.locality.count(record);
+        self.times.count(record.at);
+        self.timeline.count(record.at, record.len);
+        self.addresses.count(record);
+        if matches!(record.op, Op::Read | Op::Write) {
+            let sizes = &mut self.sizes[usize::from(record.op == Op::Write)];
+            let known = sizes.len() < KINDS_MAX || sizes.contains_key(&record.len);
+            *sizes.entry(if known { record.len } else { record.len.next_power_of_two() }).or_default() += 1;
+        }
+        self.sample.count(record, self.requests());
+    }
 
     /// All requests.
     pub fn requests(&self) -> u64 {
@@ -203,11 +246,11 @@ impl Stats {
     }
     /// From the earliest to the latest request.
     pub fn duration(&self) -> Duration {
-        self.latest.since(self.earliest)
+        self.times.latest.since(self.times.earliest)
     }
     /// When the earliest request came, in the trace's own time.
     pub fn earliest(&self) -> Instant {
-        self.earliest
+        self.times.earliest
     }
     /// Requests per second over the whole length; `None` without length.
     pub fn mean_iops(&self) -> Option<f64> {
@@ -216,7 +259,7 @@ impl Stats {
     }
     /// Most requests in one second, counted in bins from the earliest request on.
     pub fn peak_second(&self) -> u64 {
-        self.binned(3).most()
+        self.times.binned(3).most()
     }
     /// Reads among all, in percent.
     pub fn read_percent(&self) -> f64 {
@@ -224,36 +267,36 @@ impl Stats {
     }
     /// How many devices, and the share of the busiest in percent.
     pub fn devices(&self) -> (usize, f64) {
-        let busiest = self.devices.values().map(|d| d.requests).max().unwrap_or(0);
-        (self.devices.len(), percent(busiest, self.requests()))
+        let busiest = self.locality.devices.values().map(|d| d.requests).max().unwrap_or(0);
+        (self.locality.devices.len(), percent(busiest, self.requests()))
     }
     /// Strictly sequential requests, in percent.
     pub fn sequential_percent(&self) -> f64 {
-        percent(self.strict, self.requests())
+        percent(self.locality.strict, self.requests())
     }
     /// Requests that begin where one of the previous 32 ended, in percent.
     pub fn near_percent(&self) -> f64 {
-        percent(self.near, self.requests())
+        percent(self.locality.near, self.requests())
     }
     /// The largest first byte.
     pub fn max_start(&self) -> u64 {
-        self.max_start
+        self.addresses.max_start
     }
     /// The byte after the last: how large a disk the trace needs.
     pub fn max_end(&self) -> u64 {
-        self.max_end
+        self.addresses.max_end
     }
     /// Requests that are not whole 4 KiB blocks, in percent.
     pub fn unaligned_percent(&self) -> f64 {
-        percent(self.unaligned, self.requests())
+        percent(self.addresses.unaligned, self.requests())
     }
     /// Different 4 KiB blocks at which requests begin, over all devices, and whether that is exact.
     pub fn distinct_starts(&self) -> (u64, bool) {
-        self.starts.count()
+        self.addresses.starts.count()
     }
     /// Requests earlier than their predecessor.
     pub fn backwards(&self) -> u64 {
-        self.backwards
+        self.times.backwards
     }
     /// Sizes of reads (or writes) with their counts, ascending.
     pub fn sizes(&self, op: Op) -> impl Iterator<Item = (u64, u64)> + '_ {
@@ -271,12 +314,12 @@ impl Stats {
     }
     /// Index of dispersion for counts in bins of each width; `None` where the trace has fewer than ten.
     pub fn dispersion(&self) -> Vec<(Duration, Option<f64>)> {
-        let each = |(i, ms): (usize, &u64)| (Duration::from_millis(*ms), self.binned(i).dispersion());
+        let each = |(i, ms): (usize, &u64)| (Duration::from_millis(*ms), self.times.binned(i).dispersion());
         WIDTHS_MS.iter().enumerate().map(each).collect()
     }
     /// Times between one request and the next.
     pub fn gaps(&self) -> &Histogram {
-        &self.gaps
+        &self.times.gaps
     }
     /// Rates over time.
     pub fn timeline(&self) -> &Timeline {
@@ -284,7 +327,7 @@ impl Stats {
     }
     /// An even sample of the records, for a picture of addresses over time.
     pub fn points(&self) -> &[Record] {
-        &self.points
+        &self.sample.points
     }
 }
 

@@ -111,6 +111,7 @@ fn simulate(dir: &Path, scheduler: &str) -> Result<Outcome> {
 
 fn flow(outcome: &FlowOutcome) -> RunFlow {
     let windows = outcome.windows.len().max(1) as f64;
+    let (judged, missed) = (outcome.conformance.judged, outcome.conformance.missed);
     let seconds = |h: &Histogram, q: f64| h.quantile(q).map_or(0.0, Duration::as_secs_f64);
     RunFlow {
         name: outcome.name.clone(),
@@ -118,7 +119,7 @@ fn flow(outcome: &FlowOutcome) -> RunFlow {
         p50: seconds(&outcome.latency, 0.5),
         p95: seconds(&outcome.latency, 0.95),
         p99: seconds(&outcome.latency, 0.99),
-        kept: if outcome.judged == 0 { 1.0 } else { 1.0 - outcome.missed as f64 / outcome.judged as f64 },
+        kept: if judged == 0 { 1.0 } else { 1.0 - missed as f64 / judged as f64 },
         rates: outcome.windows.iter().map(|w| w.commands as f64).collect(),
         p95s: outcome.windows.iter().map(|w| w.p95.as_secs_f64()).collect(),
     }

@@ -4,7 +4,7 @@
 //! seconds of service: 5,000/s of 2 ms each need ten.
 
 use super::Gate;
-use crate::{CostUnit, DepthPart, Duration, FlowMeters, Instant, Rate};
+use crate::{Completed, CostUnit, DepthPart, Duration, Instant, Rate};
 
 /// Most that one rate may need, in thousandths of a slot: more than any depth.
 const MOST: u64 = 1 << 40;
@@ -52,9 +52,9 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(meters: &FlowMeters) -> Counted {
-        let FlowMeters { completed, commands, bytes, service_time, .. } = *meters;
-        Counted { completed, commands, bytes, service_time }
+    fn of(completed: &Completed) -> Counted {
+        let Completed { requests, commands, bytes, service_time, .. } = *completed;
+        Counted { completed: requests, commands, bytes, service_time }
     }
 
     /// Since an earlier look; all of it where the flow is another one.
@@ -100,7 +100,7 @@ impl Gate {
                 *before = Counted::default();
                 continue;
             };
-            let counted = Counted::of(&flow.meters);
+            let counted = Counted::of(&flow.meters.completed);
             let lately = counted.since(&std::mem::replace(before, counted));
             let weight = u64::from(flow.contract.weight());
             all += weight;

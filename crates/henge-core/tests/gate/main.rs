@@ -143,9 +143,9 @@ fn latency_is_wait_plus_service_and_disk_time_is_the_interval() {
     let served = gate.complete(b, true, ms(10));
     assert_eq!(served.disk_time, Duration::from_millis(4), "since the completion before it");
     let meters = gate.flow_meters(FLOW).unwrap();
-    assert_eq!((meters.completed, meters.faults, meters.late), (2, 1, 1));
+    assert_eq!((meters.completed.requests, meters.faults, meters.late), (2, 1, 1));
     assert_eq!(meters.wait_time(), Duration::from_millis(2));
-    assert_eq!(meters.service_time, Duration::from_millis(5 + 9));
+    assert_eq!(meters.completed.service_time, Duration::from_millis(5 + 9));
     assert_eq!(meters.latency.max(), Some(Duration::from_millis(10)));
     assert_eq!(gate.meters(ms(20)).busy, Duration::from_millis(9));
 }

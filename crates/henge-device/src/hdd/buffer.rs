@@ -45,12 +45,12 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub fn new(cache: &Cache, segments: u32) -> Self {
-        let separate_write = cache.separate_write_segment && segments > 1;
+        let separate_write = cache.write.separate_segment && segments > 1;
         Buffer {
             segments: vec![Segment::default(); segments as usize],
             size: u64::from(cache.segment_sectors),
             enabled: cache.enabled,
-            hits_on_writes: cache.hits_on_writes,
+            hits_on_writes: cache.write.read_hits,
             separate_write,
             clock: 0,
         }

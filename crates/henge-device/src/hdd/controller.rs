@@ -90,9 +90,9 @@ impl Controller {
         let mut cache = facts.cache;
         if !cache.enabled {
             // Without a buffer that remembers, nothing is read ahead, acknowledged early, or combined.
-            cache.prefetch = Prefetch::None;
-            cache.fast_write = 0;
-            cache.combine_writes = false;
+            cache.read_ahead.prefetch = Prefetch::None;
+            cache.write.fast_write = 0;
+            cache.write.combine = false;
             cache.read_any_free = false;
         }
         Controller {
@@ -202,7 +202,7 @@ impl Controller {
     /// The segment of a write of `blocks`, as a ring.
     fn ring(&self, blocks: u64) -> Ring {
         let capacity = self.buffer.size().max(1);
-        let low = self.cache.watermark(self.cache.low_write_watermark, blocks);
+        let low = self.cache.write_mark(blocks);
         // Room for something is made before more is asked for: a ring of one block is empty then.
         Ring { capacity, low: low.min(capacity - 1), reselect: self.overheads.reselect }
     }
@@ -217,7 +217,7 @@ impl Controller {
         // What goes by while it comes to a stop is not kept.
         let size = self.buffer.size();
         self.buffer.get_mut(stream.segment).grow(stream.end_at(free), size);
-        let free = stream.pass.can_leave(free, self.cache.stop_in_sector);
+        let free = stream.pass.can_leave(free, self.cache.read_ahead.stop_in_sector);
         self.position = stream.position();
         free
     }

@@ -46,12 +46,12 @@ impl HddOptions {
     pub fn apply(&self, facts: &mut DiskFacts) -> Result<(), FactsError> {
         if let Some(segments) = self.segments {
             facts.cache.segments = segments;
-            facts.cache.write_segments = facts.cache.write_segments.min(segments);
+            facts.cache.write.segments = facts.cache.write.segments.min(segments);
         }
         facts.cache.enabled = self.cache.unwrap_or(facts.cache.enabled);
         match self.write_back {
-            Some(true) if facts.cache.fast_write == 0 => facts.cache.fast_write = 2,
-            Some(false) => facts.cache.fast_write = 0,
+            Some(true) if facts.cache.write.fast_write == 0 => facts.cache.write.fast_write = 2,
+            Some(false) => facts.cache.write.fast_write = 0,
             _ => {}
         }
         facts.queue.length = self.queue.unwrap_or(facts.queue.length);

@@ -3,10 +3,14 @@
 //! Times in the file are milliseconds, sizes are sectors. Keys that the model has no use for (descriptions,
 //! statistics) are not read. A file that contradicts itself is refused, naming the key.
 
+mod cache;
+
 use super::reader::{FactsError, Read, Reader, from_ms};
 use super::zones::{self, Geometry};
 use henge_core::Duration;
 use serde_json::Value;
+
+pub use cache::{Cache, Prefetch, ReadAhead, Watermarks, WriteCache};
 
 /// The schema that files name.
 pub const SCHEMA: &str = "henge-disk-facts/1";
@@ -72,19 +76,6 @@ pub struct Overheads {
     pub reselect: Duration,
 }
 
-impl Cache {
-    /// How many blocks a share comes to, for a request of `blocks`; at least one.
-    pub fn watermark(&self, share: f64, blocks: u64) -> u64 {
-        let size = u64::from(self.segment_sectors);
-        let mark = if self.watermark_by_request {
-            share * size.min(blocks) as f64
-        } else {
-            (share * size as f64).ceil()
-        };
-        (mark as u64).clamp(1, blocks.max(1))
-    }
-}
-
 impl Overheads {
     /// Before a read: found in the buffer or not, after a read or a write.
     pub fn read(&self, hit: bool, after_read: bool) -> Duration {
@@ -104,71 +95,6 @@ impl Overheads {
             (false, false) => self.write_miss_after_write,
         }
     }
-}
-
-/// How far the drive reads on after a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Prefetch {
-    /// Not at all.
-    None,
-    /// To the end of the track.
-    Track,
-    /// To the end of the cylinder.
-    Cylinder,
-    /// Until the segment is full.
-    Segment,
-    /// One track further, when the stream is sequential.
-    TrackAhead,
-}
-
-/// The drive's buffer.
-#[derive(Clone, Copy, Debug)]
-pub struct Cache {
-    /// Whether there is one that remembers.
-    pub enabled: bool,
-    /// How many segments.
-    pub segments: u32,
-    /// How many of them may hold written data.
-    pub write_segments: u32,
-    /// Sectors of each.
-    pub segment_sectors: u32,
-    /// Read-ahead.
-    pub prefetch: Prefetch,
-    /// Read-ahead reaches at least so far behind a request.
-    pub min_read_ahead: u32,
-    /// And at most so far.
-    pub max_read_ahead: u32,
-    /// Read-ahead may take the place of sectors that the host has got.
-    pub overwrite_returned: bool,
-    /// Stopped read-ahead goes on when a read hits completely.
-    pub restart_on_hit: bool,
-    /// When a write is acknowledged: 0 on the medium, 1 in the buffer if it appends, 2 in the buffer.
-    pub fast_write: u8,
-    /// A write that appends to one that waits for the medium joins it.
-    pub combine_writes: bool,
-    /// A read may start with whichever of its sectors comes by first.
-    pub zero_latency_read: bool,
-    /// The same for writes.
-    pub zero_latency_write: bool,
-    /// Reads find written data in the buffer.
-    pub hits_on_writes: bool,
-    /// Write data is fetched from the host while the arm still moves.
-    pub write_prebuffering: bool,
-    /// A read may wait for read-ahead that is about to fetch its first sectors.
-    pub almost_hits: bool,
-    /// The head reads whatever comes by while it waits for a read's first sector.
-    pub read_any_free: bool,
-    /// One segment is for writes alone.
-    pub separate_write_segment: bool,
-    /// Read-ahead can be stopped within a sector.
-    pub stop_in_sector: bool,
-    /// A write that its segment does not hold goes on when this share is left in it; a read that missed is sent
-    /// from when this share is in. Shares of the segment, or of the request where that is smaller.
-    pub low_write_watermark: f64,
-    /// The share for reads.
-    pub high_read_watermark: f64,
-    /// Whether the shares are of the request, where that is smaller than the segment.
-    pub watermark_by_request: bool,
 }
 
 /// The drive's own queue.
@@ -226,7 +152,7 @@ impl DiskFacts {
             source: root.text_or("source", ""),
             bus_sector: root.object("bus")?.ms("sector_transfer_ms")?,
             overheads: overheads(&root.object("overheads_ms")?)?,
-            cache: cache(&root.object("cache")?)?,
+            cache: Cache::read(&root.object("cache")?)?,
             queue: queue(&root)?,
             vectors,
             geometry,
@@ -318,57 +244,6 @@ fn overheads(r: &Reader<'_>) -> Read<Overheads> {
         data_preparation: r.ms("data_preparation")?,
         reselect: r.ms("first_reselect")?,
     })
-}
-
-fn cache(r: &Reader<'_>) -> Read<Cache> {
-    let small = |key| r.integer(key, 1, 1 << 20).map(|n| n as u32);
-    let length = |key| r.integer_or(key, 0, 1 << 24, 0).map(|n| n as u32);
-    let segments = small("segments")?;
-    let write_segments = r.integer_or("max_write_segments", 0, 1 << 20, u64::from(segments))? as u32;
-    if write_segments > segments {
-        return r
-            .wrong("max_write_segments", format!("is {write_segments}, but there are {segments} segments"));
-    }
-    let prefetch = match r.integer_or("prefetch_mode", 0, 4, 0)? {
-        0 => Prefetch::None,
-        1 => Prefetch::Track,
-        2 => Prefetch::Cylinder,
-        3 => Prefetch::Segment,
-        _ => Prefetch::TrackAhead,
-    };
-    Ok(Cache {
-        // Some say 2 of a buffer whose reads also begin before they are all in.
-        enabled: r.get("enabled").and_then(Value::as_u64) == Some(2) || r.flag("enabled")?,
-        segments,
-        write_segments,
-        segment_sectors: small("segment_sectors")?,
-        prefetch,
-        min_read_ahead: length("min_read_ahead_sectors")?,
-        max_read_ahead: length("max_read_ahead_sectors")?,
-        overwrite_returned: r.flag("read_ahead_may_overwrite_returned_data")?,
-        restart_on_hit: r.flag("read_ahead_on_idle_full_hit")?,
-        fast_write: r.integer_or("fast_write_level", 0, 2, 0)? as u8,
-        combine_writes: r.flag("combine_sequential_writes")?,
-        zero_latency_read: r.flag("zero_latency_read")?,
-        zero_latency_write: r.flag("zero_latency_write")?,
-        hits_on_writes: r.flag("read_hits_on_write_data")?,
-        write_prebuffering: r.flag("write_prebuffering")?,
-        almost_hits: r.flag("almost_read_hits")?,
-        read_any_free: r.flag("read_any_free_blocks")?,
-        separate_write_segment: r.flag("separate_write_segment")?,
-        stop_in_sector: r.flag("stop_prefetch_in_sector")?,
-        low_write_watermark: share(r, "low_write_watermark")?,
-        high_read_watermark: share(r, "high_read_watermark")?,
-        watermark_by_request: r.flag("watermark_by_request_size")?,
-    })
-}
-
-/// From 0 to 1; absent is 0.
-fn share(r: &Reader<'_>, key: &str) -> Read<f64> {
-    match r.number_or(key, 0.0)? {
-        x if x <= 1.0 => Ok(x),
-        x => r.wrong(key, format!("is {x}, not from 0 to 1")),
-    }
 }
 
 fn queue(root: &Reader<'_>) -> Read<Queue> {

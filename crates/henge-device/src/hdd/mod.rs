@@ -18,7 +18,10 @@ pub use arm::{Arm, Motion, Position};
 pub use clock::{Angle, Spindle};
 pub use controller::{Command, Controller};
 pub use drive::{DriveOrder, Hdd, HddOptions};
-pub use facts::{Cache, DiskFacts, LbnVector, Mechanics, Overheads, Prefetch, Queue, SCHEMA, Vectors};
+pub use facts::{
+    Cache, DiskFacts, LbnVector, Mechanics, Overheads, Prefetch, Queue, ReadAhead, SCHEMA, Vectors,
+    Watermarks, WriteCache,
+};
 pub use reader::FactsError;
 pub use seek::SeekCurve;
 pub use zones::{Geometry, PhysicalAddress, Zone};

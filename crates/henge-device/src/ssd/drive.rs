@@ -90,17 +90,17 @@ impl Ssd {
     /// An empty drive; `facts` are checked.
     pub fn new(facts: SsdFacts) -> Self {
         facts.check().unwrap_or_else(|(key, what)| panic!("an unchecked drive: {key} {what}"));
-        let die = Die::new(facts.blocks_per_die(), facts.units_per_block());
+        let die = Die::new(facts.layout.blocks_per_die(), facts.layout.units_per_block());
         Ssd {
-            map: Map::new(facts.units()),
-            dies: vec![die; facts.dies() as usize],
-            channels: vec![Instant::ZERO; facts.channels as usize],
+            map: Map::new(facts.layout.units()),
+            dies: vec![die; facts.layout.dies() as usize],
+            channels: vec![Instant::ZERO; facts.layout.channels as usize],
             host_out: Instant::ZERO,
             host_in: Instant::ZERO,
             controller: Instant::ZERO,
             filling: 0,
             buffered: 0,
-            buffer: facts.buffer / u64::from(facts.unit),
+            buffer: facts.buffer / u64::from(facts.layout.unit),
             incoming: VecDeque::new(),
             counts: FlashCounts::default(),
             now: Instant::ZERO,
@@ -114,7 +114,7 @@ impl Ssd {
     }
 
     fn die_units(&self) -> u32 {
-        self.facts.blocks_per_die() * self.facts.units_per_block()
+        self.facts.layout.blocks_per_die() * self.facts.layout.units_per_block()
     }
 
     fn transfer(bytes: u64, rate: u64) -> Duration {
@@ -124,19 +124,19 @@ impl Ssd {
     /// When the controller takes up a command that comes at `now`.
     fn take_up(&mut self, now: Instant) -> Instant {
         let start = self.controller.max(now);
-        self.controller = start + self.facts.command_interval;
+        self.controller = start + self.facts.times.command_interval;
         start
     }
 
     fn read(&mut self, request: &Request, now: Instant) {
-        let unit = u64::from(self.facts.unit);
-        let start = self.take_up(now) + self.facts.read_overhead;
+        let unit = u64::from(self.facts.layout.unit);
+        let start = self.take_up(now) + self.facts.times.read_overhead;
         let mut ready = start;
         let mut last_page = None;
         for u in request.offset / unit..request.end().div_ceil(unit) {
             ready = ready.max(self.fetch(u, start, &mut last_page));
         }
-        self.host_out = self.host_out.max(ready) + Self::transfer(request.len, self.facts.host_read_rate);
+        self.host_out = self.host_out.max(ready) + Self::transfer(request.len, self.facts.rates.host_read);
         self.done.push(self.host_out, request.id, Ok(()), self.host_out.since(now));
     }
 
@@ -144,7 +144,7 @@ impl Ssd {
     /// read again.
     fn fetch(&mut self, u: u64, start: Instant, last_page: &mut Option<(u32, Instant)>) -> Instant {
         let Some(place) = self.map.get(u) else { return start };
-        let (die, page) = ((place / self.die_units()) as usize, place / self.facts.units_per_page());
+        let (die, page) = ((place / self.die_units()) as usize, place / self.facts.layout.units_per_page());
         if self.dies[die].unprogrammed.contains(&(place % self.die_units())) {
             return start;
         }
@@ -152,22 +152,22 @@ impl Ssd {
             Some((last, read)) if last == page => read,
             _ => {
                 let d = &mut self.dies[die];
-                d.free_at = d.free_at.max(start) + self.facts.read;
+                d.free_at = d.free_at.max(start) + self.facts.times.read;
                 d.free_at
             }
         };
         *last_page = Some((page, on_die));
-        let channel = &mut self.channels[die / self.facts.dies_per_channel as usize];
-        *channel =
-            (*channel).max(on_die) + Self::transfer(u64::from(self.facts.unit), self.facts.channel_rate);
+        let channel = &mut self.channels[die / self.facts.layout.dies_per_channel as usize];
+        *channel = (*channel).max(on_die)
+            + Self::transfer(u64::from(self.facts.layout.unit), self.facts.rates.channel);
         *channel
     }
 
     fn write(&mut self, request: &Request, now: Instant) {
-        let unit = u64::from(self.facts.unit);
+        let unit = u64::from(self.facts.layout.unit);
         let (first, end) = (request.offset / unit, request.end().div_ceil(unit));
-        let mut arrived = self.take_up(now) + self.facts.write_overhead;
-        self.host_in = self.host_in.max(arrived) + Self::transfer(request.len, self.facts.host_write_rate);
+        let mut arrived = self.take_up(now) + self.facts.times.write_overhead;
+        self.host_in = self.host_in.max(arrived) + Self::transfer(request.len, self.facts.rates.host_write);
         arrived = self.host_in;
         // A unit of which only a part is written is read first.
         let mut cut =
@@ -218,7 +218,7 @@ impl Ssd {
     /// The die whose page is being filled: the next one that has room. Collection needs slack on every die, and
     /// all dies together have room for whatever the host can write.
     fn filling_die(&mut self) -> usize {
-        let per_page = self.facts.units_per_page();
+        let per_page = self.facts.layout.units_per_page();
         let dies = self.dies.len();
         if self.dies[self.filling].open_units == 0 {
             let with_room = (0..dies).map(|i| (self.filling + i) % dies);
@@ -241,7 +241,7 @@ impl Ssd {
         self.dies[die].unprogrammed.push_back(place);
         self.map.set(u, Some(die as u32 * die_units + place));
         self.dies[die].open_units += 1;
-        if self.dies[die].open_units == self.facts.units_per_page() {
+        if self.dies[die].open_units == self.facts.layout.units_per_page() {
             self.close_page(die, now);
             self.filling = (die + 1) % self.dies.len();
         }
@@ -249,8 +249,9 @@ impl Ssd {
 
     /// Sends the open page of a die to be programmed, after as much collection as that asks for.
     fn close_page(&mut self, die: usize, now: Instant) {
-        let f = &self.facts;
-        let (die_units, per_page) = (f.blocks_per_die() * f.units_per_block(), f.units_per_page());
+        let (layout, times) = (&self.facts.layout, &self.facts.times);
+        let (die_units, per_page) =
+            (layout.blocks_per_die() * layout.units_per_block(), layout.units_per_page());
         let (map, d) = (&mut self.map, &mut self.dies[die]);
         let units = std::mem::take(&mut d.open_units);
         let moved = d.collect(units, |logical, place| {
@@ -259,8 +260,8 @@ impl Ssd {
         self.counts.moved += u64::from(moved.units);
         self.counts.erased += u64::from(moved.erased);
         // Moved units are read where they lie and programmed page by page, without leaving the die.
-        let each = (f.read + f.program).as_nanos() * u64::from(moved.units) / u64::from(per_page);
-        let takes = f.program + Duration::from_nanos(each) + f.erase * u64::from(moved.erased);
+        let each = (times.read + times.program).as_nanos() * u64::from(moved.units) / u64::from(per_page);
+        let takes = times.program + Duration::from_nanos(each) + times.erase * u64::from(moved.erased);
         d.backlog.push_back(PageWrite { takes, units });
         if d.programming.is_none() {
             self.program_next(die, now);
@@ -270,9 +271,9 @@ impl Ssd {
     fn program_next(&mut self, die: usize, now: Instant) {
         let d = &mut self.dies[die];
         let Some(page) = d.backlog.pop_front() else { return };
-        let channel = &mut self.channels[die / self.facts.dies_per_channel as usize];
+        let channel = &mut self.channels[die / self.facts.layout.dies_per_channel as usize];
         let start = now.max(*channel);
-        *channel = start + Self::transfer(u64::from(self.facts.page), self.facts.channel_rate);
+        *channel = start + Self::transfer(u64::from(self.facts.layout.page), self.facts.rates.channel);
         d.free_at = d.free_at.max(*channel) + page.takes;
         d.programming = Some((d.free_at, page.units));
     }
@@ -317,7 +318,7 @@ impl Ssd {
     }
 
     fn trim(&mut self, request: &Request, now: Instant) {
-        let unit = u64::from(self.facts.unit);
+        let unit = u64::from(self.facts.layout.unit);
         let die_units = self.die_units();
         let end = request.end() / unit;
         let mut u = self.map.skip_empty(request.offset.div_ceil(unit));
@@ -327,7 +328,7 @@ impl Ssd {
             }
             u = self.map.skip_empty(u + 1);
         }
-        let at = now + self.facts.write_overhead;
+        let at = now + self.facts.times.write_overhead;
         self.done.push(at, request.id, Ok(()), at.since(now));
     }
 }
@@ -360,7 +361,7 @@ impl Backend for Ssd {
         }
     }
     fn capacity(&self) -> u64 {
-        self.facts.units() * u64::from(self.facts.unit)
+        self.facts.layout.units() * u64::from(self.facts.layout.unit)
     }
     fn quantum(&self) -> u64 {
         henge_core::DEVICE_QUANTUM

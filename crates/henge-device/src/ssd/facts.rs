@@ -19,6 +19,21 @@ pub struct SsdFacts {
     pub description: String,
     /// Where the numbers come from.
     pub source: String,
+    /// How its flash is arranged.
+    pub layout: FlashLayout,
+    /// How long things take.
+    pub times: FlashTimes,
+    /// How fast data moves.
+    pub rates: FlashRates,
+    /// Bytes of the write buffer.
+    pub buffer: u64,
+    /// The buffer survives a loss of power, so a flush has nothing to do.
+    pub power_protected: bool,
+}
+
+/// How a drive's flash is arranged.
+#[derive(Clone, Debug)]
+pub struct FlashLayout {
     /// Bytes that the host sees.
     pub capacity: u64,
     /// Spare capacity, in millionths of the exported one.
@@ -33,48 +48,39 @@ pub struct SsdFacts {
     pub channels: u32,
     /// Dies on each channel.
     pub dies_per_channel: u32,
+}
+
+/// What dies and the controller take for a page, a block or a command.
+#[derive(Clone, Debug)]
+pub struct FlashTimes {
     /// Reading a page on the die.
     pub read: Duration,
     /// Programming a page on the die.
     pub program: Duration,
     /// Erasing a block on the die.
     pub erase: Duration,
-    /// Bytes a second of a channel.
-    pub channel_rate: u64,
-    /// Bytes a second from the drive to the host.
-    pub host_read_rate: u64,
-    /// Bytes a second from the host to the drive.
-    pub host_write_rate: u64,
     /// Controller time of a read.
     pub read_overhead: Duration,
     /// Controller time of a write.
     pub write_overhead: Duration,
     /// The controller takes up one command in so much time.
     pub command_interval: Duration,
-    /// Bytes of the write buffer.
-    pub buffer: u64,
-    /// The buffer survives a loss of power, so a flush has nothing to do.
-    pub power_protected: bool,
 }
 
-impl SsdFacts {
-    /// Reads and checks the text of a file.
-    pub fn parse(text: &str) -> Result<SsdFacts, FactsError> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|e| FactsError::new("", format!("not JSON: {e}")))?;
-        let root = Reader::root(&value);
-        let schema = root.text("schema")?;
-        if schema != SSD_SCHEMA {
-            return root.wrong("schema", format!("is \"{schema}\"; this reads \"{SSD_SCHEMA}\""));
-        }
-        let (layout, times) = (root.object("layout")?, root.object("times_us")?);
-        let (rates, buffer) = (root.object("rates_mb_per_s")?, root.object("buffer")?);
-        let us = |key: &str| -> Read<Duration> { Ok(Duration::from_secs_f64(times.number(key)? / 1e6)) };
-        let rate = |key: &str| -> Read<u64> { Ok(rates.integer(key, 1, 1 << 20)? * 1_000_000) };
-        let facts = SsdFacts {
-            model: root.text("model")?,
-            description: root.text_or("description", ""),
-            source: root.text_or("source", ""),
+/// Bytes a second.
+#[derive(Clone, Debug)]
+pub struct FlashRates {
+    /// Of a channel.
+    pub channel: u64,
+    /// From the drive to the host.
+    pub host_read: u64,
+    /// From the host to the drive.
+    pub host_write: u64,
+}
+
+impl FlashLayout {
+    fn parse(layout: &Reader<'_>) -> Read<Self> {
+        Ok(FlashLayout {
             capacity: layout.integer("exported_bytes", 1 << 20, 1 << 50)?,
             spare: (layout.number("spare_percent")? * 1e4).round() as u32,
             unit: layout.integer("unit_bytes", 512, 1 << 20)? as u32,
@@ -82,50 +88,7 @@ impl SsdFacts {
             pages_per_block: layout.integer("pages_per_block", 1, 1 << 20)? as u32,
             channels: layout.integer("channels", 1, 1024)? as u32,
             dies_per_channel: layout.integer("dies_per_channel", 1, 1024)? as u32,
-            read: us("read_page")?,
-            program: us("program_page")?,
-            erase: us("erase_block")?,
-            read_overhead: us("read_command")?,
-            write_overhead: us("write_command")?,
-            command_interval: us("command_interval")?,
-            channel_rate: rate("channel")?,
-            host_read_rate: rate("host_read")?,
-            host_write_rate: rate("host_write")?,
-            buffer: buffer.integer("bytes", 1, 1 << 40)?,
-            power_protected: buffer.flag("power_protected")?,
-        };
-        facts.check().map_err(|(key, what)| FactsError::new(key, what))?;
-        Ok(facts)
-    }
-
-    /// Whether the parts fit each other; else the key and what is wrong.
-    pub fn check(&self) -> Result<(), (&'static str, String)> {
-        if !self.page.is_multiple_of(self.unit) {
-            return Err((
-                "layout.page_bytes",
-                format!("is {}, no multiple of unit_bytes {}", self.page, self.unit),
-            ));
-        }
-        if self.buffer < 2 * u64::from(self.page) {
-            return Err((
-                "buffer.bytes",
-                format!("is {}, less than two pages of {}", self.buffer, self.page),
-            ));
-        }
-        let blocks = self.blocks_per_die();
-        let room = u64::from(blocks) * u64::from(self.dies()) * u64::from(self.units_per_block());
-        let reserve = u64::from(self.dies())
-            * u64::from(self.units_per_block())
-            * u64::from(super::blocks::RESERVE + 2);
-        if room < self.units() + reserve {
-            let least = reserve as f64 / self.units() as f64 * 100.0;
-            let what = format!("leaves no blocks to collect into; with this layout it is above {least:.1}");
-            return Err(("layout.spare_percent", what));
-        }
-        if room >= u64::from(u32::MAX) {
-            return Err(("layout.exported_bytes", format!("makes {room} units, more than the map can name")));
-        }
-        Ok(())
+        })
     }
 
     /// All dies.
@@ -151,18 +114,102 @@ impl SsdFacts {
     }
 }
 
+impl FlashTimes {
+    fn parse(times: &Reader<'_>) -> Read<Self> {
+        let us = |key: &str| -> Read<Duration> { Ok(Duration::from_secs_f64(times.number(key)? / 1e6)) };
+        Ok(FlashTimes {
+            read: us("read_page")?,
+            program: us("program_page")?,
+            erase: us("erase_block")?,
+            read_overhead: us("read_command")?,
+            write_overhead: us("write_command")?,
+            command_interval: us("command_interval")?,
+        })
+    }
+}
+
+impl FlashRates {
+    fn parse(rates: &Reader<'_>) -> Read<Self> {
+        let rate = |key: &str| -> Read<u64> { Ok(rates.integer(key, 1, 1 << 20)? * 1_000_000) };
+        Ok(FlashRates {
+            channel: rate("channel")?,
+            host_read: rate("host_read")?,
+            host_write: rate("host_write")?,
+        })
+    }
+}
+
 impl SsdFacts {
+    /// Reads and checks the text of a file.
+    pub fn parse(text: &str) -> Result<SsdFacts, FactsError> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| FactsError::new("", format!("not JSON: {e}")))?;
+        let root = Reader::root(&value);
+        let schema = root.text("schema")?;
+        if schema != SSD_SCHEMA {
+            return root.wrong("schema", format!("is \"{schema}\"; this reads \"{SSD_SCHEMA}\""));
+        }
+        let (layout, times) = (root.object("layout")?, root.object("times_us")?);
+        let (rates, buffer) = (root.object("rates_mb_per_s")?, root.object("buffer")?);
+        let facts = SsdFacts {
+            model: root.text("model")?,
+            description: root.text_or("description", ""),
+            source: root.text_or("source", ""),
+            layout: FlashLayout::parse(&layout)?,
+            times: FlashTimes::parse(&times)?,
+            rates: FlashRates::parse(&rates)?,
+            buffer: buffer.integer("bytes", 1, 1 << 40)?,
+            power_protected: buffer.flag("power_protected")?,
+        };
+        facts.check().map_err(|(key, what)| FactsError::new(key, what))?;
+        Ok(facts)
+    }
+
+    /// Whether the parts fit each other; else the key and what is wrong.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let layout = &self.layout;
+        if !layout.page.is_multiple_of(layout.unit) {
+            return Err((
+                "layout.page_bytes",
+                format!("is {}, no multiple of unit_bytes {}", layout.page, layout.unit),
+            ));
+        }
+        if self.buffer < 2 * u64::from(layout.page) {
+            return Err((
+                "buffer.bytes",
+                format!("is {}, less than two pages of {}", self.buffer, layout.page),
+            ));
+        }
+        let blocks = layout.blocks_per_die();
+        let room = u64::from(blocks) * u64::from(layout.dies()) * u64::from(layout.units_per_block());
+        let reserve = u64::from(layout.dies())
+            * u64::from(layout.units_per_block())
+            * u64::from(super::blocks::RESERVE + 2);
+        if room < layout.units() + reserve {
+            let least = reserve as f64 / layout.units() as f64 * 100.0;
+            let what = format!("leaves no blocks to collect into; with this layout it is above {least:.1}");
+            return Err(("layout.spare_percent", what));
+        }
+        if room >= u64::from(u32::MAX) {
+            return Err(("layout.exported_bytes", format!("makes {room} units, more than the map can name")));
+        }
+        Ok(())
+    }
+
     /// The same drive made smaller, `blocks` of `pages_per_block` on each die, so that it is worn in quickly: spare share,
     /// dies and times are the same, and so is the share of time that erasing takes.
     #[must_use]
     pub fn shrunk(&self, blocks: u32, pages_per_block: u32) -> SsdFacts {
-        let units =
-            u64::from(self.dies()) * u64::from(blocks) * u64::from(self.units_per_page() * pages_per_block);
-        let exported = u128::from(units) * 1_000_000 / (1_000_000 + u128::from(self.spare));
+        let layout = &self.layout;
+        let units = u64::from(layout.dies())
+            * u64::from(blocks)
+            * u64::from(layout.units_per_page() * pages_per_block);
+        let exported = u128::from(units) * 1_000_000 / (1_000_000 + u128::from(layout.spare));
+        let capacity = exported as u64 * u64::from(layout.unit);
+        let erase = self.times.erase.mul_ratio(u64::from(pages_per_block), u64::from(layout.pages_per_block));
         SsdFacts {
-            capacity: exported as u64 * u64::from(self.unit),
-            erase: self.erase.mul_ratio(u64::from(pages_per_block), u64::from(self.pages_per_block)),
-            pages_per_block,
+            layout: FlashLayout { capacity, pages_per_block, ..layout.clone() },
+            times: FlashTimes { erase, ..self.times.clone() },
             ..self.clone()
         }
     }

@@ -7,4 +7,4 @@ mod facts;
 mod map;
 
 pub use drive::{FlashCounts, Ssd};
-pub use facts::{SSD_SCHEMA, SsdFacts};
+pub use facts::{FlashLayout, FlashRates, FlashTimes, SSD_SCHEMA, SsdFacts};

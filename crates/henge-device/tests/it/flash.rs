@@ -1,7 +1,7 @@
 //! Flash drives written at random, beside theory.
 
 use henge_core::{Backend, Duration, FlowId, Instant, Op, Pending, Request};
-use henge_device::{FlashCounts, Ssd, SsdFacts, built_in};
+use henge_device::{FlashCounts, FlashLayout, Ssd, SsdFacts, built_in};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -11,12 +11,15 @@ pub const UNIT: u64 = 4096;
 pub fn small(spare_percent: u32, dies: u32, mib: u64) -> SsdFacts {
     let facts = SsdFacts::parse(built_in("nvme-dc").unwrap()).unwrap();
     SsdFacts {
-        capacity: mib << 20,
-        spare: spare_percent * 10_000,
-        page: 4 * UNIT as u32,
-        pages_per_block: 16,
-        channels: 1,
-        dies_per_channel: dies,
+        layout: FlashLayout {
+            capacity: mib << 20,
+            spare: spare_percent * 10_000,
+            page: 4 * UNIT as u32,
+            pages_per_block: 16,
+            channels: 1,
+            dies_per_channel: dies,
+            ..facts.layout
+        },
         buffer: 64 * UNIT,
         ..facts
     }

@@ -36,7 +36,7 @@ pub(crate) fn service(plane: &Plane, number: usize, now: Instant) -> Service {
             service.waits = service.waits.or(gate.waiting(flow, now));
             let Some(meters) = gate.flow_meters(flow) else { continue };
             service.wait += meters.wait_time();
-            service.service += meters.service_time;
+            service.service += meters.completed.service_time;
             for (sum, reason) in service.waited.iter_mut().zip(WaitReason::ALL) {
                 *sum += gate.waited(flow, reason, now);
             }

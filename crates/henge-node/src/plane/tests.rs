@@ -313,7 +313,7 @@ fn commands_are_cut_as_their_pools_say() {
         }
         assert_eq!((plane.answers.len(), plane.answers[0].outcome), (1, Ok(())));
         // Four times 256 KiB, however it was cut.
-        let commands = plane.pools.gates[0].pipeline.gate().flow_meters(flow).unwrap().commands;
+        let commands = plane.pools.gates[0].pipeline.gate().flow_meters(flow).unwrap().completed.commands;
         assert_eq!(commands, 4 * 1_000_000, "{pool} {disk}");
     }
 }

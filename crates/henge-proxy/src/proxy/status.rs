@@ -13,8 +13,8 @@ impl Proxy {
             let meters = self.gate.flow_meters(id).expect("every flow of the file is set");
             FlowStatus {
                 name: flow.name.clone(),
-                requests: meters.completed,
-                bytes: meters.service.get(),
+                requests: meters.completed.requests,
+                bytes: meters.completed.service.get(),
                 pending: meters.pending,
                 in_flight: meters.in_flight,
                 late: meters.late,

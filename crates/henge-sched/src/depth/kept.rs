@@ -61,11 +61,13 @@
 //! clients always. Thresholds are guesses about a device. Here the promises
 //! themselves are the thresholds, only those are held back whom no promise covers, and a promise that no pace keeps costs the others nothing.
 
+mod pace;
 mod shares;
 mod watched;
 
-use self::shares::{Look, Quiet};
-use self::watched::{Judged, Watched};
+use self::pace::{NEARLY, Pace, Searched};
+use self::shares::Shares;
+use self::watched::{Judged, Promise, Watched};
 use super::DEPTH_MAX;
 use crate::Flows;
 use crate::cost::in_unit;
@@ -77,60 +79,19 @@ use henge_core::{
 const SHORT: u64 = 10_000_000;
 const SAMPLES: u64 = 32;
 const LONG: u64 = 250_000_000;
-/// What was sent at the former pace is waited for no longer than this.
-const SETTLES: u64 = 2_000_000_000;
 /// Flows that are judged in a window.
 const JUDGED: usize = 64;
 /// Thousandths.
 const WHOLE: u64 = 1000;
-/// A promise counts as kept from here on, where a window judges.
-const KEPT: u64 = 980;
 /// Who has so much of what was promised may be held back to 1.5 of it: what is had beyond makes good what a pace that was too much took.
 const AHEAD: u64 = 2000;
-/// A promise of which no pace keeps so much has no use of one.
-const NEARLY: u64 = 750;
-/// A search that gives less than this more was of no use.
-const WORTH: u64 = 1100;
-/// The least pace is this part of what was done without one.
-const LEAST: u64 = 64;
-/// A pace grows so much, in thousandths, or by more where that is known to do no harm; and becomes smaller by no less.
+/// A pace grows so much, in thousandths, or by more where that is known to do no harm.
 const MORE: u64 = 1125;
-const LESS: u64 = 950;
-/// Windows in which all was kept, before the pace grows.
-const GOOD: u32 = 4;
-/// Windows for which a pace that was too much is not tried again.
-const MEMORY: u32 = 64;
-/// Windows at the least pace before a search is in vain.
-const BOTTOM: u32 = 8;
 /// Turns after a search in vain, at first and at last.
 const PATIENCE: (u32, u32) = (64, 1024);
 /// Held requests are looked at again after this at the latest, and a pace catches up so much.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Turns of those who are held back last so many times what their requests take at the device, within these bounds.
-const TURN: (u64, u64) = (64_000_000, 500_000_000);
-const TURN_REQUESTS: u64 = 16;
 const CATCH_UP_DUE: Duration = Duration::from_millis(20);
-
-/// What is being looked for: paces, with how well the worst kept was kept there.
-#[derive(Clone, Copy)]
-struct Search {
-    /// What the others did a second before, and how well the promises were kept there, once that was measured.
-    from: Option<(u64, u64)>,
-    best: (u64, u64),
-    /// The pace before.
-    before: u64,
-    /// Windows at the least pace.
-    bottom: u32,
-}
-
-/// What was sent at the former pace is not over yet.
-#[derive(Clone, Copy)]
-enum Settling {
-    /// The scheduler has some of it.
-    Inside,
-    /// The device has, so many requests at most.
-    UnderWay(u32),
-}
 
 /// See the head of this file.
 pub struct Kept {
@@ -142,39 +103,60 @@ pub struct Kept {
     firm: u32,
     /// Of the others: let in and not dispatched.
     inside: u32,
-    /// What the others may do a second, while some are there; no end where none is needed.
-    pace: u64,
-    /// The window's number, from 1; since when; and the flows seen in it.
+    window: Window,
+    pace: Pace,
+    shares: Shares,
+}
+
+/// The window that is open.
+struct Window {
+    /// Its number, from 1; since when; and the flows seen in it.
     number: u64,
     since: Instant,
     active: Vec<FlowId>,
     seen: Seen,
+    /// Seen in the one before.
     before: Seen,
-    /// What the others sent a second at most lately; it fades by an eighth a window.
-    sent: u64,
-    /// Somebody was held back by the pace.
-    pressed: bool,
-    settling: Option<(Settling, Instant)>,
-    search: Option<Search>,
-    good: u32,
-    /// The pace before it grew last.
-    former: u64,
-    /// This pace was too much, and for how many windows that is remembered.
-    too_much: (u64, u32),
-    /// For how many such a pace is remembered next time.
-    memory: u32,
-    /// In ns until the next search, and in turns after the next one in vain.
-    patience: (u64, u32),
-    /// The last search found where all is kept.
-    found: bool,
-    /// In ns.
-    turn: u64,
-    /// Weights are promises, too, where nobody was promised more.
-    weights: bool,
-    /// Others are held back for a turn, to see what that does for whom.
-    trial: bool,
-    quiet: Quiet,
-    look: Look,
+}
+
+impl Window {
+    fn first() -> Self {
+        Window {
+            number: 1,
+            since: Instant::ZERO,
+            active: Vec::new(),
+            seen: Seen::default(),
+            before: Seen::default(),
+        }
+    }
+
+    /// The next one begins.
+    fn next(&mut self, now: Instant) {
+        self.before = std::mem::take(&mut self.seen);
+        self.number += 1;
+        self.since = now;
+        self.active.clear();
+    }
+
+    fn contended(&self) -> bool {
+        self.seen.flows.max(self.before.flows) > 1
+    }
+
+    /// Weights of those that may be held back, in this window or the one before.
+    fn others(&self) -> u64 {
+        self.seen.others.max(self.before.others)
+    }
+
+    /// A flow has its first request in it.
+    fn joined(&mut self, id: FlowId, flow: &Watched) {
+        let weight = u64::from(flow.promise.weight);
+        self.seen.flows += 1;
+        self.seen.others += if flow.is_exempt() { 0 } else { weight };
+        self.seen.protected += if flow.share.protected { weight } else { 0 };
+        if self.active.len() < JUDGED {
+            self.active.push(id);
+        }
+    }
 }
 
 /// Of the flows of a window.
@@ -199,9 +181,9 @@ fn work(request: &Request) -> u64 {
     in_unit(request, CostUnit::Bytes, CostUnit::Requests).get() + (16 << 10)
 }
 
-/// So many thousandths of a pace.
-fn part(pace: u64, thousandths: u64) -> u64 {
-    (u128::from(pace) * u128::from(thousandths) / u128::from(WHOLE)) as u64
+fn per_second(amount: u64, ns: u64) -> u64 {
+    let all = u128::from(amount) * 1_000_000_000 / u128::from(ns.max(1));
+    u64::try_from(all).unwrap_or(u64::MAX)
 }
 
 impl Kept {
@@ -214,119 +196,111 @@ impl Kept {
             in_flight: 0,
             firm: 0,
             inside: 0,
-            pace: NO_END,
-            number: 1,
-            since: Instant::ZERO,
-            active: Vec::new(),
-            seen: Seen::default(),
-            before: Seen::default(),
-            sent: 0,
-            pressed: false,
-            settling: None,
-            search: None,
-            good: 0,
-            former: NO_END,
-            too_much: (NO_END, 0),
-            memory: MEMORY,
-            patience: (0, PATIENCE.0),
-            found: true,
-            turn: TURN.0,
-            weights,
-            trial: false,
-            quiet: Quiet::default(),
-            look: Look::default(),
+            window: Window::first(),
+            pace: Pace::new(),
+            shares: Shares::new(weights),
         }
-    }
-
-    fn contended(&self) -> bool {
-        self.seen.flows.max(self.before.flows) > 1
     }
 
     /// The flow's, which has a request in this window.
     fn watched(&mut self, id: FlowId) -> Option<&mut Watched> {
         let flow = self.flows.get_mut(id)?;
-        if flow.window != self.number {
-            flow.begin(self.number);
-            self.seen.flows += 1;
-            self.seen.others += if flow.is_exempt() { 0 } else { u64::from(flow.weight) };
-            self.seen.protected += if flow.protected { u64::from(flow.weight) } else { 0 };
-            if self.active.len() < JUDGED {
-                self.active.push(id);
-            }
+        if flow.window.number != self.window.number {
+            flow.begin(self.window.number);
+            self.window.joined(id, flow);
         }
         Some(flow)
     }
 
     fn restart(&mut self, now: Instant) {
-        self.before = std::mem::take(&mut self.seen);
-        self.number += 1;
-        self.since = now;
-        self.pressed = false;
-        self.active.clear();
-        self.quiet.restart();
-    }
-
-    /// The pace changed to a smaller one: nothing is judged until what was sent before is over.
-    fn settle(&mut self, now: Instant) {
-        self.settling = Some((Settling::Inside, now));
+        self.window.next(now);
+        self.pace.pressed = false;
+        self.shares.quiet.restart();
     }
 
     fn is_settled(&mut self, now: Instant) -> bool {
-        let Some((state, since)) = self.settling else { return true };
-        let state = match state {
-            Settling::Inside if self.inside <= self.depth() / 4 => Settling::UnderWay(self.in_flight),
-            Settling::UnderWay(n) => Settling::UnderWay(n.saturating_sub(1)),
-            state => state,
-        };
-        let over = matches!(state, Settling::UnderWay(0)) || now.since(since).as_nanos() > SETTLES;
-        self.settling = (!over).then_some((state, since));
+        if !self.pace.settles() {
+            return true;
+        }
+        let few = self.inside <= self.depth() / 4;
+        let over = self.pace.has_settled(few, self.in_flight, now);
         if over {
-            let before = self.before;
+            let before = self.window.before.flows;
             self.restart(now);
-            self.before.flows = self.before.flows.max(before.flows);
+            self.window.before.flows = self.window.before.flows.max(before);
         }
         over
     }
 
     /// A window is over, if it is long enough.
     fn close(&mut self, now: Instant) {
-        let time = now.since(self.since).as_nanos();
-        let shares = self.shares();
-        if time < SHORT || (time < self.turn && (shares || self.pace != NO_END)) {
+        let time = now.since(self.window.since).as_nanos();
+        let (shares, paced) = (self.weights_count(), self.pace.is_set());
+        if time < SHORT || (time < self.pace.turn && (shares || paced)) {
             return;
         }
         let few = |flow: &FlowId| {
-            self.flows.get(*flow).is_some_and(|f| (f.is_firm() || shares) && f.done < SAMPLES)
+            self.flows.get(*flow).is_some_and(|f| (f.promise.is_firm() || shares) && f.window.done < SAMPLES)
         };
-        if time < LONG && self.active.iter().any(few) {
+        if time < LONG && self.window.active.iter().any(few) {
             return;
         }
-        let paced = self.pace != NO_END;
-        if !self.contended() {
-            self.trial = false;
-        } else if shares && (self.trial || !paced) {
+        if !self.window.contended() {
+            self.shares.trial = false;
+        } else if shares && (self.shares.trial || !paced) {
             self.consider(now, time);
         } else if !(shares && self.look_again(now)) {
             self.judge(now, time);
         }
-        if !paced && self.seen.done > 0 {
-            self.turn = (TURN_REQUESTS * self.seen.service / self.seen.done).clamp(TURN.0, TURN.1);
+        if !paced {
+            self.pace.set_turn(self.window.seen.service, self.window.seen.done);
         }
         self.restart(now);
     }
 
     fn judge(&mut self, now: Instant, time: u64) {
+        let shares = self.weights_count();
+        let all = self.judge_all(now, time);
+        self.pace.forget();
+        self.pace.window_over(self.window.seen.cost, time);
+        let smaller = self.pace.allowed;
+        match self.pace.search {
+            // Nobody is judged, or there is nobody to hold back.
+            _ if all.kept == u64::MAX && shares => (self.pace.allowed, self.pace.search) = (NO_END, None),
+            _ if all.kept == u64::MAX || self.pace.sent == 0 => {}
+            Some(search) => match self.pace.go_on(search, all) {
+                Searched::GoesOn => {}
+                Searched::Over => self.forgive(),
+                Searched::InVain => {
+                    self.give_up(now);
+                    self.forgive();
+                }
+            },
+            None if all.behind && self.pace.patience.0 == 0 => {
+                self.pace.begin(all);
+                self.forgive();
+            }
+            None if all.behind => self.pace.good = 0,
+            None => self.pace.grow(all.factor),
+        }
+        if self.pace.allowed < smaller {
+            self.pace.settle(now);
+        }
+    }
+
+    /// How well the worst kept promise was kept; no end where none is judged.
+    fn judge_all(&mut self, now: Instant, time: u64) -> Judged {
         let mut all = Judged { kept: u64::MAX, factor: u64::MAX, behind: false };
-        let shares = self.shares().then(|| self.part());
-        for id in &self.active {
+        let shares = self.weights_count().then(|| self.weights());
+        for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             let one = match shares {
-                Some(part) => flow.judge_share(part, &self.quiet, time, now),
+                Some(weights) => flow.judge_share(weights, &self.shares.quiet, time, now),
                 None => flow.judge(now, time),
             };
             let Some(one) = one else { continue };
             flow.kept = one.kept;
-            if shares.is_none() && now < flow.hopeless_until {
+            if shares.is_none() && now < flow.respite.until {
                 flow.lag = 0;
                 continue;
             }
@@ -334,114 +308,29 @@ impl Kept {
             all.factor = all.factor.min(one.factor);
             all.behind |= one.behind;
         }
-        self.too_much.1 = self.too_much.1.saturating_sub(1);
-        self.patience.0 = self.patience.0.saturating_sub(time);
-        let done = u128::from(self.seen.cost) * 1_000_000_000 / u128::from(time.max(1));
-        let done = u64::try_from(done).unwrap_or(u64::MAX);
-        self.sent = (self.sent - self.sent / 8).max(done);
-        let smaller = self.pace;
-        match self.search {
-            // Nobody is judged, or there is nobody to hold back.
-            _ if all.kept == u64::MAX && shares.is_some() => (self.pace, self.search) = (NO_END, None),
-            _ if all.kept == u64::MAX || self.sent == 0 => {}
-            Some(search) => self.go_on(search, all, now),
-            None if all.behind && self.patience.0 == 0 => self.begin(all),
-            None if all.behind => self.good = 0,
-            None => self.grow(all.factor),
-        }
-        if self.pace < smaller {
-            self.settle(now);
-        }
-    }
-
-    fn begin(&mut self, Judged { kept, factor, .. }: Judged) {
-        if self.former > self.pace && self.former != NO_END {
-            self.former = self.pace; // it never grew
-        }
-        if self.former < self.pace && self.pace != NO_END && self.good < 2 * GOOD {
-            // It grew lately, and that was too much.
-            self.memory = (self.memory * 2).min(PATIENCE.1);
-            self.too_much = (self.pace, self.memory);
-            // A step further back: what gathered at the device meanwhile is to go as well.
-            self.pace = self.former - self.former / 8;
-        } else if !self.found {
-            // What was true of smaller paces then may not be now.
-            self.pace = NO_END;
-            self.search = Some(Search { from: None, best: (NO_END, 0), before: NO_END, bottom: 0 });
-        } else {
-            let (from, before) = (self.pace.min(self.sent), self.pace);
-            self.search = Some(Search { from: Some((from, kept)), best: (before, kept), before, bottom: 0 });
-            self.pace = part(from, factor.min(LESS)).max(1);
-            (self.too_much, self.memory) = ((from, MEMORY), MEMORY);
-        }
-        (self.good, self.former) = (0, self.pace);
-        self.forgive();
-    }
-
-    fn go_on(&mut self, search: Search, Judged { kept, factor, .. }: Judged, now: Instant) {
-        let from = search.from.unwrap_or((self.sent, kept));
-        let best = if kept > search.best.1 { (self.pace, kept) } else { search.best };
-        let least = (from.0 / LEAST).max(1);
-        let here = self.pace.min(from.0);
-        // What the device has in buffers of its own goes on for a while: at the least pace it is given time.
-        if kept < KEPT && (here > least || search.bottom < BOTTOM) {
-            let bottom = if here > least { 0 } else { search.bottom + 1 };
-            self.too_much = (here, MEMORY);
-            self.pace = part(here, factor.min(LESS)).max(least);
-            self.search = Some(Search { from: Some(from), best, bottom, ..search });
-            return;
-        }
-        self.search = None;
-        self.found = kept >= KEPT;
-        if self.found {
-            self.patience = (0, PATIENCE.0);
-        } else if best.1 >= NEARLY {
-            let worth = best.1.saturating_mul(WHOLE) >= from.1.saturating_mul(WORTH);
-            self.pace = if worth { best.0 } else { NO_END };
-            self.patience = (u64::from(self.patience.1) * self.turn, (self.patience.1 * 2).min(PATIENCE.1));
-        } else {
-            self.pace = search.before;
-            self.give_up(now);
-        }
-        (self.good, self.former) = (0, self.pace);
-        self.forgive();
+        all
     }
 
     /// Not even the least pace keeps some promises: they are not looked at for a time, so they cost the others nothing, and the rest are kept.
     fn give_up(&mut self, now: Instant) {
-        if self.shares() {
-            self.patience.0 = shares::TRIAL * self.turn;
+        if self.weights_count() {
+            self.pace.patience.0 = shares::TRIAL * self.pace.turn;
             return;
         }
-        for id in &self.active {
-            if let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.is_firm() && flow.kept < NEARLY) {
-                flow.hopeless_until = now + Duration::from_nanos(u64::from(flow.patience) * self.turn);
-                flow.patience = (flow.patience * 2).min(PATIENCE.1);
+        for id in &self.window.active {
+            let hopeless = |flow: &&mut Watched| flow.promise.is_firm() && flow.kept < NEARLY;
+            if let Some(flow) = self.flows.get_mut(*id).filter(hopeless) {
+                flow.respite.begin(self.pace.turn, now);
             }
         }
     }
 
     /// What was lacking at another pace is no reason for another search.
     fn forgive(&mut self) {
-        for id in &self.active {
+        for id in &self.window.active {
             if let Some(flow) = self.flows.get_mut(*id) {
                 flow.lag = 0;
             }
-        }
-    }
-
-    fn grow(&mut self, factor: u64) {
-        self.good = self.good.saturating_add(1);
-        let soon = factor > MORE;
-        if !(soon || self.good.is_multiple_of(GOOD)) || !self.pressed || self.pace == NO_END {
-            return;
-        }
-        let more = part(self.pace, factor.max(MORE)).max(self.pace + 1);
-        // Where that was too much lately, half of the way is not.
-        let half = self.pace + (self.too_much.0.saturating_sub(self.pace)) / 2;
-        let more = if soon && self.too_much.1 > 0 { more.min(half) } else { more };
-        if self.too_much.1 == 0 || more < self.too_much.0 {
-            (self.former, self.pace, self.good) = (self.pace, more, 0);
         }
     }
 }
@@ -458,25 +347,26 @@ impl DepthController for Kept {
     }
     fn admits(&mut self, request: &Request, now: Instant) -> Option<Instant> {
         let most = self.depth();
-        let pace = if self.contended() { self.pace } else { NO_END };
-        let others = self.seen.others.max(self.before.others);
-        let bounds = self.firm > 0 || (self.weights && self.contended());
+        let contended = self.window.contended();
+        let pace = if contended { self.pace.allowed } else { NO_END };
+        let others = self.window.others();
+        let bounds = self.firm > 0 || (self.shares.wanted && contended);
         let flow = self.flows.get_mut(request.flow)?;
         let mut later = None;
         if bounds && !flow.is_exempt() {
             if flow.inside >= most {
                 later = Some(now + AGAIN);
             } else if pace != NO_END {
-                let weight = u64::from(flow.weight);
+                let weight = u64::from(flow.promise.weight);
                 let own = u128::from(pace) * u128::from(weight) / u128::from(others.max(weight));
-                later = flow.comes_in(request, own as u64, self.turn, now);
-                self.pressed |= later.is_some();
+                later = flow.comes_in(request, own as u64, self.pace.turn, now);
+                self.pace.pressed |= later.is_some();
             }
         }
         if later.is_none() {
             flow.inside += 1;
-            self.inside += u32::from(!flow.is_firm());
-            self.seen.cost += if flow.is_exempt() { 0 } else { work(request) };
+            self.inside += u32::from(!flow.promise.is_firm());
+            self.window.seen.cost += if flow.is_exempt() { 0 } else { work(request) };
         }
         later
     }
@@ -490,38 +380,39 @@ impl DepthController for Kept {
         if flow.in_flight == 0 {
             // It had nothing here from then on until this request came; what a client needs to ask for the next one is no idleness.
             let gap = (now - wait).since(flow.free_since).as_nanos();
-            let own = flow.latencies.checked_div(flow.done).unwrap_or(0);
-            flow.idle += gap.saturating_sub(own);
+            let own = flow.window.latencies.checked_div(flow.window.done).unwrap_or(0);
+            flow.window.idle += gap.saturating_sub(own);
         }
         flow.in_flight += 1;
-        if !flow.protected {
+        if !flow.share.protected {
             flow.loud += 1;
-            self.quiet.loud += 1;
+            self.shares.quiet.loud += 1;
         }
     }
     fn completed(&mut self, request: &Request, service: Duration, in_flight: u32, now: Instant) {
         self.in_flight = in_flight;
-        let quiet = self.quiet.goes_on(self.turn, now);
+        let quiet = self.shares.quiet.goes_on(self.pace.turn, now);
         let Some(flow) = self.watched(request.flow) else { return };
         flow.left(now);
         let (done, exempt) = (work(request), flow.is_exempt());
-        flow.cost += request.cost.get();
-        flow.total += done;
-        flow.quiet += if quiet { done } else { 0 };
-        let loud = flow.loud.min(1);
-        flow.loud -= loud;
+        let loud = flow.falls_silent();
         let latency = now.since(request.arrival);
-        flow.done += 1;
-        flow.latencies += latency.as_nanos();
-        flow.places += service.as_nanos();
-        if let Some(rate) = flow.rate {
-            flow.amount += in_unit(request, rate.unit, CostUnit::DiskTime).get();
+        let late = flow.promise.latency.is_some_and(|l| latency > l.bound);
+        let window = &mut flow.window;
+        window.cost += request.cost.get();
+        window.total += done;
+        window.quiet += if quiet { done } else { 0 };
+        window.done += 1;
+        window.latencies += latency.as_nanos();
+        window.places += service.as_nanos();
+        if let Some(rate) = flow.promise.rate {
+            window.amount += in_unit(request, rate.unit, CostUnit::DiskTime).get();
         }
-        flow.late += u64::from(flow.latency.is_some_and(|l| latency > l.bound));
-        self.quiet.loud -= loud;
+        window.late += u64::from(late);
+        self.shares.quiet.loud -= loud;
         if !exempt {
-            self.seen.done += 1;
-            self.seen.service += service.as_nanos();
+            self.window.seen.done += 1;
+            self.window.seen.service += service.as_nanos();
         }
         if self.is_settled(now) {
             self.close(now);
@@ -530,35 +421,32 @@ impl DepthController for Kept {
     fn gave_back(&mut self, flow: FlowId, now: Instant) {
         if let Some(flow) = self.flows.get_mut(flow) {
             flow.left(now);
-            let loud = flow.loud.min(1);
-            flow.loud -= loud;
-            self.quiet.loud -= loud;
+            self.shares.quiet.loud -= flow.falls_silent();
         }
     }
     fn set_flow(&mut self, flow: FlowId, contract: Option<&Contract>) {
         let Some(contract) = contract else {
             let gone = self.flows.remove(flow);
-            self.quiet.loud -= gone.as_ref().map_or(0, |gone| gone.loud);
+            self.shares.quiet.loud -= gone.as_ref().map_or(0, |gone| gone.loud);
             match gone {
-                Some(gone) if gone.is_firm() => self.firm -= 1,
+                Some(gone) if gone.promise.is_firm() => self.firm -= 1,
                 Some(gone) => self.inside -= gone.inside,
                 None => {}
             }
             return;
         };
         let watched = self.flows.get_or_insert_with(flow, Watched::new);
-        let promise = (contract.weight(), contract.rate, contract.latency);
-        if promise != (watched.weight, watched.rate, watched.latency) {
-            let was_firm = watched.is_firm();
-            (watched.weight, watched.rate, watched.latency) = promise;
-            match (was_firm, watched.is_firm()) {
+        let promise = Promise::of(contract);
+        if promise != watched.promise {
+            let was_firm = watched.promise.is_firm();
+            watched.promise = promise;
+            match (was_firm, promise.is_firm()) {
                 (true, false) => (self.firm, self.inside) = (self.firm - 1, self.inside + watched.inside),
                 (false, true) => (self.firm, self.inside) = (self.firm + 1, self.inside - watched.inside),
                 _ => {}
             }
-            (watched.lag, watched.kept, watched.protected, watched.look) = (0, 0, false, 0);
-            (watched.hopeless_until, watched.patience) = (Instant::ZERO, PATIENCE.0);
-            (self.patience, self.found) = ((0, PATIENCE.0), true);
+            watched.begin_anew();
+            self.pace.promises_changed();
         }
     }
 }
@@ -568,7 +456,7 @@ impl Kept {
     fn went(&mut self, flow: FlowId) {
         if let Some(flow) = self.flows.get_mut(flow).filter(|flow| flow.inside > 0) {
             flow.inside -= 1;
-            self.inside -= u32::from(!flow.is_firm());
+            self.inside -= u32::from(!flow.promise.is_firm());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Whose turn it is: who must have the device now, whose turn goes on, who lends, and when the device stands still.
 
-use super::{Kind, Locality, Turn};
+use super::{Kind, Locality, Selection, Turn};
 use henge_core::{Dispatch, Duration, FlowId, Instant, WaitReason};
 
 impl Locality {
@@ -9,15 +9,17 @@ impl Locality {
         // Whoever is served now is served to the end, and a turn's request may be the one in hundreds that takes long.
         let longest = self.longest.get().min(i128::from(self.rules.turn.as_nanos()));
         let due = |at: i64| i128::from(at) <= i128::from((now + ahead).as_nanos()) + longest;
-        self.must.peek().filter(|&(_, at)| self.rules.urgency && due(at))?;
+        self.orders.must.peek().filter(|&(_, at)| self.rules.urgency && due(at))?;
         // S moved since they were placed: mostly on; back where an estimate of a disk's time was too high.
-        while let Some((flow, _)) = self.unentitled.peek().filter(|&(_, v)| v <= self.s) {
+        while let Some((flow, _)) = self.orders.unentitled.peek().filter(|&(_, v)| v <= self.s) {
             self.place(FlowId(flow));
         }
-        while let Some((flow, _)) = self.entitled.peek().filter(|&(f, _)| self.disks[FlowId(f)].v > self.s) {
+        while let Some((flow, _)) =
+            self.orders.entitled.peek().filter(|&(f, _)| self.disks[FlowId(f)].v > self.s)
+        {
             self.place(FlowId(flow));
         }
-        let found = self.entitled.peek().filter(|&(_, at)| due(at)).map(|(flow, _)| FlowId(flow));
+        let found = self.orders.entitled.peek().filter(|&(_, at)| due(at)).map(|(flow, _)| FlowId(flow));
         debug_assert_eq!(
             found,
             self.must_serve_of_all(due),
@@ -28,14 +30,14 @@ impl Locality {
 
     /// The same by looking at all disks.
     fn must_serve_of_all(&self, due: impl Fn(i64) -> bool) -> Option<FlowId> {
-        let must = |flow: FlowId| self.must.get(flow.0).filter(|&at| due(at));
+        let must = |flow: FlowId| self.orders.must.get(flow.0).filter(|&at| due(at));
         let entitled = self.disks.iter().filter(|(_, disk)| disk.v <= self.s);
         entitled.filter_map(|(flow, _)| Some((must(flow)?, flow.0))).min().map(|(_, flow)| FlowId(flow))
     }
 
     /// The L disk with an urgent request, the most urgent first.
     fn urgent(&self, now: Instant) -> Option<FlowId> {
-        let (flow, at) = self.urgent.peek()?;
+        let (flow, at) = self.orders.urgent.peek()?;
         (at <= now.as_nanos() as i64).then_some(FlowId(flow))
     }
 
@@ -69,7 +71,7 @@ impl Locality {
     /// The device stands still on `flow`'s account until then at the latest.
     pub(super) fn stand_still(&mut self, until: Instant, now: Instant) -> Dispatch {
         self.still.get_or_insert(now);
-        let must = self.must.peek().map(|(_, at)| Instant::from_nanos(at.max(0) as u64));
+        let must = self.orders.must.peek().map(|(_, at)| Instant::from_nanos(at.max(0) as u64));
         let until = must.filter(|&at| at > now).map_or(until, |at| at.min(until));
         Dispatch::Wait { until: Some(until), reason: WaitReason::Turn }
     }
@@ -94,14 +96,16 @@ impl Locality {
         }
         match turn.kind {
             Kind::Charged => {
-                let own_must = self.must.get(turn.owner.0).is_some_and(|at| at <= now.as_nanos() as i64);
+                let own_must =
+                    self.orders.must.get(turn.owner.0).is_some_and(|at| at <= now.as_nanos() as i64);
                 own_must
                     || self.is_short(turn.owner, now)
                     || self.must_serve(now, Duration::ZERO).is_none_or(|flow| flow == turn.owner)
             }
-            Kind::Bonus => self.ready.peek().is_none_or(|(_, v)| v > self.s),
+            Kind::Bonus => self.orders.ready.peek().is_none_or(|(_, v)| v > self.s),
             Kind::Borrowed { from } => {
-                let urgent = self.urgent.get(turn.owner.0).is_some_and(|at| at <= now.as_nanos() as i64);
+                let urgent =
+                    self.orders.urgent.get(turn.owner.0).is_some_and(|at| at <= now.as_nanos() as i64);
                 urgent && self.backlog.waits(from) && self.may_lend(from, turn.owner, now)
             }
         }
@@ -109,9 +113,8 @@ impl Locality {
 
     /// Rules 1 to 4: who is served next, and on whose account; or how long to wait.
     pub(super) fn select(&mut self, now: Instant) -> Result<(FlowId, Kind), Dispatch> {
-        self.selections += 1;
-        self.s_selected = self.s;
-        let (first, v) = self.ready.peek().expect("somebody waits");
+        self.selection = Selection { number: self.selection.number + 1, s: self.s };
+        let (first, v) = self.orders.ready.peek().expect("somebody waits");
         // Nobody ends the turn of a T disk that is short: who would be urgent during it goes first.
         let whole = v <= self.s && self.is_short(FlowId(first), now);
         let ahead = if whole { self.turn_of(FlowId(first)) } else { Duration::ZERO };
@@ -131,10 +134,10 @@ impl Locality {
                 _ => (first, Kind::Charged),
             });
         }
-        if let Some((flow, _)) = self.urgent.peek() {
+        if let Some((flow, _)) = self.orders.urgent.peek() {
             return Ok((FlowId(flow), Kind::Bonus));
         }
-        if let Some((flow, _)) = self.ready_average.peek() {
+        if let Some((flow, _)) = self.orders.ready_average.peek() {
             return Ok((FlowId(flow), Kind::Bonus));
         }
         if self.rules.work_conserving {

@@ -13,7 +13,7 @@ pub(super) fn measured(flow: &FlowOutcome, outcome: &Outcome) -> Measured {
     let warm = (outcome.timing.warmup.as_secs_f64() / width).round() as usize;
     let rates: Vec<f64> = flow.windows.iter().skip(warm).map(|w| w.arrived as f64 / width).collect();
     Measured {
-        delays: Samples::new(points(&flow.conforming)),
+        delays: Samples::new(points(&flow.conformance.conforming)),
         delay_ratios: Samples::default(),
         peak_rate: rates.iter().copied().fold(0.0, f64::max),
         rates,
@@ -23,7 +23,7 @@ pub(super) fn measured(flow: &FlowOutcome, outcome: &Outcome) -> Measured {
 
 /// Share of late requests over what is tolerated.
 pub(super) fn violation(flow: &FlowOutcome, elasticity: f64) -> f64 {
-    henge_admission::miss_ratio(flow.missed, flow.judged, elasticity)
+    henge_admission::miss_ratio(flow.conformance.missed, flow.conformance.judged, elasticity)
 }
 
 /// The same distribution by [`POINTS`] quantiles, in seconds.

@@ -92,7 +92,7 @@ impl World {
         fairness.caveat = fairness.caveat.or(forgave.then_some(Caveat::Memory));
         fairness.unit = gates.first().map(|g| g.pipeline.gate().cost_unit());
         let mut unanswered: Vec<Vec<Submitted>> = vec![Vec::new(); self.flows.len()];
-        for (_, command) in self.commands.iter() {
+        for (_, command) in self.commands.pending.iter() {
             unanswered[self.clients[command.client as usize].flow].push(command.asked);
         }
         let mut flows = Vec::new();
@@ -106,18 +106,18 @@ impl World {
         let measured = self.timing.duration;
         let gates = self.gates.into_iter().map(|mut gate| {
             let meters = gate.pipeline.gate_mut().meters(end);
-            let depth_ns = meters.in_flight_ns - gate.depth_at_warm;
+            let (occupied, depth_ns) = gate.meter.occupied(meters);
             GateOutcome {
                 name: gate.name,
                 node: gate.node,
-                served: gate.served,
-                bytes: gate.bytes,
-                occupied: meters.busy.saturating_sub(gate.busy_at_warm),
-                busy: gate.busy,
+                served: gate.meter.served,
+                bytes: gate.meter.bytes,
+                occupied,
+                busy: gate.meter.busy,
                 depth_mean: depth_ns as f64 / measured.as_nanos().max(1) as f64,
-                depths: gate.depths,
-                limits: gate.limits,
-                service: gate.service,
+                depths: gate.meter.depths,
+                limits: gate.meter.limits,
+                service: gate.meter.service,
             }
         });
         Outcome {
@@ -126,7 +126,7 @@ impl World {
             gates: gates.collect(),
             nodes: self.nodes,
             flows,
-            requests: self.requests,
+            requests: self.commands.requests,
             traffic: self.net.traffic,
             fairness,
             admission: None,

@@ -29,7 +29,7 @@ impl World {
                     let at = at.max(now + Duration::from_nanos(1));
                     if client.wake != Some(at) {
                         client.wake = Some(at);
-                        self.calendar.enter(at, SimEvent::Client(c));
+                        self.agenda.enter(at, SimEvent::Client(c));
                     }
                     return Ok(());
                 }
@@ -56,10 +56,10 @@ impl World {
         if record.end() > client.layout.capacity() {
             return Err(SimError::beyond(&self.flows[flow].name, &record, client.layout.capacity()));
         }
-        cut(&client.layout, op, offset, len, &mut self.ranges);
+        cut(&client.layout, op, offset, len, &mut self.commands.ranges);
         let gates = &self.gates;
-        shorten(&mut self.ranges, op, |gate| gates[gate.index()].quantum);
-        let counts = len.div_ceil(self.command_bytes).max(1);
+        shorten(&mut self.commands.ranges, op, |gate| gates[gate.index()].quantum);
+        let counts = len.div_ceil(self.commands.piece).max(1);
         let asked = Submitted {
             arrival: record.at,
             pending: 0,
@@ -69,11 +69,17 @@ impl World {
             commands: counts * u64::from(Request::WHOLE),
         };
         let asked = self.flows[flow].meter.submitted(asked, now);
-        let parts = self.ranges.len() as u32;
+        let parts = self.commands.ranges.len() as u32;
         let extent = foreign::Extent { offset, len };
-        let command =
-            self.commands.insert(Command { client: c, thread, asked, extent, left: parts, failed: false });
-        let ranges = std::mem::take(&mut self.ranges);
+        let command = self.commands.pending.insert(Command {
+            client: c,
+            thread,
+            asked,
+            extent,
+            left: parts,
+            failed: false,
+        });
+        let ranges = std::mem::take(&mut self.commands.ranges);
         for (i, extent) in ranges.iter().enumerate() {
             // The parts of a command are charged as one; what does not divide falls to the first.
             let whole = counts * u64::from(Request::WHOLE);
@@ -84,7 +90,7 @@ impl World {
             };
             self.submit(extent.gate.0, thread, request, command, parts, now);
         }
-        self.ranges = ranges;
+        self.commands.ranges = ranges;
         self.answer_if_over(command, Duration::ZERO, Duration::ZERO, now);
         Ok(())
     }
@@ -105,18 +111,18 @@ impl World {
         let unit = gate.pipeline.gate().cost_unit();
         let batch;
         (request.foreign, batch) = self.net.piggyback(thread, g, &request, unit);
-        let client = self.commands.get(command).expect("its command was just entered").client;
+        let client = self.commands.pending.get(command).expect("its command was just entered").client;
         let striping = self.clients[client as usize].striping.as_ref();
         self.net.arrived(g, &request, unit, striping, now);
         request.id = gate.parts.insert(PartOf { command, seq: gate.seen, parts });
         gate.seen += 1;
-        self.requests += 1;
+        self.commands.requests += 1;
         if gate.pipeline.submit(request, (), now).is_err() {
             gate.parts.remove(request.id);
             self.lose(command);
         } else if let Some((at, tag)) = self.net.relay(g, &request, now) {
             match at > now {
-                true => self.calendar.enter(at, SimEvent::Tag(self.net.send_tag(tag))),
+                true => self.agenda.enter(at, SimEvent::Tag(self.net.send_tag(tag))),
                 false => self.retag(tag, now),
             }
         }
@@ -137,7 +143,7 @@ impl World {
 
     /// A part will never be served.
     pub(super) fn lose(&mut self, command: RequestId) {
-        let command = self.commands.get_mut(command).expect("a part's command is pending");
+        let command = self.commands.pending.get_mut(command).expect("a part's command is pending");
         command.left -= 1;
         command.failed = true;
     }
@@ -157,7 +163,7 @@ impl World {
         let service = now.since(served.dispatched);
         self.net.over(request);
         self.watch.served(g, request.flow.0, request.cost);
-        let command = self.commands.get(part.command).expect("a part's command is pending");
+        let command = self.commands.pending.get(part.command).expect("a part's command is pending");
         let striping = self.clients[command.client as usize].striping.as_ref();
         let foreign = self.net.served(g, request, striping, command.extent, now);
         if foreign > Cost::ZERO {
@@ -167,20 +173,13 @@ impl World {
         let flow = &mut self.flows[request.flow.index()];
         flow.meter.served(request, served.disk_time, *busy, now);
         if self.warm {
-            gate.served += 1;
-            let flow = request.flow.index();
-            if gate.bytes.len() <= flow {
-                gate.bytes.resize(flow + 1, 0);
-            }
-            gate.bytes[flow] += request.len;
-            gate.service.record(service);
-            gate.busy += busy.unwrap_or_default();
+            gate.meter.served(request.flow.index(), request.len, service, busy.unwrap_or_default());
         }
         if observer.wants_rows() {
             observer.row(&RequestRow::new(&flow.name, served, g, part.seq, part.parts));
         }
         let wait = served.dispatched.since(request.arrival);
-        let command = self.commands.get_mut(part.command).expect("a part's command is pending");
+        let command = self.commands.pending.get_mut(part.command).expect("a part's command is pending");
         command.left -= 1;
         command.failed |= outcome.is_err();
         let client = command.client;
@@ -198,10 +197,10 @@ impl World {
         service: Duration,
         now: Instant,
     ) -> bool {
-        if self.commands.get(id).is_none_or(|command| command.left > 0) {
+        if self.commands.pending.get(id).is_none_or(|command| command.left > 0) {
             return false;
         }
-        let command = self.commands.remove(id).expect("it was just seen");
+        let command = self.commands.pending.remove(id).expect("it was just seen");
         let client = &mut self.clients[command.client as usize];
         let answered = Answered { wait, service, failed: command.failed };
         self.flows[client.flow].meter.answered(&command.asked, answered, now);

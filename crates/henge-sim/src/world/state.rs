@@ -1,12 +1,13 @@
 //! What a running world consists of.
 
+use super::SimEvent;
+use super::gate_meter::GateMeter;
+use crate::Calendar;
 use crate::interrupted::Interrupted;
 use crate::meter::{Meter, Submitted};
-use henge_core::{
-    Backend, Contract, Duration, Histogram, Instant, Pending, Pipeline, RequestId, Striping, WaitReason,
-};
+use henge_core::{Backend, Contract, Instant, Pending, Pipeline, RequestId, Striping, WaitReason};
 use henge_sched::foreign;
-use henge_vdisk::Layout;
+use henge_vdisk::{DeviceRange, Layout};
 use henge_workload::Workload;
 
 /// A gate with its device.
@@ -21,18 +22,7 @@ pub(crate) struct GateState {
     pub(super) seen: u64,
     pub(super) wake: Option<Instant>,
     pub(super) touched: bool,
-    pub(super) service: Histogram,
-    pub(super) busy_at_warm: Duration,
-    pub(super) depth_at_warm: u128,
-    pub(super) depths: Vec<f64>,
-    /// Most that could be in flight, at the end of each window.
-    pub(super) limits: Vec<u32>,
-    /// Of the windows in `depths` together.
-    pub(super) depth_so_far: u128,
-    pub(super) served: u64,
-    /// Bytes served, by flow.
-    pub(super) bytes: Vec<u64>,
-    pub(super) busy: Duration,
+    pub(super) meter: GateMeter,
     /// Since when each flow waits, and why; used when the run explains.
     pub(super) waiting: Vec<Option<(Instant, WaitReason)>>,
 }
@@ -48,15 +38,7 @@ impl GateState {
             seen: 0,
             wake: None,
             touched: false,
-            service: Histogram::default(),
-            busy_at_warm: Duration::ZERO,
-            depth_at_warm: 0,
-            depths: Vec::new(),
-            limits: Vec::new(),
-            depth_so_far: 0,
-            served: 0,
-            bytes: Vec::new(),
-            busy: Duration::ZERO,
+            meter: GateMeter::default(),
             waiting: Vec::new(),
         }
     }
@@ -68,6 +50,68 @@ pub(super) struct PartOf {
     pub(super) command: RequestId,
     pub(super) seq: u64,
     pub(super) parts: u32,
+}
+
+/// Commands that are pending.
+pub(crate) struct Commands {
+    pub(super) pending: Pending<Command>,
+    /// The parts of the one that is being cut.
+    pub(super) ranges: Vec<DeviceRange>,
+    /// A command counts against a rate once for each begun piece of this length.
+    pub(crate) piece: u64,
+    /// Requests that were made of all commands so far.
+    pub(super) requests: u64,
+}
+
+impl Commands {
+    pub(super) fn new() -> Self {
+        Commands { pending: Pending::new(), ranges: Vec::new(), piece: 256 << 10, requests: 0 }
+    }
+}
+
+/// Pipelines to be polled at this instant, and those that are being.
+#[derive(Default)]
+pub(super) struct Polls {
+    pub(super) touched: Vec<u32>,
+    pub(super) settling: Vec<u32>,
+}
+
+impl Polls {
+    /// Those that were touched are polled now, in order.
+    pub(super) fn begin(&mut self) {
+        std::mem::swap(&mut self.touched, &mut self.settling);
+        self.settling.sort_unstable();
+    }
+}
+
+/// When something happens next.
+pub(super) struct Agenda {
+    pub(super) calendar: Calendar<SimEvent>,
+    /// When the synchronizer is called.
+    tick: Option<Instant>,
+}
+
+impl Agenda {
+    pub(super) fn new() -> Self {
+        Agenda { calendar: Calendar::new(), tick: None }
+    }
+
+    pub(super) fn enter(&mut self, at: Instant, event: SimEvent) {
+        self.calendar.enter(at, event);
+    }
+
+    /// The synchronizer wants to be called.
+    pub(super) fn enter_tick(&mut self, at: Instant) {
+        if self.tick.is_none_or(|tick| at < tick) {
+            self.tick = Some(at);
+            self.enter(at, SimEvent::Tick);
+        }
+    }
+
+    /// The synchronizer is called now.
+    pub(super) fn ticked(&mut self) {
+        self.tick = None;
+    }
 }
 
 /// A client's command while it is pending.

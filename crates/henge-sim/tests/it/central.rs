@@ -25,7 +25,7 @@ fn rate(outcome: &Outcome, flow: &str) -> f64 {
 
 #[test]
 fn a_disk_gets_its_rate_wherever_its_requests_gather() {
-    let late = |outcome: &Outcome| outcome.flow("a").unwrap().missed;
+    let late = |outcome: &Outcome| outcome.flow("a").unwrap().conformance.missed;
     // By its own clock node 0 owes 75 : 90 of 200/s: 91/s for "a", of whose 100/s more and more wait.
     let local = gathered("vc", 90, "");
     assert!(rate(&local, "a") < 95.0, "{}", rate(&local, "a"));

@@ -20,7 +20,7 @@ fn a_closed_loop_on_a_constant_device() {
     assert_eq!(flow.latency.max(), Some(Duration::from_millis(4)));
     assert_eq!(flow.latency.mean(), Some(Duration::from_millis(4)));
     assert_eq!(flow.left, 4);
-    assert_eq!(flow.wait.as_nanos(), 3_000_000 * flow.answered);
+    assert_eq!(flow.service.wait.as_nanos(), 3_000_000 * flow.answered);
     assert_eq!(outcome.gates[0].occupied, Duration::from_secs(2));
     assert!((outcome.gates[0].depth_mean - 1.0).abs() < 1e-9);
     // Windows of a second each, the warm-up's among them.
@@ -110,7 +110,7 @@ fn explaining_and_watching_change_nothing() {
     for (a, b) in watched.flows.iter().zip(&explained.flows) {
         assert_eq!((a.answered, a.bytes, &a.windows), (b.answered, b.bytes, &b.windows));
     }
-    let waited: Duration = explained.flows[2].waits.iter().copied().sum();
+    let waited: Duration = explained.flows[2].service.waits.iter().copied().sum();
     assert!(waited > Duration::ZERO, "a best-effort flow with 16 outstanding waits");
 }
 

@@ -87,8 +87,8 @@ fn flow(flow: &FlowOutcome, outcome: &Outcome) -> Value {
     let at = |q: f64| millis(flow.latency.quantile(q));
     let waits: Map<String, Value> = WaitReason::ALL
         .into_iter()
-        .filter(|r| flow.waits[*r as usize] > Duration::ZERO)
-        .map(|r| (r.as_str().to_owned(), json!(flow.waits[r as usize].as_secs_f64())))
+        .filter(|r| flow.service.waits[*r as usize] > Duration::ZERO)
+        .map(|r| (r.as_str().to_owned(), json!(flow.service.waits[r as usize].as_secs_f64())))
         .collect();
     json!({
         "name": flow.name,
@@ -102,10 +102,10 @@ fn flow(flow: &FlowOutcome, outcome: &Outcome) -> Value {
             "mean": millis(flow.latency.mean()), "p50": at(0.5), "p95": at(0.95), "p99": at(0.99),
             "max": millis(flow.latency.max()),
         },
-        "wait_ms_mean": flow.wait.as_millis_f64() / flow.answered.max(1) as f64,
-        "service_ms_mean": flow.service.as_millis_f64() / flow.answered.max(1) as f64,
-        "disk_time_share": flow.disk_time.as_secs_f64() / seconds,
-        "late": flow.late, "judged": flow.judged, "missed": flow.missed,
+        "wait_ms_mean": flow.service.wait.as_millis_f64() / flow.answered.max(1) as f64,
+        "service_ms_mean": flow.service.time.as_millis_f64() / flow.answered.max(1) as f64,
+        "disk_time_share": flow.service.disk_time.as_secs_f64() / seconds,
+        "late": flow.conformance.late, "judged": flow.conformance.judged, "missed": flow.conformance.missed,
         "waited_seconds": waits,
     })
 }

@@ -30,10 +30,14 @@ pub fn flows(outcome: &Outcome) -> Table {
 pub fn flow_cells(flow: &FlowOutcome, seconds: f64) -> Vec<String> {
     let at = |q: f64| flow.latency.quantile(q).map_or("–".into(), millis);
     let bound = flow.contract.latency.map_or("–".into(), |_| {
-        let all = flow.answered.max(flow.late);
-        percent(all - flow.late, all)
+        let all = flow.answered.max(flow.conformance.late);
+        percent(all - flow.conformance.late, all)
     });
-    let missed = if flow.judged == 0 { "–".into() } else { percent(flow.missed, flow.judged) };
+    let missed = if flow.conformance.judged == 0 {
+        "–".into()
+    } else {
+        percent(flow.conformance.missed, flow.conformance.judged)
+    };
     vec![
         flow.name.clone(),
         promise(&flow.contract),
@@ -136,7 +140,7 @@ pub fn replayed(replayed: &Replayed) -> Table {
 /// Where a flow's time went.
 pub fn explain(flow: &FlowOutcome) -> String {
     let n = flow.answered.max(1) as f64;
-    let (wait, service) = (flow.wait.as_millis_f64() / n, flow.service.as_millis_f64() / n);
+    let (wait, service) = (flow.service.wait.as_millis_f64() / n, flow.service.time.as_millis_f64() / n);
     let mut out = format!(
         "{}: {} requests of {} answered, {} left\n  mean latency = wait {wait:.3} ms + service {service:.3} ms\n",
         flow.name,
@@ -144,10 +148,10 @@ pub fn explain(flow: &FlowOutcome) -> String {
         format_size(flow.bytes),
         flow.left
     );
-    let all: f64 = flow.waits.iter().map(|d| d.as_secs_f64()).sum();
+    let all: f64 = flow.service.waits.iter().map(|d| d.as_secs_f64()).sum();
     out.push_str("  while something of it waited, this held it back:\n");
     for reason in WaitReason::ALL {
-        let seconds = flow.waits[reason as usize].as_secs_f64();
+        let seconds = flow.service.waits[reason as usize].as_secs_f64();
         if seconds > 0.0 {
             out.push_str(&format!("    {:<16} {:5.1} %\n", reason.as_str(), seconds / all * 100.0));
         }

@@ -168,7 +168,7 @@ impl<'a> Info<'a> {
         let on = if c.enabled { "on" } else { "off" };
         println!(
             "buffer       {on}, {} segments of {} sectors, read-ahead {:?}, early acknowledgement level {}",
-            c.segments, c.segment_sectors, c.prefetch, c.fast_write
+            c.segments, c.segment_sectors, c.read_ahead.prefetch, c.write.fast_write
         );
         if self.places.0 + self.seeks.0 > 0 {
             println!(

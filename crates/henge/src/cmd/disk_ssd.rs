@@ -62,7 +62,7 @@ impl Bench {
 /// Fills the drive, writes it at random three times over, trims half of it, and goes on with the other half.
 fn wear_in(facts: &SsdFacts) -> Vec<Stretch> {
     let mut bench = Bench { drive: Ssd::new(facts.clone()), now: Instant::ZERO, random: 1 };
-    let (unit, units) = (u64::from(facts.unit), facts.units());
+    let (unit, units) = (u64::from(facts.layout.unit), facts.layout.units());
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut before = FlashCounts::default();
     let mut note = |phase, per_second: f64, bench: &Bench| {
@@ -113,20 +113,23 @@ pub fn info(text: &str, name: &str, dir: Option<&Path>, json: bool) -> Result<()
         println!("{}: {}\n{}\n", facts.model, facts.description, facts.source);
         println!(
             "capacity  {}, {} % spare",
-            henge_core::format_size(facts.capacity),
-            f64::from(facts.spare) / 1e4
+            henge_core::format_size(facts.layout.capacity),
+            f64::from(facts.layout.spare) / 1e4
         );
         println!(
             "flash     {} channels of {} dies, pages of {}, {} pages a block",
-            facts.channels,
-            facts.dies_per_channel,
-            henge_core::format_size(u64::from(facts.page)),
-            facts.pages_per_block
+            facts.layout.channels,
+            facts.layout.dies_per_channel,
+            henge_core::format_size(u64::from(facts.layout.page)),
+            facts.layout.pages_per_block
         );
-        println!("times     read {}, program {}, erase {}", facts.read, facts.program, facts.erase);
+        println!(
+            "times     read {}, program {}, erase {}",
+            facts.times.read, facts.times.program, facts.times.erase
+        );
         println!(
             "\n4 KiB writes, {DEPTH} outstanding, on the same drive shrunk to {}:",
-            henge_core::format_size(small.capacity)
+            henge_core::format_size(small.layout.capacity)
         );
         let mut table = Table::new();
         table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);

@@ -11,9 +11,9 @@ use henge_core::Instant;
 impl Controller {
     /// How far the drive reads on behind a read that ends at `end`, in the segment that starts at `start`.
     fn read_limit(&self, start: u64, lbn: u64, end: u64) -> u64 {
-        let c = &self.cache;
+        let ahead = &self.cache.read_ahead;
         let (capacity, size) = (self.arm.geometry().capacity(), self.buffer.size());
-        let limit = match c.prefetch {
+        let limit = match ahead.prefetch {
             Prefetch::None => end,
             Prefetch::TrackAhead if end < capacity => {
                 let address = self.arm.geometry().locate(end);
@@ -23,9 +23,9 @@ impl Controller {
                 if start < track_start { track_end + u64::from(address.per_track) } else { track_end }
             }
             Prefetch::TrackAhead => capacity,
-            _ if c.max_read_ahead > 0 => end + u64::from(c.max_read_ahead),
-            _ if c.overwrite_returned => end + size,
-            _ => (lbn + size).max(end + u64::from(c.min_read_ahead)),
+            _ if ahead.max > 0 => end + u64::from(ahead.max),
+            _ if ahead.overwrite_returned => end + size,
+            _ => (lbn + size).max(end + u64::from(ahead.min)),
         };
         limit.clamp(end, capacity)
     }
@@ -59,7 +59,7 @@ impl Controller {
         let held = self.buffer.get(segment).end;
         let stopped = self.stop_reading(free).since(free);
         if held >= end {
-            if self.cache.restart_on_hit && held < limit {
+            if self.cache.read_ahead.restart_on_hit && held < limit {
                 self.fetch(segment, lbn, held, held, free.max(ready) + stopped, bus_from);
             }
             return bus_from + self.bus * blocks;
@@ -69,13 +69,13 @@ impl Controller {
 
     /// The block that read-ahead is about to fetch counts as a hit, where the drive does so.
     fn almost_hit(&self, lbn: u64) -> Option<usize> {
-        let stream = self.stream.filter(|_| self.cache.almost_hits && self.cache.enabled)?;
+        let stream = self.stream.filter(|_| self.cache.read_ahead.almost_hits && self.cache.enabled)?;
         (self.buffer.get(stream.segment).end == lbn).then_some(stream.segment)
     }
 
     fn set_limits(&mut self, segment: usize, start: u64, lbn: u64, end: u64) {
         let limit = self.read_limit(start, lbn, end);
-        let least = (end + u64::from(self.cache.min_read_ahead)).min(limit);
+        let least = (end + u64::from(self.cache.read_ahead.min)).min(limit);
         let s = self.buffer.get_mut(segment);
         s.limit = s.limit.max(limit);
         s.least = s.least.max(least);
@@ -104,11 +104,10 @@ impl Controller {
             (s.start, s.end) = (next - before, next);
         }
         // The host has nothing to take before the first block is in.
-        let mark =
-            if next == lbn { self.cache.watermark(self.cache.high_read_watermark, end - lbn) } else { 1 };
+        let mark = if next == lbn { self.cache.read_mark(end - lbn) } else { 1 };
         let from = bus_from.max(pass.passed(pass.blocks.min(mark as u32)));
         let drain = Drain { start: lbn, lbn, end, before: from, from, block: self.bus };
-        let mut stream = Stream { segment, pass, limit, drain, size, mode: self.cache.prefetch };
+        let mut stream = Stream { segment, pass, limit, drain, size, mode: self.cache.read_ahead.prefetch };
         stream.pass = stream.fit(&self.arm, pass);
         self.stream = Some(stream);
         self.take_out(lbn, end, bus_from, mark)

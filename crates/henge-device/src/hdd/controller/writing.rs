@@ -10,7 +10,7 @@ impl Controller {
     pub(super) fn write(&mut self, command: Command, t: Instant) -> Instant {
         let Command { lbn, blocks, durable, .. } = command;
         let end = lbn + blocks;
-        let early = self.cache.fast_write > 0;
+        let early = self.cache.write.fast_write > 0;
         let ready = t + self.overheads.write(early, self.after_read) + self.overheads.data_preparation;
         let busy = self.behind.filter(|b| b.ends > t);
         let block = self.bus;
@@ -24,8 +24,8 @@ impl Controller {
         let active = self.stream.map(|s| s.segment);
         if let Some(behind) = busy
             && early
-            && self.cache.write_prebuffering
-            && self.dirty.len() + 1 < self.cache.write_segments as usize
+            && self.cache.write.prebuffering
+            && self.dirty.len() + 1 < self.cache.write.segments as usize
             && !durable
             && blocks <= self.buffer.size()
         {
@@ -69,8 +69,8 @@ impl Controller {
 
     /// A write may join the one that the arm is on if it continues it and no other has joined yet.
     fn may_append(&self, behind: &Behind, lbn: u64, t: Instant) -> bool {
-        self.cache.fast_write > 0
-            && self.cache.combine_writes
+        self.cache.write.fast_write > 0
+            && self.cache.write.combine
             && self.dirty.is_empty()
             && behind.end_lbn == lbn
             && behind.starts <= t

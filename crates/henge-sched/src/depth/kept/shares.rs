@@ -26,9 +26,9 @@
 //! **Why not by cost.** Learned time divides the device by what each kind and length takes of it. Where small requests always wait for long ones inside
 //! the device, nothing that a gate sees tells their times apart (`cost/time.rs`). Half a turn without the others does.
 
-use super::watched::{Judged, Watched};
-use super::{Kept, NO_END, PATIENCE, SAMPLES, WHOLE};
-use henge_core::{Duration, Instant};
+use super::watched::{FlowWindow, Judged, Respite, Watched};
+use super::{Kept, NO_END, SAMPLES, WHOLE, per_second};
+use henge_core::Instant;
 
 /// A share counts as short below this part of what is due.
 const SHORT: u64 = 980;
@@ -42,10 +42,58 @@ const GENTLE: u64 = 16;
 /// Turns from a trial that found nothing to the next.
 pub(super) const TRIAL: u64 = 64;
 
+/// Weights as promises.
+pub(super) struct Shares {
+    /// They are promises, where nobody was promised more.
+    pub wanted: bool,
+    /// Others are held back for a turn, to see what that does for whom.
+    pub trial: bool,
+    pub quiet: Quiet,
+    look: Look,
+}
+
+impl Shares {
+    pub fn new(wanted: bool) -> Self {
+        Shares { wanted, trial: false, quiet: Quiet::default(), look: Look::default() }
+    }
+}
+
+/// What is known of a flow's share.
+#[derive(Default)]
+pub(super) struct Share {
+    /// Others are held back for its sake.
+    pub protected: bool,
+    /// Its weight is above the average of those who were there.
+    heavier: bool,
+    /// What it did a second before others were held back; and what it does while they are.
+    before: u64,
+    reference: u64,
+    /// The look at shares in which it was there last.
+    pub look: u64,
+    /// What it had when a trial found that to be enough.
+    enough: u64,
+}
+
+impl Share {
+    /// What it does while the others do nothing: what was seen lately, where there was enough of that.
+    fn learn(&mut self, window: &FlowWindow, quiet: &Quiet, time: u64) {
+        if quiet.suffices(time) && window.quiet > 0 {
+            let seen = per_second(window.quiet, quiet.ns);
+            self.reference =
+                if self.reference == 0 { seen } else { self.reference - self.reference / 4 + seen / 4 };
+        }
+    }
+
+    /// So much of its reference is due to it.
+    fn due(&self, (own, all): (u64, u64)) -> u128 {
+        u128::from(self.reference) * u128::from(own) / u128::from(all.max(1))
+    }
+}
+
 /// Which flows were looked at last, and when that was.
 #[derive(Default)]
-pub(super) struct Look {
-    pub number: u64,
+struct Look {
+    number: u64,
     at: Instant,
 }
 
@@ -91,164 +139,149 @@ impl Quiet {
 
 impl Watched {
     fn rate(&self, time: u64) -> u64 {
-        per_second(self.total, time)
-    }
-
-    /// What it does while the others do nothing: what was seen lately, where there was enough of that.
-    fn learn(&mut self, quiet: &Quiet, time: u64) {
-        if quiet.suffices(time) && self.quiet > 0 {
-            let seen = per_second(self.quiet, quiet.ns);
-            self.reference =
-                if self.reference == 0 { seen } else { self.reference - self.reference / 4 + seen / 4 };
-        }
+        per_second(self.window.total, time)
     }
 
     /// A trial found that it has enough, not long ago, and it has not lost since.
     fn had_enough(&self, now: Instant) -> bool {
-        now < self.hopeless_until && self.before * 4 >= self.enough * 3
+        now < self.respite.until && self.share.before * 4 >= self.share.enough * 3
     }
 
     /// A trial found that it was short, or not.
     fn had(&mut self, short: bool, turn: u64, now: Instant) {
         if short {
-            (self.hopeless_until, self.patience) = (Instant::ZERO, PATIENCE.0);
+            self.respite = Respite::none();
             return;
         }
-        self.enough = self.before;
-        self.hopeless_until = now + Duration::from_nanos(u64::from(self.patience) * turn);
-        self.patience = (self.patience * 2).min(PATIENCE.1);
+        self.share.enough = self.share.before;
+        self.respite.begin(turn, now);
     }
 
     /// How well its share is kept, where others are held back for its sake.
     pub fn judge_share(
         &mut self,
-        (own, all): (u64, u64),
+        weights: (u64, u64),
         quiet: &Quiet,
         time: u64,
         now: Instant,
     ) -> Option<Judged> {
-        if !self.protected || self.done == 0 {
+        if !self.share.protected || self.window.done == 0 {
             return None;
         }
-        self.learn(quiet, time);
-        let second = u128::from(self.reference) * u128::from(own) / u128::from(all.max(1));
+        self.share.learn(&self.window, quiet, time);
+        let (second, total) = (self.share.due(weights), self.window.total);
         let due = (second * u128::from(self.here(now, time)) / 1_000_000_000) as u64;
         let due = due + due / 50;
-        self.lag = (self.lag + due).saturating_sub(self.total);
-        let few = 4 * (self.total / self.done).max(1) + (second / 200) as u64;
+        self.lag = (self.lag + due).saturating_sub(total);
+        let few = 4 * (total / self.window.done).max(1) + (second / 200) as u64;
         // What it has is the reference less what the others' part of a turn takes, and that part is as long as their pace is large.
         let (rate, due_rate) = (u128::from(self.rate(time)), second * 51 / 50);
-        let spare = u128::from(self.reference).saturating_sub(due_rate) * u128::from(WHOLE);
-        let taken = u128::from(self.reference).saturating_sub(rate).max(1);
+        let spare = u128::from(self.share.reference).saturating_sub(due_rate) * u128::from(WHOLE);
+        let taken = u128::from(self.share.reference).saturating_sub(rate).max(1);
         Some(Judged {
-            kept: self.total.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE),
+            kept: total.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE),
             factor: (spare / taken).clamp(u128::from(WHOLE) / 4, 2 * u128::from(WHOLE)) as u64,
             behind: self.lag > few,
         })
     }
 }
 
-fn per_second(amount: u64, ns: u64) -> u64 {
-    let all = u128::from(amount) * 1_000_000_000 / u128::from(ns.max(1));
-    u64::try_from(all).unwrap_or(u64::MAX)
-}
-
 impl Kept {
     /// Whether weights are promises here and now.
-    pub(super) fn shares(&self) -> bool {
-        self.weights && self.firm == 0
+    pub(super) fn weights_count(&self) -> bool {
+        self.shares.wanted && self.firm == 0
     }
 
     /// The weights of those for whose sake others are held back, and of all.
-    pub(super) fn part(&self) -> (u64, u64) {
-        let (own, others) = (self.seen.protected, self.seen.others.max(self.before.others));
-        (own, own + others)
+    pub(super) fn weights(&self) -> (u64, u64) {
+        let own = self.window.seen.protected;
+        (own, own + self.window.others())
     }
 
     /// A window without a pace, or a trial.
     pub(super) fn consider(&mut self, now: Instant, time: u64) {
-        let done = per_second(self.seen.cost, time);
-        if self.trial {
-            self.trial = false;
+        if self.shares.trial {
+            self.shares.trial = false;
             return self.conclude(now, time);
         }
-        self.sent = (self.sent - self.sent / 8).max(done);
-        self.patience.0 = self.patience.0.saturating_sub(time);
-        if self.patience.0 > 0 {
+        self.pace.window_over(self.window.seen.cost, time);
+        if self.pace.patience.0 > 0 {
             return;
         }
         let (mut work, mut places, mut weights) = (0u128, 0u128, 0u128);
-        for flow in self.active.iter().filter_map(|id| self.flows.get(*id)) {
-            work += u128::from(flow.cost);
-            places += u128::from(flow.places);
-            weights += u128::from(flow.weight);
+        for flow in self.window.active.iter().filter_map(|id| self.flows.get(*id)) {
+            work += u128::from(flow.window.cost);
+            places += u128::from(flow.window.places);
+            weights += u128::from(flow.promise.weight);
         }
-        self.look = Look { number: self.look.number + 1, at: now };
-        let (mut behind, flows) = (0, self.active.len() as u128);
+        self.shares.look = Look { number: self.shares.look.number + 1, at: now };
+        let (mut behind, flows) = (0, self.window.active.len() as u128);
         let depth = u64::from(self.part.of(self.most));
-        for id in &self.active {
+        for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
-            let weight = u128::from(flow.weight);
+            let weight = u128::from(flow.promise.weight);
             let little = |own: u128, all: u128| own * weights * 4 < all * weight * 3;
-            let outstanding = flow.latencies / time.max(1);
-            flow.heavier = weight * flows > weights;
-            (flow.before, flow.reference, flow.lag, flow.look) = (flow.rate(time), 0, 0, self.look.number);
-            flow.protected = (little(flow.cost.into(), work) || little(flow.places.into(), places))
+            let outstanding = flow.window.latencies / time.max(1);
+            flow.share.heavier = weight * flows > weights;
+            (flow.share.before, flow.share.reference) = (flow.rate(time), 0);
+            (flow.lag, flow.share.look) = (0, self.shares.look.number);
+            flow.share.protected = (little(flow.window.cost.into(), work)
+                || little(flow.window.places.into(), places))
                 && outstanding * 8 >= depth.saturating_sub(8)
-                && flow.came < self.number
+                && flow.came < self.window.number
                 && !flow.had_enough(now);
-            behind += usize::from(flow.protected);
+            behind += usize::from(flow.share.protected);
         }
-        if behind > 0 && behind < self.active.len() {
-            self.trial = true;
+        if behind > 0 && behind < self.window.active.len() {
+            self.shares.trial = true;
             // What they sent at most lately may be more than the device does for long, and then nothing would be quiet.
-            self.sent = if done > 0 { done } else { self.sent };
-            self.pace = self.sent / 2;
-            self.settle(now);
+            let done = per_second(self.window.seen.cost, time);
+            self.pace.sent = if done > 0 { done } else { self.pace.sent };
+            self.pace.allowed = self.pace.sent / 2;
+            self.pace.settle(now);
         }
     }
 
     /// Who was not there when others were held back for somebody's sake may be short as well, or be whom it is to be held back for: all begins anew.
     pub(super) fn look_again(&mut self, now: Instant) -> bool {
-        let look = &self.look;
-        let waited = now.since(look.at).as_nanos() >= TRIAL * self.turn;
-        let new = |flow: &Watched| flow.look != look.number && flow.done >= SAMPLES;
-        let again = waited && self.active.iter().filter_map(|id| self.flows.get(*id)).any(new);
+        let look = &self.shares.look;
+        let waited = now.since(look.at).as_nanos() >= TRIAL * self.pace.turn;
+        let new = |flow: &Watched| flow.share.look != look.number && flow.window.done >= SAMPLES;
+        let again = waited && self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(new);
         if again {
-            (self.pace, self.search, self.patience.0) = (NO_END, None, 0);
+            (self.pace.allowed, self.pace.search, self.pace.patience.0) = (NO_END, None, 0);
         }
         again
     }
 
     /// A trial is over: either the flows have no more than before, or the others have a pace from now on.
     fn conclude(&mut self, now: Instant, time: u64) {
-        let (own, all) = self.part();
-        let there = |flow: &Watched| flow.protected && flow.here(now, time) >= time / 4 * 3;
-        let there = self.active.iter().filter_map(|id| self.flows.get(*id)).any(there);
-        if there && !self.quiet.suffices(time) && self.pace > self.sent / GENTLE {
+        let (own, all) = self.weights();
+        let there = |flow: &Watched| flow.share.protected && flow.here(now, time) >= time / 4 * 3;
+        let there = self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(there);
+        if there && !self.shares.quiet.suffices(time) && self.pace.allowed > self.pace.sent / GENTLE {
             // The others were at the device to the end.
-            (self.trial, self.pace) = (true, self.pace / 2);
-            return self.settle(now);
+            (self.shares.trial, self.pace.allowed) = (true, self.pace.allowed / 2);
+            return self.pace.settle(now);
         }
         let mut short = false;
-        for id in &self.active {
-            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.protected) else { continue };
-            flow.learn(&self.quiet, time);
-            let due = u128::from(flow.reference) * u128::from(own) / u128::from(all.max(1));
-            let enough = if flow.heavier { SHORT } else { SHORT_OF_EQUALS };
-            short |= u128::from(flow.before) * u128::from(WHOLE) < due * u128::from(enough);
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
+            flow.share.learn(&flow.window, &self.shares.quiet, time);
+            let due = flow.share.due((own, all));
+            let enough = if flow.share.heavier { SHORT } else { SHORT_OF_EQUALS };
+            short |= u128::from(flow.share.before) * u128::from(WHOLE) < due * u128::from(enough);
         }
-        for id in &self.active {
-            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.protected) else { continue };
-            flow.had(short, self.turn, now);
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
+            flow.had(short, self.pace.turn, now);
         }
         if short {
-            self.pace = (u128::from(self.sent) * u128::from(all - own) / u128::from(all.max(1))) as u64;
-            (self.search, self.found, self.good, self.former) = (None, true, 0, self.pace);
-            self.patience = (0, PATIENCE.0);
+            let rest = u128::from(self.pace.sent) * u128::from(all - own) / u128::from(all.max(1));
+            self.pace.set(rest as u64);
         } else {
-            self.pace = NO_END;
-            self.patience.0 = TRIAL * self.turn;
+            self.pace.allowed = NO_END;
+            self.pace.patience.0 = TRIAL * self.pace.turn;
         }
     }
 }
@@ -262,13 +295,13 @@ mod tests {
         const TURN: u64 = 1_000_000;
         let after = |turns: u64| Instant::from_nanos(turns * TURN);
         let mut flow = Watched::new();
-        flow.before = 1000;
+        flow.share.before = 1000;
         assert!(!flow.had_enough(after(0)), "nobody has looked");
         flow.had(false, TURN, after(0));
         assert!(flow.had_enough(after(63)) && !flow.had_enough(after(64)));
-        flow.before = 750;
+        flow.share.before = 750;
         assert!(flow.had_enough(after(1)));
-        flow.before = 749;
+        flow.share.before = 749;
         assert!(!flow.had_enough(after(1)), "it has lost since");
         for turns in [128, 256, 512, 1024, 1024] {
             flow.had(false, TURN, after(0));

@@ -1,14 +1,70 @@
 //! What [`Kept`](super::Kept) sees of a flow.
 
+use super::shares::Share;
 use super::{AGAIN, AHEAD, CATCH_UP_DUE, MORE, PATIENCE, WHOLE, work};
 use crate::cost::in_unit;
-use henge_core::{Cost, CostUnit, Duration, Instant, Latency, Rate, Request};
+use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Latency, Rate, Request};
 
-/// What is seen of a flow.
-pub(super) struct Watched {
+/// What a flow was promised.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Promise {
     pub weight: u32,
     pub rate: Option<Rate>,
     pub latency: Option<Latency>,
+}
+
+impl Promise {
+    pub fn of(contract: &Contract) -> Self {
+        Promise { weight: contract.weight(), rate: contract.rate, latency: contract.latency }
+    }
+
+    /// More than a share.
+    pub fn is_firm(&self) -> bool {
+        self.rate.is_some() || self.latency.is_some()
+    }
+}
+
+/// No pace keeps a flow's promise, or its share needs none, as was seen: nobody looks again for a time.
+pub(super) struct Respite {
+    pub until: Instant,
+    /// For how many turns next time.
+    turns: u32,
+}
+
+impl Respite {
+    pub fn none() -> Self {
+        Respite { until: Instant::ZERO, turns: PATIENCE.0 }
+    }
+
+    pub fn begin(&mut self, turn: u64, now: Instant) {
+        self.until = now + Duration::from_nanos(u64::from(self.turns) * turn);
+        self.turns = (self.turns * 2).min(PATIENCE.1);
+    }
+}
+
+/// What is seen of a flow in a window.
+#[derive(Default)]
+pub(super) struct FlowWindow {
+    /// The window's number.
+    pub number: u64,
+    pub done: u64,
+    /// In units of its rate.
+    pub amount: u64,
+    /// In ns: how long its requests took in all, and how long nothing of it was here.
+    pub latencies: u64,
+    pub idle: u64,
+    pub late: u64,
+    /// What its requests cost; their work; and of that what was done while the others had nothing at the device.
+    pub cost: u64,
+    pub total: u64,
+    pub quiet: u64,
+    /// In ns: how long its requests were at the device.
+    pub places: u64,
+}
+
+/// What is seen of a flow.
+pub(super) struct Watched {
+    pub promise: Promise,
     pub in_flight: u32,
     /// Let in and not dispatched.
     pub inside: u32,
@@ -21,36 +77,12 @@ pub(super) struct Watched {
     pub lag: u64,
     /// How well its promise was kept in its last window, in thousandths.
     pub kept: u64,
-    /// No pace keeps its promise, or its share needs none, as was seen: until when nobody looks again, and for how many turns next time.
-    pub hopeless_until: Instant,
-    pub patience: u32,
-    /// The number of the window that the rest is of.
-    pub window: u64,
-    pub done: u64,
-    /// In units of its rate.
-    pub amount: u64,
-    /// In ns: how long its requests took in all, and how long nothing of it was here.
-    pub latencies: u64,
-    pub idle: u64,
-    pub late: u64,
-    /// In this window: what its requests cost; their work; and of that what was done while the others had nothing at the device.
-    pub cost: u64,
-    pub total: u64,
-    pub quiet: u64,
-    /// In ns: how long its requests were at the device.
-    pub places: u64,
-    /// By its weight: whether others are held back for its sake; what it did a second before they were; and what it does while they are.
-    pub protected: bool,
-    /// Its weight is above the average of those who were there.
-    pub heavier: bool,
-    pub before: u64,
-    pub reference: u64,
+    pub respite: Respite,
+    /// The last in which it had a request.
+    pub window: FlowWindow,
     /// The window in which it came, after one without it.
     pub came: u64,
-    /// The look at shares in which it was there last.
-    pub look: u64,
-    /// What it had when a trial found that to be enough.
-    pub enough: u64,
+    pub share: Share,
     /// Of its requests in flight, those that count as the others'.
     pub loud: u32,
 }
@@ -74,9 +106,7 @@ fn factor(kept: u64) -> u64 {
 impl Watched {
     pub fn new() -> Self {
         Watched {
-            weight: 1,
-            rate: None,
-            latency: None,
+            promise: Promise { weight: 1, rate: None, latency: None },
             in_flight: 0,
             inside: 0,
             next: Instant::ZERO,
@@ -84,37 +114,26 @@ impl Watched {
             free_since: Instant::ZERO,
             lag: 0,
             kept: 0,
-            hopeless_until: Instant::ZERO,
-            patience: PATIENCE.0,
-            window: 0,
-            done: 0,
-            amount: 0,
-            latencies: 0,
-            idle: 0,
-            late: 0,
-            cost: 0,
-            total: 0,
-            quiet: 0,
-            places: 0,
-            protected: false,
-            heavier: false,
-            before: 0,
-            reference: 0,
+            respite: Respite::none(),
+            window: FlowWindow::default(),
             came: 1,
-            look: 0,
-            enough: 0,
+            share: Share::default(),
             loud: 0,
         }
     }
 
     pub fn begin(&mut self, number: u64) {
-        if self.window + 1 < number {
+        if self.window.number + 1 < number {
             // Too long ago to say that it is ahead.
             (self.kept, self.came) = (0, number);
         }
-        self.window = number;
-        (self.done, self.amount, self.latencies, self.idle, self.late) = (0, 0, 0, 0, 0);
-        (self.cost, self.total, self.quiet, self.places) = (0, 0, 0, 0);
+        self.window = FlowWindow { number, ..FlowWindow::default() };
+    }
+
+    /// It has another promise: what was seen says nothing of that.
+    pub fn begin_anew(&mut self) {
+        (self.lag, self.kept, self.respite) = (0, 0, Respite::none());
+        (self.share.protected, self.share.look) = (false, 0);
     }
 
     pub fn left(&mut self, now: Instant) {
@@ -124,43 +143,45 @@ impl Watched {
         }
     }
 
-    /// It was promised more than a share.
-    pub fn is_firm(&self) -> bool {
-        self.rate.is_some() || self.latency.is_some()
+    /// A request of its has left: how many fewer of those in flight count as the others'.
+    pub fn falls_silent(&mut self) -> u32 {
+        let loud = self.loud.min(1);
+        self.loud -= loud;
+        loud
     }
 
     /// Nobody holds it back: it does not have more than was promised.
     pub fn is_exempt(&self) -> bool {
-        self.protected || (self.is_firm() && self.kept < AHEAD)
+        self.share.protected || (self.promise.is_firm() && self.kept < AHEAD)
     }
 
     /// For how long of a window something of it was here.
     pub fn here(&self, now: Instant, time: u64) -> u64 {
         let gone = if self.in_flight == 0 { now.since(self.free_since).as_nanos() } else { 0 };
-        time.saturating_sub(self.idle + gone)
+        time.saturating_sub(self.window.idle + gone)
     }
 
     /// How well its promise was kept, where it has one.
     pub fn judge(&mut self, now: Instant, time: u64) -> Option<Judged> {
-        if self.done == 0 {
+        if self.window.done == 0 {
             return None;
         }
-        if let Some(rate) = self.rate {
+        if let Some(rate) = self.promise.rate {
             let here = self.here(now, time);
             // A fiftieth more than was promised: whoever is just short of it is noticed before it is missed.
             let due = rate.cost_in(Duration::from_nanos(here)).get();
             let due = due + due / 50;
-            self.lag = (self.lag + due).saturating_sub(self.amount);
+            self.lag = (self.lag + due).saturating_sub(self.window.amount);
             // A few requests of the size that it has, and half a percent of a second.
-            let few = 4 * (self.amount / self.done).max(1) + rate.per_second / 200;
-            let kept = self.amount.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE);
+            let few = 4 * (self.window.amount / self.window.done).max(1) + rate.per_second / 200;
+            let kept = self.window.amount.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE);
             return Some(Judged { kept, factor: factor(kept), behind: self.lag > few });
         }
-        if let Some(latency) = self.latency {
-            let allowed = self.done * u64::from(1_000_000 - latency.percentile) / 1000;
-            self.lag = (self.lag + self.late * WHOLE).saturating_sub(allowed);
-            let in_time = (self.done - self.late) * WHOLE * 1_000_000;
-            let kept = in_time / (self.done * u64::from(latency.percentile)).max(1);
+        if let Some(latency) = self.promise.latency {
+            let allowed = self.window.done * u64::from(1_000_000 - latency.percentile) / 1000;
+            self.lag = (self.lag + self.window.late * WHOLE).saturating_sub(allowed);
+            let in_time = (self.window.done - self.window.late) * WHOLE * 1_000_000;
+            let kept = in_time / (self.window.done * u64::from(latency.percentile)).max(1);
             return Some(Judged { kept, factor: factor(kept), behind: self.lag > 4 * WHOLE });
         }
         None
@@ -168,7 +189,7 @@ impl Watched {
 
     /// When a request may come in that is held to a pace of `pace` for its flow, and what is promised to it.
     pub fn comes_in(&mut self, request: &Request, pace: u64, turn: u64, now: Instant) -> Option<Instant> {
-        if let Some(rate) = self.rate.filter(|_| self.next_due <= now) {
+        if let Some(rate) = self.promise.rate.filter(|_| self.next_due <= now) {
             let amount = in_unit(request, rate.unit, CostUnit::DiskTime);
             let span = rate.time_for(amount).mul_ratio(2, 3);
             self.next_due = self.next_due.max(now - CATCH_UP_DUE) + span;
@@ -177,7 +198,7 @@ impl Watched {
         let begin = Instant::from_nanos(now.as_nanos() / turn * turn);
         if self.next >= begin + Duration::from_nanos(turn) {
             // What is promised to it may be due sooner than its part of the pace.
-            let next = self.rate.map_or(self.next, |_| self.next.min(self.next_due));
+            let next = self.promise.rate.map_or(self.next, |_| self.next.min(self.next_due));
             return Some(next.min(now + AGAIN).max(now + Duration::from_nanos(1)));
         }
         let span = Rate { per_second: pace.max(1), unit: CostUnit::Bytes }.time_for(Cost::new(work(request)));
