@@ -5,11 +5,11 @@
 //! asks looks at the others. A disk that a client may not use is as one that does not exist.
 //!
 //! Each shard has a catalog of all shards' disks, so that it can answer every client by itself. Disks have their numbers among all shards here
-//! ([`crate::shards::global`]).
+//! ([`global`](crate::shards::number::global)).
 
 use crate::access::NbdAccess;
 use crate::shards::crowd::Crowd;
-use crate::shards::division::local;
+use crate::shards::number::local;
 use henge_nbd::{Export, Exports};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,9 +54,9 @@ pub(crate) struct Shown<'a> {
 }
 
 impl Catalog {
-    /// That of one of these shards.
-    pub(crate) fn of_shard(here: usize, shards: usize, crowd: Arc<Crowd>) -> Catalog {
-        Catalog { here, shards, crowd, ..Catalog::default() }
+    /// That of one of the shards whose clients these are.
+    pub(crate) fn of_shard(here: usize, crowd: &Arc<Crowd>) -> Catalog {
+        Catalog { here, shards: crowd.loops(), crowd: Arc::clone(crowd), ..Catalog::default() }
     }
 
     /// Whether some disks are other shards'.

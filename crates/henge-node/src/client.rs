@@ -1,8 +1,9 @@
 //! A connection, whichever protocol it speaks.
 
+use crate::link::Link;
 use crate::plane::Answer;
-use crate::pump::{Link, Moves, Pump};
-use crate::session::{Around, Departure, Session, Stop};
+use crate::pump::Pump;
+use crate::session::{Around, Departure, Moves, Session, Stop};
 use henge_core::Instant;
 use std::any::Any;
 

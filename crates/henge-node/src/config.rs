@@ -40,7 +40,7 @@
 
 use crate::front::Kinds;
 use crate::link_config::{LinkConfig, PeerConfig};
-use crate::manager::ManagerConfig;
+use crate::manager::config::ManagerConfig;
 use henge_config::{ConfigError, Source};
 use henge_core::Duration;
 use henge_nbd::Limits;
@@ -50,7 +50,7 @@ use std::path::PathBuf;
 mod disk;
 pub(crate) mod fronts;
 pub(crate) mod pool;
-mod text;
+pub(crate) mod text;
 
 pub use crate::front::Listen;
 pub use disk::DiskConfig;
@@ -58,7 +58,7 @@ pub(crate) use disk::disk;
 pub use fronts::Http;
 pub(crate) use pool::scheduler;
 pub use pool::{PoolConfig, SchedulerConfig};
-pub(crate) use text::{at, check_name};
+pub(crate) use text::at;
 
 /// Where a node remembers when its file does not say.
 pub(crate) const STATE_DIR: &str = "/var/lib/henge";

@@ -1,8 +1,7 @@
 //! The front ends: by what protocols clients come. Each is files of its own and one line of `fronts!`.
 
 use crate::front::{Address, Kind, Scheme};
-use crate::pump::Moves;
-use crate::session::Around;
+use crate::session::{Around, Moves};
 use henge_nbd::Limits;
 use henge_tls::Tls;
 use std::os::fd::OwnedFd;
@@ -50,11 +49,4 @@ pub(crate) fn kinds() -> Vec<&'static Kind> {
 /// Whose scheme it is.
 pub(crate) fn of(scheme: &Scheme) -> Option<&'static Front> {
     FRONTS.iter().find(|front| front.kind.schemes.contains(scheme))
-}
-
-/// Random bytes from the system, if it has any.
-pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    (got == Ok(N)).then_some(bytes)
 }

@@ -2,12 +2,12 @@
 //!
 //! As with NBD, a WRITE's payload goes from the socket straight into the command's buffer and a READ's from there straight to the socket.
 
-use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::plane::block_status;
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
+use crate::random::random;
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
 use crate::targets::{Asker, OwnerTask, PREFIX, TargetRegistry};
 use crate::turns::BYTES;

@@ -27,8 +27,9 @@
 //! | `timeout` | a part that a peer has not answered by then fails | `"10s"` |
 //! | `announce` | service unknown to a node that this coordinator does not reach: told after so much; or `"never"` | `"1MiB"` |
 
-use crate::config::check_name;
+use crate::config::text::check_name;
 use henge_core::{Duration, ParamError, Params, Value};
+use henge_nvme::PORT as NVME_PORT;
 use henge_tls::TlsConfig;
 use std::ops::Range;
 
@@ -205,7 +206,7 @@ pub(crate) fn peer(mut p: Params) -> Result<PeerConfig, ParamError> {
     };
     let nvme = match p.text("nvme")? {
         None => None,
-        Some(text) => Some(at_port(&p, "nvme", text, crate::nvme::PORT)?),
+        Some(text) => Some(at_port(&p, "nvme", text, NVME_PORT)?),
     };
     p.finish()?;
     Ok(PeerConfig { name, address, iscsi, nvme })

@@ -392,7 +392,8 @@ fn remembered(config: &mut NodeConfig, state_dir: StateDir) -> io::Result<Memory
         disk.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect()
     };
     let file = config.disks.iter().map(|disk| (disk.name.clone(), terms(disk))).collect();
-    let memory = Memory::open(state_dir, file)?;
+    let doors = crate::fronts::kinds().iter().map(|kind| kind.key).collect();
+    let memory = Memory::open(state_dir, file, doors)?;
     for disk in &mut config.disks {
         let grown = memory.disks.get(&disk.name).and_then(|kept| kept.capacity);
         disk.capacity = disk.capacity.max(grown.unwrap_or(0));

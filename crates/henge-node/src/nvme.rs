@@ -4,20 +4,20 @@
 //! together from several nodes: who may use a disk, and by which nodes, is said of each disk.
 
 mod access;
-mod host;
+pub(crate) mod host;
 mod powers;
 mod reserve;
 mod service;
 
 pub(crate) use access::access;
-pub(crate) use host::Host;
 use powers::Powers;
 pub(crate) use reserve::Wish;
 
+use crate::fnv::fnv;
 use crate::front::Doors;
 use crate::plane::Disk;
 use henge_core::{Duration, Instant, RequestId};
-use henge_nvme::{Namespace, QueueId, Reach, SubsystemId, Subsystems};
+use henge_nvme::{Namespace, PORT, QueueId, Reach, SubsystemId, Subsystems};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Bound;
@@ -26,8 +26,6 @@ use std::sync::Arc;
 
 /// What the names of all subsystems begin with.
 pub(crate) const PREFIX: &str = "nqn.2026-11.local.henge:";
-/// The port where hosts look first (IANA).
-pub(crate) const PORT: u16 = 4420;
 
 /// How often queues are looked at for silence.
 const LOOK: Duration = Duration::from_secs(1);
@@ -177,7 +175,7 @@ impl Fabric {
 /// The disk as a namespace. All that names it comes from its name, so that every node says the same.
 fn namespace(name: &str, read_only: bool, capacity: u64) -> Namespace {
     let name = name.as_bytes();
-    let (high, low) = (crate::targets::fnv(name), crate::targets::fnv(&[name, b"/nvme"].concat()));
+    let (high, low) = (fnv(name), fnv(&[name, b"/nvme"].concat()));
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&high.to_be_bytes());
     uuid[8..].copy_from_slice(&low.to_be_bytes());

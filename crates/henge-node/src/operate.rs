@@ -368,7 +368,7 @@ pub(crate) fn remove_peer(plane: &mut Plane, name: &str) -> Outcome {
         let known: Vec<String> = plane.links.configs().into_iter().map(|peer| peer.name).collect();
         return Err(format!("there is no peer \"{name}\"; there are: {}", known.join(", ")));
     };
-    if let Some(disk) = plane.links.peer(found).a_disk() {
+    if let Some(disk) = plane.links.peer(found).extents.a_disk() {
         let disk = &plane.disks.of(disk).config.name;
         return Err(format!("disk \"{disk}\" lies on node {name}; remove it first"));
     }
@@ -429,7 +429,7 @@ fn peer(peer: &crate::links::Peer) -> PeerStatus {
         address: peer.config.address.clone(),
         linked: peer.link.is_some(),
         error: peer.error.clone(),
-        pending: peer.pending(),
+        pending: peer.in_flight.len(),
         parts: counts.parts,
         failed: counts.failed,
         served: counts.served,

@@ -5,43 +5,24 @@
 //! time. The link never waits for anything but its socket: a part for which there is no memory is answered so, and sent
 //! again by its coordinator, so that answers behind it come through.
 
+mod attached;
+mod incoming;
 mod input;
 mod output;
 mod served;
+mod wire;
 
 use crate::links::{News, name};
 use crate::plane::{Answer, Plane};
 use crate::session::{Around, Session, Share, Slices, Stop, Taken, Wants};
 use crate::spread::seating;
 use crate::stream::Stream;
-use henge_backend::Buffer;
-use henge_core::{Cost, Instant, Pending, RequestId};
+use attached::Attachments;
+use henge_core::{Cost, Instant, RequestId};
 use henge_link::{Identity, Message, PartOutcome, Role};
-use henge_vdisk::Command;
+use incoming::IncomingParts;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-
-/// Most extents of a peer.
-const EXTENTS_MAX: usize = 1 << 16;
-
-/// Parts of a peer that can be found by their names.
-const SLOTS_MAX: usize = 1 << 20;
-
-/// Where the peer keeps a part that it calls so.
-fn slot(theirs: u64) -> usize {
-    name(theirs).index()
-}
-
-/// What is to be written, in order.
-enum Piece {
-    /// Of the link's own messages.
-    Text(usize),
-    /// Of a part of ours: its number, and which of its bytes come next.
-    Part { id: RequestId, at: usize, len: usize },
-    /// Of a read that was served here.
-    Answer { owner: usize, frame: Buffer, at: usize, len: usize },
-}
+use wire::Wire;
 
 /// Bytes that are being received.
 struct Inflow {
@@ -60,28 +41,6 @@ enum To {
     Nobody,
 }
 
-/// A part of theirs.
-struct Incoming {
-    theirs: u64,
-    extent: u32,
-    owner: usize,
-    command: Command,
-    /// While its bytes come; afterwards the disk has it.
-    frame: Buffer,
-    lead: usize,
-    verify: usize,
-}
-
-/// An extent that the peer attached, or wants to.
-struct Attached {
-    owner: Option<usize>,
-    /// Why there is none, as the peer was told.
-    refusal: Option<String>,
-    disk: Arc<str>,
-    index: u32,
-    shape: u64,
-}
-
 /// What both ends know is the exporter of their TLS connection: then a proof is worth nothing on any other.
 const EXPORTER: &[u8] = b"EXPORTER-henge link 5";
 
@@ -93,7 +52,7 @@ struct Certificates {
 
 /// One link.
 pub(crate) struct PeerLink {
-    wire: henge_link::Link,
+    wire: Wire,
     /// Which peer, once that is known.
     pub peer: Option<usize>,
     /// Which peer was dialled.
@@ -103,17 +62,8 @@ pub(crate) struct PeerLink {
     inflow: Option<Inflow>,
     /// The last payload was a long one.
     long: bool,
-    extents: BTreeMap<u32, Attached>,
-    /// The extents of each disk.
-    by_disk: BTreeSet<(Arc<str>, u32)>,
-    incoming: Pending<Incoming>,
-    /// Where parts are, by the slot in the peer's name for them. Parts with slots beyond `SLOTS_MAX` are not cancelled.
-    by_slot: Vec<RequestId>,
-    pieces: VecDeque<Piece>,
-    /// Bytes of the wire's output that are in `pieces`, and of those, written.
-    texts: usize,
-    head: usize,
-    backlog: usize,
+    attachments: Attachments,
+    incoming: IncomingParts,
     over: Option<String>,
     /// Nobody listens at the peer's address.
     refused: bool,
@@ -123,20 +73,14 @@ impl PeerLink {
     pub(crate) fn new(identity: Identity, nonce: [u8; 16], dialled: Option<usize>, now: Instant) -> Self {
         let role = if dialled.is_some() { Role::Dialler } else { Role::Dialled };
         PeerLink {
-            wire: henge_link::Link::new(identity, role, nonce, now),
+            wire: Wire::new(henge_link::Link::new(identity, role, nonce, now)),
             peer: None,
             dialled,
             certificates: None,
             inflow: None,
             long: false,
-            extents: BTreeMap::new(),
-            by_disk: BTreeSet::new(),
-            incoming: Pending::new(),
-            by_slot: Vec::new(),
-            pieces: VecDeque::new(),
-            texts: 0,
-            head: 0,
-            backlog: 0,
+            attachments: Attachments::default(),
+            incoming: IncomingParts::new(),
             over: None,
             refused: false,
         }
@@ -152,7 +96,7 @@ impl PeerLink {
     pub(crate) fn why(&self) -> String {
         self.over.clone().unwrap_or_else(|| match self.peer {
             Some(_) => "the connection broke".into(),
-            None if self.wire.has_proven() => {
+            None if self.wire.link.has_proven() => {
                 "it was closed once this node had proven itself: the two know different secrets, or the other one has no \
                  [[peer]] of this name; its log says which"
                     .into()
@@ -165,7 +109,6 @@ impl PeerLink {
     pub(crate) fn say_ended(&mut self, now: Instant) {
         if self.peer.is_some() {
             self.wire.send(&Message::Ended, &[], now);
-            self.text();
         }
     }
 
@@ -175,11 +118,11 @@ impl PeerLink {
 
     /// Pings, and gives up a peer that is silent. When it is to be asked again.
     pub(crate) fn look(&mut self, now: Instant) -> Instant {
-        if now >= self.wire.wake_at() && !self.wire.tick(now) {
+        if now >= self.wire.link.wake_at() && !self.wire.link.tick(now) {
             self.end("the other node has been silent for 4s");
         }
-        self.text();
-        self.wire.wake_at()
+        self.wire.text();
+        self.wire.link.wake_at()
     }
 
     fn established(
@@ -233,15 +176,7 @@ impl PeerLink {
         }
         match message {
             Message::Attach { extent, disk, index, shape } => {
-                if self.extents.len() >= EXTENTS_MAX && !self.extents.contains_key(&extent) {
-                    return Err("it attaches too many extents".into());
-                }
-                let disk: Arc<str> = disk.into();
-                self.by_disk.insert((disk.clone(), extent));
-                let attached = Attached { owner: None, refusal: None, disk: disk.clone(), index, shape };
-                if let Some(before) = self.extents.insert(extent, attached).filter(|b| b.disk != disk) {
-                    self.by_disk.remove(&(before.disk, extent));
-                }
+                self.attachments.add(extent, disk.into(), index, shape)?;
                 self.answer_attach(extent, plane, now);
             }
             Message::Attached { extent, parts, bytes, unit } => {
@@ -256,14 +191,12 @@ impl PeerLink {
                 self.done(part, outcome, Cost::new(cost), data, plane, now)?
             }
             Message::Cancel { id: theirs } => {
-                let command = self.by_slot.get(slot(theirs)).copied();
-                let found = command.and_then(|command| Some((command, self.incoming.get(command)?)));
-                let found = found.filter(|(_, i)| i.theirs == theirs && i.frame.is_empty());
+                let found = self.incoming.called(theirs).filter(|(_, i)| i.frame.is_empty());
                 if let Some((command, owner)) = found.map(|(command, i)| (command, i.owner)) {
                     plane.abort(owner, id, Some(command), now);
                 }
             }
-            Message::Ended => plane.links.peer(peer).settle(),
+            Message::Ended => plane.links.peer(peer).last_life.settle(),
             Message::Sync { epoch, sequence, flow, news, .. } => {
                 self.heard(flow, (epoch, sequence), &news, plane, now);
             }
@@ -293,13 +226,13 @@ impl PeerLink {
     ) -> Result<(), String> {
         let (id, peer) = (name(part), self.peer.expect("messages follow the handshake"));
         if data > 0 {
-            let expected = outcome == PartOutcome::Done && plane.links.peer(peer).expects(id, data);
+            let expected = outcome == PartOutcome::Done && plane.links.peer(peer).in_flight.expects(id, data);
             let to = if expected { To::Answer(id, cost) } else { To::Nobody };
             self.inflow = Some(Inflow { to, done: 0, len: data });
             return Ok(());
         }
         // A read without its bytes is no read.
-        let empty = outcome == PartOutcome::Done && plane.links.peer(peer).is_read(id);
+        let empty = outcome == PartOutcome::Done && plane.links.peer(peer).in_flight.is_read(id);
         let outcome = if empty { PartOutcome::Io } else { outcome };
         plane.links.answered(peer, part, outcome, cost, now);
         Ok(())
@@ -321,7 +254,7 @@ impl Session for PeerLink {
 
     fn received(&mut self, input: &[u8], around: &mut Around<'_>) -> Taken {
         let taken = self.take(input, around.id, around.plane, around.now);
-        self.text();
+        self.wire.text();
         match taken {
             Ok(bytes) => Taken { bytes, stop: None },
             Err(why) => {
@@ -347,14 +280,15 @@ impl Session for PeerLink {
         let Some(certificates) = self.certificates.as_mut().filter(|c| c.theirs.is_none()) else { return };
         if let (Some(names), Some(secret)) = (stream.proven(), stream.exported(EXPORTER)) {
             certificates.theirs = henge_tls::Identity::of(&names);
-            self.wire.prove_by(secret.to_vec());
+            self.wire.link.prove_by(secret.to_vec());
         }
     }
 
     fn output<'a>(&'a mut self, around: &'a mut Around<'_>, out: &mut Slices<'_, 'a>) {
-        self.text();
+        self.wire.text();
         self.fill(around.plane, around.now);
-        self.pieces(around.plane, out);
+        let peer = self.peer.and_then(|p| around.plane.links.peers[p].as_ref());
+        self.wire.pieces(peer, out);
     }
 
     fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
@@ -390,7 +324,7 @@ impl Session for PeerLink {
                 let name = links.peer(p).config.name.clone();
                 links.failed(p, &why, now);
                 let linked = links.peer(p).link;
-                links.say(match linked {
+                links.notices.say(match linked {
                     None => format!("no link to {name}: {why}"),
                     Some(_) => {
                         format!("the link to {name} is not exchanged for one by newer certificates: {why}")
@@ -404,7 +338,7 @@ impl Session for PeerLink {
                     plane.links.doubt_no_more(p);
                 }
             }
-            (None, None) => links.say(format!("a link is refused: {why}")),
+            (None, None) => links.notices.say(format!("a link is refused: {why}")),
             _ => {}
         }
     }
@@ -422,7 +356,7 @@ impl Session for PeerLink {
         true
     }
     fn has_output(&self) -> bool {
-        !self.pieces.is_empty() || self.texts > 0
+        self.wire.has_output()
     }
     fn is_over(&self) -> bool {
         self.over.is_some()

@@ -13,15 +13,10 @@
 //! A turn moves at most the session's [`Share`](crate::session::Share), and a payload's rest beyond it. What is kept is less than [`KEPT`];
 //! a session that takes nothing of so much ends. Nothing is allocated for a message that is there as a whole.
 
-use crate::session::{Around, Departure, Session, Slices, Stop, Wants};
-use crate::stream::Stream;
-use henge_core::Instant;
-use rustix::event::epoll::EventFlags;
+use crate::link::Link;
+use crate::session::{Around, Departure, Moves, Session, Slices, Stop, Wants};
 use rustix::io::Errno;
-use std::any::Any;
 use std::io::IoSlice;
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 
 /// Bytes read at once; shared by all connections, since what is left over is kept by those that have some.
 pub(crate) const CHUNK: usize = 64 << 10;
@@ -37,91 +32,6 @@ pub(crate) fn chunk() -> Vec<u8> {
     vec![0; KEPT + CHUNK]
 }
 
-/// A socket and what is known of it.
-pub(crate) struct Link {
-    pub stream: Stream,
-    /// Where it comes from, by TCP; its place counts for that address.
-    pub from: Option<IpAddr>,
-    /// There may be something to read.
-    pub readable: bool,
-    /// The socket takes more.
-    pub writable: bool,
-    /// It is watched for when it takes more again.
-    pub awaited: bool,
-    /// The client has closed its side, or the connection is broken.
-    pub ending: bool,
-    /// On the list of those to be read.
-    pub runnable: bool,
-    /// On the list of those to be written.
-    pub unwritten: bool,
-    /// Bytes that went through the socket since this was asked last.
-    pub moved: u64,
-    /// Commands answered since then.
-    pub answers: u32,
-    /// When something came last, while payload is awaited; and when that is looked at.
-    pub heard: Instant,
-    pub payload_due: Option<Instant>,
-    /// Since when it waits for memory; and when that is looked at.
-    pub thirsty: Option<Instant>,
-    pub memory_due: Option<Instant>,
-}
-
-impl Link {
-    pub(crate) fn new(fd: OwnedFd) -> Link {
-        Link::of(Stream::plain(fd))
-    }
-
-    /// A stream of which nothing is known yet: there may be something to read, and room to write.
-    pub(crate) fn of(stream: Stream) -> Link {
-        let (readable, writable) = (true, true);
-        let (moved, answers) = (0, 0);
-        let (runnable, unwritten) = (false, false);
-        Link {
-            stream,
-            from: None,
-            readable,
-            writable,
-            awaited: false,
-            ending: false,
-            runnable,
-            unwritten,
-            moved,
-            answers,
-            heard: Instant::ZERO,
-            payload_due: None,
-            thirsty: None,
-            memory_due: None,
-        }
-    }
-
-    /// Reads what is missing of a payload, then messages, and notes whether there may be more.
-    fn read(&mut self, payload: &mut [u8], messages: &mut [u8]) -> rustix::io::Result<usize> {
-        let got = self.stream.read(payload, messages, self.ending)?;
-        self.readable &= got.more || self.ending;
-        self.moved += got.len as u64;
-        Ok(got.len)
-    }
-
-    /// Writes what the stream holds back, as far as the socket takes it. False when the connection is broken.
-    pub(crate) fn flush(&mut self) -> bool {
-        while self.writable && !self.stream.is_flushed() {
-            match self.stream.flush() {
-                Ok(()) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.writable = false,
-                Err(_) => return false,
-            }
-        }
-        true
-    }
-
-    /// What the loop is to be woken for. Room in the socket only while there is none: a Unix socket tells of it whenever the
-    /// client has read a reply, which would be a wake-up a request.
-    pub(crate) fn interest(&self) -> EventFlags {
-        let room = if self.awaited { EventFlags::OUT } else { EventFlags::empty() };
-        EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room
-    }
-}
-
 /// A session and what it has not taken yet.
 pub(crate) struct Pump<S> {
     pub session: S,
@@ -130,24 +40,6 @@ pub(crate) struct Pump<S> {
     begun: bool,
     /// Messages that it may still take in this turn.
     left: u32,
-}
-
-/// A pump of whichever session.
-pub(crate) trait Moves: Any {
-    /// Reads and acts until something stops it. `chunk` is what [`chunk`] made.
-    fn read(&mut self, link: &mut Link, around: &mut Around<'_>, chunk: &mut [u8]) -> Stop;
-    /// Writes a turn's bytes, as far as the socket takes them. False when the connection is broken.
-    fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool;
-    /// Whether bytes came that it may take now.
-    fn keeps(&self) -> bool;
-    /// Where the session rests, with the bytes that it has not taken.
-    fn rest(&self) -> Option<henge_nbd::Rest>;
-    /// The session goes on elsewhere, with the bytes that it has not taken.
-    fn depart(&mut self, around: &mut Around<'_>) -> Option<(Departure, Vec<u8>)>;
-    /// These bytes came before it did.
-    fn keep(&mut self, rest: Vec<u8>);
-    fn session(&self) -> &dyn Session;
-    fn session_mut(&mut self) -> &mut dyn Session;
 }
 
 impl<S: Session> Pump<S> {

@@ -224,7 +224,7 @@ impl Server {
         let server = Server {
             epoll,
             plane,
-            catalog: Catalog::of_shard(here, shards.count(), Arc::clone(&shards.crowd)),
+            catalog: Catalog::of_shard(here, &shards.crowd),
             listeners,
             tls,
             limits,
@@ -365,7 +365,7 @@ impl Server {
         }
         let session = self.due.first().map(|(at, _)| *at);
         let stopping = self.stopping.map(|s| if s.leave_by > self.now { s.leave_by } else { s.deadline });
-        let links = self.plane.links.wake_at();
+        let links = self.plane.links.alarm.at();
         let registry = [self.registry.wake_at(self.now), self.registry.nvme.wake_at()];
         let waits = self.waits.due();
         let behind = self.plane.across.lanes.is_behind().then(|| self.now + BEHIND);

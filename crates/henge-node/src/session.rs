@@ -10,8 +10,8 @@
 //! payload is read from the socket to its place, uncopied, with the next header behind it.
 
 use crate::catalog::Catalog;
+use crate::link::Link;
 use crate::plane::{Answer, Plane};
-use crate::pump::Moves;
 use crate::stream::Stream;
 use crate::targets::TargetRegistry;
 use crate::turns::{BYTES, COMMANDS};
@@ -175,6 +175,24 @@ pub(crate) trait Session: Any {
     fn describe(&self) -> String {
         "a client".into()
     }
+}
+
+/// A pump of whichever session.
+pub(crate) trait Moves: Any {
+    /// Reads and acts until something stops it. `chunk` is what [`chunk`](crate::pump::chunk) made.
+    fn read(&mut self, link: &mut Link, around: &mut Around<'_>, chunk: &mut [u8]) -> Stop;
+    /// Writes a turn's bytes, as far as the socket takes them. False when the connection is broken.
+    fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool;
+    /// Whether bytes came that it may take now.
+    fn keeps(&self) -> bool;
+    /// Where the session rests, with the bytes that it has not taken.
+    fn rest(&self) -> Option<henge_nbd::Rest>;
+    /// The session goes on elsewhere, with the bytes that it has not taken.
+    fn depart(&mut self, around: &mut Around<'_>) -> Option<(Departure, Vec<u8>)>;
+    /// These bytes came before it did.
+    fn keep(&mut self, rest: Vec<u8>);
+    fn session(&self) -> &dyn Session;
+    fn session_mut(&mut self) -> &mut dyn Session;
 }
 
 /// Pieces that are written at once, by their addresses.

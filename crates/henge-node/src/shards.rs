@@ -24,6 +24,7 @@
 //! Memory for payloads is divided evenly: a shard whose disks want more does not get another's.
 
 use crate::message::Message;
+use crowd::Crowd;
 use henge_api::{Status, Taken};
 use lanes::Lanes;
 use rustix::event::{EventfdFlags, eventfd};
@@ -39,10 +40,11 @@ pub(crate) mod division;
 mod inbox;
 mod join;
 pub(crate) mod lanes;
+pub(crate) mod number;
 mod routes;
 
-pub(crate) use crowd::Crowd;
-pub(crate) use division::{Division, global, local};
+pub(crate) use division::Division;
+pub(crate) use number::{global, local};
 pub(crate) use routes::{Routes, ties};
 
 /// The way to one loop.

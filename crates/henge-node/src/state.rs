@@ -95,11 +95,17 @@ pub(crate) struct Memory {
     pub disks: BTreeMap<String, Kept>,
     /// Terms of the configuration file's disks.
     file: BTreeMap<String, Terms>,
+    /// The keys by which a disk's table says who may use it.
+    doors: Vec<&'static str>,
 }
 
 impl Memory {
-    /// Reads what is remembered. `file` has the terms of the configuration's disks.
-    pub(crate) fn open(state_dir: StateDir, file: BTreeMap<String, Terms>) -> io::Result<Memory> {
+    /// Reads what is remembered. `file` has the terms of the configuration's disks, and `doors` the keys that say who may use one.
+    pub(crate) fn open(
+        state_dir: StateDir,
+        file: BTreeMap<String, Terms>,
+        doors: Vec<&'static str>,
+    ) -> io::Result<Memory> {
         let File { peers, iscsi, mut disks } = match state_dir.file(DISKS) {
             None => File::default(),
             Some(path) => match fs::read(&path) {
@@ -125,7 +131,7 @@ impl Memory {
             (None, None, _) => false,
             _ => true,
         });
-        Ok(Memory { state_dir, peers, iscsi, disks, file })
+        Ok(Memory { state_dir, peers, iscsi, disks, file, doors })
     }
 
     /// Whether a manager made this disk, by an order of its own. What the configuration states, or somebody added here, is the node's.
@@ -225,8 +231,8 @@ impl Memory {
                         "this disk stands in the node's file, and so does who may use it: edit it there, and start the node anew",
                     ));
                 };
-                for kind in crate::fronts::kinds() {
-                    table.remove(kind.key);
+                for door in &self.doors {
+                    table.remove(door);
                 }
                 table.extend(doors.clone());
                 mark(kept);
@@ -280,6 +286,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn keys() -> Vec<&'static str> {
+        crate::fronts::kinds().iter().map(|kind| kind.key).collect()
+    }
     fn terms(pairs: &[(&str, &str)]) -> Terms {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
@@ -297,23 +306,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = || StateDir::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
-        let mut memory = Memory::open(state_dir(), file.clone()).unwrap();
+        let mut memory = Memory::open(state_dir(), file.clone(), keys()).unwrap();
         let add = Request::Add { disk: Table::of_disk("db") };
         note(&mut memory, &add, Some("db"), Origin::Manager(7)).unwrap();
         note(&mut memory, &set("web", &[("limit", "9/s")]), None, Origin::Here).unwrap();
         note(&mut memory, &set("web", &[("weight", "")]), None, Origin::Here).unwrap();
 
-        let again = Memory::open(state_dir(), file).unwrap();
+        let again = Memory::open(state_dir(), file, keys()).unwrap();
         let web = set("web", &[("limit", "9/s"), ("weight", "")]);
         assert_eq!(again.replay(), vec![("db".to_owned(), add.clone()), ("web".to_owned(), web)]);
         assert_eq!((again.disks["db"].revision, again.disks["db"].changed), (Some(7), false));
         assert!(again.is_managed("db") && !again.is_managed("web") && !again.is_managed("none"));
 
         let edited = [("web".to_owned(), terms(&[("weight", "5")]))].into();
-        let mut again = Memory::open(state_dir(), edited).unwrap();
+        let mut again = Memory::open(state_dir(), edited, keys()).unwrap();
         assert_eq!(again.replay(), vec![("db".to_owned(), add)]);
         note(&mut again, &Request::Remove { name: "db".into() }, None, Origin::Here).unwrap();
-        assert_eq!(Memory::open(state_dir(), BTreeMap::new()).unwrap().replay(), vec![]);
+        assert_eq!(Memory::open(state_dir(), BTreeMap::new(), keys()).unwrap().replay(), vec![]);
     }
 
     /// As nodes of protocol version 2 wrote it.
@@ -322,7 +331,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = || StateDir::of(dir.path());
         fs::write(dir.path().join("disks.json"), include_str!("state/version2.json")).unwrap();
-        let mut memory = Memory::open(state_dir(), BTreeMap::new()).unwrap();
+        let mut memory = Memory::open(state_dir(), BTreeMap::new(), keys()).unwrap();
         let web = json!({
             "name": "web", "pool": "7", "capacity": "2000000000B", "leeway": 1.5, "adopt": true,
             "contract": { "rate": "5/s", "limit": "675/s", "percentile": 95, "latency": "20ms", "pending": 3 },
@@ -342,7 +351,7 @@ mod tests {
         // Written again it is a table, and read the same.
         note(&mut memory, &set("web", &[("limit", "8/s")]), None, Origin::Here).unwrap();
         assert!(!fs::read_to_string(dir.path().join("disks.json")).unwrap().contains("name = "));
-        assert_eq!(Memory::open(state_dir(), BTreeMap::new()).unwrap().disks, memory.disks);
+        assert_eq!(Memory::open(state_dir(), BTreeMap::new(), keys()).unwrap().disks, memory.disks);
     }
 
     #[test]
@@ -350,7 +359,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = || StateDir::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "4")]))].into();
-        let mut memory = Memory::open(state_dir(), file.clone()).unwrap();
+        let mut memory = Memory::open(state_dir(), file.clone(), keys()).unwrap();
         let grow =
             |name: &str, capacity: &str| Request::Grow { name: name.into(), capacity: capacity.into() };
         note(&mut memory, &grow("web", "12GB"), None, Origin::Here).unwrap();
@@ -361,7 +370,7 @@ mod tests {
         // Whoever edits the contract in the file does not shrink the disk.
         let edited: BTreeMap<_, _> = [("web".to_owned(), terms(&[("weight", "5")]))].into();
         for file in [file, edited.clone(), edited] {
-            let memory = Memory::open(state_dir(), file).unwrap();
+            let memory = Memory::open(state_dir(), file, keys()).unwrap();
             assert_eq!(memory.disks["web"].capacity, Some(12_000_000_000));
             assert_eq!(memory.disks["db"].revision, Some(9));
             let disk = db.clone().with("capacity", "2000000000B");
@@ -374,7 +383,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = || StateDir::of(dir.path());
         let file: BTreeMap<_, _> = [("web".to_owned(), Terms::new())].into();
-        let mut memory = Memory::open(state_dir(), file.clone()).unwrap();
+        let mut memory = Memory::open(state_dir(), file.clone(), keys()).unwrap();
         let by_iscsi =
             |secret: &str| Table::default().with("iscsi", json!({ "user": "db", "secret": secret }));
         let with = |mut table: Table, doors: &Table| {
@@ -387,7 +396,7 @@ mod tests {
         let doors = by_iscsi("two two two!").with("nbd", "anyone");
         let change = |name: &str| Request::Access { name: name.into(), doors: doors.clone() };
         note(&mut memory, &change("db"), None, Origin::Manager(9)).unwrap();
-        let again = Memory::open(state_dir(), file).unwrap();
+        let again = Memory::open(state_dir(), file, keys()).unwrap();
         assert_eq!(again.replay(), [("db".to_owned(), Request::Add { disk: with(db, &doors) })]);
         assert_eq!((again.disks["db"].revision, again.disks["db"].changed), (Some(9), false));
         assert!(!fs::read_to_string(dir.path().join("disks.json")).unwrap().contains("one one one!"));
@@ -398,12 +407,12 @@ mod tests {
     #[test]
     fn what_was_prepared_and_not_done_is_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
-        let mut memory = Memory::open(StateDir::of(dir.path()), BTreeMap::new()).unwrap();
+        let mut memory = Memory::open(StateDir::of(dir.path()), BTreeMap::new(), keys()).unwrap();
         let add = |name: &str| Request::Add { disk: Table::of_disk(name) };
         note(&mut memory, &add("db"), Some("db"), Origin::Here).unwrap();
         drop(memory.prepare(&add("web"), Some("web"), Origin::Here).unwrap());
         drop(memory.prepare(&Request::Remove { name: "db".into() }, None, Origin::Here).unwrap());
-        let again = Memory::open(StateDir::of(dir.path()), BTreeMap::new()).unwrap();
+        let again = Memory::open(StateDir::of(dir.path()), BTreeMap::new(), keys()).unwrap();
         assert_eq!(again.replay(), [("db".to_owned(), add("db"))]);
         assert_eq!(memory.replay(), again.replay());
         let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name());
@@ -412,7 +421,7 @@ mod tests {
 
     #[test]
     fn who_has_no_place_to_remember_changes_nothing() {
-        let memory = Memory::open(StateDir::none("/var/lib/henge: no"), BTreeMap::new()).unwrap();
+        let memory = Memory::open(StateDir::none("/var/lib/henge: no"), BTreeMap::new(), keys()).unwrap();
         let refused = memory.prepare(&set("web", &[("limit", "9/s")]), None, Origin::Here).err().unwrap();
         assert!(refused.to_string().contains("/var/lib/henge: no"), "{refused}");
         assert!(refused.to_string().contains("state_dir = "), "{refused}");
@@ -423,7 +432,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disks.json");
         fs::write(&path, "{").unwrap();
-        let error = Memory::open(StateDir::of(dir.path()), BTreeMap::new()).unwrap_err();
+        let error = Memory::open(StateDir::of(dir.path()), BTreeMap::new(), keys()).unwrap_err();
         assert!(error.to_string().contains("disks.json"), "{error}");
     }
 }

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::plane::pools::Pools;
-use crate::shards::division::local;
+use crate::shards::number::local;
 use henge_api::{Ask, Lead, TagCounts};
 use henge_core::{CostUnit, Duration, Instant, Request, RequestId};
 use std::sync::Arc;

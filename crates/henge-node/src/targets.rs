@@ -4,6 +4,7 @@
 //! first extent's owner, for all of them; those of a disk that goes from gateway to gateway beside its image.
 
 use crate::config::DiskConfig;
+use crate::fnv::fnv;
 use crate::front::Doors;
 use crate::job::{Job, Step};
 use crate::links::Links;
@@ -383,9 +384,4 @@ fn lun(config: &DiskConfig, capacity: u64) -> UnitProperties {
         serial: format!("{id:016x}"),
         id,
     }
-}
-
-/// FNV-1a, 64 bits.
-pub(crate) fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }

@@ -42,3 +42,6 @@ pub use plan::{Action, Outcome};
 pub use session::{Command, Limits, Payload, Session, Step, Want};
 pub use status::{Ending, Status};
 pub use subsystem::{Access, DISCOVERY, QueueId, SubsystemId, Subsystems};
+
+/// The port where hosts look first (IANA).
+pub const PORT: u16 = 4420;

@@ -138,7 +138,7 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         trace: p.text("trace")?.map(PathBuf::from),
         overcommit: p.bool("overcommit")?.unwrap_or(false),
         copies: p.integer("copies", 1, 16)?.unwrap_or(1) as u32,
-        profile: crate::manager::profile(&mut p)?,
+        profile: crate::manager::config::profile(&mut p)?,
         span,
         medium_span,
     };

@@ -4,7 +4,8 @@ use super::{Arrival, Front};
 use crate::access;
 use crate::front::{Kind, Scheme};
 use crate::initiator::Initiator;
-use crate::pump::{Moves, Pump};
+use crate::pump::Pump;
+use crate::session::Moves;
 use crate::targets::PREFIX;
 use std::sync::Arc;
 

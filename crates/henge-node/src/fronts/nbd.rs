@@ -4,7 +4,8 @@ use super::{Arrival, Front};
 use crate::access;
 use crate::connection::Connection;
 use crate::front::{Kind, Listen, Local, Scheme};
-use crate::pump::{Moves, Pump};
+use crate::pump::Pump;
+use crate::session::Moves;
 use henge_nbd::Tls;
 use std::sync::Arc;
 

@@ -2,8 +2,10 @@
 
 use super::{Arrival, Front};
 use crate::front::{Kind, Local, Scheme};
-use crate::nvme::{self, Host};
-use crate::pump::{Moves, Pump};
+use crate::nvme;
+use crate::nvme::host::Host;
+use crate::pump::Pump;
+use crate::session::Moves;
 use std::sync::Arc;
 
 pub(super) const FRONT: Front = Front { kind: &KIND, arrive };
@@ -13,7 +15,7 @@ static KIND: Kind = Kind {
     schemes: &[Scheme {
         example: "\"nvme://127.0.0.1:4420\"",
         attaches: true,
-        ..Scheme::tcp("nvme", nvme::PORT, show)
+        ..Scheme::tcp("nvme", henge_nvme::PORT, show)
     }],
     asks: true,
     may_be_tls: false,

@@ -1,24 +1,32 @@
 //! Links that are made, lost, and dialled again.
 
-use super::{IN_DOUBT, LOOK, Links, News, REPLACED, RETRY_LEAST, RETRY_MOST, Stage};
-use henge_core::{Cost, Fault, Instant, RequestId};
+use super::in_flight::Stage;
+use super::lifetimes::RETRY_LEAST;
+use super::{Links, News};
+use henge_core::{Cost, Duration, Fault, Instant, RequestId};
 use henge_vdisk::Failure;
+
+/// A link that ends while another to the same peer is being made is taken for replaced for so long.
+const REPLACED: Duration = Duration::from_secs(2);
+/// How often parts are looked at for their deadline.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
 
 impl Links {
     /// A peer's link is established; all extents are attached anew. Whether the peer may have forgotten what it answered before.
     pub(crate) fn up(&mut self, p: usize, connection: RequestId, epoch: u64) -> bool {
         let peer = self.peer(p);
-        (peer.link, peer.error, peer.patience) = (Some(connection), None, RETRY_LEAST);
+        (peer.link, peer.error) = (Some(connection), None);
+        peer.redial.linked();
         peer.dialling = peer.dialling.filter(|id| *id != connection);
         peer.counts.established += 1;
-        peer.asked = 0;
+        peer.extents.ask_again();
         let more = peer.ask_more();
-        let forgot = peer.lives(epoch) && peer.a_disk().is_some();
+        let forgot = peer.last_life.lives(epoch) && peer.extents.a_disk().is_some();
         let name = peer.config.name.clone();
-        self.said.clear();
-        self.say(format!("linked to {name}"));
+        self.notices.forget();
+        self.notices.say(format!("linked to {name}"));
         if forgot {
-            self.say(format!(
+            self.notices.say(format!(
                 "{name} has begun again, and may have lost writes that no FLUSH covered: each client of a disk with an extent there is \
                  told by one FLUSH that fails"
             ));
@@ -27,7 +35,7 @@ impl Links {
         self.doubt_no_more(p);
         self.touch(p);
         if more {
-            self.wake_now();
+            self.alarm.now();
         }
         forgot
     }
@@ -41,7 +49,7 @@ impl Links {
             return false;
         }
         (peer.link, peer.replaced_until) = (None, Some(until));
-        self.wake_by(until);
+        self.alarm.by(until);
         true
     }
 
@@ -53,14 +61,14 @@ impl Links {
         if !waited && peer.link.is_none_or(|link| link == connection) {
             return;
         }
-        if !peer.lived(epoch) {
+        if !peer.last_life.lived(epoch) {
             if waited {
                 self.down(p, "the other node has started anew", now);
             }
             return;
         }
         (peer.link, peer.replaced_until) = (None, None);
-        peer.forget_said();
+        peer.outgoing.forget();
         for id in peer.begin_again() {
             if let Some((_, back)) = peer.over(id, Err(Failure::Fault(Fault::Unreachable)), Cost::ZERO) {
                 self.returns.push_back(back);
@@ -72,47 +80,41 @@ impl Links {
     pub(crate) fn down(&mut self, p: usize, why: &str, now: Instant) {
         let Some(peer) = self.peers[p].as_mut() else { return };
         (peer.link, peer.replaced_until) = (None, None);
-        peer.forget_said();
-        peer.deadlines.clear();
-        peer.life += 1;
-        let ids: Vec<RequestId> = peer.sent.iter().map(|(id, _)| id).collect();
+        peer.outgoing.forget();
+        peer.in_flight.forget_deadlines();
+        peer.extents.begin_life();
+        let ids: Vec<RequestId> = peer.in_flight.parts.iter().map(|(id, _)| id).collect();
         for id in ids {
             let unreachable = Err(Failure::Fault(Fault::Unreachable));
-            let in_doubt = peer.may_do(id);
+            let in_doubt = peer.in_flight.may_be_done(id);
             if let Some((_, back)) = peer.over(id, unreachable, Cost::ZERO) {
                 match in_doubt {
-                    true => peer.in_doubt.push(back),
+                    true => peer.doubt.add(back),
                     false => self.returns.push_back(back),
                 }
             }
         }
-        peer.doubted_until = (!peer.in_doubt.is_empty()).then_some(now + IN_DOUBT);
-        let until = peer.doubted_until;
+        let until = peer.doubt.begin(now);
         self.news.push_back(News::Down(p));
         peer.error.get_or_insert_with(|| why.to_owned());
         let name = peer.config.name.clone();
         self.failed(p, why, now);
         if let Some(until) = until {
-            self.wake_by(until);
+            self.alarm.by(until);
         }
-        self.say(format!("the link to {name} is lost: {why}"));
+        self.notices.say(format!("the link to {name} is lost: {why}"));
     }
 
     /// Nothing that came by a former link can be done there any more.
     pub(crate) fn doubt_no_more(&mut self, p: usize) {
-        let peer = self.peer(p);
-        peer.doubted_until = None;
-        let over = std::mem::take(&mut peer.in_doubt);
+        let over = self.peer(p).doubt.end();
         self.returns.extend(over);
     }
 
     /// A disk's storage has shut out whoever had it before: nothing that peers have of it can be done any more.
     pub(crate) fn doubt_no_more_of(&mut self, disk: usize) {
         for peer in self.peers.iter_mut().flatten() {
-            let (over, doubted) =
-                std::mem::take(&mut peer.in_doubt).into_iter().partition(|back| back.disk == disk);
-            peer.in_doubt = doubted;
-            self.returns.extend::<Vec<_>>(over);
+            self.returns.extend(peer.doubt.end_of(disk));
         }
     }
 
@@ -120,19 +122,17 @@ impl Links {
     pub(crate) fn failed(&mut self, p: usize, why: &str, now: Instant) {
         let peer = self.peer(p);
         peer.dialling = None;
-        peer.retry_at = now + peer.patience;
-        peer.patience = (peer.patience * 2).min(RETRY_MOST);
         peer.error = Some(why.to_owned());
-        let at = peer.retry_at;
-        self.wake_by(at);
+        let at = peer.redial.failed(now);
+        self.alarm.by(at);
     }
 
     /// Ends what has taken too long. Links that are stuck in the middle of such a part are named.
     pub(crate) fn tick(&mut self, now: Instant, stuck: &mut Vec<RequestId>) {
-        self.tick_at = None;
+        self.alarm.off();
         for p in 0..self.peers.len() {
             let Some(peer) = &mut self.peers[p] else { continue };
-            if peer.later.is_some_and(|at| at <= now) {
+            if peer.outgoing.later().is_some_and(|at| at <= now) {
                 peer.go_on();
                 self.dirty.extend(peer.link);
             }
@@ -140,22 +140,22 @@ impl Links {
             if more {
                 self.dirty.extend(peer.link);
             }
-            let late = peer.late(now);
+            let late = peer.in_flight.late(now);
             if peer.replaced_until.is_some_and(|until| until <= now) {
                 self.lost.push(p);
             }
-            let doubted = peer.doubted_until;
+            let doubted = peer.doubt.until();
             let at = [
                 doubted,
-                peer.later,
+                peer.outgoing.later(),
                 peer.replaced_until,
                 more.then_some(now),
-                (!peer.sent.is_empty()).then_some(now + LOOK),
+                (!peer.in_flight.is_empty()).then_some(now + LOOK),
             ];
             let dial = (peer.link.is_none() && peer.dialling.is_none())
-                .then_some(peer.retry_at.max(now + RETRY_LEAST));
+                .then_some(peer.redial.at.max(now + RETRY_LEAST));
             if let Some(at) = at.into_iter().chain([dial]).flatten().min() {
-                self.wake_by(at);
+                self.alarm.by(at);
             }
             if doubted.is_some_and(|until| until <= now) {
                 self.doubt_no_more(p);

@@ -1,15 +1,18 @@
 //! Parts handed to peers: sent, answered, given up.
 
-use super::{Ask, LATER, LOOK, Links, PARTS_MAX, Return, Sent, Stage, name, number};
+use super::Links;
+use super::in_flight::{Ask, Return, Sent, Stage, name, number};
+use super::lives::LOOK;
+use super::peer::LATER;
 use henge_backend::Buffer;
-use henge_core::{Cost, Fault, Instant, RequestId};
+use henge_core::{Cost, Duration, Fault, Instant, RequestId};
 use henge_link::{Message, PartOutcome};
 use henge_vdisk::{Failure, Part};
 
 impl Links {
     pub(crate) fn has_capacity(&self, p: usize, toward: u32) -> bool {
         let peer = self.peers[p].as_ref().expect("a peer in use is there");
-        peer.toward[toward as usize].as_ref().is_none_or(|t| t.pending < PARTS_MAX)
+        peer.extents.has_capacity(toward)
     }
 
     /// The peer takes no parts of an extent.
@@ -26,7 +29,7 @@ impl Links {
     /// Clients' commands fail because a linked peer refuses an extent: the operator hears it, once for each link and reason.
     fn complain(&mut self, p: usize, number: u32) {
         if let Some(what) = self.peer(p).complaint(number) {
-            self.say(what);
+            self.notices.say(what);
         }
     }
 
@@ -39,11 +42,12 @@ impl Links {
         loan: Buffer,
         now: Instant,
     ) {
-        let deadline = (!patient).then(|| now + self.timeout());
+        let timeout = self.config.as_ref().map_or(Duration::ZERO, |config| config.timeout);
+        let deadline = (!patient).then(|| now + timeout);
         let peer = self.peer(p);
-        if (peer.link.is_none() && peer.replaced_until.is_none()) || peer.refuses(number) {
+        if (peer.link.is_none() && peer.replaced_until.is_none()) || peer.extents.refuses(number) {
             peer.counts.failed += 1;
-            let extent = peer.toward[number as usize].as_ref().map_or(0, |toward| toward.index);
+            let extent = peer.extents.index_of(number);
             drop(loan);
             let outcome = Err(Failure::Fault(Fault::Unreachable));
             self.returns.push_back(Return { disk, part, extent, outcome, cost: Cost::ZERO });
@@ -67,7 +71,7 @@ impl Links {
         if peer.pump(number) {
             self.touch(p);
         }
-        self.wake_by(now + LOOK);
+        self.alarm.by(now + LOOK);
     }
 
     /// Ends a part; whoever waits for its credit goes on.
@@ -85,7 +89,7 @@ impl Links {
     pub(crate) fn answered(&mut self, p: usize, id: u64, outcome: PartOutcome, cost: Cost, now: Instant) {
         let id = name(id);
         let peer = self.peer(p);
-        let Some(sent) = peer.sent.get(id) else { return };
+        let Some(sent) = peer.in_flight.parts.get(id) else { return };
         if sent.stage != Stage::Written {
             return; // an answer before the question was out: of another life
         }
@@ -94,7 +98,7 @@ impl Links {
             PartOutcome::Later if sent.unwanted => Err(Failure::Fault(Fault::Cancelled)),
             PartOutcome::Later => {
                 peer.put_off(id, now);
-                return self.wake_by(now + LATER);
+                return self.alarm.by(now + LATER);
             }
             PartOutcome::Done => Ok(()),
             PartOutcome::Miscompare(at) => Err(Failure::Miscompare { at: verify + at }),
@@ -114,8 +118,9 @@ impl Links {
             if matches!(stage, Stage::Waiting | Stage::Queued) {
                 self.over(p, id, Err(Failure::Fault(Fault::Cancelled)), Cost::ZERO);
             } else {
-                self.peer(p).forsake(id);
-                self.peer(p).messages.push_back(Message::Cancel { id: self::number(id) });
+                let peer = self.peer(p);
+                peer.in_flight.forsake(id);
+                peer.outgoing.messages.push_back(Message::Cancel { id: self::number(id) });
                 self.touch(p);
             }
         }

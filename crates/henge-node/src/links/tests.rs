@@ -1,6 +1,8 @@
 //! Parts of extents that come and go, held against lists that keep everything.
 
-use super::{Ask, Links, Peer, Sent, Stage, Toward};
+use super::extents::Toward;
+use super::in_flight::{Ask, Sent, Stage};
+use super::{Links, Peer};
 use crate::link_config::PeerConfig;
 use henge_backend::Buffer;
 use henge_core::{Cost, Duration, FlowId, Instant, Op, Request, RequestId};
@@ -17,7 +19,7 @@ fn peer(extents: u32) -> Peer {
     let config = PeerConfig { name: "n2".into(), address: "127.0.0.1:1".into(), iscsi: None, nvme: None };
     let mut peer = Peer::new(config, ([127, 0, 0, 1], 1).into());
     for index in 0..extents {
-        peer.add(Toward::new(&format!("d{index}"), index as usize, 0, 0, 0));
+        peer.add(Toward::new(&format!("d{index}"), index as usize, 0, 0));
     }
     peer
 }
@@ -96,7 +98,7 @@ proptest! {
                 Step::Late(more) => {
                     now += more;
                     let late: Vec<RequestId> =
-                        peer.late(ms(now)).into_iter().map(|(id, _)| id).collect();
+                        peer.in_flight.late(ms(now)).into_iter().map(|(id, _)| id).collect();
                     let due = under_way.iter_mut().filter(|(_, _, at, said)| *at <= now && !said);
                     let due: Vec<RequestId> = due.map(|(extent, command, _, said)| {
                         *said = true;
@@ -126,9 +128,9 @@ fn deadlines_behind_a_part_that_stays_do_not_pile_up() {
         peer.take(part(0, command, 1_000_000 + u64::from(command)));
         let id = id_of(&peer, 0, command);
         peer.over(id, Ok(()), Cost::ZERO);
-        assert!(peer.deadlines.len() <= 1100, "{} after {command}", peer.deadlines.len());
+        assert!(peer.in_flight.deadlines() <= 1100, "{} after {command}", peer.in_flight.deadlines());
     }
-    assert_eq!(peer.late(ms(2_000_000)).len(), 1);
+    assert_eq!(peer.in_flight.late(ms(2_000_000)).len(), 1);
 }
 
 /// A connection's number.
@@ -166,7 +168,7 @@ fn a_link_that_another_replaces_loses_nothing() {
         }
         // The first of each extent is written, the second queued, the rest wait for credit.
         let sent: Vec<RequestId> = std::iter::from_fn(|| links.peer(0).next()).map(|(id, ..)| id).collect();
-        sent.into_iter().for_each(|id| links.peer(0).written(id));
+        sent.into_iter().for_each(|id| links.peer(0).in_flight.written(id));
         assert_eq!(
             stages(&mut links, 0, 6),
             [Stage::Written, Stage::Written, Stage::Waiting, Stage::Waiting]
@@ -188,9 +190,9 @@ fn a_link_that_another_replaces_loses_nothing() {
         let again: Vec<RequestId> = std::iter::from_fn(|| links.peer(0).next()).map(|(id, ..)| id).collect();
         let again: Vec<u32> = again.into_iter().map(|id| command_of(&links, id)).collect();
         assert_eq!(again, [0, 2, 4, 5, 1, 3], "each once, in its extent's order");
-        let ids: Vec<RequestId> = links.peer(0).sent.iter().map(|(id, _)| id).collect();
+        let ids: Vec<RequestId> = links.peer(0).in_flight.parts.iter().map(|(id, _)| id).collect();
         for id in ids {
-            links.peer(0).written(id);
+            links.peer(0).in_flight.written(id);
             links.answered(0, super::number(id), henge_link::PartOutcome::Done, Cost::ZERO, ms(30));
         }
         assert!(links.is_idle() || links.returns.iter().all(|back| back.outcome.is_ok()));
@@ -200,7 +202,7 @@ fn a_link_that_another_replaces_loses_nothing() {
 
 fn command_of(links: &Links, id: RequestId) -> u32 {
     let peer = links.peers[0].as_ref().expect("it is there");
-    peer.sent.get(id).expect("it is under way").part.id.command.slot
+    peer.in_flight.parts.get(id).expect("it is under way").part.id.command.slot
 }
 
 #[test]
@@ -216,7 +218,7 @@ fn what_may_not_be_done_twice_fails_and_so_does_all_when_the_other_node_began_an
         links.peer(0).take(part(0, 1, 60_000));
         links.peer(0).pump(0);
         while let Some((id, ..)) = links.peer(0).next() {
-            links.peer(0).written(id);
+            links.peer(0).in_flight.written(id);
         }
         links.peer(0).dialling = Some(connection(2));
         links
@@ -225,13 +227,13 @@ fn what_may_not_be_done_twice_fails_and_so_does_all_when_the_other_node_began_an
     links.replace(0, connection(2), 7, ms(1));
     links.up(0, connection(2), 7);
     let failed: Vec<u32> = links.returns.iter().map(|back| back.part.id.command.slot).collect();
-    assert_eq!((failed, links.peer(0).pending()), (vec![0], 1));
+    assert_eq!((failed, links.peer(0).in_flight.len()), (vec![0], 1));
     // Another life: it may have forgotten what it answered, and what is under way fails as with a link that is lost.
     let mut links = begin();
     assert!(links.wait_for_next(0, connection(1), ms(1)));
     links.replace(0, connection(2), 8, ms(2));
     links.up(0, connection(2), 8);
-    assert_eq!((links.returns.len(), links.peer(0).pending()), (2, 0));
+    assert_eq!((links.returns.len(), links.peer(0).in_flight.len()), (2, 0));
     // No other link comes.
     let mut links = begin();
     assert!(links.wait_for_next(0, connection(1), ms(1)));

@@ -4,7 +4,7 @@
 //! and what was ordered stands in the node's memory (`state.rs`).
 
 mod agent;
-mod config;
+pub(crate) mod config;
 mod connection;
 mod wanted;
 

@@ -2,12 +2,12 @@
 //!
 //! As with NBD, a write's payload goes from the socket straight into the command's buffer and a read's from there straight to the socket.
 
-use crate::fronts::random;
 use crate::inflow;
 use crate::job::{Held, Job, Step as JobStep, Verdict};
 use crate::nvme::{Fabric, PREFIX, Wish, reserve, service};
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
+use crate::random::random;
 use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
 use crate::targets::TargetRegistry;
 use crate::turns::BYTES;

@@ -1,6 +1,7 @@
 //! Reservations of hosts: one table with iSCSI's initiators ([`crate::targets`]'s), told in NVMe's words.
 
 use super::Fabric;
+use crate::fnv::fnv;
 use henge_core::RequestId;
 use henge_iscsi::scsi::{self, Effects, HostAction, HostChange, Key, Reservations, attention, host_of};
 use henge_nvme::Status;
@@ -63,8 +64,8 @@ pub(super) fn as_status(status: scsi::Status) -> Status {
 fn identifier(name: &str) -> HostId {
     host_of(name).unwrap_or_else(|| {
         let mut id = [0; 16];
-        id[..8].copy_from_slice(&crate::targets::fnv(name.as_bytes()).to_be_bytes());
-        id[8..].copy_from_slice(&crate::targets::fnv(&[name.as_bytes(), b"/host"].concat()).to_be_bytes());
+        id[..8].copy_from_slice(&fnv(name.as_bytes()).to_be_bytes());
+        id[8..].copy_from_slice(&fnv(&[name.as_bytes(), b"/host"].concat()).to_be_bytes());
         id
     })
 }

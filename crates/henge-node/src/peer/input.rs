@@ -1,10 +1,11 @@
 //! Bytes from the peer: messages are told from what belongs to parts, which is read straight into its place.
 
-use super::{Incoming, Inflow, PeerLink, To};
+use super::incoming::IncomingParts;
+use super::{Inflow, PeerLink, To};
 use crate::plane::Plane;
 use crate::pump::CHUNK;
 use crate::session::Wants;
-use henge_core::{Instant, Pending, RequestId};
+use henge_core::{Instant, RequestId};
 use henge_link::{LinkEvent, PartOutcome};
 
 /// Bytes that a link may read in one turn of the loop.
@@ -37,7 +38,7 @@ impl PeerLink {
     ) -> Result<(), String> {
         let here = destination(self.inflow.as_ref(), &mut self.incoming, self.peer, plane);
         let here = here.expect("bytes lie where they belong");
-        self.wire.took(&here[..n]).map_err(|refusal| refusal.to_string())?;
+        self.wire.link.took(&here[..n]).map_err(|refusal| refusal.to_string())?;
         self.passed(n, id, plane, now);
         Ok(())
     }
@@ -79,11 +80,11 @@ impl PeerLink {
                     return Ok(at);
                 }
                 at += n;
-                self.wire.took(&input[..n]).map_err(|refusal| refusal.to_string())?;
+                self.wire.link.took(&input[..n]).map_err(|refusal| refusal.to_string())?;
                 self.passed(n, id, plane, now);
                 continue;
             }
-            let received = self.wire.receive(input, now).map_err(|refusal| refusal.to_string())?;
+            let received = self.wire.link.receive(input, now).map_err(|refusal| refusal.to_string())?;
             at += received.len;
             match received.event {
                 None => {}
@@ -98,7 +99,7 @@ impl PeerLink {
 /// Where the next bytes of a part belong: one stretch of memory.
 pub(super) fn destination<'a>(
     inflow: Option<&Inflow>,
-    incoming: &'a mut Pending<Incoming>,
+    incoming: &'a mut IncomingParts,
     peer: Option<usize>,
     plane: &'a mut Plane,
 ) -> Option<&'a mut [u8]> {
@@ -116,7 +117,7 @@ pub(super) fn destination<'a>(
         }
         To::Answer(id, _) => {
             let peer = peer.expect("answers come on established links");
-            plane.links.peer(peer).bytes(id).map(|bytes| &mut bytes[done..len])
+            plane.links.peer(peer).in_flight.bytes(id).map(|bytes| &mut bytes[done..len])
         }
         To::Nobody => None,
     }

@@ -1,6 +1,8 @@
 //! What the peer asks of this node: its extents here, its parts, and their answers.
 
-use super::{Incoming, Inflow, PeerLink, Piece, SLOTS_MAX, To, slot};
+use super::incoming::Incoming;
+use super::wire::Piece;
+use super::{Inflow, PeerLink, To};
 use crate::plane::{Answer, Plane, Submitter};
 use crate::spread::across;
 use crate::spread::acts;
@@ -12,9 +14,6 @@ use henge_link::{Message, PartKind, PartOutcome, WireNews, WirePart};
 use henge_vdisk::{Command, Failure, Kind, Portion};
 use std::sync::Arc;
 
-/// Most parts of a peer under way here; its coordinators are told less.
-pub(super) const INCOMING_MAX: usize = 1 << 16;
-
 /// Credits of an extent: parts, and bytes of them.
 pub(super) const CREDIT_PARTS: u32 = 4096;
 
@@ -23,17 +22,14 @@ pub(super) const CREDIT_BYTES: u64 = 16 << 20;
 impl PeerLink {
     /// Tells the peer whether parts of an extent may come.
     pub(super) fn answer_attach(&mut self, extent: u32, plane: &mut Plane, now: Instant) {
-        let Some(attached) = self.extents.get_mut(&extent) else { return };
+        let Some(attached) = self.attachments.get_mut(extent) else { return };
         let by = plane.links.name(self.peer);
         let message = match extents::owner(plane, &attached.disk, attached.index, attached.shape, by) {
             Ok(owner) => {
                 (attached.owner, attached.refusal) = (Some(owner), None);
                 let (flow, sender) = (FlowId(owner as u32), self.sender());
                 // What it carries is counted from here on.
-                for totals in [&mut plane.links.carried, &mut plane.links.announced] {
-                    totals.set_flow(flow);
-                    totals.remove_sender(flow, sender);
-                }
+                plane.links.foreign.begin(flow, sender);
                 let unit = coordinator::unit_of(plane, owner)
                     .expect("an owner is one once it knows what it charges");
                 Message::Attached { extent, parts: CREDIT_PARTS, bytes: CREDIT_BYTES, unit }
@@ -44,15 +40,12 @@ impl PeerLink {
             }
         };
         self.wire.send(&message, &[], now);
-        self.text();
     }
 
     /// A disk has come or gone: what that changes for the peer's extents.
     pub(crate) fn reconsider(&mut self, disk: &Arc<str>, plane: &mut Plane, now: Instant) {
-        let extents = self.by_disk.range((disk.clone(), 0)..=(disk.clone(), u32::MAX));
-        let extents: Vec<u32> = extents.map(|(_, extent)| *extent).collect();
-        for extent in extents {
-            let attached = &self.extents[&extent];
+        for extent in self.attachments.of_disk(disk) {
+            let Some(attached) = self.attachments.get(extent) else { continue };
             let by = plane.links.name(self.peer);
             let (owner, refusal) =
                 match extents::owner(plane, &attached.disk, attached.index, attached.shape, by) {
@@ -78,11 +71,11 @@ impl PeerLink {
         plane: &mut Plane,
         now: Instant,
     ) {
-        let Some(owner) = self.extents.get(&extent).and_then(|attached| attached.owner) else { return };
+        let Some(owner) = self.attachments.owner(extent) else { return };
         let WireNews::Total { total, before } = *news else { return };
         let news = News::Total { total: Cost::new(total), before: Cost::new(before) };
         let (flow, sender) = (FlowId(owner as u32), self.sender());
-        let foreign = plane.links.announced.increase(&Sync { sender, epoch, sequence, flow, news });
+        let foreign = plane.links.foreign.announced(&Sync { sender, epoch, sequence, flow, news });
         across::foreign_at(plane, owner, foreign, now);
     }
 
@@ -106,7 +99,6 @@ impl PeerLink {
             Ok(incoming) => self.start(incoming, id, plane, now),
             Err(outcome) => {
                 self.wire.send(&Message::Done { id: part.id, outcome, cost: 0 }, &[], now);
-                self.text();
                 self.inflow = (data > 0).then_some(Inflow { to: To::Nobody, done: 0, len: data });
             }
         }
@@ -117,8 +109,8 @@ impl PeerLink {
     fn owner_for(&self, part: &WirePart, kind: Kind, plane: &mut Plane) -> Result<usize, PartOutcome> {
         // What a node answers that is about to end is flushed before.
         let changes = !matches!(kind, Kind::Read | Kind::Flush | Kind::Cache);
-        let attached = self.extents.get(&part.extent).filter(|_| !(changes && plane.links.ending));
-        let owner = attached.and_then(|attached| attached.owner).ok_or(PartOutcome::Detached)?;
+        let owner = self.attachments.owner(part.extent).filter(|_| !(changes && plane.links.ending));
+        let owner = owner.ok_or(PartOutcome::Detached)?;
         if !acts::admits(plane, owner, self.peer) {
             return Err(PartOutcome::Later);
         }
@@ -141,7 +133,7 @@ impl PeerLink {
         now: Instant,
     ) -> Result<RequestId, PartOutcome> {
         let frame = plane.disks.of(owner).vdisk.frame(kind, part.offset, part.len);
-        let takes_in = plane.disks.of(owner).vdisk.has_capacity() && self.incoming.len() < INCOMING_MAX;
+        let takes_in = plane.disks.of(owner).vdisk.has_capacity() && self.incoming.has_capacity();
         let buffer = if takes_in { plane.take_buffer(owner, frame.len) } else { None };
         let mut buffer = buffer.ok_or(PartOutcome::Later)?;
         if frame.zeroed {
@@ -150,7 +142,7 @@ impl PeerLink {
         let portion = Some(Portion { commands: part.commands, foreign: self.carried(owner, part, plane) });
         let command = Command { fua, portion, ..Command::new(kind, part.offset, part.len, now, 0) };
         let (lead, verify) = (frame.lead as usize, frame.verify.unwrap_or(0) as usize);
-        let incoming = self.incoming.insert(Incoming {
+        Ok(self.incoming.insert(Incoming {
             theirs: part.id,
             extent: part.extent,
             owner,
@@ -158,14 +150,7 @@ impl PeerLink {
             frame: buffer,
             lead,
             verify,
-        });
-        if slot(part.id) < SLOTS_MAX {
-            if self.by_slot.len() <= slot(part.id) {
-                self.by_slot.resize(slot(part.id) + 1, incoming);
-            }
-            self.by_slot[slot(part.id)] = incoming;
-        }
-        Ok(incoming)
+        }))
     }
 
     /// The service elsewhere that a part tells, beyond what was known.
@@ -175,7 +160,7 @@ impl PeerLink {
         }
         let news = News::Total { total: Cost::new(part.foreign), before: Cost::new(part.before) };
         let (flow, sender) = (FlowId(owner as u32), self.sender());
-        plane.links.carried.increase(&Sync { sender, epoch: 0, sequence: 0, flow, news })
+        plane.links.foreign.carried(&Sync { sender, epoch: 0, sequence: 0, flow, news })
     }
 
     /// A part of theirs is complete.
@@ -183,13 +168,13 @@ impl PeerLink {
         let part = self.incoming.get_mut(incoming).expect("a part that is complete is there");
         let (extent, owner) = (part.extent, part.owner);
         let (command, frame) = (part.command, std::mem::take(&mut part.frame));
-        if self.extents.get(&extent).is_none_or(|attached| attached.owner != Some(owner)) {
+        if self.attachments.owner(extent) != Some(owner) {
             // The disk went while its bytes came.
             let theirs = part.theirs;
             self.incoming.remove(incoming);
             plane.put_buffer(owner, frame);
             self.wire.send(&Message::Done { id: theirs, outcome: PartOutcome::Detached, cost: 0 }, &[], now);
-            return self.text();
+            return;
         }
         let command = Command { arrival: now, ..command };
         plane.submit(owner, command, frame, Submitter { connection: id, command: incoming }, now);
@@ -224,10 +209,8 @@ impl PeerLink {
         }
         let bytes = if data > 0 { &frame[lead as usize..lead as usize + data] } else { &[] };
         self.wire.send(&Message::Done { id: part.theirs, outcome, cost: cost.get() }, bytes, now);
-        self.text();
         if data > 0 {
-            self.backlog += data;
-            self.pieces.push_back(Piece::Answer { owner, frame, at: lead as usize, len: data });
+            self.wire.push(Piece::Answer { owner, frame, at: lead as usize, len: data });
         } else {
             plane.put_buffer(owner, frame);
         }
@@ -235,13 +218,13 @@ impl PeerLink {
 
     /// The link is over: its parts here are given up, and its memory given back.
     pub(super) fn release(&mut self, id: RequestId, plane: &mut Plane, now: Instant) {
-        for piece in std::mem::take(&mut self.pieces) {
+        for piece in self.wire.take_pieces() {
             if let Piece::Answer { owner, frame, .. } = piece {
                 plane.put_buffer(owner, frame);
             }
         }
         let mut owners = Vec::new();
-        for (_, part) in self.incoming.iter_mut() {
+        for part in self.incoming.iter_mut() {
             let frame = std::mem::take(&mut part.frame);
             if frame.is_empty() {
                 owners.push(part.owner);

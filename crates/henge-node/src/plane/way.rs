@@ -7,7 +7,7 @@ use super::pools::GateState;
 use super::sub_request::SubRequest;
 use super::{Answer, Plane, Submitter};
 use crate::shards::across::shard_of;
-use crate::shards::division::global;
+use crate::shards::number::global;
 use crate::spread::{INNER, across};
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};

@@ -5,6 +5,7 @@ use crate::plane::Answer;
 use crate::session::bench::Bench;
 use crate::session::{Share, Taken};
 use proptest::prelude::*;
+use rustix::event::epoll::EventFlags;
 use std::io::{Read, Write};
 
 const NODE: &str = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"8MiB\"\n";

@@ -4,10 +4,9 @@ use super::{LOOK, Server, Source, around};
 use crate::client::Client;
 use crate::fronts::{self, Arrival};
 use crate::initiator::Initiator;
-use crate::nvme::Host;
-use crate::pump::Link;
-use crate::spread::across;
-use crate::spread::acts;
+use crate::link::Link;
+use crate::nvme::host::Host;
+use crate::spread::{across, acts};
 use henge_core::{Duration, RequestId};
 use std::os::fd::AsFd;
 

@@ -2,9 +2,9 @@
 
 use super::{Server, Source};
 use crate::client::Client;
+use crate::link::Link;
 use crate::links::Peer;
 use crate::peer::PeerLink;
-use crate::pump::Link;
 use crate::session::Session;
 use crate::spread::seating;
 use henge_core::RequestId;
@@ -62,7 +62,7 @@ impl Server {
         self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).ok()?;
         let id = self.connections.insert(client);
         self.plane.links.connections.push(id);
-        self.plane.links.wake_now();
+        self.plane.links.alarm.now();
         self.mark(id);
         Some(id)
     }
@@ -88,7 +88,7 @@ impl Server {
     /// Pings, dials, gives up.
     pub(super) fn tick_links(&mut self) {
         self.join_links();
-        if self.plane.links.wake_at().is_none_or(|at| self.now < at) {
+        if self.plane.links.alarm.at().is_none_or(|at| self.now < at) {
             return;
         }
         let mut stuck = Vec::new();
@@ -107,7 +107,7 @@ impl Server {
             let Some(link) = link else { continue };
             let at = link.look(self.now);
             let over = link.is_over();
-            self.plane.links.wake_by(at.max(self.now));
+            self.plane.links.alarm.by(at.max(self.now));
             if over {
                 self.drop_connection(id);
             } else {
@@ -117,12 +117,12 @@ impl Server {
         for p in 0..self.plane.links.peers.len() {
             let links = &self.plane.links;
             let Some(peer) = &links.peers[p] else { continue };
-            let due = peer.link.is_none() && peer.dialling.is_none() && peer.retry_at <= self.now;
+            let due = peer.link.is_none() && peer.dialling.is_none() && peer.redial.at <= self.now;
             let dated = !due && self.is_dated(peer);
             let address = peer.address;
             if (due || dated) && links.dials(peer) && self.stopping.is_none() {
                 if dated {
-                    self.plane.links.peer(p).renewed(self.now);
+                    self.plane.links.peer(p).renewal.begun(self.now);
                 }
                 self.dial(p, address);
             }
@@ -131,7 +131,7 @@ impl Server {
 
     /// Whether a peer's link, which goes on meanwhile, is to be exchanged for one by newer certificates.
     fn is_dated(&self, peer: &Peer) -> bool {
-        let link = peer.link.filter(|_| peer.dialling.is_none() && peer.renew_at <= self.now);
+        let link = peer.link.filter(|_| peer.dialling.is_none() && peer.renewal.at <= self.now);
         let client = link.and_then(|id| self.connections.get(id));
         client.is_some_and(|client| client.link.stream.is_dated())
     }
@@ -155,7 +155,7 @@ impl Server {
             }
             if self.connections.get(id).is_some() && self.plane.links.peers[peer].is_some() {
                 let forgot = self.plane.links.up(peer, id, epoch);
-                let disks = if forgot { self.plane.links.peer(peer).disks() } else { Vec::new() };
+                let disks = if forgot { self.plane.links.peer(peer).extents.disks() } else { Vec::new() };
                 // What a gateway has answered of a shared disk is durable.
                 let kept = |disk: &usize| self.plane.disks[*disk].as_ref().is_some_and(|d| !d.is_shared());
                 let disks: Vec<usize> = disks.into_iter().filter(kept).collect();

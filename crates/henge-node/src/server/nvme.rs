@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::client::Client;
-use crate::nvme::Host;
+use crate::nvme::host::Host;
 use henge_core::RequestId;
 
 impl Server {

@@ -26,6 +26,11 @@ impl Crowd {
         Crowd((0..loops).map(|_| AtomicUsize::new(0)).collect())
     }
 
+    /// How many loops there are.
+    pub(crate) fn loops(&self) -> usize {
+        self.0.len()
+    }
+
     /// A client is served by loop `at`, and its gate is at `gate`.
     pub(crate) fn enter(&self, at: usize, gate: usize) {
         self.0[at].fetch_add(CLIENT, Ordering::Relaxed);

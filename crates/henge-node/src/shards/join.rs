@@ -1,6 +1,6 @@
 //! What several shards say, as one answer.
 
-use super::division::{SHIFT, global};
+use super::number::{SHIFT, global};
 use henge_api::{Buckets, DiskStatus, Latencies, Status, Taken};
 use henge_core::Histogram;
 use std::collections::BTreeMap;

@@ -8,22 +8,11 @@ use super::At;
 use super::layout::extent_lens;
 use super::seat::Acts;
 use crate::config::DiskConfig;
-use crate::links::News;
+use crate::links::{News, Seated};
 use crate::plane::Plane;
 use henge_backend::{ImageMetadata, Store};
 use henge_core::Instant;
 use std::sync::Arc;
-
-/// Where a shared disk's seat is.
-#[derive(Clone)]
-pub(crate) enum Seated {
-    /// Here, and the image's metadata.
-    Here(Option<Arc<dyn ImageMetadata>>),
-    /// At a peer.
-    There(usize),
-    /// Nobody has it, as far as is known here.
-    Nowhere,
-}
 
 /// The seat has moved, or a disk with a seat has come: commands wait until this gateway acts by that one's table.
 pub(crate) fn say_seat(plane: &mut Plane, number: usize) {

@@ -199,7 +199,7 @@ pub(crate) fn remove_spread(plane: &mut Plane, number: usize, now: Instant) {
     let own = spread.extents.iter().copied().filter(|_| spread.shared.is_none());
     for at in own.chain(shared) {
         if let At::There(peer, toward) = at {
-            plane.links.detach(peer, toward);
+            plane.links.peer(peer).extents.give_up(toward);
         }
     }
     for owner in owners {

@@ -192,7 +192,7 @@ impl Plane {
                     let peer = self.links.peer(peer);
                     let Some(link) = peer.link else { continue };
                     peer.counts.announced += 1;
-                    peer.messages.push_back(Message::Sync {
+                    peer.outgoing.messages.push_back(Message::Sync {
                         coordinator: true,
                         epoch: sync.epoch,
                         sequence: sync.sequence,
@@ -235,7 +235,7 @@ impl Plane {
             let message = format!(
                 "the pools of disk \"{name}\" charge different things, so its share of the total is not kept; set one `cost` on all"
             );
-            self.links.say(message);
+            self.links.notices.say(message);
         }
         seating::seated_there(self, number, (peer, toward), now);
     }

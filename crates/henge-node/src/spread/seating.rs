@@ -212,7 +212,7 @@ pub(super) fn seated_there(plane: &mut Plane, number: usize, there: (usize, u32)
 
 /// A gateway says that it does not.
 pub(crate) fn refused_there(plane: &mut Plane, there: (usize, u32), now: Instant) {
-    let disks = plane.links.peers[there.0].as_ref().and_then(|peer| peer.disk_of(there.1));
+    let disks = plane.links.peers[there.0].as_ref().and_then(|peer| peer.extents.disk_of(there.1));
     if let Some(number) = disks {
         look_for(plane, number, now);
     }

@@ -16,7 +16,7 @@ const STEP: usize = 64;
 
 /// A node's target port: from its name, so that every node says the same. Zero is none.
 pub(super) fn port(node: &str) -> u16 {
-    let hash = super::fnv(node.as_bytes());
+    let hash = crate::fnv::fnv(node.as_bytes());
     let folded = hash ^ hash >> 32;
     ((folded ^ folded >> 16) as u16).max(1)
 }

@@ -32,8 +32,7 @@
 
 use super::writer::{Done, Medium};
 use super::{Asker, Epochs, Kept, ReservationTables, Table, Units};
-use crate::links::Links;
-use crate::spread::acts::Seated;
+use crate::links::{Links, Seated};
 use henge_core::{Duration, Instant};
 use henge_iscsi::TargetId;
 use henge_iscsi::scsi::{Reservations, Sense, Status};

@@ -14,7 +14,7 @@ impl Gateway {
         }
         let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
         let epoch = (here as u64 + 1) << 32;
-        let mut links = Links::new(config.link.clone(), epoch);
+        let mut links = Links::of_shard(0, config.link.clone(), epoch);
         for peer in config.peers {
             links.add(peer, Some(([127, 0, 0, 1], 2).into())).unwrap();
         }

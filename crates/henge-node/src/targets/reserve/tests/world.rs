@@ -263,7 +263,7 @@ impl World {
             if parts && gateway.there == Some(other) {
                 wire.extend(gateway.queued.drain(..).map(Item::Part));
             }
-            let said = &mut gateway.links.peers[peer].as_mut().unwrap().messages;
+            let said = &mut gateway.links.peers[peer].as_mut().unwrap().outgoing.messages;
             let about = |message: &Message| !matches!(message, Message::Attach { .. });
             wire.extend(said.drain(..).filter(about).map(Item::Says));
         }

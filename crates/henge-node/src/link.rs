@@ -1,0 +1,93 @@
+//! The socket of a connection, and what the loop knows of it between turns.
+
+use crate::stream::Stream;
+use henge_core::Instant;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+/// A socket and what is known of it.
+pub(crate) struct Link {
+    pub stream: Stream,
+    /// Where it comes from, by TCP; its place counts for that address.
+    pub from: Option<IpAddr>,
+    /// There may be something to read.
+    pub readable: bool,
+    /// The socket takes more.
+    pub writable: bool,
+    /// It is watched for when it takes more again.
+    pub awaited: bool,
+    /// The client has closed its side, or the connection is broken.
+    pub ending: bool,
+    /// On the list of those to be read.
+    pub runnable: bool,
+    /// On the list of those to be written.
+    pub unwritten: bool,
+    /// Bytes that went through the socket since this was asked last.
+    pub moved: u64,
+    /// Commands answered since then.
+    pub answers: u32,
+    /// When something came last, while payload is awaited; and when that is looked at.
+    pub heard: Instant,
+    pub payload_due: Option<Instant>,
+    /// Since when it waits for memory; and when that is looked at.
+    pub thirsty: Option<Instant>,
+    pub memory_due: Option<Instant>,
+}
+
+impl Link {
+    pub(crate) fn new(fd: OwnedFd) -> Link {
+        Link::of(Stream::plain(fd))
+    }
+
+    /// A stream of which nothing is known yet: there may be something to read, and room to write.
+    pub(crate) fn of(stream: Stream) -> Link {
+        let (readable, writable) = (true, true);
+        let (moved, answers) = (0, 0);
+        let (runnable, unwritten) = (false, false);
+        Link {
+            stream,
+            from: None,
+            readable,
+            writable,
+            awaited: false,
+            ending: false,
+            runnable,
+            unwritten,
+            moved,
+            answers,
+            heard: Instant::ZERO,
+            payload_due: None,
+            thirsty: None,
+            memory_due: None,
+        }
+    }
+
+    /// Reads what is missing of a payload, then messages, and notes whether there may be more.
+    pub(crate) fn read(&mut self, payload: &mut [u8], messages: &mut [u8]) -> rustix::io::Result<usize> {
+        let got = self.stream.read(payload, messages, self.ending)?;
+        self.readable &= got.more || self.ending;
+        self.moved += got.len as u64;
+        Ok(got.len)
+    }
+
+    /// Writes what the stream holds back, as far as the socket takes it. False when the connection is broken.
+    pub(crate) fn flush(&mut self) -> bool {
+        while self.writable && !self.stream.is_flushed() {
+            match self.stream.flush() {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.writable = false,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// What the loop is to be woken for. Room in the socket only while there is none: a Unix socket tells of it whenever the
+    /// client has read a reply, which would be a wake-up a request.
+    pub(crate) fn interest(&self) -> EventFlags {
+        let room = if self.awaited { EventFlags::OUT } else { EventFlags::empty() };
+        EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room
+    }
+}
