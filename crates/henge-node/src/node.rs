@@ -14,9 +14,8 @@ use crate::operate;
 use crate::operate::term;
 use crate::plane::manage;
 use crate::plane::{Notice, Plane};
-use crate::server::patience::Patience;
 use crate::server::slots::{ConnectionSlots, Counts, Most};
-use crate::server::{Left, Server, Setup};
+use crate::server::{Entrance, Left, Patience, Server, Setup};
 use crate::shards::across::Across;
 use crate::shards::lanes::Lanes;
 use crate::shards::{Division, Routes, Shards, ties};
@@ -127,20 +126,22 @@ impl Begin {
         manage::tell_notices(&mut plane, notices);
         Ok(Server::new(Setup {
             plane,
-            // Other nodes' links belong to the first.
-            listeners: listeners.into_iter().filter(|l| here == 0 || !l.is_links()).collect(),
-            tls,
-            limits: config.limits,
+            entrance: Entrance {
+                // Other nodes' links belong to the first.
+                listeners: listeners.into_iter().filter(|l| here == 0 || !l.is_links()).collect(),
+                tls,
+                limits: config.limits,
+                slots: ConnectionSlots::new(
+                    Most {
+                        all: config.connections,
+                        per_address: config.connections_per_address,
+                        per_disk: config.connections_per_disk,
+                    },
+                    counts,
+                    division.count(),
+                ),
+            },
             state_dir,
-            slots: ConnectionSlots::new(
-                Most {
-                    all: config.connections,
-                    per_address: config.connections_per_address,
-                    per_disk: config.connections_per_disk,
-                },
-                counts,
-                division.count(),
-            ),
             patience: Patience { payload: config.payload_timeout, memory: config.memory_wait },
             busy_poll: config.busy_poll,
             messages,

@@ -6,6 +6,7 @@ use crate::fronts::{self, Arrival};
 use crate::initiator::Initiator;
 use crate::link::Link;
 use crate::nvme::host::Host;
+use crate::server::{links, moving, nvme};
 use crate::spread::{across, acts};
 use henge_core::{Duration, RequestId};
 use std::os::fd::AsFd;
@@ -17,29 +18,29 @@ impl Server {
     pub(super) fn accept(&mut self, n: usize) {
         // Level-triggered and bounded: connections that are left come in the next turn.
         for _ in 0..ARRIVALS {
-            let Some(listener) = self.listeners.get(n) else { return };
+            let Some(listener) = self.entrance.listeners.get(n) else { return };
             let (fd, from) = match listener.accept() {
                 Ok(Some(come)) => come,
                 // Out of descriptors, or the client is gone already: nothing to be done for it.
                 Ok(None) | Err(_) => return,
             };
             if listener.is_links() {
-                if self.connections.len() < self.slots.most.all {
-                    self.accept_link(fd);
+                if self.clients.all.len() < self.entrance.slots.most.all {
+                    links::accept_link(self, fd);
                 }
                 continue;
             }
-            if !self.slots.admit(from) {
+            if !self.entrance.slots.admit(from) {
                 continue; // closed at once; who is connected goes on
             }
-            let id = self.connections.next_id();
-            let tls = (listener.tls, self.tls.clone());
-            let (address, limits, around) = (&listener.address, self.limits, around!(self, id));
+            let id = self.clients.all.next_id();
+            let tls = (listener.tls, self.entrance.tls.clone());
+            let (address, limits, around) = (&listener.address, self.entrance.limits, around!(self, id));
             let arrival = Arrival { fd: &fd, address, tls, limits, around };
             let pump = fronts::of(address.scheme).and_then(|front| (front.arrive)(arrival));
             let client = pump.map(|pump| Client::new(Link::new(fd), pump));
             let Some(mut client) = client else {
-                self.slots.leave(from);
+                self.entrance.slots.leave(from);
                 continue;
             };
             client.link.from = from;
@@ -49,21 +50,21 @@ impl Server {
 
     /// A client is here, newly accepted or from another shard, and has its slot; it is to be called by the next number.
     pub(super) fn take_in(&mut self, mut client: Client) -> Option<RequestId> {
-        let (id, from, link) = (self.connections.next_id(), client.link.from, &client.link);
+        let (id, from, link) = (self.clients.all.next_id(), client.link.from, &client.link);
         if self.watch(link.stream.as_fd(), Source::Connection(id), link.interest()).is_err() {
             client.close(around!(self, id));
-            self.slots.leave(from);
+            self.entrance.slots.leave(from);
             return None;
         }
         if !self.registry.connections.is_empty() {
-            self.look.get_or_insert(self.now + LOOK);
+            self.clients.look.get_or_insert(self.now + LOOK);
         }
-        self.due.extend(client.due().map(|at| (at, id)));
-        let id = self.connections.insert(client);
+        self.clients.due.extend(client.due().map(|at| (at, id)));
+        let id = self.clients.all.insert(client);
         self.mark(id);
-        let connections = &self.connections;
+        let connections = &self.clients.all;
         let decided = |id| connections.get(id).is_none_or(|client| client.disk().is_some());
-        if let Some(oldest) = self.slots.arrived(id, decided) {
+        if let Some(oldest) = self.entrance.slots.arrived(id, decided) {
             self.drop_connection(oldest);
         }
         Some(id)
@@ -73,14 +74,14 @@ impl Server {
     pub(super) fn enter(&mut self, id: RequestId, disk: usize) -> bool {
         let connections = &mut self.plane.disks.of(disk).connections;
         *connections += 1;
-        let (count, most) = (*connections, self.slots.most.per_disk);
-        self.users.insert((disk, id));
-        self.shards.crowd.enter(self.here, across::lead_of(&self.plane, disk));
+        let (count, most) = (*connections, self.entrance.slots.most.per_disk);
+        self.clients.users.insert((disk, id));
+        self.ways.shards.crowd.enter(self.ways.here, across::lead_of(&self.plane, disk));
         if count >= most {
-            self.refuse(disk, "the disk has as many connections as it may");
+            moving::refuse(self, disk, "the disk has as many connections as it may");
         }
         // An initiator is not asked by the catalog.
-        let stays = count <= most && !self.is_leaving(disk);
+        let stays = count <= most && !self.work.is_leaving(disk);
         if !stays {
             self.drop_connection(id);
         }
@@ -89,14 +90,14 @@ impl Server {
 
     /// Asks silent initiators whether they live, and ends logins that take too long; a bounded number at a time.
     pub(super) fn look(&mut self) {
-        if self.look.is_none_or(|at| self.now < at) {
+        if self.clients.look.is_none_or(|at| self.now < at) {
             return;
         }
         let (ids, more) = self.registry.look(&self.plane);
         let pause = if more { Duration::ZERO } else { LOOK };
-        self.look = (more || !ids.is_empty()).then_some(self.now + pause);
+        self.clients.look = (more || !ids.is_empty()).then_some(self.now + pause);
         for id in ids {
-            if let Some(initiator) = self.connections.get_mut(id).and_then(Client::session::<Initiator>) {
+            if let Some(initiator) = self.clients.all.get_mut(id).and_then(Client::session::<Initiator>) {
                 initiator.session.tick(&mut self.registry.targets, self.now);
                 initiator.pump(id, &mut self.plane, &mut self.registry, self.now);
                 self.mark(id);
@@ -110,13 +111,13 @@ impl Server {
         while let Some(nexus) = self.registry.targets.next_poked() {
             any = true;
             let Some(&id) = self.registry.connections.get(&nexus) else { continue };
-            if let Some(initiator) = self.connections.get_mut(id).and_then(Client::session::<Initiator>) {
+            if let Some(initiator) = self.clients.all.get_mut(id).and_then(Client::session::<Initiator>) {
                 initiator.session.poke(&mut self.registry.targets);
                 initiator.pump(id, &mut self.plane, &mut self.registry, self.now);
                 self.mark(id);
             }
         }
-        any |= self.poke_hosts();
+        any |= nvme::poke_hosts(self);
         self.registry.work(&mut self.plane, self.now);
         any
     }
@@ -131,9 +132,9 @@ impl Server {
         while let Some((id, command, status)) = self.registry.next_decided() {
             any = true;
             let (plane, registry, now) = (&mut self.plane, &mut self.registry, self.now);
-            let stays = self.connections.get_mut(id);
+            let stays = self.clients.all.get_mut(id);
             let is_leaving = stays.is_none();
-            let Some(client) = stays.or_else(|| self.leaving.get_mut(&id)) else { continue };
+            let Some(client) = stays.or_else(|| self.clients.leaving.get_mut(&id)) else { continue };
             if let Some(initiator) = client.session::<Initiator>() {
                 initiator.decided(id, command, status, plane, registry, now);
             } else if let Some(host) = client.session::<Host>() {
@@ -142,7 +143,7 @@ impl Server {
             if !is_leaving {
                 self.mark(id);
             } else if client.is_quiet() {
-                self.leaving.remove(&id);
+                self.clients.leaving.remove(&id);
             }
         }
         any |= self.poke();
@@ -152,28 +153,28 @@ impl Server {
     }
 
     pub(super) fn drop_connection(&mut self, id: RequestId) {
-        let Some(mut client) = self.connections.remove(id) else { return };
+        let Some(mut client) = self.clients.all.remove(id) else { return };
         let number = client.disk();
         self.waits.forget(id, &mut client);
         if !client.is_node {
-            self.slots.leave(client.link.from);
+            self.entrance.slots.leave(client.link.from);
         }
         client.close(around!(self, id));
         if let Some(number) = number
-            && self.users.remove(&(number, id))
+            && self.clients.users.remove(&(number, id))
         {
-            self.shards.crowd.leave(self.here, across::lead_of(&self.plane, number));
+            self.ways.shards.crowd.leave(self.ways.here, across::lead_of(&self.plane, number));
             let disk = self.plane.disks.of(number);
             disk.connections -= 1;
             disk.doubted.remove(&id);
-            if !self.is_leaving(number) {
-                self.readmit(number);
+            if !self.work.is_leaving(number) {
+                moving::readmit(self, number);
             }
         }
         if !client.is_quiet() {
             // Nothing more is said on its socket; what it has at the disk is still counted.
             let _ = rustix::net::shutdown(&client.link.stream, rustix::net::Shutdown::Both);
-            self.leaving.insert(id, client);
+            self.clients.leaving.insert(id, client);
         }
         if let Some(number) = number {
             self.plane.abort(number, id, None, self.now);

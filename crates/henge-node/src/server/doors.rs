@@ -8,70 +8,54 @@ use crate::access::by_nbd;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::operate;
+use crate::server::moving;
 use henge_api::Table;
 use henge_core::RequestId;
-use std::collections::VecDeque;
 
 /// Connections whose certificates are looked at in one turn.
 const STEP: usize = 4;
 
-/// How far a look at all certificates is.
-#[derive(Default)]
-pub(super) struct Looked {
-    turn: u64,
-    left: VecDeque<RequestId>,
-}
-
-impl Looked {
-    /// Whether there are more to be looked at.
-    pub(super) fn goes_on(&self) -> bool {
-        !self.left.is_empty()
+/// Who may use a disk from now on. Sessions that came in by what was said before end.
+pub(super) fn change_doors(server: &mut Server, name: &str, table: &Table) -> Result<(), String> {
+    let (number, doors) = operate::doors(&server.plane, name, table)?;
+    if server.work.is_leaving(number) {
+        return Err(format!("\"{name}\" is being removed"));
     }
-}
-
-impl Server {
-    /// Who may use a disk from now on. Sessions that came in by what was said before end.
-    pub(super) fn change_doors(&mut self, name: &str, table: &Table) -> Result<(), String> {
-        let (number, doors) = operate::doors(&self.plane, name, table)?;
-        if self.is_leaving(number) {
-            return Err(format!("\"{name}\" is being removed"));
-        }
-        let config = &mut self.plane.disks.of(number).config;
-        let before = by_nbd(&config.doors);
-        config.doors = doors;
-        let (initiators, hosts) = (config.doors.of().cloned(), config.doors.of().cloned());
-        let shown = |key| config.doors.shown_by(key);
-        self.registry.set_access(number, initiators.unwrap_or_default(), shown("iscsi"));
-        self.registry.nvme.set_access(number, hosts.unwrap_or_default(), shown("nvme"));
-        if by_nbd(&config.doors) != before {
-            let theirs: Vec<RequestId> = self.users_of(number).collect();
-            for id in theirs {
-                if self.connections.get(id).is_some_and(|client| client.seen::<Connection>().is_some()) {
-                    self.drop_connection(id);
-                }
+    let config = &mut server.plane.disks.of(number).config;
+    let before = by_nbd(&config.doors);
+    config.doors = doors;
+    let (initiators, hosts) = (config.doors.of().cloned(), config.doors.of().cloned());
+    let shown = |key| config.doors.shown_by(key);
+    server.registry.set_access(number, initiators.unwrap_or_default(), shown("iscsi"));
+    server.registry.nvme.set_access(number, hosts.unwrap_or_default(), shown("nvme"));
+    if by_nbd(&config.doors) != before {
+        let theirs: Vec<RequestId> = server.clients.users_of(number).collect();
+        for id in theirs {
+            if server.clients.all.get(id).is_some_and(|client| client.seen::<Connection>().is_some()) {
+                server.drop_connection(id);
             }
         }
-        self.publish(number);
-        Ok(())
     }
+    moving::publish(server, number);
+    Ok(())
+}
 
-    /// Ends connections whose certificates count no more, a few at a time.
-    pub(super) fn look_at_certificates(&mut self) {
-        let Some(tls) = &self.tls else { return };
-        let turn = tls.turn();
-        if turn != self.looked.turn {
-            self.looked.turn = turn;
-            let secure = |(_, client): &(RequestId, &Client)| client.link.stream.is_secure();
-            self.looked.left = self.connections.iter().filter(secure).map(|(id, _)| id).collect();
-        }
-        for _ in 0..STEP {
-            let Some(id) = self.looked.left.pop_front() else { return };
-            let Some(client) = self.connections.get_mut(id) else { continue };
-            if client.link.stream.look_again().is_err() {
-                // What is at its disk is answered to nobody.
-                client.write(around!(self, id));
-                self.drop_connection(id);
-            }
+/// Ends connections whose certificates count no more, a few at a time.
+pub(super) fn look_at_certificates(server: &mut Server) {
+    let Some(tls) = &server.entrance.tls else { return };
+    let turn = tls.turn();
+    if turn != server.clients.looked.turn {
+        server.clients.looked.turn = turn;
+        let secure = |(_, client): &(RequestId, &Client)| client.link.stream.is_secure();
+        server.clients.looked.left = server.clients.all.iter().filter(secure).map(|(id, _)| id).collect();
+    }
+    for _ in 0..STEP {
+        let Some(id) = server.clients.looked.left.pop_front() else { return };
+        let Some(client) = server.clients.all.get_mut(id) else { continue };
+        if client.link.stream.look_again().is_err() {
+            // What is at its disk is answered to nobody.
+            client.write(around!(server, id));
+            server.drop_connection(id);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Rounds of the loop, one by one: real sockets, storage in memory, and no time that passes by itself.
 
 use super::slots::Most;
+use super::turn::EVENTS;
 use super::*;
 use crate::config::NodeConfig;
 use crate::plane::manage;
-use crate::turns::{BYTES, COMMANDS, ROUND, ROUND_BYTES};
+use crate::turns::{BYTES, COMMANDS, Of, ROUND, ROUND_BYTES};
 use henge_config::Source as Text;
 use henge_tls::{Clients, Tls};
 use std::io::{ErrorKind, Read, Write};
@@ -38,14 +39,19 @@ impl Bench {
         let (shards, mut messages) = Shards::new(1, Vec::new()).unwrap();
         let setup = Setup {
             plane,
-            listeners: config.listen.iter().map(|l| Arc::new(Listener::bind(l).unwrap())).collect(),
-            tls: config
-                .tls
-                .as_ref()
-                .map(|tls| Arc::new(Tls::open(tls, Clients::Required).unwrap_or_else(|e| panic!("{e:?}")))),
-            limits: config.limits,
+            entrance: Entrance {
+                listeners: config.listen.iter().map(|l| Arc::new(Listener::bind(l).unwrap())).collect(),
+                tls: config.tls.as_ref().map(|tls| {
+                    Arc::new(Tls::open(tls, Clients::Required).unwrap_or_else(|e| panic!("{e:?}")))
+                }),
+                limits: config.limits,
+                slots: ConnectionSlots::new(
+                    Most { all: 64, per_address: 64, per_disk: 64 },
+                    Arc::default(),
+                    1,
+                ),
+            },
             state_dir: crate::state::StateDir::Forgets,
-            slots: ConnectionSlots::new(Most { all: 64, per_address: 64, per_disk: 64 }, Arc::default(), 1),
             patience: Patience { payload: Duration::from_secs(60), memory: Duration::from_secs(5) },
             busy_poll: Duration::ZERO,
             messages: messages.remove(0),
@@ -55,8 +61,8 @@ impl Bench {
         };
         let mut server = Server::new(setup).unwrap();
         let served: Vec<usize> = server.plane.disks.served().map(|(number, _)| number).collect();
-        served.into_iter().for_each(|number| server.publish(number));
-        server.open(Vec::new());
+        served.into_iter().for_each(|number| moving::publish(&mut server, number));
+        leaving::open(&mut server, Vec::new());
         Bench { server, _dir: dir, path }
     }
 
@@ -278,7 +284,7 @@ fn a_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not() {
 fn what_follows_a_long_payload_is_heard_however_both_are_cut() {
     const LONG: usize = 128 << 10;
     let mut bench = Bench::listening(&disk("d", "a", "weight = 1"), ", \"nbd://127.0.0.1:0\"");
-    let address = bench.server.listeners[1].address.tcp("nbd").unwrap();
+    let address = bench.server.entrance.listeners[1].address.tcp("nbd").unwrap();
     let mut socket = std::net::TcpStream::connect(address).unwrap();
     socket.set_nodelay(true).unwrap();
     socket.set_nonblocking(true).unwrap();

@@ -1,6 +1,7 @@
 //! What clients send is taken in, and they are answered.
 
 use super::{NOBODY, Server, Source, around};
+use crate::server::{moving, patience};
 use crate::session::Stop;
 use crate::targets::TargetRegistry;
 use crate::turns::{Done, Of, Way};
@@ -24,7 +25,7 @@ impl Server {
                 Way::Out => self.write(id),
             }
             let mut done = Done { commands: self.plane.begun.wrapping_sub(begun), bytes: 0 };
-            if let Some(connection) = self.connections.get_mut(id) {
+            if let Some(connection) = self.clients.all.get_mut(id) {
                 let link = &mut connection.link;
                 done.bytes = std::mem::take(&mut link.moved);
                 if turn.way == Way::Out {
@@ -44,7 +45,7 @@ impl Server {
     }
 
     pub(super) fn read(&mut self, id: RequestId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.all.get_mut(id) else { return };
         connection.link.runnable = false;
         if connection.is_mute {
             return;
@@ -54,28 +55,28 @@ impl Server {
         let flushed = connection.link.stream.is_flushed();
         let speaks = connection.has_output() || connection.is_over() || !flushed;
         if stop == Stop::Away {
-            return self.send_away(id);
+            return moving::send_away(self, id);
         }
         if let (None, Some(disk)) = (before, connection.disk())
             && !self.enter(id, disk)
         {
             return;
         }
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.clients.all.get(id) else { return };
         let disk = connection.disk();
         if speaks {
             self.mark(id);
         }
-        self.note_waits(id, stop, self.plane.memory.refused != refused);
+        patience::note_waits(self, id, stop, self.plane.memory.refused != refused);
         match stop {
             Stop::Waiting | Stop::Away => {}
             Stop::Turn => self.want(id, Way::In),
             Stop::Stalled => {
                 let disk = disk.expect("a command belongs to a disk");
                 if self.plane.disks.has_capacity(disk) {
-                    let waiters = self.memory_waiters.entry(disk).or_default();
+                    let waiters = self.waiters.memory.entry(disk).or_default();
                     if waiters.is_empty() {
-                        self.thirsty.push_back(disk);
+                        self.waiters.thirsty.push_back(disk);
                     }
                     waiters.push_back(id);
                 } else {
@@ -84,7 +85,7 @@ impl Server {
             }
             Stop::Gone => {
                 // What it was told before still goes out, as far as the socket takes it.
-                if let Some(connection) = self.connections.get_mut(id) {
+                if let Some(connection) = self.clients.all.get_mut(id) {
                     connection.write(around!(self, id));
                 }
                 self.drop_connection(id);
@@ -93,15 +94,15 @@ impl Server {
     }
 
     fn wait_for_capacity(&mut self, disk: usize, id: RequestId) {
-        if self.capacity_waiters.len() <= disk {
-            self.capacity_waiters.resize_with(disk + 1, VecDeque::new);
+        if self.waiters.capacity.len() <= disk {
+            self.waiters.capacity.resize_with(disk + 1, VecDeque::new);
         }
-        self.capacity_waiters[disk].push_back(id);
+        self.waiters.capacity[disk].push_back(id);
     }
 
     /// Reads on from a connection that waited for something.
     pub(super) fn retry(&mut self, id: RequestId) -> bool {
-        let Some(connection) = self.connections.get_mut(id) else { return false };
+        let Some(connection) = self.clients.all.get_mut(id) else { return false };
         let waited = connection.is_stalled();
         self.want(id, Way::In);
         waited
@@ -121,21 +122,21 @@ impl Server {
             }
             if TargetRegistry::owns(&answer.submitter) {
                 self.registry.answer(answer, &mut self.plane, self.now);
-            } else if let Some(client) = self.connections.get_mut(id) {
-                self.answered += u32::from(!client.is_node);
+            } else if let Some(client) = self.clients.all.get_mut(id) {
+                self.poll.answered += u32::from(!client.is_node);
                 client.link.answers += 1;
                 client.completed(answer, around!(self, id));
                 self.mark(id);
-            } else if let Some(client) = self.leaving.get_mut(&id) {
+            } else if let Some(client) = self.clients.leaving.get_mut(&id) {
                 client.completed(answer, around!(self, id));
                 if client.is_quiet() {
-                    self.leaving.remove(&id);
+                    self.clients.leaving.remove(&id);
                 }
             } else {
                 self.plane.put_buffer(disk, answer.frame);
             }
             // One command less: one that waits for room may come.
-            while let Some(waiter) = self.capacity_waiters.get_mut(disk).and_then(VecDeque::pop_front) {
+            while let Some(waiter) = self.waiters.capacity.get_mut(disk).and_then(VecDeque::pop_front) {
                 if self.retry(waiter) {
                     break;
                 }
@@ -147,7 +148,7 @@ impl Server {
     }
 
     pub(super) fn write(&mut self, id: RequestId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.all.get_mut(id) else { return };
         connection.link.unwritten = false;
         let mut whole = connection.write(around!(self, id));
         let link = &mut connection.link;
@@ -156,7 +157,7 @@ impl Server {
         if link.awaited == link.writable {
             link.awaited = !link.writable;
             let source = Source::Connection(id).pack();
-            whole &= epoll::modify(&self.epoll, link.stream.as_fd(), source, link.interest()).is_ok();
+            whole &= epoll::modify(&self.poll.epoll, link.stream.as_fd(), source, link.interest()).is_ok();
         }
         let more = connection.has_output() && writable;
         if !whole || flushed && connection.is_over() && !more {

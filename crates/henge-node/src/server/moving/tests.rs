@@ -1,12 +1,13 @@
 //! Two shards round by round, in one thread: real sockets, storage in memory, and no time that passes by itself.
 
-use super::super::patience::Patience;
 use super::super::slots::{ConnectionSlots, Counts, Most};
-use super::super::{EVENTS, Setup};
+use super::super::turn::EVENTS;
+use super::super::{Entrance, Patience, Setup};
 use super::*;
 use crate::config::NodeConfig;
 use crate::listen::Listener;
 use crate::plane::Plane;
+use crate::server::{leaving, moving, orders, removal};
 use crate::shards::across::Across;
 use crate::shards::{Division, Shards};
 use crate::spread::extents;
@@ -57,11 +58,13 @@ impl Pair {
             let plane = Plane::open_shard(&config, across, 1, false, Instant::ZERO);
             let setup = Setup {
                 plane: plane.unwrap_or_else(|e| panic!("{}", config.source.point(e))),
-                listeners: listeners.clone(),
-                tls: None,
-                limits: config.limits,
+                entrance: Entrance {
+                    listeners: listeners.clone(),
+                    tls: None,
+                    limits: config.limits,
+                    slots: ConnectionSlots::new(most, Arc::clone(&counts), 2),
+                },
                 state_dir: crate::state::StateDir::Forgets,
-                slots: ConnectionSlots::new(most, Arc::clone(&counts), 2),
                 patience: Patience { payload: Duration::from_secs(60), memory: Duration::from_secs(5) },
                 busy_poll: Duration::ZERO,
                 messages,
@@ -71,12 +74,12 @@ impl Pair {
             };
             let mut server = Server::new(setup).unwrap();
             let served: Vec<usize> = server.plane.disks.served().map(|(number, _)| number).collect();
-            served.into_iter().for_each(|number| server.publish(number));
+            served.into_iter().for_each(|number| publish(&mut server, number));
             server
         };
         let mut servers: Vec<Server> =
             messages.into_iter().enumerate().zip(shards.lanes()).map(server).collect();
-        servers[0].open(Vec::new());
+        leaving::open(&mut servers[0], Vec::new());
         let mut pair = Pair { servers, counts, path, _dir: dir };
         (0..2).for_each(|shard| pair.round(shard));
         pair
@@ -113,7 +116,7 @@ impl Pair {
     }
 
     fn connected(&self) -> [usize; 2] {
-        [0, 1].map(|shard| self.servers[shard].connections.len())
+        [0, 1].map(|shard| self.servers[shard].clients.all.len())
     }
 
     fn nbd(&self) -> UnixStream {
@@ -123,7 +126,7 @@ impl Pair {
     }
 
     fn tcp(&self, scheme: &str) -> TcpStream {
-        let at = self.servers[0].listeners.iter().find_map(|l| l.address.tcp(scheme)).unwrap();
+        let at = self.servers[0].entrance.listeners.iter().find_map(|l| l.address.tcp(scheme)).unwrap();
         let socket = TcpStream::connect(at).unwrap();
         socket.set_nonblocking(true).unwrap();
         socket
@@ -208,7 +211,7 @@ fn a_disk_that_is_removed_while_a_client_moves_to_it_ends_the_client() {
     }
     assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 1));
     let (reply, _answer) = mpsc::channel();
-    pair.servers[1].begin_removing("y".into(), reply);
+    removal::begin_removing(&mut pair.servers[1], "y".into(), reply);
     assert!(pair.until(&mut client, usize::MAX).len() <= SAID);
     assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 0));
     // The first shard knows it by now.
@@ -234,8 +237,8 @@ fn another_disk_of_that_number_is_not_taken_for_it() {
         let disk = pair.servers[1].plane.disks.of(number);
         (disk.export(), disk.config.doors.clone())
     };
-    pair.servers[1].hide(number);
-    pair.servers[1].show(number, export, &doors);
+    moving::hide(&mut pair.servers[1], number);
+    moving::show(&mut pair.servers[1], number, export, &doors);
     assert!(pair.until(&mut client, usize::MAX).len() <= SAID, "it had come for the one before");
     assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 0));
 }
@@ -412,7 +415,7 @@ fn a_disk_goes_from_both_shards_with_its_clients_commands() {
         .into_iter()
         .map(|shard| {
             let (reply, answer) = mpsc::channel();
-            pair.servers[shard].begin_removing("wide".into(), reply);
+            removal::begin_removing(&mut pair.servers[shard], "wide".into(), reply);
             answer
         })
         .collect();
@@ -443,7 +446,7 @@ fn an_owner_that_is_not_there_answers_so() {
     let got = pair.until(&mut client, 16);
     assert_ne!(got[4..8], [0; 4], "half of it is nowhere");
     // Once it has heard, it waits for another owner.
-    pair.servers[0].tell_owners("wide", vec![(1, owner(0, number))], false);
+    moving::tell_owners(&pair.servers[0], "wide", vec![(1, owner(0, number))], false);
     client.write_all(&write(2, 0, 1, 131_072)).unwrap();
     (0..20).for_each(|round| pair.round(round % 2));
     let mut buffer = [0; 16];
@@ -460,12 +463,12 @@ fn no_shard_ends_while_another_needs_it() {
     client.write_all(&begun[..begun.len() - rest]).unwrap();
     (0..4).for_each(|round| pair.round(round % 2));
     for shard in [0, 1] {
-        pair.servers[shard].begin_stopping(false);
+        orders::begin_stopping(&mut pair.servers[shard], false);
     }
     // Shard 0 has nothing to do, and the client of shard 1 has begun something.
     for _ in 0..10 {
         pair.round(0);
-        assert_eq!(pair.servers[0].finished(), None, "it will be needed");
+        assert_eq!(orders::finished(&mut pair.servers[0]), None, "it will be needed");
     }
     client.write_all(&begun[begun.len() - rest..]).unwrap();
     let rounds = (0..100).take_while(|_| {
@@ -482,7 +485,7 @@ fn no_shard_ends_while_another_needs_it() {
         let shard = round % 2;
         if ended[shard].is_none() {
             pair.round(shard);
-            ended[shard] = pair.servers[shard].finished();
+            ended[shard] = orders::finished(&mut pair.servers[shard]);
         }
     }
     assert_eq!(ended, [Some(0); 2]);

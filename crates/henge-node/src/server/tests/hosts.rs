@@ -17,7 +17,7 @@ struct Queue {
 
 impl Queue {
     fn open(bench: &mut Bench, number: u16, controller: u16) -> (Queue, u16) {
-        let address: SocketAddr = bench.server.listeners[1].address.tcp("nvme").unwrap();
+        let address: SocketAddr = bench.server.entrance.listeners[1].address.tcp("nvme").unwrap();
         let stream = TcpStream::connect(address).unwrap();
         // The kernel keeps nothing back: here time passes without it.
         stream.set_nodelay(true).unwrap();

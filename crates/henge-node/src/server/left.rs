@@ -1,0 +1,28 @@
+//! What a loop that has ended leaves.
+
+use crate::handover::Guest;
+use crate::listen::Listener;
+use std::sync::Arc;
+
+/// What a loop that has ended leaves.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// Requests that storage never finished.
+    pub abandoned: usize,
+    /// Disks whose last FLUSH failed.
+    pub unflushed: Vec<String>,
+    /// Where clients come, if somebody else goes on there.
+    pub listeners: Vec<Arc<Listener>>,
+    /// Clients that have an answer to everything they asked.
+    pub guests: Vec<Guest>,
+}
+
+impl Left {
+    /// What may be lost, for people.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let disks = self.unflushed.join(", ");
+        (!self.unflushed.is_empty()).then(|| {
+            format!("the storage failed the last FLUSH of {disks}: what was answered since the FLUSH before may be lost")
+        })
+    }
+}
