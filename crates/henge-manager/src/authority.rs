@@ -118,7 +118,8 @@ impl Authority {
 
     /// Makes the cluster's first root where there is none.
     pub async fn begin(&self, cluster: &str) -> Result<(), AuthorityError> {
-        let known = self.core.call(|machine| machine.authority().map(|a| a.cluster.clone())).await?;
+        let known =
+            self.core.call(|machine| machine.identities.authority().map(|a| a.cluster.clone())).await?;
         match known {
             Some(known) if known == cluster => Ok(()),
             Some(known) => {
@@ -132,14 +133,20 @@ impl Authority {
                 let Pem { certificate, key } = Root::create(cluster, at(now))?;
                 let roots = vec![RootRecord { certificate, key, created: now, vouched: String::new() }];
                 let record = AuthorityRecord { cluster: cluster.to_owned(), roots, list: 1 };
-                Ok(self.core.call(move |machine| machine.put_authority(record)).await?)
+                Ok(self
+                    .core
+                    .call(move |machine| machine.identities.put_authority(&mut machine.journal, record))
+                    .await?)
             }
         }
     }
 
     async fn known(&self) -> Result<(AuthorityRecord, Vec<CertificateRecord>), AuthorityError> {
         let all = self.core.call(|machine| {
-            Some((machine.authority()?.clone(), machine.certificates().cloned().collect::<Vec<_>>()))
+            Some((
+                machine.identities.authority()?.clone(),
+                machine.identities.certificates(machine.journal.now()).cloned().collect::<Vec<_>>(),
+            ))
         });
         all.await?.ok_or(AuthorityError::None)
     }
@@ -152,7 +159,10 @@ impl Authority {
 
     /// A number that changes with what [`Self::trust`] says.
     pub async fn edition(&self) -> Result<u64, AuthorityError> {
-        self.core.call(|machine| machine.authority().map(|a| a.list)).await?.ok_or(AuthorityError::None)
+        self.core
+            .call(|machine| machine.identities.authority().map(|a| a.list))
+            .await?
+            .ok_or(AuthorityError::None)
     }
 
     /// Invites somebody, of a tenant or of none: the token, told once, and the invitation.
@@ -181,7 +191,7 @@ impl Authority {
             used: None,
         };
         let kept = record.clone();
-        self.core.call(move |machine| machine.invite(kept)).await??;
+        self.core.call(move |machine| machine.identities.invite(&mut machine.journal, kept)).await??;
         Ok((token.reveal(), record))
     }
 
@@ -191,7 +201,8 @@ impl Authority {
         let (authority, _) = self.known().await?;
         // A request that is none does not use the token up.
         henge_tls::check_request(&request)?;
-        let invited = self.core.call(move |machine| machine.redeem(&hash)).await??;
+        let invited =
+            self.core.call(move |machine| machine.identities.redeem(&mut machine.journal, &hash)).await??;
         let by = Grant::Invitation(invited.id.clone());
         self.give(&authority, &request, Holder::from(invited), by).await
     }
@@ -200,7 +211,10 @@ impl Authority {
     pub async fn renew(&self, serial: &str, request: String) -> Result<Signed, AuthorityError> {
         let (authority, _) = self.known().await?;
         let serial = serial.to_owned();
-        let known = self.core.call(move |machine| machine.may_renew(&serial)).await??;
+        let known = self
+            .core
+            .call(move |machine| machine.identities.may_renew(&serial, machine.journal.now()))
+            .await??;
         let by = Grant::Certificate(known.serial.clone());
         self.give(&authority, &request, Holder::from(known), by).await
     }
@@ -240,7 +254,7 @@ impl Authority {
             expires: issued.until.saturating_mul(1000),
             revoked: None,
         };
-        self.core.call(move |machine| machine.issued(record, &by)).await??;
+        self.core.call(move |machine| machine.identities.issued(&mut machine.journal, record, &by)).await??;
         Ok(Signed { who, certificate: issued.chain, until: issued.until, trust: self.trust().await? })
     }
 
@@ -258,10 +272,10 @@ impl Authority {
         let vouched = roots.first().ok_or(AuthorityError::None)?.vouch(&pem, at(now))?;
         let root = RootRecord { certificate: pem.certificate, key: pem.key, created: now, vouched };
         let add = move |machine: &mut crate::machine::Machine| {
-            let Some(mut authority) = machine.authority().cloned() else { return };
+            let Some(mut authority) = machine.identities.authority().cloned() else { return };
             authority.roots.insert(0, root);
             authority.list += 1;
-            machine.put_authority(authority);
+            machine.identities.put_authority(&mut machine.journal, authority);
         };
         self.core.call(add).await?;
         Ok(fingerprint)
@@ -292,10 +306,10 @@ impl Authority {
             return Err(Failure::Conflict(why).into());
         }
         let drop_older = |machine: &mut crate::machine::Machine| {
-            let Some(mut authority) = machine.authority().cloned() else { return };
+            let Some(mut authority) = machine.identities.authority().cloned() else { return };
             authority.roots.truncate(1);
             authority.list += 1;
-            machine.put_authority(authority);
+            machine.identities.put_authority(&mut machine.journal, authority);
         };
         self.core.call(drop_older).await?;
         Ok(n)

@@ -224,7 +224,7 @@ impl<S: Store> Thread<S> {
             return None;
         }
         let remind = |machine: Result<&mut Machine, Unavailable>| -> Finish {
-            let _ = machine.map(Machine::remind);
+            let _ = machine.map(|machine| machine.outbox.remind(&machine.inventory));
             Box::new(|_| {})
         };
         self.turn(Box::new(remind), inbox)

@@ -88,7 +88,7 @@ fn once<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Judged {
 
 /// Lets the machine hear what a node says by its connection; `false`: it says what nobody says there.
 pub(crate) fn hear(machine: &mut Machine, node: &str, session: u64, said: FromNode) -> bool {
-    if !machine.is_current(node, session) {
+    if !machine.inventory.is_current(node, session) {
         return false;
     }
     match said {
@@ -109,7 +109,7 @@ pub fn hear_line(machine: &mut Machine, session: u64, line: &[u8]) -> Result<(),
     match heard {
         FromNode::Register(register) => machine.register(session, *register),
         heard => {
-            let nodes = machine.nodes().filter(|node| node.session == Some(session));
+            let nodes = machine.inventory.nodes().filter(|node| node.session == Some(session));
             let names: Vec<String> = nodes.map(|node| node.record.name.clone()).collect();
             for name in names {
                 hear(machine, &name, session, heard.clone());

@@ -16,7 +16,7 @@ const PERIODS_MAX: usize = 1440;
 
 /// One disk on one node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Window {
+struct Window {
     rates: VecDeque<f32>,
     /// Most commands in one second, by slot.
     slots: VecDeque<Slot>,
@@ -47,8 +47,37 @@ impl Span {
     }
 }
 
+/// What was measured of all disks, by disk and node.
+pub(crate) struct Measurements {
+    span: Span,
+    windows: BTreeMap<(String, String), Window>,
+}
+
+impl Measurements {
+    pub(crate) fn new(span: Span) -> Measurements {
+        Measurements { span, windows: BTreeMap::new() }
+    }
+
+    /// What a node saw of a disk over one period.
+    pub(crate) fn add(&mut self, node: &str, seconds: f64, seen: &Seen) {
+        let window = self.windows.entry((seen.name.clone(), node.to_owned())).or_default();
+        window.add(seen, seconds, self.span);
+    }
+
+    /// As admission wants it; `since` is the number of periods since the last admission on the pool.
+    pub(crate) fn of(&self, disk: &str, node: &str, since: usize) -> Option<Measured> {
+        let window = self.windows.get(&(disk.to_owned(), node.to_owned()));
+        window.map(|w| w.measured(self.span, since))
+    }
+
+    /// A disk is gone.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.windows.retain(|(disk, _), _| disk != name);
+    }
+}
+
 impl Window {
-    pub(crate) fn add(&mut self, seen: &Seen, seconds: f64, span: Span) {
+    fn add(&mut self, seen: &Seen, seconds: f64, span: Span) {
         if !(seconds > 0.0 && seconds.is_finite()) {
             return;
         }
@@ -77,7 +106,7 @@ impl Window {
     }
 
     /// As admission wants it; `since` is the number of periods since the last admission on the pool.
-    pub(crate) fn measured(&self, span: Span, since: usize) -> Measured {
+    fn measured(&self, span: Span, since: usize) -> Measured {
         let mut latency: BTreeMap<u32, u64> = BTreeMap::new();
         for (us, n) in self.slots.iter().flat_map(|s| &s.latency) {
             *latency.entry(*us).or_default() += u64::from(*n);

@@ -14,7 +14,7 @@ pub use certificates::{AuthorityRecord, CertificateRecord, InvitationRecord, Roo
 pub(crate) use disk::whole_of;
 pub use disk::{Begins, Difference, DiskRecord, HeldRecord, PartRecord, Phase};
 pub(crate) use spec::describe;
-pub use spec::{BadSpec, DiskSpec, Terms};
+pub use spec::{BadSpec, DiskSpec, DiskTime, Terms};
 
 use henge_api::manager::{Held, Pool};
 use henge_core::{Duration, format_size};

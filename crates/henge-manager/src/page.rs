@@ -73,7 +73,7 @@ fn kind(text: &str) -> EventKind {
 
 /// What admission has given away of a pool, in requests a second.
 fn reserved(machine: &Machine, node: &crate::machine::NodeState, pool: &Pool) -> Option<f64> {
-    let free = machine.pool(&node.record.name, &pool.name)?.standing.as_ref()?.free();
+    let free = machine.inventory.pool(&node.record.name, &pool.name)?.standing.as_ref()?.free();
     Some(pool.profile?.iops - free)
 }
 
@@ -123,7 +123,11 @@ fn sample(machine: &Machine) -> Sample {
         version: env!("CARGO_PKG_VERSION").into(),
         terms: henge_api::fields(true),
     };
-    Sample { about, nodes: machine.nodes().map(node).collect(), disks: machine.disks().map(meta).collect() }
+    Sample {
+        about,
+        nodes: machine.inventory.nodes().map(node).collect(),
+        disks: machine.disks().map(meta).collect(),
+    }
 }
 
 fn events(machine: &Machine, viewer: &Viewer, disk: Option<&str>, after: u64, most: usize) -> Vec<Noted> {
@@ -200,7 +204,7 @@ impl Source for Page {
         let (name, asked) = (disk, terms);
         let (caller, disk, terms) = (caller(viewer), disk.to_owned(), terms.clone());
         let change = move |machine: &mut Machine| {
-            let spec = changed(&machine.visible(&caller, &disk)?.spec, &terms)?;
+            let spec = changed(&machine.inventory.visible(&caller, &disk)?.spec, &terms)?;
             machine.change(&caller, &disk, &spec, None)
         };
         let changed = self.core.call_and_wait(change)?;
@@ -247,7 +251,7 @@ impl Source for Page {
     fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem> {
         let (caller, disk, terms) = (caller(viewer), disk.to_owned(), terms.clone());
         let preview = move |machine: &mut Machine| {
-            let spec = changed(&machine.visible(&caller, &disk)?.spec, &terms)?;
+            let spec = changed(&machine.inventory.visible(&caller, &disk)?.spec, &terms)?;
             machine.admits_change(&caller, &disk, &spec)
         };
         match self.core.call_and_wait(preview)? {
@@ -327,7 +331,7 @@ mod tests {
             let name = format!("{tenant}.d");
             machine.remove(&Caller::Administrator, &name, None, true).unwrap();
             machine.take_orders();
-            let revision = machine.disk(&name).unwrap().revision;
+            let revision = machine.inventory.disk(&name).unwrap().revision;
             machine.done("d", &name, revision, None);
         }
         let kinds = |tenant: Option<&str>, disk: Option<&str>, after: u64, most: usize| {

@@ -213,7 +213,7 @@ async fn token_of_a_leader(core: Core, dir: PathBuf) {
 
 /// Makes the administrator's first token. It is remembered only once its file is there, so that nobody is locked out.
 async fn first_token(core: &Core, dir: &Path) -> Result<Option<PathBuf>, StartError> {
-    if core.call(|machine| machine.tokens().next().is_some()).await? {
+    if core.call(|machine| machine.tokens.all().next().is_some()).await? {
         return Ok(None);
     }
     let path = dir.join("admin.token");
@@ -227,6 +227,6 @@ async fn first_token(core: &Core, dir: &Path) -> Result<Option<PathBuf>, StartEr
         file.sync_all()
     });
     written.map_err(named(&path.display().to_string()))?;
-    core.call(move |machine| machine.put_token(record)).await?;
+    core.call(move |machine| machine.tokens.put(&mut machine.journal, record)).await?;
     Ok(Some(path))
 }

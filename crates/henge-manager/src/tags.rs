@@ -69,7 +69,8 @@ impl Clocks {
         let node = node.to_owned();
         let contracts = core.call(move |machine| {
             let contract = |name: String| {
-                let disk = machine.disk(&name).filter(|disk| disk.parts.iter().any(|p| p.node == node))?;
+                let disk =
+                    machine.inventory.disk(&name).filter(|disk| disk.parts.iter().any(|p| p.node == node))?;
                 Some((name, disk.whole_contract()))
             };
             stale.into_iter().filter_map(contract).collect::<BTreeMap<_, _>>()

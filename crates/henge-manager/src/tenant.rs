@@ -175,7 +175,7 @@ impl Used {
             disks: 1,
             bytes: spec.bytes(),
             rate: micro(spec.rate.as_ref())
-                .max(micro(spec.throughput.as_ref()))
+                .max(micro(spec.disk_time.throughput.as_ref()))
                 .unwrap_or(0)
                 .max(reserved_micro),
             limit: micro(spec.limit.as_ref()).unwrap_or(0),
@@ -211,7 +211,7 @@ fn burst(spec: &DiskSpec) -> Option<u64> {
 /// Millionths of the time of each pool that a disk lies on.
 fn share(spec: &DiskSpec) -> u64 {
     let of = |text: Option<&String>| text.and_then(|text| parse_share(text).ok());
-    of(spec.share.as_ref()).max(of(spec.amounts.get("min_share"))).unwrap_or(0).into()
+    of(spec.disk_time.share.as_ref()).max(of(spec.amounts.get("min_share"))).unwrap_or(0).into()
 }
 
 /// Shares together may be more than one pool's time.
@@ -329,7 +329,7 @@ impl Quota {
             weight: Some(spec.weight.unwrap_or(1)),
             latency: spec.latency.clone(),
             burst: burst(spec).map(number),
-            share: spec.share.as_ref().map(|_| share_text(share(spec))),
+            share: spec.disk_time.share.as_ref().map(|_| share_text(share(spec))),
             ..Quota::default()
         };
         let mut above = asked.above(self);
@@ -348,7 +348,7 @@ impl Quota {
             (&mut self.rate, &before.rate, &now.rate),
             (&mut self.limit, &before.limit, &now.limit),
             (&mut self.latency, &before.latency, &now.latency),
-            (&mut self.share, &before.share, &now.share),
+            (&mut self.share, &before.disk_time.share, &now.disk_time.share),
         ];
         for (top, before, now) in texts {
             if before != now {
@@ -412,7 +412,7 @@ impl Amounts {
             }
         }
         let counts = |text: &String| parse_rate(text).is_ok_and(|rate| rate.unit == CostUnit::Requests);
-        if self.rate != u64::MAX && spec.throughput.as_ref().is_some_and(|text| !counts(text)) {
+        if self.rate != u64::MAX && spec.disk_time.throughput.as_ref().is_some_and(|text| !counts(text)) {
             return Some(
                 "a throughput counts as a rate there: write it in requests, like throughput=900/s".into(),
             );

@@ -78,13 +78,13 @@ impl Known {
 pub(crate) fn known(machine: &Machine, token: &str) -> Result<Known, BadToken> {
     let hashed = hash(token);
     let mut found = None;
-    for record in machine.tokens() {
+    for record in machine.tokens.all() {
         if bool::from(record.hash.as_bytes().ct_eq(hashed.as_bytes())) {
             found = Some(record);
         }
     }
     let record = found.ok_or(BadToken::Unknown)?;
-    if record.expires.is_some_and(|at| at <= machine.now()) {
+    if record.expires.is_some_and(|at| at <= machine.journal.now()) {
         return Err(BadToken::Expired);
     }
     let caller = match (&record.tenant, &record.disk) {

@@ -1,9 +1,12 @@
 //! What a proxy says of itself, over its control socket.
 
 use crate::config::ProxyError;
+use crate::peers::PeerCounts;
+use crate::poller::{Interest, Poller};
 use henge_core::{Duration, WaitReason};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -47,6 +50,19 @@ pub struct Status {
     pub depth: u32,
     /// How long clients wait for a response.
     pub client_timeout: Duration,
+    /// What happened since the start.
+    pub counts: Counts,
+    /// Other proxies.
+    pub peers: usize,
+    /// Of them linked now.
+    pub linked: usize,
+    /// What went over their links.
+    pub links: PeerCounts,
+}
+
+/// What happened since a proxy's start.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Counts {
     /// Connections taken since the start.
     pub accepted: u64,
     /// Connections beyond the most that are served.
@@ -67,18 +83,6 @@ pub struct Status {
     pub between_servers: u64,
     /// Connections that do not speak PVFS2; everything passed.
     pub opaque: u64,
-    /// Other proxies.
-    pub peers: usize,
-    /// Of them linked now.
-    pub linked: usize,
-    /// Messages to them.
-    pub messages_sent: u64,
-    /// Messages from them.
-    pub messages_received: u64,
-    /// Bytes to them.
-    pub link_bytes_sent: u64,
-    /// Links that were refused.
-    pub links_refused: u64,
 }
 
 impl Status {
@@ -97,19 +101,20 @@ impl Status {
                 })
             })
             .collect();
+        let counts = &self.counts;
         json!({
             "flows": flows, "connections": self.connections, "buffered_bytes": self.buffered,
             "in_flight": self.in_flight, "depth": self.depth, "client_timeout_ns": self.client_timeout.as_nanos(),
-            "accepted": self.accepted, "turned_away": self.turned_away, "unreachable": self.unreachable,
-            "expired": self.expired, "unanswered": self.unanswered, "ambiguous": self.ambiguous, "malformed": self.malformed,
-            "unfollowed": self.unfollowed, "between_servers": self.between_servers, "opaque": self.opaque,
-            "peers": self.peers, "linked": self.linked, "messages_sent": self.messages_sent,
-            "messages_received": self.messages_received, "link_bytes_sent": self.link_bytes_sent,
-            "links_refused": self.links_refused,
+            "accepted": counts.accepted, "turned_away": counts.turned_away, "unreachable": counts.unreachable,
+            "expired": counts.expired, "unanswered": counts.unanswered, "ambiguous": counts.ambiguous, "malformed": counts.malformed,
+            "unfollowed": counts.unfollowed, "between_servers": counts.between_servers, "opaque": counts.opaque,
+            "peers": self.peers, "linked": self.linked, "messages_sent": self.links.sent,
+            "messages_received": self.links.received, "link_bytes_sent": self.links.bytes_sent,
+            "links_refused": self.links.refused,
         })
     }
 
-    pub(crate) fn to_line(&self) -> String {
+    fn to_line(&self) -> String {
         format!("{}\n", self.to_json())
     }
 
@@ -126,8 +131,67 @@ impl Status {
     }
 }
 
+/// Names of the control socket and of callers, for the poller.
+pub(crate) const CONTROL: u64 = 1 << 40;
+pub(crate) const ASKER: u64 = 1 << 42;
+/// Callers at once.
+const ASKERS_MAX: usize = 64;
+
+/// The control socket, and who asks there.
+pub(crate) struct Control {
+    /// None where the configuration has none, and once the proxy leaves.
+    socket: Option<UnixListener>,
+    askers: BTreeMap<u64, UnixStream>,
+    next_asker: u64,
+}
+
+impl Control {
+    pub(crate) fn open(path: Option<&Path>, poller: &Poller) -> Result<Self, ProxyError> {
+        let socket = path.map(listen).transpose()?;
+        if let Some(socket) = &socket {
+            poller
+                .add(socket, CONTROL, Interest::READ)
+                .map_err(|e| ProxyError::io("the control socket", e))?;
+        }
+        Ok(Control { socket, askers: BTreeMap::new(), next_asker: 0 })
+    }
+
+    /// Nobody new is heard.
+    pub(crate) fn close(&mut self) {
+        self.socket = None;
+    }
+
+    pub(crate) fn accept(&mut self, poller: &Poller) {
+        let Some(socket) = &self.socket else { return };
+        let Ok((asker, _)) = socket.accept() else { return };
+        if self.askers.len() >= ASKERS_MAX || asker.set_nonblocking(true).is_err() {
+            return;
+        }
+        let name = ASKER | self.next_asker;
+        self.next_asker += 1;
+        if poller.add(&asker, name, Interest::READ).is_ok() {
+            self.askers.insert(name, asker);
+        }
+    }
+
+    /// Any line asks for the status; the answer is one line of JSON.
+    pub(crate) fn asked(&mut self, name: u64, status: &Status) {
+        let Some(asker) = self.askers.get_mut(&name) else { return };
+        let mut line = [0; 256];
+        let answered = match asker.read(&mut line) {
+            Ok(0) => false,
+            Ok(n) if line[..n].contains(&b'\n') => asker.write_all(status.to_line().as_bytes()).is_ok(),
+            Ok(_) => true,
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        };
+        if !answered {
+            self.askers.remove(&name);
+        }
+    }
+}
+
 /// Opens the control socket; one left behind by a proxy that is gone is replaced.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, ProxyError> {
+fn listen(path: &Path) -> Result<UnixListener, ProxyError> {
     let what = || format!("the control socket {}", path.display());
     if path.exists() && UnixStream::connect(path).is_err() {
         std::fs::remove_file(path).map_err(|e| ProxyError::io(what(), e))?;

@@ -28,6 +28,7 @@ mod socket;
 
 pub use check::{Finding, check};
 pub use config::{Config, FlowConfig, ListenConfig, PeersConfig, Proof, ProxyError, Rule, Who};
-pub use control::{FlowStatus, Status};
+pub use control::{Counts, FlowStatus, Status};
 pub use handover::Handover;
+pub use peers::PeerCounts;
 pub use proxy::{Proxy, Stop};

@@ -9,6 +9,7 @@
 //! clients and servers keep the loop going, no message wakes it. It looks at the links when a request is over, and at
 //! least each 5 ms ([`is_due`](Peers::is_due)).
 
+mod certificates;
 mod messages;
 #[cfg(test)]
 mod tests;
@@ -16,15 +17,14 @@ mod wire;
 
 use crate::config::{Config, PeersConfig, Proof, ProxyError};
 use crate::poller::{Happened, Interest, Poller};
+use certificates::Certificates;
 use henge_core::{Cost, Duration, FlowId, Instant, NodeId, Striping};
 use henge_link::{Identity, Link, LinkEvent, Message, Role};
 use henge_pvfs2::{Capability, Writer};
 use henge_sched::foreign::{Outbox, Served, Synchronizer};
-use henge_tls::{Clients, Tls};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use wire::Wire;
 
 const RETRY_LEAST: Duration = Duration::from_millis(100);
@@ -73,37 +73,51 @@ pub enum Told {
 /// What the links did, for reports.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PeerCounts {
+    /// Messages to peers.
     pub sent: u64,
+    /// Messages from peers.
     pub received: u64,
+    /// Bytes to them.
     pub bytes_sent: u64,
+    /// Links that were refused.
     pub refused: u64,
 }
 
 /// All links, and the synchronizer they feed.
 pub struct Peers {
     identity: Identity,
-    /// Where certificates say who is who: ours and theirs, and who we are.
-    tls: Option<(Arc<Tls>, henge_tls::Identity)>,
-    /// When certificates were last found to count.
-    turn: u64,
+    certificates: Option<Certificates>,
     listener: TcpListener,
     peers: Vec<Peer>,
     joined: BTreeMap<u64, Joined>,
     next_name: u64,
-    flows: Vec<String>,
-    synchronizer: Box<dyn Synchronizer>,
-    outbox: Outbox,
+    foreign: Foreign,
     counts: PeerCounts,
     /// Of the listener and the links.
     poller: Poller,
     happened: Vec<Happened>,
     /// What is read from a link.
     piece: Box<[u8]>,
+    due: Due,
+    /// Until somebody takes it.
+    pub told: Vec<Told>,
+}
+
+/// Flows' service at other nodes, and what others are told of theirs here.
+struct Foreign {
+    /// Names of flows; their numbers are places.
+    flows: Vec<String>,
+    synchronizer: Box<dyn Synchronizer>,
+    outbox: Outbox,
+}
+
+/// When the links are looked at, and what there is to do then.
+struct Due {
     /// A request was over since the links were looked at.
     news_matter: bool,
     looked: Instant,
     /// Links and dials need nothing before.
-    due: Instant,
+    links: Instant,
     /// Something may wait to be written.
     unsent: bool,
 }
@@ -120,9 +134,9 @@ impl Peers {
         listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
         let poller = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
         poller.add(&listener, LINK_LISTEN, Interest::READ).map_err(|e| ProxyError::io(what(), e))?;
-        let tls = match &peers.proof {
+        let certificates = match &peers.proof {
             Proof::Secret(_) => None,
-            Proof::Identity(files) => Some(certificates(files, &peers.name)?),
+            Proof::Identity(files) => Some(Certificates::open(files, &peers.name)?),
         };
         let secret = match &peers.proof {
             Proof::Secret(secret) => secret.clone().into_bytes(),
@@ -146,23 +160,22 @@ impl Peers {
         };
         Ok(Peers {
             identity,
-            tls,
-            turn: 0,
+            certificates,
             listener,
             peers: peers.peers.iter().map(peer).collect(),
             joined: BTreeMap::new(),
             next_name: LINK,
-            flows: config.flows.iter().map(|f| f.name.clone()).collect(),
-            synchronizer,
-            outbox: Outbox::new(),
+            foreign: Foreign {
+                flows: config.flows.iter().map(|f| f.name.clone()).collect(),
+                synchronizer,
+                outbox: Outbox::new(),
+            },
             counts: PeerCounts::default(),
             poller,
             happened: Vec::new(),
             piece: vec![0; PIECE].into(),
-            news_matter: false,
-            looked: Instant::ZERO,
-            due: Instant::ZERO,
-            unsent: false,
+            due: Due { news_matter: false, looked: Instant::ZERO, links: Instant::ZERO, unsent: false },
+            told: Vec::new(),
         })
     }
 
@@ -173,18 +186,18 @@ impl Peers {
 
     /// Whether the links should be [looked at](Self::look) before the gate chooses.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.news_matter || now.since(self.looked) >= LOOK_EVERY
+        self.due.news_matter || now.since(self.due.looked) >= LOOK_EVERY
     }
 
-    /// Takes in what has come; what it says is appended to `told`.
-    pub fn look(&mut self, now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
-        (self.looked, self.news_matter) = (now, false);
+    /// Takes in what has come; what it says is appended to [`told`](Self::told).
+    pub fn look(&mut self, now: Instant) -> io::Result<()> {
+        (self.due.looked, self.due.news_matter) = (now, false);
         let mut happened = std::mem::take(&mut self.happened);
         self.poller.wait(Some(Duration::ZERO), &mut happened)?;
         for event in happened.drain(..) {
             match event.name {
                 LINK_LISTEN => self.accept(now),
-                name => self.moved(name, now, told),
+                name => self.moved(name, now),
             }
         }
         self.happened = happened;
@@ -207,7 +220,7 @@ impl Peers {
 
     /// When [`tick`](Self::tick) is due.
     pub fn wake_at(&self) -> Instant {
-        self.synchronizer.wake_at().map_or(self.due, |at| at.min(self.due))
+        self.foreign.synchronizer.wake_at().map_or(self.due.links, |at| at.min(self.due.links))
     }
 
     fn links_wake_at(&self) -> Option<Instant> {
@@ -222,28 +235,27 @@ impl Peers {
 
     /// Dials who is missing, pings, gives up who is silent, and writes what there is to say.
     pub fn tick(&mut self, now: Instant) {
-        if self.due <= now {
+        if self.due.links <= now {
             self.look_at_certificates(now);
             self.dial(now);
             let silent: Vec<u64> =
                 self.joined.iter_mut().filter_map(|(name, j)| (!j.link.tick(now)).then_some(*name)).collect();
             silent.into_iter().for_each(|name| self.part(name, now));
-            self.unsent = true;
+            self.due.unsent = true;
             // What is said or heard until then only puts it off.
-            self.due = self.links_wake_at().unwrap_or(now + RETRY_MOST);
+            self.due.links = self.links_wake_at().unwrap_or(now + RETRY_MOST);
         }
-        if self.synchronizer.wake_at().is_some_and(|t| t <= now) {
-            self.synchronizer.tick(now, &mut self.outbox);
+        if self.foreign.synchronizer.wake_at().is_some_and(|t| t <= now) {
+            self.foreign.synchronizer.tick(now, &mut self.foreign.outbox);
         }
-        if self.unsent || !self.outbox.is_empty() {
+        if self.due.unsent || !self.foreign.outbox.is_empty() {
             self.send(now);
         }
     }
 
     /// Ends links whose certificates count no more.
     fn look_at_certificates(&mut self, now: Instant) {
-        let turn = self.tls.as_ref().map_or(0, |(tls, _)| tls.turn());
-        if std::mem::replace(&mut self.turn, turn) == turn {
+        if !self.certificates.as_mut().is_some_and(Certificates::have_changed) {
             return;
         }
         let gone =
@@ -290,7 +302,7 @@ impl Peers {
         }
         let (nonce, unknown) = drawn.split_first_chunk::<16>().expect("48 bytes");
         let mut identity = self.identity.clone();
-        let tls = self.tls.as_ref().map(|(tls, _)| tls);
+        let tls = self.certificates.as_ref().map(|certificates| &certificates.tls);
         if tls.is_some() {
             // Until TLS says what both ends know, nobody knows it.
             identity.secret = unknown.to_vec();
@@ -304,7 +316,7 @@ impl Peers {
         let (shown, unread, flows) = (None, Vec::new(), BTreeMap::new());
         let joined = Joined { wire, shown, link, unread, told, peer: None, flows };
         self.joined.insert(name, joined);
-        self.due = now;
+        self.due.links = now;
         Some(name)
     }
 
@@ -316,21 +328,21 @@ impl Peers {
             }
             peer.link = None;
             peer.retry_at = peer.retry_at.max(now + RETRY_LEAST);
-            self.due = now;
+            self.due.links = now;
         }
     }
 
     /// Bytes can move on a link.
-    fn moved(&mut self, name: u64, now: Instant, told: &mut Vec<Told>) {
-        self.unsent = true;
+    fn moved(&mut self, name: u64, now: Instant) {
+        self.due.unsent = true;
         let mut piece = std::mem::take(&mut self.piece);
-        if self.hear(name, &mut piece, now, told).is_err() {
+        if self.hear(name, &mut piece, now).is_err() {
             self.part(name, now);
         }
         self.piece = piece;
     }
 
-    fn hear(&mut self, name: u64, piece: &mut [u8], now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
+    fn hear(&mut self, name: u64, piece: &mut [u8], now: Instant) -> io::Result<()> {
         loop {
             let Some(joined) = self.joined.get_mut(&name) else { return Ok(()) };
             match joined.wire.read(piece) {
@@ -344,7 +356,7 @@ impl Peers {
                     }
                     joined.unread.extend_from_slice(&piece[..n]);
                     let all = n < piece.len() && !joined.wire.is_secure();
-                    self.understand(name, now, told)?;
+                    self.understand(name, now)?;
                     if all {
                         return Ok(()); // that was all
                     }
@@ -356,7 +368,7 @@ impl Peers {
         }
     }
 
-    fn understand(&mut self, name: u64, now: Instant, told: &mut Vec<Told>) -> io::Result<()> {
+    fn understand(&mut self, name: u64, now: Instant) -> io::Result<()> {
         while let Some(joined) = self.joined.get_mut(&name) {
             let received = match joined.link.receive(&joined.unread, now) {
                 Ok(received) => received,
@@ -376,7 +388,7 @@ impl Peers {
                 }
                 Some(LinkEvent::Message { message, .. }) => {
                     self.counts.received += 1;
-                    self.message(name, message, now, told);
+                    self.message(name, message, now);
                 }
             }
         }
@@ -392,7 +404,7 @@ impl Peers {
         let fits = |own: &henge_tls::Identity| {
             shown.is_some_and(|who| who.role == own.role && who.cluster == own.cluster && who.name == peer)
         };
-        if self.tls.as_ref().is_some_and(|(_, own)| !fits(own)) {
+        if self.certificates.as_ref().is_some_and(|certificates| !fits(&certificates.own)) {
             let shown = shown.map_or_else(|| "nobody's".to_owned(), |who| format!("{who}'s"));
             tracing::warn!(
                 peer,
@@ -408,7 +420,7 @@ impl Peers {
         self.peers[i].patience = RETRY_LEAST;
         let joined = self.joined.get_mut(&name).expect("it just spoke");
         joined.peer = Some(i);
-        for (id, flow) in self.flows.iter().enumerate() {
+        for (id, flow) in self.foreign.flows.iter().enumerate() {
             joined.link.send(&Message::Flow { id: id as u32, name: flow.clone() }, &[], now);
         }
         Ok(())
@@ -417,18 +429,18 @@ impl Peers {
     /// A request of `flow` came; `striping` says where here is in the file's layout.
     pub fn arrived(&mut self, flow: FlowId, cost: Cost, striping: Option<&Striping>, now: Instant) {
         if let Some(striping) = striping {
-            self.synchronizer.set_striping(flow, striping);
+            self.foreign.synchronizer.set_striping(flow, striping);
         }
-        self.synchronizer.arrived(flow, cost, now, &mut self.outbox);
+        self.foreign.synchronizer.arrived(flow, cost, now, &mut self.foreign.outbox);
     }
 
     /// A request is over; what became known of the flow's service elsewhere with it.
     pub fn served(&mut self, served: &Served, striping: Option<&Striping>, now: Instant) -> Cost {
         if let Some(striping) = striping {
-            self.synchronizer.set_striping(served.flow, striping);
+            self.foreign.synchronizer.set_striping(served.flow, striping);
         }
-        self.news_matter = true;
-        self.synchronizer.served(served, now, &mut self.outbox)
+        self.due.news_matter = true;
+        self.foreign.synchronizer.served(served, now, &mut self.foreign.outbox)
     }
 
     /// The layout of a file with `servers` servers of which this is number `at`. Who the others are cannot be known from
@@ -451,14 +463,14 @@ impl Peers {
         for joined in self.joined.values_mut().filter(|j| j.link.peer().is_some()) {
             joined.link.send(&message, &[], now);
             self.counts.sent += 1;
-            self.unsent = true;
+            self.due.unsent = true;
         }
     }
 
     /// Writes what there is to say.
     fn send(&mut self, now: Instant) {
-        self.unsent = false;
-        let mut outbox = std::mem::take(&mut self.outbox);
+        self.due.unsent = false;
+        let mut outbox = std::mem::take(&mut self.foreign.outbox);
         for (node, sync) in outbox.drain(..) {
             let link = (node.0 as usize).checked_sub(1).and_then(|i| self.peers.get(i)).and_then(|p| p.link);
             let message = self.wire(&sync);
@@ -468,7 +480,7 @@ impl Peers {
                 self.counts.sent += 1;
             }
         }
-        self.outbox = outbox;
+        self.foreign.outbox = outbox;
         let mut failed = Vec::new();
         for (name, joined) in &mut self.joined {
             match joined.write() {
@@ -488,23 +500,6 @@ impl Peers {
         }
         failed.into_iter().for_each(|name| self.part(name, now));
     }
-}
-
-/// Our certificate, by which a proxy of that name is known, and whom we believe.
-fn certificates(
-    files: &henge_tls::TlsConfig,
-    name: &str,
-) -> Result<(Arc<Tls>, henge_tls::Identity), ProxyError> {
-    let what = || files.certificate.display().to_string();
-    let wrong = |why: String| ProxyError::io(what(), io::Error::other(why));
-    let tls = Tls::open(files, Clients::Required).map_err(|e| wrong(e.message))?;
-    let own = tls.dial().map(|dial| dial.own);
-    let own = own.filter(|own| own.role == henge_tls::Role::Proxy && own.name == name).ok_or_else(|| {
-        wrong(format!("this is not the certificate of proxy {name}: `henge ca invite proxy {name}` at the manager, then `henge join`"))
-    })?;
-    let tls = Arc::new(tls);
-    tls.follow(|| ()).map_err(|e| ProxyError::io("a thread for certificates", e))?;
-    Ok((tls, own))
 }
 
 impl Joined {

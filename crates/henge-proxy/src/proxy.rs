@@ -7,22 +7,20 @@ mod patience;
 mod requests;
 mod status;
 
-use crate::conduit::Conduit;
 use crate::config::{Config, PeersConfig, ProxyError};
+use crate::control::{ASKER, CONTROL, Control, Counts};
 use crate::handover::{HandedPair, Handover};
 use crate::identity::Owners;
-use crate::pair::Pair;
-use crate::peers::{LOOK_EVERY, Peers, Told};
+use crate::peers::{LOOK_EVERY, Peers};
 use crate::poller::{Happened, Interest, Poller};
 use crate::record::Recorder;
-use connections::allow_many_sockets;
-use henge_core::{Duration, FlowId, Gate, Instant, Pending, RequestId};
-use henge_pvfs2::{News, ServerLimits};
-use requests::{Io, Refused};
-use std::collections::{BTreeMap, VecDeque};
+use connections::{Pairs, allow_many_sockets};
+use henge_core::{Duration, FlowId, Gate, Instant};
+use leaving::Departure;
+use patience::Patience;
+use requests::{Refused, Requests};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,9 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The loop looks around at least so often: for [`Stop`], and for clients that gave up.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
-const CONTROL: u64 = 1 << 40;
+/// Names of listeners, for the poller.
 const LISTEN: u64 = 1 << 41;
-const ASKER: u64 = 1 << 42;
 
 /// Ends a running proxy from elsewhere.
 #[derive(Clone, Debug, Default)]
@@ -75,54 +72,56 @@ impl Stop {
 /// The proxy in front of one server.
 pub struct Proxy {
     config: Config,
-    poller: Poller,
+    waiter: Waiter,
     listeners: Vec<TcpListener>,
-    control: Option<UnixListener>,
-    askers: BTreeMap<u64, UnixStream>,
-    next_asker: u64,
-    conduit: Conduit,
-    pairs: Pending<Box<Pair>>,
-    gate: Gate,
-    ios: Pending<Io>,
-    /// In order of arrival, with the moment at which the client will have given up.
-    expiries: VecDeque<(Instant, RequestId)>,
-    /// At the server, in order of the next look at whether anything moves.
-    at_server: VecDeque<patience::Look>,
-    refused: VecDeque<Refused>,
-    limits: ServerLimits,
+    control: Control,
+    pairs: Pairs,
+    requests: Requests,
+    patience: Patience,
     owners: Owners,
     counts: Counts,
     began: std::time::Instant,
-    stop: Stop,
-    leaving: Option<leaving::Leaving>,
+    departure: Departure,
     /// Connections of the proxy before, until they are taken in.
     adopted: Vec<HandedPair>,
-    /// So long the requests that are taken in now have waited there.
-    waited: Duration,
-    news: Vec<News>,
     peers: Option<Peers>,
-    told: Vec<Told>,
-    /// Waits for clients, servers and peers; only where there are peers, and nothing else to do.
-    idle: Poller,
-    /// Something happened at the last turn.
-    busy: bool,
-    /// The gate may have something to release.
-    dirty: bool,
     recorder: Option<Recorder>,
 }
 
-#[derive(Clone, Copy, Default, Debug)]
-struct Counts {
-    accepted: u64,
-    turned_away: u64,
-    unreachable: u64,
-    expired: u64,
-    unanswered: u64,
-    ambiguous: u64,
-    malformed: u64,
-    unfollowed: u64,
-    between_servers: u64,
-    opaque: u64,
+/// Waits for clients and servers, and for peers where there are some.
+struct Waiter {
+    /// Of clients, servers and callers.
+    poller: Poller,
+    /// Of them and peers; only where there are peers, and nothing else to do.
+    idle: Poller,
+    /// Something happened at the last turn.
+    busy: bool,
+}
+
+impl Waiter {
+    fn new(poller: Poller, peers: Option<&Peers>) -> io::Result<Self> {
+        let idle = Poller::new()?;
+        let watched = [Some(&poller), peers.map(Peers::poller)];
+        for (name, poller) in watched.into_iter().flatten().enumerate() {
+            idle.add(poller, name as u64, Interest::READ)?;
+        }
+        Ok(Waiter { poller, idle, busy: false })
+    }
+
+    /// Waits until something happens. Peers wake a loop that has nothing to do, and no other.
+    fn wait(&mut self, most: Duration, has_peers: bool, happened: &mut Vec<Happened>) -> io::Result<()> {
+        match has_peers {
+            true if self.busy => self.poller.wait(Some(most.min(LOOK_EVERY)), happened)?,
+            true => {
+                self.idle.wait(Some(most), happened)?;
+                happened.clear(); // who it was, is asked of each
+                self.poller.wait(Some(Duration::ZERO), happened)?;
+            }
+            false => self.poller.wait(Some(most), happened)?,
+        }
+        self.busy = !happened.is_empty();
+        Ok(())
+    }
 }
 
 impl Proxy {
@@ -140,50 +139,27 @@ impl Proxy {
         // The latest to expire last, as requests come.
         adopted.sort_by_key(|pair| std::cmp::Reverse(pair.waited));
         let listeners = listeners(&config, inherited, &poller)?;
-        let control = config.control.as_deref().map(crate::control::listen).transpose()?;
-        if let Some(control) = &control {
-            poller
-                .add(control, CONTROL, Interest::READ)
-                .map_err(|e| ProxyError::io("the control socket", e))?;
-        }
+        let control = Control::open(config.control.as_deref(), &poller)?;
         let peers = config.peers.as_ref().map(|p| Peers::new(&config, p, epoch(&config, p)?)).transpose()?;
-        let idle = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
-        let watched = [Some(&poller), peers.as_ref().map(Peers::poller)];
-        for (name, poller) in watched.into_iter().flatten().enumerate() {
-            idle.add(poller, name as u64, Interest::READ).map_err(|e| ProxyError::io("epoll", e))?;
-        }
+        let waiter = Waiter::new(poller, peers.as_ref()).map_err(|e| ProxyError::io("epoll", e))?;
         let record = |path: &std::path::PathBuf| {
             Recorder::create(path).map_err(|e| ProxyError::io(path.display().to_string(), e))
         };
         let recorder = config.record.as_ref().map(record).transpose()?;
-        let limits = limits(&config, Some(patience).filter(|_| !adopted.is_empty()));
+        let learnt = Some(patience).filter(|_| !adopted.is_empty());
         Ok(Proxy {
-            poller,
+            waiter,
             listeners,
             control,
-            askers: BTreeMap::new(),
-            next_asker: 0,
-            conduit: Conduit::new().map_err(|e| ProxyError::io("a pipe", e))?,
-            pairs: Pending::new(),
-            gate,
-            ios: Pending::new(),
-            expiries: VecDeque::new(),
-            at_server: VecDeque::new(),
-            refused: VecDeque::new(),
-            limits,
+            pairs: Pairs::new().map_err(|e| ProxyError::io("a pipe", e))?,
+            requests: Requests::new(gate),
+            patience: Patience::new(config.client_timeout, learnt),
             owners: Owners::default(),
             counts: Counts::default(),
             began: std::time::Instant::now(),
-            stop: Stop::default(),
-            leaving: None,
+            departure: Departure::default(),
             adopted,
-            waited: Duration::ZERO,
-            news: Vec::new(),
             peers,
-            told: Vec::new(),
-            idle,
-            busy: false,
-            dirty: false,
             recorder,
             config,
         })
@@ -191,7 +167,7 @@ impl Proxy {
 
     /// To end it from another thread.
     pub fn stopper(&self) -> Stop {
-        self.stop.clone()
+        self.departure.stop.clone()
     }
 
     /// Where it listens, in the order of the configuration (ports of 0 are chosen by the kernel).
@@ -214,14 +190,16 @@ impl Proxy {
         tracing::info!(server = %self.config.server, applications, "in front of the server");
         let mut happened = Vec::new();
         self.take_adopted();
-        while !self.stop.is_stopped() {
+        while !self.departure.stop.is_stopped() {
             let now = self.now();
-            let gate_wakes = self.gate.wake_at();
-            let look = if self.leaving.is_some() { leaving::LOOK } else { LOOK_AROUND };
-            let wakes = [gate_wakes, self.peers.as_ref().map(Peers::wake_at), Some(now + look)];
+            let gate_wakes = self.requests.gate.wake_at();
+            let look = now + self.departure.looks_every();
+            let wakes = [gate_wakes, self.peers.as_ref().map(Peers::wake_at), Some(look)];
             let wake = wakes.into_iter().flatten().min().map_or(LOOK_AROUND, |t| t.since(now));
             happened.clear();
-            self.wait(wake, &mut happened).map_err(|e| ProxyError::io("epoll", e))?;
+            self.waiter
+                .wait(wake, self.peers.is_some(), &mut happened)
+                .map_err(|e| ProxyError::io("epoll", e))?;
             let now = self.now();
             for event in &happened {
                 self.happened(*event, now);
@@ -229,8 +207,8 @@ impl Proxy {
             self.expire(now);
             self.hear_peers(now).map_err(|e| ProxyError::io("epoll", e))?;
             // Asked when nothing happened, too: whatever should have made it dirty waits 100 ms at most.
-            if self.dirty || !self.busy || gate_wakes.is_some_and(|t| t <= now) {
-                self.dirty = false;
+            if self.requests.dirty || !self.waiter.busy || gate_wakes.is_some_and(|t| t <= now) {
+                self.requests.dirty = false;
                 self.dispatch(now);
             }
             if let Some(peers) = &mut self.peers {
@@ -247,46 +225,30 @@ impl Proxy {
         Ok(())
     }
 
-    /// Waits until something happens. Peers wake a loop that has nothing to do, and no other.
-    fn wait(&mut self, most: Duration, happened: &mut Vec<Happened>) -> io::Result<()> {
-        match &self.peers {
-            Some(_) if self.busy => self.poller.wait(Some(most.min(LOOK_EVERY)), happened)?,
-            Some(_) => {
-                self.idle.wait(Some(most), happened)?;
-                happened.clear(); // who it was, is asked of each
-                self.poller.wait(Some(Duration::ZERO), happened)?;
-            }
-            None => self.poller.wait(Some(most), happened)?,
-        }
-        self.busy = !happened.is_empty();
-        Ok(())
-    }
-
     fn happened(&mut self, event: Happened, now: Instant) {
         match event.name {
-            CONTROL => self.accept_control(),
+            CONTROL => self.control.accept(&self.waiter.poller),
             name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize),
-            name if name & ASKER != 0 => self.asked(name, now),
+            name if name & ASKER != 0 => {
+                let status = self.status(now);
+                self.control.asked(name, &status);
+            }
             _ => self.moved(event, now),
         }
-    }
-
-    fn pair_mut(&mut self, slot: usize) -> Option<&mut Box<Pair>> {
-        self.pairs.in_slot(slot as u32).and_then(|id| self.pairs.get_mut(id))
     }
 
     /// Bytes can move on a pair, or one of its ends is gone.
     fn moved(&mut self, event: Happened, now: Instant) {
         let (slot, from_server) = ((event.name >> 1) as usize, event.name & 1 == 1);
-        let Some(id) = self.pairs.in_slot(slot as u32) else { return };
+        let Some(id) = self.pairs.open.in_slot(slot as u32) else { return };
         if event.gone && !from_server {
             return self.close(id, now);
         }
-        let pair = self.pairs.get_mut(id).expect("just found");
+        let pair = self.pairs.open.get_mut(id).expect("just found");
         if pair.frozen {
             // Whoever takes it over finds its end.
             if event.gone && pair.server.told.take().is_some() {
-                let _ = self.poller.remove(&pair.server.socket);
+                let _ = self.waiter.poller.remove(&pair.server.socket);
             }
             return;
         }
@@ -306,11 +268,11 @@ impl Proxy {
         // What the server sent last may still have to wait for a slow client; the poller would report its end over and
         // over meanwhile.
         if event.gone && pair.server.told.take().is_some() {
-            let _ = self.poller.remove(&pair.server.socket);
+            let _ = self.waiter.poller.remove(&pair.server.socket);
         }
         let mut result = Ok(());
         if event.writable {
-            result = pair.flush(from_server, &mut self.conduit);
+            result = pair.flush(from_server, &mut self.pairs.conduit);
         }
         // What is left of a server that is gone comes when the client has taken what came before it.
         let unwatched = event.writable && !from_server && pair.server.told.is_none();
@@ -328,27 +290,30 @@ impl Proxy {
 
     fn move_from_client(&mut self, slot: usize, now: Instant) -> io::Result<()> {
         loop {
-            let Some(id) = self.pairs.in_slot(slot as u32) else { return Ok(()) };
-            let pair = self.pairs.get_mut(id).expect("just found");
+            let Some(id) = self.pairs.open.in_slot(slot as u32) else { return Ok(()) };
+            let pair = self.pairs.open.get_mut(id).expect("just found");
             pair.active = now;
-            let Some(held) = pair.move_from_client(&mut self.conduit)? else { return Ok(()) };
+            let Some(held) = pair.move_from_client(&mut self.pairs.conduit)? else { return Ok(()) };
             let flow = self.flow_of(slot, &held.request);
             self.take_in(Refused { pair: slot, held, flow }, now);
         }
     }
 
     fn move_from_server(&mut self, slot: usize, now: Instant) -> io::Result<()> {
-        let mut news = std::mem::take(&mut self.news);
-        let result = match self.pairs.in_slot(slot as u32) {
-            Some(id) => {
-                self.pairs.get_mut(id).expect("just found").move_from_server(&mut self.conduit, &mut news)
-            }
+        let mut news = std::mem::take(&mut self.pairs.news);
+        let result = match self.pairs.open.in_slot(slot as u32) {
+            Some(id) => self
+                .pairs
+                .open
+                .get_mut(id)
+                .expect("just found")
+                .move_from_server(&mut self.pairs.conduit, &mut news),
             None => Ok(()),
         };
         for heard in news.drain(..) {
             self.heard(slot, heard, now);
         }
-        self.news = news;
+        self.pairs.news = news;
         result
     }
 }
@@ -372,17 +337,6 @@ fn listeners(
         listeners.push(listener);
     }
     Ok(listeners)
-}
-
-/// How long clients and servers may be silent; `patience` is what the proxy before had learnt of its clients.
-fn limits(config: &Config, patience: Option<[std::time::Duration; 2]>) -> ServerLimits {
-    let mut limits = ServerLimits::default();
-    if let Some(patience) = patience {
-        let [message, flow] = patience.map(|d| Duration::from_nanos(d.as_nanos() as u64));
-        limits = ServerLimits { client_message: message, client_flow: flow, ..limits };
-    }
-    limits.client_message = config.client_timeout.unwrap_or(limits.client_message);
-    limits
 }
 
 /// By which the others tell this start from those before it.

@@ -155,7 +155,7 @@ fn look(machine: &Machine) {
         serde_json::to_string(&views::disk(machine, &Caller::Administrator, disk)).unwrap();
         machine.clients(&disk.name);
     }
-    for node in machine.nodes() {
+    for node in machine.inventory.nodes() {
         serde_json::to_string(&views::node(machine, node)).unwrap();
         serde_json::to_string(&views::pools(machine, node)).unwrap();
     }

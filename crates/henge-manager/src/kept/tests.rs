@@ -112,8 +112,8 @@ fn specs() -> impl Strategy<Value = DiskSpec> {
             spec.burst = text(burst, "");
             spec.latency = text(latency, "ms");
             spec.percentile = tenths.filter(|_| latency.is_some()).map(|tenths| f64::from(tenths) / 10.0);
-            spec.share = text(share, "%");
-            spec.kind = (kind == 1).then(|| "latency".into()).filter(|_| share.is_some());
+            spec.disk_time.share = text(share, "%");
+            spec.disk_time.kind = (kind == 1).then(|| "latency".into()).filter(|_| share.is_some());
             spec.amounts.extend(text(least, "%").map(|text| ("min_share".to_owned(), text)));
             (spec.parts, spec.leeway) = (Some(where_.0), where_.1.map(|tenths| f64::from(tenths) / 10.0));
             spec
@@ -156,7 +156,7 @@ proptest! {
             match step {
                 Step::Create(disk, spec) => drop(machine.create(&ADMIN, &called(disk), &spec, None, None)),
                 Step::Change(disk, spec) => {
-                    let parts = machine.disk(&called(disk)).and_then(|disk| disk.spec.parts);
+                    let parts = machine.inventory.disk(&called(disk)).and_then(|disk| disk.spec.parts);
                     drop(machine.change(&ADMIN, &called(disk), &DiskSpec { parts, ..spec }, None));
                 }
                 Step::Remove(disk) => drop(machine.remove(&ADMIN, &called(disk), None, true)),
@@ -217,13 +217,13 @@ fn a_refusal_names_the_term_and_who_would_keep_it() {
     assert!(no.why.ends_with("; only c/p would keep its limit"), "{}", no.why);
     // A change is refused in the scheduler's own words.
     machine.create(&ADMIN, "kept", &spec(&[("rate", "9/s")]), None, None).unwrap();
-    let on = machine.disk("kept").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("kept").unwrap().parts[0].node.clone();
     let changed =
         machine.change(&ADMIN, "kept", &spec(&[("rate", "9/s"), ("weight", "2")]), None).unwrap_err();
     assert!(changed.to_string().starts_with(&format!("{on}/p: the scheduler ")), "{changed}");
     // Where it is kept, it is placed.
     machine.create(&ADMIN, "d", &spec(&limited), None, None).unwrap();
-    assert_eq!(machine.disk("d").unwrap().parts[0].node, "c");
+    assert_eq!(machine.inventory.disk("d").unwrap().parts[0].node, "c");
 }
 
 #[test]

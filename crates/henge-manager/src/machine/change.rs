@@ -1,11 +1,11 @@
 //! A disk is promised something else, has other secrets, or goes; nodes that have none of it are forgotten.
 
-use super::admit::{read, rule, whole_micro};
+use super::admit::{admit_again, admitted_on, read, rule, whole_micro};
+use super::quotas::below_ceiling;
 use super::{Caller, Failure, Machine, shorten};
 use crate::access::{Access, Secrets};
 use crate::decide::Chosen;
 use crate::model::{DiskRecord, DiskSpec, HeldRecord, PartRecord, Phase, rate_text};
-use henge_api::manager::Order;
 
 impl Machine {
     /// Promises a disk something else, on the nodes it is on. If that is refused the old contract stays.
@@ -16,7 +16,7 @@ impl Machine {
         spec: &DiskSpec,
         expected: Option<u64>,
     ) -> Result<(), Failure> {
-        let disk = self.visible(caller, name)?.clone();
+        let disk = self.inventory.visible(caller, name)?.clone();
         let name = disk.name.as_str();
         unchanged(&disk, expected)?;
         if disk.phase == Phase::Removing {
@@ -27,11 +27,17 @@ impl Machine {
         if *spec == disk.spec && disk.differences.is_empty() {
             return Ok(());
         }
-        self.below_ceiling(caller, &disk, spec)?;
-        self.given(caller, Some(&disk.spec), spec)?;
-        self.within_quota(disk.tenant.as_deref(), name, spec, 0)?;
-        let chosen = self.admit_again(&disk, spec, &specification)?;
-        self.within_quota(disk.tenant.as_deref(), name, spec, whole_micro(spec, &chosen))?;
+        below_ceiling(caller, &disk, spec)?;
+        self.quotas.given(caller, Some(&disk.spec), spec)?;
+        self.quotas.within(&self.inventory, disk.tenant.as_deref(), name, spec, 0)?;
+        let chosen = admit_again(&self.inventory, &disk, spec, &specification)?;
+        self.quotas.within(
+            &self.inventory,
+            disk.tenant.as_deref(),
+            name,
+            spec,
+            whole_micro(spec, &chosen),
+        )?;
         let mut ceiling = disk.ceiling.clone();
         if caller.is_administrator() {
             ceiling.follow(Some(&disk.spec), spec);
@@ -57,10 +63,10 @@ impl Machine {
             }
             part.reserved_micro = chosen.reserved_micro;
         }
-        self.failures.retain(|(failed, ..)| failed != name);
+        self.failures.forget(name);
         self.put_disk(name, Some(changed));
-        self.admitted_on(&chosen);
-        self.put_event("changed", Some(&disk), None, format!("now {}", spec.describe()));
+        admitted_on(self, &chosen);
+        self.journal.put_event("changed", Some(&disk), None, format!("now {}", spec.describe()));
         self.order(name);
         Ok(())
     }
@@ -72,14 +78,20 @@ impl Machine {
         name: &str,
         spec: &DiskSpec,
     ) -> Result<Vec<String>, Failure> {
-        let disk = self.visible(caller, name)?;
+        let disk = self.inventory.visible(caller, name)?;
         let specification = read(spec)?;
         may_become(disk, spec)?;
-        self.below_ceiling(caller, disk, spec)?;
-        self.given(caller, Some(&disk.spec), spec)?;
-        self.within_quota(disk.tenant.as_deref(), &disk.name, spec, 0)?;
-        let chosen = self.admit_again(disk, spec, &specification)?;
-        self.within_quota(disk.tenant.as_deref(), &disk.name, spec, whole_micro(spec, &chosen))?;
+        below_ceiling(caller, disk, spec)?;
+        self.quotas.given(caller, Some(&disk.spec), spec)?;
+        self.quotas.within(&self.inventory, disk.tenant.as_deref(), &disk.name, spec, 0)?;
+        let chosen = admit_again(&self.inventory, disk, spec, &specification)?;
+        self.quotas.within(
+            &self.inventory,
+            disk.tenant.as_deref(),
+            &disk.name,
+            spec,
+            whole_micro(spec, &chosen),
+        )?;
         let line = |(old, new): (&PartRecord, &Chosen)| {
             let (before, after) = (rate_text(old.reserved_micro), rate_text(new.reserved_micro));
             format!("{}/{}: {before} reserved before, {after} after", old.node, old.pool)
@@ -95,7 +107,7 @@ impl Machine {
         secrets: Secrets,
         nbd: Option<Vec<String>>,
     ) -> Result<Access, Failure> {
-        let disk = self.visible(caller, name)?.clone();
+        let disk = self.inventory.visible(caller, name)?.clone();
         let name = disk.name.as_str();
         if disk.phase == Phase::Removing {
             return Err(Failure::Conflict(format!("disk \"{name}\" is being removed")));
@@ -116,7 +128,7 @@ impl Machine {
                 .for_each(|part| part.held = part.held.take().or_else(|| Some(held(part))));
         }
         self.put_disk(name, Some(changed));
-        self.put_event(
+        self.journal.put_event(
             "rekeyed",
             Some(&disk),
             None,
@@ -134,7 +146,7 @@ impl Machine {
         expected: Option<u64>,
         force: bool,
     ) -> Result<bool, Failure> {
-        let disk = self.visible(caller, name)?.clone();
+        let disk = self.inventory.visible(caller, name)?.clone();
         let name = disk.name.as_str();
         unchanged(&disk, expected)?;
         let clients = self.clients(name);
@@ -145,46 +157,27 @@ impl Machine {
         if disk.phase != Phase::Removing {
             let removing = DiskRecord { phase: Phase::Removing, ..disk.clone() };
             self.put_disk(name, Some(removing));
-            self.put_event("removing", Some(&disk), None, "its data goes, too".into());
+            self.journal.put_event("removing", Some(&disk), None, "its data goes, too".into());
         }
         self.order(name);
-        Ok(disk.parts.iter().all(|p| self.nodes.get(&p.node).is_some_and(|n| n.session.is_some())))
-    }
-
-    /// Clients connected to a disk, as its nodes said last.
-    pub fn clients(&self, name: &str) -> usize {
-        let Some(disk) = self.disks.get(name) else { return 0 };
-        let on = disk.parts.iter().filter_map(|p| self.nodes.get(&p.node)?.status.as_ref()?.disk(name));
-        on.map(|d| d.connections).sum()
+        Ok(disk.parts.iter().all(|p| self.inventory.nodes.get(&p.node).is_some_and(|n| n.session.is_some())))
     }
 
     /// Forgets a node that is away and has no disks.
     pub fn forget_node(&mut self, name: &str) -> Result<(), Failure> {
-        let Some(node) = self.nodes.get(name) else {
+        let Some(node) = self.inventory.nodes.get(name) else {
             return Err(Failure::Missing(format!("there is no node \"{}\"", shorten(name))));
         };
-        let disks = self.disks.values().filter(|d| d.parts.iter().any(|p| p.node == name)).count();
+        let disks = self.inventory.disks.values().filter(|d| d.parts.iter().any(|p| p.node == name)).count();
         if disks > 0 {
             return Err(Failure::Conflict(format!("node \"{name}\" has {disks} disk(s); remove them first")));
         }
         if node.session.is_some() {
             return Err(Failure::Conflict(format!("node \"{name}\" is connected; stop it first")));
         }
-        self.put_node(name, None);
-        self.put_event("forgotten", None, Some(name), "forgotten".into());
+        self.inventory.put_node(&mut self.journal, name, None);
+        self.journal.put_event("forgotten", None, Some(name), "forgotten".into());
         Ok(())
-    }
-
-    /// Sends a disk's present state to its nodes that are here.
-    pub(super) fn order(&mut self, name: &str) {
-        let Some(disk) = self.disks.get(name) else { return };
-        for part in &disk.parts {
-            if self.nodes.get(&part.node).is_some_and(|n| n.session.is_some()) {
-                let want = disk.want(&part.node, |node| self.nodes.get(node)?.record.link.clone());
-                let order = Order::new(name, disk.revision, want.as_ref());
-                self.orders.push((part.node.clone(), order));
-            }
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A disk is made: what admission would say, and once it says yes, the disk with its places.
 
-use super::admit::{read, reasons, rule, whole_micro};
+use super::admit::{admitted_on, choose, read, reasons, rule, whole_micro};
 use super::names::{bad_name, good_name, short_enough};
-use super::{Caller, Created, Decision, Failure, KEYS_MAX, Machine, Place, gateways};
+use super::{Caller, Created, Decision, Failure, Journal, Machine, Place, gateways};
 use crate::decide::{Chosen, Instead, Refusal};
 use crate::model::{Begins, DiskRecord, DiskSpec, KeyRecord, PartRecord, Phase, rate_text};
 use crate::tenant::{Quota, full_name};
@@ -14,12 +14,20 @@ impl Machine {
     pub fn preview(&self, caller: &Caller, spec: &DiskSpec) -> Result<Decision, Failure> {
         let specification = read(spec)?;
         let no = |why| Decision { admitted: false, why, places: Vec::new(), instead: Instead::default() };
-        let within = self.given(caller, None, spec);
-        if let Err(beyond) = within.and_then(|()| self.within_quota(caller.tenant(), "", spec, 0)) {
+        let within = self.quotas.given(caller, None, spec);
+        if let Err(beyond) =
+            within.and_then(|()| self.quotas.within(&self.inventory, caller.tenant(), "", spec, 0))
+        {
             return Ok(no(beyond.to_string()));
         }
-        Ok(match self.choose(spec, &specification, &Origin::default()) {
-            Ok(chosen) => match self.within_quota(caller.tenant(), "", spec, whole_micro(spec, &chosen)) {
+        Ok(match choose(&self.inventory, spec, &specification, &Origin::default()) {
+            Ok(chosen) => match self.quotas.within(
+                &self.inventory,
+                caller.tenant(),
+                "",
+                spec,
+                whole_micro(spec, &chosen),
+            ) {
                 Err(beyond) => no(beyond.to_string()),
                 Ok(()) => Decision {
                     admitted: true,
@@ -32,19 +40,6 @@ impl Machine {
                 Decision { admitted: false, why: refusal.why, places: Vec::new(), instead: refusal.instead }
             }
         })
-    }
-
-    /// The same of a disk that its nodes show to whom they show disks of which nothing is stated.
-    #[cfg(test)]
-    pub(crate) fn create(
-        &mut self,
-        caller: &Caller,
-        name: &str,
-        spec: &DiskSpec,
-        tenant: Option<&str>,
-        key: Option<(&str, &str)>,
-    ) -> Result<Created, Failure> {
-        self.create_for(caller, name, spec, tenant, key, Begins::default())
     }
 
     /// Admits, places and remembers a disk. The same key with the same request gives the same disk.
@@ -65,108 +60,91 @@ impl Machine {
         let name = full.as_str();
         let key = key.map(|(key, hash)| (format!("{}/{key}", caller.tenant().unwrap_or("")), hash));
         if let Some((key, hash)) = &key
-            && let Some(known) = self.known_by(key, hash)?
+            && let Some(known) = known_by(self, key, hash)?
         {
             return Ok(known);
         }
         let specification = read(spec)?;
-        self.free_name(caller, name)?;
-        self.given(caller, None, spec)?;
-        self.within_quota(owner.as_deref(), name, spec, 0)?;
-        let chosen = self.choose(spec, &specification, &begins.origin);
-        let chosen = chosen.map_err(|refusal| self.refused(name, spec, refusal))?;
-        self.within_quota(owner.as_deref(), name, spec, whole_micro(spec, &chosen))?;
-        self.insert(name, owner, spec, &chosen, (caller, begins));
+        self.inventory.free_name(caller, name)?;
+        self.quotas.given(caller, None, spec)?;
+        self.quotas.within(&self.inventory, owner.as_deref(), name, spec, 0)?;
+        let chosen = choose(&self.inventory, spec, &specification, &begins.origin);
+        let chosen = chosen.map_err(|refusal| refused(&mut self.journal, name, spec, refusal))?;
+        self.quotas.within(&self.inventory, owner.as_deref(), name, spec, whole_micro(spec, &chosen))?;
+        let disk = admitted(name, owner, spec, &chosen, (caller, begins));
+        insert(self, disk, &chosen);
         if let Some((key, hash)) = key {
-            self.put_key(key, KeyRecord { id: self.revision, hash: hash.to_owned(), disk: name.to_owned() });
+            let id = self.journal.revision();
+            let record = KeyRecord { id, hash: hash.to_owned(), disk: name.to_owned() };
+            self.keys.put(&mut self.journal, key, record);
         }
         Ok(Created { name: name.to_owned(), fresh: true })
     }
+}
 
-    /// What an idempotency key has made, if it is still there.
-    fn known_by(&self, key: &str, hash: &str) -> Result<Option<Created>, Failure> {
-        let Some(known) = self.keys.get(key) else { return Ok(None) };
-        if known.hash != *hash {
-            let why = "this idempotency key was used for another request; take a new key".into();
-            return Err(Failure::Bad(why));
-        }
-        let made = Created { name: known.disk.clone(), fresh: false };
-        Ok(self.disks.contains_key(&known.disk).then_some(made))
-    }
+/// What an idempotency key has made, if it is still there.
+fn known_by(machine: &Machine, key: &str, hash: &str) -> Result<Option<Created>, Failure> {
+    let disk = machine.keys.known(key, hash)?.and_then(|disk| machine.inventory.disk(disk));
+    Ok(disk.map(|disk| Created { name: disk.name.clone(), fresh: false }))
+}
 
-    /// Many refusals say the same; the log has one line of a kind.
-    fn refused(&mut self, name: &str, spec: &DiskSpec, refusal: Refusal) -> Failure {
-        let text = format!("\"{name}\" ({}): {}", spec.describe(), refusal.why);
-        if self.events.back().is_none_or(|e| e.text != text) {
-            self.put_event("refused", None, None, text);
-        }
-        Failure::Refused(refusal)
+/// Many refusals say the same; the log has one line of a kind.
+fn refused(journal: &mut Journal, name: &str, spec: &DiskSpec, refusal: Refusal) -> Failure {
+    let text = format!("\"{name}\" ({}): {}", spec.describe(), refusal.why);
+    if !journal.says_last(&text) {
+        journal.put_event("refused", None, None, text);
     }
+    Failure::Refused(refusal)
+}
 
-    fn insert(
-        &mut self,
-        name: &str,
-        tenant: Option<String>,
-        spec: &DiskSpec,
-        chosen: &[Chosen],
-        (caller, begins): (&Caller, Begins),
-    ) {
-        let mut ceiling = Quota::default();
-        if caller.is_administrator() {
-            ceiling.follow(None, spec);
-        }
-        let parts = chosen.iter().map(|c| PartRecord {
-            node: c.node.clone(),
-            pool: c.pool.clone(),
-            reserved_micro: c.reserved_micro,
-            held: None,
-            confirmed: 0,
-        });
-        let disk = DiskRecord {
-            name: name.to_owned(),
-            tenant,
-            spec: spec.clone(),
-            parts: parts.collect(),
-            phase: Phase::Creating,
-            revision: 0,
-            created: self.now,
-            admitted_by: rule(chosen).to_owned(),
-            growing_from: None,
-            room: None,
-            differences: Default::default(),
-            ceiling,
-            access: begins.access,
-            shared: chosen.len() > spec.parts().unwrap_or(1) as usize,
-            origin: begins.origin,
-        };
-        self.failures.retain(|(failed, ..)| failed != name);
-        self.put_disk(name, Some(disk.clone()));
-        self.admitted_on(chosen);
-        let where_ = chosen.iter().map(|c| format!("{}/{}", c.node, c.pool)).collect::<Vec<_>>().join(", ");
-        self.put_event(
-            "admitted",
-            Some(&disk),
-            None,
-            format!("{} on {where_}; {}", spec.describe(), reasons(chosen)),
-        );
-        self.order(name);
+/// A disk that was admitted. It has no time and no revision before it is remembered.
+fn admitted(
+    name: &str,
+    tenant: Option<String>,
+    spec: &DiskSpec,
+    chosen: &[Chosen],
+    (caller, begins): (&Caller, Begins),
+) -> DiskRecord {
+    let mut ceiling = Quota::default();
+    if caller.is_administrator() {
+        ceiling.follow(None, spec);
     }
+    let parts = chosen.iter().map(|c| PartRecord {
+        node: c.node.clone(),
+        pool: c.pool.clone(),
+        reserved_micro: c.reserved_micro,
+        held: None,
+        confirmed: 0,
+    });
+    DiskRecord {
+        name: name.to_owned(),
+        tenant,
+        spec: spec.clone(),
+        parts: parts.collect(),
+        phase: Phase::Creating,
+        revision: 0,
+        created: 0,
+        admitted_by: rule(chosen).to_owned(),
+        growing_from: None,
+        room: None,
+        differences: Default::default(),
+        ceiling,
+        access: begins.access,
+        shared: chosen.len() > spec.parts().unwrap_or(1) as usize,
+        origin: begins.origin,
+    }
+}
 
-    fn put_key(&mut self, key: String, record: KeyRecord) {
-        self.put(format!("key/{key}"), Some(&record));
-        self.keys.insert(key, record);
-        while self.keys.len() > KEYS_MAX {
-            let oldest = self.keys.iter().min_by_key(|(_, r)| r.id).map(|(k, _)| k.clone());
-            let Some(oldest) = oldest else { return };
-            self.keys.remove(&oldest);
-            self.put::<KeyRecord>(format!("key/{oldest}"), None);
-        }
-    }
-
-    /// Why a disk's creation came to nothing.
-    pub fn failure(&self, name: &str) -> Option<&str> {
-        self.failures.iter().rev().find(|(failed, ..)| failed == name).map(|(.., why)| why.as_str())
-    }
+/// Remembers a disk that was admitted, and tells its nodes.
+fn insert(machine: &mut Machine, disk: DiskRecord, chosen: &[Chosen]) {
+    let disk = DiskRecord { created: machine.journal.now(), ..disk };
+    machine.failures.forget(&disk.name);
+    machine.put_disk(&disk.name, Some(disk.clone()));
+    admitted_on(machine, chosen);
+    let where_ = chosen.iter().map(|c| format!("{}/{}", c.node, c.pool)).collect::<Vec<_>>().join(", ");
+    let text = format!("{} on {where_}; {}", disk.spec.describe(), reasons(chosen));
+    machine.journal.put_event("admitted", Some(&disk), None, text);
+    machine.order(&disk.name);
 }
 
 /// Whose a new disk is: a tenant's own, or whose the administrator says.

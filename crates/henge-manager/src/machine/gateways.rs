@@ -7,7 +7,7 @@
 //!
 //! Who is drained is remembered here, and said to the node whenever it comes. Where a disk is, its nodes say by their meters.
 
-use super::{Caller, Failure, Machine, NodeState, shorten};
+use super::{Caller, Failure, Inventory, Machine, NodeState, shorten};
 use crate::decide::{self, Chosen, PoolState};
 use crate::kept::Requested;
 use crate::model::DiskSpec;
@@ -79,109 +79,114 @@ pub(super) fn allowed(caller: &Caller, spec: &DiskSpec, origin: &Origin) -> Resu
 impl Machine {
     /// Places no new disks on a node, which lets go of those that other gateways can serve; or places them there again.
     pub fn drain(&mut self, name: &str, draining: bool) -> Result<(), Failure> {
-        let Some(node) = self.nodes.get(name) else {
+        let Some(node) = self.inventory.node(name) else {
             return Err(Failure::Missing(format!("there is no node \"{}\"", shorten(name))));
         };
         // Said again, too: a gateway then tries again what it could not let go of.
-        self.drains.push((name.to_owned(), draining));
+        self.outbox.drain(name, draining);
         if node.record.draining == draining {
             return Ok(());
         }
         let mut node = node.clone();
         node.record.draining = draining;
-        self.put_node(name, Some(node));
+        self.inventory.put_node(&mut self.journal, name, Some(node));
         let text = if draining { "takes no new disks" } else { "takes new disks again" };
-        self.put_event(if draining { "drained" } else { "undrained" }, None, Some(name), text.into());
+        self.journal.put_event(if draining { "drained" } else { "undrained" }, None, Some(name), text.into());
         Ok(())
     }
+}
 
-    /// The same place at every node that shares its pool and could keep the disk, the first to have it at the front.
-    pub(super) fn gateways_of(
-        &self,
-        first: &Chosen,
-        specification: &Specification,
-        asked: &Requested,
-    ) -> Vec<Chosen> {
-        let alone = vec![first.clone()];
-        let Some(pool) =
-            self.pool(&first.node, &first.pool).filter(|pool| pool.linked && pool.shared.is_some())
-        else {
-            return alone;
+/// The same place at every node that shares its pool and could keep the disk, the first to have it at the front.
+pub(super) fn gateways_of(
+    inventory: &Inventory,
+    first: &Chosen,
+    specification: &Specification,
+    asked: &Requested,
+) -> Vec<Chosen> {
+    let alone = vec![first.clone()];
+    let Some(pool) =
+        inventory.pool(&first.node, &first.pool).filter(|pool| pool.linked && pool.shared.is_some())
+    else {
+        return alone;
+    };
+    let (part, best_effort) = (specification.part(1), specification.is_best_effort());
+    let takes = |pool: &PoolState| {
+        let roomy = pool.copies >= part.copies && pool.free() >= part.capacity;
+        if roomy { decide::again(pool, &part, best_effort).ok() } else { None }
+    };
+    let alike = |other: &&PoolState| other.linked && other.pool == pool.pool && other.shared == pool.shared;
+    let mut chosen: Vec<Chosen> = inventory.pools.values().filter(alike).filter_map(takes).collect();
+    // One contract for all of them: what the one takes that takes most.
+    let most = chosen.iter().map(|c| c.reserved_micro).max().unwrap_or(0);
+    let keeps =
+        |c: &Chosen| inventory.pool(&c.node, &c.pool).is_some_and(|pool| asked.at(pool, most).is_ok());
+    chosen.retain(keeps);
+    let open = |c: &Chosen| inventory.pool(&c.node, &c.pool).is_some_and(|pool| pool.open);
+    let begins = chosen.iter().filter(|c| open(c)).min_by_key(|c| (firsts(inventory, c), &c.node)).cloned();
+    let Some(begins) = begins else { return alone };
+    chosen.retain(|c| c.node != begins.node);
+    chosen.truncate(GATEWAYS_MAX - 1);
+    chosen.insert(0, begins);
+    chosen
+}
+
+/// Shared disks of which this place is the first.
+fn firsts(inventory: &Inventory, place: &Chosen) -> usize {
+    let on = inventory.on.get(&(place.node.clone(), place.pool.clone())).into_iter().flatten();
+    on.filter(|name| inventory.disks[*name].parts.first().is_some_and(|part| part.node == place.node)).count()
+}
+
+/// What becomes of the disks of a node that is drained.
+pub(crate) fn leaving(inventory: &Inventory, node: &NodeState) -> Vec<Leaving> {
+    let name = &node.record.name;
+    let managed = inventory.disks.values().filter_map(|disk| {
+        let part = disk.parts.iter().find(|part| part.node == *name)?;
+        let nodes: Vec<&str> = disk.parts.iter().map(|part| part.node.as_str()).collect();
+        Some(leaves(inventory, node, &disk.name, (&part.pool, disk.shared), &nodes))
+    });
+    let own = node.record.own.iter().map(|held| {
+        let pool = pool_of(held);
+        let nodes: Vec<&str> = held.gateways.iter().map(String::as_str).collect();
+        leaves(inventory, node, &held.name, (pool, !nodes.is_empty()), &nodes)
+    });
+    managed.chain(own).collect()
+}
+
+fn leaves(
+    inventory: &Inventory,
+    node: &NodeState,
+    disk: &str,
+    (pool, shared): (&str, bool),
+    nodes: &[&str],
+) -> Leaving {
+    let name = node.record.name.as_str();
+    let stays = |at: Option<String>, why: String| Leaving {
+        disk: disk.into(),
+        state: Leaves::Stays,
+        at,
+        why: Some(why),
+    };
+    if !shared || nodes.len() < 2 {
+        let why = match nodes.len() {
+            0 | 1 => format!("no other node serves it from {name}/{pool}"),
+            _ => format!("a part of it is on {name}/{pool}"),
         };
-        let (part, best_effort) = (specification.part(1), specification.is_best_effort());
-        let takes = |pool: &PoolState| {
-            let roomy = pool.copies >= part.copies && pool.free() >= part.capacity;
-            if roomy { decide::again(pool, &part, best_effort).ok() } else { None }
-        };
-        let alike =
-            |other: &&PoolState| other.linked && other.pool == pool.pool && other.shared == pool.shared;
-        let mut chosen: Vec<Chosen> = self.pools.values().filter(alike).filter_map(takes).collect();
-        // One contract for all of them: what the one takes that takes most.
-        let most = chosen.iter().map(|c| c.reserved_micro).max().unwrap_or(0);
-        let keeps = |c: &Chosen| self.pool(&c.node, &c.pool).is_some_and(|pool| asked.at(pool, most).is_ok());
-        chosen.retain(keeps);
-        let open = |c: &Chosen| self.pool(&c.node, &c.pool).is_some_and(|pool| pool.open);
-        let begins = chosen.iter().filter(|c| open(c)).min_by_key(|c| (self.firsts(c), &c.node)).cloned();
-        let Some(begins) = begins else { return alone };
-        chosen.retain(|c| c.node != begins.node);
-        chosen.truncate(GATEWAYS_MAX - 1);
-        chosen.insert(0, begins);
-        chosen
+        let why = format!("{why}: stop its clients, or copy it to a disk elsewhere (nbdcopy) and remove it");
+        return stays(None, why);
     }
-
-    /// Shared disks of which this place is the first.
-    fn firsts(&self, place: &Chosen) -> usize {
-        let on = self.on.get(&(place.node.clone(), place.pool.clone())).into_iter().flatten();
-        on.filter(|name| self.disks[*name].parts.first().is_some_and(|part| part.node == place.node)).count()
+    let says = |node: &str| inventory.nodes.get(node)?.status.as_ref()?.disk(disk);
+    let here = says(name);
+    let others = nodes.iter().filter(|other| **other != name);
+    let seat = here.and_then(|disk| disk.seat.clone());
+    let seat = seat.or_else(|| others.clone().find_map(|other| says(other)?.seat.clone()));
+    let moved = |at: &String| at != name && nodes.contains(&at.as_str());
+    if let Some(at) = seat.clone().filter(moved) {
+        return Leaving { disk: disk.into(), state: Leaves::Moved, at: Some(at), why: None };
     }
-
-    /// What becomes of the disks of a node that is drained.
-    pub fn leaving(&self, node: &NodeState) -> Vec<Leaving> {
-        let name = &node.record.name;
-        let managed = self.disks.values().filter_map(|disk| {
-            let part = disk.parts.iter().find(|part| part.node == *name)?;
-            let nodes: Vec<&str> = disk.parts.iter().map(|part| part.node.as_str()).collect();
-            Some(self.leaves(node, &disk.name, (&part.pool, disk.shared), &nodes))
-        });
-        let own = node.record.own.iter().map(|held| {
-            let pool = pool_of(held);
-            let nodes: Vec<&str> = held.gateways.iter().map(String::as_str).collect();
-            self.leaves(node, &held.name, (pool, !nodes.is_empty()), &nodes)
-        });
-        managed.chain(own).collect()
+    if let Some(why) = here.and_then(|disk| disk.stays.clone()) {
+        return stays(seat, why);
     }
-
-    fn leaves(&self, node: &NodeState, disk: &str, (pool, shared): (&str, bool), nodes: &[&str]) -> Leaving {
-        let name = node.record.name.as_str();
-        let stays = |at: Option<String>, why: String| Leaving {
-            disk: disk.into(),
-            state: Leaves::Stays,
-            at,
-            why: Some(why),
-        };
-        if !shared || nodes.len() < 2 {
-            let why = match nodes.len() {
-                0 | 1 => format!("no other node serves it from {name}/{pool}"),
-                _ => format!("a part of it is on {name}/{pool}"),
-            };
-            let why =
-                format!("{why}: stop its clients, or copy it to a disk elsewhere (nbdcopy) and remove it");
-            return stays(None, why);
-        }
-        let says = |node: &str| self.nodes.get(node)?.status.as_ref()?.disk(disk);
-        let here = says(name);
-        let others = nodes.iter().filter(|other| **other != name);
-        let seat = here.and_then(|disk| disk.seat.clone());
-        let seat = seat.or_else(|| others.clone().find_map(|other| says(other)?.seat.clone()));
-        let moved = |at: &String| at != name && nodes.contains(&at.as_str());
-        if let Some(at) = seat.clone().filter(moved) {
-            return Leaving { disk: disk.into(), state: Leaves::Moved, at: Some(at), why: None };
-        }
-        if let Some(why) = here.and_then(|disk| disk.stays.clone()) {
-            return stays(seat, why);
-        }
-        Leaving { disk: disk.into(), state: Leaves::Moving, at: seat, why: None }
-    }
+    Leaving { disk: disk.into(), state: Leaves::Moving, at: seat, why: None }
 }
 
 #[cfg(test)]

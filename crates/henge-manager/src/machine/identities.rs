@@ -8,7 +8,7 @@
 //!
 //! A client may be a tenant's. It ends with the tenant: a tenant of the same name that is made later has none of it.
 
-use super::{Failure, Machine, shorten};
+use super::{Failure, Journal, shorten};
 use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord};
 use std::collections::BTreeMap;
 use subtle::ConstantTimeEq;
@@ -41,9 +41,9 @@ pub struct Revoked {
     pub invitations: usize,
 }
 
-/// What the machine keeps of them.
+/// Roots, invitations and certificates.
 #[derive(Default)]
-pub(super) struct Identities {
+pub(crate) struct Identities {
     authority: Option<AuthorityRecord>,
     invitations: BTreeMap<String, InvitationRecord>,
     certificates: BTreeMap<String, CertificateRecord>,
@@ -62,43 +62,41 @@ impl Identities {
         }
         Ok(())
     }
-}
 
-impl Machine {
     /// The cluster's roots, if this manager keeps them.
-    pub fn authority(&self) -> Option<&AuthorityRecord> {
-        self.identities.authority.as_ref()
+    pub(crate) fn authority(&self) -> Option<&AuthorityRecord> {
+        self.authority.as_ref()
     }
 
     /// Remembers the roots.
-    pub fn put_authority(&mut self, record: AuthorityRecord) {
-        self.put("authority/roots".into(), Some(&record));
-        self.identities.authority = Some(record);
+    pub(crate) fn put_authority(&mut self, journal: &mut Journal, record: AuthorityRecord) {
+        journal.put("authority/roots".into(), Some(&record));
+        self.authority = Some(record);
     }
 
     /// Invitations that count, and those that were used.
-    pub fn invitations(&self) -> impl Iterator<Item = &InvitationRecord> {
-        self.identities.invitations.values().filter(|i| i.expires > self.now)
+    pub(crate) fn invitations(&self, now: u64) -> impl Iterator<Item = &InvitationRecord> {
+        self.invitations.values().filter(move |i| i.expires > now)
     }
 
     /// Remembers an invitation.
-    pub fn invite(&mut self, record: InvitationRecord) -> Result<(), Failure> {
-        self.forget_expired();
-        self.one_holder(&record)?;
-        if self.identities.invitations.len() >= INVITATIONS_MAX {
+    pub(crate) fn invite(&mut self, journal: &mut Journal, record: InvitationRecord) -> Result<(), Failure> {
+        self.forget_expired(journal);
+        self.one_holder(&record, journal.now())?;
+        if self.invitations.len() >= INVITATIONS_MAX {
             let why = format!(
                 "there are {INVITATIONS_MAX} invitations already; take some back, or wait until they expire"
             );
             return Err(Failure::Conflict(why));
         }
-        self.put(format!("invitation/{}", record.id), Some(&record));
-        self.identities.invitations.insert(record.id.clone(), record);
+        journal.put(format!("invitation/{}", record.id), Some(&record));
+        self.invitations.insert(record.id.clone(), record);
         Ok(())
     }
 
     /// Two tenants' clients have no name in common: a disk that lets one in would let in the other.
-    fn one_holder(&self, record: &InvitationRecord) -> Result<(), Failure> {
-        let Some(known) = self.counting(&record.whose()) else { return Ok(()) };
+    fn one_holder(&self, record: &InvitationRecord, now: u64) -> Result<(), Failure> {
+        let Some(known) = self.counting(&record.whose(), now) else { return Ok(()) };
         if known == record.tenant.as_deref() {
             return Ok(());
         }
@@ -109,46 +107,46 @@ impl Machine {
     }
 
     /// Whose tenant's somebody is who may come in now, or was invited to.
-    fn counting(&self, whose: &str) -> Option<Option<&str>> {
-        let certificates = self.certificates().filter(|c| c.revoked.is_none() && c.whose() == whose);
-        let invitations = self.invitations().filter(|i| i.used.is_none() && i.whose() == whose);
+    fn counting(&self, whose: &str, now: u64) -> Option<Option<&str>> {
+        let certificates = self.certificates(now).filter(|c| c.revoked.is_none() && c.whose() == whose);
+        let invitations = self.invitations(now).filter(|i| i.used.is_none() && i.whose() == whose);
         let of = certificates.map(|c| c.tenant.as_deref()).chain(invitations.map(|i| i.tenant.as_deref()));
         of.last()
     }
 
     /// Tenants that have a client which may come in, or was invited to.
-    pub(super) fn tenants_of_clients(&self) -> impl Iterator<Item = &str> {
-        let certificates = self.certificates().filter(|c| c.revoked.is_none());
-        let invitations = self.invitations().filter(|i| i.used.is_none());
+    pub(super) fn tenants_of_clients(&self, now: u64) -> impl Iterator<Item = &str> {
+        let certificates = self.certificates(now).filter(|c| c.revoked.is_none());
+        let invitations = self.invitations(now).filter(|i| i.used.is_none());
         certificates
             .filter_map(|c| c.tenant.as_deref())
             .chain(invitations.filter_map(|i| i.tenant.as_deref()))
     }
 
     /// How many clients of a tenant have certificates that count.
-    pub(super) fn clients_of(&self, tenant: &str) -> usize {
-        let theirs = self.certificates().filter(|c| c.revoked.is_none() && c.is_of(tenant));
+    pub(super) fn clients_of(&self, tenant: &str, now: u64) -> usize {
+        let theirs = self.certificates(now).filter(|c| c.revoked.is_none() && c.is_of(tenant));
         theirs.map(CertificateRecord::whose).collect::<std::collections::BTreeSet<_>>().len()
     }
 
     /// Takes an invitation back.
-    pub fn uninvite(&mut self, id: &str) -> Result<(), Failure> {
-        if self.identities.invitations.remove(id).is_none() {
+    pub(crate) fn uninvite(&mut self, journal: &mut Journal, id: &str) -> Result<(), Failure> {
+        if self.invitations.remove(id).is_none() {
             return Err(Failure::Missing(format!("there is no invitation \"{}\"", shorten(id))));
         }
-        self.put::<InvitationRecord>(format!("invitation/{id}"), None);
+        journal.put::<InvitationRecord>(format!("invitation/{id}"), None);
         Ok(())
     }
 
     /// Uses an invitation, by the hash of its token: who may join.
-    pub fn redeem(&mut self, hash: &str) -> Result<InvitationRecord, Failure> {
+    pub(crate) fn redeem(&mut self, journal: &mut Journal, hash: &str) -> Result<InvitationRecord, Failure> {
         let mut found = None;
-        for invitation in self.identities.invitations.values_mut() {
+        for invitation in self.invitations.values_mut() {
             if bool::from(invitation.hash.as_bytes().ct_eq(hash.as_bytes())) {
                 found = Some(invitation);
             }
         }
-        let now = self.now;
+        let now = journal.now();
         let Some(invitation) = found.filter(|i| i.expires > now) else {
             return Err(Failure::Forbidden(
                 "this token is not known here, or has expired; `henge ca invite` makes another".into(),
@@ -164,42 +162,47 @@ impl Machine {
         }
         invitation.used = Some(now);
         let record = invitation.clone();
-        self.put(format!("invitation/{}", record.id), Some(&record));
+        journal.put(format!("invitation/{}", record.id), Some(&record));
         Ok(record)
     }
 
     /// Certificates that were issued and have not expired.
-    pub fn certificates(&self) -> impl Iterator<Item = &CertificateRecord> {
-        self.identities.certificates.values().filter(|c| c.expires > self.now)
+    pub(crate) fn certificates(&self, now: u64) -> impl Iterator<Item = &CertificateRecord> {
+        self.certificates.values().filter(move |c| c.expires > now)
     }
 
     /// Remembers a certificate, if what allowed it counts still.
-    pub fn issued(&mut self, record: CertificateRecord, by: &Grant) -> Result<(), Failure> {
+    pub(crate) fn issued(
+        &mut self,
+        journal: &mut Journal,
+        record: CertificateRecord,
+        by: &Grant,
+    ) -> Result<(), Failure> {
         self.granted(by)?;
-        self.forget_expired();
-        if self.identities.certificates.len() >= CERTIFICATES_MAX {
+        self.forget_expired(journal);
+        if self.certificates.len() >= CERTIFICATES_MAX {
             let why = format!("there are {CERTIFICATES_MAX} certificates already; wait until some expire");
             return Err(Failure::Conflict(why));
         }
-        self.put(format!("certificate/{}", record.serial), Some(&record));
-        self.identities.certificates.insert(record.serial.clone(), record);
+        journal.put(format!("certificate/{}", record.serial), Some(&record));
+        self.certificates.insert(record.serial.clone(), record);
         Ok(())
     }
 
     /// Whether a certificate may be exchanged for a new one.
-    pub fn may_renew(&self, serial: &str) -> Result<CertificateRecord, Failure> {
-        let known = self.identities.certificates.get(serial).filter(|record| record.revoked.is_none());
+    pub(crate) fn may_renew(&self, serial: &str, now: u64) -> Result<CertificateRecord, Failure> {
+        let known = self.certificates.get(serial).filter(|record| record.revoked.is_none());
         let Some(record) = known else {
             return Err(Failure::Forbidden(
                 "this certificate is revoked, or was not issued here; join again: `henge ca invite`".into(),
             ));
         };
-        self.not_too_many(&record.whose())?;
+        self.not_too_many(&record.whose(), now)?;
         Ok(record.clone())
     }
 
-    fn not_too_many(&self, whose: &str) -> Result<(), Failure> {
-        let counting = self.certificates().filter(|c| c.revoked.is_none() && c.whose() == whose).count();
+    fn not_too_many(&self, whose: &str, now: u64) -> Result<(), Failure> {
+        let counting = self.certificates(now).filter(|c| c.revoked.is_none() && c.whose() == whose).count();
         if counting < OF_ONE_MAX {
             return Ok(());
         }
@@ -214,18 +217,17 @@ impl Machine {
     fn granted(&self, by: &Grant) -> Result<(), Failure> {
         let holds = match by {
             Grant::Own => true,
-            Grant::Invitation(id) => self.identities.invitations.contains_key(id),
-            Grant::Certificate(serial) => {
-                self.identities.certificates.get(serial).is_some_and(|c| c.revoked.is_none())
-            }
+            Grant::Invitation(id) => self.invitations.contains_key(id),
+            Grant::Certificate(serial) => self.certificates.get(serial).is_some_and(|c| c.revoked.is_none()),
         };
         let why = "what allowed this certificate was taken back meanwhile; ask for another invitation";
         if holds { Ok(()) } else { Err(Failure::Forbidden(why.into())) }
     }
 
     /// Revokes one certificate by its serial number, or all of somebody (`node/n1`), with the invitations.
-    pub fn revoke(&mut self, whose: &str) -> Result<Revoked, Failure> {
-        let revoked = self.take_back(|c| c.serial == whose || c.whose() == whose, |i| i.whose() == whose);
+    pub(crate) fn revoke(&mut self, journal: &mut Journal, whose: &str) -> Result<Revoked, Failure> {
+        let revoked =
+            self.take_back(journal, |c| c.serial == whose || c.whose() == whose, |i| i.whose() == whose);
         if revoked == Revoked::default() {
             let why = format!("no certificate of \"{}\" counts; `henge ca show` lists them", shorten(whose));
             return Err(Failure::Missing(why));
@@ -234,18 +236,19 @@ impl Machine {
     }
 
     /// The clients of a tenant that ends.
-    pub(super) fn revoke_clients(&mut self, tenant: &str) -> Revoked {
-        self.take_back(|c| c.is_of(tenant), |i| i.is_of(tenant))
+    pub(super) fn revoke_clients(&mut self, journal: &mut Journal, tenant: &str) -> Revoked {
+        self.take_back(journal, |c| c.is_of(tenant), |i| i.is_of(tenant))
     }
 
     /// Ends certificates and invitations. Those that were used are forgotten as well: what they allow may be under way.
     fn take_back(
         &mut self,
+        journal: &mut Journal,
         certificates: impl Fn(&CertificateRecord) -> bool,
         invitations: impl Fn(&InvitationRecord) -> bool,
     ) -> Revoked {
-        let now = self.now;
-        let Identities { invitations: known, certificates: issued, .. } = &self.identities;
+        let now = journal.now();
+        let Identities { invitations: known, certificates: issued, .. } = &*self;
         let ids: Vec<String> = known.values().filter(|i| invitations(i)).map(|i| i.id.clone()).collect();
         let gone: Vec<CertificateRecord> = issued
             .values()
@@ -254,38 +257,38 @@ impl Machine {
             .collect();
         let mut revoked = Revoked { certificates: gone.len(), invitations: 0 };
         for id in ids {
-            let forgotten = self.identities.invitations.remove(&id);
+            let forgotten = self.invitations.remove(&id);
             revoked.invitations +=
                 usize::from(forgotten.is_some_and(|i| i.used.is_none() && i.expires > now));
-            self.put::<InvitationRecord>(format!("invitation/{id}"), None);
+            journal.put::<InvitationRecord>(format!("invitation/{id}"), None);
         }
         for record in gone {
             let record = CertificateRecord { revoked: Some(now), ..record };
-            self.put(format!("certificate/{}", record.serial), Some(&record));
-            self.identities.certificates.insert(record.serial.clone(), record);
+            journal.put(format!("certificate/{}", record.serial), Some(&record));
+            self.certificates.insert(record.serial.clone(), record);
         }
-        if let (true, Some(authority)) = (revoked.certificates > 0, self.identities.authority.clone()) {
-            self.put_authority(AuthorityRecord { list: authority.list + 1, ..authority });
+        if let (true, Some(authority)) = (revoked.certificates > 0, self.authority.clone()) {
+            self.put_authority(journal, AuthorityRecord { list: authority.list + 1, ..authority });
         }
         revoked
     }
 
     /// What has expired a day ago is nobody's any more.
-    fn forget_expired(&mut self) {
+    fn forget_expired(&mut self, journal: &mut Journal) {
         const DAY: u64 = 86_400_000;
-        let long_ago = self.now.saturating_sub(DAY);
-        let Identities { invitations, certificates, .. } = &self.identities;
-        let old =
-            invitations.values().filter(|i| i.expires <= self.now).map(|i| format!("invitation/{}", i.id));
+        let now = journal.now();
+        let long_ago = now.saturating_sub(DAY);
+        let Identities { invitations, certificates, .. } = &*self;
+        let old = invitations.values().filter(|i| i.expires <= now).map(|i| format!("invitation/{}", i.id));
         let older = certificates.values().filter(|c| c.expires <= long_ago);
         let keys: Vec<String> = old.chain(older.map(|c| format!("certificate/{}", c.serial))).collect();
         for key in keys {
             match key.split_once('/') {
-                Some(("invitation", id)) => drop(self.identities.invitations.remove(id)),
-                Some((_, serial)) => drop(self.identities.certificates.remove(serial)),
+                Some(("invitation", id)) => drop(self.invitations.remove(id)),
+                Some((_, serial)) => drop(self.certificates.remove(serial)),
                 None => {}
             }
-            self.put::<CertificateRecord>(key, None);
+            journal.put::<CertificateRecord>(key, None);
         }
     }
 }
@@ -293,7 +296,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Settings;
+    use crate::machine::{Machine, Settings};
 
     fn invitation(id: &str, hash: &str, expires: u64) -> InvitationRecord {
         InvitationRecord {
@@ -339,44 +342,82 @@ mod tests {
             };
         }
         let mut again = Machine::load(Settings::default(), stored.into_iter().collect()).unwrap();
-        again.at(machine.now);
+        again.at(machine.journal.now());
         again
     }
 
     #[test]
     fn an_invitation_is_used_once_and_before_it_expires() {
         let mut machine = machine();
-        machine.invite(invitation("a", "hash-a", 10)).unwrap();
-        machine.invite(invitation("b", "hash-b", 10)).unwrap();
-        assert!(machine.redeem("hash-c").unwrap_err().to_string().contains("not known"));
-        assert_eq!(machine.redeem("hash-a").unwrap().name, "n1");
+        machine.identities.invite(&mut machine.journal, invitation("a", "hash-a", 10)).unwrap();
+        machine.identities.invite(&mut machine.journal, invitation("b", "hash-b", 10)).unwrap();
+        assert!(
+            machine
+                .identities
+                .redeem(&mut machine.journal, "hash-c")
+                .unwrap_err()
+                .to_string()
+                .contains("not known")
+        );
+        assert_eq!(machine.identities.redeem(&mut machine.journal, "hash-a").unwrap().name, "n1");
         let mut machine = again(&mut machine);
-        assert!(machine.redeem("hash-a").unwrap_err().to_string().contains("used already, for node n1"));
+        assert!(
+            machine
+                .identities
+                .redeem(&mut machine.journal, "hash-a")
+                .unwrap_err()
+                .to_string()
+                .contains("used already, for node n1")
+        );
         machine.at(10);
-        assert!(machine.redeem("hash-b").unwrap_err().to_string().contains("expired"));
-        assert_eq!(machine.invitations().count(), 0);
+        assert!(
+            machine
+                .identities
+                .redeem(&mut machine.journal, "hash-b")
+                .unwrap_err()
+                .to_string()
+                .contains("expired")
+        );
+        assert_eq!(machine.identities.invitations(machine.journal.now()).count(), 0);
     }
 
     #[test]
     fn who_is_revoked_renews_nothing() {
         let mut machine = machine();
         let roots = AuthorityRecord { cluster: "demo".into(), roots: Vec::new(), list: 4 };
-        machine.put_authority(roots);
+        machine.identities.put_authority(&mut machine.journal, roots);
         for (serial, name) in [("01", "n1"), ("02", "n1"), ("03", "n2")] {
-            machine.issued(certificate(serial, name), &Grant::Own).unwrap();
+            machine.identities.issued(&mut machine.journal, certificate(serial, name), &Grant::Own).unwrap();
         }
-        assert_eq!(machine.revoke("node/n1"), Ok(Revoked { certificates: 2, invitations: 0 }));
-        assert!(machine.revoke("node/n1").is_err(), "once is enough");
-        assert!(machine.may_renew("01").is_err() && machine.may_renew("09").is_err());
-        assert!(machine.may_renew("03").is_ok());
-        assert_eq!(machine.authority().unwrap().list, 5, "the list has a new number");
+        assert_eq!(
+            machine.identities.revoke(&mut machine.journal, "node/n1"),
+            Ok(Revoked { certificates: 2, invitations: 0 })
+        );
+        assert!(machine.identities.revoke(&mut machine.journal, "node/n1").is_err(), "once is enough");
+        assert!(
+            machine.identities.may_renew("01", machine.journal.now()).is_err()
+                && machine.identities.may_renew("09", machine.journal.now()).is_err()
+        );
+        assert!(machine.identities.may_renew("03", machine.journal.now()).is_ok());
+        assert_eq!(machine.identities.authority().unwrap().list, 5, "the list has a new number");
         let mut machine = again(&mut machine);
-        assert!(machine.may_renew("02").is_err() && machine.may_renew("03").is_ok());
-        assert_eq!(machine.revoke("03"), Ok(Revoked { certificates: 1, invitations: 0 }));
+        assert!(
+            machine.identities.may_renew("02", machine.journal.now()).is_err()
+                && machine.identities.may_renew("03", machine.journal.now()).is_ok()
+        );
+        assert_eq!(
+            machine.identities.revoke(&mut machine.journal, "03"),
+            Ok(Revoked { certificates: 1, invitations: 0 })
+        );
         // A day after they expired nobody asks for them.
         machine.at(100 + 86_400_000);
         machine
-            .issued(CertificateRecord { expires: u64::MAX, ..certificate("04", "n3") }, &Grant::Own)
+            .identities
+            .issued(
+                &mut machine.journal,
+                CertificateRecord { expires: u64::MAX, ..certificate("04", "n3") },
+                &Grant::Own,
+            )
             .unwrap();
         assert_eq!(machine.identities.certificates.len(), 1);
     }
@@ -384,50 +425,67 @@ mod tests {
     #[test]
     fn what_is_taken_back_while_it_is_signed_is_not_handed_out() {
         let mut machine = machine();
-        machine.invite(invitation("a", "hash-a", 10)).unwrap();
-        let joins = |machine: &mut Machine| Grant::Invitation(machine.redeem("hash-a").unwrap().id);
+        machine.identities.invite(&mut machine.journal, invitation("a", "hash-a", 10)).unwrap();
+        let joins = |machine: &mut Machine| {
+            Grant::Invitation(machine.identities.redeem(&mut machine.journal, "hash-a").unwrap().id)
+        };
         // Revoked between the request for a new certificate and its signature: the loop of a thief does not outlive it.
         let join = joins(&mut machine);
-        machine.issued(certificate("01", "n1"), &join).unwrap();
-        machine.may_renew("01").unwrap();
-        machine.revoke("node/n1").unwrap();
-        let renewed = machine.issued(certificate("02", "n1"), &Grant::Certificate("01".into()));
+        machine.identities.issued(&mut machine.journal, certificate("01", "n1"), &join).unwrap();
+        machine.identities.may_renew("01", machine.journal.now()).unwrap();
+        machine.identities.revoke(&mut machine.journal, "node/n1").unwrap();
+        let renewed = machine.identities.issued(
+            &mut machine.journal,
+            certificate("02", "n1"),
+            &Grant::Certificate("01".into()),
+        );
         assert!(matches!(renewed, Err(Failure::Forbidden(_))), "{renewed:?}");
         // The same of who joins.
-        machine.invite(invitation("b", "hash-a", 10)).unwrap();
+        machine.identities.invite(&mut machine.journal, invitation("b", "hash-a", 10)).unwrap();
         let join = joins(&mut machine);
-        machine.uninvite("b").unwrap();
-        assert!(machine.issued(certificate("03", "n1"), &join).is_err());
-        machine.invite(invitation("c", "hash-a", 10)).unwrap();
+        machine.identities.uninvite(&mut machine.journal, "b").unwrap();
+        assert!(machine.identities.issued(&mut machine.journal, certificate("03", "n1"), &join).is_err());
+        machine.identities.invite(&mut machine.journal, invitation("c", "hash-a", 10)).unwrap();
         let join = joins(&mut machine);
-        assert!(machine.revoke("node/n1").is_err(), "no certificate of it counts");
-        assert!(machine.issued(certificate("04", "n1"), &join).is_err());
-        assert_eq!(machine.certificates().filter(|c| c.revoked.is_none()).count(), 0);
+        assert!(
+            machine.identities.revoke(&mut machine.journal, "node/n1").is_err(),
+            "no certificate of it counts"
+        );
+        assert!(machine.identities.issued(&mut machine.journal, certificate("04", "n1"), &join).is_err());
+        assert_eq!(
+            machine.identities.certificates(machine.journal.now()).filter(|c| c.revoked.is_none()).count(),
+            0
+        );
         // An invitation that is open goes with who is revoked: a token that was lost opens nothing.
-        machine.invite(invitation("d", "hash-d", 10)).unwrap();
-        assert_eq!(machine.revoke("node/n1"), Ok(Revoked { certificates: 0, invitations: 1 }));
-        assert!(machine.redeem("hash-d").is_err());
+        machine.identities.invite(&mut machine.journal, invitation("d", "hash-d", 10)).unwrap();
+        assert_eq!(
+            machine.identities.revoke(&mut machine.journal, "node/n1"),
+            Ok(Revoked { certificates: 0, invitations: 1 })
+        );
+        assert!(machine.identities.redeem(&mut machine.journal, "hash-d").is_err());
     }
 
     #[test]
     fn who_renews_without_end_takes_no_place_from_others() {
         let mut machine = machine();
-        machine.issued(certificate("other", "n2"), &Grant::Own).unwrap();
+        machine.identities.issued(&mut machine.journal, certificate("other", "n2"), &Grant::Own).unwrap();
         for i in 0..OF_ONE_MAX {
             let serial = format!("{i}");
             machine
+                .identities
                 .issued(
+                    &mut machine.journal,
                     CertificateRecord { expires: 50 + i as u64, ..certificate(&serial, "n1") },
                     &Grant::Own,
                 )
                 .unwrap();
         }
-        let why = machine.may_renew("0").unwrap_err();
+        let why = machine.identities.may_renew("0", machine.journal.now()).unwrap_err();
         assert!(why.to_string().contains("once a day"), "{why}");
-        assert!(machine.may_renew("other").is_ok());
+        assert!(machine.identities.may_renew("other", machine.journal.now()).is_ok());
         // The oldest ends before the others do: who holds a later one renews.
         machine.at(50);
-        assert!(machine.may_renew("1").is_ok());
+        assert!(machine.identities.may_renew("1", machine.journal.now()).is_ok());
     }
 
     #[test]
@@ -439,13 +497,13 @@ mod tests {
             tenant: tenant.map(str::to_owned),
             ..invitation(id, &format!("hash-{id}"), 10)
         };
-        machine.invite(laptop("a", Some("ann"))).unwrap();
+        machine.identities.invite(&mut machine.journal, laptop("a", Some("ann"))).unwrap();
         for other in [None, Some("bob")] {
-            let why = machine.invite(laptop("b", other)).unwrap_err();
+            let why = machine.identities.invite(&mut machine.journal, laptop("b", other)).unwrap_err();
             assert!(why.to_string().contains("client/laptop is tenant \"ann\"'s already"), "{why}");
         }
-        machine.invite(laptop("c", Some("ann"))).unwrap();
-        assert_eq!(machine.revoke("client/laptop").unwrap().invitations, 2);
-        machine.invite(laptop("d", Some("bob"))).unwrap();
+        machine.identities.invite(&mut machine.journal, laptop("c", Some("ann"))).unwrap();
+        assert_eq!(machine.identities.revoke(&mut machine.journal, "client/laptop").unwrap().invitations, 2);
+        machine.identities.invite(&mut machine.journal, laptop("d", Some("bob"))).unwrap();
     }
 }

@@ -1,13 +1,13 @@
 //! What disks and tenants are called: a tenant's name for a disk, the name that nodes know, and which are free.
 
-use super::{Caller, Failure, Machine, shorten};
+use super::{Caller, Failure, Inventory, shorten};
 use crate::model::{DiskRecord, Phase};
 use crate::tenant::full_name;
 use henge_api::is_name;
 
-impl Machine {
+impl Inventory {
     /// A disk by the name that the caller has for it. One that it may not see is as one that does not exist.
-    pub fn visible(&self, caller: &Caller, name: &str) -> Result<&DiskRecord, Failure> {
+    pub(crate) fn visible(&self, caller: &Caller, name: &str) -> Result<&DiskRecord, Failure> {
         let disk = self.resolve(caller.tenant(), name).filter(|disk| caller.owns(disk));
         disk.ok_or_else(|| Failure::Missing(format!("there is no disk \"{}\"", shorten(name))))
     }

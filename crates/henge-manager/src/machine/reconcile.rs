@@ -15,20 +15,20 @@
 //! A disk that a node made by the manager's order and the manager does not know (its state is older than the node's) is taken
 //! into the inventory again rather than removed: it may hold somebody's data.
 
-use super::{FAILURES_MAX, Machine, NodeState, gateways};
-use crate::kept::Kept;
+use super::{Machine, NodeState, gateways};
 use crate::model::{Difference, DiskRecord, DiskSpec, HeldRecord, NodeRecord, PartRecord, Phase};
 use henge_api::Status;
-use henge_api::manager::{Held, Order, Origin, Register, Seen};
+use henge_api::manager::{Held, Origin, Register, Seen};
 use henge_core::{Term, parse_rate};
 
 impl Machine {
     /// A node comes, or comes again: the orders it needs. An older connection of its is over.
     pub fn register(&mut self, session: u64, register: Register) {
         let name = register.name.clone();
-        let old = self.nodes.get(&name).cloned();
-        let known =
-            |held: &Held| self.disks.get(&held.name).is_some_and(|d| d.parts.iter().any(|p| p.node == name));
+        let old = self.inventory.node(&name).cloned();
+        let known = |held: &Held| {
+            self.inventory.disk(&held.name).is_some_and(|d| d.parts.iter().any(|p| p.node == name))
+        };
         let own = register.disks.iter().filter(|h| h.revision.is_none() && !known(h)).cloned().collect();
         let record = NodeRecord {
             name: name.clone(),
@@ -39,85 +39,114 @@ impl Machine {
             draining: old.as_ref().is_some_and(|n| n.record.draining),
             revision: old.as_ref().map_or(0, |n| n.record.revision),
         };
-        let state = NodeState { record, session: Some(session), status: None, seen: self.now };
+        let state = NodeState { record, session: Some(session), status: None, seen: self.journal.now() };
         let same = old.as_ref().is_some_and(|n| n.record == state.record);
         if same {
             // Nothing to be stored.
-            self.nodes.insert(name.clone(), state);
-            self.open(&name);
+            self.inventory.nodes.insert(name.clone(), state);
+            self.inventory.open(&name);
         } else {
-            self.put_node(&name, Some(state));
+            self.inventory.put_node(&mut self.journal, &name, Some(state));
         }
         if old.is_none_or(|n| n.session.is_none()) {
-            self.put_event("node_up", None, Some(&name), "connected".into());
+            self.journal.put_event("node_up", None, Some(&name), "connected".into());
         }
+        let mut node = Reconciler { machine: self, node: &name };
         for held in register.disks.iter().filter(|h| h.revision.is_some()) {
-            if !self.disks.contains_key(&held.name) {
-                self.adopt(&name, held);
+            if node.machine.inventory.disk(&held.name).is_none() {
+                node.adopt(held);
             }
         }
-        self.catch_up(&name, &register.disks);
-        let drained = self.nodes.get(&name).is_some_and(|node| node.record.draining);
-        self.drains.push((name, drained));
-    }
-
-    /// A node's pools take disks as it is here and not draining.
-    fn open(&mut self, name: &str) {
-        let open = self.nodes.get(name).is_some_and(|n| n.session.is_some() && !n.record.draining);
-        self.pools.values_mut().filter(|p| p.node == name).for_each(|p| p.open = open);
+        node.catch_up(&register.disks);
+        let drained = self.inventory.node(&name).is_some_and(|node| node.record.draining);
+        self.outbox.drain(&name, drained);
     }
 
     /// A connection is over.
     pub fn gone(&mut self, name: &str, session: u64) {
-        let Some(node) = self.nodes.get_mut(name).filter(|n| n.session == Some(session)) else { return };
+        let node = self.inventory.nodes.get_mut(name).filter(|n| n.session == Some(session));
+        let Some(node) = node else { return };
         (node.session, node.status) = (None, None);
-        self.open(name);
-        self.put_event("node_down", None, Some(name), "not connected; it serves on by what it knows".into());
+        self.inventory.open(name);
+        let text = "not connected; it serves on by what it knows";
+        self.journal.put_event("node_down", None, Some(name), text.into());
     }
 
-    /// Whether this connection is the node's present one.
-    pub fn is_current(&self, name: &str, session: u64) -> bool {
-        self.nodes.get(name).is_some_and(|n| n.session == Some(session))
+    /// A disk was changed by somebody at its node while that was connected.
+    pub fn changed_there(&mut self, node: &str, held: &Held) {
+        let ours = self.inventory.disks.get(&held.name).filter(|d| d.parts.iter().any(|p| p.node == node));
+        if let Some(disk) = ours.filter(|d| d.phase != Phase::Removing).cloned() {
+            Reconciler { machine: self, node }.differ(&disk, held);
+        }
     }
 
+    /// A node carried out an order, or could not.
+    pub fn done(&mut self, node: &str, name: &str, revision: u64, error: Option<String>) {
+        let Some(disk) = self.inventory.disk(name).cloned() else { return };
+        Reconciler { machine: self, node }.done(disk, revision, error);
+    }
+
+    /// Meters of a node.
+    pub fn stats(&mut self, node: &str, status: Status) {
+        self.inventory.watch(&mut self.journal, node, &status);
+        self.inventory.hear_keeps(node, &status);
+        let now = self.journal.now();
+        if let Some(state) = self.inventory.nodes.get_mut(node) {
+            (state.status, state.seen) = (Some(status.into()), now);
+        }
+    }
+
+    /// Distributions of a node over one period.
+    pub fn period(&mut self, node: &str, seconds: f64, seen: &[Seen]) {
+        self.inventory.period(node, seconds, seen);
+    }
+}
+
+/// One node and the manager come to agree.
+struct Reconciler<'a> {
+    machine: &'a mut Machine,
+    node: &'a str,
+}
+
+impl Reconciler<'_> {
     /// Brings every disk of a node that came to where it should be.
-    fn catch_up(&mut self, node: &str, held: &[Held]) {
-        let here: Vec<String> = self
-            .disks
-            .values()
-            .filter(|d| d.parts.iter().any(|p| p.node == node))
+    fn catch_up(&mut self, held: &[Held]) {
+        let inventory = &self.machine.inventory;
+        let here: Vec<String> = inventory
+            .disks()
+            .filter(|d| d.parts.iter().any(|p| p.node == self.node))
             .map(|d| d.name.clone())
             .collect();
         for name in here {
             match held.iter().find(|h| h.name == name) {
-                Some(held) => self.compare(node, held),
-                None => self.order_to(node, &name),
+                Some(held) => self.compare(held),
+                None => self.order_to(&name),
             }
         }
     }
 
     /// A disk that manager and node both have.
-    fn compare(&mut self, node: &str, held: &Held) {
-        let disk = self.disks[&held.name].clone();
+    fn compare(&mut self, held: &Held) {
+        let disk = self.machine.inventory.disks[&held.name].clone();
         if disk.phase == Phase::Removing {
-            return self.order_to(node, &held.name);
+            return self.order_to(&held.name);
         }
-        let confirmed = disk.parts.iter().find(|p| p.node == node).map_or(0, |p| p.confirmed);
+        let confirmed = disk.parts.iter().find(|p| p.node == self.node).map_or(0, |p| p.confirmed);
         // Changed at the node after the last order that both know of.
         if held.changed && held.revision.unwrap_or(0) >= confirmed {
-            return self.differ(node, &disk, held);
+            return self.differ(&disk, held);
         }
         // Room for a disk that grows is made, and not remembered: a node that began anew makes it again.
         if held.revision == Some(disk.revision) && disk.growing_from.is_none() {
-            self.done(node, &held.name, disk.revision, None);
+            self.done(disk.clone(), disk.revision, None);
         } else {
-            self.order_to(node, &held.name);
+            self.order_to(&held.name);
         }
     }
 
     /// A contract that was changed at the node: the stricter of both, term by term.
-    fn differ(&mut self, node: &str, disk: &DiskRecord, held: &Held) {
-        let Some(want) = disk.want(node, |_| None) else { return };
+    fn differ(&mut self, disk: &DiskRecord, held: &Held) {
+        let Some(want) = disk.want(self.node, |_| None) else { return };
         let mut merged = disk.clone();
         let keys = want.contract.keys().chain(held.contract.keys());
         for key in keys.collect::<std::collections::BTreeSet<_>>() {
@@ -130,7 +159,7 @@ impl Machine {
                 merged.differences.insert(key.clone(), difference);
             }
             if let Some(theirs) = theirs.filter(|theirs| stricter(key, ours.map(String::as_str), theirs)) {
-                adopt_term(&mut merged, node, key, theirs);
+                adopt_term(&mut merged, self.node, key, theirs);
             }
         }
         if held.capacity > disk.spec.bytes() {
@@ -153,28 +182,20 @@ impl Machine {
                 format!("{key}: {} at the manager, {} at the node", or(&d.manager), or(&d.node))
             });
             let text = format!("{}; the stricter and the larger hold", text.collect::<Vec<_>>().join("; "));
-            self.put_event("difference", Some(disk), Some(node), text);
+            self.put_event("difference", disk, text);
         }
         if merged.spec != disk.spec || merged.parts != disk.parts || merged.differences != disk.differences {
-            self.put_disk(&disk.name, Some(merged));
+            self.machine.put_disk(&disk.name, Some(merged));
         }
-        self.order_to(node, &disk.name);
-    }
-
-    /// A disk was changed by somebody at its node while that was connected.
-    pub fn changed_there(&mut self, node: &str, held: &Held) {
-        let ours = self.disks.get(&held.name).filter(|d| d.parts.iter().any(|p| p.node == node));
-        if let Some(disk) = ours.filter(|d| d.phase != Phase::Removing).cloned() {
-            self.differ(node, &disk, held);
-        }
+        self.order_to(&disk.name);
     }
 
     /// Takes a disk into the inventory that a node has by an order which is not remembered here.
-    fn adopt(&mut self, node: &str, held: &Held) {
+    fn adopt(&mut self, held: &Held) {
         let term = |key: &str| held.contract.get(key).cloned();
         // A node speaks for disks of its own.
-        let is_here = |place: &String| place.split_once('/').is_none_or(|(on, _)| on == node);
-        if !held.pools.iter().any(is_here) && !held.gateways.contains(&node.to_owned()) {
+        let is_here = |place: &String| place.split_once('/').is_none_or(|(on, _)| on == self.node);
+        if !held.pools.iter().any(is_here) && !held.gateways.contains(&self.node.to_owned()) {
             return;
         }
         let mut spec = DiskSpec { capacity: format!("{}B", held.capacity), ..DiskSpec::default() };
@@ -187,7 +208,7 @@ impl Machine {
         }
         if let Err(why) = spec.read() {
             let text = format!("has a disk \"{}\" that cannot be taken into the inventory: {why}", held.name);
-            return self.put_event("failed", None, Some(node), text);
+            return self.machine.journal.put_event("failed", None, Some(self.node), text);
         }
         let parts = match held.gateways.is_empty() {
             true => held.pools.clone(),
@@ -196,7 +217,7 @@ impl Machine {
         let reserved = term("rate").and_then(|t| parse_rate(&t).ok()).map_or(0, |r| r.per_second);
         let n = held.pools.len().max(1) as u64;
         let part = |place: &String| {
-            let (node, pool) = place.split_once('/').unwrap_or((node, place));
+            let (node, pool) = place.split_once('/').unwrap_or((self.node, place));
             let (node, pool) = (node.to_owned(), pool.to_owned());
             PartRecord { node, pool, reserved_micro: reserved / n, held: None, confirmed: 0 }
         };
@@ -210,7 +231,7 @@ impl Machine {
             parts: parts.iter().map(part).collect(),
             phase: Phase::Changing,
             revision: 0,
-            created: self.now,
+            created: self.machine.journal.now(),
             admitted_by: "found at its node".into(),
             growing_from: None,
             room: None,
@@ -221,60 +242,55 @@ impl Machine {
             origin: Origin::default(),
         };
         // The node's orders must not be ahead of ours.
-        self.revision = self.revision.max(held.revision.unwrap_or(0));
-        self.put_disk(&held.name, Some(disk.clone()));
-        self.put_event("difference", Some(&disk), Some(node), "was not in the inventory, and is now".into());
+        self.machine.journal.is_ahead_of(held.revision.unwrap_or(0));
+        self.machine.put_disk(&held.name, Some(disk.clone()));
+        self.put_event("difference", &disk, "was not in the inventory, and is now".into());
     }
 
-    fn order_to(&mut self, node: &str, name: &str) {
-        let disk = &self.disks[name];
-        let want = disk.want(node, |node| self.nodes.get(node)?.record.link.clone());
-        let order = Order::new(name, disk.revision, want.as_ref());
-        self.orders.push((node.to_owned(), order));
-    }
-
-    /// A node carried out an order, or could not.
-    pub fn done(&mut self, node: &str, name: &str, revision: u64, error: Option<String>) {
-        let Some(disk) = self.disks.get(name).cloned() else { return };
-        if disk.revision != revision || !disk.parts.iter().any(|p| p.node == node) {
+    /// The node carried out an order for a disk, or could not.
+    fn done(&mut self, disk: DiskRecord, revision: u64, error: Option<String>) {
+        if disk.revision != revision || !disk.parts.iter().any(|p| p.node == self.node) {
             return; // overtaken; a later order is on its way
         }
         match (disk.phase, error) {
-            (Phase::Removing, None) => self.removed(node, &disk),
-            (Phase::Creating, Some(why)) => self.not_created(node, &disk, why),
-            (Phase::Changing, Some(why)) => self.not_changed(node, disk, why),
-            (_, Some(why)) => self.put_event("failed", Some(&disk), Some(node), why),
-            (_, None) => self.confirmed(node, disk),
+            (Phase::Removing, None) => self.removed(&disk),
+            (Phase::Creating, Some(why)) => self.not_created(&disk, why),
+            (Phase::Changing, Some(why)) => self.not_changed(disk, why),
+            (_, Some(why)) => self.put_event("failed", &disk, why),
+            (_, None) => self.confirmed(disk),
         }
     }
 
-    fn removed(&mut self, node: &str, disk: &DiskRecord) {
-        let parts: Vec<PartRecord> = disk.parts.iter().filter(|p| p.node != node).cloned().collect();
+    fn removed(&mut self, disk: &DiskRecord) {
+        let parts: Vec<PartRecord> = disk.parts.iter().filter(|p| p.node != self.node).cloned().collect();
         if parts.is_empty() {
-            self.put_disk(&disk.name, None);
-            self.put_event("removed", Some(disk), None, "gone, and its place is free".into());
+            self.machine.put_disk(&disk.name, None);
+            let text = "gone, and its place is free";
+            self.machine.journal.put_event("removed", Some(disk), None, text.into());
         } else {
-            self.put_disk(&disk.name, Some(DiskRecord { parts, ..disk.clone() }));
-            self.order(&disk.name);
+            self.machine.put_disk(&disk.name, Some(DiskRecord { parts, ..disk.clone() }));
+            self.machine.order(&disk.name);
         }
     }
 
     /// A node refused to make a disk: it is taken back everywhere, and whoever waits is told why.
-    fn not_created(&mut self, node: &str, disk: &DiskRecord, why: String) {
-        self.put_event("failed", Some(disk), Some(node), why.clone());
-        self.fail(&disk.name, format!("node \"{node}\" did not make it: {why}"));
+    fn not_created(&mut self, disk: &DiskRecord, why: String) {
+        self.put_event("failed", disk, why.clone());
+        let why = format!("node \"{}\" did not make it: {why}", self.node);
+        self.machine.failures.add(&disk.name, why);
         // It holds its place until the node has said that nothing is left of it.
-        self.put_disk(&disk.name, Some(DiskRecord { phase: Phase::Removing, ..disk.clone() }));
-        self.order(&disk.name);
+        self.machine.put_disk(&disk.name, Some(DiskRecord { phase: Phase::Removing, ..disk.clone() }));
+        self.machine.order(&disk.name);
     }
 
     /// A node refused a contract: the old one stays, everywhere.
-    fn not_changed(&mut self, node: &str, mut disk: DiskRecord, why: String) {
-        self.put_event("failed", Some(&disk), Some(node), why.clone());
-        let Some(old) = disk.parts.iter().find(|p| p.node == node).and_then(|p| p.held.clone()) else {
+    fn not_changed(&mut self, mut disk: DiskRecord, why: String) {
+        self.put_event("failed", &disk, why.clone());
+        let Some(old) = disk.parts.iter().find(|p| p.node == self.node).and_then(|p| p.held.clone()) else {
             return;
         };
-        self.fail(&disk.name, format!("node \"{node}\" refused it: {why}"));
+        let why = format!("node \"{}\" refused it: {why}", self.node);
+        self.machine.failures.add(&disk.name, why);
         if old.spec == disk.spec {
             return; // it has the room that it made; it will be reminded
         }
@@ -289,29 +305,14 @@ impl Machine {
             }
         }
         let name = disk.name.clone();
-        self.put_disk(&name, Some(disk));
-        self.order(&name);
+        self.machine.put_disk(&name, Some(disk));
+        self.machine.order(&name);
     }
 
-    fn fail(&mut self, name: &str, why: String) {
-        self.failures.push_back((name.to_owned(), self.now, why));
-        while self.failures.len() > FAILURES_MAX {
-            self.failures.pop_front();
-        }
-    }
-
-    /// Sends again what nodes that are here have not confirmed; called every few seconds.
-    pub fn remind(&mut self) {
-        let waiting = self.disks.values().filter(|d| d.phase != Phase::Ready).map(|d| d.name.clone());
-        for name in waiting.collect::<Vec<_>>() {
-            self.order(&name);
-        }
-    }
-
-    fn confirmed(&mut self, node: &str, mut disk: DiskRecord) {
+    fn confirmed(&mut self, mut disk: DiskRecord) {
         let revision = disk.revision;
         let before = disk.clone();
-        for part in disk.parts.iter_mut().filter(|p| p.node == node) {
+        for part in disk.parts.iter_mut().filter(|p| p.node == self.node) {
             (part.confirmed, part.held) = (revision, None);
         }
         let settled = disk.parts.iter().all(|p| p.held.is_none() && p.confirmed > 0);
@@ -326,9 +327,9 @@ impl Machine {
             return;
         }
         // The node confirmed this revision: it stays, or every confirmation would ask for another.
-        self.keep_disk(disk.clone());
+        self.machine.inventory.keep_disk(&mut self.machine.journal, disk.clone());
         if settled && was == Phase::Creating {
-            self.put_event("created", Some(&disk), Some(node), "served".into());
+            self.put_event("created", &disk, "served".into());
         }
     }
 
@@ -338,56 +339,16 @@ impl Machine {
             part.held = Some(HeldRecord { spec: disk.spec.clone(), reserved_micro: part.reserved_micro });
         }
         let name = disk.name.clone();
-        self.put_disk(&name, Some(disk));
-        self.order(&name);
+        self.machine.put_disk(&name, Some(disk));
+        self.machine.order(&name);
     }
 
-    /// Remembers a disk without a new revision: nothing that its nodes should do has changed.
-    fn keep_disk(&mut self, disk: DiskRecord) {
-        self.put(format!("disk/{}", disk.name), Some(&disk));
-        let keys: Vec<_> = disk.parts.iter().map(super::place).collect();
-        self.disks.insert(disk.name.clone(), disk);
-        keys.iter().for_each(|key| self.refresh(key));
+    fn put_event(&mut self, kind: &str, disk: &DiskRecord, text: String) {
+        self.machine.journal.put_event(kind, Some(disk), Some(self.node), text);
     }
 
-    /// Meters of a node.
-    pub fn stats(&mut self, node: &str, status: Status) {
-        self.watch(node, &status);
-        self.hear_keeps(node, &status);
-        let now = self.now;
-        if let Some(state) = self.nodes.get_mut(node) {
-            (state.status, state.seen) = (Some(status.into()), now);
-        }
-    }
-
-    /// Its pools' schedulers as they are now: they learn, and somebody may exchange them.
-    fn hear_keeps(&mut self, node: &str, status: &Status) {
-        for said in &status.pools {
-            let key = (node.to_owned(), said.name.clone());
-            let Some((pool, says)) = self.pools.get_mut(&key).zip(said.keeps.as_ref()) else { continue };
-            if !pool.kept.get_or_insert_with(|| Kept::new(says)).hear(says) {
-                self.refresh(&key);
-            }
-        }
-    }
-
-    /// Distributions of a node over one period.
-    pub fn period(&mut self, node: &str, seconds: f64, seen: &[Seen]) {
-        let span = self.span;
-        for seen in seen {
-            let ours = self.disks.get(&seen.name).is_some_and(|d| d.parts.iter().any(|p| p.node == node));
-            if ours {
-                let window = self.windows.entry((seen.name.clone(), node.to_owned())).or_default();
-                window.add(seen, seconds, span);
-            }
-        }
-        let keys: Vec<_> = self.pools.keys().filter(|(on, _)| on == node).cloned().collect();
-        for key in keys {
-            if let Some(pool) = self.pools.get_mut(&key) {
-                pool.since += 1;
-            }
-            self.refresh(&key);
-        }
+    fn order_to(&mut self, name: &str) {
+        self.machine.outbox.order_to(&self.machine.inventory, self.node, name);
     }
 }
 

@@ -3,12 +3,13 @@
 
 use super::*;
 use crate::decide::Because;
-use crate::model::{DiskSpec, Phase};
+use crate::model::{Begins, DiskSpec, Phase};
 use crate::store::suite::{Open, stores};
 use crate::store::{Faulty, MemoryStore, Store};
-use henge_api::manager::{Pool, Profile, Register, Seen};
+use henge_api::manager::{Held, Pool, Profile, Register, Seen};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, BTreeSet};
 
 const GB: u64 = 1_000_000_000;
 
@@ -120,6 +121,28 @@ pub(super) fn three() -> (Machine, BTreeMap<String, FakeNode>) {
     (machine, nodes)
 }
 
+impl Machine {
+    /// A disk that its nodes show to whom they show disks of which nothing is stated.
+    pub(crate) fn create(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        spec: &DiskSpec,
+        tenant: Option<&str>,
+        key: Option<(&str, &str)>,
+    ) -> Result<Created, Failure> {
+        self.create_for(caller, name, spec, tenant, key, Begins::default())
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        check::check(&self.inventory)
+    }
+
+    pub(crate) fn remind(&mut self) {
+        self.outbox.remind(&self.inventory);
+    }
+}
+
 pub(super) const ADMIN: Caller = Caller::Administrator;
 
 fn refused(outcome: Result<Created, Failure>) -> crate::decide::Refusal {
@@ -193,19 +216,19 @@ fn a_place_is_free_only_when_the_node_says_so() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(250, None, None), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
     let session = ["a", "b", "c"].iter().position(|n| *n == on).unwrap() as u64;
     machine.gone(&on, session);
     assert_eq!(machine.remove(&ADMIN, "d", None, false), Ok(false));
-    assert_eq!(machine.pool(&on, "p").unwrap().used, 250 * GB);
+    assert_eq!(machine.inventory.pool(&on, "p").unwrap().used, 250 * GB);
     assert!(matches!(
         machine.create(&ADMIN, "d", &spec(1, None, None), None, None),
         Err(Failure::Conflict(_))
     ));
     machine.register(9, nodes[&on].register(&on));
     settle(&mut machine, &mut nodes);
-    assert_eq!(machine.pool(&on, "p").unwrap().used, 0);
-    assert!(machine.disk("d").is_none() && nodes[&on].disks.is_empty());
+    assert_eq!(machine.inventory.pool(&on, "p").unwrap().used, 0);
+    assert!(machine.inventory.disk("d").is_none() && nodes[&on].disks.is_empty());
 }
 
 #[test]
@@ -213,16 +236,17 @@ fn the_stricter_contract_holds_its_place_until_the_node_has_the_new_one() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(10, Some(400), None), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
     machine.change(&ADMIN, "d", &spec(10, Some(50), None), None).unwrap();
-    let free = |machine: &Machine| machine.pool(&on, "p").unwrap().standing.as_ref().unwrap().free();
+    let free =
+        |machine: &Machine| machine.inventory.pool(&on, "p").unwrap().standing.as_ref().unwrap().free();
     assert!((free(&machine) - 100.0).abs() < 1e-6, "{}", free(&machine));
     settle(&mut machine, &mut nodes);
     assert!((free(&machine) - 450.0).abs() < 1e-6, "{}", free(&machine));
     // More than there is: the old contract stays.
     let refusal = machine.change(&ADMIN, "d", &spec(10, Some(600), None), None);
     assert!(matches!(refusal, Err(Failure::Refused(_))));
-    assert_eq!(machine.disk("d").unwrap().spec.rate.as_deref(), Some("50/s"));
+    assert_eq!(machine.inventory.disk("d").unwrap().spec.rate.as_deref(), Some("50/s"));
 }
 
 #[test]
@@ -230,7 +254,7 @@ fn a_contract_changed_at_the_node_is_merged_and_the_difference_shown() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(10, Some(100), Some(200)), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
     {
         let held = nodes.get_mut(&on).unwrap().disks.get_mut("d").unwrap();
         held.contract.insert("latency".into(), "150ms".into()); // stricter
@@ -239,14 +263,14 @@ fn a_contract_changed_at_the_node_is_merged_and_the_difference_shown() {
     }
     machine.register(7, nodes[&on].register(&on));
     settle(&mut machine, &mut nodes);
-    let disk = machine.disk("d").unwrap();
+    let disk = machine.inventory.disk("d").unwrap();
     assert_eq!(disk.spec.latency.as_deref(), Some("150ms"));
     assert_eq!(disk.spec.rate.as_deref(), Some("100/s"));
     assert_eq!(disk.differences.len(), 2, "{:?}", disk.differences);
     let contract = &nodes[&on].disks["d"].contract;
     assert_eq!((contract["latency"].as_str(), contract["rate"].as_str()), ("150ms", "100/s"));
     machine.change(&ADMIN, "d", &spec(10, Some(100), Some(200)), None).unwrap();
-    assert!(machine.disk("d").unwrap().differences.is_empty(), "settled by whoever changes it");
+    assert!(machine.inventory.disk("d").unwrap().differences.is_empty(), "settled by whoever changes it");
 }
 
 #[test]
@@ -254,7 +278,7 @@ fn a_draining_node_gets_nothing_new_and_keeps_what_it_has() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "old", &spec(10, Some(50), None), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on = machine.disk("old").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("old").unwrap().parts[0].node.clone();
     machine.drain(&on, true).unwrap();
     assert!(matches!(machine.drain("nobody", true), Err(Failure::Missing(_))));
     let mut made = 0;
@@ -272,11 +296,14 @@ fn a_draining_node_gets_nothing_new_and_keeps_what_it_has() {
     settle(&mut machine, &mut nodes);
     machine.register(9, nodes[&on].register(&on));
     settle(&mut machine, &mut nodes);
-    assert!(machine.node(&on).unwrap().record.draining && machine.disk("old").unwrap().phase == Phase::Ready);
+    assert!(
+        machine.inventory.node(&on).unwrap().record.draining
+            && machine.inventory.disk("old").unwrap().phase == Phase::Ready
+    );
     assert!(machine.create(&ADMIN, "more", &spec(10, Some(50), None), None, None).is_err());
     machine.drain(&on, false).unwrap();
     machine.create(&ADMIN, "more", &spec(10, Some(50), None), None, None).unwrap();
-    assert_eq!(machine.disk("more").unwrap().parts[0].node, on);
+    assert_eq!(machine.inventory.disk("more").unwrap().parts[0].node, on);
 }
 
 #[test]
@@ -284,7 +311,7 @@ fn a_disk_grows_as_far_as_its_pool_goes_and_does_not_shrink() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(100, Some(10), None), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
     let shrunk = machine.change(&ADMIN, "d", &spec(99, Some(10), None), None).unwrap_err();
     assert!(matches!(&shrunk, Failure::Conflict(why) if why.contains("leave it at 100GB")), "{shrunk}");
     let refused = machine.change(&ADMIN, "d", &spec(301, Some(10), None), None);
@@ -294,18 +321,18 @@ fn a_disk_grows_as_far_as_its_pool_goes_and_does_not_shrink() {
     assert!(machine.admits_change(&ADMIN, "d", &spec(300, Some(10), None)).is_ok());
     // What it grows into is promised to nobody else while the node has yet to make it.
     machine.change(&ADMIN, "d", &spec(250, Some(10), None), None).unwrap();
-    assert_eq!(machine.pool(&on, "p").unwrap().used, 250 * GB);
+    assert_eq!(machine.inventory.pool(&on, "p").unwrap().used, 250 * GB);
     settle(&mut machine, &mut nodes);
     assert_eq!(nodes[&on].disks["d"].capacity, 250 * GB);
-    assert_eq!(machine.disk("d").unwrap().phase, Phase::Ready);
+    assert_eq!(machine.inventory.disk("d").unwrap().phase, Phase::Ready);
     // A node that cannot: everything as it was.
     machine.change(&ADMIN, "d", &spec(280, Some(10), None), None).unwrap();
     let order = machine.take_orders().remove(0).1;
     machine.done(&on, "d", order.revision, Some("its neighbour is in the way".into()));
     settle(&mut machine, &mut nodes);
-    assert_eq!(machine.disk("d").unwrap().spec.capacity, "250GB");
-    assert!(machine.failure("d").unwrap().contains("neighbour"));
-    assert_eq!(machine.pool(&on, "p").unwrap().used, 250 * GB);
+    assert_eq!(machine.inventory.disk("d").unwrap().spec.capacity, "250GB");
+    assert!(machine.failures.of("d").unwrap().contains("neighbour"));
+    assert_eq!(machine.inventory.pool(&on, "p").unwrap().used, 250 * GB);
     machine.check().unwrap();
 }
 
@@ -318,11 +345,11 @@ fn a_disk_over_several_nodes_is_shown_larger_once_there_is_room_at_all_of_them()
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "s", &striped(20), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on: Vec<String> = machine.disk("s").unwrap().parts.iter().map(|p| p.node.clone()).collect();
+    let on: Vec<String> = machine.inventory.disk("s").unwrap().parts.iter().map(|p| p.node.clone()).collect();
     let shrunk = machine.change(&ADMIN, "s", &striped(19), None).unwrap_err();
     assert!(matches!(&shrunk, Failure::Conflict(why) if why.contains("leave it at 20GB")), "{shrunk}");
     machine.change(&ADMIN, "s", &striped(100), None).unwrap();
-    assert_eq!(machine.pool(&on[0], "p").unwrap().used, 50 * GB);
+    assert_eq!(machine.inventory.pool(&on[0], "p").unwrap().used, 50 * GB);
     // The first node has room, the second is away: nobody sees more.
     let orders = machine.take_orders();
     assert_eq!(orders.len(), 2);
@@ -332,14 +359,14 @@ fn a_disk_over_several_nodes_is_shown_larger_once_there_is_room_at_all_of_them()
     }
     assert_eq!(nodes[&on[0]].rooms["s"], 100 * GB);
     assert_eq!(nodes[&on[0]].disks["s"].capacity, 20 * GB);
-    assert_eq!(machine.disk("s").unwrap().phase, Phase::Changing);
+    assert_eq!(machine.inventory.disk("s").unwrap().phase, Phase::Changing);
     machine.register(9, nodes[&on[1]].register(&on[1]));
     let (node, order) = machine.take_orders().pop().unwrap();
     assert!(node == on[1] && order.want().unwrap().unwrap().room.is_some());
     nodes.get_mut(&node).unwrap().obey(&order);
     machine.done(&node, "s", order.revision, None);
     settle(&mut machine, &mut nodes);
-    assert_eq!(machine.disk("s").unwrap().phase, Phase::Ready);
+    assert_eq!(machine.inventory.disk("s").unwrap().phase, Phase::Ready);
     assert!(on.iter().all(|n| nodes[n].disks["s"].capacity == 100 * GB));
     machine.check().unwrap();
 }
@@ -356,15 +383,15 @@ fn what_one_node_made_room_for_in_vain_stays_promised_to_that_disk() {
     machine.done(&on[0], "s", orders[0].1.revision, None);
     machine.done(&on[1], "s", orders[1].1.revision, Some("its neighbour is in the way".into()));
     settle(&mut machine, &mut nodes);
-    let disk = machine.disk("s").unwrap();
+    let disk = machine.inventory.disk("s").unwrap();
     assert_eq!((disk.phase, disk.spec.capacity.as_str()), (Phase::Ready, "20GB"));
-    assert!(machine.failure("s").unwrap().contains("neighbour"));
-    assert!(on.iter().all(|n| machine.pool(n, "p").unwrap().used == 50 * GB));
+    assert!(machine.failures.of("s").unwrap().contains("neighbour"));
+    assert!(on.iter().all(|n| machine.inventory.pool(n, "p").unwrap().used == 50 * GB));
     // The next attempt finds the room there.
     machine.change(&ADMIN, "s", &striped(100), None).unwrap();
     settle(&mut machine, &mut nodes);
     assert!(on.iter().all(|n| nodes[n].disks["s"].capacity == 100 * GB));
-    assert!(on.iter().all(|n| machine.pool(n, "p").unwrap().used == 50 * GB));
+    assert!(on.iter().all(|n| machine.inventory.pool(n, "p").unwrap().used == 50 * GB));
     machine.check().unwrap();
 }
 
@@ -373,15 +400,15 @@ fn a_disk_that_grew_at_its_node_is_so_large_for_the_manager_too() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(10, None, None), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
     let held = nodes.get_mut(&on).unwrap().disks.get_mut("d").unwrap();
     (held.capacity, held.changed) = (20 * GB, true);
     machine.register(7, nodes[&on].register(&on));
     settle(&mut machine, &mut nodes);
-    let disk = machine.disk("d").unwrap();
+    let disk = machine.inventory.disk("d").unwrap();
     assert_eq!(disk.spec.capacity, "20000000000B");
     assert_eq!(disk.differences["capacity"].manager.as_deref(), Some("10GB"));
-    assert_eq!(machine.pool(&on, "p").unwrap().used, 20 * GB);
+    assert_eq!(machine.inventory.pool(&on, "p").unwrap().used, 20 * GB);
 }
 
 #[test]
@@ -389,11 +416,11 @@ fn a_disk_that_the_manager_forgot_is_taken_in_again() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(10, Some(100), None), None, None).unwrap();
     settle(&mut machine, &mut nodes);
-    let on = machine.disk("d").unwrap().parts[0].node.clone();
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
     let mut young = fresh();
     young.register(1, nodes[&on].register(&on));
     settle(&mut young, &mut nodes);
-    let disk = young.disk("d").unwrap();
+    let disk = young.inventory.disk("d").unwrap();
     assert_eq!((disk.spec.rate.as_deref(), disk.spec.capacity.as_str()), (Some("100/s"), "10000000000B"));
     assert!(disk.differences.contains_key("disk") && disk.phase == Phase::Ready);
     young.check().unwrap();
@@ -415,7 +442,7 @@ fn a_key_makes_one_disk_however_often_it_is_used() {
 fn conditions_are_kept() {
     let (mut machine, _) = three();
     machine.create(&ADMIN, "d", &spec(1, None, None), None, None).unwrap();
-    let revision = machine.disk("d").unwrap().revision;
+    let revision = machine.inventory.disk("d").unwrap().revision;
     let changed = spec(1, Some(5), None);
     assert!(matches!(machine.change(&ADMIN, "d", &changed, Some(revision + 1)), Err(Failure::Changed(_))));
     machine.change(&ADMIN, "d", &changed, Some(revision)).unwrap();
@@ -429,8 +456,10 @@ fn what_a_node_refuses_is_taken_back() {
     let (node, order) = machine.take_orders().remove(0);
     machine.done(&node, "d", order.revision, Some("no scheduler there keeps a rate".into()));
     settle(&mut machine, &mut nodes);
-    assert!(machine.disk("d").is_none() && machine.failure("d").unwrap().contains("no scheduler"));
-    assert!(machine.pools.values().all(|p| p.used == 0));
+    assert!(
+        machine.inventory.disk("d").is_none() && machine.failures.of("d").unwrap().contains("no scheduler")
+    );
+    assert!(machine.inventory.pools.values().all(|p| p.used == 0));
 }
 
 #[test]
@@ -470,7 +499,7 @@ fn step(machine: &mut Machine, rng: &mut Pcg64Mcg, nodes: &BTreeMap<String, Fake
         0..4 => drop(machine.create(&ADMIN, &name, &some, None, Some((&name, "h")))),
         4..6 => drop(machine.remove(&ADMIN, &name, None, true)),
         6..8 => {
-            if let Some(disk) = machine.disk(&name).cloned() {
+            if let Some(disk) = machine.inventory.disk(&name).cloned() {
                 let spec = DiskSpec { rate: some.rate, ..disk.spec };
                 drop(machine.change(&ADMIN, &name, &spec, None));
             }
@@ -560,7 +589,7 @@ impl World {
             let wanted = machine.disks().filter(|d| d.parts.iter().any(|p| p.node == *name));
             assert_eq!(here, wanted.map(|d| &d.name).collect(), "node {name}");
             let used: u64 = node.disks.values().map(|h| h.capacity).sum();
-            assert_eq!(used, machine.pool(name, "p").unwrap().used, "node {name}");
+            assert_eq!(used, machine.inventory.pool(name, "p").unwrap().used, "node {name}");
         }
     }
 }
@@ -632,8 +661,12 @@ fn ten_thousand_disks_on_a_thousand_nodes() {
         })
         .collect();
     // A day of minutes of every disk, so that measurement has something to look at.
-    let on: BTreeMap<String, Vec<String>> =
-        machine.on.iter().map(|(key, names)| (key.0.clone(), names.iter().cloned().collect())).collect();
+    let on: BTreeMap<String, Vec<String>> = machine
+        .inventory
+        .on
+        .iter()
+        .map(|(key, names)| (key.0.clone(), names.iter().cloned().collect()))
+        .collect();
     let latency: Vec<(u64, u64)> = (0..60).map(|i| (1_000_000 + i * 400_000, 3)).collect();
     let periods = std::env::var("HENGE_PERIODS").ok().and_then(|p| p.parse().ok()).unwrap_or(1500);
     let began = clock();

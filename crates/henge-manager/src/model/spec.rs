@@ -10,79 +10,53 @@ use super::rate_text;
 use henge_admission::Specification;
 use henge_api::typed;
 use henge_core::{Contract, CostUnit, Params, Rate, TERMS, Term, Value, parse_rate, parse_size};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
 /// Terms of a contract as they are written.
 pub type Terms = BTreeMap<String, String>;
 
 /// What a tenant asks for: availability, bandwidth, capacity, delay, elasticity. Quantities carry their units.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct DiskSpec {
     /// C: how large.
-    #[schema(example = "96GB", max_length = 64)]
     pub capacity: String,
     /// B: requests a second that it is promised.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "675/s", max_length = 64)]
     pub rate: Option<String>,
     /// D: how long a request may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "120ms", max_length = 64)]
     pub latency: Option<String>,
     /// E: how many percent of the requests are within the latency; 95 if not stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = 95.0, minimum = 0.0, maximum = 100.0)]
     pub percentile: Option<f64>,
     /// Most requests queued at once for which the latency is promised; 16 if not stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = 7, minimum = 1, maximum = 1048576)]
     pub pending: Option<u32>,
     /// A: copies that the storage behind it keeps; 1 if not stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 16)]
     pub copies: Option<u32>,
     /// Over how many nodes it is striped; 1 if not stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 1000)]
     pub parts: Option<u32>,
     /// f: room for uneven load over the parts; 1 if not stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1.0, maximum = 100.0)]
     pub leeway: Option<f64>,
     /// Its share of what nobody reserved, relative to others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 1000000)]
     pub weight: Option<u32>,
     /// The most it gets, even when nobody else wants anything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "2000/s", max_length = 64)]
     pub limit: Option<String>,
     /// Requests that may come at once on top of rate or limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "64", max_length = 64)]
     pub burst: Option<String>,
-    /// A share of the disk time of each pool it lies on, in place of a rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "25%", max_length = 64)]
+    /// A share of disk time, in place of a rate.
+    pub disk_time: DiskTime,
+    /// Terms that are one amount, by key: henge-core's table has them, and the API's description by that.
+    pub amounts: Terms,
+}
+
+/// A share of disk time, and what goes with it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct DiskTime {
+    /// Of the disk time of each pool it lies on.
     pub share: Option<String>,
-    /// What goes with the share: "rent", "latency" or "throughput"; rent if not stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "rent", max_length = 64)]
+    /// "rent", "latency" or "throughput"; rent if not stated.
     pub kind: Option<String>,
     /// What a share of kind "throughput" promises.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "900/s", max_length = 64)]
     pub throughput: Option<String>,
     /// How far below its throughput lending may go.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "10%", max_length = 64)]
     pub tolerance: Option<String>,
-    /// Terms that are one amount, by key: henge-core's table has them, and the API's description by that.
-    #[serde(skip)]
-    pub amounts: Terms,
 }
 
 /// The specification is wrong, whoever should keep it.
@@ -150,7 +124,7 @@ impl DiskSpec {
             return Err(BadSpec("a percentile is at least 0.0001".into()));
         }
         self.check_contract()?;
-        if self.share.is_some() {
+        if self.disk_time.share.is_some() {
             // Its promise is a share of the device, which the node's scheduler sums up: admission reserves no rate beside it.
             specification.delay = None;
         }
@@ -178,7 +152,7 @@ impl DiskSpec {
                 return Err(BadSpec("a burst comes on top of a rate or a limit; state one of them".into()));
             }
         }
-        if self.share.is_some() && self.rate.is_some() {
+        if self.disk_time.share.is_some() && self.rate.is_some() {
             return Err(BadSpec("a disk has a rate or a share of disk time; state one of them".into()));
         }
         Ok(())
@@ -217,7 +191,7 @@ impl DiskSpec {
         if let Some(latency) = &self.latency {
             words.push(format!("{latency} for {} %", self.percentile.unwrap_or(95.0)));
         }
-        words.extend(self.share.as_ref().map(|share| format!("{share} of the disk time")));
+        words.extend(self.disk_time.share.as_ref().map(|share| format!("{share} of the disk time")));
         words.join(", ")
     }
 }

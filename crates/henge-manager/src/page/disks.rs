@@ -32,7 +32,7 @@ pub(super) fn offer(page: &Page, viewer: &Viewer, wanted: &Wanted) -> Result<Pre
     let decide = move |machine: &mut Machine| {
         access::check(&wanted.nbd).map_err(|e| Failure::Bad(e.0))?;
         let asks = owner.map_or(asks, Caller::Tenant);
-        machine.could_be_called(&asks, &wanted.name)?;
+        machine.inventory.could_be_called(&asks, &wanted.name)?;
         machine.preview(&asks, &specification(&wanted)?)
     };
     match page.core.call_and_wait(decide)? {
@@ -71,7 +71,7 @@ pub(super) fn create(page: &Page, viewer: &Viewer, wanted: &Wanted) -> Result<At
     settled(page, viewer, &name, |phase| phase.is_some_and(|phase| phase != Phase::Creating))?;
     let (asks, asked) = (caller(viewer), name.clone());
     let view = page.core.call_and_wait(move |machine| {
-        machine.visible(&asks, &asked).map(|disk| views::disk(machine, &asks, disk))
+        machine.inventory.visible(&asks, &asked).map(|disk| views::disk(machine, &asks, disk))
     })??;
     let told = views::attach(&view, &access);
     let secret = |what: &str, text: String| Secret { what: what.into(), text };
@@ -107,8 +107,8 @@ fn settled(page: &Page, viewer: &Viewer, disk: &str, done: fn(Option<Phase>) -> 
     loop {
         let (asks, name) = (caller(viewer), disk.to_owned());
         let (phase, failure) = page.core.call_and_wait(move |machine| {
-            let phase = machine.visible(&asks, &name).ok().map(|disk| disk.phase);
-            (phase, machine.failure(&name).map(str::to_owned))
+            let phase = machine.inventory.visible(&asks, &name).ok().map(|disk| disk.phase);
+            (phase, machine.failures.of(&name).map(str::to_owned))
         })?;
         if let Some(why) = failure {
             return Err(Problem::Refused(why));
@@ -124,7 +124,7 @@ fn settled(page: &Page, viewer: &Viewer, disk: &str, done: fn(Option<Phase>) -> 
 pub(super) fn attach(page: &Page, viewer: &Viewer, disk: &str) -> Result<Attach, Problem> {
     let (asks, name) = (caller(viewer), disk.to_owned());
     let look = move |machine: &mut Machine| {
-        let found = machine.visible(&asks, &name)?;
+        let found = machine.inventory.visible(&asks, &name)?;
         let nbd =
             found.access.as_ref().map_or_else(|| vec!["anyone".to_owned()], |access| access.nbd.clone());
         Ok::<_, Failure>((views::disk(machine, &asks, found), nbd))
@@ -147,7 +147,7 @@ fn described(view: &views::Disk, nbd: &[String]) -> Attach {
         (_, true, _) => "Nobody may attach by NBD; who may is said when a disk is made.",
         _ => "",
     };
-    Attach { disk: view.export.clone(), ways: known, secrets: Vec::new(), note: note.into() }
+    Attach { disk: view.names.export.clone(), ways: known, secrets: Vec::new(), note: note.into() }
 }
 
 /// Terms as they are written.
@@ -178,7 +178,7 @@ pub(super) fn tenants(page: &Page, viewer: &Viewer) -> Result<Vec<Tenant>, Probl
 pub(super) fn set_quota(page: &Page, viewer: &Viewer, tenant: &str, changes: &Terms) -> Result<(), Problem> {
     let (asks, name, changes) = (caller(viewer), tenant.to_owned(), changes.clone());
     let set = move |machine: &mut Machine| {
-        let mut quota = machine.quota_of(&asks, &name)?;
+        let mut quota = machine.quotas.set_by(&asks, &name)?;
         for (term, text) in &changes {
             put(&mut quota, term, text)?;
         }

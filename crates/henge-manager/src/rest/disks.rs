@@ -156,8 +156,8 @@ fn guarded(nbd: Vec<String>) -> Result<Access, Problem> {
 
 fn with_tag(status: StatusCode, disk: Disk) -> Response {
     let tag = HeaderValue::from_str(&format!("\"{}\"", disk.revision)).expect("digits are a header's value");
-    let location =
-        HeaderValue::from_str(&format!("/api/v1/disks/{}", disk.name)).expect("names are a header's value");
+    let location = HeaderValue::from_str(&format!("/api/v1/disks/{}", disk.names.name))
+        .expect("names are a header's value");
     let mut response = (status, axum::Json(disk)).into_response();
     response.headers_mut().insert(header::ETAG, tag);
     if status == StatusCode::CREATED || status == StatusCode::ACCEPTED {
@@ -180,10 +180,10 @@ async fn settled(
         versions.borrow_and_update();
         let (caller, asked) = (caller.clone(), name.to_owned());
         let look = move |machine: &mut Machine| {
-            let disk = machine.visible(&caller, &asked).ok();
+            let disk = machine.inventory.visible(&caller, &asked).ok();
             // What failed is known by the whole name.
             let full = disk.map(|d| d.name.clone()).or(caller.tenant().map(|t| full_name(t, &asked)));
-            let failure = machine.failure(&full.unwrap_or(asked)).map(str::to_owned);
+            let failure = machine.failures.of(&full.unwrap_or(asked)).map(str::to_owned);
             (disk.map(|d| views::disk(machine, &caller, d)), failure)
         };
         let (disk, failure) = app.core.call(look).await?;
@@ -272,7 +272,7 @@ pub(super) async fn show(
     Name(name): Name,
 ) -> Result<Response, Problem> {
     let one = move |machine: &mut Machine| {
-        machine.visible(&caller, &name).map(|d| views::disk(machine, &caller, d))
+        machine.inventory.visible(&caller, &name).map(|d| views::disk(machine, &caller, d))
     };
     Ok(with_tag(StatusCode::OK, app.core.call(one).await??))
 }
@@ -303,7 +303,7 @@ pub(super) async fn put(
     let put = move |machine: &mut Machine| {
         let tenant = who.tenant().or(asked.tenant.as_deref());
         // Somebody else's disk is as none: what is in the way of a new one, creating it says.
-        let known = machine.resolve(tenant, &called).filter(|d| who.owns(d));
+        let known = machine.inventory.resolve(tenant, &called).filter(|d| who.owns(d));
         if let Some(disk) = known {
             asking.before(&disk.spec);
         }
@@ -321,7 +321,7 @@ pub(super) async fn put(
             }
             Some(_) => {
                 let full = tenant.map_or_else(|| called.clone(), |tenant| full_name(tenant, &called));
-                let full = if machine.disk(&full).is_some() { full } else { called };
+                let full = if machine.inventory.disk(&full).is_some() { full } else { called };
                 machine.change(&who, &full, &spec, expected).map(|()| None)
             }
         }
@@ -351,7 +351,7 @@ pub(super) async fn patch(
     let expected = expected(&headers)?;
     let (who, called) = (caller.clone(), name.clone());
     let patch = move |machine: &mut Machine| {
-        let before = &machine.visible(&who, &called)?.spec;
+        let before = &machine.inventory.visible(&who, &called)?.spec;
         asking.before(before);
         let spec = merged(before, terms)?;
         machine.change(&who, &called, &spec, expected)?;
@@ -448,7 +448,7 @@ pub(super) async fn remove(
     let (who, called) = (caller.clone(), name.clone());
     let force = asked.force.unwrap_or(false);
     let remove = move |machine: &mut Machine| {
-        if let Ok(disk) = machine.visible(&who, &called) {
+        if let Ok(disk) = machine.inventory.visible(&who, &called) {
             asking.before(&disk.spec);
         }
         machine.remove(&who, &called, expected, force)

@@ -97,8 +97,8 @@ fn furnish(machine: &mut Machine) -> io::Result<[String; 3]> {
     }
     let mut token = |tenant: Option<&str>| {
         let scope = Scope { tenant: tenant.map(str::to_owned), ..Scope::default() };
-        let (token, record) = tokens::create(scope, machine.now(), None)?;
-        machine.put_token(record);
+        let (token, record) = tokens::create(scope, machine.journal.now(), None)?;
+        machine.tokens.put(&mut machine.journal, record);
         io::Result::Ok(token)
     };
     Ok([token(None)?, token(Some("ann"))?, format!("henge_{}", "0".repeat(64))])

@@ -224,7 +224,7 @@ pub(super) async fn show(app: State, _: Admin) -> Result<axum::Json<AuthorityVie
         revoked: c.revoked,
     };
     let all = app.core.call(move |machine| {
-        let authority = machine.authority()?;
+        let authority = machine.identities.authority()?;
         let root = |(i, r): (usize, &crate::model::RootRecord)| RootView {
             fingerprint: henge_tls::fingerprint(&r.certificate).unwrap_or_default(),
             created: r.created,
@@ -233,8 +233,8 @@ pub(super) async fn show(app: State, _: Admin) -> Result<axum::Json<AuthorityVie
         Some(AuthorityView {
             cluster: authority.cluster.clone(),
             roots: authority.roots.iter().enumerate().map(root).collect(),
-            invitations: machine.invitations().map(one).collect(),
-            certificates: machine.certificates().map(certificate).collect(),
+            invitations: machine.identities.invitations(machine.journal.now()).map(one).collect(),
+            certificates: machine.identities.certificates(machine.journal.now()).map(certificate).collect(),
         })
     });
     Ok(axum::Json(all.await?.ok_or(AuthorityError::None)?))
@@ -285,7 +285,7 @@ pub(super) async fn invite(
     responses((status = 204), (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn uninvite(app: State, _: Admin, Name(id): Name) -> Result<StatusCode, Problem> {
-    app.core.call(move |machine| machine.uninvite(&id)).await??;
+    app.core.call(move |machine| machine.identities.uninvite(&mut machine.journal, &id)).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -371,7 +371,8 @@ pub(super) async fn revoke(
     _: Admin,
     Json(asked, _bytes): Json<Revoking>,
 ) -> Result<axum::Json<RevokedView>, Problem> {
-    let revoked = app.core.call(move |machine| machine.revoke(&asked.whose)).await??;
+    let revoked =
+        app.core.call(move |machine| machine.identities.revoke(&mut machine.journal, &asked.whose)).await??;
     Ok(axum::Json(RevokedView { certificates: revoked.certificates, invitations: revoked.invitations }))
 }
 

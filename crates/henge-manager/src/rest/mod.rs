@@ -94,6 +94,7 @@ fn routes() -> OpenApiRouter<App> {
 fn described(routes: OpenApiRouter<App>) -> (Router<App>, utoipa::openapi::OpenApi) {
     let (router, mut document) = routes.split_for_parts();
     crate::model::describe(&mut document);
+    views::describe(&mut document);
     (router, document)
 }
 

@@ -129,7 +129,7 @@ pub struct EventsQuery {
     responses((status = 200, body = Nodes), (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn nodes(app: State, _: Admin) -> Result<axum::Json<Nodes>, Problem> {
-    let all = |machine: &mut Machine| machine.nodes().map(|n| views::node(machine, n)).collect();
+    let all = |machine: &mut Machine| machine.inventory.nodes().map(|n| views::node(machine, n)).collect();
     Ok(axum::Json(Nodes { nodes: app.core.call(all).await? }))
 }
 
@@ -143,7 +143,7 @@ pub(super) async fn node(app: State, _: Admin, Name(name): Name) -> Result<axum:
 
 async fn one_node(app: &App, name: String) -> Result<axum::Json<Node>, Problem> {
     let asked = name.clone();
-    let one = move |machine: &mut Machine| machine.node(&asked).map(|n| views::node(machine, n));
+    let one = move |machine: &mut Machine| machine.inventory.node(&asked).map(|n| views::node(machine, n));
     let missing = || {
         let short = crate::machine::shorten(&name);
         Problem::new(StatusCode::NOT_FOUND, format!("there is no node \"{short}\""))
@@ -188,7 +188,8 @@ pub(super) async fn forget(app: State, _: Admin, Name(name): Name) -> Result<Sta
     responses((status = 200, body = Pools), (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn pools(app: State, _: Admin) -> Result<axum::Json<Pools>, Problem> {
-    let all = |machine: &mut Machine| machine.nodes().flat_map(|n| views::pools(machine, n)).collect();
+    let all =
+        |machine: &mut Machine| machine.inventory.nodes().flat_map(|n| views::pools(machine, n)).collect();
     Ok(axum::Json(Pools { pools: app.core.call(all).await? }))
 }
 
@@ -233,7 +234,7 @@ fn shown(t: &TokenRecord) -> Token {
     responses((status = 200, body = Tokens), (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_tokens(app: State, _: Admin) -> Result<axum::Json<Tokens>, Problem> {
-    let all = |machine: &mut Machine| machine.tokens().map(shown).collect();
+    let all = |machine: &mut Machine| machine.tokens.all().map(shown).collect();
     Ok(axum::Json(Tokens { tokens: app.core.call(all).await? }))
 }
 
@@ -266,7 +267,7 @@ pub(super) async fn create_token(
         (None, _) => None,
         (Some(name), tenant) => {
             let find = move |machine: &mut Machine| {
-                let disk = machine.resolve(tenant.as_deref(), &name).filter(|d| d.tenant == tenant);
+                let disk = machine.inventory.resolve(tenant.as_deref(), &name).filter(|d| d.tenant == tenant);
                 disk.map(|d| d.name.clone()).ok_or(name)
             };
             let missing = |name: String| {
@@ -285,7 +286,7 @@ pub(super) async fn create_token(
     let (token, record) = made.map_err(|e| Problem::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
     let id = record.id.clone();
     asking.after(&shown(&record));
-    app.core.call(move |machine| machine.put_token(record)).await?;
+    app.core.call(move |machine| machine.tokens.put(&mut machine.journal, record)).await?;
     Ok((StatusCode::CREATED, axum::Json(MadeToken { id, token })))
 }
 
@@ -301,10 +302,10 @@ pub(super) async fn remove_token(
     Extension(asking): Extension<Asking>,
 ) -> Result<StatusCode, Problem> {
     let remove = move |machine: &mut Machine| {
-        if let Some(token) = machine.tokens().find(|token| token.id == id) {
+        if let Some(token) = machine.tokens.all().find(|token| token.id == id) {
             asking.before(&shown(token));
         }
-        machine.remove_token(&id)
+        machine.tokens.remove(&mut machine.journal, &id)
     };
     app.core.call(remove).await??;
     Ok(StatusCode::NO_CONTENT)
@@ -320,7 +321,7 @@ pub(super) async fn health(app: State) -> Result<axum::Json<Health>, Problem> {
     if let Leadership::Theirs(leader) = app.core.leadership() {
         return Ok(health(false, leader));
     }
-    let asked = tokio::time::timeout(HEALTH, app.core.call(|machine| machine.now()));
+    let asked = tokio::time::timeout(HEALTH, app.core.call(|machine| machine.journal.now()));
     match asked.await {
         Ok(Ok(_)) => Ok(health(true, None)),
         Ok(Err(Unavailable::NotLeader(leader))) => Ok(health(false, leader)),

@@ -54,7 +54,7 @@ pub(super) async fn patch(
     Json(terms, _): Json<QuotaPatch>,
 ) -> Result<axum::Json<Tenant>, Problem> {
     let set = move |machine: &mut Machine| {
-        let before = machine.quota_of(&caller, &name)?;
+        let before = machine.quotas.set_by(&caller, &name)?;
         asking.before(&before);
         let quota = terms.on(before);
         let tenant = machine.set_quota(&caller, &name, quota.clone())?;

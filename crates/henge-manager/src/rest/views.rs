@@ -1,22 +1,20 @@
 //! What the API shows of disks, nodes and pools.
 
-use crate::machine::{Caller, Leaving, Machine, NodeState, Place};
+use crate::machine::{self, Caller, Leaving, Machine, NodeState, Place};
 use crate::model::{Difference, DiskRecord, DiskSpec, Phase, rate_text};
 use crate::tenant::Quota;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::{PartialSchema, ToSchema};
 
 /// A disk: what was promised, where it is, what it receives.
 #[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
 pub struct Disk {
-    /// Its name, as who asks calls it.
-    pub name: String,
-    /// As nodes and their clients call it: a tenant's has the tenant's name before its own.
-    pub export: String,
-    /// Whose; none: the administrator's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
+    /// How it is called.
+    #[serde(flatten)]
+    #[schema(schema_with = Names::schema)]
+    pub names: Names,
     /// What was promised.
     pub spec: DiskSpec,
     /// What the administrator stated of it: its tenant moves below.
@@ -50,6 +48,18 @@ pub struct Disk {
     pub broken: bool,
 }
 
+/// How a disk is called, and whose it is.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct Names {
+    /// Its name, as who asks calls it.
+    pub name: String,
+    /// As nodes and their clients call it: a tenant's has the tenant's name before its own.
+    pub export: String,
+    /// Whose; none: the administrator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+}
+
 /// How to attach to a disk: the secrets that its nodes ask for, and what to type.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
 pub struct Attach {
@@ -67,7 +77,7 @@ pub struct Attach {
 
 /// What to type, by address; nothing where nobody is let in.
 pub(crate) fn attach(disk: &Disk, access: &crate::access::Access) -> Attach {
-    let (user, chap, nvme) = (&disk.export, &access.secrets.chap, &access.secrets.nvme);
+    let (user, chap, nvme) = (&disk.names.export, &access.secrets.chap, &access.secrets.nvme);
     let way = |address: &String| match address.split_once("://") {
         Some(("iscsi", rest)) => Some(format!("iscsi://{user}%{chap}@{rest}")),
         Some((nbd, _)) if nbd.starts_with("nbd") => (!access.nbd.is_empty()).then(|| address.clone()),
@@ -173,13 +183,15 @@ pub(crate) fn disk(machine: &Machine, caller: &Caller, record: &DiskRecord) -> D
         pool: p.pool.clone(),
         reserved: rate_text(p.reserved_micro),
     });
-    let nodes = || record.parts.iter().filter_map(|p| machine.node(&p.node));
+    let nodes = || record.parts.iter().filter_map(|p| machine.inventory.node(&p.node));
     let addresses = nodes().flat_map(|n| &n.record.addresses).map(|a| a.replace('%', &record.name));
     let meters: Vec<_> = nodes().filter_map(|n| n.status.as_ref()?.disk(&record.name)).collect();
     Disk {
-        name: caller.calls(&record.name).to_owned(),
-        export: record.name.clone(),
-        tenant: record.tenant.clone(),
+        names: Names {
+            name: caller.calls(&record.name).to_owned(),
+            export: record.name.clone(),
+            tenant: record.tenant.clone(),
+        },
         spec: record.spec.clone(),
         ceiling: record.ceiling.clone(),
         phase: record.phase,
@@ -192,9 +204,29 @@ pub(crate) fn disk(machine: &Machine, caller: &Caller, record: &DiskRecord) -> D
         differences: record.differences.clone(),
         still: record.parts.iter().find_map(|p| p.held.as_ref()).map(|h| h.spec.clone()),
         received: received(&meters),
-        away: record.parts.iter().any(|p| machine.node(&p.node).is_none_or(|n| n.session.is_none())),
-        broken: machine.is_broken(&record.name),
+        away: record
+            .parts
+            .iter()
+            .any(|p| machine.inventory.node(&p.node).is_none_or(|n| n.session.is_none())),
+        broken: machine.inventory.is_broken(&record.name),
     }
+}
+
+/// A disk's names stand beside its other properties in the API's description, as they do in JSON.
+pub(super) fn describe(document: &mut utoipa::openapi::OpenApi) {
+    use utoipa::openapi::schema::{Object, Schema};
+    let mut schemas = document.components.iter_mut().flat_map(|components| &mut components.schemas);
+    let Some((_, disk)) = schemas.find(|(name, _)| *name == "Disk") else { return };
+    let RefOr::T(Schema::AllOf(halves)) = disk else { return };
+    let mut whole = Object::new();
+    whole.description = halves.description.take();
+    for half in halves.items.drain(..) {
+        if let RefOr::T(Schema::Object(half)) = half {
+            whole.properties.extend(half.properties);
+            whole.required.extend(half.required);
+        }
+    }
+    *disk = Schema::Object(whole).into();
 }
 
 /// Clients of a disk that lies on several nodes come to any of them: counts add up, and the largest latency stands.
@@ -231,13 +263,13 @@ pub(crate) fn node(machine: &Machine, node: &NodeState) -> Node {
         disks: disks.map(|d| d.name.clone()).collect(),
         own: record.own.iter().map(|h| h.name.clone()).collect(),
         seen: node.seen,
-        leaving: if record.draining { machine.leaving(node) } else { Vec::new() },
+        leaving: if record.draining { machine::leaving(&machine.inventory, node) } else { Vec::new() },
     }
 }
 
 pub(crate) fn pools(machine: &Machine, node: &NodeState) -> Vec<Pool> {
     let one = |pool: &henge_api::manager::Pool| {
-        let state = machine.pool(&node.record.name, &pool.name);
+        let state = machine.inventory.pool(&node.record.name, &pool.name);
         let said = state.and_then(|state| state.kept.as_ref()).map(|kept| &kept.said);
         Pool {
             node: node.record.name.clone(),

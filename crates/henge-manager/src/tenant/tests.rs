@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::DiskTime;
 use std::collections::BTreeMap;
 
 #[test]
@@ -157,7 +158,7 @@ fn what_the_administrator_stated_of_a_disk_is_its_ceiling() {
     // Bursts and shares likewise.
     let shared = |burst: Option<&str>, share: Option<&str>| DiskSpec {
         burst: burst.map(str::to_owned),
-        share: share.map(str::to_owned),
+        disk_time: DiskTime { share: share.map(str::to_owned), ..DiskTime::default() },
         ..spec(Some("100/s"), Some(4))
     };
     let mut given = Quota::default();

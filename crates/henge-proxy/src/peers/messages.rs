@@ -6,12 +6,12 @@ use henge_link::{Message, WireNews};
 use henge_pvfs2::{Capability, Reader};
 
 impl Peers {
-    pub(super) fn message(&mut self, name: u64, message: Message, now: Instant, told: &mut Vec<Told>) {
+    pub(super) fn message(&mut self, name: u64, message: Message, now: Instant) {
         let joined = self.joined.get_mut(&name).expect("it just spoke");
         let peer = NodeId(joined.peer.expect("an established link has a peer") as u32 + 1);
         match message {
             Message::Flow { id, name } => {
-                if let Some(ours) = self.flows.iter().position(|f| *f == name) {
+                if let Some(ours) = self.foreign.flows.iter().position(|f| *f == name) {
                     joined.flows.insert(id, FlowId(ours as u32));
                 }
             }
@@ -19,12 +19,13 @@ impl Peers {
                 let Some(flow) = joined.flows.get(&flow).copied() else { return };
                 let Some(news) = self.news(news) else { return };
                 let sender = if coordinator { Sender::Coordinator(peer) } else { Sender::Node(peer) };
-                let foreign = self.synchronizer.receive(&Sync { sender, epoch, sequence, flow, news }, now);
-                told.push(Told::Foreign(flow, foreign));
+                let foreign =
+                    self.foreign.synchronizer.receive(&Sync { sender, epoch, sequence, flow, news }, now);
+                self.told.push(Told::Foreign(flow, foreign));
             }
             Message::Identity { capability, uid } => {
                 if let Ok(capability) = Capability::read(&mut Reader::new(&capability)) {
-                    told.push(Told::Identity(capability, uid));
+                    self.told.push(Told::Identity(capability, uid));
                 }
             }
             // Parts of commands travel between nodes only.

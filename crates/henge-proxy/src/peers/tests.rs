@@ -23,13 +23,13 @@ fn links_are_looked_at_when_a_request_is_over_or_after_a_while() {
     let [a, b] = listeners.each_ref().map(|l| l.local_addr().expect("its address").port());
     drop(listeners);
     let (mut here, mut there) = (peers(["a", "b"], [a, b], 1), peers(["b", "a"], [b, a], 1));
-    let (mut now, mut told) = (Instant::ZERO, Vec::new());
+    let mut now = Instant::ZERO;
     let begun = std::time::Instant::now();
     while here.linked().0 + there.linked().0 < 2 || now < Instant::ZERO + MS * 50 {
         assert!(begun.elapsed().as_secs() < 20, "they do not find each other");
         now += MS;
         for one in [&mut here, &mut there] {
-            one.look(now, &mut told).expect("it looks");
+            one.look(now).expect("it looks");
             one.tick(now);
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -41,11 +41,11 @@ fn links_are_looked_at_when_a_request_is_over_or_after_a_while() {
     assert!(here.is_due(now + LOOK_EVERY), "it is never left longer");
     here.served(&served, None, now);
     assert!(here.is_due(now), "the gate chooses next");
-    told.clear();
-    while told.is_empty() {
+    here.told.clear();
+    while here.told.is_empty() {
         assert!(begun.elapsed().as_secs() < 20, "nothing is heard");
-        here.look(now, &mut told).expect("it looks");
+        here.look(now).expect("it looks");
     }
-    let [Told::Foreign(_, foreign)] = told[..] else { panic!("one message") };
+    let [Told::Foreign(_, foreign)] = here.told[..] else { panic!("one message") };
     assert_eq!((foreign, here.is_due(now)), (Cost::new(100_000), false));
 }

@@ -4,7 +4,9 @@
 //! connection of which nothing is there, and no message half passed on, stays as it is from then on. When all do, they are handed over
 //! with the requests that wait; who is not done after 10 s is cut off.
 
-use super::{Proxy, Refused};
+use super::Proxy;
+use super::connections::flow_at;
+use super::requests::Refused;
 use crate::handover::{HandedPair, Handover};
 use crate::pair::Held;
 use henge_core::{Instant, RequestId};
@@ -13,40 +15,27 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Proxy {
-    pub(super) fn hands_over(&self) -> bool {
-        self.leaving.as_ref().is_some_and(|l| l.hands_over)
-    }
-
-    /// Lets nothing move on a connection any more, where it is to be handed over and nothing of it is at the server.
-    pub(super) fn freeze(&mut self, id: RequestId) {
-        if !self.hands_over() {
-            return;
-        }
-        let Some(pair) = self.pairs.get_mut(id) else { return };
-        let waits = |id: &RequestId| self.ios.get(*id).is_none_or(|io| io.message.is_some());
-        pair.frozen = pair.is_still() && pair.pending.values().all(waits);
-    }
-
     /// What it leaves, after it was asked to hand over and [`run`](Proxy::run) has returned; `None` where it was not.
     pub fn handover(mut self) -> Option<Handover> {
-        if !self.hands_over() {
+        if !self.departure.hands_over() {
             return None;
         }
-        let (now, patience) = (self.now(), self.patience_waiting());
+        let (now, patience) = (self.now(), self.patience.waiting());
         let mut held: BTreeMap<usize, (Duration, Vec<Vec<u8>>)> = BTreeMap::new();
-        for (expires, id) in std::mem::take(&mut self.expiries) {
-            let Some(io) = self.ios.get_mut(id) else { continue };
+        for (expires, id) in std::mem::take(&mut self.patience.expiries) {
+            let Some(io) = self.requests.ios.get_mut(id) else { continue };
             let Some(message) = io.message.take() else { continue };
             let waited = patience.saturating_sub(expires.since(now));
             let waited = Duration::from_nanos(waited.as_nanos());
             held.entry(io.pair).or_insert((waited, Vec::new())).1.push(message);
         }
-        for refused in std::mem::take(&mut self.refused) {
+        for refused in std::mem::take(&mut self.requests.refused) {
             held.entry(refused.pair).or_default().1.push(refused.held.message);
         }
-        let ids: Vec<RequestId> = self.pairs.iter().map(|(id, _)| id).collect();
+        let ids: Vec<RequestId> = self.pairs.open.iter().map(|(id, _)| id).collect();
         let pairs = ids.into_iter().filter_map(|id| {
-            let pair = self.pairs.remove(id).filter(|p| p.frozen && !p.client.ended && !p.server.ended)?;
+            let pair =
+                self.pairs.open.remove(id).filter(|p| p.frozen && !p.client.ended && !p.server.ended)?;
             let mut pair = *pair;
             let (waited, held) = held.remove(&id.index()).unwrap_or_default();
             Some(HandedPair {
@@ -58,7 +47,7 @@ impl Proxy {
                 held,
             })
         });
-        let patience = [self.limits.client_message, self.limits.client_flow];
+        let patience = [self.patience.limits.client_message, self.patience.limits.client_flow];
         let patience = patience.map(|d| Duration::from_nanos(d.as_nanos()));
         Some(Handover { pairs: pairs.collect(), listeners: std::mem::take(&mut self.listeners), patience })
     }
@@ -84,15 +73,16 @@ impl Proxy {
             let anywhere = l.address.ip().is_unspecified() && l.address.port() == at.port();
             l.address == at || anywhere
         };
-        let flow = self.flow_at(self.config.listen.iter().position(fits), peer);
-        let slot = self.pairs.next_id().index();
-        self.add_pair(handed.client, handed.server, flow)?;
+        let flow = flow_at(&self.config, self.config.listen.iter().position(fits), peer);
+        let slot = self.pairs.open.next_id().index();
+        self.pairs.add(handed.client, handed.server, flow, &self.waiter.poller)?;
+        self.counts.accepted += 1;
         if handed.opaque {
-            self.pair_mut(slot).expect("just added").connection = Connection::opaque();
+            self.pairs.get_mut(slot).expect("just added").connection = Connection::opaque();
         }
-        self.waited = henge_core::Duration::from_nanos(handed.waited.as_nanos() as u64);
+        self.patience.waited = henge_core::Duration::from_nanos(handed.waited.as_nanos() as u64);
         for message in handed.held {
-            let pair = self.pair_mut(slot).expect("just added");
+            let pair = self.pairs.get_mut(slot).expect("just added");
             match pair.connection.from_client(&message).what {
                 ConnectionEvent::Hold { tag, request } => {
                     let flow = self.flow_of(slot, &request);
@@ -102,8 +92,8 @@ impl Proxy {
                 _ => pair.server.send(&message, false)?,
             }
         }
-        self.waited = henge_core::Duration::ZERO;
-        let pair = self.pair_mut(slot).expect("just added");
+        self.patience.waited = henge_core::Duration::ZERO;
+        let pair = self.pairs.get_mut(slot).expect("just added");
         pair.client.keep(&handed.unread);
         let result = self.move_from_client(slot, now);
         self.settle(slot, result, now);

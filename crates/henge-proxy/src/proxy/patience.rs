@@ -8,61 +8,112 @@
 
 use super::Proxy;
 use henge_core::{Duration, Instant, RequestId};
-use henge_pvfs2::IoState;
+use henge_pvfs2::{IoState, ServerLimits};
+use std::collections::VecDeque;
 
 /// A held request is dropped so long before its client gives up.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// When to look again whether a request at the server has moved anything.
-pub(super) struct Look {
+struct Look {
     at: Instant,
     id: RequestId,
     /// Bytes that had moved at the last look.
     moved: u64,
 }
 
-impl Proxy {
+/// How long clients wait, and when the next of them gives up.
+pub(super) struct Patience {
+    /// As the configuration has it.
+    stated: Option<Duration>,
+    pub(super) limits: ServerLimits,
+    /// In order of arrival, with the moment at which the client will have given up.
+    pub(super) expiries: VecDeque<(Instant, RequestId)>,
+    /// At the server, in order of the next look at whether anything moves.
+    at_server: VecDeque<Look>,
+    /// So long the requests that are taken in now have waited at the proxy before.
+    pub(super) waited: Duration,
+}
+
+impl Patience {
+    /// `learnt` is what the proxy before had learnt of its clients.
+    pub(super) fn new(stated: Option<Duration>, learnt: Option<[std::time::Duration; 2]>) -> Self {
+        let mut limits = ServerLimits::default();
+        if let Some(learnt) = learnt {
+            let [message, flow] = learnt.map(|d| Duration::from_nanos(d.as_nanos() as u64));
+            limits = ServerLimits { client_message: message, client_flow: flow, ..limits };
+        }
+        let (expiries, at_server) = (VecDeque::new(), VecDeque::new());
+        let mut patience = Patience { stated, limits, expiries, at_server, waited: Duration::ZERO };
+        patience.learn(limits);
+        patience
+    }
+
+    /// A server's configuration says how long its clients wait.
+    pub(super) fn learn(&mut self, limits: ServerLimits) {
+        let client_message = self.stated.unwrap_or(limits.client_message);
+        self.limits = ServerLimits { client_message, ..limits };
+    }
+
     /// How long a request may wait here.
-    pub(super) fn patience_waiting(&self) -> Duration {
+    pub(super) fn waiting(&self) -> Duration {
         let patience = self.limits.client_message.saturating_sub(MARGIN).as_nanos();
         Duration::from_nanos(patience.max(1_000_000))
     }
 
     /// How long a request at the server may move nothing.
-    fn patience_at_server(&self) -> Duration {
-        let stated = self.config.client_timeout;
-        stated.unwrap_or_else(|| self.limits.client_message.max(self.limits.client_flow))
+    fn at_server(&self) -> Duration {
+        self.stated.unwrap_or_else(|| self.limits.client_message.max(self.limits.client_flow))
+    }
+
+    /// A request waits from now on.
+    pub(super) fn waits(&mut self, id: RequestId, now: Instant) {
+        self.expiries.push_back((now + self.waiting().saturating_sub(self.waited), id));
     }
 
     /// A request goes to the server now.
     pub(super) fn look_at(&mut self, id: RequestId, now: Instant) {
-        self.at_server.push_back(Look { at: now + self.patience_at_server(), id, moved: 0 });
+        self.at_server.push_back(Look { at: now + self.at_server(), id, moved: 0 });
     }
 
+    /// A request at the server has moved on since it was looked at.
+    fn look_again(&mut self, look: Look, moved: u64, now: Instant) {
+        self.at_server.push_back(Look { at: now + self.at_server(), moved, ..look });
+    }
+
+    /// The next that has waited too long.
+    fn given_up(&mut self, now: Instant) -> Option<RequestId> {
+        self.expiries.pop_front_if(|(at, _)| *at <= now).map(|(_, id)| id)
+    }
+
+    /// The next look that is due.
+    fn due(&mut self, now: Instant) -> Option<Look> {
+        self.at_server.pop_front_if(|look| look.at <= now)
+    }
+}
+
+impl Proxy {
     /// Gives up what clients have given up.
     pub(super) fn expire(&mut self, now: Instant) {
-        while let Some((_, id)) = self.expiries.front().copied().filter(|(at, _)| *at <= now) {
-            self.expiries.pop_front();
+        while let Some(id) = self.patience.given_up(now) {
             self.drop_waiting(id, now, true);
         }
-        while self.at_server.front().is_some_and(|look| look.at <= now) {
-            let look = self.at_server.pop_front().expect("just seen");
+        while let Some(look) = self.patience.due(now) {
             self.give_up_unless_moving(look, now);
         }
         self.readmit(now);
     }
 
     fn give_up_unless_moving(&mut self, look: Look, now: Instant) {
-        let Some(io) = self.ios.get(look.id) else { return };
+        let Some(io) = self.requests.ios.get(look.id) else { return };
         let (slot, tag) = (io.pair, io.tag);
-        let Some(pair) = self.pair_mut(slot) else { return };
+        let Some(pair) = self.pairs.get_mut(slot) else { return };
         let moved = match pair.connection.io_state(tag) {
             Some(IoState::Moving { moved, .. }) => moved,
             _ => 0,
         };
         if moved > look.moved {
-            let at = now + self.patience_at_server();
-            return self.at_server.push_back(Look { at, moved, ..look });
+            return self.patience.look_again(look, moved, now);
         }
         pair.connection.forget(tag);
         pair.pending.remove(&tag);
@@ -71,13 +122,15 @@ impl Proxy {
     }
 
     pub(super) fn drop_waiting(&mut self, id: RequestId, now: Instant, expired: bool) {
-        if self.ios.get(id).is_none_or(|io| io.message.is_none()) || self.gate.cancel(id, now).is_none() {
+        if self.requests.ios.get(id).is_none_or(|io| io.message.is_none())
+            || self.requests.gate.cancel(id, now).is_none()
+        {
             return;
         }
-        self.dirty = true;
-        let io = self.ios.remove(id).expect("just seen");
+        self.requests.dirty = true;
+        let io = self.requests.ios.remove(id).expect("just seen");
         self.counts.expired += u64::from(expired);
-        if let Some(pair) = self.pair_mut(io.pair) {
+        if let Some(pair) = self.pairs.get_mut(io.pair) {
             pair.connection.forget(io.tag);
             pair.pending.remove(&io.tag);
         }

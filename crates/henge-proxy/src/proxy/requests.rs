@@ -3,11 +3,12 @@
 use super::Proxy;
 use crate::config::Who;
 use crate::identity::Owner;
-use crate::pair::Held;
-use crate::peers::Told;
-use henge_core::{Cost, Dispatch, FlowId, Instant, Op, Request, RequestId, Striping};
-use henge_pvfs2::{Direction, Distribution, IoRequest, News, RequestBody, ServerLimits};
+use crate::pair::{Held, Pair};
+use crate::peers::{Peers, Told};
+use henge_core::{Cost, Dispatch, FlowId, Gate, Instant, Op, Pending, Request, RequestId, Striping};
+use henge_pvfs2::{Direction, Distribution, IoRequest, News, RequestBody};
 use henge_sched::foreign::{Extent, Served};
+use std::collections::VecDeque;
 use std::io;
 
 /// An I/O request from the moment it came until it is over.
@@ -29,11 +30,32 @@ pub(super) struct Refused {
     pub(super) flow: usize,
 }
 
+/// The gate, and all I/O requests that it has not let go or that are at the server.
+pub(super) struct Requests {
+    pub(super) gate: Gate,
+    pub(super) ios: Pending<Io>,
+    pub(super) refused: VecDeque<Refused>,
+    /// The gate may have something to release.
+    pub(super) dirty: bool,
+}
+
+impl Requests {
+    pub(super) fn new(gate: Gate) -> Self {
+        Requests { gate, ios: Pending::new(), refused: VecDeque::new(), dirty: false }
+    }
+
+    /// Whether nothing of a connection is at the server.
+    pub(super) fn only_wait(&self, pair: &Pair) -> bool {
+        let waits = |id: &RequestId| self.ios.get(*id).is_none_or(|io| io.message.is_some());
+        pair.pending.values().all(waits)
+    }
+}
+
 impl Proxy {
     /// Whose a request is: by port or address, else by user, else `other`.
     pub(super) fn flow_of(&mut self, slot: usize, request: &henge_pvfs2::Request) -> usize {
         let other = self.config.flows.len() - 1;
-        let pair = self.pair_mut(slot).expect("a request comes from a pair");
+        let pair = self.pairs.get_mut(slot).expect("a request comes from a pair");
         if let Some(flow) = pair.flow {
             return flow;
         }
@@ -53,44 +75,44 @@ impl Proxy {
     /// Queues a request; where its flow is full, the connection that brought it is read no further.
     pub(super) fn take_in(&mut self, came: Refused, now: Instant) {
         let RequestBody::Io(io) = &came.held.request.body else { unreachable!("only I/O is held") };
-        self.dirty = true;
+        self.requests.dirty = true;
         let flow = FlowId(came.flow as u32);
-        let request = gate_request(self.ios.next_id(), flow, io, now);
-        if self.gate.submit(request, now).is_err() {
-            if let Some(pair) = self.pair_mut(came.pair) {
+        let request = gate_request(self.requests.ios.next_id(), flow, io, now);
+        if self.requests.gate.submit(request, now).is_err() {
+            if let Some(pair) = self.pairs.get_mut(came.pair) {
                 pair.blocked = true;
-                self.refused.push_back(came);
+                self.requests.refused.push_back(came);
             }
             return;
         }
-        let (extent, striping) = self.place_in_file(io);
+        let (extent, striping) = place_in_file(self.peers.as_ref(), io);
         if let Some(peers) = &mut self.peers {
             peers.arrived(flow, Cost::new(request.len), striping.as_ref(), now);
         }
         let io =
             Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message), extent, striping };
-        let id = self.ios.insert(io);
-        self.expiries.push_back((now + self.patience_waiting().saturating_sub(self.waited), id));
-        if let Some(pair) = self.pair_mut(came.pair) {
+        let id = self.requests.ios.insert(io);
+        self.patience.waits(id, now);
+        if let Some(pair) = self.pairs.get_mut(came.pair) {
             pair.pending.insert(came.held.tag, id);
         }
     }
 
     pub(super) fn heard(&mut self, slot: usize, news: News, now: Instant) {
-        self.dirty = true;
+        self.requests.dirty = true;
         match news {
             News::Accepted { tag, bytes: Some(bytes) } => {
-                let id = self.pair_mut(slot).and_then(|p| p.pending.get(&tag).copied());
+                let id = self.pairs.get_mut(slot).and_then(|p| p.pending.get(&tag).copied());
                 if let Some(id) = id {
-                    self.gate.adjust(id, Cost::new(bytes.max(1)), now);
+                    self.requests.gate.adjust(id, Cost::new(bytes.max(1)), now);
                 }
             }
             News::Accepted { bytes: None, .. } => {}
             News::Over { tag, result } => {
-                let id = self.pair_mut(slot).and_then(|p| p.pending.remove(&tag));
+                let id = self.pairs.get_mut(slot).and_then(|p| p.pending.remove(&tag));
                 if let Some(id) = id {
                     if let Ok(bytes) = result {
-                        self.gate.adjust(id, Cost::new(bytes.max(1)), now);
+                        self.requests.gate.adjust(id, Cost::new(bytes.max(1)), now);
                     }
                     self.over(id, result.is_err(), now);
                 }
@@ -101,17 +123,14 @@ impl Proxy {
                 }
                 self.owners.learn(*capability, credential.uid);
             }
-            News::Limits(limits) => {
-                let client_message = self.config.client_timeout.unwrap_or(limits.client_message);
-                self.limits = ServerLimits { client_message, ..limits };
-            }
+            News::Limits(limits) => self.patience.learn(limits),
         }
     }
 
     pub(super) fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
-        self.dirty = true;
-        let io = self.ios.remove(id).expect("a pending request is known");
-        let served = self.gate.complete(id, failed, now);
+        self.requests.dirty = true;
+        let io = self.requests.ios.remove(id).expect("a pending request is known");
+        let served = self.requests.gate.complete(id, failed, now);
         let request = &served.request;
         if let Some(recorder) = &mut self.recorder {
             recorder.row(&self.config.flows[request.flow.index()].name, &served);
@@ -120,59 +139,43 @@ impl Proxy {
             let served = Served { flow: request.flow, cost: request.cost, extent: io.extent };
             let foreign = peers.served(&served, io.striping.as_ref(), now);
             if foreign > Cost::ZERO {
-                self.gate.foreign(request.flow, foreign, now);
+                self.requests.gate.foreign(request.flow, foreign, now);
             }
         }
         self.readmit(now);
     }
 
-    /// Which range of the file a request touches, and how the file lies on servers; for proxies that share the total.
-    pub(super) fn place_in_file(&self, io: &IoRequest) -> (Option<Extent>, Option<Striping>) {
-        let Some(peers) = &self.peers else { return (None, None) };
-        let contiguous = io.file_request.is_contiguous() && io.aggregate_size > 0;
-        let extent = contiguous.then_some(Extent { offset: io.file_req_offset, len: io.aggregate_size });
-        let striping = match io.distribution {
-            Distribution::SimpleStripe { strip_size } => {
-                peers.striping(strip_size, io.server_nr, io.server_ct)
-            }
-            _ => None,
-        };
-        (extent, striping)
-    }
-
     /// Takes in what peers told, where the gate is about to choose or a while has passed.
     pub(super) fn hear_peers(&mut self, now: Instant) -> io::Result<()> {
         let Some(peers) = &mut self.peers else { return Ok(()) };
-        if self.busy && !peers.is_due(now) {
+        if self.waiter.busy && !peers.is_due(now) {
             return Ok(());
         }
-        let mut told = std::mem::take(&mut self.told);
-        let looked = peers.look(now, &mut told);
-        for news in told.drain(..) {
+        let looked = peers.look(now);
+        for news in peers.told.drain(..) {
             match news {
                 Told::Foreign(flow, service) if service > Cost::ZERO => {
-                    self.gate.foreign(flow, service, now);
-                    self.dirty = true;
+                    self.requests.gate.foreign(flow, service, now);
+                    self.requests.dirty = true;
                 }
                 Told::Foreign(..) => {}
                 Told::Identity(capability, uid) => self.owners.learn(capability, uid),
             }
         }
-        self.told = told;
         looked
     }
 
     /// Flows that were full may have room again.
     pub(super) fn readmit(&mut self, now: Instant) {
-        for _ in 0..self.refused.len() {
-            let came = self.refused.pop_front().expect("counted");
-            if !self.gate.has_capacity(FlowId(came.flow as u32)) {
-                self.refused.push_back(came);
+        for _ in 0..self.requests.refused.len() {
+            let came = self.requests.refused.pop_front().expect("counted");
+            if !self.requests.gate.has_capacity(FlowId(came.flow as u32)) {
+                self.requests.refused.push_back(came);
                 continue;
             }
             let slot = came.pair;
             self.take_in(came, now);
-            if let Some(pair) = self.pair_mut(slot) {
+            if let Some(pair) = self.pairs.get_mut(slot) {
                 pair.blocked = false;
                 let result = self.move_from_client(slot, now);
                 self.settle(slot, result, now);
@@ -182,19 +185,31 @@ impl Proxy {
 
     /// Releases what may go.
     pub(super) fn dispatch(&mut self, now: Instant) {
-        if !self.goes_on(now) {
+        if !self.departure.goes_on(now) {
             return;
         }
-        while let Dispatch::Ready(request) = self.gate.next(now) {
-            let io = self.ios.get_mut(request.id).expect("a queued request is known");
+        while let Dispatch::Ready(request) = self.requests.gate.next(now) {
+            let io = self.requests.ios.get_mut(request.id).expect("a queued request is known");
             let (slot, tag) = (io.pair, io.tag);
             let message = io.message.take().expect("it leaves once");
-            self.look_at(request.id, now);
-            let pair = self.pair_mut(slot).expect("a queued request's pair is there");
+            self.patience.look_at(request.id, now);
+            let pair = self.pairs.get_mut(slot).expect("a queued request's pair is there");
             let result = pair.release(tag, message);
             self.settle(slot, result, now);
         }
     }
+}
+
+/// Which range of the file a request touches, and how the file lies on servers; for proxies that share the total.
+fn place_in_file(peers: Option<&Peers>, io: &IoRequest) -> (Option<Extent>, Option<Striping>) {
+    let Some(peers) = peers else { return (None, None) };
+    let contiguous = io.file_request.is_contiguous() && io.aggregate_size > 0;
+    let extent = contiguous.then_some(Extent { offset: io.file_req_offset, len: io.aggregate_size });
+    let striping = match io.distribution {
+        Distribution::SimpleStripe { strip_size } => peers.striping(strip_size, io.server_nr, io.server_ct),
+        _ => None,
+    };
+    (extent, striping)
 }
 
 /// An I/O request as the gate sees it: a number of bytes of one data file. Its true cost comes with the answer.

@@ -10,7 +10,7 @@ impl Proxy {
     pub fn status(&self, now: Instant) -> Status {
         let flows = self.config.flows.iter().enumerate().map(|(i, flow)| {
             let id = FlowId(i as u32);
-            let meters = self.gate.flow_meters(id).expect("every flow of the file is set");
+            let meters = self.requests.gate.flow_meters(id).expect("every flow of the file is set");
             FlowStatus {
                 name: flow.name.clone(),
                 requests: meters.completed.requests,
@@ -21,12 +21,12 @@ impl Proxy {
                 latency_p50: meters.latency.quantile(0.5),
                 latency_p95: meters.latency.quantile(0.95),
                 latency_p99: meters.latency.quantile(0.99),
-                waiting: self.gate.waiting(id, now),
+                waiting: self.requests.gate.waiting(id, now),
             }
         });
         let mut counts = self.counts;
         let mut buffered = 0;
-        for (_, pair) in self.pairs.iter() {
+        for (_, pair) in self.pairs.open.iter() {
             let stats = pair.connection.stats();
             counts.malformed += stats.malformed;
             counts.unfollowed += stats.unfollowed;
@@ -35,30 +35,17 @@ impl Proxy {
             buffered += pair.buffered();
         }
         let (linked, peers) = self.peers.as_ref().map_or((0, 0), Peers::linked);
-        let links = self.peers.as_ref().map(Peers::counts).unwrap_or_default();
         Status {
+            flows: flows.collect(),
+            connections: self.pairs.open.len(),
+            buffered,
+            in_flight: self.requests.gate.in_flight(),
+            depth: self.requests.gate.depth(),
+            client_timeout: self.patience.limits.client_message,
+            counts,
             peers,
             linked,
-            messages_sent: links.sent,
-            messages_received: links.received,
-            link_bytes_sent: links.bytes_sent,
-            links_refused: links.refused,
-            flows: flows.collect(),
-            connections: self.pairs.len(),
-            buffered,
-            in_flight: self.gate.in_flight(),
-            depth: self.gate.depth(),
-            client_timeout: self.limits.client_message,
-            accepted: counts.accepted,
-            turned_away: counts.turned_away,
-            unreachable: counts.unreachable,
-            expired: counts.expired,
-            unanswered: counts.unanswered,
-            ambiguous: counts.ambiguous,
-            malformed: counts.malformed,
-            unfollowed: counts.unfollowed,
-            between_servers: counts.between_servers,
-            opaque: counts.opaque,
+            links: self.peers.as_ref().map(Peers::counts).unwrap_or_default(),
         }
     }
 }

@@ -44,7 +44,7 @@ fn make(machine: &mut Machine, nodes: &mut Nodes, name: &str) -> Vec<String> {
     machine.create_for(&ADMIN, name, &spec(10, Some(50), None), None, None, begins("golden@1")).unwrap();
     settle(machine, nodes);
     machine.check().unwrap();
-    machine.disk(name).unwrap().parts.iter().map(|part| part.node.clone()).collect()
+    machine.inventory.disk(name).unwrap().parts.iter().map(|part| part.node.clone()).collect()
 }
 
 /// A node says who has a disk, and why it has not gone.
@@ -59,7 +59,7 @@ fn says(machine: &mut Machine, node: &str, seat: Option<&str>, stays: Option<&st
 }
 
 fn leaving(machine: &Machine, node: &str) -> Vec<Leaving> {
-    machine.leaving(machine.node(node).unwrap())
+    super::leaving(&machine.inventory, machine.inventory.node(node).unwrap())
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_disk_on_a_shared_pool_is_at_all_its_gateways_with_all_of_its_contract() {
     let (mut machine, mut nodes) = cluster();
     machine.drain("gw3", true).unwrap();
     make(&mut machine, &mut nodes, "web");
-    let disk = machine.disk("web").unwrap().clone();
+    let disk = machine.inventory.disk("web").unwrap().clone();
     assert!(disk.shared && disk.phase == Phase::Ready && disk.parts.len() == 2 && disk.divided() == 1);
     for (node, other) in [("gw1", "gw2"), ("gw2", "gw1")] {
         let want = disk.want(node, |node| Some(format!("{node}:10810"))).unwrap();
@@ -80,7 +80,7 @@ fn a_disk_on_a_shared_pool_is_at_all_its_gateways_with_all_of_its_contract() {
         assert_eq!(want.peers, [(other.to_owned(), format!("{other}:10810"))].into());
         assert_eq!(want.origin.from.as_deref(), Some("golden@1"));
         assert_eq!(want.contract["rate"], "50/s", "each may have to keep all of it");
-        let pool = machine.pool(node, "p").unwrap();
+        let pool = machine.inventory.pool(node, "p").unwrap();
         assert_eq!(pool.used, 10_000_000_000);
         assert!((pool.standing.as_ref().unwrap().free() - 450.0).abs() < 1.0);
     }
@@ -95,7 +95,7 @@ fn a_disk_on_a_shared_pool_is_at_all_its_gateways_with_all_of_its_contract() {
     // Removed at all of them before its place is free.
     machine.remove(&ADMIN, "web", None, false).unwrap();
     settle(&mut machine, &mut nodes);
-    assert!(machine.disk("web").is_none() && nodes.values().all(|node| !node.has("web")));
+    assert!(machine.inventory.disk("web").is_none() && nodes.values().all(|node| !node.has("web")));
     machine.check().unwrap();
 }
 
@@ -107,10 +107,10 @@ fn what_one_gateway_could_not_keep_is_promised_without_it() {
     small.pools[0].profile.as_mut().unwrap().iops = 40.0;
     machine.register(9, small);
     assert_eq!(make(&mut machine, &mut nodes, "web"), ["gw1"], "gw2 does 40/s");
-    assert!(!machine.disk("web").unwrap().shared);
+    assert!(!machine.inventory.disk("web").unwrap().shared);
     let best_effort = spec(10, None, None);
     machine.create_for(&ADMIN, "db", &best_effort, None, None, begins("golden@1")).unwrap();
-    assert_eq!(machine.disk("db").unwrap().parts.len(), 2);
+    assert_eq!(machine.inventory.disk("db").unwrap().parts.len(), 2);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn what_is_on_the_storage_already_is_the_administrators_to_give() {
     assert!(matches!(asks(&mut machine, &ADMIN, image(), &striped), Err(Failure::Bad(_))));
     // Never on a pool without images.
     asks(&mut machine, &ADMIN, image(), &small).unwrap();
-    assert!(machine.disk("web").unwrap().parts.iter().all(|part| part.node.starts_with("gw")));
+    assert!(machine.inventory.disk("web").unwrap().parts.iter().all(|part| part.node.starts_with("gw")));
     let mut alone = Machine::load(settings(), Vec::new()).unwrap();
     let nodes: Nodes = [("n".to_owned(), FakeNode::default())].into();
     alone.register(1, come(&nodes, "n", None));
@@ -201,7 +201,7 @@ fn who_is_drained_hears_it_whenever_it_comes_and_a_manager_forgets_it_not() {
     }
     settle(&mut machine, &mut nodes);
     machine.check().unwrap();
-    assert!(machine.disk("web").unwrap().shared);
+    assert!(machine.inventory.disk("web").unwrap().shared);
     machine.drain("gw1", false).unwrap();
     assert_eq!(machine.take_drains(), [("gw1".to_owned(), false)]);
     assert!(machine.drain("nobody", true).is_err() && machine.take_drains().is_empty());
@@ -219,10 +219,13 @@ fn a_disk_of_gateways_that_the_manager_forgot_is_taken_in_as_one() {
             machine.register(session as u64, come(&nodes, name, Some(CEPH)));
             settle(&mut machine, &mut nodes);
         }
-        let disk = machine.disk("web").unwrap();
+        let disk = machine.inventory.disk("web").unwrap();
         assert!(disk.shared && disk.divided() == 1 && disk.phase == Phase::Ready, "{disk:?}");
         assert_eq!(disk.parts.iter().map(|part| part.node.as_str()).collect::<Vec<_>>(), gateways);
         machine.check().unwrap();
-        assert_eq!(machine.pool("gw1", "p").unwrap().used, machine.pool("gw2", "p").unwrap().used);
+        assert_eq!(
+            machine.inventory.pool("gw1", "p").unwrap().used,
+            machine.inventory.pool("gw2", "p").unwrap().used
+        );
     }
 }

@@ -16,10 +16,10 @@ fn tenants_see_and_change_their_own_and_both_may_have_the_same_name() {
     let made = machine.create(&ann, "d", &plain, None, None).unwrap();
     assert_eq!(made, Created { name: "ann.d".into(), fresh: true });
     for name in ["d", "ann.d"] {
-        assert!(matches!(machine.visible(&bob, name), Err(Failure::Missing(_))));
+        assert!(matches!(machine.inventory.visible(&bob, name), Err(Failure::Missing(_))));
         assert!(matches!(machine.remove(&bob, name, None, true), Err(Failure::Missing(_))));
         assert!(matches!(machine.change(&bob, name, &plain, None), Err(Failure::Missing(_))));
-        assert_eq!(machine.visible(&ann, name).unwrap().name, "ann.d");
+        assert_eq!(machine.inventory.visible(&ann, name).unwrap().name, "ann.d");
     }
     let of_another = machine.create(&bob, "e", &plain, Some("ann"), None);
     assert!(matches!(of_another, Err(Failure::Forbidden(_))));
@@ -29,16 +29,16 @@ fn tenants_see_and_change_their_own_and_both_may_have_the_same_name() {
         assert!(matches!(machine.create(&bob, again, &plain, None, None), Err(Failure::Conflict(_))));
     }
     assert_eq!(
-        (machine.visible(&ADMIN, "bob.d").is_ok(), machine.visible(&ADMIN, "d").is_ok()),
+        (machine.inventory.visible(&ADMIN, "bob.d").is_ok(), machine.inventory.visible(&ADMIN, "d").is_ok()),
         (true, false)
     );
     let long = "x".repeat(61);
     assert!(matches!(machine.create(&bob, &long, &plain, None, None), Err(Failure::Bad(_))));
     // A disk of an earlier release has no tenant's name before its own.
     machine.create(&ADMIN, "old", &plain, None, None).unwrap();
-    let old = DiskRecord { tenant: Some("ann".into()), ..machine.disk("old").unwrap().clone() };
+    let old = DiskRecord { tenant: Some("ann".into()), ..machine.inventory.disk("old").unwrap().clone() };
     machine.put_disk("old", Some(old));
-    assert_eq!(machine.visible(&ann, "old").unwrap().name, "old");
+    assert_eq!(machine.inventory.visible(&ann, "old").unwrap().name, "old");
     assert_eq!((ann.calls("old"), ann.calls("ann.d"), ADMIN.calls("ann.d")), ("old", "d", "ann.d"));
 }
 
@@ -95,7 +95,7 @@ fn a_latency_counts_by_what_is_reserved_for_it() {
     let (mut machine, _) = three();
     let (ann, _) = callers();
     machine.create(&ann, "a", &spec(1, None, Some(120)), None, None).unwrap();
-    let reserved = machine.disk("ann.a").unwrap().whole_micro();
+    let reserved = machine.inventory.disk("ann.a").unwrap().whole_micro();
     assert!(reserved > 1_000_000, "a latency takes a reservation");
     let quota = |micro: u64| Quota { rate: Some(crate::model::rate_text(micro)), ..Quota::default() };
     machine.set_quota(&ADMIN, "ann", quota(2 * reserved - 1)).unwrap();
@@ -162,20 +162,20 @@ fn a_token_of_one_disk_opens_that_one() {
     machine.create(&ADMIN, "d", &spec(1, None, None), None, None).unwrap();
     let scope = Scope { tenant: Some("ann".into()), read: true, disk: Some("ann.d".into()) };
     let (token, record) = tokens::create(scope, 0, None).unwrap();
-    machine.put_token(record);
+    machine.tokens.put(&mut machine.journal, record);
     let known = tokens::known(&machine, &token).unwrap();
     assert!(known.read);
     let one = known.caller;
-    assert_eq!(machine.visible(&one, "d").unwrap().name, "ann.d");
-    assert!(matches!(machine.visible(&one, "e"), Err(Failure::Missing(_))));
+    assert_eq!(machine.inventory.visible(&one, "d").unwrap().name, "ann.d");
+    assert!(matches!(machine.inventory.visible(&one, "e"), Err(Failure::Missing(_))));
     assert_eq!(machine.disks().filter(|d| one.owns(d)).count(), 1);
     let made = machine.create(&one, "f", &spec(1, None, None), None, None);
     assert!(matches!(made, Err(Failure::Forbidden(_))));
     assert_eq!(machine.tenants(&one), []);
     // The administrator's disk of that name is another one; a token of it opens no tenant's.
     let other = Caller::Disk { tenant: None, name: "d".into() };
-    assert_eq!(machine.visible(&other, "d").unwrap().tenant, None);
-    assert!(machine.visible(&other, "ann.d").is_err() && !other.is_administrator());
+    assert_eq!(machine.inventory.visible(&other, "d").unwrap().tenant, None);
+    assert!(machine.inventory.visible(&other, "ann.d").is_err() && !other.is_administrator());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_tenant_without_disks_ends_with_its_tokens() {
     let (ann, _) = callers();
     let (token, record) =
         tokens::create(Scope { tenant: Some("ann".into()), ..Scope::default() }, 0, None).unwrap();
-    machine.put_token(record);
+    machine.tokens.put(&mut machine.journal, record);
     machine.create(&ann, "d", &spec(1, None, None), None, None).unwrap();
     settle(&mut machine, &mut nodes);
     assert!(matches!(machine.remove_tenant("ann"), Err(Failure::Conflict(_))));
@@ -214,7 +214,10 @@ fn certificate(serial: &str, name: &str, tenant: Option<&str>) -> CertificateRec
 #[test]
 fn a_tenant_made_later_has_nothing_of_the_one_before() {
     let (mut machine, mut nodes) = three();
-    machine.put_authority(AuthorityRecord { cluster: "demo".into(), roots: Vec::new(), list: 4 });
+    machine.identities.put_authority(
+        &mut machine.journal,
+        AuthorityRecord { cluster: "demo".into(), roots: Vec::new(), list: 4 },
+    );
     let (ann, bob) = callers();
     let plain = spec(1, None, None);
     for (who, key) in [(&ann, "k"), (&bob, "k")] {
@@ -233,9 +236,10 @@ fn a_tenant_made_later_has_nothing_of_the_one_before() {
         used: None,
     };
     for (id, name) in [("open", "phone"), ("under way", "tablet")] {
-        machine.invite(invitation(id, name, Some("ann"))).unwrap();
+        machine.identities.invite(&mut machine.journal, invitation(id, name, Some("ann"))).unwrap();
     }
-    let under_way = Grant::Invitation(machine.redeem("hash-under way").unwrap().id);
+    let under_way =
+        Grant::Invitation(machine.identities.redeem(&mut machine.journal, "hash-under way").unwrap().id);
     let certificates = [
         certificate("1", "laptop", Some("ann")),
         certificate("2", "ann", None), // invited before tenants had clients
@@ -244,7 +248,7 @@ fn a_tenant_made_later_has_nothing_of_the_one_before() {
         CertificateRecord { role: "node".into(), ..certificate("5", "ann", None) },
     ];
     for one in certificates {
-        machine.issued(one, &Grant::Own).unwrap();
+        machine.identities.issued(&mut machine.journal, one, &Grant::Own).unwrap();
     }
     assert_eq!(machine.tenant(&ADMIN, "ann").unwrap().clients, 2);
     machine.remove(&ann, "d", None, true).unwrap();
@@ -253,20 +257,28 @@ fn a_tenant_made_later_has_nothing_of_the_one_before() {
     assert!(shown(&machine) > 0);
     let forgotten = machine.remove_tenant("ann").unwrap();
     assert_eq!(forgotten, Forgotten { tokens: 0, certificates: 2, invitations: 1 });
-    assert_eq!(machine.authority().unwrap().list, 5, "nodes are told");
+    assert_eq!(machine.identities.authority().unwrap().list, 5, "nodes are told");
     let counting = |machine: &Machine| {
-        let counting = machine.certificates().filter(|c| c.revoked.is_none());
+        let counting = machine.identities.certificates(machine.journal.now()).filter(|c| c.revoked.is_none());
         counting.map(|c| c.serial.clone()).collect::<Vec<_>>()
     };
     assert_eq!(counting(&machine), ["3", "4", "5"]);
-    assert!(machine.issued(certificate("6", "tablet", Some("ann")), &under_way).is_err());
-    assert!(machine.redeem("hash-open").is_err());
+    assert!(
+        machine
+            .identities
+            .issued(&mut machine.journal, certificate("6", "tablet", Some("ann")), &under_way)
+            .is_err()
+    );
+    assert!(machine.identities.redeem(&mut machine.journal, "hash-open").is_err());
     // Somebody else is called so now.
     let quota = Quota { disks: Some(1), ..Quota::default() };
     machine.set_quota(&ADMIN, "ann", quota).unwrap();
     assert_eq!(shown(&machine), 0, "what happened before is not hers to know");
     assert_eq!(machine.tenant(&ADMIN, "ann").unwrap().clients, 0);
-    assert!(machine.may_renew("1").is_err() && machine.may_renew("2").is_err());
+    assert!(
+        machine.identities.may_renew("1", machine.journal.now()).is_err()
+            && machine.identities.may_renew("2", machine.journal.now()).is_err()
+    );
     machine.create(&ann, "e", &plain, None, Some(("k", "another request"))).unwrap();
     // And what is stored says the same.
     let stored = machine.take_batch().changes.into_iter();
@@ -279,7 +291,10 @@ fn a_tenant_made_later_has_nothing_of_the_one_before() {
 #[test]
 fn a_tenant_is_there_while_it_has_a_client() {
     let (mut machine, _) = three();
-    machine.issued(certificate("1", "laptop", Some("zoe")), &Grant::Own).unwrap();
+    machine
+        .identities
+        .issued(&mut machine.journal, certificate("1", "laptop", Some("zoe")), &Grant::Own)
+        .unwrap();
     assert_eq!(machine.tenant(&ADMIN, "zoe").unwrap().clients, 1);
     machine.remove_tenant("zoe").unwrap();
     assert!(machine.tenant(&ADMIN, "zoe").is_err());
@@ -355,6 +370,6 @@ fn what_no_quota_counts_is_the_administrators_to_give() {
     machine.change(&ann, "ann.d", &more, None).unwrap();
     more.set("share", "25%").unwrap();
     machine.change(&ann, "ann.d", &more, None).unwrap();
-    let want = machine.disk("ann.d").unwrap().want("n", |_| None).unwrap();
+    let want = machine.inventory.disk("ann.d").unwrap().want("n", |_| None).unwrap();
     assert_eq!((want.contract["share"].as_str(), want.contract["tolerance"].as_str()), ("25%", "5%"));
 }

@@ -1,0 +1,116 @@
+//! What is written of every change: the change with its revision, to be stored, and the log that people read.
+
+use crate::model::{DiskRecord, Event};
+use crate::store::Batch;
+use serde::Serialize;
+use std::collections::VecDeque;
+
+/// The time, the revision and the log; and all that is to be stored.
+pub(crate) struct Journal {
+    now: u64,
+    revision: u64,
+    batch: Batch,
+    events: VecDeque<Event>,
+    /// Events kept.
+    events_max: usize,
+}
+
+impl Journal {
+    pub(super) fn new(events_max: usize) -> Journal {
+        Journal { now: 0, revision: 0, batch: Batch::default(), events: VecDeque::new(), events_max }
+    }
+
+    pub(super) fn restore(&mut self, kind: &str, value: &[u8]) -> serde_json::Result<()> {
+        match kind {
+            "event" => self.events.push_back(serde_json::from_slice(value)?),
+            _ => self.revision = serde_json::from_slice(value)?,
+        }
+        Ok(())
+    }
+
+    /// Time goes on, and never back.
+    pub(super) fn at(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    /// The time it was told last, in milliseconds since 1970.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The revision of the latest change.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Revisions from now on are above one that a node knows.
+    pub(super) fn is_ahead_of(&mut self, revision: u64) {
+        self.revision = self.revision.max(revision);
+    }
+
+    pub(super) fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        let revision = self.revision;
+        self.put("meta/revision".into(), Some(&revision));
+        revision
+    }
+
+    /// Something is to be stored, or forgotten.
+    pub(super) fn put<T: Serialize>(&mut self, key: String, value: Option<&T>) {
+        let bytes = value.map(|v| serde_json::to_vec(v).expect("our records have keys that are texts"));
+        self.batch.changes.push((key, bytes));
+    }
+
+    pub(super) fn put_event(
+        &mut self,
+        kind: &str,
+        disk: Option<&DiskRecord>,
+        node: Option<&str>,
+        text: String,
+    ) {
+        let event = Event {
+            id: self.events.back().map_or(1, |e| e.id + 1),
+            time: self.now,
+            kind: kind.to_owned(),
+            disk: disk.map(|d| d.name.clone()),
+            node: node.map(str::to_owned),
+            tenant: disk.and_then(|d| d.tenant.clone()),
+            text,
+        };
+        self.put(format!("event/{:020}", event.id), Some(&event));
+        self.events.push_back(event);
+        while self.events.len() > self.events_max {
+            if let Some(oldest) = self.events.pop_front() {
+                self.put::<Event>(format!("event/{:020}", oldest.id), None);
+            }
+        }
+    }
+
+    /// Events after one, the oldest first.
+    pub(super) fn events(&self, after: u64) -> impl Iterator<Item = &Event> {
+        let from = self.events.partition_point(|e| e.id <= after);
+        self.events.range(from..)
+    }
+
+    /// Whether the latest event says the same.
+    pub(super) fn says_last(&self, text: &str) -> bool {
+        self.events.back().is_some_and(|e| e.text == text)
+    }
+
+    /// Events of a tenant that ends are the administrator's: no tenant's name has a space.
+    pub(super) fn disown_events(&mut self, name: &str) {
+        let mut changed = Vec::new();
+        for event in self.events.iter_mut().filter(|e| e.tenant.as_deref() == Some(name)) {
+            event.tenant = Some(format!("{name} (removed)"));
+            changed.push(event.clone());
+        }
+        for event in changed {
+            self.put(format!("event/{:020}", event.id), Some(&event));
+        }
+    }
+
+    /// Everything that is to be stored now.
+    pub(super) fn take_batch(&mut self) -> Batch {
+        std::mem::take(&mut self.batch)
+    }
+}
