@@ -53,11 +53,11 @@ pub(crate) mod pool;
 pub(crate) mod text;
 
 pub use crate::front::Listen;
-pub use disk::DiskConfig;
 pub(crate) use disk::disk;
+pub use disk::{Beginning, Cutting, DiskConfig, DiskSpans};
 pub use fronts::Http;
 pub(crate) use pool::scheduler;
-pub use pool::{PoolConfig, SchedulerConfig};
+pub use pool::{Emulated, PoolConfig, PoolSpans, Rehearsal, SchedulerConfig};
 pub(crate) use text::at;
 
 /// Where a node remembers when its file does not say.
@@ -70,8 +70,6 @@ pub struct NodeConfig {
     pub listen: Vec<Listen>,
     /// The node's certificate, and whose it takes.
     pub tls: Option<TlsConfig>,
-    /// Doors through which others than this machine's users come unasked, as `insecure = true` allows; in words.
-    pub open: Vec<String>,
     /// All front ends.
     pub(crate) kinds: Kinds,
     /// The control socket.
@@ -79,31 +77,13 @@ pub struct NodeConfig {
     /// The web page.
     pub http: Option<Http>,
     /// What the node remembers.
-    pub state_dir: PathBuf,
-    /// Whether the file says where.
-    pub state_dir_stated: bool,
-    /// For tests and demonstrations in this process: nothing is read from the folder or written there, and changes end with the node.
-    pub forgets: bool,
+    pub state: StateConfig,
     /// Who decides over it.
     pub manager: Option<ManagerConfig>,
-    /// Loops, each on a core of its own, at most.
-    pub cores: usize,
-    /// Bytes for all payloads together.
-    pub buffers: usize,
-    /// Most connections at once, in all, of one address, and at one disk.
-    pub connections: usize,
-    /// Most of one address.
-    pub connections_per_address: usize,
-    /// Most at one disk.
-    pub connections_per_disk: usize,
-    /// A payload of which nothing has come for so long ends its connection.
-    pub payload_timeout: Duration,
-    /// A command that has waited for memory for so long is told of.
-    pub memory_wait: Duration,
-    /// For how long a client's next request is looked for before the node sleeps.
-    pub busy_poll: Duration,
-    /// Bounds on each connection.
-    pub limits: Limits,
+    /// Its loops.
+    pub loops: Loops,
+    /// What clients may take in all.
+    pub bounds: Bounds,
     /// Where one row per request is written.
     pub requests: Option<PathBuf>,
     /// How it is linked to other nodes, if it is.
@@ -118,7 +98,51 @@ pub struct NodeConfig {
     pub source: Source,
 }
 
+/// A node's loops.
+#[derive(Clone, Debug)]
+pub struct Loops {
+    /// How many, each on a core of its own, at most.
+    pub cores: usize,
+    /// For how long a client's next request is looked for before one sleeps.
+    pub busy_poll: Duration,
+}
+
+/// What a node remembers, and where.
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Whether the file says where.
+    pub is_stated: bool,
+    /// For tests and demonstrations in this process: nothing is read from the folder or written there, and changes end with the node.
+    pub forgets: bool,
+}
+
+/// What clients may take of a node.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Bytes for all payloads together.
+    pub buffers: usize,
+    /// Most connections at once, in all, of one address, and at one disk.
+    pub connections: usize,
+    /// Most of one address.
+    pub connections_per_address: usize,
+    /// Most at one disk.
+    pub connections_per_disk: usize,
+    /// A payload of which nothing has come for so long ends its connection.
+    pub payload_timeout: Duration,
+    /// A command that has waited for memory for so long is told of.
+    pub memory_wait: Duration,
+    /// Bounds on each connection.
+    pub limits: Limits,
+}
+
 impl NodeConfig {
+    /// Doors through which others than this machine's users come unasked, as `insecure = true` allows; in words.
+    pub fn open_doors(&self) -> &[String] {
+        &self.kinds.open
+    }
+
     /// Whether other machines come by this front end, so that each disk that it shows says who may use it.
     pub fn demands(&self, front: &str) -> bool {
         self.kinds.asked.iter().any(|kind| kind.key == front)

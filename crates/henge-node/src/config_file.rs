@@ -2,7 +2,9 @@
 
 use crate::busy_poll::BusyPoll;
 use crate::config::fronts::{asked, http, listen, missing, open_doors, page_in_clear};
-use crate::config::{DiskConfig, NodeConfig, NodeConfigError, PoolConfig, STATE_DIR, disk, pool};
+use crate::config::{
+    Bounds, DiskConfig, Loops, NodeConfig, NodeConfigError, PoolConfig, STATE_DIR, StateConfig, disk, pool,
+};
 use crate::front::Kinds;
 use crate::fronts;
 use crate::link_config::{self, LinkConfig, Nodes, PeerConfig};
@@ -39,8 +41,8 @@ impl NodeConfig {
         let control = p.text("control")?.map(PathBuf::from);
         let http_span = p.error("http", String::new()).span;
         let http = http(&mut p)?;
-        let (state_dir, state_dir_stated, manager) = remembers(&mut p, tls.as_ref())?;
-        let bounds = Bounds::take(&mut p)?;
+        let (state, manager) = remembers(&mut p, tls.as_ref())?;
+        let (loops, mut bounds) = bounds(&mut p)?;
         let requests = p.text("requests")?.map(PathBuf::from);
         let (link, peers) = link_config::links(&mut p, tls.as_ref())?;
         let mut pools = pools(&mut p, link.is_some())?;
@@ -66,26 +68,23 @@ impl NodeConfig {
         for (i, pool) in pools.iter_mut().enumerate() {
             pool.scheduler.charge_as(disks.iter().filter(|d| d.pools.contains(&i)).map(|d| &d.contract));
         }
+        if bounds.buffers == 0 {
+            bounds.buffers = buffers_for(loops.cores, &pools);
+        }
         Ok(NodeConfig {
-            kinds: Kinds { asked: if insecure { Vec::new() } else { asked(&listen, &kinds) }, all: kinds },
-            open,
+            kinds: Kinds {
+                asked: if insecure { Vec::new() } else { asked(&listen, &kinds) },
+                all: kinds,
+                open,
+            },
             listen,
             tls,
             control,
             http,
-            state_dir,
-            state_dir_stated,
-            forgets: false,
+            state,
             manager,
-            cores: bounds.cores,
-            buffers: bounds.buffers.unwrap_or_else(|| buffers_for(bounds.cores, &pools)),
-            connections: bounds.connections,
-            connections_per_address: bounds.connections_per_address,
-            connections_per_disk: bounds.connections_per_disk,
-            payload_timeout: bounds.payload_timeout,
-            memory_wait: bounds.memory_wait,
-            busy_poll: bounds.busy_poll,
-            limits: bounds.limits,
+            loops,
+            bounds,
             requests,
             link,
             peers,
@@ -96,59 +95,45 @@ impl NodeConfig {
     }
 }
 
-/// What clients may hold, and for how long.
-struct Bounds {
-    cores: usize,
-    buffers: Option<usize>,
-    connections: usize,
-    connections_per_address: usize,
-    connections_per_disk: usize,
-    payload_timeout: Duration,
-    memory_wait: Duration,
-    busy_poll: Duration,
-    limits: Limits,
-}
-
-impl Bounds {
-    fn take(p: &mut Params) -> Result<Bounds, ParamError> {
-        let cores = p.integer("cores", 1, pool::CORES_MAX)?.map_or_else(all_but_one, |n| n as usize);
-        let buffers = p.size("buffers")?;
-        if buffers.is_some_and(|buffers| buffers < 2 * LONGEST) {
-            return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
-        }
-        let connections = p.integer("connections", 1, 100_000)?.unwrap_or(4096) as usize;
-        let mut part = |key, of: usize| Ok(p.integer(key, 1, 100_000)?.map_or(of.max(1), |n| n as usize));
-        let connections_per_address = part("connections_per_address", connections / 2)?;
-        let connections_per_disk = part("connections_per_disk", connections / 4)?;
-        let busy_poll = p.duration("busy_poll")?.unwrap_or(BusyPoll::WINDOW);
-        if busy_poll > BusyPoll::MOST {
-            return Err(p.error("busy_poll", format!("busy_poll is at most {}", BusyPoll::MOST)));
-        }
-        let mut patience = |key, default: u64| match p.duration(key)? {
-            Some(time) if time < Duration::from_secs(1) => Err(p.error(key, format!("{key} is at least 1s"))),
-            time => Ok(time.unwrap_or(Duration::from_secs(default))),
-        };
-        let (payload_timeout, memory_wait) = (patience("payload_timeout", 60)?, patience("memory_wait", 5)?);
-        let limits = match p.table("limits")? {
-            None => Limits::default(),
-            Some(mut table) => {
-                let limits = Limits::take(&mut table)?;
-                table.finish()?;
-                limits
-            }
-        };
-        Ok(Bounds {
-            cores,
-            buffers: buffers.map(|buffers| usize::try_from(buffers).unwrap_or(usize::MAX)),
-            connections,
-            connections_per_address,
-            connections_per_disk,
-            payload_timeout,
-            memory_wait,
-            busy_poll,
-            limits,
-        })
+/// The loops, and what clients may hold, and for how long; of memory nothing where it is not stated.
+fn bounds(p: &mut Params) -> Result<(Loops, Bounds), ParamError> {
+    let cores = p.integer("cores", 1, pool::CORES_MAX)?.map_or_else(all_but_one, |n| n as usize);
+    let buffers = p.size("buffers")?;
+    if buffers.is_some_and(|buffers| buffers < 2 * LONGEST) {
+        return Err(p.error("buffers", format!("buffers is at least {}", format_size(2 * LONGEST))));
     }
+    let connections = p.integer("connections", 1, 100_000)?.unwrap_or(4096) as usize;
+    let mut part = |key, of: usize| Ok(p.integer(key, 1, 100_000)?.map_or(of.max(1), |n| n as usize));
+    let connections_per_address = part("connections_per_address", connections / 2)?;
+    let connections_per_disk = part("connections_per_disk", connections / 4)?;
+    let busy_poll = p.duration("busy_poll")?.unwrap_or(BusyPoll::WINDOW);
+    if busy_poll > BusyPoll::MOST {
+        return Err(p.error("busy_poll", format!("busy_poll is at most {}", BusyPoll::MOST)));
+    }
+    let mut patience = |key, default: u64| match p.duration(key)? {
+        Some(time) if time < Duration::from_secs(1) => Err(p.error(key, format!("{key} is at least 1s"))),
+        time => Ok(time.unwrap_or(Duration::from_secs(default))),
+    };
+    let (payload_timeout, memory_wait) = (patience("payload_timeout", 60)?, patience("memory_wait", 5)?);
+    let limits = match p.table("limits")? {
+        None => Limits::default(),
+        Some(mut table) => {
+            let limits = Limits::take(&mut table)?;
+            table.finish()?;
+            limits
+        }
+    };
+    let stated = buffers.map(|buffers| usize::try_from(buffers).unwrap_or(usize::MAX));
+    let bounds = Bounds {
+        buffers: stated.unwrap_or(0),
+        connections,
+        connections_per_address,
+        connections_per_disk,
+        payload_timeout,
+        memory_wait,
+        limits,
+    };
+    Ok((Loops { cores, busy_poll }, bounds))
 }
 
 /// Loops where the file does not say how many: one processor of those that this process may use is left to the kernel, and to clients here.
@@ -167,7 +152,7 @@ fn buffers_for(cores: usize, pools: &[PoolConfig]) -> usize {
 fn remembers(
     p: &mut Params,
     tls: Option<&TlsConfig>,
-) -> Result<(PathBuf, bool, Option<ManagerConfig>), ParamError> {
+) -> Result<(StateConfig, Option<ManagerConfig>), ParamError> {
     let state_dir = p.text("state_dir")?;
     let stated = state_dir.is_some();
     let state_dir = state_dir.unwrap_or_else(|| STATE_DIR.into()).into();
@@ -179,7 +164,7 @@ fn remembers(
             return Err(p.error("manager", message.into()));
         }
     };
-    Ok((state_dir, stated, manager))
+    Ok((StateConfig { dir: state_dir, is_stated: stated, forgets: false }, manager))
 }
 
 fn pools(p: &mut Params, linked: bool) -> Result<Vec<PoolConfig>, ParamError> {

@@ -21,6 +21,8 @@ pub(crate) struct Kinds {
     pub all: Vec<&'static Kind>,
     /// Those by which other machines come: each disk that is shown there says who may use it.
     pub asked: Vec<&'static Kind>,
+    /// Doors through which others than this machine's users come unasked, as `insecure = true` allows; in words.
+    pub open: Vec<String>,
 }
 
 /// How a disk is shown at an address, or under another name of its host.

@@ -92,7 +92,7 @@ fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig]
         found.refused.push(ParamError {
             message: format!("the disks of pool {name} are promised {sum:.0}/s together, and it was measured to do {iops:.0}/s"),
             help: Some("lower their rates, or move one to another pool".into()),
-            span: pool.span.clone(),
+            span: pool.spans.whole.clone(),
         });
         return;
     }

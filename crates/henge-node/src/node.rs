@@ -130,20 +130,20 @@ impl Begin {
                 // Other nodes' links belong to the first.
                 listeners: listeners.into_iter().filter(|l| here == 0 || !l.is_links()).collect(),
                 tls,
-                limits: config.limits,
+                limits: config.bounds.limits,
                 slots: ConnectionSlots::new(
                     Most {
-                        all: config.connections,
-                        per_address: config.connections_per_address,
-                        per_disk: config.connections_per_disk,
+                        all: config.bounds.connections,
+                        per_address: config.bounds.connections_per_address,
+                        per_disk: config.bounds.connections_per_disk,
                     },
                     counts,
                     division.count(),
                 ),
             },
             state_dir,
-            patience: Patience { payload: config.payload_timeout, memory: config.memory_wait },
-            busy_poll: config.busy_poll,
+            patience: Patience { payload: config.bounds.payload_timeout, memory: config.bounds.memory_wait },
+            busy_poll: config.loops.busy_poll,
             messages,
             shards,
             here,
@@ -452,7 +452,7 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
         lines.push(format!("tls      {}", of.describe().map_err(pointed)?));
     }
     lines.push(format!("cores    {}", division.describe(&config.pools)));
-    lines.extend(config.open.iter().map(|why| format!("insecure {why}")));
+    lines.extend(config.kinds.open.iter().map(|why| format!("insecure {why}")));
     if let Some(link) = &config.link {
         lines.push(format!("link     {} of the cluster \"{}\", on {}", link.name, link.cluster, link.listen));
     }

@@ -77,7 +77,7 @@ fn preview_of(plane: &Plane, number: usize, contract: &Contract) -> Outcome<Vec<
         return Ok(Vec::new()); // its gate is another shard's
     }
     let gates = disk.vdisk.layout().gates();
-    let part = contract.part(disk.config.leeway, gates.len() as u64 * disk.among);
+    let part = contract.part(disk.config.leeway, gates.len() as u64 * disk.extent.among);
     for gate in gates {
         let gate = plane.pools.gates[gate.index()].pipeline.gate();
         gate.check(disk.vdisk.flow(), &part).map_err(|refused| refused.to_string())?;
@@ -112,7 +112,7 @@ fn read_disk(plane: &Plane, table: &Table) -> Outcome<DiskConfig> {
     let disk = config::disk(params, &pools, &is_taken, nodes, &plane.kinds.all);
     let guarded =
         disk.and_then(|disk| match disk.doors.unguarded(&plane.kinds.asked).and_then(|kind| kind.demand) {
-            Some(demand) => Err(config::at(&disk.span, demand.into())),
+            Some(demand) => Err(config::at(&disk.spans.whole, demand.into())),
             None => Ok(disk),
         });
     let disk = guarded.map_err(|e| e.to_string())?;
@@ -144,7 +144,7 @@ pub(crate) fn parts_for(plane: &Plane, request: &Request) -> Outcome<(String, Ve
                 let mut gates = plane.pools[*p].gates.clone();
                 gates.any(|g| plane.pools.gates[g].pipeline.backend().opens_elsewhere())
             };
-            if config.adopt && !config.pools.iter().any(elsewhere) {
+            if config.beginning.adopt && !config.pools.iter().any(elsewhere) {
                 return Ok((config.name, Vec::new())); // they are there
             }
             if !config.places.is_empty() {
@@ -229,7 +229,7 @@ pub(crate) fn slice(plane: &mut Plane, from: usize, whole: bool, connections: us
         d.meters.pending(d.vdisk.pending(), now);
     });
     let disks = (from..to).filter_map(|n| plane.disks[n].as_ref().map(|disk| (n, disk)));
-    let disks = disks.filter(|(_, disk)| disk.extent_of.is_none());
+    let disks = disks.filter(|(_, disk)| disk.extent.disk.is_none());
     let disks = disks.map(|(number, disk)| disk_status(plane, number, disk, whole, now)).collect();
     let head = (from == 0).then(|| head(plane, connections, now));
     Slice { head, disks, next: (to < plane.disks.len()).then_some(to) }
@@ -254,7 +254,7 @@ fn head(plane: &mut Plane, connections: usize, now: Instant) -> Status {
             store,
             scheduler: pool.config.scheduler.name.clone(),
             configured: pool.config.scheduler.text(),
-            emulated: pool.config.emulated_text.clone(),
+            emulated: pool.config.emulated.as_ref().map(|emulated| emulated.text.clone()),
             unit,
             capacity,
             promised: pool.promised,

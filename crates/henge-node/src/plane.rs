@@ -94,7 +94,7 @@ impl Plane {
         now: Instant,
     ) -> Result<Plane, ParamError> {
         let (here, division) = (across.here, across.division.clone());
-        let buffers = config.buffers / division.count();
+        let buffers = config.bounds.buffers / division.count();
         let recorder = match &config.requests {
             _ if look => None,
             None => None,

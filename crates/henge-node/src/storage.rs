@@ -24,7 +24,7 @@ pub(crate) fn open(pool: &PoolConfig, config: &NodeConfig, look: bool) -> Result
         let spindle = unit.map(|_| i);
         let member = medium(pool, config, spindle, pool.capacity / count, look)
             .and_then(|store| wrap(pool, spindle, model, store, look))
-            .map_err(|e| at(&pool.medium_span, e.to_string()))?;
+            .map_err(|e| at(&pool.spans.medium, e.to_string()))?;
         members.push(member);
     }
     Ok(Stores { members, unit })
@@ -32,11 +32,13 @@ pub(crate) fn open(pool: &PoolConfig, config: &NodeConfig, look: bool) -> Result
 
 /// The models in front of a pool: none, one, or one per spindle.
 fn models(pool: &PoolConfig) -> Result<(Vec<Option<Model>>, Option<u64>), ParamError> {
-    let Some(spec) = &pool.emulated else { return Ok((vec![None], None)) };
+    let Some(spec) = pool.emulated.as_ref().map(|emulated| &emulated.device) else {
+        return Ok((vec![None], None));
+    };
     let built = spec.build();
     if pool.capacity > built.capacity() {
         return Err(at(
-            &pool.span,
+            &pool.spans.whole,
             format!(
                 "pool \"{}\" is larger ({}) than the device it emulates ({})",
                 pool.name,
@@ -50,13 +52,16 @@ fn models(pool: &PoolConfig) -> Result<(Vec<Option<Model>>, Option<u64>), ParamE
             // Parts begin at whole MiB on each spindle, so the units must, too.
             if !(1u64 << 20).is_multiple_of(array.stripes.unit) {
                 let message = "per = \"spindle\" needs a stripe that divides 1MiB, like \"64KiB\"".to_owned();
-                return Err(at(&pool.span, message));
+                return Err(at(&pool.spans.whole, message));
             }
             Ok((array.spindles.into_iter().map(Some).collect(), Some(array.stripes.unit)))
         }
         built => {
             if pool.scheduler.per_spindle {
-                return Err(at(&pool.span, "per = \"spindle\" needs an array; this is one device".into()));
+                return Err(at(
+                    &pool.spans.whole,
+                    "per = \"spindle\" needs an array; this is one device".into(),
+                ));
             }
             Ok((vec![Some(built.into_model())], None))
         }
@@ -70,9 +75,10 @@ fn medium(
     capacity: u64,
     look: bool,
 ) -> io::Result<Box<dyn Store>> {
-    let short = pool.faults.filter(|faults| faults.short > 0).map(|faults| (faults.short, faults.seed));
+    let short =
+        pool.rehearsal.faults.filter(|faults| faults.short > 0).map(|faults| (faults.short, faults.seed));
     // A model and a cache in front know addresses below the capacity alone.
-    let apart = pool.emulated.is_none() && pool.volatile.is_none();
+    let apart = pool.emulated.is_none() && pool.rehearsal.volatile.is_none();
     let (direct, engine) = (pool.direct, pool.engine);
     // An emulated disk is as large as its model, whatever plays it.
     let overcommit = pool.overcommit || pool.emulated.is_some();
@@ -86,7 +92,7 @@ fn medium(
 
 /// A device that is no pool may be one of a version that kept its table in a file.
 fn of_an_older_version(e: io::Error, pool: &PoolConfig, config: &NodeConfig) -> io::Error {
-    let table = config.state_dir.join(format!("{}.extents", pool.name));
+    let table = config.state.dir.join(format!("{}.extents", pool.name));
     if !table.exists() {
         return e;
     }
@@ -103,16 +109,16 @@ fn wrap(
     mut store: Box<dyn Store>,
     look: bool,
 ) -> io::Result<Box<dyn Store>> {
-    if let Some(seed) = pool.volatile.filter(|_| !look) {
+    if let Some(seed) = pool.rehearsal.volatile.filter(|_| !look) {
         store = Box::new(Volatile::new(seed, store)?);
     }
-    if let Some(faults) = pool.faults {
+    if let Some(faults) = pool.rehearsal.faults {
         store = Box::new(Faulty::new(faults, store));
     }
     if let Some(model) = model {
         store = Box::new(Emulated::new(model, store));
     }
-    if let Some(path) = pool.trace.as_ref().filter(|_| !look) {
+    if let Some(path) = pool.rehearsal.trace.as_ref().filter(|_| !look) {
         let path = spindle.map_or(path.clone(), |i| path.with_extension(format!("{i}.csv")));
         let file = std::fs::File::create(&path)?;
         store = Box::new(Traced::new(Box::new(io::BufWriter::new(file)), store)?);

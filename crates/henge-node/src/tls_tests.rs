@@ -343,7 +343,9 @@ fn the_nodes_file_says_who_speaks_tls_and_what_is_missing() {
             Some((_, disk)) => text + disk,
             None => text,
         };
-        NodeConfig::parse(Source::new("node.toml", text)).map(|config| config.open).map_err(|e| e.to_string())
+        NodeConfig::parse(Source::new("node.toml", text))
+            .map(|config| config.kinds.open)
+            .map_err(|e| e.to_string())
     };
     const FILES: &str = "tls = { certificate = \"/c\", key = \"/k\" }";
     const WITH_CA: &str = "tls = { certificate = \"/c\", key = \"/k\", ca = \"/ca\" }";

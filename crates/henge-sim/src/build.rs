@@ -80,7 +80,7 @@ impl World {
             return Err(p.error_here(format!("{} needs a [node] with a device and a scheduler", p.name())));
         }
         for node in nodes {
-            world.add_nodes(node, (overbook, &contracts), outside, &mut spaces)?;
+            add_nodes(&mut world, node, (overbook, &contracts), outside, &mut spaces)?;
         }
         if flows.is_empty() {
             return Err(p.error_here(format!("{} needs at least one [[flow]]", p.name())));
@@ -89,211 +89,209 @@ impl World {
         world.net = network.build(world.gates.len())?;
         let mut refusals = Vec::new();
         for (number, flow) in flows.into_iter().enumerate() {
-            refusals.push(world.add_flow(flow, number, (stripe, &network), outside, &mut spaces)?);
+            refusals.push(add_flow(&mut world, flow, number, (stripe, &network), outside, &mut spaces)?);
         }
         for event in p.tables("event")? {
-            world.add_event(event)?;
+            add_event(&mut world, event)?;
         }
         p.finish()?;
-        world.promise(refusals)?;
-        world.begin_watch();
+        promise(&mut world, refusals)?;
+        begin_watch(&mut world);
         Ok(world)
     }
+}
 
-    fn add_nodes(
-        &mut self,
-        mut p: Params,
-        (overbook, contracts): (bool, &[Contract]),
-        outside: &Outside<'_>,
-        spaces: &mut Vec<NodeSpace>,
-    ) -> Result<(), ParamError> {
-        let count = p.integer("nodes", 1, NODES_MAX)?.unwrap_or(1);
-        let spec = DeviceSpec::from_params(&mut p, "device", outside.devices)?;
-        let spec = p.required("device", spec)?;
-        let scheduler = p.choice("scheduler")?;
-        let (name, mut knobs) = p.required("scheduler", scheduler)?;
-        let per = knobs.text("per")?;
-        let per_spindle = match per.as_deref() {
-            None | Some("array" | "device") => false,
-            Some("spindle") => true,
-            Some(other) => {
-                return Err(knobs.error("per", format!("per is \"spindle\" or \"array\", not \"{other}\"")));
-            }
+fn add_nodes(
+    world: &mut World,
+    mut p: Params,
+    (overbook, contracts): (bool, &[Contract]),
+    outside: &Outside<'_>,
+    spaces: &mut Vec<NodeSpace>,
+) -> Result<(), ParamError> {
+    let count = p.integer("nodes", 1, NODES_MAX)?.unwrap_or(1);
+    let spec = DeviceSpec::from_params(&mut p, "device", outside.devices)?;
+    let spec = p.required("device", spec)?;
+    let scheduler = p.choice("scheduler")?;
+    let (name, mut knobs) = p.required("scheduler", scheduler)?;
+    let per = knobs.text("per")?;
+    let per_spindle = match per.as_deref() {
+        None | Some("array" | "device") => false,
+        Some("spindle") => true,
+        Some(other) => {
+            return Err(knobs.error("per", format!("per is \"spindle\" or \"array\", not \"{other}\"")));
+        }
+    };
+    henge_sched::charge_as(&mut knobs, contracts);
+    let stalls = Stall::read(&mut p)?;
+    let quantum = p.size("quantum")?;
+    if quantum == Some(0) {
+        return Err(p.error("quantum", "quantum is at least one byte".into()));
+    }
+    p.finish()?;
+    for _ in 0..count {
+        let node = world.nodes;
+        world.nodes += 1;
+        let built = spec.build();
+        let capacity = built.capacity();
+        let (models, unit) = match built {
+            Built::Array(array) if per_spindle => (array.spindles, Some(array.stripes.unit)),
+            built => (vec![built.into_model()], None),
         };
-        henge_sched::charge_as(&mut knobs, contracts);
-        let stalls = Stall::read(&mut p)?;
-        let quantum = p.size("quantum")?;
-        if quantum == Some(0) {
-            return Err(p.error("quantum", "quantum is at least one byte".into()));
+        let first = world.gates.len() as u32;
+        if let Some(caveat) = caveat(&name, &knobs) {
+            world.watch.caveat.get_or_insert(caveat);
         }
-        p.finish()?;
-        for _ in 0..count {
-            let node = self.nodes;
-            self.nodes += 1;
-            let built = spec.build();
-            let capacity = built.capacity();
-            let (models, unit) = match built {
-                Built::Array(array) if per_spindle => (array.spindles, Some(array.stripes.unit)),
-                built => (vec![built.into_model()], None),
-            };
-            let first = self.gates.len() as u32;
-            if let Some(caveat) = caveat(&name, &knobs) {
-                self.watch.caveat.get_or_insert(caveat);
+        for (i, model) in models.into_iter().enumerate() {
+            let assembly = assemble(&name, &knobs, overbook)?;
+            let name = if unit.is_some() { format!("node{node}/spindle{i}") } else { format!("node{node}") };
+            let mut gate = gate(name, node, assembly, Stall::add(model, &stalls));
+            gate.quantum = quantum.unwrap_or(gate.quantum);
+            world.gates.push(gate);
+        }
+        let gates = (first..world.gates.len() as u32).map(GateId);
+        let target = match unit {
+            Some(unit) => Target::Array(Arc::new(Array { unit, spindles: gates.collect() })),
+            None => Target::Gate(GateId(first)),
+        };
+        spaces.push(NodeSpace { target, capacity, used: 0 });
+    }
+    Ok(())
+}
+
+/// Adds a flow with its disks; returns where its contract is written.
+fn add_flow(
+    world: &mut World,
+    mut p: Params,
+    number: usize,
+    (stripe, network): (u64, &NetParams),
+    outside: &Outside<'_>,
+    spaces: &mut [NodeSpace],
+) -> Result<std::ops::Range<usize>, ParamError> {
+    let name = p.text("name")?.unwrap_or_else(|| format!("flow{number}"));
+    if world.flows.iter().any(|f| f.name == name) {
+        return Err(p.error("name", format!("there is a flow \"{name}\" already")));
+    }
+    let place = p.error("contract", String::new()).span;
+    let contract = contract(&mut p)?.unwrap_or_default();
+    let leeway = p.number("leeway")?.unwrap_or(1.0);
+    if !(1.0..=100.0).contains(&leeway) {
+        return Err(p.error("leeway", format!("leeway = {leeway} is out of range; it is from 1 to 100")));
+    }
+    let mut clients = p.tables("client")?;
+    if clients.is_empty() {
+        // A flow with one client has the client's keys beside its own.
+        let mut only = Params::at(p.name(), p.span());
+        for key in ["capacity", "nodes", "workload"] {
+            let span = p.error(key, String::new()).span;
+            if let Some(value) = p.take(key) {
+                only.set(key, value, span);
             }
-            for (i, model) in models.into_iter().enumerate() {
-                let assembly = assemble(&name, &knobs, overbook)?;
-                let name =
-                    if unit.is_some() { format!("node{node}/spindle{i}") } else { format!("node{node}") };
-                let mut gate = gate(name, node, assembly, Stall::add(model, &stalls));
-                gate.quantum = quantum.unwrap_or(gate.quantum);
-                self.gates.push(gate);
-            }
-            let gates = (first..self.gates.len() as u32).map(GateId);
-            let target = match unit {
-                Some(unit) => Target::Array(Arc::new(Array { unit, spindles: gates.collect() })),
-                None => Target::Gate(GateId(first)),
-            };
-            spaces.push(NodeSpace { target, capacity, used: 0 });
         }
-        Ok(())
+        clients.push(only);
     }
+    let flow = FlowId(world.flows.len() as u32);
+    let coordinators = p.integer("coordinators", 1, 1 << 16)?.unwrap_or(1);
+    let own_stream = p.integer("stream", 0, u64::from(u32::MAX))?.unwrap_or(number as u64);
+    let mut gates = Vec::new();
+    for (i, client) in clients.into_iter().enumerate() {
+        // Every client draws from a stream of its own; flows of one stream with equal loads ask in lockstep.
+        let stream = own_stream << 32 | i as u64;
+        let client = read_client(world, client, world.flows.len(), stream, stripe, outside, spaces)?;
+        gates.extend(client.layout.gates().iter().map(|g| g.0));
+        world.clients.push(client);
+    }
+    gates.sort_unstable();
+    gates.dedup();
+    p.finish()?;
+    world.net.add_flow(network.coordinators(flow, &gates, coordinators));
+    world.net.set_flow(flow, &gates);
+    let warm_from = Instant::ZERO + world.timing.warmup;
+    let meter = Meter::new(&name, contract, warm_from, world.timing.window);
+    let leeway = (leeway * 1e6).round() as u64;
+    world.flows.push(FlowState { name, meter, gates, present: true, leeway });
+    Ok(place)
+}
 
-    /// Adds a flow with its disks; returns where its contract is written.
-    fn add_flow(
-        &mut self,
-        mut p: Params,
-        number: usize,
-        (stripe, network): (u64, &NetParams),
-        outside: &Outside<'_>,
-        spaces: &mut [NodeSpace],
-    ) -> Result<std::ops::Range<usize>, ParamError> {
-        let name = p.text("name")?.unwrap_or_else(|| format!("flow{number}"));
-        if self.flows.iter().any(|f| f.name == name) {
-            return Err(p.error("name", format!("there is a flow \"{name}\" already")));
-        }
-        let place = p.error("contract", String::new()).span;
-        let contract = contract(&mut p)?.unwrap_or_default();
-        let leeway = p.number("leeway")?.unwrap_or(1.0);
-        if !(1.0..=100.0).contains(&leeway) {
-            return Err(p.error("leeway", format!("leeway = {leeway} is out of range; it is from 1 to 100")));
-        }
-        let mut clients = p.tables("client")?;
-        if clients.is_empty() {
-            // A flow with one client has the client's keys beside its own.
-            let mut only = Params::at(p.name(), p.span());
-            for key in ["capacity", "nodes", "workload"] {
-                let span = p.error(key, String::new()).span;
-                if let Some(value) = p.take(key) {
-                    only.set(key, value, span);
-                }
-            }
-            clients.push(only);
-        }
-        let flow = FlowId(self.flows.len() as u32);
-        let coordinators = p.integer("coordinators", 1, 1 << 16)?.unwrap_or(1);
-        let own_stream = p.integer("stream", 0, u64::from(u32::MAX))?.unwrap_or(number as u64);
-        let mut gates = Vec::new();
-        for (i, client) in clients.into_iter().enumerate() {
-            // Every client draws from a stream of its own; flows of one stream with equal loads ask in lockstep.
-            let stream = own_stream << 32 | i as u64;
-            let client = self.client(client, self.flows.len(), stream, stripe, outside, spaces)?;
-            gates.extend(client.layout.gates().iter().map(|g| g.0));
-            self.clients.push(client);
-        }
-        gates.sort_unstable();
-        gates.dedup();
-        p.finish()?;
-        self.net.add_flow(network.coordinators(flow, &gates, coordinators));
-        self.net.set_flow(flow, &gates);
-        let warm_from = Instant::ZERO + self.timing.warmup;
-        let meter = Meter::new(&name, contract, warm_from, self.timing.window);
-        let leeway = (leeway * 1e6).round() as u64;
-        self.flows.push(FlowState { name, meter, gates, present: true, leeway });
-        Ok(place)
-    }
+fn read_client(
+    world: &World,
+    mut p: Params,
+    flow: usize,
+    stream: u64,
+    stripe: u64,
+    outside: &Outside<'_>,
+    spaces: &mut [NodeSpace],
+) -> Result<Client, ParamError> {
+    let on = nodes_of(&mut p, spaces.len())?;
+    let capacity = p.size("capacity")?;
+    let layout = pack(&p, capacity, stripe, &on, spaces)?;
+    let place = p.error("workload", String::new()).span;
+    let workload = p.table("workload")?;
+    let spec = henge_workload::Spec::from_params(p.required("workload", workload)?)?;
+    let wrong = |message: String| ParamError { message, help: None, span: place.clone() };
+    let trace = spec.trace().map(|trace| (outside.traces)(trace)).transpose().map_err(wrong)?;
+    let load = spec.build(layout.capacity(), world.seed, stream, trace).map_err(wrong)?;
+    p.finish()?;
+    let striping = striping_of(&layout);
+    Ok(Client { flow, layout, striping, load, wake: None, ended: false })
+}
 
-    fn client(
-        &self,
-        mut p: Params,
-        flow: usize,
-        stream: u64,
-        stripe: u64,
-        outside: &Outside<'_>,
-        spaces: &mut [NodeSpace],
-    ) -> Result<Client, ParamError> {
-        let on = nodes_of(&mut p, spaces.len())?;
-        let capacity = p.size("capacity")?;
-        let layout = pack(&p, capacity, stripe, &on, spaces)?;
-        let place = p.error("workload", String::new()).span;
-        let workload = p.table("workload")?;
-        let spec = henge_workload::Spec::from_params(p.required("workload", workload)?)?;
-        let wrong = |message: String| ParamError { message, help: None, span: place.clone() };
-        let trace = spec.trace().map(|trace| (outside.traces)(trace)).transpose().map_err(wrong)?;
-        let load = spec.build(layout.capacity(), self.seed, stream, trace).map_err(wrong)?;
-        p.finish()?;
-        let striping = striping_of(&layout);
-        Ok(Client { flow, layout, striping, load, wake: None, ended: false })
+fn add_event(world: &mut World, mut p: Params) -> Result<(), ParamError> {
+    let at = p.duration("at")?;
+    let at = Instant::ZERO + p.required("at", at)?;
+    let name = p.text("flow")?;
+    let name = p.required("flow", name)?;
+    let known = || world.flows.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
+    let flow = world.flows.iter().position(|f| f.name == name);
+    let flow =
+        flow.ok_or_else(|| p.error("flow", format!("there is no flow \"{name}\"; there are: {}", known())))?;
+    let mut what = Vec::new();
+    if let Some(contract) = contract(&mut p)? {
+        what.push(What::Contract(Box::new(contract)));
     }
+    if let Some(n) = p.integer("outstanding", 0, 1 << 20)? {
+        what.push(What::Outstanding(n));
+    }
+    if let Some(rate) = p.rate("rate")? {
+        what.push(What::Rate(rate.per_second));
+    }
+    if let Some(locality) = p.share("locality")? {
+        what.push(What::Locality(u64::from(locality)));
+    }
+    if let Some(true) = p.bool("leave")? {
+        what.push(What::Leave);
+    }
+    if what.is_empty() {
+        return Err(p.error_here(
+            "this event changes nothing; it has contract, outstanding, rate, locality or leave = true".into(),
+        ));
+    }
+    world.changes.extend(what.into_iter().map(|what| Change { at, flow, what }));
+    p.finish()
+}
 
-    fn add_event(&mut self, mut p: Params) -> Result<(), ParamError> {
-        let at = p.duration("at")?;
-        let at = Instant::ZERO + p.required("at", at)?;
-        let name = p.text("flow")?;
-        let name = p.required("flow", name)?;
-        let known = || self.flows.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
-        let flow = self.flows.iter().position(|f| f.name == name);
-        let flow = flow
-            .ok_or_else(|| p.error("flow", format!("there is no flow \"{name}\"; there are: {}", known())))?;
-        let mut what = Vec::new();
-        if let Some(contract) = contract(&mut p)? {
-            what.push(What::Contract(Box::new(contract)));
-        }
-        if let Some(n) = p.integer("outstanding", 0, 1 << 20)? {
-            what.push(What::Outstanding(n));
-        }
-        if let Some(rate) = p.rate("rate")? {
-            what.push(What::Rate(rate.per_second));
-        }
-        if let Some(locality) = p.share("locality")? {
-            what.push(What::Locality(u64::from(locality)));
-        }
-        if let Some(true) = p.bool("leave")? {
-            what.push(What::Leave);
-        }
-        if what.is_empty() {
-            return Err(p.error_here(
-                "this event changes nothing; it has contract, outstanding, rate, locality or leave = true"
-                    .into(),
-            ));
-        }
-        self.changes.extend(what.into_iter().map(|what| Change { at, flow, what }));
-        p.finish()
-    }
+/// Watches the fairness of flows to each other.
+fn begin_watch(world: &mut World) {
+    let caveat = world.watch.caveat;
+    let contracts = || world.flows.iter().map(|f| &f.meter.outcome.contract);
+    let limited = contracts().any(|c| c.limit.is_some());
+    let flows: Vec<_> =
+        world.flows.iter().zip(contracts()).map(|(f, c)| (c.weight(), f.gates.clone())).collect();
+    world.watch = Watch::new(&flows, world.gates.len());
+    world.watch.caveat = caveat.or(limited.then_some(Caveat::OtherTerms));
+    world.components = Components::new(&world.timing, world.flows.len(), world.gates.len());
+}
 
-    /// Watches the fairness of flows to each other.
-    fn begin_watch(&mut self) {
-        let caveat = self.watch.caveat;
-        let contracts = || self.flows.iter().map(|f| &f.meter.outcome.contract);
-        let limited = contracts().any(|c| c.limit.is_some());
-        let flows: Vec<_> =
-            self.flows.iter().zip(contracts()).map(|(f, c)| (c.weight(), f.gates.clone())).collect();
-        self.watch = Watch::new(&flows, self.gates.len());
-        self.watch.caveat = caveat.or(limited.then_some(Caveat::OtherTerms));
-        self.components = Components::new(&self.timing, self.flows.len(), self.gates.len());
+/// Tells the gates all contracts; a refusal points at the contract.
+fn promise(world: &mut World, places: Vec<std::ops::Range<usize>>) -> Result<(), ParamError> {
+    for (f, place) in places.into_iter().enumerate() {
+        let contract = world.flows[f].meter.outcome.contract.clone();
+        world.set_contract(f, &contract, Instant::ZERO).map_err(|e| ParamError {
+            message: e.to_string(),
+            help: None,
+            span: place,
+        })?;
     }
-
-    /// Tells the gates all contracts; a refusal points at the contract.
-    fn promise(&mut self, places: Vec<std::ops::Range<usize>>) -> Result<(), ParamError> {
-        for (f, place) in places.into_iter().enumerate() {
-            let contract = self.flows[f].meter.outcome.contract.clone();
-            self.set_contract(f, &contract, Instant::ZERO).map_err(|e| ParamError {
-                message: e.to_string(),
-                help: None,
-                span: place,
-            })?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Where a scheduler is not the one of the theorem.

@@ -34,23 +34,44 @@ pub struct DiskConfig {
     /// What they mean.
     pub contract: Contract,
     /// How commands are cut and counted.
-    pub settings: Settings,
-    /// Its pools say how long a request may be.
-    pub cut_by_pool: bool,
+    pub cutting: Cutting,
     /// Nobody may write.
     pub read_only: bool,
+    /// What it begins with.
+    pub beginning: Beginning,
+    /// Who may use it, by each front end.
+    pub doors: Doors,
+    /// Places in the file.
+    pub spans: DiskSpans,
+}
+
+/// How a disk's commands are cut and counted.
+#[derive(Clone, Debug)]
+pub struct Cutting {
+    /// As its table says.
+    pub settings: Settings,
+    /// Its pools say how long a request may be.
+    pub by_pool: bool,
+}
+
+/// What a disk begins with.
+#[derive(Clone, Debug)]
+pub struct Beginning {
     /// What a former disk of this name left becomes this one's.
     pub adopt: bool,
     /// Where its bytes come from, on a pool of images.
     pub origin: Origin,
-    /// Who may use it, by each front end.
-    pub doors: Doors,
-    /// Its place in the file.
-    pub span: Range<usize>,
-    /// The contract's place.
-    pub contract_span: Range<usize>,
-    /// The capacity's place.
-    pub capacity_span: Range<usize>,
+}
+
+/// Where a disk stands in the file.
+#[derive(Clone, Debug)]
+pub struct DiskSpans {
+    /// All of it.
+    pub whole: Range<usize>,
+    /// Its contract.
+    pub contract: Range<usize>,
+    /// Its capacity.
+    pub capacity: Range<usize>,
 }
 
 /// Reads one `[[disk]]`.
@@ -83,7 +104,7 @@ pub(crate) fn disk(
     }
     let contract_span = p.error("contract", String::new()).span;
     let (terms, contract) = contract(&mut p)?;
-    let (settings, cut_by_pool) = commands(&mut p)?;
+    let (settings, by_pool) = commands(&mut p)?;
     let read_only = p.bool("read_only")?.unwrap_or(false);
     let adopt = p.bool("adopt")?.unwrap_or(false);
     let origin = origin(&mut p, &on, pools, &places)?;
@@ -100,15 +121,11 @@ pub(crate) fn disk(
         leeway: (leeway * 1e6).round() as u64,
         terms,
         contract,
-        settings,
-        cut_by_pool,
+        cutting: Cutting { settings, by_pool },
         read_only,
-        adopt,
-        origin,
+        beginning: Beginning { adopt, origin },
         doors,
-        span,
-        contract_span,
-        capacity_span,
+        spans: DiskSpans { whole: span, contract: contract_span, capacity: capacity_span },
     })
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn missing(
     Some(ParamError {
         message,
         help: Some(format!("write listen = \"nbds://10.0.0.5:10809\" and {TABLE}")),
-        span: disk.span.clone(),
+        span: disk.spans.whole.clone(),
     })
 }
 

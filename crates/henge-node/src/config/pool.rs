@@ -72,10 +72,8 @@ pub struct PoolConfig {
     pub capacity: u64,
     /// Its gate, or gates.
     pub scheduler: SchedulerConfig,
-    /// The device it pretends to be …
-    pub emulated: Option<DeviceSpec>,
-    /// … as it is written.
-    pub emulated_text: Option<String>,
+    /// The device it pretends to be.
+    pub emulated: Option<Emulated>,
     /// Most bytes of one request; the storage says where nothing is stated.
     pub quantum: Option<u64>,
     /// The loop that it belongs to; the node divides pools where nothing is stated.
@@ -86,22 +84,45 @@ pub struct PoolConfig {
     pub direct: bool,
     /// What moves bytes.
     pub engine: EngineChoice,
-    /// What goes wrong on purpose.
-    pub faults: Option<Faults>,
-    /// Seed of a volatile write cache.
-    pub volatile: Option<u64>,
-    /// Where a line per request is written.
-    pub trace: Option<PathBuf>,
+    /// For tests.
+    pub rehearsal: Rehearsal,
     /// It may promise more than the file system under it holds.
     pub overcommit: bool,
     /// Copies that its storage keeps.
     pub copies: u32,
     /// What it was measured to do.
     pub profile: Option<henge_api::manager::Profile>,
-    /// Its place in the file.
-    pub span: Range<usize>,
-    /// The place of the medium.
-    pub medium_span: Range<usize>,
+    /// Places in the file.
+    pub spans: PoolSpans,
+}
+
+/// A device that a pool pretends to be.
+#[derive(Clone, Debug)]
+pub struct Emulated {
+    /// Its model.
+    pub device: DeviceSpec,
+    /// The same, as it is written.
+    pub text: String,
+}
+
+/// What a test asks of a pool's storage.
+#[derive(Clone, Debug)]
+pub struct Rehearsal {
+    /// What goes wrong on purpose.
+    pub faults: Option<Faults>,
+    /// Seed of a volatile write cache.
+    pub volatile: Option<u64>,
+    /// Where a line per request is written.
+    pub trace: Option<PathBuf>,
+}
+
+/// Where a pool stands in the file.
+#[derive(Clone, Debug)]
+pub struct PoolSpans {
+    /// All of it.
+    pub whole: Range<usize>,
+    /// Its medium.
+    pub medium: Range<usize>,
 }
 
 pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
@@ -111,12 +132,14 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
     check_name(&p, &name)?;
     let (medium, medium_span) = registry::read(&mut p)?;
     let capacity = p.size("capacity")?;
-    let emulated_text = p.get_mut("emulated").map(|written| henge_api::toml(&henge_api::json(written)));
-    let emulated = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
+    let text = p.get_mut("emulated").map(|written| henge_api::toml(&henge_api::json(written)));
+    let device = DeviceSpec::from_params(&mut p, "emulated", &model_file)?;
+    let emulated = device.zip(text).map(|(device, text)| Emulated { device, text });
     let direct = p.bool("direct")?.unwrap_or(true);
     // Through the page cache it is memory's time, mostly.
     let scheduler = scheduler(&mut p, medium.is_device() && direct)?;
-    let capacity = capacity_of(&p, &name, capacity, &*medium, emulated.as_ref())?;
+    let capacity =
+        capacity_of(&p, &name, capacity, &*medium, emulated.as_ref().map(|emulated| &emulated.device))?;
     let engine = engine(&mut p)?;
     let faults = faults(&mut p)?;
     let volatile = volatile(&mut p)?;
@@ -128,19 +151,15 @@ pub(crate) fn pool(mut p: Params) -> Result<PoolConfig, ParamError> {
         capacity,
         scheduler,
         emulated,
-        emulated_text,
         shard: p.integer("shard", 0, CORES_MAX - 1)?.map(|n| n as usize),
         every_core: p.bool("every_core")?.unwrap_or(false),
         direct,
         engine,
-        faults,
-        volatile,
-        trace: p.text("trace")?.map(PathBuf::from),
+        rehearsal: Rehearsal { faults, volatile, trace: p.text("trace")?.map(PathBuf::from) },
         overcommit: p.bool("overcommit")?.unwrap_or(false),
         copies: p.integer("copies", 1, 16)?.unwrap_or(1) as u32,
         profile: crate::manager::config::profile(&mut p)?,
-        span,
-        medium_span,
+        spans: PoolSpans { whole: span, medium: medium_span },
     };
     has_its_spindles(&p, &pool)?;
     p.finish()?;

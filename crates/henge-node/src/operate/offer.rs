@@ -34,7 +34,7 @@ fn capacity_after(plane: &Plane, pool: usize, bytes: u64, config: &DiskConfig) -
     let name = &pool.config.name;
     let free = capacity.saturating_sub(pool.promised);
     // Images, and parts that a former disk left, are there already.
-    let takes_capacity = !config.adopt && !pool.config.medium.has_images();
+    let takes_capacity = !config.beginning.adopt && !pool.config.medium.has_images();
     if takes_capacity && bytes > free {
         return Err(format!(
             "pool \"{name}\" has no room for {}: {} of {} are free",

@@ -23,6 +23,34 @@ pub(crate) struct InFlight {
 /// Most long CACHEs of a disk at once; others wait, as what waits for memory does.
 const FETCHES: u32 = 4;
 
+/// What was answered and may be lost.
+#[derive(Default)]
+pub(crate) struct Doubts {
+    /// Connections to whom one FLUSH is to fail: another node may have lost what it answered them.
+    pub connections: BTreeSet<RequestId>,
+    /// The FLUSH at the end of this loop has failed: nobody vouches for what was answered and not flushed before.
+    pub unflushed: bool,
+}
+
+/// Events of a disk's clients that keep others waiting.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// When one told of them.
+    pub at: Option<Instant>,
+    /// How many could have since.
+    pub since: u32,
+}
+
+/// An extent's place in its disk.
+pub(crate) struct ExtentOf {
+    /// The disk. Nobody but its coordinators may use the extent. None for a disk of its own.
+    pub disk: Option<usize>,
+    /// The number of its first part.
+    pub first: u32,
+    /// Of how many extents it is one: its gates keep that much less of the contract.
+    pub among: u64,
+}
+
 /// A virtual disk as the node has it.
 pub(crate) struct Disk {
     pub config: DiskConfig,
@@ -35,27 +63,20 @@ pub(crate) struct Disk {
     pub(super) bases: Vec<(GateId, u64)>,
     /// Bytes of buffers it holds.
     pub held: usize,
-    /// Connections to whom one FLUSH is to fail: another node may have lost what it answered them.
-    pub doubted: BTreeSet<RequestId>,
-    /// The FLUSH at the end of this loop has failed: nobody vouches for what was answered and not flushed before.
-    pub unflushed: bool,
+    /// What was answered and may be lost.
+    pub doubts: Doubts,
     /// Long CACHEs under way.
     pub fetches: u32,
-    /// When an event told of its clients, and how many could have since.
-    pub told: Option<Instant>,
-    pub untold: u32,
+    /// Events of its clients.
+    pub told: Told,
     /// Clients connected.
     pub connections: usize,
     /// What its clients saw.
     pub meters: DiskMeters,
-    /// The number of its first part.
-    pub(crate) first: u32,
-    /// Of how many extents it is one: its gates keep that much less of the contract.
-    pub among: u64,
     /// Its extents, where they are on several nodes.
     pub spread: Option<Box<Spread>>,
-    /// The disk of which this is an extent. Nobody but that disk's coordinators may use it.
-    pub extent_of: Option<usize>,
+    /// Which extent of another disk it is, if it is one.
+    pub extent: ExtentOf,
     /// As the manager is told of its parts.
     pub(super) told_as: Arc<str>,
     /// Its whole rate's clock, where it lies on several gates of this node.
@@ -83,17 +104,13 @@ impl Disk {
             newest: None,
             bases,
             held: 0,
-            doubted: BTreeSet::new(),
-            unflushed: false,
+            doubts: Doubts::default(),
             fetches: 0,
-            told: None,
-            untold: 0,
+            told: Told::default(),
             connections: 0,
             meters: DiskMeters::default(),
-            first: 0,
-            among: 1,
             spread: None,
-            extent_of: None,
+            extent: ExtentOf { disk: None, first: 0, among: 1 },
         }
     }
 
@@ -109,7 +126,7 @@ impl Disk {
     /// The rate each pool must reserve: rate / pools / extents. None for a disk over several nodes, whose extents reserve it.
     pub(crate) fn rate_on_each(&self, contract: &Contract) -> Option<Rate> {
         let rate = contract.rate.filter(|_| self.spread.is_none())?;
-        let per_second = rate.per_second / self.config.pools.len() as u64 / self.among;
+        let per_second = rate.per_second / self.config.pools.len() as u64 / self.extent.among;
         Some(Rate { per_second, ..rate })
     }
 

@@ -49,12 +49,12 @@ impl Disks {
     /// The disks that clients may use.
     pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &Disk)> {
         let disks = self.all.iter().enumerate().filter_map(|(n, d)| d.as_ref().map(|d| (n, d)));
-        disks.filter(|(_, disk)| disk.extent_of.is_none())
+        disks.filter(|(_, disk)| disk.extent.disk.is_none())
     }
 
     /// Disks whose FLUSH at the end has failed.
     pub(crate) fn unflushed(&self) -> impl Iterator<Item = &str> {
-        self.all.iter().flatten().filter(|disk| disk.unflushed).map(|disk| disk.config.name.as_str())
+        self.all.iter().flatten().filter(|disk| disk.doubts.unflushed).map(|disk| disk.config.name.as_str())
     }
 
     /// The number of a disk by its name.
@@ -137,7 +137,7 @@ impl Disks {
 
     /// What links serve weighs as much as the extents that other nodes ask for.
     pub(super) fn weigh_links(&mut self) {
-        let owners = self.all.iter().flatten().filter(|disk| disk.extent_of.is_some());
+        let owners = self.all.iter().flatten().filter(|disk| disk.extent.disk.is_some());
         let sum = owners.fold(0u32, |sum, disk| sum.saturating_add(disk.config.contract.weight()));
         self.links_weight = sum.max(1);
     }
@@ -152,7 +152,7 @@ impl Disks {
     /// Whether what stands here for an owner passes everything on to the owner itself, at another shard. Other nodes, which come by this shard's
     /// links, and this shard's coordinator find an owner so.
     pub(crate) fn is_relay(&self, owner: usize) -> bool {
-        self.all[owner].as_ref().is_some_and(|disk| disk.extent_of.is_some() && disk.spread.is_some())
+        self.all[owner].as_ref().is_some_and(|disk| disk.extent.disk.is_some() && disk.spread.is_some())
     }
 
     /// Where a disk's seat is, if it has one, and what is known of it.

@@ -1,5 +1,6 @@
 //! Disks come, change their contracts, and go.
 
+use super::disk::ExtentOf;
 use super::{Disk, NotAdded, Plane};
 use crate::config::{DiskConfig, at};
 use crate::spread::layout::align_of;
@@ -28,10 +29,10 @@ pub(crate) fn add_extent(
     let mut owner = DiskConfig { pools: vec![pool], places: Vec::new(), capacity: len, ..config.clone() };
     // Coordinators bound what they hand out; here it is room for all of them.
     owner.contract.pending = None;
-    owner.settings.commands_max = 1 << 20;
+    owner.cutting.settings.commands_max = 1 << 20;
     if !plane.across.division.is_whole() {
         // As coordinators at other shards lend memory.
-        owner.settings.align = align_of(config);
+        owner.cutting.settings.align = align_of(config);
     }
     add_parts(plane, owner, index, config.places.len() as u64, now)
 }
@@ -67,7 +68,7 @@ fn add_with(
 ) -> Result<usize, NotAdded> {
     let number = plane.disks.free_number();
     let wrong =
-        |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
+        |e: &dyn std::fmt::Display| at(&config.spans.capacity, format!("disk \"{}\": {e}", config.name));
     let Opened { extents, bases, block } = open_parts(plane, &config, first, made)?;
     let layout = Layout::new(config.capacity, config.stripe, extents).map_err(|e| wrong(&e))?;
     let settings = plane.pools.settings_of(&config, block);
@@ -86,11 +87,11 @@ fn add_with(
             plane.pools.gates[gate.index()].pipeline.gate_mut().remove_flow(flow, now, &mut Vec::new());
         }
         let message = format!("disk \"{}\": {}", config.name, refused.why);
-        let span = config.contract_span.clone();
+        let span = config.spans.contract.clone();
         return Err(ParamError { message, help: Some(refused.instead), span }.into());
     }
     let mut disk = Disk::new(config, vdisk, bases);
-    (disk.first, disk.among) = (first, among);
+    disk.extent = ExtentOf { disk: None, first, among };
     for (pool, bytes) in disk.promised() {
         plane.pools[pool].promised += bytes;
     }
@@ -108,7 +109,7 @@ fn open_parts(
 ) -> Result<Opened, NotAdded> {
     let mut parts = plane.pools.parts_of(config, config.capacity, first).into_iter();
     let wrong =
-        |e: &dyn std::fmt::Display| at(&config.capacity_span, format!("disk \"{}\": {e}", config.name));
+        |e: &dyn std::fmt::Display| at(&config.spans.capacity, format!("disk \"{}\": {e}", config.name));
     // That a pool is full is the configuration's to mend.
     let failed = |e: &std::io::Error| NotAdded {
         error: wrong(e),
@@ -150,7 +151,7 @@ fn open_parts(
 /// Makes a disk of this node's pools longer: first every part, of which none may be in the way of another, then the disk.
 pub(crate) fn lengthen(plane: &mut Plane, number: usize, capacity: u64) -> Result<(), String> {
     let disk = plane.disks[number].as_ref().expect("a disk that was found");
-    let parts = plane.pools.parts_of(&disk.config, capacity, disk.first);
+    let parts = plane.pools.parts_of(&disk.config, capacity, disk.extent.first);
     let mut on_gates = parts.iter();
     let mut bases = Vec::new();
     let mut extents = Vec::new();

@@ -35,7 +35,7 @@ impl Plane {
             &disk.vdisk,
             &disk.config.contract,
             &config.contract,
-            (config.leeway, disk.among),
+            (config.leeway, disk.extent.among),
             now,
         );
         if result.is_ok() {
@@ -57,7 +57,7 @@ impl Plane {
         }
         let disk = make::take_disk(self, number).expect("a disk that was found");
         assert_eq!(disk.vdisk.pending(), 0, "commands are aborted before their disk goes");
-        for part in self.pools.parts_of(&disk.config, disk.config.capacity, disk.first) {
+        for part in self.pools.parts_of(&disk.config, disk.config.capacity, disk.extent.first) {
             let mut orphans = Vec::new();
             let gate = self.pools.gates[part.gate].pipeline.gate_mut();
             gate.remove_flow(disk.vdisk.flow(), now, &mut orphans);

@@ -199,7 +199,7 @@ impl Pools {
             let len = henge_vdisk::striped_below(capacity, i as u64, on, config.stripe);
             let len = member_len(len, pool);
             let name = format!("{}.part{}", config.name, i + first as usize);
-            let (adopt, origin) = (config.adopt, &config.origin);
+            let (adopt, origin) = (config.beginning.adopt, &config.beginning.origin);
             parts.extend(pool.gates.clone().map(|gate| PartOf {
                 gate,
                 name: name.clone(),
@@ -222,9 +222,9 @@ impl Pools {
 
     /// How a disk's commands are cut on these pools, whose largest block has `block` bytes.
     pub(super) fn settings_of(&self, config: &DiskConfig, block: u64) -> henge_vdisk::Settings {
-        let mut settings = config.settings;
+        let mut settings = config.cutting.settings;
         settings.align = settings.align.max(block);
-        if config.cut_by_pool {
+        if config.cutting.by_pool {
             let pools = config.pools.iter().map(|p| self.quantum(*p));
             let quantum = pools.fold(settings.quantum, u64::min);
             settings.quantum = (quantum / settings.align).max(1) * settings.align;

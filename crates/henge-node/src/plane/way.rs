@@ -94,7 +94,7 @@ impl Plane {
             if let Some(lead) = disk.lead(&request, now) {
                 state.pipeline.gate_mut().retag(request.id, lead, now);
             }
-            if disk.extent_of.is_some() && disk.config.contract.rate.is_some() {
+            if disk.extent.disk.is_some() && disk.config.contract.rate.is_some() {
                 let unit = state.pipeline.gate().cost_unit();
                 self.tags.tell(&disk.told_as, global(self.across.here, g), &request, unit);
             }
@@ -132,7 +132,7 @@ impl Plane {
             }
             let lead = finished.command.offset % disk.vdisk.settings().align;
             let (at, mut outcome) = (finished.command.offset, finished.outcome);
-            if finished.command.kind == Kind::Flush && disk.doubted.remove(&submitter.connection) {
+            if finished.command.kind == Kind::Flush && disk.doubts.connections.remove(&submitter.connection) {
                 outcome = outcome.and(Err(Failure::Fault(Fault::Io)));
             }
             self.answers.push(Answer { disk: number, submitter, outcome, frame, lead, at, cost });
@@ -150,7 +150,7 @@ impl Plane {
         let number = sub_request.disk as usize;
         self.memory.uncount_extra(self.disks[number].as_mut(), sub_request.extra);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
-        if disk.extent_of.is_some() {
+        if disk.extent.disk.is_some() {
             let command = disk.in_flight[sub_request.part.command.index()].as_mut();
             command.expect("a pending command has its buffer here").cost += cost;
         }

@@ -166,7 +166,7 @@ impl Server {
             self.ways.shards.crowd.leave(self.ways.here, across::lead_of(&self.plane, number));
             let disk = self.plane.disks.of(number);
             disk.connections -= 1;
-            disk.doubted.remove(&id);
+            disk.doubts.connections.remove(&id);
             if !self.work.is_leaving(number) {
                 moving::readmit(self, number);
             }

@@ -167,7 +167,7 @@ fn join_links(server: &mut Server) {
 fn doubt(server: &mut Server, disk: usize) {
     let none = RequestId { slot: 0, generation: 0 };
     let all = server.clients.users.range((disk, none)..(disk + 1, none)).map(|(_, id)| *id);
-    server.plane.disks.of(disk).doubted.extend(all);
+    server.plane.disks.of(disk).doubts.connections.extend(all);
 }
 
 /// Everything is flushed, and this node ends: its peers need doubt nothing that it answered.

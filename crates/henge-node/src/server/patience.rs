@@ -103,12 +103,12 @@ fn look_at_thirst(server: &mut Server, id: RequestId) {
 fn tell(server: &mut Server, number: usize, text: String) {
     let now = server.now;
     let disk = server.plane.disks.of(number);
-    if disk.told.is_some_and(|at| now.since(at) < QUIET) {
-        disk.untold += 1;
+    if disk.told.at.is_some_and(|at| now.since(at) < QUIET) {
+        disk.told.since += 1;
         return;
     }
-    disk.told = Some(now);
-    let more = match std::mem::take(&mut disk.untold) {
+    disk.told.at = Some(now);
+    let more = match std::mem::take(&mut disk.told.since) {
         0 => String::new(),
         n => format!(" ({n} more like this since the last one)"),
     };

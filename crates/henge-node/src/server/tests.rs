@@ -44,7 +44,7 @@ impl Bench {
                 tls: config.tls.as_ref().map(|tls| {
                     Arc::new(Tls::open(tls, Clients::Required).unwrap_or_else(|e| panic!("{e:?}")))
                 }),
-                limits: config.limits,
+                limits: config.bounds.limits,
                 slots: ConnectionSlots::new(
                     Most { all: 64, per_address: 64, per_disk: 64 },
                     Arc::default(),

@@ -118,7 +118,7 @@ impl Server {
                 && self.plane.disks.of(disk).spread.is_none()
                 && self.stopping.is_some()
             {
-                self.plane.disks.of(disk).unflushed = true;
+                self.plane.disks.of(disk).doubts.unflushed = true;
             }
             if TargetRegistry::owns(&answer.submitter) {
                 self.registry.answer(answer, &mut self.plane, self.now);

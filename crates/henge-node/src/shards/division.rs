@@ -49,7 +49,7 @@ impl Division {
 
     /// By the configuration. `remembered` are disks that are not in it and will be there.
     pub(crate) fn of(config: &NodeConfig, remembered: Vec<Tie>) -> Result<Division, ParamError> {
-        let cores = config.cores.min(config.buffers / LEAST).max(1);
+        let cores = config.loops.cores.min(config.bounds.buffers / LEAST).max(1);
         for pool in &config.pools {
             let Some(shard) = pool.shard else { continue };
             let why = if shard >= cores {
@@ -57,7 +57,7 @@ impl Division {
                     "pool \"{}\" is on shard {shard}, and there are {cores}, counted from 0; write cores = {} or more{}",
                     pool.name,
                     shard + 1,
-                    if config.cores > cores { ", and more buffers" } else { "" }
+                    if config.loops.cores > cores { ", and more buffers" } else { "" }
                 )
             } else if shard > 0 && is_shared(config, pool) {
                 format!(
@@ -67,7 +67,7 @@ impl Division {
             } else {
                 continue;
             };
-            return Err(ParamError { message: why, help: None, span: pool.span.clone() });
+            return Err(ParamError { message: why, help: None, span: pool.spans.whole.clone() });
         }
         let own = config.disks.iter().filter(|disk| !disk.is_of_cluster());
         let own = own.map(|disk| Tie { pools: disk.pools.clone() });

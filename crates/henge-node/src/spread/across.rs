@@ -109,7 +109,7 @@ pub(super) fn add_relay(
     // Coordinators bound what they hand out; here it is room for all of them.
     relay.contract.pending = None;
     let settings =
-        Settings { owners: true, align: align_of(config), commands_max: 1 << 20, ..config.settings };
+        Settings { owners: true, align: align_of(config), commands_max: 1 << 20, ..config.cutting.settings };
     let vdisk = layout(&relay, len).map_err(|e| e.to_string())?;
     let vdisk = VirtualDisk::new(FLOW, vdisk, settings).map_err(|e| e.to_string())?;
     let mut spread = coordinator::spread(plane, &relay, 1);
@@ -194,7 +194,7 @@ pub(crate) fn cross(plane: &mut Plane, now: Instant) {
         let Some((from, crossing)) = plane.across.lanes.next() else { return };
         match crossing {
             Crossing::Part { owner, command, frame, id } => {
-                if plane.disks.get(owner).is_none_or(|d| d.as_ref().is_none_or(|d| d.extent_of.is_none())) {
+                if plane.disks.get(owner).is_none_or(|d| d.as_ref().is_none_or(|d| d.extent.disk.is_none())) {
                     let outcome = Err(Failure::Fault(Fault::Unreachable));
                     answer_across(plane, from, id, outcome, frame, Cost::ZERO);
                     continue;

@@ -65,7 +65,7 @@ pub(crate) fn admit(plane: &mut Plane, number: usize, turn: u64, peer: usize, ac
 
 /// Whether an owner does what a peer asks: it may ask by what is old.
 pub(crate) fn admits(plane: &Plane, owner: usize, peer: Option<usize>) -> bool {
-    let disk = plane.disks[owner].as_ref().and_then(|owner| plane.disks[owner.extent_of?].as_ref());
+    let disk = plane.disks[owner].as_ref().and_then(|owner| plane.disks[owner.extent.disk?].as_ref());
     let seat = disk.and_then(|disk| disk.spread.as_ref()?.shared.as_ref());
     seat.is_none_or(|seat| peer.is_some_and(|peer| seat.acts.peers.contains(&peer)))
 }

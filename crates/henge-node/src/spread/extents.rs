@@ -20,11 +20,11 @@ pub(crate) fn add_spread(plane: &mut Plane, config: DiskConfig, now: Instant) ->
     let wrong = |message: String| ParamError {
         message: format!("disk \"{}\": {message}", config.name),
         help: None,
-        span: config.capacity_span.clone(),
+        span: config.spans.capacity.clone(),
     };
     let count = config.places.len() as u64;
     let align = align_of(&config);
-    let settings = henge_vdisk::Settings { owners: true, align, ..config.settings };
+    let settings = henge_vdisk::Settings { owners: true, align, ..config.cutting.settings };
     let lens = extent_lens(&config, config.capacity);
     let layout = layout(&config, config.capacity).map_err(|e| wrong(e.to_string()))?;
     // Any number will do: no gate ever sees this flow.
@@ -67,7 +67,7 @@ pub(crate) fn add_spread(plane: &mut Plane, config: DiskConfig, now: Instant) ->
         spread.units.push(unit);
     }
     for (_, owner) in &owners {
-        plane.disks.of(*owner).extent_of = Some(number);
+        plane.disks.of(*owner).extent.disk = Some(number);
     }
     let mut disk = Disk::new(config, vdisk, Vec::new());
     disk.spread = Some(Box::new(spread));
@@ -95,13 +95,13 @@ pub(crate) fn parts_here(plane: &Plane, config: &DiskConfig, capacity: u64) -> V
 pub(crate) fn longer_parts(plane: &Plane, number: usize, capacity: u64) -> Vec<PartOf> {
     let disk = plane.disks[number].as_ref().expect("a disk that was found");
     let Some(spread) = &disk.spread else {
-        return plane.pools.parts_of(&disk.config, capacity, disk.first);
+        return plane.pools.parts_of(&disk.config, capacity, disk.extent.first);
     };
     let mut parts = Vec::new();
     for (at, len) in spread.extents.iter().zip(extent_lens(&disk.config, capacity)) {
         let owner = if let At::Here(owner) = at { plane.disks[*owner].as_ref() } else { None };
         if let Some(owner) = owner.filter(|owner| len > owner.vdisk.capacity()) {
-            parts.extend(plane.pools.parts_of(&owner.config, len, owner.first));
+            parts.extend(plane.pools.parts_of(&owner.config, len, owner.extent.first));
         }
     }
     parts

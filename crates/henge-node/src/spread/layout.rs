@@ -5,7 +5,7 @@ use henge_vdisk::{Extent, GateId, Layout, LayoutError, Target};
 
 /// What extents end at a multiple of.
 pub(crate) fn align_of(config: &DiskConfig) -> u64 {
-    (henge_backend::ALIGN as u64).max(config.settings.align)
+    (henge_backend::ALIGN as u64).max(config.cutting.settings.align)
 }
 
 /// What a disk is striped by over its extents.

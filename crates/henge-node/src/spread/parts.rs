@@ -162,7 +162,7 @@ impl Plane {
             if cost > Cost::ZERO && spread.alike() {
                 spread.coordinator.served(FLOW, NodeId(extent), cost, &mut spread.outbox);
             }
-            if disk.extent_of.is_some()
+            if disk.extent.disk.is_some()
                 && let Some(command) = disk.in_flight[part.id.command.index()].as_mut()
             {
                 command.cost += cost; // a relay's

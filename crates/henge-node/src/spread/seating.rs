@@ -27,9 +27,10 @@ pub(super) fn add_shared(plane: &mut Plane, config: DiskConfig, now: Instant) ->
     let wrong = |message: String| ParamError {
         message: format!("disk \"{}\": {message}", config.name),
         help: None,
-        span: config.capacity_span.clone(),
+        span: config.spans.capacity.clone(),
     };
-    let settings = henge_vdisk::Settings { owners: true, align: align_of(&config), ..config.settings };
+    let settings =
+        henge_vdisk::Settings { owners: true, align: align_of(&config), ..config.cutting.settings };
     let layout = layout(&config, config.capacity).map_err(|e| wrong(e.to_string()))?;
     let vdisk = VirtualDisk::new(FLOW, layout, settings).map_err(|e| wrong(e.to_string()))?;
     let len = extent_lens(&config, config.capacity)[0];
@@ -65,7 +66,7 @@ pub(super) fn add_shared(plane: &mut Plane, config: DiskConfig, now: Instant) ->
         acts: Acts::default(),
     });
     match owner {
-        Some(owner) => plane.disks.of(owner).extent_of = Some(number),
+        Some(owner) => plane.disks.of(owner).extent.disk = Some(number),
         None => _ = plane.seats.vacant.insert(number),
     }
     let mut disk = Disk::new(config, vdisk, Vec::new());
@@ -174,7 +175,7 @@ fn take_seat(plane: &mut Plane, number: usize, now: Instant) -> Result<(), Strin
     let len = extent_lens(&config, config.capacity)[0];
     let owner =
         make::add_extent(plane, &config, config.pools[0], 0, len, now).map_err(|e| e.error.message)?;
-    plane.disks.of(owner).extent_of = Some(number);
+    plane.disks.of(owner).extent.disk = Some(number);
     let (unit, drained, others) =
         (coordinator::unit_of(plane, owner), plane.seats.drained, others_of(plane, &config));
     let spread = plane.disks.of(number).spread.as_mut().expect("a shared disk");
@@ -281,7 +282,7 @@ pub(super) fn hold(plane: &mut Plane, number: usize, part: &Part, now: Instant) 
 
 /// Whether an owner's storage is another gateway's by now; then it takes nothing more.
 pub(crate) fn is_lost(plane: &mut Plane, owner: usize, now: Instant) -> bool {
-    let Some(number) = plane.disks[owner].as_ref().and_then(|disk| disk.extent_of) else { return false };
+    let Some(number) = plane.disks[owner].as_ref().and_then(|disk| disk.extent.disk) else { return false };
     let Some((at, seat)) = plane.disks.seat(number) else { return false };
     if *at == At::Here(owner) {
         leave(plane, number, "its storage answers that this node was shut out", now);

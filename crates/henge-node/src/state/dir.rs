@@ -25,10 +25,10 @@ pub(crate) enum StateDir {
 impl StateDir {
     /// Makes it ours. An error where the configuration says a folder that another node has.
     pub(crate) fn open(config: &NodeConfig) -> io::Result<StateDir> {
-        if config.forgets {
+        if config.state.forgets {
             return Ok(StateDir::Forgets);
         }
-        let dir = &config.state_dir;
+        let dir = &config.state.dir;
         let lock = henge_io::make_directory(dir).and_then(|()| File::open(dir));
         let lock = match lock {
             Ok(lock) => lock,
@@ -43,7 +43,7 @@ impl StateDir {
             Err(_) => {}
         }
         let why = format!("{} is in use by another node", dir.display());
-        if config.state_dir_stated {
+        if config.state.is_stated {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("state_dir: {why}")));
         }
         Ok(StateDir::warn(why))
@@ -51,7 +51,11 @@ impl StateDir {
 
     /// For a look that changes nothing.
     pub(crate) fn look(config: &NodeConfig) -> StateDir {
-        if config.forgets { StateDir::Forgets } else { StateDir::Folder(config.state_dir.clone(), None) }
+        if config.state.forgets {
+            StateDir::Forgets
+        } else {
+            StateDir::Folder(config.state.dir.clone(), None)
+        }
     }
 
     fn warn(why: String) -> StateDir {

@@ -16,7 +16,7 @@ fn config(name: &str, link: &str, rest: &str) -> NodeConfig {
          [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{shard}{rest}\n"
     );
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    config.forgets = true;
+    config.state.forgets = true;
     config
 }
 
@@ -271,7 +271,7 @@ fn slow_at(name: &str, depth: u32) -> Node {
          scheduler = {{ sfq = {{ depth = {depth} }} }}\n"
     );
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    config.forgets = true;
+    config.state.forgets = true;
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -359,7 +359,7 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
              [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n"
         );
         let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap();
-        config.forgets = true;
+        config.state.forgets = true;
         Node::start(config).unwrap()
     };
     let mut nodes: Vec<Node> = names.iter().map(|name| large(name)).collect();
@@ -423,7 +423,7 @@ fn divided(names: &[&str]) -> Vec<Node> {
              [[pool]]\nname = \"q\"\nmemory = true\ncapacity = \"64MiB\"\nshard = 0\n"
         );
         let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-        config.forgets = true;
+        config.state.forgets = true;
         Node::start(config).unwrap_or_else(|e| panic!("{e}"))
     });
     let nodes: Vec<Node> = nodes.collect();

@@ -54,7 +54,7 @@ fn unknown_keys_and_units() {
     says("busy_poll = 50\n", &["node.toml:1:13", "\"50\" has no unit"]);
     for (line, us) in [("", 50), ("busy_poll = \"0us\"\n", 0)] {
         let config = NodeConfig::parse(Source::new("node.toml", format!("{line}{}", with(""))));
-        assert_eq!(config.unwrap().busy_poll.as_nanos(), us * 1000);
+        assert_eq!(config.unwrap().loops.busy_poll.as_nanos(), us * 1000);
     }
 }
 
@@ -114,7 +114,10 @@ fn origins_are_for_disks_that_are_images() {
     );
     let good = on_ceph("pool = \"c\"\nfrom = \"golden@1\"\nfence = true");
     let config = NodeConfig::parse(Source::new("node.toml", good)).unwrap();
-    assert!(config.disks[0].origin.fence && config.disks[0].origin.from.as_deref() == Some("golden@1"));
+    assert!(
+        config.disks[0].beginning.origin.fence
+            && config.disks[0].beginning.origin.from.as_deref() == Some("golden@1")
+    );
 }
 
 #[test]

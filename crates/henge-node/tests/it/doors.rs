@@ -131,7 +131,7 @@ fn a_door_that_stands_open_to_other_machines_is_stated() {
         let why = parse(format!("listen = \"{listen}\"\n{DISKS}")).unwrap_err().to_string();
         assert!(why.contains(names) && why.contains("insecure = true"), "{why}");
         let config = parse(format!("listen = \"{listen}\"\ninsecure = true\n{DISKS}")).unwrap();
-        assert_eq!(config.open.len(), 1, "{listen}");
+        assert_eq!(config.open_doors().len(), 1, "{listen}");
     }
     let guarded = DISKS.replace("capacity = \"1MiB\"\niscsi", "iscsi");
     let all = guarded.replace(
@@ -140,9 +140,9 @@ fn a_door_that_stands_open_to_other_machines_is_stated() {
     );
     let all = all.replace("iscsi = { user = \"ann\"", "capacity = \"1MiB\"\niscsi = { user = \"ann\"");
     let config = parse(format!("listen = \"iscsi://192.0.2.1:0\"\n{all}")).unwrap();
-    assert!(config.open.is_empty() && config.demands("iscsi"));
+    assert!(config.open_doors().is_empty() && config.demands("iscsi"));
     for local in ["nbd://127.0.0.1:0", "nbd://localhost", "nbd://[::1]:1", "iscsi://127.0.0.9:0"] {
-        assert!(parse(format!("listen = \"{local}\"\n{DISKS}")).unwrap().open.is_empty(), "{local}");
+        assert!(parse(format!("listen = \"{local}\"\n{DISKS}")).unwrap().open_doors().is_empty(), "{local}");
     }
 }
 
@@ -154,12 +154,16 @@ fn tokens_of_the_page_cross_a_network_in_clear_only_where_that_is_stated() {
         let why = parse(format!("{}{DISKS}", page(at))).unwrap_err().to_string();
         assert!(why.contains(&format!("http://{at}")) && why.contains("insecure = true"), "{why}");
         let config = parse(format!("{}insecure = true\n{DISKS}", page(at))).unwrap();
-        assert!(config.open.len() == 1 && config.open[0].contains("tokens"), "{:?}", config.open);
+        assert!(
+            config.open_doors().len() == 1 && config.open_doors()[0].contains("tokens"),
+            "{:?}",
+            config.open_doors()
+        );
     }
     let secure = parse(format!("{}{DISKS}", page("https://192.0.2.1:8080"))).unwrap_err().to_string();
     assert!(secure.contains("certificate") && !secure.contains("insecure"), "{secure}");
     for at in ["127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080"] {
-        assert!(parse(format!("{}{DISKS}", page(at))).unwrap().open.is_empty(), "{at}");
+        assert!(parse(format!("{}{DISKS}", page(at))).unwrap().open_doors().is_empty(), "{at}");
     }
 }
 
@@ -177,13 +181,13 @@ fn other_machines_reach_disks_by_nvme_whose_hosts_prove_who_they_are() {
     }
     let guarded = format!("{head}nvme = {{ secret = \"{HOSTS_SECRET}\" }}\n");
     let config = parse(&guarded).unwrap();
-    assert!(config.open.is_empty() && config.demands("nvme") && !config.demands("iscsi"));
+    assert!(config.open_doors().is_empty() && config.demands("nvme") && !config.demands("iscsi"));
     // A door beside it that nobody guards is stated, or not there.
     let beside = parse(&guarded.replace(
         "listen = \"nvme://192.0.2.1:0\"",
         "listen = [\"nvme://192.0.2.1:0\", \"iscsi://192.0.2.1:0\"]",
     ));
-    assert!(beside.unwrap().open.is_empty());
+    assert!(beside.unwrap().open_doors().is_empty());
     let stated = guarded.replace(
         "listen = \"nvme://192.0.2.1:0\"",
         "listen = [\"nvme://192.0.2.1:0\", \"iscsi://192.0.2.1:0\"]",

@@ -13,7 +13,7 @@ fn start(pool: &str, disks: &str) -> Node {
         "listen = \"nbd://127.0.0.1:0\"\n{cores}[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\n{shard}{pool}\n{disks}"
     );
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    config.forgets = true;
+    config.state.forgets = true;
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -9,7 +9,7 @@ fn config(disks: &str) -> NodeConfig {
     let pool = |name| format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"256MiB\"\n");
     let text = format!("listen = \"nbd://127.0.0.1:0\"\ncores = 2\n{}{}{disks}", pool("a"), pool("b"));
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    config.forgets = true;
+    config.state.forgets = true;
     config
 }
 
@@ -238,7 +238,7 @@ fn every_loop_serves_clients_of_a_pool_that_says_so() {
     let text = "listen = \"nbd://127.0.0.1:0\"\ncores = 3\nbuffers = \"1GiB\"\n[[pool]]\nname = \"hot\"\nmemory = true\ncapacity = \"64MiB\"\n\
                 every_core = true\n[[disk]]\nname = \"x\"\ncapacity = \"16MiB\"\n";
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-    config.forgets = true;
+    config.state.forgets = true;
     let node = Node::start(config).unwrap_or_else(|e| panic!("{e}"));
     let control = node.control();
     // A disk that comes later, too.

@@ -50,7 +50,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     args.log.start();
     super::keep_files_private();
     config.requests = args.requests.or(config.requests);
-    for why in &config.open {
+    for why in config.open_doors() {
         eprintln!("henge: insecure: {why}");
     }
     let told = config.manager.as_ref().is_some_and(|manager| manager.proof.files().is_some());

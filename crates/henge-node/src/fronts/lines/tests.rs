@@ -13,7 +13,11 @@ const NODE: &str = "listen = \"lines://127.0.0.1:0\"\n\
 
 fn config(text: &str) -> Result<NodeConfig, String> {
     let config = NodeConfig::parse(Source::new("node.toml", text));
-    config.map(|config| NodeConfig { forgets: true, ..config }).map_err(|e| e.to_string())
+    let forgets = |mut config: NodeConfig| {
+        config.state.forgets = true;
+        config
+    };
+    config.map(forgets).map_err(|e| e.to_string())
 }
 
 fn asked(client: &mut BufReader<TcpStream>, words: &[u8]) -> String {

@@ -61,7 +61,7 @@ impl Pair {
                 entrance: Entrance {
                     listeners: listeners.clone(),
                     tls: None,
-                    limits: config.limits,
+                    limits: config.bounds.limits,
                     slots: ConnectionSlots::new(most, Arc::clone(&counts), 2),
                 },
                 state_dir: crate::state::StateDir::Forgets,

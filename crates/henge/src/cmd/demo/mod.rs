@@ -103,7 +103,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let text = include_str!("demo.toml").replace("nbd://127.0.0.1:0", &args.listen);
     let mut config = NodeConfig::parse(Source::new("demo.toml", text))?;
     config.control.clone_from(&args.control);
-    config.forgets = true;
+    config.state.forgets = true;
     if let Some(http) = args.http.filter(|http| !http.ip().is_loopback()) {
         bail!(
             "--http {http}: the demo's page has no tokens, so it is for this machine alone, like 127.0.0.1:8080"
