@@ -3,6 +3,8 @@
 use crate::live::{fio, has_nbd_engine};
 use crate::support::{Node, have, qemu_io};
 use henge_core::{Contract, Dispatch, FlowId, Gate, Params, Rate, Request, RequestId, RequestRow, Value};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn a_row_per_request() {
@@ -132,29 +134,79 @@ fn recorded_arrivals_and_completions_give_the_same_dispatches() {
 /// The percentiles that a node shows of its disks are those of its clients' requests, to the width of a bucket.
 #[test]
 fn shown_latency_is_the_recorded() {
-    compare_shown("shown_latency_is_the_recorded", 2, |rows, _| rows, 1.0 / 32.0);
+    compare_shown("shown_latency_is_the_recorded", FAST, 2, |rows, _| rows, |_| 1.0 / 32.0);
 }
 
-/// They are what the simulator says of the same arrivals, within 2 %.
+/// They are what the simulator says of the same arrivals, within 2 %, and what this machine is late for whoever waits on it.
 ///
-/// The device holds two requests, so that a late wake-up of this process delays an answer but not the requests behind.
+/// The device holds two requests, so that a late wake-up of the node delays an answer but not the requests behind. It is slow, so that
+/// a wake-up some 0.1 ms late is little beside a request. A thread that only sleeps measures how late wake-ups are in the same seconds:
+/// a node is woken twice for a request, for the device and for its client.
 #[test]
 #[ignore = "depends on how soon this machine wakes who waits: make test-shown"]
 fn shown_latency_is_the_simulators() {
-    compare_shown("shown_latency_is_the_simulators", 12, |_, again| again, 0.02);
+    let naps = Naps::begin();
+    let most = |listed: f64| 0.02 + 2.0 * naps.late() / listed;
+    compare_shown("shown_latency_is_the_simulators", SLOW, 24, |_, again| again, most);
 }
+
+/// How late this machine wakes a thread that sleeps.
+struct Naps {
+    late: Arc<Mutex<Vec<f64>>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Naps {
+    fn begin() -> Naps {
+        let naps = Naps { late: Arc::default(), over: Arc::default() };
+        let (late, over) = (Arc::clone(&naps.late), Arc::clone(&naps.over));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let (began, nap) = (std::time::Instant::now(), std::time::Duration::from_millis(7));
+                std::thread::sleep(nap);
+                late.lock().unwrap().push((began.elapsed() - nap).as_secs_f64() * 1e3);
+            }
+        });
+        naps
+    }
+
+    /// By so many ms, in the middle.
+    fn late(&self) -> f64 {
+        let mut late = self.late.lock().unwrap().clone();
+        late.sort_by(f64::total_cmp);
+        late[late.len() / 2]
+    }
+}
+
+impl Drop for Naps {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A device's speed, and the requests that two clients ask of it a second: three quarters of what it can do.
+type Speed = (&'static str, [u32; 2]);
+const FAST: Speed = ("2MB/s", [50, 40]);
+const SLOW: Speed = ("1MB/s", [25, 20]);
 
 /// Lets two clients ask for three quarters of what a device can do, at random times, and holds the percentiles shown
 /// against those of a list: the node's own record, or the simulator's of the same arrivals.
-fn compare_shown(test: &str, seconds: u32, choose: fn(String, String) -> String, most: f64) {
+fn compare_shown(
+    test: &str,
+    (speed, rates): Speed,
+    seconds: u32,
+    choose: fn(String, String) -> String,
+    most: impl Fn(f64) -> f64,
+) {
     if !has_nbd_engine(test) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let [record, again, scenario] =
         ["live.csv", "sim.csv", "scenario.toml"].map(|name| dir.path().join(name));
-    let (device, scheduler) = ("{ constant = { rate = \"2MB/s\" } }", "{ sfq = { depth = 2 } }");
-    let disks = [("one", "weight = 1", 50), ("two", "weight = 2", 40)];
+    let (device, scheduler) =
+        (format!("{{ constant = {{ rate = \"{speed}\" }} }}"), "{ sfq = { depth = 2 } }");
+    let disks = [("one", "weight = 1", rates[0]), ("two", "weight = 2", rates[1])];
     let mut config = format!(
         "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nemulated = {device}\nscheduler = {scheduler}\n"
     );
@@ -200,7 +252,13 @@ fn compare_shown(test: &str, seconds: u32, choose: fn(String, String) -> String,
                 listed[rank],
                 off * 100.0
             );
-            assert!(off.abs() < most, "{name}: {key} {shown} ms shown, {} ms listed", listed[rank]);
+            let most = most(listed[rank]);
+            assert!(
+                off.abs() < most,
+                "{name}: {key} {shown} ms shown, {} ms listed, which is more than {:.2} %",
+                listed[rank],
+                most * 100.0
+            );
         }
     }
 }
