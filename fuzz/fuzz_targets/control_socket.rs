@@ -43,7 +43,7 @@ thread_local! {
 fn start() -> Node {
     let text = NODE.replace("PID", &std::process::id().to_string());
     let mut config = NodeConfig::parse(Source::new("node.toml", &text)).expect("the configuration is right");
-    config.forgets = true;
+    config.state.forgets = true;
     Node::start(config).expect("it starts")
 }
 

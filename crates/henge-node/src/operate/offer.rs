@@ -1,6 +1,6 @@
 //! What adding a disk would answer, without making anything: for whoever is still writing it.
 //!
-//! The table is read as [`Plane::add`] reads it, and the gates are asked whether they would take the contract. Room is judged by what
+//! The table is read as [`operate::add`](super::add) reads it, and the gates are asked whether they would take the contract. Room is judged by what
 //! is promised to disks; a pool whose storage has less than that still refuses when the disk is made.
 
 use super::Outcome;

@@ -50,7 +50,7 @@ impl Plane {
         result
     }
 
-    /// Removes a disk that has nothing pending. Its parts are [retired](Plane::retired).
+    /// Removes a disk that has nothing pending. Its parts are [retired](super::tickets::Tickets::retired).
     pub(crate) fn remove_disk(&mut self, number: usize, now: Instant) {
         if self.disks.of(number).spread.is_some() {
             return extents::remove_spread(self, number, now);

@@ -1,7 +1,7 @@
 //! Clients that keep others waiting: payloads that stop coming, and commands that wait for memory.
 //!
-//! The rule: a connection of which payload is awaited, and of which nothing has come for [`Patience::payload`], is closed, and an event says
-//! so. A connection that waits for memory for [`Patience::memory`] goes on waiting, and an event says whose it is and who holds what. Of each
+//! The rule: a connection of which payload is awaited, and of which nothing has come for [`Patience::payload`](super::Patience), is closed, and an event says
+//! so. A connection that waits for memory for [`Patience::memory`](super::Patience) goes on waiting, and an event says whose it is and who holds what. Of each
 //! disk one such event comes in [`QUIET`]; the next one says how many there were meanwhile.
 //!
 //! Price: one place in an ordered set for each connection of which payload is awaited, or that has waited for memory; nothing looks at all
