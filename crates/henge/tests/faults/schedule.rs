@@ -250,9 +250,20 @@ impl Schedule {
 
     /// A life in which something goes wrong. Whether the power went at its end.
     fn life(&mut self) -> bool {
-        if self.dice.random_range(0..4) == 0 {
-            let part = self.some_part();
-            self.arm(part);
+        match self.dice.random_range(0..8) {
+            0 | 1 => {
+                let part = self.some_part();
+                self.arm(part);
+            }
+            // A start opens each file, and removes none: what it cannot open is to be there afterwards.
+            2 => {
+                let part = [Part::Folder, Part::Any][self.dice.random_range(0..2)];
+                let (at, errno) =
+                    (self.dice.random_range(1..10), [libc::EIO, libc::EMFILE][self.dice.random_range(0..2)]);
+                let what = What::Fail(errno, 1);
+                self.storage.lock().plans.push(Plan { part, kind: Some(Kind::Open), at, what });
+            }
+            _ => {}
         }
         let (node, _) = self.start();
         match node {
