@@ -5,6 +5,7 @@
 //! Whoever talks to a node (`henge vd`, `henge top`, the page, the manager) depends on this crate and not on the node.
 
 mod control;
+mod disk;
 mod event;
 mod keeps;
 mod kept;
@@ -18,9 +19,9 @@ mod tap;
 mod terms;
 
 pub use control::{
-    AtGate, Buckets, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus, PoolStatus,
-    Promise, Reply, Request, Status, Unfairness,
+    FailedDisk, GateStatus, LearnedCost, PeerStatus, PoolStatus, Promise, Reply, Request, Status, Unfairness,
 };
+pub use disk::{AtGate, AtGates, Buckets, CommandMeters, DiskLayout, DiskStatus, Latencies, Seating};
 pub use event::{Event, EventKind};
 pub use keeps::{Keeps, Most, Need, Unit, With};
 pub use kept::{Kept, Seconds};

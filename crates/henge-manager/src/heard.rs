@@ -6,7 +6,7 @@
 
 use crate::machine::Machine;
 use henge_api::manager::{FromNode, Held, LINE_MAX, Pool, Register, Seen};
-use henge_api::{Ask, Keeps, Status, is_name};
+use henge_api::{Ask, DiskStatus, Keeps, Status, is_name};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(test)]
@@ -265,27 +265,35 @@ fn meters(status: &Status) -> Judged {
         name("the disk", &disk.name)?;
         bytes("a disk", disk.capacity)?;
         terms(&disk.contract)?;
-        count("places of a disk", disk.places.len().max(disk.pools.len()), PLACES_MAX)?;
-        count("gates", disk.gates.len(), DISKS_MAX)?;
-        count("buckets", disk.histogram.as_ref().map_or(0, |h| h.counts.len()), BUCKETS_MAX)?;
+        let DiskStatus { meters, flow, layout, seating, .. } = disk;
+        count("places of a disk", layout.places.len().max(layout.pools.len()), PLACES_MAX)?;
+        count("gates", flow.gates.len(), DISKS_MAX)?;
+        count("buckets", meters.histogram.as_ref().map_or(0, |h| h.counts.len()), BUCKETS_MAX)?;
         count("days", disk.kept.as_ref().map_or(0, |kept| kept.days.len()), DAYS_MAX)?;
         count("front ends", disk.fronts.len(), PLACES_MAX)?;
-        count("gateways of a disk", disk.gateways.len(), PLACES_MAX)?;
-        disk.gateways.iter().try_for_each(|gateway| name("the gateway", gateway))?;
-        let texts =
-            disk.waiting.iter().chain(&disk.seat).chain(&disk.stays).chain(&disk.fronts).chain(&disk.trouble);
-        texts.chain(disk.waits.keys()).try_for_each(|t| prose("a text", t))?;
-        disk.places.iter().chain(&disk.pools).try_for_each(|t| text("a place", t, TEXT_MAX))?;
+        count("gateways of a disk", seating.gateways.len(), PLACES_MAX)?;
+        seating.gateways.iter().try_for_each(|gateway| name("the gateway", gateway))?;
+        let texts = flow.waiting.iter().chain(&seating.seat).chain(&seating.stays);
+        let texts = texts.chain(&disk.fronts).chain(&layout.trouble);
+        texts.chain(flow.waits.keys()).try_for_each(|t| prose("a text", t))?;
+        layout.places.iter().chain(&layout.pools).try_for_each(|t| text("a place", t, TEXT_MAX))?;
         count("clients", disk.connections, COUNT_MAX)?;
-        count("requests pending", disk.pending, COUNT_MAX)?;
-        count("reasons", disk.waits.len(), TERMS_MAX)?;
+        count("requests pending", meters.pending, COUNT_MAX)?;
+        count("reasons", flow.waits.len(), TERMS_MAX)?;
         // Totals of nanoseconds and bytes are added up over disks.
-        let totals =
-            [disk.commands, disk.reads, disk.failed, disk.late, disk.wait, disk.service, disk.disk_time];
-        let more = [disk.bytes, disk.busy, disk.outstanding_us, disk.metered, disk.processor];
+        let totals = [
+            meters.commands,
+            meters.reads,
+            meters.failed,
+            meters.late,
+            flow.wait,
+            flow.service,
+            flow.disk_time,
+        ];
+        let more = [meters.bytes, meters.busy, meters.outstanding_us, meters.metered, disk.processor];
         let counts =
-            disk.histogram.iter().flat_map(|h| &h.counts).fold(0u64, |all, (_, n)| all.saturating_add(*n));
-        let all = totals.into_iter().chain(more).chain(disk.waits.values().copied()).chain([counts]);
+            meters.histogram.iter().flat_map(|h| &h.counts).fold(0u64, |all, (_, n)| all.saturating_add(*n));
+        let all = totals.into_iter().chain(more).chain(flow.waits.values().copied()).chain([counts]);
         number("a meter", all.max().unwrap_or(0) as f64, 0.0, METER_MAX)?;
     }
     Ok(())

@@ -226,7 +226,7 @@ fn read(path: &Path) -> BTreeMap<String, Counts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_api::Promise;
+    use henge_api::{AtGates, CommandMeters, Promise};
     use proptest::prelude::*;
 
     fn second() -> impl Strategy<Value = Second> {
@@ -267,16 +267,9 @@ mod tests {
         let promise = Promise { rate: Some(100.0), unit: "requests".into(), ..Promise::default() };
         let busy = at * 1_000_000_000;
         let waits = BTreeMap::from([("own share".into(), busy)]);
-        DiskStatus {
-            name: name.into(),
-            metered: busy,
-            commands,
-            busy,
-            waits,
-            wait: busy,
-            promise,
-            ..DiskStatus::default()
-        }
+        let meters = CommandMeters { metered: busy, commands, busy, ..CommandMeters::default() };
+        let flow = AtGates { waits, wait: busy, ..AtGates::default() };
+        DiskStatus { name: name.into(), meters, promise, flow, ..DiskStatus::default() }
     }
 
     fn look(ledger: &mut Ledger, at: u64, commands: u64) -> Kept {

@@ -52,7 +52,7 @@ use std::thread::JoinHandle;
 /// node.control().set("web", &[("limit", "675/s")]).unwrap();
 /// node.control().exchange("scratch", "fifo").unwrap();
 /// let web = node.control().status().unwrap().disk("web").cloned().unwrap();
-/// println!("{} of {} commands late", web.late, web.commands);
+/// println!("{} of {} commands late", web.meters.late, web.meters.commands);
 /// node.stop().unwrap();
 /// ```
 pub struct Node {

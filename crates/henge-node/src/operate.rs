@@ -13,8 +13,8 @@ use crate::spread::across;
 use crate::spread::extents;
 use crate::spread::seating;
 use henge_api::{
-    AtGate, Buckets, Choice, DiskStatus, FailedDisk, GateStatus, Latencies, LearnedCost, PeerStatus,
-    PoolStatus, Promise, Request, Status, Table,
+    AtGate, Buckets, Choice, CommandMeters, DiskLayout, DiskStatus, FailedDisk, GateStatus, Latencies,
+    LearnedCost, PeerStatus, PoolStatus, Promise, Request, Seating, Status, Table,
 };
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Term, Value, WaitReason};
 use std::collections::BTreeMap;
@@ -273,12 +273,36 @@ fn head(plane: &mut Plane, connections: usize, now: Instant) -> Status {
 }
 
 fn disk_status(plane: &Plane, number: usize, disk: &Disk, whole: bool, now: Instant) -> DiskStatus {
-    let (busy, outstanding_us) = disk.meters.occupancy();
     let mut status = DiskStatus {
         name: disk.config.name.clone(),
         capacity: disk.vdisk.capacity(),
         contract: disk.config.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect(),
         connections: disk.connections,
+        meters: meters(disk, whole, now),
+        promise: Promise::of(&disk.config.contract),
+        leeway: disk.config.leeway,
+        layout: DiskLayout {
+            pools: disk.config.pools.iter().map(|p| plane.pools[*p].config.name.clone()).collect(),
+            stripe: disk.config.stripe,
+            places: places(&disk.config),
+            trouble: extents::trouble(plane, disk),
+        },
+        fronts: disk.config.doors.open().map(str::to_owned).collect(),
+        seating: Seating {
+            gateways: disk.config.gateways.clone(),
+            seat: seating::seat_of(plane, disk),
+            stays: seating::stays(disk),
+        },
+        ..DiskStatus::default()
+    };
+    add_gates(plane, &mut status, number, disk, whole, now);
+    status
+}
+
+/// What a disk's clients saw here.
+fn meters(disk: &Disk, whole: bool, now: Instant) -> CommandMeters {
+    let (busy, outstanding_us) = disk.meters.occupancy();
+    CommandMeters {
         metered: now.since(disk.meters.since).as_nanos(),
         commands: disk.meters.commands,
         reads: disk.meters.reads,
@@ -287,23 +311,10 @@ fn disk_status(plane: &Plane, number: usize, disk: &Disk, whole: bool, now: Inst
         late: disk.meters.late,
         pending: disk.vdisk.pending(),
         latency: Latencies::of(&disk.meters.latency),
-        promise: Promise::of(&disk.config.contract),
-        pools: disk.config.pools.iter().map(|p| plane.pools[*p].config.name.clone()).collect(),
-        stripe: disk.config.stripe,
-        leeway: disk.config.leeway,
-        histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
-        places: places(&disk.config),
-        fronts: disk.config.doors.open().map(str::to_owned).collect(),
-        trouble: extents::trouble(plane, disk),
-        gateways: disk.config.gateways.clone(),
-        seat: seating::seat_of(plane, disk),
-        stays: seating::stays(disk),
         busy: busy.as_nanos(),
         outstanding_us,
-        ..DiskStatus::default()
-    };
-    add_gates(plane, &mut status, number, disk, whole, now);
-    status
+        histogram: whole.then(|| Buckets::from(&disk.meters.latency)),
+    }
 }
 
 /// What a disk's requests received and waited for at its gates here.
@@ -318,14 +329,15 @@ fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk,
     }
     let owners = owners.iter().filter_map(|owner| plane.disks[*owner].as_ref());
     let owners = owners.filter(|owner| owner.spread.is_none());
+    let received = &mut status.flow;
     for (g, flow) in owners.flat_map(|d| d.vdisk.layout().gates().iter().map(|g| (g, d.vdisk.flow()))) {
         let gate = plane.pools.gates[g.index()].pipeline.gate();
         let waiting = gate.waiting(flow, now).map(|reason| reason.as_str().to_owned());
-        status.waiting = status.waiting.take().or(waiting);
+        received.waiting = received.waiting.take().or(waiting);
         let Some(meters) = gate.flow_meters(flow) else { continue };
-        status.wait += meters.wait_time().as_nanos();
-        status.service += meters.completed.service_time.as_nanos();
-        status.disk_time += meters.completed.disk_time.as_nanos();
+        received.wait += meters.wait_time().as_nanos();
+        received.service += meters.completed.service_time.as_nanos();
+        received.disk_time += meters.completed.disk_time.as_nanos();
         let mut waited = henge_core::Duration::ZERO;
         for reason in WaitReason::ALL {
             let time = gate.waited(flow, reason, now);
@@ -333,7 +345,7 @@ fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk,
             waited += if reason == WaitReason::OwnLimit { henge_core::Duration::ZERO } else { time };
         }
         if whole {
-            status.gates.push(AtGate {
+            received.gates.push(AtGate {
                 gate: g.0,
                 weight: disk.config.contract.weight(),
                 service: meters.completed.service.get(),
@@ -343,7 +355,7 @@ fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk,
         }
     }
     let noted = WaitReason::ALL.iter().zip(waits).filter(|(_, time)| *time > henge_core::Duration::ZERO);
-    status.waits = noted.map(|(reason, time)| (reason.as_str().to_owned(), time.as_nanos())).collect();
+    received.waits = noted.map(|(reason, time)| (reason.as_str().to_owned(), time.as_nanos())).collect();
 }
 
 /// Adds a node, or says where it is now.

@@ -70,7 +70,7 @@ pub enum Second {
 /// let promise = Promise { rate: Some(100.0), unit: "requests".into(), ..Promise::default() };
 /// let mut disk = DiskStatus { promise, ..DiskStatus::default() };
 /// let mut judge = Judge::new(&disk);
-/// (disk.metered, disk.commands) = (1_000_000_000, 100);
+/// (disk.meters.metered, disk.meters.commands) = (1_000_000_000, 100);
 /// assert_eq!(judge.second(&disk), Second::Kept);
 /// ```
 pub struct Judge {
@@ -99,21 +99,21 @@ impl Judge {
 impl Mark {
     pub(crate) fn of(disk: &DiskStatus) -> Mark {
         let received = match disk.promise.unit.as_str() {
-            "bytes" => disk.bytes,
-            "disk time" => disk.disk_time,
-            _ => disk.commands,
+            "bytes" => disk.meters.bytes,
+            "disk time" => disk.flow.disk_time,
+            _ => disk.meters.commands,
         };
-        let mut waits = disk.waits.clone();
+        let mut waits = disk.flow.waits.clone();
         waits.remove("own limit");
         Mark {
-            at: disk.metered,
-            commands: disk.commands,
-            late: disk.late,
+            at: disk.meters.metered,
+            commands: disk.meters.commands,
+            late: disk.meters.late,
             received,
-            pending: disk.busy,
-            outstanding_us: disk.outstanding_us,
-            wait: disk.wait,
-            service: disk.service,
+            pending: disk.meters.busy,
+            outstanding_us: disk.meters.outstanding_us,
+            wait: disk.flow.wait,
+            service: disk.flow.service,
             waits,
             promise: disk.promise.clone(),
         }
@@ -169,7 +169,7 @@ fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64) -> Option<bool>
 
 /// Seconds that the fastest hundredth of its commands took.
 fn fastest(disk: &DiskStatus) -> Option<f64> {
-    let histogram = Histogram::from(disk.histogram.as_ref()?);
+    let histogram = Histogram::from(disk.meters.histogram.as_ref()?);
     Some(histogram.quantile(0.01)?.as_nanos() as f64 / 1e9)
 }
 

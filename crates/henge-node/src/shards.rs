@@ -196,8 +196,8 @@ impl Shards {
         let mut all = join::statuses(parts.collect::<Option<_>>()?, &self.pools)?;
         if joins && !whole {
             for disk in &mut all.disks {
-                disk.histogram = None;
-                disk.gates.clear();
+                disk.meters.histogram = None;
+                disk.flow.gates.clear();
             }
         }
         Some(all)

@@ -272,16 +272,16 @@ impl TargetRegistry {
                 }
             };
             if let Some(status) = status {
-                self.reservations.refuse(asker, status);
+                self.reservations.answers.refuse(asker, status);
             }
         }
         let mut units = Units { targets: &mut self.targets, nvme: &mut self.nvme, disks: &plane.disks };
         let changed = self.reservations.settle(&mut units, &mut plane.links, now);
-        while let Some((target, number)) = self.reservations.next_recheck() {
+        while let Some((target, number)) = self.reservations.verdicts.next_recheck() {
             self.targets.recheck(target, 0);
             self.nvme.recheck(number);
         }
-        while let Some(Acting { number, turn, peer, acts }) = self.reservations.next_acting() {
+        while let Some(Acting { number, turn, peer, acts }) = self.reservations.verdicts.next_acting() {
             match peer {
                 None => acts::act(plane, number, turn, acts),
                 Some(peer) => acts::admit(plane, number, turn, peer, acts),
@@ -296,7 +296,7 @@ impl TargetRegistry {
 
     /// The next session whose change is decided: its connection, its command, how it ends.
     pub(crate) fn next_decided(&mut self) -> Option<(RequestId, RequestId, Status)> {
-        self.reservations.next_decided()
+        self.reservations.answers.next_decided()
     }
 
     /// Begins what units have to do for themselves, and goes on with what had to wait.

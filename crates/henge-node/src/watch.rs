@@ -198,7 +198,7 @@ impl Judge {
         let mut served: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
         for disk in &status.disks {
             let seen = self.disks.entry(disk.name.clone()).or_default();
-            for at in &disk.gates {
+            for at in &disk.flow.gates {
                 let before = seen.gates.insert(at.gate, (at.service, at.waited));
                 let Some((service, waited)) = before else { continue };
                 let waited = at.waited.saturating_sub(waited);
@@ -232,13 +232,19 @@ impl Seen {
     fn look(&mut self, disk: &DiskStatus) -> Option<String> {
         let promise = &disk.promise;
         let received = match promise.unit.as_str() {
-            "bytes" => disk.bytes,
-            "disk time" => disk.disk_time,
-            _ => disk.commands,
+            "bytes" => disk.meters.bytes,
+            "disk time" => disk.flow.disk_time,
+            _ => disk.meters.commands,
         };
-        let own = disk.waits.get("own limit").copied().unwrap_or(0);
-        let waited = disk.waits.values().sum::<u64>() - own;
-        let mark = Mark { at: disk.metered, commands: disk.commands, late: disk.late, received, waited };
+        let own = disk.flow.waits.get("own limit").copied().unwrap_or(0);
+        let waited = disk.flow.waits.values().sum::<u64>() - own;
+        let mark = Mark {
+            at: disk.meters.metered,
+            commands: disk.meters.commands,
+            late: disk.meters.late,
+            received,
+            waited,
+        };
         let rate = promise.rate.map(f64::to_bits);
         let backwards =
             self.marks.back().is_some_and(|last| last.at > mark.at || last.commands > mark.commands);
@@ -285,7 +291,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_api::{AtGate, GateStatus, LearnedCost, PoolStatus, Promise};
+    use henge_api::{AtGate, AtGates, CommandMeters, GateStatus, LearnedCost, PoolStatus, Promise};
 
     fn kinds(events: &Events) -> Vec<EventKind> {
         events.after(None, 0, 100).iter().map(|e| e.kind).collect()
@@ -293,13 +299,12 @@ mod tests {
 
     fn look(at: u64, commands: u64, late: u64, waited: u64, promise: Promise) -> Status {
         let second = 1_000_000_000;
+        let waits = BTreeMap::from([("device busy".into(), waited), ("own limit".into(), at * second)]);
         let disk = DiskStatus {
             name: "web".into(),
-            metered: at * second,
-            commands,
-            late,
-            waits: BTreeMap::from([("device busy".into(), waited), ("own limit".into(), at * second)]),
+            meters: CommandMeters { metered: at * second, commands, late, ..CommandMeters::default() },
             promise,
+            flow: AtGates { waits, ..AtGates::default() },
             ..DiskStatus::default()
         };
         Status { uptime: at * second, disks: vec![disk], ..Status::default() }
@@ -375,7 +380,10 @@ mod tests {
         let second = 1_000_000_000;
         let disk = |name: &str, weight, service, waited| DiskStatus {
             name: name.into(),
-            gates: vec![AtGate { gate: 0, weight, service, waited, largest: 10 }],
+            flow: AtGates {
+                gates: vec![AtGate { gate: 0, weight, service, waited, largest: 10 }],
+                ..AtGates::default()
+            },
             ..DiskStatus::default()
         };
         let status = |at: u64, a, b, c| Status {

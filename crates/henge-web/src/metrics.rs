@@ -146,9 +146,10 @@ fn disks(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
 fn requests(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     let mut metric = family(e, "henge_disk_requests", "Commands answered", None, MetricType::Counter)?;
     for one in told {
-        for (op, n) in
-            [("read", one.disk.reads), ("other", one.disk.commands - one.disk.reads.min(one.disk.commands))]
-        {
+        for (op, n) in [
+            ("read", one.disk.meters.reads),
+            ("other", one.disk.meters.commands - one.disk.meters.reads.min(one.disk.meters.commands)),
+        ] {
             let labels = [("node", one.node), ("disk", one.disk.name.as_str()), ("op", op)];
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, u64>(&n, None)?;
         }
@@ -158,24 +159,24 @@ fn requests(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
 
 /// What disks received, and what it took.
 fn service(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
-    counter(e, told, ("henge_disk", "Bytes read and written", Some(Unit::Bytes)), |d| d.bytes as f64)?;
+    counter(e, told, ("henge_disk", "Bytes read and written", Some(Unit::Bytes)), |d| d.meters.bytes as f64)?;
     counter(e, told, ("henge_disk_failed_requests", "Commands answered with an error", None), |d| {
-        d.failed as f64
+        d.meters.failed as f64
     })?;
     counter(
         e,
         told,
         ("henge_disk_late_requests", "Commands answered later than the contract's latency", None),
-        |d| d.late as f64,
+        |d| d.meters.late as f64,
     )?;
     counter(e, told, ("henge_disk_wait", "Time requests waited in gates", Some(Unit::Seconds)), |d| {
-        seconds(d.wait)
+        seconds(d.flow.wait)
     })?;
     counter(e, told, ("henge_disk_service", "Time requests were at devices", Some(Unit::Seconds)), |d| {
-        seconds(d.service)
+        seconds(d.flow.service)
     })?;
     counter(e, told, ("henge_disk_device", "Disk time charged", Some(Unit::Seconds)), |d| {
-        seconds(d.disk_time)
+        seconds(d.flow.disk_time)
     })?;
     Ok(())
 }
@@ -184,7 +185,7 @@ fn waits(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     let help = "Time the oldest request waited, by reason";
     let mut metric = family(e, "henge_disk_waiting", help, Some(&Unit::Seconds), MetricType::Counter)?;
     for one in told {
-        for (reason, ns) in &one.disk.waits {
+        for (reason, ns) in &one.disk.flow.waits {
             let labels = [("node", one.node), ("disk", one.disk.name.as_str()), ("reason", reason.as_str())];
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&seconds(*ns), None)?;
         }
@@ -203,7 +204,7 @@ fn processor(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
 
 /// How disks are now.
 fn state(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
-    gauge(e, told, ("henge_disk_pending", "Commands pending", None), |d| Some(d.pending as f64))?;
+    gauge(e, told, ("henge_disk_pending", "Commands pending", None), |d| Some(d.meters.pending as f64))?;
     gauge(e, told, ("henge_disk_clients", "Clients connected", None), |d| Some(d.connections as f64))?;
     gauge(e, told, ("henge_disk_capacity", "Bytes of the disk", Some(Unit::Bytes)), |d| {
         Some(d.capacity as f64)
@@ -252,7 +253,7 @@ fn latencies(e: &mut DescriptorEncoder, told: &[Told<'_>]) -> fmt::Result {
     let help = "Latency of commands: complete on the wire until answered";
     let mut metric = family(e, "henge_disk_latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
     for one in told {
-        let Some(buckets) = &one.disk.histogram else { continue };
+        let Some(buckets) = &one.disk.meters.histogram else { continue };
         let h = Histogram::from(buckets);
         let mut counts: Vec<(f64, u64)> = EDGES.iter().map(|edge| (*edge, 0)).collect();
         counts.push((f64::INFINITY, 0));
@@ -431,7 +432,7 @@ pub fn classic(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::source::NodeSample;
-    use henge_api::{Buckets, Status};
+    use henge_api::{AtGates, Buckets, CommandMeters, Status};
     use std::sync::Arc;
 
     #[test]
@@ -441,11 +442,14 @@ mod tests {
         latency.record(henge_core::Duration::from_secs(60));
         let disk = DiskStatus {
             name: "a\"b\n".into(),
-            commands: 3,
-            reads: 1,
-            bytes: 4096,
-            waits: [("own limit".to_owned(), 1_500_000_000)].into(),
-            histogram: Some(Buckets::from(&latency)),
+            meters: CommandMeters {
+                commands: 3,
+                reads: 1,
+                bytes: 4096,
+                histogram: Some(Buckets::from(&latency)),
+                ..CommandMeters::default()
+            },
+            flow: AtGates { waits: [("own limit".to_owned(), 1_500_000_000)].into(), ..AtGates::default() },
             ..DiskStatus::default()
         };
         let status = Arc::new(Status { disks: vec![disk], ..Status::default() });

@@ -73,9 +73,9 @@ fn alike(status: &Status, wanted: Option<&str>) -> Result<Vec<PoolStatus>> {
     };
     // Disks that are striped take their other pools along.
     for disk in &status.disks {
-        if disk.pools.iter().any(|p| names.contains(&p.as_str())) {
+        if disk.layout.pools.iter().any(|p| names.contains(&p.as_str())) {
             let more: Vec<&str> =
-                disk.pools.iter().map(String::as_str).filter(|p| !names.contains(p)).collect();
+                disk.layout.pools.iter().map(String::as_str).filter(|p| !names.contains(p)).collect();
             names.extend(more);
         }
     }
@@ -104,18 +104,18 @@ fn device(pools: &[PoolStatus], before: &Status, after: &Status) -> Result<Strin
     if let Some(emulated) = &pools[0].emulated {
         return Ok(emulated.clone());
     }
-    let on = |d: &&DiskStatus| d.pools.iter().any(|p| pools.iter().any(|pool| pool.name == *p));
+    let on = |d: &&DiskStatus| d.layout.pools.iter().any(|p| pools.iter().any(|pool| pool.name == *p));
     let grown = |of: fn(&DiskStatus) -> u64| {
         let sum = |s: &Status| s.disks.iter().filter(on).map(of).sum::<u64>();
         sum(after).saturating_sub(sum(before))
     };
-    let commands = grown(|d| d.commands);
+    let commands = grown(|d| d.meters.commands);
     if commands == 0 {
         bail!(
             "nothing was asked of these disks, and their device is not emulated: there is nothing to go by"
         );
     }
-    let time = (grown(|d| d.service) / commands).max(1000);
+    let time = (grown(|d| d.flow.service) / commands).max(1000);
     let gates = pools.iter().flat_map(|p| &p.gates);
     let slots = gates.map(|g| g.mean_depth).fold(1.0, f64::max).round() as u64;
     let capacity = pools.iter().map(|p| p.capacity).max().unwrap_or(0).max(1 << 30);
@@ -229,8 +229,8 @@ impl Recording {
         let mut put = |line: String| writeln!(out, "{line}").expect("writing to a string succeeds");
         let seconds = self.time.as_secs_f64();
         for (pool, busy) in self.pools.iter().zip(&self.busy) {
-            let here = self.loads.iter().filter(|l| l.status.pools.contains(&pool.name));
-            let served: f64 = here.map(|l| l.records.len() as f64 / l.status.pools.len() as f64).sum();
+            let here = self.loads.iter().filter(|l| l.status.layout.pools.contains(&pool.name));
+            let served: f64 = here.map(|l| l.records.len() as f64 / l.status.layout.pools.len() as f64).sum();
             let iops = served / seconds / busy.max(0.01);
             put(format!(
                 "\n[[node]]\nname = \"{}\"\niops = \"{:.1}/s\"  # busy {:.0} %",
@@ -248,7 +248,7 @@ impl Recording {
                 "\n[[disk]]\nname = \"{}\"\ncapacity = \"{}B\"\nparts = {}",
                 disk.name,
                 disk.capacity,
-                disk.pools.len()
+                disk.layout.pools.len()
             ));
             put(format!(
                 "rate = \"{:.1}/s\"  # recorded: {recorded:.1}/s",
@@ -268,7 +268,7 @@ impl Recording {
     fn scenario(&self) -> String {
         let first = &self.pools[0];
         let mut out = String::new();
-        let stripe = self.loads.iter().map(|l| l.status.stripe).max().unwrap_or(65536).max(4096);
+        let stripe = self.loads.iter().map(|l| l.status.layout.stripe).max().unwrap_or(65536).max(4096);
         let mut put = |line: String| writeln!(out, "{line}").expect("writing to a string succeeds");
         put("# Made by henge record; run it by henge sim, change it as you like.".into());
         put(format!("title = \"{}\"", self.about()));
@@ -278,6 +278,7 @@ impl Recording {
         for load in self.loads.iter().filter(|l| !l.records.is_empty()) {
             let disk = &load.status;
             let nodes: Vec<String> = disk
+                .layout
                 .pools
                 .iter()
                 .filter_map(|p| self.pools.iter().position(|pool| pool.name == *p))

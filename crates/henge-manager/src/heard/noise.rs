@@ -7,7 +7,7 @@ use crate::machine::{Caller, Machine, Settings};
 use crate::model::DiskSpec;
 use crate::rest::views;
 use henge_api::manager::{FromNode, Held, Pool, Profile, Register, Seen};
-use henge_api::{DiskStatus, GateStatus, PeerStatus, PoolStatus, Status, encode_line};
+use henge_api::{AtGates, DiskLayout, DiskStatus, GateStatus, PeerStatus, PoolStatus, Status, encode_line};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
@@ -52,9 +52,12 @@ fn meters() -> Status {
         name: name.into(),
         capacity: GB,
         contract: [("rate".to_owned(), "5/s".to_owned())].into(),
-        pools: vec!["p".into()],
-        waiting: Some("turn".into()),
-        waits: [("turn".to_owned(), 7)].into(),
+        flow: AtGates {
+            waiting: Some("turn".into()),
+            waits: [("turn".to_owned(), 7)].into(),
+            ..AtGates::default()
+        },
+        layout: DiskLayout { pools: vec!["p".into()], ..DiskLayout::default() },
         ..DiskStatus::default()
     };
     Status {

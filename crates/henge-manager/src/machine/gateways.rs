@@ -177,13 +177,13 @@ fn leaves(
     let says = |node: &str| inventory.nodes.get(node)?.status.as_ref()?.disk(disk);
     let here = says(name);
     let others = nodes.iter().filter(|other| **other != name);
-    let seat = here.and_then(|disk| disk.seat.clone());
-    let seat = seat.or_else(|| others.clone().find_map(|other| says(other)?.seat.clone()));
+    let seat = here.and_then(|disk| disk.seating.seat.clone());
+    let seat = seat.or_else(|| others.clone().find_map(|other| says(other)?.seating.seat.clone()));
     let moved = |at: &String| at != name && nodes.contains(&at.as_str());
     if let Some(at) = seat.clone().filter(moved) {
         return Leaving { disk: disk.into(), state: Leaves::Moved, at: Some(at), why: None };
     }
-    if let Some(why) = here.and_then(|disk| disk.stays.clone()) {
+    if let Some(why) = here.and_then(|disk| disk.seating.stays.clone()) {
         return stays(seat, why);
     }
     Leaving { disk: disk.into(), state: Leaves::Moving, at: seat, why: None }

@@ -235,19 +235,19 @@ fn received(meters: &[&henge_api::DiskStatus]) -> Option<Received> {
     let sum =
         |of: fn(&henge_api::DiskStatus) -> u64| meters.iter().fold(0u64, |sum, d| sum.saturating_add(of(d)));
     let most = |of: fn(&henge_api::DiskStatus) -> u64| meters.iter().map(|d| of(d)).max().unwrap_or(0);
-    let (commands, late) = (sum(|d| d.commands), sum(|d| d.late));
+    let (commands, late) = (sum(|d| d.meters.commands), sum(|d| d.meters.late));
     (!meters.is_empty()).then(|| Received {
         clients: sum(|d| d.connections as u64),
         commands,
-        rate: meters.iter().map(|d| d.rate()).sum(),
+        rate: meters.iter().map(|d| d.meters.rate()).sum(),
         late,
         in_bound: if commands == 0 { 1.0 } else { 1.0 - late as f64 / commands as f64 },
-        failed: sum(|d| d.failed),
-        pending: sum(|d| d.pending as u64),
-        p50: most(|d| d.latency.p50),
-        p95: most(|d| d.latency.p95),
-        p99: most(|d| d.latency.p99),
-        waiting: meters.iter().find_map(|d| d.waiting.clone()),
+        failed: sum(|d| d.meters.failed),
+        pending: sum(|d| d.meters.pending as u64),
+        p50: most(|d| d.meters.latency.p50),
+        p95: most(|d| d.meters.latency.p95),
+        p99: most(|d| d.meters.latency.p99),
+        waiting: meters.iter().find_map(|d| d.flow.waiting.clone()),
     })
 }
 

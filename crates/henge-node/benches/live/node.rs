@@ -59,7 +59,7 @@ impl Node {
         let seconds = (after.uptime - before.uptime) as f64 / 1e9;
         let of = |status: &Status, name: &str| {
             let disk: &DiskStatus = status.disk(name).expect("a disk of ours");
-            (disk.commands as f64, disk.bytes as f64)
+            (disk.meters.commands as f64, disk.meters.bytes as f64)
         };
         let rate = |name: &&str| {
             let ((c0, b0), (c1, b1)) = (of(&before, name), of(&after, name));

@@ -396,9 +396,9 @@ impl Conversation<'_> {
         self.renew()?;
         let meters = self.control.meters().map_err(io::Error::other)?;
         for disk in &meters.disks {
-            let (last, peak) = self.seconds.entry(disk.name.clone()).or_insert((disk.commands, 0));
-            *peak = (*peak).max(disk.commands.saturating_sub(*last));
-            *last = disk.commands;
+            let (last, peak) = self.seconds.entry(disk.name.clone()).or_insert((disk.meters.commands, 0));
+            *peak = (*peak).max(disk.meters.commands.saturating_sub(*last));
+            *last = disk.meters.commands;
         }
         let locally =
             self.control.memory().disks.values().any(|kept| kept.changed && kept.revision.is_some());
@@ -421,7 +421,7 @@ impl Conversation<'_> {
         let mut disks = Vec::new();
         let mut counted = BTreeMap::new();
         for disk in &meters.disks {
-            let now = disk.histogram.as_ref().map_or_else(Histogram::default, Histogram::from);
+            let now = disk.meters.histogram.as_ref().map_or_else(Histogram::default, Histogram::from);
             // Meters that were reset begin anew.
             let then = self.counted.get(&disk.name).filter(|then| then.count() <= now.count());
             let fresh = then.map_or_else(|| now.clone(), |then| now.since(then));
@@ -442,12 +442,16 @@ impl Conversation<'_> {
             let kept = memory.disks.get(&disk.name);
             Held {
                 name: disk.name.clone(),
-                pools: if disk.places.is_empty() { disk.pools.clone() } else { disk.places.clone() },
+                pools: if disk.layout.places.is_empty() {
+                    disk.layout.pools.clone()
+                } else {
+                    disk.layout.places.clone()
+                },
                 capacity: disk.capacity,
                 contract: disk.contract.clone(),
                 revision: kept.and_then(|k| k.revision),
                 changed: kept.is_some_and(|k| k.changed),
-                gateways: disk.gateways.clone(),
+                gateways: disk.seating.gateways.clone(),
             }
         };
         status.disks.iter().map(one).collect()

@@ -24,11 +24,11 @@ impl Tenant {
     /// For `time`, so many commands a second of `each`, `pending` of them at once for this part of the time.
     fn goes(&mut self, time: u64, rate: f64, pending: f64, part: f64) {
         let commands = (rate * time as f64 / 1e9).round() as u64;
-        self.disk.metered += time;
-        self.disk.commands += commands;
-        self.disk.bytes += commands * 4096;
-        self.disk.busy += (time as f64 * part) as u64;
-        self.disk.outstanding_us += (time as f64 * part * pending / 1e3) as u64;
+        self.disk.meters.metered += time;
+        self.disk.meters.commands += commands;
+        self.disk.meters.bytes += commands * 4096;
+        self.disk.meters.busy += (time as f64 * part) as u64;
+        self.disk.meters.outstanding_us += (time as f64 * part * pending / 1e3) as u64;
         if commands > 0 {
             let each = time as f64 * part * pending / commands as f64;
             self.latency.record(Duration::from_nanos(each as u64));
@@ -36,7 +36,7 @@ impl Tenant {
     }
 
     fn judged(&mut self) -> Second {
-        self.disk.histogram = Some(Buckets::from(&self.latency));
+        self.disk.meters.histogram = Some(Buckets::from(&self.latency));
         let now = Mark::of(&self.disk);
         let second = judge(&self.mark, &now, &self.disk, &mut self.spare);
         self.mark = now;
@@ -116,7 +116,7 @@ proptest! {
         for (commands, late) in seconds {
             let late = late.min(commands);
             tenant.goes(SECOND, commands as f64, 1.0, 0.5);
-            tenant.disk.late += late;
+            tenant.disk.meters.late += late;
             let allowed = commands as f64 * (1.0 - percentile / 100.0);
             match tenant.judged() {
                 Second::NotWanted => prop_assert_eq!(commands, 0),
@@ -162,7 +162,7 @@ fn one_late_command_is_saved_up_and_no_more() {
     let mut tenant = Tenant::new(late(95.0));
     let mut second = |commands: f64, late| {
         tenant.goes(SECOND, commands, 1.0, 0.5);
-        tenant.disk.late += late;
+        tenant.disk.meters.late += late;
         tenant.judged()
     };
     for _ in 0..1000 {
@@ -182,7 +182,7 @@ fn a_disk_that_is_not_answered_at_all_is_wronged() {
     for promise in [rated(10.0), late(95.0)] {
         let mut tenant = Tenant::new(promise);
         tenant.goes(SECOND, 0.0, 1.0, 1.0);
-        tenant.disk.service += SECOND;
+        tenant.disk.flow.service += SECOND;
         assert_eq!(tenant.judged(), Second::Missed("device".into()));
     }
 }
@@ -192,14 +192,14 @@ fn beyond_its_rate_latency_is_nobodys_promise_unless_pending_bounds_it() {
     let promise = Promise { rate: Some(100.0), ..late(95.0) };
     let mut tenant = Tenant::new(promise);
     tenant.goes(SECOND, 500.0, 4.0, 1.0);
-    tenant.disk.late += 400;
+    tenant.disk.meters.late += 400;
     assert_eq!(tenant.judged(), Second::Kept);
     tenant.disk.contract.insert("pending".into(), "4".into());
     tenant.goes(SECOND, 500.0, 4.0, 1.0);
-    tenant.disk.late += 400;
-    tenant.disk.wait += SECOND / 2;
-    tenant.disk.waits.insert("turn".into(), SECOND / 4);
-    tenant.disk.waits.insert("own share".into(), SECOND / 8);
-    tenant.disk.outstanding_us -= 3_200_000;
+    tenant.disk.meters.late += 400;
+    tenant.disk.flow.wait += SECOND / 2;
+    tenant.disk.flow.waits.insert("turn".into(), SECOND / 4);
+    tenant.disk.flow.waits.insert("own share".into(), SECOND / 8);
+    tenant.disk.meters.outstanding_us -= 3_200_000;
     assert_eq!(tenant.judged(), Second::Missed("turn".into()));
 }

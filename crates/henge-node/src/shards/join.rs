@@ -1,7 +1,7 @@
 //! What several shards say, as one answer.
 
 use super::number::{SHIFT, global};
-use henge_api::{Buckets, DiskStatus, Latencies, Status, Taken};
+use henge_api::{AtGates, Buckets, CommandMeters, DiskStatus, Latencies, Status, Taken};
 use henge_core::Histogram;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) fn statuses(mut parts: Vec<Status>, pools: &[String]) -> Option<Statu
         first += pool.gates.len() as u32;
     }
     for (part, gates) in parts.iter_mut().zip(&gates) {
-        for at in part.disks.iter_mut().flat_map(|disk| &mut disk.gates) {
+        for at in part.disks.iter_mut().flat_map(|disk| &mut disk.flow.gates) {
             if let Some((pool, gate)) = gates.get(at.gate as usize) {
                 at.gate = starts[pool.as_str()] + gate;
             }
@@ -76,6 +76,13 @@ fn joined(disks: Vec<DiskStatus>) -> Vec<DiskStatus> {
 
 fn add(all: &mut DiskStatus, other: DiskStatus) {
     all.connections += other.connections;
+    all.processor += other.processor;
+    add_meters(&mut all.meters, &other.meters);
+    add_flow(&mut all.flow, other.flow);
+    all.layout.trouble.extend(other.layout.trouble);
+}
+
+fn add_meters(all: &mut CommandMeters, other: &CommandMeters) {
     all.metered = all.metered.max(other.metered);
     all.commands += other.commands;
     all.reads += other.reads;
@@ -83,24 +90,25 @@ fn add(all: &mut DiskStatus, other: DiskStatus) {
     all.failed += other.failed;
     all.late += other.late;
     all.pending += other.pending;
-    all.waiting = all.waiting.take().or(other.waiting);
     // Nobody saw when several had something pending at once: it is at least as long as the longest.
     all.busy = all.busy.max(other.busy);
     all.outstanding_us += other.outstanding_us;
-    all.wait += other.wait;
-    all.service += other.service;
-    all.disk_time += other.disk_time;
-    all.processor += other.processor;
-    for (reason, time) in other.waits {
-        *all.waits.entry(reason).or_default() += time;
-    }
-    all.gates.extend(other.gates);
-    all.trouble.extend(other.trouble);
     if let (Some(one), Some(more)) = (&all.histogram, &other.histogram) {
         let mut both = Histogram::from(one);
         both.merge(&Histogram::from(more));
         (all.latency, all.histogram) = (Latencies::of(&both), Some(Buckets::from(&both)));
     }
+}
+
+fn add_flow(all: &mut AtGates, other: AtGates) {
+    all.waiting = all.waiting.take().or(other.waiting);
+    all.wait += other.wait;
+    all.service += other.service;
+    all.disk_time += other.disk_time;
+    for (reason, time) in other.waits {
+        *all.waits.entry(reason).or_default() += time;
+    }
+    all.gates.extend(other.gates);
 }
 
 /// What the taps of all have taken; disks have their numbers among all shards.
@@ -123,7 +131,7 @@ pub(super) fn taps(parts: Vec<Taken>) -> Option<Taken> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_api::{AtGate, DiskStatus, GateStatus, PoolStatus, Tapped};
+    use henge_api::{AtGate, GateStatus, PoolStatus, Tapped};
 
     fn pool(name: &str, gates: usize) -> PoolStatus {
         let gate = |n| GateStatus { name: format!("{name}/{n}"), ..GateStatus::default() };
@@ -132,7 +140,8 @@ mod tests {
 
     fn disk(name: &str, gates: &[u32]) -> DiskStatus {
         let at = |gate: &u32| AtGate { gate: *gate, ..AtGate::default() };
-        DiskStatus { name: name.into(), gates: gates.iter().map(at).collect(), ..DiskStatus::default() }
+        let flow = AtGates { gates: gates.iter().map(at).collect(), ..AtGates::default() };
+        DiskStatus { name: name.into(), flow, ..DiskStatus::default() }
     }
 
     #[test]
@@ -160,7 +169,8 @@ mod tests {
         // Each disk's gate has the name of its own pool's.
         let gates: Vec<&str> =
             all.pools.iter().flat_map(|p| &p.gates).map(|gate| gate.name.as_str()).collect();
-        let at = |disk: &DiskStatus| disk.gates.iter().map(|at| gates[at.gate as usize]).collect::<Vec<_>>();
+        let at =
+            |disk: &DiskStatus| disk.flow.gates.iter().map(|at| gates[at.gate as usize]).collect::<Vec<_>>();
         let on: Vec<_> = all.disks.iter().map(|disk| (disk.name.as_str(), at(disk))).collect();
         let expected =
             [("x", vec!["a/0", "a/1"]), ("z", vec!["c/0"]), ("y", vec!["b/1", "b/2"]), ("w", vec!["d/0"])];
@@ -173,25 +183,26 @@ mod tests {
         let seen = |ms: u64, commands: u64| {
             let mut histogram = Histogram::default();
             (0..commands).for_each(|_| histogram.record(henge_core::Duration::from_millis(ms)));
-            DiskStatus {
+            let mut disk = DiskStatus { connections: 1, ..disk("x", &[0]) };
+            disk.meters = CommandMeters {
                 commands,
-                connections: 1,
                 busy: ms,
-                waits: BTreeMap::from([("share".to_owned(), ms)]),
                 latency: Latencies::of(&histogram),
                 histogram: Some(Buckets::from(&histogram)),
-                ..disk("x", &[0])
-            }
+                ..CommandMeters::default()
+            };
+            disk.flow.waits = BTreeMap::from([("share".to_owned(), ms)]);
+            disk
         };
         let part =
             |pool_of, disk| Status { pools: vec![pool(pool_of, 1)], disks: vec![disk], ..Status::default() };
         let order = ["a", "b"].map(str::to_owned);
         let all = statuses(vec![part("a", seen(1, 3)), part("b", seen(9, 1))], &order).unwrap();
         let [x] = &all.disks[..] else { panic!("{:?}", all.disks) };
-        assert_eq!((x.commands, x.connections, x.busy, x.waits["share"]), (4, 2, 9, 10));
-        assert_eq!(x.gates.iter().map(|at| at.gate).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!((x.meters.commands, x.connections, x.meters.busy, x.flow.waits["share"]), (4, 2, 9, 10));
+        assert_eq!(x.flow.gates.iter().map(|at| at.gate).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(
-            (x.latency.mean, x.latency.max),
+            (x.meters.latency.mean, x.meters.latency.max),
             (3_000_000, 9_000_000),
             "of all commands, not of one shard's"
         );

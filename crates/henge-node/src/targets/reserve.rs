@@ -21,6 +21,7 @@
 //! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone. The owner does not move while its node has the
 //! first extent, which is as long as the disk is there. Of a disk on storage that nodes share it moves with the seat (`moves.rs`).
 
+mod askers;
 mod course;
 mod moves;
 #[cfg(test)]
@@ -32,23 +33,21 @@ use crate::links::Links;
 use crate::nvme::Fabric;
 use crate::plane::Disk;
 use crate::spread::acts;
+use askers::{Answers, PassedOn};
 use henge_core::{Instant, RequestId};
 use henge_iscsi::scsi::{Change, Effects, Reservations, Sense, Status, Sweep};
 use henge_iscsi::{TargetId, Targets};
-use henge_link::Message;
 use henge_link::copies::{LeaseOwner, Replica};
 pub(super) use moves::Acting;
-use moves::Moves;
+use moves::{Moves, Verdicts};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use writer::{Medium, Writer};
+use writer::{Medium, Writer, Writers};
 
 /// Most changes of a disk that wait for the one before them.
 const QUEUE_MAX: usize = 256;
-/// Most changes of ours that peers have not answered.
-const ASKED_MAX: usize = 4096;
 
 /// What is decided for all nodes of a disk, one thing after another.
 #[derive(Clone, Debug)]
@@ -152,95 +151,9 @@ struct Table {
     moves: Option<Moves>,
 }
 
-/// The reservations of all disks here.
-pub(super) struct ReservationTables {
-    owner: LeaseOwner,
-    replica: Replica,
-    writer: Writer,
-    /// Of those that lie in storage that nodes share, where there are other nodes.
-    to_images: Option<Writer>,
-    tables: BTreeMap<String, Table>,
-    /// Disks with changes on their way.
-    busy: BTreeSet<String>,
-    /// Changes that peers are to decide.
-    asked: BTreeMap<u64, (usize, Asker)>,
-    last_asked: u64,
-    /// Answers for sessions of this node.
-    decided: VecDeque<(RequestId, RequestId, Status)>,
-    /// When the first good copy may be so no longer.
-    expires: Option<Instant>,
-    /// Disks to which there is another way than before.
-    ways: Vec<usize>,
-    /// Tables to be read again, and when.
-    again: BTreeSet<(Instant, String)>,
-    /// Whose commands go on, or wait.
-    acting: VecDeque<Acting>,
-    /// Units whose commands were taken in by older tables.
-    recheck: Vec<(TargetId, usize)>,
-}
-
-impl ReservationTables {
-    /// `epoch` grows when the node starts anew; `wake` wakes the loop. `linked`: there may be other nodes.
-    pub(super) fn new(epoch: u64, linked: bool, wake: Arc<OwnedFd>) -> std::io::Result<ReservationTables> {
-        let to_images = if linked { Some(Writer::new(Arc::clone(&wake), false)?) } else { None };
-        Ok(ReservationTables::writing(epoch, Writer::new(wake, true)?, to_images))
-    }
-
-    fn writing(epoch: u64, writer: Writer, to_images: Option<Writer>) -> ReservationTables {
-        ReservationTables {
-            writer,
-            to_images,
-            owner: LeaseOwner::new(epoch),
-            replica: Replica::new(),
-            tables: BTreeMap::new(),
-            busy: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            last_asked: epoch,
-            decided: VecDeque::new(),
-            expires: None,
-            ways: Vec::new(),
-            again: BTreeSet::new(),
-            acting: VecDeque::new(),
-            recheck: Vec::new(),
-        }
-    }
-
-    /// A disk of this node alone.
-    pub(super) fn add(&mut self, name: &str, disk: (TargetId, usize, Option<PathBuf>)) {
-        self.insert(name, disk, Kept::Alone);
-    }
-
-    /// A disk whose reservations cannot be read: initiators, here and at other nodes, wait until they can.
-    pub(super) fn close(&mut self, name: &str, disk: (TargetId, usize, Option<PathBuf>)) {
-        self.insert(name, disk, Kept::Unreadable);
-    }
-
-    /// A disk over nodes, kept here for all.
-    pub(super) fn keep(
-        &mut self,
-        name: &str,
-        disk: (TargetId, usize, Option<PathBuf>),
-        kept: &Reservations,
-        now: Instant,
-    ) {
-        self.owner.add(name, kept.text(), now);
-        self.insert(name, disk, Kept::Here);
-    }
-
-    /// A disk over nodes, kept by a peer.
-    pub(super) fn hold(
-        &mut self,
-        name: &str,
-        disk: (TargetId, usize, Option<PathBuf>),
-        (peer, linked): (usize, bool),
-        now: Instant,
-    ) {
-        self.replica.add(name, peer as u32, linked, now);
-        self.insert(name, disk, Kept::There(peer));
-    }
-
-    fn insert(&mut self, name: &str, (target, number, file): (TargetId, usize, Option<PathBuf>), kept: Kept) {
-        let table = Table {
+impl Table {
+    fn new((target, number, file): (TargetId, usize, Option<PathBuf>), kept: Kept) -> Table {
+        Table {
             target,
             number,
             kept,
@@ -252,8 +165,84 @@ impl ReservationTables {
             draining: None,
             good: !matches!(kept, Kept::There(_) | Kept::Unreadable),
             moves: None,
-        };
-        self.tables.insert(name.to_owned(), table);
+        }
+    }
+}
+
+/// The reservations of all disks here.
+pub(super) struct ReservationTables {
+    owner: LeaseOwner,
+    replica: Replica,
+    writers: Writers,
+    tables: BTreeMap<String, Table>,
+    /// Disks with changes on their way.
+    busy: BTreeSet<String>,
+    passed_on: PassedOn,
+    pub answers: Answers,
+    /// When the first good copy may be so no longer.
+    expires: Option<Instant>,
+    /// Disks to which there is another way than before.
+    ways: Vec<usize>,
+    /// Tables to be read again, and when.
+    again: BTreeSet<(Instant, String)>,
+    pub verdicts: Verdicts,
+}
+
+impl ReservationTables {
+    /// `epoch` grows when the node starts anew; `wake` wakes the loop. `linked`: there may be other nodes.
+    pub(super) fn new(epoch: u64, linked: bool, wake: Arc<OwnedFd>) -> std::io::Result<ReservationTables> {
+        let to_images = if linked { Some(Writer::new(Arc::clone(&wake), false)?) } else { None };
+        Ok(ReservationTables::writing(epoch, Writers::new(Writer::new(wake, true)?, to_images)))
+    }
+
+    fn writing(epoch: u64, writers: Writers) -> ReservationTables {
+        ReservationTables {
+            writers,
+            owner: LeaseOwner::new(epoch),
+            replica: Replica::new(),
+            tables: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            passed_on: PassedOn::new(epoch),
+            answers: Answers::default(),
+            expires: None,
+            ways: Vec::new(),
+            again: BTreeSet::new(),
+            verdicts: Verdicts::default(),
+        }
+    }
+
+    /// A disk of this node alone.
+    pub(super) fn add(&mut self, name: &str, disk: (TargetId, usize, Option<PathBuf>)) {
+        self.tables.insert(name.to_owned(), Table::new(disk, Kept::Alone));
+    }
+
+    /// A disk whose reservations cannot be read: initiators, here and at other nodes, wait until they can.
+    pub(super) fn close(&mut self, name: &str, disk: (TargetId, usize, Option<PathBuf>)) {
+        self.tables.insert(name.to_owned(), Table::new(disk, Kept::Unreadable));
+    }
+
+    /// A disk over nodes, kept here for all.
+    pub(super) fn keep(
+        &mut self,
+        name: &str,
+        disk: (TargetId, usize, Option<PathBuf>),
+        kept: &Reservations,
+        now: Instant,
+    ) {
+        self.owner.add(name, kept.text(), now);
+        self.tables.insert(name.to_owned(), Table::new(disk, Kept::Here));
+    }
+
+    /// A disk over nodes, kept by a peer.
+    pub(super) fn hold(
+        &mut self,
+        name: &str,
+        disk: (TargetId, usize, Option<PathBuf>),
+        (peer, linked): (usize, bool),
+        now: Instant,
+    ) {
+        self.replica.add(name, peer as u32, linked, now);
+        self.tables.insert(name.to_owned(), Table::new(disk, Kept::There(peer)));
     }
 
     /// A disk is gone, and its reservations.
@@ -262,14 +251,14 @@ impl ReservationTables {
         self.owner.remove(name);
         self.replica.remove(name);
         self.busy.remove(name);
-        let writer = if table.moves.is_some() { self.to_images.as_mut() } else { Some(&mut self.writer) };
+        let writer = self.writers.of(table.moves.is_some());
         if let (Some(writer), Kept::Alone | Kept::Here | Kept::Unreadable) = (writer, table.kept) {
             writer.remove(name, table.medium);
         }
         let askers = table.queue.into_iter().map(|(asker, _)| asker);
         let begun = table.current.map(|(asker, _)| asker).into_iter();
         for asker in askers.chain(begun).chain(table.writing.map(|(_, asker, ..)| asker)) {
-            self.answer(asker, Status::Check(Sense::NO_UNIT), links);
+            self.answers.give(asker, Status::Check(Sense::NO_UNIT), links);
         }
     }
 
@@ -292,7 +281,7 @@ impl ReservationTables {
         links: &mut Links,
     ) -> Option<Status> {
         let Some(table) = self.tables.get_mut(name) else { return Some(Status::Check(Sense::NO_UNIT)) };
-        if Self::is_closed(table) {
+        if table.is_closed() {
             return Some(Status::Check(Sense::UNAVAILABLE));
         }
         let Kept::There(peer) = table.kept else {
@@ -306,21 +295,7 @@ impl ReservationTables {
         if !table.good {
             return Some(Status::Check(Sense::UNAVAILABLE));
         }
-        if self.asked.len() >= ASKED_MAX {
-            return Some(Status::Busy);
-        }
-        let id = self.last_asked + 1;
-        let disk = name.to_owned();
-        let message = match what {
-            OwnerTask::Change(Change { cdb, list, port }) => Message::Reserve { id, disk, port, cdb, list },
-            OwnerTask::Sweep(what) => Message::Sweep { id, disk, what: wire::sweep(what) },
-        };
-        if !links.tell(peer, message) {
-            return Some(Status::Busy); // not linked just now
-        }
-        self.last_asked = id;
-        self.asked.insert(id, (peer, asker));
-        None
+        self.passed_on.pass((peer, name), what, asker, links)
     }
 
     /// Whether [`ReservationTables::settle`] may have something to do.
@@ -347,9 +322,7 @@ impl ReservationTables {
         self.owner.tick(now);
         self.replica.tick(now);
         self.read_again(now);
-        while let Some(done) =
-            self.writer.next_done().or_else(|| self.to_images.as_mut().and_then(Writer::next_done))
-        {
+        while let Some(done) = self.writers.next_done() {
             match self.tables.get(&done.name).is_some_and(|table| table.awaits(done.number)) {
                 true => self.was_read(done, units, now),
                 false => self.written(done, units, links),
@@ -367,15 +340,5 @@ impl ReservationTables {
             links.tell(peer as usize, message);
         }
         changed
-    }
-
-    /// A session's change ends at once.
-    pub(super) fn refuse(&mut self, (connection, command): (RequestId, RequestId), status: Status) {
-        self.decided.push_back((connection, command, status));
-    }
-
-    /// The next answer for a session: its connection, its command, and how it ends.
-    pub(super) fn next_decided(&mut self) -> Option<(RequestId, RequestId, Status)> {
-        self.decided.pop_front()
     }
 }

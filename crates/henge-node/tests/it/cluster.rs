@@ -51,7 +51,7 @@ fn disk(names: &[&str]) -> String {
 
 fn linked(node: &Node) -> bool {
     let status = node.control().status().unwrap();
-    status.peers.iter().all(|p| p.linked) && status.disks.iter().all(|d| d.trouble.is_empty())
+    status.peers.iter().all(|p| p.linked) && status.disks.iter().all(|d| d.layout.trouble.is_empty())
 }
 
 fn cluster(names: &[&str], link: &str) -> Vec<Node> {
@@ -71,7 +71,7 @@ fn cluster_with(names: &[&str], link: &str, more: &str) -> Vec<Node> {
             let states = nodes.iter().zip(names).map(|(node, name)| {
                 let status = node.control().status().unwrap();
                 let peers: Vec<_> = status.peers.iter().map(|p| (&p.name, p.linked)).collect();
-                let troubles: Vec<_> = status.disks.iter().map(|d| &d.trouble).collect();
+                let troubles: Vec<_> = status.disks.iter().map(|d| &d.layout.trouble).collect();
                 format!("{name}: peers {peers:?}, troubles {troubles:?}")
             });
             panic!("the nodes are not linked after 20 s: {}", states.collect::<Vec<_>>().join("; "));
@@ -200,7 +200,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     client.send(0, 3, 0, 0, &[]);
     assert_eq!(client.reply(), EIO, "a flush that does not reach every owner has failed");
     let status = nodes[0].control().status().unwrap();
-    assert!(status.disks[0].trouble[0].starts_with("n2/p: "), "{:?}", status.disks[0].trouble);
+    assert!(status.disks[0].layout.trouble[0].starts_with("n2/p: "), "{:?}", status.disks[0].layout.trouble);
     // Anew, at the same address; its memory is empty, which is what memory is.
     let text = SECRET.to_owned();
     let mut anew = config("n2", &text, "");
@@ -210,7 +210,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     introduce(&nodes, &names);
     until("it is linked", || nodes[0].control().status().unwrap().peers.iter().all(|p| p.linked));
     assert_eq!(client.read(65_536, 4096), Err(EIO), "it does not know the disk yet");
-    let trouble = nodes[0].control().status().unwrap().disks[0].trouble.clone();
+    let trouble = nodes[0].control().status().unwrap().disks[0].layout.trouble.clone();
     assert!(trouble[0].contains("does not serve a disk \"web\""), "{trouble:?}");
     ask(&nodes[1], common::add(&disk(&names)));
     until("its extent is served again", || linked(&nodes[0]));
@@ -294,7 +294,7 @@ fn strangers_are_told_why() {
     ask(&nodes[1], common::add(&other));
     until("the difference is named", || {
         let status = nodes[0].control().status().unwrap();
-        status.disks[0].trouble.iter().any(|t| t.contains("another stripe or other pools"))
+        status.disks[0].layout.trouble.iter().any(|t| t.contains("another stripe or other pools"))
     });
 }
 
@@ -315,7 +315,7 @@ fn a_node_that_a_disk_does_not_name_does_not_reach_it() {
     assert_eq!(owner.write(0, &text), 0);
     // The third one says what the others' files say, and is refused by both.
     ask(&nodes[2], common::add(&theirs));
-    let trouble = || nodes[2].control().status().unwrap().disk("web").unwrap().trouble.join("; ");
+    let trouble = || nodes[2].control().status().unwrap().disk("web").unwrap().layout.trouble.join("; ");
     until("both have refused", || trouble().matches("does not name node n3").count() == 2);
     let mut thief = Client::connect(&nodes[2], "web");
     assert_eq!(thief.read(0, 4096), Err(EIO));
@@ -450,14 +450,14 @@ fn nodes_of_several_loops_are_one_cluster() {
     for node in &nodes {
         let status = node.control().status().unwrap();
         let web = status.disk("web").unwrap();
-        assert_eq!((status.disks.len(), web.places.len(), web.pools[0].as_str()), (1, 2, "p"));
+        assert_eq!((status.disks.len(), web.layout.places.len(), web.layout.pools[0].as_str()), (1, 2, "p"));
         assert_eq!(status.buffers_out, 0);
         until("its gate was seen", || {
             node.control()
                 .meters()
                 .unwrap()
                 .disk("web")
-                .is_some_and(|web| web.gates.len() == 1 && web.gates[0].service > 0)
+                .is_some_and(|web| web.flow.gates.len() == 1 && web.flow.gates[0].service > 0)
         });
     }
     // What its clients got at this node's loop is told to the other node, though none of it went there.
@@ -495,7 +495,7 @@ fn nodes_of_several_loops_are_one_cluster() {
         assert_eq!(Client::connect(&nodes[0], name).write(100_000, &long[..200_000]), 0);
         assert!(Client::connect(&nodes[0], name).read(100_000, 200_000).unwrap() == long[..200_000]);
         assert!(
-            nodes[0].control().status().unwrap().disk(name).unwrap().places.is_empty(),
+            nodes[0].control().status().unwrap().disk(name).unwrap().layout.places.is_empty(),
             "no other node knows it"
         );
     }

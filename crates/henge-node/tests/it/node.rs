@@ -31,7 +31,7 @@ fn serves_and_stops() {
     assert_eq!(client.reply(), 0, "flush");
     let status = node.control().status().unwrap();
     let web = status.disk("web").unwrap();
-    assert_eq!((web.commands, web.reads, web.connections), (3, 1, 1));
+    assert_eq!((web.meters.commands, web.meters.reads, web.connections), (3, 1, 1));
     assert_eq!(status.buffers_out, 0);
     node.stop().unwrap();
 }
@@ -140,7 +140,7 @@ fn a_contract_changes_under_a_connected_client() {
     timed(10);
     assert!(node.control().exchange("p", "{ fifo = { depht = 3 } }").is_err());
     node.control().reset().unwrap();
-    assert_eq!(node.control().status().unwrap().disk("web").unwrap().commands, 0);
+    assert_eq!(node.control().status().unwrap().disk("web").unwrap().meters.commands, 0);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn faults_reach_the_client_as_errors() {
     let mut client = Client::connect(&node, "web");
     assert_eq!(client.read(0, 4096), Err(5));
     assert_eq!(client.write(0, &[0; 4096]), 5);
-    assert_eq!(node.control().status().unwrap().disk("web").unwrap().failed, 2);
+    assert_eq!(node.control().status().unwrap().disk("web").unwrap().meters.failed, 2);
 }
 
 #[test]

@@ -38,16 +38,16 @@ fn each_client_reaches_its_disk_and_meters_are_one_nodes() {
     assert_eq!((pools, status.connections), (vec!["a", "b"], 16));
     for name in ["x", "y"] {
         let disk = status.disk(name).unwrap();
-        assert_eq!((disk.commands, disk.reads, disk.connections), (16, 8, 8), "{name}");
+        assert_eq!((disk.meters.commands, disk.meters.reads, disk.connections), (16, 8, 8), "{name}");
     }
     let meters = node.control().meters().unwrap();
-    let gates: Vec<u32> = ["x", "y"].map(|name| meters.disk(name).unwrap().gates[0].gate).to_vec();
+    let gates: Vec<u32> = ["x", "y"].map(|name| meters.disk(name).unwrap().flow.gates[0].gate).to_vec();
     assert_eq!(gates, [0, 1], "each has a number of its own");
     drop(clients);
     until("all have gone", || node.control().status().unwrap().connections == 0);
     node.control().reset().unwrap();
     let status = node.control().status().unwrap();
-    assert!(["x", "y"].iter().all(|name| status.disk(name).unwrap().commands == 0));
+    assert!(["x", "y"].iter().all(|name| status.disk(name).unwrap().meters.commands == 0));
     node.stop().unwrap();
 }
 
@@ -111,13 +111,16 @@ fn a_disk_lies_over_pools_of_two_loops() {
     is_filled(&mut client, 1);
     let z = || control.status().unwrap().disk("z").cloned().unwrap();
     assert_eq!(control.status().unwrap().disks.len(), 1, "it is one disk, whatever shards know of it");
-    assert_eq!((z().commands, z().connections, z().pools), (128, 1, vec!["b".to_owned(), "a".to_owned()]));
+    assert_eq!(
+        (z().meters.commands, z().connections, z().layout.pools),
+        (128, 1, vec!["b".to_owned(), "a".to_owned()])
+    );
     until("both gates have served it", || {
         control
             .meters()
             .unwrap()
             .disk("z")
-            .is_some_and(|z| z.gates.iter().filter(|at| at.service > 0).count() == 2)
+            .is_some_and(|z| z.flow.gates.iter().filter(|at| at.service > 0).count() == 2)
     });
     // A contract is for both gates, and is refused by both or none.
     control.set("z", &[("weight", "3")]).unwrap();
@@ -255,7 +258,7 @@ fn every_loop_serves_clients_of_a_pool_that_says_so() {
             }
         }
         let disk = control.status().unwrap().disk(name).cloned().unwrap();
-        assert_eq!((disk.commands, disk.connections), (12 * 13, 12), "{name}");
+        assert_eq!((disk.meters.commands, disk.connections), (12 * 13, 12), "{name}");
     }
     until("all have gone", || control.status().unwrap().connections == 0);
     control.ask(Request::Remove { name: "x".into() }).unwrap();

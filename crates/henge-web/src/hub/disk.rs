@@ -90,22 +90,22 @@ pub(super) struct TrackedDisk {
 impl Counted {
     /// Adds what came since the last look to `grown`; commands and bytes of it.
     pub(super) fn grow(&mut self, status: &DiskStatus, again: bool, grown: &mut Grown) -> (u64, u64) {
-        let latency = status.histogram.as_ref().map(Histogram::from).unwrap_or_default();
+        let latency = status.meters.histogram.as_ref().map(Histogram::from).unwrap_or_default();
         let mut waits = [0; REASONS.len()];
         for (i, reason) in REASONS.iter().enumerate().skip(1) {
-            waits[i] = status.waits.get(*reason).copied().unwrap_or(0);
+            waits[i] = status.flow.waits.get(*reason).copied().unwrap_or(0);
         }
         let told = status.kept.as_ref().map(|kept| &kept.days).filter(|days| !days.is_empty());
         let new = Counted {
             days: told.cloned().unwrap_or_else(|| std::mem::take(&mut self.days)),
-            commands: status.commands,
-            bytes: status.bytes,
-            late: status.late,
-            wait: status.wait,
-            service: status.service,
+            commands: status.meters.commands,
+            bytes: status.meters.bytes,
+            late: status.meters.late,
+            wait: status.flow.wait,
+            service: status.flow.service,
             latency,
             waits,
-            metered: status.metered,
+            metered: status.meters.metered,
             is_known: true,
         };
         let first = !self.is_known;
@@ -145,10 +145,10 @@ impl TrackedDisk {
     }
 
     pub(super) fn figures(&mut self, statuses: &[&DiskStatus], grown: Option<&Grown>, at: u64, each: usize) {
-        let pending = statuses.iter().map(|s| s.pending).sum();
+        let pending = statuses.iter().map(|s| s.meters.pending).sum();
         let clients = statuses.iter().map(|s| s.connections).sum();
         let violated = statuses.iter().any(|s| s.violated);
-        let waiting = statuses.iter().find_map(|s| s.waiting.as_deref());
+        let waiting = statuses.iter().find_map(|s| s.flow.waiting.as_deref());
         let mut reason = waiting.map_or(0, number);
         let mut row = Row { 7: pending, 8: reason, 9: violated.into(), 12: clients, ..self.row };
         let Some(grown) = grown.filter(|g| g.seconds > 0.0) else {

@@ -157,7 +157,7 @@ impl Hub {
         if !view.nodes.iter().any(|n| n == node) {
             view.nodes.push(node.to_owned());
         }
-        view.pools.extend(status.pools.iter().filter(|p| !old.pools.contains(p) || first).cloned());
+        view.pools.extend(status.layout.pools.iter().filter(|p| !old.pools.contains(p) || first).cloned());
         view.capacity = view.capacity.max(status.capacity);
         view.contract = meta.and_then(|m| m.contract.clone()).unwrap_or_else(|| status.contract.clone());
         view.promise = meta.and_then(|m| m.promise.clone()).unwrap_or_else(|| status.promise.clone());
@@ -262,7 +262,7 @@ fn tenth(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use henge_api::{Buckets, Status};
+    use henge_api::{Buckets, CommandMeters, Status};
     use henge_core::{Duration, Histogram};
 
     fn status(seconds: u64, commands: u64) -> Status {
@@ -272,10 +272,13 @@ mod tests {
         }
         let disk = DiskStatus {
             name: "web".into(),
-            metered: seconds * 1_000_000_000,
-            commands,
-            bytes: commands * 4096,
-            histogram: Some(Buckets::from(&latency)),
+            meters: CommandMeters {
+                metered: seconds * 1_000_000_000,
+                commands,
+                bytes: commands * 4096,
+                histogram: Some(Buckets::from(&latency)),
+                ..CommandMeters::default()
+            },
             ..DiskStatus::default()
         };
         Status { uptime: seconds * 1_000_000_000, disks: vec![disk], ..Status::default() }

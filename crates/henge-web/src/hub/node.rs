@@ -100,8 +100,8 @@ impl Node {
 
 /// What a pool's disks were promised and receive, each with the part that lies on it.
 fn promised(status: &Status, pool: &str, view: &mut PoolView) {
-    for disk in status.disks.iter().filter(|d| d.pools.iter().any(|p| p == pool)) {
-        let parts = disk.pools.len() as f64;
+    for disk in status.disks.iter().filter(|d| d.layout.pools.iter().any(|p| p == pool)) {
+        let parts = disk.layout.pools.len() as f64;
         let unit = match disk.promise.unit.as_str() {
             "bytes" => 1,
             "disk time" => 2,

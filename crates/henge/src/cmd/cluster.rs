@@ -231,7 +231,7 @@ fn until_linked(members: &mut [Member]) -> Result<()> {
                 Some(status) => {
                     let down = status.peers.iter().find(|peer| !peer.linked);
                     let down = down.map(|peer| format!("{} is not linked to {}", member.name, peer.name));
-                    let trouble = status.disks.iter().find_map(|disk| disk.trouble.first().cloned());
+                    let trouble = status.disks.iter().find_map(|disk| disk.layout.trouble.first().cloned());
                     waiting = waiting.or(down).or(trouble);
                 }
                 None => waiting = waiting.or(Some(format!("{} does not answer", member.name))),

@@ -446,11 +446,11 @@ fn list(status: &Status) {
             format_size(disk.capacity),
             contract(disk),
             disk.connections.to_string(),
-            disk.pending.to_string(),
-            format!("{:.1}", disk.rate()),
-            time(disk.latency.p50),
-            time(disk.latency.p95),
-            disk.waiting.clone().unwrap_or_default(),
+            disk.meters.pending.to_string(),
+            format!("{:.1}", disk.meters.rate()),
+            time(disk.meters.latency.p50),
+            time(disk.meters.latency.p95),
+            disk.flow.waiting.clone().unwrap_or_default(),
         ]);
     }
     for failed in &status.failed {
@@ -480,17 +480,23 @@ fn show(disk: &DiskStatus) {
     line("capacity", format_size(disk.capacity));
     line("contract", contract(disk));
     line("clients", disk.connections.to_string());
-    line("pending", disk.pending.to_string());
-    line("metered for", time(disk.metered));
-    line("commands", format!("{} ({} reads, {} failed)", disk.commands, disk.reads, disk.failed));
-    line("received", format!("{:.1} commands/s, {} in all", disk.rate(), format_size(disk.bytes)));
-    let l = disk.latency;
+    line("pending", disk.meters.pending.to_string());
+    line("metered for", time(disk.meters.metered));
+    line(
+        "commands",
+        format!("{} ({} reads, {} failed)", disk.meters.commands, disk.meters.reads, disk.meters.failed),
+    );
+    line(
+        "received",
+        format!("{:.1} commands/s, {} in all", disk.meters.rate(), format_size(disk.meters.bytes)),
+    );
+    let l = disk.meters.latency;
     line(
         "latency",
         format!("median {}, p95 {}, p99 {}, longest {}", time(l.p50), time(l.p95), time(l.p99), time(l.max)),
     );
     if disk.contract.contains_key("latency") {
-        line("in bound", format!("{:.2} %", disk.in_bound() * 100.0));
+        line("in bound", format!("{:.2} %", disk.meters.in_bound() * 100.0));
     }
     if let Some(kept) = &disk.kept {
         for (what, seconds) in [("last day", &kept.day), ("last month", &kept.month), ("in all", &kept.ever)]
@@ -499,12 +505,12 @@ fn show(disk: &DiskStatus) {
         }
     }
     line("processor", format!("{} of the node's", time(disk.processor)));
-    line("waits for", disk.waiting.clone().unwrap_or_else(|| "nothing".into()));
-    if !disk.places.is_empty() {
-        line("places", disk.places.join(" "));
+    line("waits for", disk.flow.waiting.clone().unwrap_or_else(|| "nothing".into()));
+    if !disk.layout.places.is_empty() {
+        line("places", disk.layout.places.join(" "));
     }
-    disk.trouble.iter().for_each(|trouble| line("not served", trouble.clone()));
-    disk.stays.iter().for_each(|why| line("not moved", why.clone()));
+    disk.layout.trouble.iter().for_each(|trouble| line("not served", trouble.clone()));
+    disk.seating.stays.iter().for_each(|why| line("not moved", why.clone()));
 }
 
 #[cfg(test)]

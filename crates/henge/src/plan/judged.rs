@@ -1,6 +1,6 @@
 //! A simulated run, judged as the promise ledger judges a node: second by second.
 
-use henge_api::{Buckets, DiskStatus, Promise};
+use henge_api::{Buckets, CommandMeters, DiskStatus, Promise};
 use henge_core::{Contract, Duration, Histogram};
 use henge_node::{Judge, Second};
 use henge_sim::{FlowOutcome, Outcome};
@@ -77,7 +77,7 @@ fn one(flow: &FlowOutcome, width: Duration, seconds: f64) -> Judged {
     let mut disk = DiskStatus {
         name: flow.name.clone(),
         promise: Promise::of(&flow.contract),
-        histogram: Some(Buckets::from(&flow.latency)),
+        meters: CommandMeters { histogram: Some(Buckets::from(&flow.latency)), ..CommandMeters::default() },
         ..DiskStatus::default()
     };
     if let Some(pending) = flow.contract.pending {
@@ -85,13 +85,13 @@ fn one(flow: &FlowOutcome, width: Duration, seconds: f64) -> Judged {
     }
     let mut judge = Judge::new(&disk);
     for window in &flow.windows {
-        disk.metered += width.as_nanos();
-        disk.commands += window.commands;
-        disk.bytes += window.bytes;
-        disk.late += window.late;
-        disk.busy += window.busy.as_nanos();
-        disk.outstanding_us += window.outstanding.as_nanos() / 1000;
-        disk.disk_time += window.disk_time.as_nanos();
+        disk.meters.metered += width.as_nanos();
+        disk.meters.commands += window.commands;
+        disk.meters.bytes += window.bytes;
+        disk.meters.late += window.late;
+        disk.meters.busy += window.busy.as_nanos();
+        disk.meters.outstanding_us += window.outstanding.as_nanos() / 1000;
+        disk.flow.disk_time += window.disk_time.as_nanos();
         judged.slowest = judged.slowest.max(window.p95);
         let second = judge.second(&disk);
         if second == Second::NotWanted {

@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
         let time = Duration::from_nanos(end - self.began);
         let mut loads = Vec::new();
         for disk in &after.disks {
-            if disk.pools.iter().all(|p| pools.iter().any(|pool| pool.name == *p)) {
+            if disk.layout.pools.iter().all(|p| pools.iter().any(|pool| pool.name == *p)) {
                 let number = self.names.ids.get(&disk.name);
                 let theirs = number.and_then(|number| by_disk.remove(number)).unwrap_or_default();
                 loads.push(Load::of(disk, theirs, self.began, time));

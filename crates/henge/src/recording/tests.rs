@@ -2,7 +2,7 @@
 
 use super::listen::Names;
 use super::*;
-use henge_api::GateStatus;
+use henge_api::{DiskLayout, GateStatus};
 use henge_study::study::{Options, Study};
 
 const MS: u64 = 1_000_000;
@@ -11,8 +11,11 @@ fn disk(name: &str, pools: &[&str]) -> DiskStatus {
     DiskStatus {
         name: name.into(),
         capacity: 1 << 30,
-        pools: pools.iter().map(|p| (*p).to_owned()).collect(),
-        stripe: 65_536,
+        layout: DiskLayout {
+            pools: pools.iter().map(|p| (*p).to_owned()).collect(),
+            stripe: 65_536,
+            ..DiskLayout::default()
+        },
         leeway: 1_000_000,
         ..DiskStatus::default()
     }
@@ -77,7 +80,7 @@ fn a_device_that_is_not_emulated_is_as_slow_and_as_wide_as_it_was() {
     let before = Status { pools: vec![pool("p", 0)], disks: vec![disk("d", &["p"])], ..Status::default() };
     let mut after = before.clone();
     (after.uptime, after.pools[0].gates[0].busy) = (200 * MS, 50 * MS);
-    (after.disks[0].commands, after.disks[0].service) = (100, 300 * MS);
+    (after.disks[0].meters.commands, after.disks[0].flow.service) = (100, 300 * MS);
     assert_eq!(busy("p", &before, &after), 0.25);
     let text = device(&after.pools, &before, &after).unwrap();
     assert_eq!(text, "{ constant = { time = \"3000000ns\", slots = 4, capacity = \"4294967296B\" } }");

@@ -5,7 +5,7 @@ use super::super::{Caller, Failure, Machine};
 use super::{Leaves, Leaving};
 use crate::model::{Begins, Phase};
 use henge_api::manager::{Origin, Register};
-use henge_api::{DiskStatus, Status};
+use henge_api::{DiskStatus, Seating, Status};
 use std::collections::BTreeMap;
 
 const CEPH: &str = "ceph 7c0f 3";
@@ -49,12 +49,9 @@ fn make(machine: &mut Machine, nodes: &mut Nodes, name: &str) -> Vec<String> {
 
 /// A node says who has a disk, and why it has not gone.
 fn says(machine: &mut Machine, node: &str, seat: Option<&str>, stays: Option<&str>) {
-    let disk = DiskStatus {
-        name: "web".into(),
-        seat: seat.map(str::to_owned),
-        stays: stays.map(str::to_owned),
-        ..DiskStatus::default()
-    };
+    let (seat, stays) = (seat.map(str::to_owned), stays.map(str::to_owned));
+    let seating = Seating { seat, stays, ..Seating::default() };
+    let disk = DiskStatus { name: "web".into(), seating, ..DiskStatus::default() };
     machine.stats(node, Status { disks: vec![disk], ..Status::default() });
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of a change: decided, written, in force here, in force everywhere, answered.
 
-use super::wire::{unsweep, unwire, wire};
+use super::wire::{unsweep, unwire};
 use super::writer::Done;
 use super::{Asker, Kept, OwnerTask, ReservationTables, Units};
 use crate::links::{Links, News};
@@ -16,28 +16,13 @@ const PORT_MAX: usize = 512;
 const LIST_MAX: usize = 4096;
 
 impl ReservationTables {
-    pub(super) fn answer(&mut self, asker: Asker, status: Status, links: &mut Links) {
-        match asker {
-            Asker::Here(connection, command) => self.decided.push_back((connection, command, status)),
-            Asker::There(peer, id) => {
-                let why = if let Status::Check(sense) = status { Some(wire(&sense)) } else { None };
-                links.tell(peer, Message::Reserved { id, status: status.code(), why });
-            }
-        }
-    }
-
     pub(super) fn hear(&mut self, news: News, units: &mut Units<'_>, links: &mut Links, now: Instant) {
         match news {
             News::Up(peer) => self.replica.linked(peer as u32, now),
             News::Seat { disk, turn, seated } => self.seat(&disk, (turn, seated), links, now),
             News::Down(peer) => {
                 self.replica.unlinked(peer as u32);
-                let lost: Vec<u64> =
-                    self.asked.iter().filter(|(_, (of, _))| *of == peer).map(|(id, _)| *id).collect();
-                for id in lost {
-                    let Some((_, asker)) = self.asked.remove(&id) else { continue };
-                    self.answer(asker, Status::Check(Sense::UNANSWERED), links);
-                }
+                self.passed_on.lose(peer, &mut self.answers, links);
             }
             News::Said(peer, Message::Reserve { id, disk, port, cdb, list }) => {
                 let sane =
@@ -46,15 +31,15 @@ impl ReservationTables {
                 if sane {
                     self.asked_by(asker, &disk, OwnerTask::Change(Change { cdb, list, port }), links);
                 } else {
-                    self.answer(asker, Status::Check(Sense::LIST_LENGTH), links);
+                    self.answers.give(asker, Status::Check(Sense::LIST_LENGTH), links);
                 }
             }
             News::Said(peer, Message::Sweep { id, disk, what }) => {
                 self.asked_by(Asker::There(peer, id), &disk, OwnerTask::Sweep(unsweep(what)), links);
             }
             News::Said(peer, Message::Reserved { id, status, why }) => {
-                if let Some((_, asker)) = self.asked.remove(&id).filter(|(of, _)| *of == peer) {
-                    self.answer(asker, unwire(status, why), links);
+                if let Some(asker) = self.passed_on.answered(peer, id) {
+                    self.answers.give(asker, unwire(status, why), links);
                 }
             }
             News::Said(peer, message) => {
@@ -82,7 +67,7 @@ impl ReservationTables {
             false => Some(Status::Check(Sense::UNAVAILABLE)),
         };
         if let Some(status) = status {
-            self.answer(asker, status, links);
+            self.answers.give(asker, status, links);
         }
     }
 
@@ -146,7 +131,7 @@ impl ReservationTables {
                     return;
                 }
                 table.current = None;
-                self.answer(asker, Status::Good, links);
+                self.answers.give(asker, Status::Good, links);
                 continue;
             }
             if table.queue.is_empty() && !table.is_unsure() {
@@ -157,8 +142,8 @@ impl ReservationTables {
                 return;
             }
             let Some((asker, what)) = table.queue.pop_front() else { return };
-            if Self::is_closed(table) {
-                self.answer(asker, Status::Check(Sense::UNAVAILABLE), links);
+            if table.is_closed() {
+                self.answers.give(asker, Status::Check(Sense::UNAVAILABLE), links);
                 continue;
             }
             if !self.decide(name, asker, what, units, links) {
@@ -186,7 +171,7 @@ impl ReservationTables {
         let effects = match decided {
             Ok(effects) => effects,
             Err(status) => {
-                self.answer(asker, status, links);
+                self.answers.give(asker, status, links);
                 return true;
             }
         };
@@ -199,8 +184,7 @@ impl ReservationTables {
             table.current = Some((asker, epochs));
             return true;
         };
-        let writer = if table.moves.is_some() { self.to_images.as_mut() } else { Some(&mut self.writer) };
-        let Some(writer) = writer else { return false };
+        let Some(writer) = self.writers.of(table.moves.is_some()) else { return false };
         let number = writer.write(name, table.medium.clone(), text);
         table.writing = Some((number, asker, next, effects));
         false
@@ -214,8 +198,9 @@ impl ReservationTables {
         }
         let Some((_, asker, next, mut effects)) = table.writing.take() else { return };
         if done.outcome.is_err() {
-            self.doubt(&done.name);
-            return self.answer(asker, Status::Check(Sense::WRITE), links);
+            // It may be there all the same: a table that moves is read before the next change.
+            self.read(&done.name);
+            return self.answers.give(asker, Status::Check(Sense::WRITE), links);
         }
         if table.kept == Kept::Here {
             self.owner.change(&done.name, next.tell(&effects));

@@ -37,6 +37,7 @@ use henge_core::{Duration, Instant};
 use henge_iscsi::TargetId;
 use henge_iscsi::scsi::{Reservations, Sense, Status};
 use henge_link::copies::Arrived;
+use std::collections::VecDeque;
 use std::io;
 
 /// A table that could not be read is read again after so long.
@@ -73,6 +74,39 @@ impl Table {
     pub(super) fn awaits(&self, number: u64) -> bool {
         self.moves.as_ref().is_some_and(|moves| moves.reading == Some(number))
     }
+
+    /// Whether it is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.kept == Kept::Unreadable || self.moves.as_ref().is_some_and(|moves| moves.closed)
+    }
+
+    /// Tells the administrator, once, why it is not known.
+    fn complain(&mut self, name: &str, senseless: bool, why: &str) {
+        let place = match &self.medium {
+            Medium::Image(metadata) => metadata.place(),
+            _ => "its gateway says where it is",
+        };
+        let Some(moves) = self.moves.as_mut().filter(|moves| moves.said != why) else { return };
+        moves.said = why.to_owned();
+        if senseless {
+            tracing::error!(
+                "disk \"{name}\" is closed to iSCSI initiators and NVMe hosts, since nobody knows who reserved it: {why} ({place}); mend it, or \
+                 remove it if no reservation matters (`rbd image-meta`); it is read again each second"
+            );
+        } else {
+            tracing::warn!(
+                "commands of disk \"{name}\" wait, since nobody knows who reserved it: {why}; it is read again each second"
+            );
+        }
+    }
+
+    /// This table holds, and others may have held since the one that was in force here: whatever was taken in by that is looked at again.
+    fn catch_up(&self, next: Reservations, units: &mut Units<'_>, verdicts: &mut Verdicts) -> Option<Epochs> {
+        let effects = units.targets.unit(self.target, 0)?.reservations().missed(&next);
+        let epochs = units.adopt((self.target, self.number), next, &effects);
+        verdicts.recheck.push((self.target, self.number));
+        Some(epochs)
+    }
 }
 
 /// Whether commands of a disk go on by its table from now on, since that move of its seat; or those that a peer sends.
@@ -84,13 +118,32 @@ pub(in crate::targets) struct Acting {
     pub acts: bool,
 }
 
+/// What tables that move mean to commands.
+#[derive(Default)]
+pub(in crate::targets) struct Verdicts {
+    /// Whose commands go on, or wait.
+    acting: VecDeque<Acting>,
+    /// Units whose commands were taken in by older tables.
+    recheck: Vec<(TargetId, usize)>,
+}
+
+impl Verdicts {
+    /// The next disk whose commands go on, or wait.
+    pub(in crate::targets) fn next_acting(&mut self) -> Option<Acting> {
+        self.acting.pop_front()
+    }
+
+    /// The next unit whose commands are looked at again.
+    pub(in crate::targets) fn next_recheck(&mut self) -> Option<(TargetId, usize)> {
+        self.recheck.pop()
+    }
+}
+
 impl ReservationTables {
     /// A disk that goes from gateway to gateway.
     pub(in crate::targets) fn follow(&mut self, name: &str, (target, number): (TargetId, usize)) {
-        self.insert(name, (target, number, None), Kept::Nowhere);
-        if let Some(table) = self.tables.get_mut(name) {
-            table.moves = Some(Moves::default());
-        }
+        let table = Table::new((target, number, None), Kept::Nowhere);
+        self.tables.insert(name.to_owned(), Table { moves: Some(Moves::default()), ..table });
     }
 
     /// A disk's seat has moved.
@@ -128,11 +181,11 @@ impl ReservationTables {
             Seated::Nowhere => Kept::Nowhere,
         };
         let is_here = table.kept == Kept::Here;
-        begun.into_iter().for_each(|asker| self.answer(asker, Status::Check(Sense::UNANSWERED), links));
-        theirs.into_iter().for_each(|(asker, _)| self.answer(asker, Status::Busy, links));
+        begun.into_iter().for_each(|asker| self.answers.give(asker, Status::Check(Sense::UNANSWERED), links));
+        theirs.into_iter().for_each(|(asker, _)| self.answers.give(asker, Status::Busy, links));
         for (asker, what) in waiting {
             if let Some(status) = self.ask(name, what, asker, links) {
-                self.answer(asker, status, links);
+                self.answers.give(asker, status, links);
             }
         }
         if is_here {
@@ -140,11 +193,11 @@ impl ReservationTables {
         }
     }
 
-    /// Asks for the table.
-    fn read(&mut self, name: &str) {
+    /// Asks for the table, if it moves.
+    pub(super) fn read(&mut self, name: &str) {
         let Some(table) = self.tables.get_mut(name) else { return };
         let medium = table.medium.clone();
-        let (Some(moves), Some(writer)) = (&mut table.moves, &mut self.to_images) else { return };
+        let (Some(moves), Some(writer)) = (&mut table.moves, self.writers.of(true)) else { return };
         moves.sure = false;
         moves.reading = Some(writer.read(name, medium));
         self.busy.insert(name.to_owned());
@@ -160,13 +213,6 @@ impl ReservationTables {
             if self.tables.get(&name).is_some_and(due) {
                 self.read(&name);
             }
-        }
-    }
-
-    /// A change may be there although its writing failed: the table is read before the next one.
-    pub(super) fn doubt(&mut self, name: &str) {
-        if self.tables.get(name).is_some_and(|table| table.moves.is_some()) {
-            self.read(name);
         }
     }
 
@@ -199,30 +245,10 @@ impl ReservationTables {
                         false => self.owner.take(&done.name, UNREADABLE.into()),
                     }
                 }
-                self.complain(&done.name, senseless, &why);
+                table.complain(&done.name, senseless, &why);
             }
         }
         self.busy.insert(done.name);
-    }
-
-    fn complain(&mut self, name: &str, senseless: bool, why: &str) {
-        let Some(table) = self.tables.get_mut(name) else { return };
-        let place = match &table.medium {
-            Medium::Image(metadata) => metadata.place(),
-            _ => "its gateway says where it is",
-        };
-        let Some(moves) = table.moves.as_mut().filter(|moves| moves.said != why) else { return };
-        moves.said = why.to_owned();
-        if senseless {
-            tracing::error!(
-                "disk \"{name}\" is closed to iSCSI initiators and NVMe hosts, since nobody knows who reserved it: {why} ({place}); mend it, or \
-                 remove it if no reservation matters (`rbd image-meta`); it is read again each second"
-            );
-        } else {
-            tracing::warn!(
-                "commands of disk \"{name}\" wait, since nobody knows who reserved it: {why}; it is read again each second"
-            );
-        }
     }
 
     /// This table holds, by this node's word.
@@ -235,16 +261,7 @@ impl ReservationTables {
             let effects = unit.reservations().missed(&next);
             self.owner.change(name, next.tell(&effects));
         }
-        self.catch_up(name, next, units);
-    }
-
-    /// This table holds, and others may have held since the one that was in force here: whatever was taken in by that is looked at again.
-    fn catch_up(&mut self, name: &str, next: Reservations, units: &mut Units<'_>) -> Option<Epochs> {
-        let table = self.tables.get(name)?;
-        let effects = units.targets.unit(table.target, 0)?.reservations().missed(&next);
-        let epochs = units.adopt((table.target, table.number), next, &effects);
-        self.recheck.push((table.target, table.number));
-        Some(epochs)
+        table.catch_up(next, units, &mut self.verdicts);
     }
 
     /// A copy of the owner's table has come: whether others before it were missed, of a table that moves, and it is taken care of.
@@ -258,9 +275,9 @@ impl ReservationTables {
         (moves.known, moves.closed) = (true, told.is_err());
         table.version = Some(copy.version);
         let epochs = match told {
-            Ok(next) => self.catch_up(&copy.thing, next, units),
+            Ok(next) => table.catch_up(next, units, &mut self.verdicts),
             Err(_) => {
-                self.complain(&copy.thing, true, "the gateway that has it cannot read its table");
+                table.complain(&copy.thing, true, "the gateway that has it cannot read its table");
                 None
             }
         };
@@ -272,11 +289,6 @@ impl ReservationTables {
             _ => self.replica.seen(&copy.thing, copy.version),
         }
         true
-    }
-
-    /// Whether a table is closed.
-    pub(super) fn is_closed(table: &Table) -> bool {
-        table.kept == Kept::Unreadable || table.moves.as_ref().is_some_and(|moves| moves.closed)
     }
 
     /// Which disks' commands go on, where that has changed; and when a copy by which they do may be old.
@@ -294,24 +306,19 @@ impl ReservationTables {
             if acts != moves.acts {
                 moves.acts = acts;
                 units.set_stale((table.target, table.number), !acts);
-                self.acting.push_back(Acting { number: table.number, turn: moves.turn, peer: None, acts });
+                self.verdicts.acting.push_back(Acting {
+                    number: table.number,
+                    turn: moves.turn,
+                    peer: None,
+                    acts,
+                });
             }
         }
         while let Some((name, peer, acts)) = self.owner.next_acting() {
             let Some(table) = self.tables.get(&name) else { continue };
             let Some(moves) = &table.moves else { continue };
             let (number, turn, peer) = (table.number, moves.turn, Some(peer as usize));
-            self.acting.push_back(Acting { number, turn, peer, acts });
+            self.verdicts.acting.push_back(Acting { number, turn, peer, acts });
         }
-    }
-
-    /// The next disk whose commands go on, or wait.
-    pub(in crate::targets) fn next_acting(&mut self) -> Option<Acting> {
-        self.acting.pop_front()
-    }
-
-    /// The next unit whose commands are looked at again.
-    pub(in crate::targets) fn next_recheck(&mut self) -> Option<(TargetId, usize)> {
-        self.recheck.pop()
     }
 }

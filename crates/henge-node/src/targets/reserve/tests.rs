@@ -15,6 +15,7 @@ use henge_backend::ImageMetadata;
 use henge_config::Source;
 use henge_core::Duration;
 use henge_iscsi::scsi::{Class, UnitProperties as Lun};
+use henge_link::Message;
 use proptest::prelude::*;
 use std::io;
 use std::sync::Mutex;

@@ -107,6 +107,28 @@ impl Writer {
     }
 }
 
+/// The writers of a node's tables, which must not wait for each other.
+pub(super) struct Writers {
+    files: Writer,
+    /// Of those that lie in storage that nodes share, where there are other nodes.
+    images: Option<Writer>,
+}
+
+impl Writers {
+    pub(super) fn new(files: Writer, images: Option<Writer>) -> Writers {
+        Writers { files, images }
+    }
+
+    /// The one of a table that goes from gateway to gateway, or of one that stays.
+    pub(super) fn of(&mut self, moves: bool) -> Option<&mut Writer> {
+        if moves { self.images.as_mut() } else { Some(&mut self.files) }
+    }
+
+    pub(super) fn next_done(&mut self) -> Option<Done> {
+        self.files.next_done().or_else(|| self.images.as_mut().and_then(Writer::next_done))
+    }
+}
+
 impl Drop for Writer {
     /// What was to be written is; by a cluster that does not answer, nobody is held up.
     fn drop(&mut self) {

@@ -34,7 +34,8 @@ impl Gateway {
         };
         targets.add_unit(target, 0, lun, Reservations::default());
         let (to_images, todo, done) = Writer::by_hand();
-        let mut tables = ReservationTables::writing(epoch, Writer::new(wake, true).unwrap(), Some(to_images));
+        let writers = Writers::new(Writer::new(wake, true).unwrap(), Some(to_images));
+        let mut tables = ReservationTables::writing(epoch, writers);
         tables.follow("web", (target, 0));
         Gateway {
             tables,

@@ -124,7 +124,7 @@ impl World {
         let mut units = Units { targets: &mut gateway.targets, nvme: &mut gateway.nvme, disks: &[] };
         gateway.tables.settle(&mut units, &mut gateway.links, self.now);
         let mut rechecks = false;
-        while gateway.tables.next_recheck().is_some() {
+        while gateway.tables.verdicts.next_recheck().is_some() {
             rechecks = true;
         }
         if rechecks {
@@ -143,7 +143,7 @@ impl World {
                 gateway.given_up.extend(back.filter(|write| !stays(write)).map(|write| write.id));
             }
         }
-        while let Some(Acting { turn, peer, acts, .. }) = gateway.tables.next_acting() {
+        while let Some(Acting { turn, peer, acts, .. }) = gateway.tables.verdicts.next_acting() {
             if turn != gateway.turn {
                 continue;
             }
@@ -167,7 +167,7 @@ impl World {
                 }
             }
         }
-        while let Some((_, command, status)) = self.gateways[g].tables.next_decided() {
+        while let Some((_, command, status)) = self.gateways[g].tables.answers.next_decided() {
             self.over(command.slot, status);
         }
     }
@@ -198,7 +198,7 @@ impl World {
                 Some(Asker::There(peer, id)) => {
                     let other = &self.gateways[g].links.peers[peer].as_ref().unwrap().config.name;
                     let other = other[1..].parse::<usize>().unwrap() - 1;
-                    match self.gateways[other].tables.asked.get(&id) {
+                    match self.gateways[other].tables.passed_on.unanswered.get(&id) {
                         Some((_, Asker::Here(_, command))) => Some(command.slot),
                         _ => None, // nobody waits for it any more
                     }
