@@ -28,7 +28,7 @@ pub struct DiskStatus {
     /// Its promise was not kept in the last seconds.
     #[serde(default, skip_serializing_if = "is_false")]
     pub violated: bool,
-    /// In how many of the seconds in which it wanted what it is promised it got it. Not in a part: serde reads no numbers as keys there.
+    /// In how many of the seconds in which it wanted what it is promised it got it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
     /// Time of the node's processor that it took since it is served here: bytes moved, commands read and answered.

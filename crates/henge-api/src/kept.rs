@@ -1,6 +1,7 @@
 //! How much of the time a promise was kept.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// The seconds in which a disk wanted what it is promised, in milliseconds of them.
@@ -77,8 +78,18 @@ pub struct Kept {
     pub ever: Seconds,
     /// Each of the last 30 days (UTC) in which it wanted it, by the number of the day since 1970. A node tells of some disks' days in
     /// each second, in turns.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "by_number")]
     pub days: BTreeMap<u64, Seconds>,
+}
+
+/// JSON's keys are texts. Where a message says by a key what it is, serde keeps the rest as it stands, and would read no number from a text.
+fn by_number<'de, D: Deserializer<'de>>(days: D) -> Result<BTreeMap<u64, Seconds>, D::Error> {
+    let number = |(day, seconds): (String, Seconds)| {
+        let day =
+            day.parse().map_err(|_| D::Error::custom(format!("\"{day}\" is not the number of a day")))?;
+        Ok((day, seconds))
+    };
+    BTreeMap::<String, Seconds>::deserialize(days)?.into_iter().map(number).collect()
 }
 
 #[cfg(test)]

@@ -400,6 +400,21 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DiskStatus, Kept, Seconds};
+
+    /// Each message that a node sends is read again as it was, with all that a status may hold.
+    #[test]
+    fn days_of_a_promise_come_over() {
+        let seconds = Seconds { wanted_ms: 2000, kept_ms: 1000, missed_ms: [("turn".into(), 1000)].into() };
+        let kept = Kept { days: [(20_000, seconds.clone()), (20_001, seconds)].into(), ..Kept::default() };
+        let disk = DiskStatus { name: "web".into(), kept: Some(kept), ..DiskStatus::default() };
+        let stats = FromNode::Stats { status: Box::new(Status { disks: vec![disk], ..Status::default() }) };
+        let line = serde_json::to_string(&stats).unwrap();
+        assert_eq!(serde_json::from_str::<FromNode>(&line).unwrap(), stats);
+        let wrong = line.replace("20001", "tomorrow");
+        let why = serde_json::from_str::<FromNode>(&wrong).unwrap_err().to_string();
+        assert!(why.contains("\"tomorrow\" is not the number of a day"), "{why}");
+    }
 
     #[test]
     fn what_a_later_version_adds_is_passed_over() {
