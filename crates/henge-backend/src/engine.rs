@@ -8,9 +8,15 @@ pub use short::Short;
 pub use threads::Threads;
 pub use uring::Uring;
 
-use crate::file::CACHED_MAX;
+use crate::open::{EngineChoice, Options};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
+
+/// Longest write through the page cache at once. The kernel keeps what is written at once together in one folio, and ext4 looks
+/// at every block of the folio at each later write into it: a random write of 4 KiB costs 54 us of CPU where the disk was filled
+/// by writes of 1 MiB, and 17 us where it was by these. And a read of what is there copies while its caller waits, so that also
+/// reads are cut, and whoever reaps has others' turns in between.
+pub(crate) const CACHED_MAX: u64 = 128 << 10;
 
 /// One thing for the kernel to do.
 #[derive(Clone, Copy, Debug)]
@@ -77,20 +83,8 @@ pub trait Engine {
     fn name(&self) -> &'static str;
 }
 
-/// Which engine to use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Choice {
-    /// io_uring where the kernel allows it, else threads.
-    #[default]
-    Auto,
-    /// io_uring or an error.
-    Uring,
-    /// Threads.
-    Threads,
-}
-
 /// Makes the engine that the options choose, for transfers of whole blocks.
-pub fn open(options: &crate::Options, block: u64) -> std::io::Result<Box<dyn Engine>> {
+pub fn open(options: &Options, block: u64) -> std::io::Result<Box<dyn Engine>> {
     let engine = choose(options.engine, options.depth, block == 1)?;
     Ok(match options.short {
         Some((share, seed)) => Box::new(Short::new(engine, share, block, seed)),
@@ -98,14 +92,14 @@ pub fn open(options: &crate::Options, block: u64) -> std::io::Result<Box<dyn Eng
     })
 }
 
-fn choose(choice: Choice, depth: u32, cached: bool) -> std::io::Result<Box<dyn Engine>> {
+fn choose(choice: EngineChoice, depth: u32, cached: bool) -> std::io::Result<Box<dyn Engine>> {
     let threads = || Threads::new(depth.clamp(1, 16)).map(|t| Box::new(t) as Box<dyn Engine>);
     let at_once = if cached { CACHED_MAX } else { u64::MAX };
     let ring = || Uring::new(depth).map(|ring| ring.telling_at_most(at_once));
     match choice {
-        Choice::Threads => threads(),
-        Choice::Uring => Ok(Box::new(ring()?)),
-        Choice::Auto => match ring() {
+        EngineChoice::Threads => threads(),
+        EngineChoice::Uring => Ok(Box::new(ring()?)),
+        EngineChoice::Auto => match ring() {
             Ok(ring) => Ok(Box::new(ring)),
             Err(_) => threads(),
         },

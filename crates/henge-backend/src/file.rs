@@ -13,7 +13,7 @@
 mod syncs;
 
 use crate::Buffer;
-use crate::engine::{Engine, Io, Kind};
+use crate::engine::{CACHED_MAX, Engine, Io, Kind};
 use henge_core::{Done, Fault, Instant, Op, Request, RequestId};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -22,11 +22,6 @@ use syncs::Syncs;
 
 /// Longest stretch of zeroes written at once where the file cannot make zeroes by itself.
 const ZEROES_MAX: u64 = 1 << 20;
-/// Longest write through the page cache at once. The kernel keeps what is written at once together in one folio, and ext4 looks
-/// at every block of the folio at each later write into it: a random write of 4 KiB costs 54 us of CPU where the disk was filled
-/// by writes of 1 MiB, and 17 us where it was by these. And a read of what is there copies while its caller waits, so that also
-/// reads are cut, and whoever reaps has others' turns in between.
-pub(crate) const CACHED_MAX: u64 = 128 << 10;
 
 /// A read through the page cache of at least so many bytes is done aside where not all of them are there. Who asks for them makes room
 /// in the cache, and reads ahead, in his own time: of a hole, for example, 128 KiB are zeroed and then copied, which was seen to take

@@ -8,13 +8,25 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Which engine to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EngineChoice {
+    /// io_uring where the kernel allows it, else threads.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
 /// How a pool's files are opened and served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Past the page cache (O_DIRECT) where the file system can.
     pub direct: bool,
     /// Which engine moves the bytes.
-    pub engine: crate::EngineChoice,
+    pub engine: EngineChoice,
     /// About how many requests at once.
     pub depth: u32,
     /// For tests: this share of the transfers, in millionths, is cut short and gone on with; and the choice's seed.
@@ -33,7 +45,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             direct: true,
-            engine: crate::EngineChoice::Auto,
+            engine: EngineChoice::Auto,
             depth: 128,
             short: None,
             apart: false,

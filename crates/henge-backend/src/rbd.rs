@@ -48,7 +48,6 @@ use crate::notices::Notices;
 use crate::registry::Wanted;
 use crate::space::{GRAIN, Space};
 use cluster::Cluster;
-pub use cluster::Origin;
 use in_flight::Completions;
 pub(crate) use medium::read;
 use parts::Parts;

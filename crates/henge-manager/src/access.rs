@@ -99,7 +99,7 @@ pub(crate) fn check(nbd: &[String]) -> Result<(), BadSpec> {
     };
     match nbd.iter().find(|name| !is_name(name)) {
         None => Ok(()),
-        Some(other) => Err(BadSpec(format!("{FORMS}, not \"{}\"", crate::machine::shorten(other)))),
+        Some(other) => Err(BadSpec(format!("{FORMS}, not \"{}\"", crate::shorten::shorten(other)))),
     }
 }
 

@@ -11,7 +11,6 @@
 //! | `"syslog"` | to `/dev/log`, facility authpriv |
 //! | `"none"` | nowhere |
 
-use crate::rest::App;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
@@ -234,7 +233,7 @@ fn tidy(folder: &Path, keep: &Keep, today: u64) -> io::Result<()> {
 }
 
 /// Around every request of the API.
-pub(crate) async fn audited(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Request, next: Next) -> Response {
     let asking = Asking::default();
     request.extensions_mut().insert(Arc::clone(&asking));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -260,8 +259,8 @@ pub(crate) async fn audited(State(app): State<App>, mut request: Request, next: 
     }
     if changes || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         let (time, method) = (crate::core::now_ms(), method.as_str());
-        let path = crate::machine::shorten(&path).to_string();
-        app.audit.write(&Line {
+        let path = crate::shorten::shorten(&path).to_string();
+        audit.write(&Line {
             time,
             who: asking.actor.get(),
             address,

@@ -27,6 +27,7 @@ mod nodes;
 mod page;
 mod rest;
 mod serve;
+mod shorten;
 pub mod store;
 mod tags;
 mod tenant;

@@ -18,8 +18,8 @@
 //!
 //! **Price.** 0.25 us a request with 10,000 waiting.
 
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::rank_tree::{RankTree, Ranked};
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Terms};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, FlowId, Instant, Keeps, Op, ParamError, Params, Refused, Request,

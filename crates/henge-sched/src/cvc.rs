@@ -40,9 +40,9 @@
 //! **Price.** Three orders of O(log Q): 0.3 us a request with 10 waiting, 0.9 us with 10,000.
 
 use crate::cscan::Sweep;
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::finish_clock::{ClockParams, FinishClocks, LATENCY, LATENCY_OF_REQUESTS, NEVER, fine, instant};
 use crate::rank_tree::{RankTree, Ranked};
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::service_times::ServiceTimes;
 use crate::{Backlog, Flows, Terms};
 use henge_core::{

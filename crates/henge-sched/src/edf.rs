@@ -29,9 +29,10 @@
 //! **Price.** A place in one of two heaps over the flows that have something waiting, and a counter for each request.
 
 use crate::booking::Booking;
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
 use crate::horizon::Horizon;
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
+use crate::names::one_of;
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;

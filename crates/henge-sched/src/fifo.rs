@@ -2,7 +2,7 @@
 //!
 //! One list for all flows: who asks more gets more. 27 ns a request.
 
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Terms};
 use henge_core::{
     Completion, Contract, Cost, Dispatch, FlowId, Instant, Keeps, ParamError, Params, Refused, Request,

@@ -19,6 +19,7 @@
 //! | `spread.rs` | what a gate makes of those, beside what it promised itself |
 //! | `service_times.rs` | how long the device takes for a request |
 //! | `booking.rs` | what is promised in all, against the capacity |
+//! | `names.rs` | one of several names, and which was probably meant |
 //! | `terms.rs` | which terms of a contract a scheduler keeps, and how it refuses the others |
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod cscan;
 mod cvc;
 pub mod depth;
 mod edf;
+mod entry;
 mod fifo;
 mod finish_clock;
 mod floor;
@@ -42,6 +44,7 @@ mod horizon;
 mod line;
 mod locality;
 mod mclock;
+mod names;
 mod pclock;
 mod rank_tree;
 mod registry;
@@ -59,12 +62,10 @@ mod weight;
 pub use backlog::{Backlog, Queued};
 pub use bucket::Bucket;
 pub use central::CentralClock;
+pub use entry::{DefaultDepth, Entry, OnDevice, Order};
 pub use flows::Flows;
 pub use heap::IndexedHeap;
 pub use rank_tree::{RankTree, Ranked};
-pub use registry::{
-    DefaultDepth, Entry, OnDevice, Order, SCHEDULERS, build, charge_as, find, respelled,
-    schedulers_that_keep, suit_device,
-};
+pub use registry::{SCHEDULERS, build, charge_as, find, respelled, schedulers_that_keep, suit_device};
 pub use terms::Terms;
 pub use weight::{Pace, Weight};

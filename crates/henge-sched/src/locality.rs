@@ -51,7 +51,8 @@ mod choice;
 mod disk;
 mod orders;
 
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
+use crate::names::one_of;
 use crate::{Backlog, Flows, Terms};
 use disk::{Average, Bound, Clock, Due, LocalityDisk, Longest, time};
 use henge_core::{

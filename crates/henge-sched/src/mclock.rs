@@ -33,8 +33,8 @@
 //! exceed it together are refused (`overbook = true` takes them).
 
 use crate::booking::Booking;
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::spread::{At, Spread};
 use crate::weight::{OwnPace, ceil_instant, since_epoch};
 use crate::{Backlog, Flows, IndexedHeap, Terms, Weight};

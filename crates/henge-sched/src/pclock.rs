@@ -31,8 +31,8 @@
 //! feasible together are refused (`overbook = true` takes them).
 
 use crate::booking::Booking;
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;
 use crate::weight::since_epoch;

@@ -5,8 +5,11 @@
 //! `depth = { feedback = { … } }`), `cost` (a name, or `cost = { "bytes+overhead" = { overhead = "4KiB" } }`) and
 //! `unkept = "refuse" | "ignore"`: what becomes of a contract's terms that the scheduler does not keep.
 
-use crate::{Terms, cost, depth};
-use henge_core::{Assembly, Contract, ParamError, Params, Scheduler, Value};
+use crate::entry::{Entry, OnDevice};
+use crate::names::{one_of, unknown};
+use crate::terms::Terms;
+use crate::{cost, depth};
+use henge_core::{Assembly, Contract, ParamError, Params, Value};
 
 /// All schedulers. To add one: one file, one line here.
 pub const SCHEDULERS: &[Entry] = &[
@@ -21,61 +24,6 @@ pub const SCHEDULERS: &[Entry] = &[
     crate::two_level::ENTRY,
     crate::locality::ENTRY,
 ];
-
-/// In which order a scheduler takes the requests of one flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// As they came.
-    Arrival,
-    /// Reordered: by position on the device, or by deadlines of their own.
-    Position,
-}
-
-/// The depth where configuration states none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DefaultDepth {
-    /// So many at once.
-    Fixed(u32),
-    /// A controller of `depth/` with its own defaults.
-    Controller(&'static str),
-}
-
-/// What suits a scheduler where the pool is a device of unknown speed: [`suit_device`] says it where nothing else is said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OnDevice {
-    /// To charge the device's time, learned: it counts rates and limits in units of their own beside that.
-    pub time: bool,
-    /// A depth that gives way to promises: it loses nothing by many requests at once.
-    pub kept: bool,
-    /// Weights are promises as well, where nobody says what they count.
-    pub shares: bool,
-}
-
-/// How a scheduler is made from its parameters.
-pub type Build = fn(&mut Params, Terms) -> Result<Box<dyn Scheduler>, ParamError>;
-
-/// What the registry knows of a scheduler. The conformance suite holds it to this.
-#[derive(Clone, Copy)]
-pub struct Entry {
-    /// By which configuration calls it.
-    pub name: &'static str,
-    /// One line for people.
-    pub summary: &'static str,
-    /// The terms of a contract that it keeps.
-    pub keeps: &'static [&'static str],
-    /// Order within a flow.
-    pub order: Order,
-    /// With its default parameters and no limits, it never waits while it holds a request.
-    pub work_conserving: bool,
-    /// Depth where none is stated.
-    pub depth: DefaultDepth,
-    /// Cost model where none is stated.
-    pub cost: &'static str,
-    /// What suits it on a device.
-    pub on_device: OnDevice,
-    /// Makes it.
-    pub build: Build,
-}
 
 /// The scheduler called `name`.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -116,16 +64,17 @@ pub fn build(name: &str, mut params: Params) -> Result<Assembly, ParamError> {
         return Err(unknown("scheduler", name, SCHEDULERS.iter().map(|e| e.name), &params));
     };
     let cost = cost::from_params(&mut params, entry.cost)?;
-    let depth = depth::from_params(&mut params, entry.depth, entry.keeps.contains(&"weight"))?;
-    let ignore = one_of(&mut params, "unkept", &[("refuse", false), ("ignore", true)])?.unwrap_or(false);
-    let terms = Terms {
+    let mut terms = Terms {
         name: entry.name,
         keeps: entry.keeps,
         needs: &[],
         unit: cost.unit(),
         own_units: false,
-        ignore,
+        ignore: false,
+        keepers: schedulers_that_keep,
     };
+    let depth = depth::from_params(&mut params, entry.depth, &terms)?;
+    terms.ignore = one_of(&mut params, "unkept", &[("refuse", false), ("ignore", true)])?.unwrap_or(false);
     let scheduler = (entry.build)(&mut params, terms)?;
     params.finish()?;
     Ok(Assembly { cost, scheduler, depth })
@@ -173,55 +122,6 @@ pub fn suit_device(name: &str, knobs: &mut Params) {
     } else if kept {
         knobs.set("depth", Value::Text("kept".into()), 0..0);
     }
-}
-
-/// Takes a text that is one of `names`, and gives what it stands for.
-pub(crate) fn one_of<T: Copy>(
-    params: &mut Params,
-    key: &str,
-    names: &[(&'static str, T)],
-) -> Result<Option<T>, ParamError> {
-    let Some(text) = params.text(key)? else { return Ok(None) };
-    let known: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-    match names.iter().find(|(name, _)| *name == text) {
-        Some((_, value)) => Ok(Some(*value)),
-        None => {
-            let message = format!("{key} is one of {}, not \"{text}\"", known.join(", "));
-            let mut error = params.error(key, message);
-            error.help = nearest(&text, &known).map(|near| format!("did you mean \"{near}\"?"));
-            Err(error)
-        }
-    }
-}
-
-/// An error that lists what there is, and names what was probably meant.
-pub(crate) fn unknown(
-    what: &str,
-    name: &str,
-    known: impl Iterator<Item = &'static str>,
-    params: &Params,
-) -> ParamError {
-    let known: Vec<_> = known.collect();
-    let mut error =
-        params.error_here(format!("there is no {what} \"{name}\"; there are: {}", known.join(", ")));
-    error.help = nearest(name, &known).map(|near| format!("did you mean \"{near}\"?"));
-    error
-}
-
-/// The known name that shares most of its letter pairs with `name`, if that is at least a third.
-fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
-    let letters = |s: &str| -> Vec<char> {
-        s.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-    };
-    let name = letters(name);
-    let near = |k: &&&str| {
-        let k = letters(k);
-        let pairs = |s: &[char]| s.windows(2).map(|w| (w[0], w[1])).collect::<Vec<_>>();
-        let (a, b) = (pairs(&name), pairs(&k));
-        let common = a.iter().filter(|p| b.contains(p)).count();
-        if a.is_empty() || b.is_empty() { 0 } else { 200 * common / (a.len() + b.len()) }
-    };
-    known.iter().max_by_key(near).filter(|k| near(k) >= 34).copied()
 }
 
 #[cfg(test)]

@@ -39,9 +39,9 @@
 //! - `limit`: a flow at its limit is set aside until it may go. Its tag is then at least v, so nothing is banked.
 
 use crate::cost::in_unit;
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::foreign::{Owed, Policy};
 use crate::line::Line;
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::{Backlog, Bucket, Flows, IndexedHeap, Terms, Weight};
 use henge_core::{
     Completion, Contract, Cost, CostUnit, Dispatch, FlowId, Instant, Keeps, ParamError, Params, Refused,

@@ -1,6 +1,5 @@
 //! Which terms of a contract a scheduler keeps, and how it refuses the others.
 
-use crate::registry::schedulers_that_keep;
 use henge_core::{Contract, CostUnit, Keeps, Need, Refused, Term, check_units};
 
 /// What a scheduler is given when it is built: which terms it claims to keep, and in which unit the gate charges. (`pending` is kept by the gate.)
@@ -19,6 +18,8 @@ pub struct Terms {
     /// Strike the terms that it does not keep instead of refusing the contract: for comparisons of schedulers
     /// under one set of contracts.
     pub ignore: bool,
+    /// The schedulers that keep a term, as a list for people.
+    pub keepers: fn(&str) -> String,
 }
 
 impl Terms {
@@ -28,7 +29,7 @@ impl Terms {
         let stated = Term::kept().filter(|term| contract.states(term.key));
         for term in stated.filter(|term| !self.keeps.contains(&term.key)) {
             if !self.ignore {
-                return Err(Refused::unsupported(self.name, term.key, &schedulers_that_keep(term.key)));
+                return Err(Refused::unsupported(self.name, term.key, &(self.keepers)(term.key)));
             }
             kept.strike(term.key);
         }
@@ -60,19 +61,24 @@ impl Terms {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::SCHEDULERS;
-    use henge_core::{Duration, Latency, Rate};
-
-    const FIFO: Terms = Terms {
+impl Terms {
+    /// Of a scheduler that keeps none.
+    pub(crate) const FIFO: Terms = Terms {
         name: "fifo",
         keeps: &[],
         needs: &[],
         unit: CostUnit::Bytes,
         own_units: false,
         ignore: false,
+        keepers: crate::schedulers_that_keep,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SCHEDULERS, schedulers_that_keep};
+    use henge_core::{Duration, Latency, Rate};
 
     #[test]
     fn what_schedulers_keep_are_terms_that_need_them() {
@@ -89,14 +95,14 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_term_and_who_can() {
-        let refused = FIFO.admit(&Contract::weighted(3)).unwrap_err();
+        let refused = Terms::FIFO.admit(&Contract::weighted(3)).unwrap_err();
         assert_eq!(refused.term, "weight");
         assert_eq!(refused.instead, format!("schedulers that do: {}", schedulers_that_keep("weight")));
     }
 
     #[test]
     fn a_rate_in_another_unit_is_refused() {
-        let terms = Terms { keeps: &["rate"], ..FIFO };
+        let terms = Terms { keeps: &["rate"], ..Terms::FIFO };
         let refused = terms.admit(&Contract::reserved(Rate::requests(5))).unwrap_err();
         assert!(refused.why.contains("counts requests, but this gate charges bytes"), "{refused}");
         let own = Terms { unit: CostUnit::DiskTime, own_units: true, ..terms };
@@ -107,7 +113,7 @@ mod tests {
     fn ignored_terms_are_struck() {
         let latency = Some(Latency { bound: Duration::from_millis(5), percentile: 950_000 });
         let contract = Contract { latency, pending: Some(7), ..Contract::weighted(3) };
-        let kept = Terms { ignore: true, ..FIFO }.admit(&contract).unwrap();
+        let kept = Terms { ignore: true, ..Terms::FIFO }.admit(&contract).unwrap();
         assert_eq!(kept, Contract { pending: Some(7), ..Contract::best_effort() });
     }
 }

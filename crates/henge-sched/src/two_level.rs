@@ -37,8 +37,9 @@
 //! **Price.** A fair queue and a deadline order: 0.35 us a request with 10,000 waiting.
 
 use crate::edf::{self, ConformingBucket, Edf};
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
+use crate::names::one_of;
 use crate::sfq::{self, Sfq};
 use crate::spread::{At, Spread};
 use crate::turns::Turns;

@@ -36,8 +36,9 @@
 //! **Price.** A heap over the flows that have something waiting (`lead = "0s"`: two; `total`: three, and a clock more).
 
 use crate::bucket::Bucket;
+use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::finish_clock::{ClockParams, FinishClocks, LATENCY, LATENCY_OF_REQUESTS};
-use crate::registry::{DefaultDepth, Entry, OnDevice, Order, one_of};
+use crate::names::one_of;
 use crate::sfq::Key;
 use crate::spread::{At, Spread};
 use crate::turns::Turns;

@@ -29,7 +29,8 @@ use crate::interrupted::Interrupted;
 use crate::meter::Meter;
 use crate::net::NetParams;
 use crate::stall::Stall;
-use crate::world::{Change, Client, FlowState, GateState, Timing, What, World};
+use crate::timing::Timing;
+use crate::world::{Change, Client, FlowState, GateState, What, World};
 use henge_core::{
     Assembly, Contract, Duration, FlowId, Gate, Instant, Model, NodeId, ParamError, Params, Pipeline,
     Striping, Value, format_size,

@@ -4,7 +4,7 @@
 //! window, that gate owes less than is asked, however little comes to the others (Stonehenge, figure 4(c)). This is a
 //! property of the load and its placing alone: no scheduler changes it.
 
-use crate::Timing;
+use crate::timing::Timing;
 use henge_core::{CostUnit, Duration, Instant, Request};
 use std::collections::BTreeMap;
 

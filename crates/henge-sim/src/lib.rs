@@ -22,6 +22,7 @@ mod plot;
 mod replay;
 pub mod rule;
 mod stall;
+mod timing;
 mod verdict;
 mod world;
 
@@ -37,5 +38,6 @@ pub use net::Traffic;
 pub use outcome::{GateOutcome, Outcome};
 pub use plot::{Plot, PlotKind};
 pub use replay::{Compared, Feed, Recording, Replayed};
+pub use timing::Timing;
 pub use verdict::Verdict;
-pub use world::{Observer, Timing, Unwatched, World};
+pub use world::{Observer, Unwatched, World};

@@ -20,6 +20,7 @@ use crate::components::Components;
 use crate::fairness::Watch;
 use crate::net::Net;
 use crate::outcome::Outcome;
+use crate::timing::Timing;
 use henge_core::{Cost, Duration, FlowId, Instant, RequestId, RequestRow};
 use state::{Agenda, Command, Commands, Polls};
 pub(crate) use state::{Change, Client, FlowState, GateState, What};
@@ -55,17 +56,6 @@ enum SimEvent {
     Tag(RequestId),
     /// A synchronizer wants to be called.
     Tick,
-}
-
-/// How a run is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// Not measured.
-    pub warmup: Duration,
-    /// Measured, after the warm-up.
-    pub duration: Duration,
-    /// Width of the windows.
-    pub window: Duration,
 }
 
 /// A scenario that is ready to run.

@@ -1,5 +1,6 @@
 //! Rules of the house that the compiler does not know: layering, purity, line length, words.
 
+mod circles;
 mod sizes;
 
 use std::fs;

@@ -12,9 +12,10 @@ mod connection;
 mod image;
 mod words;
 
-use super::cluster::{Cluster, Image, Snapshot};
+use super::cluster::{Cluster, Image};
 use super::library::{Handle, Info, Library};
 use crate::Register;
+use crate::origin::Snapshot;
 pub(crate) use connection::Reach;
 use connection::{Connection, Pool};
 use image::Opened;

@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code)] // requests complete
 
-use super::cluster::{Cluster, Image, Lock, Snapshot};
+use super::cluster::{Cluster, Image, Lock};
 use super::in_flight::{Ask, Completions, InFlight};
+use crate::origin::Snapshot;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};

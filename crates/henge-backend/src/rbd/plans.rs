@@ -1,7 +1,8 @@
 //! How parts are to be come by: the node says it of each before the part is opened, and it is kept until the part is forgotten.
 
-use super::cluster::{Origin, Plan};
+use super::cluster::Plan;
 use crate::Claim;
+use crate::origin::Origin;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Plans of parts, by their names.

@@ -1,9 +1,9 @@
 //! What the node asks of the pool, part by part.
 
 use super::Rbd;
-use super::cluster::Origin;
 use super::metadata::OfImage;
 use super::steps::{Handed, Opening, closing, growing, having};
+use crate::origin::Origin;
 use crate::space::check_name;
 use crate::store::{Chore, Step};
 use crate::{Claim, ImageMetadata, Register, Store};

@@ -2,6 +2,7 @@ use super::fake::{Fake, OBJECT};
 use super::in_flight::Ask;
 use super::requests::{BLOCKLISTED, LOOK, SILENT};
 use super::*;
+use crate::origin::Origin;
 use crate::store::Step;
 use crate::{Buffer, Claim, Store};
 use henge_core::{Backend, Done, Duration, Fault, FlowId, Instant, Op, Params, Request, RequestId, Value};

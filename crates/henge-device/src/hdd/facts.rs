@@ -6,7 +6,7 @@
 mod cache;
 
 use super::reader::{FactsError, Read, Reader, from_ms};
-use super::zones::{self, Geometry};
+use super::zones::{self, Geometry, LbnVector};
 use henge_core::Duration;
 use serde_json::Value;
 
@@ -113,23 +113,6 @@ pub struct Vectors {
     pub lbn: Vec<LbnVector>,
     /// (distance, time) of given seeks.
     pub seek: Vec<(u32, Duration)>,
-}
-
-/// Where one block lies.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct LbnVector {
-    /// The block.
-    pub lbn: u64,
-    /// Its cylinder.
-    pub cylinder: u32,
-    /// Its surface.
-    pub head: u32,
-    /// Its place on the track.
-    pub sector: u32,
-    /// Sectors of that track.
-    pub per_track: u32,
-    /// Where it starts, in revolutions.
-    pub angle: f64,
 }
 
 impl DiskFacts {

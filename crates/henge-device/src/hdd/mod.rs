@@ -19,9 +19,9 @@ pub use clock::{Angle, Spindle};
 pub use controller::{Command, Controller};
 pub use drive::{DriveOrder, Hdd, HddOptions};
 pub use facts::{
-    Cache, DiskFacts, LbnVector, Mechanics, Overheads, Prefetch, Queue, ReadAhead, SCHEMA, Vectors,
-    Watermarks, WriteCache,
+    Cache, DiskFacts, Mechanics, Overheads, Prefetch, Queue, ReadAhead, SCHEMA, Vectors, Watermarks,
+    WriteCache,
 };
 pub use reader::FactsError;
 pub use seek::SeekCurve;
-pub use zones::{Geometry, PhysicalAddress, Zone};
+pub use zones::{Geometry, LbnVector, PhysicalAddress, Zone};

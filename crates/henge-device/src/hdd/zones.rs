@@ -75,6 +75,23 @@ impl HeadOrder {
     }
 }
 
+/// Where one block lies.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LbnVector {
+    /// The block.
+    pub lbn: u64,
+    /// Its cylinder.
+    pub cylinder: u32,
+    /// Its surface.
+    pub head: u32,
+    /// Its place on the track.
+    pub sector: u32,
+    /// Sectors of that track.
+    pub per_track: u32,
+    /// Where it starts, in revolutions.
+    pub angle: f64,
+}
+
 /// Where every block lies.
 #[derive(Clone, Debug)]
 pub struct Geometry {

@@ -69,9 +69,3 @@ pub struct Created {
     /// Whether this request made it.
     pub fresh: bool,
 }
-
-/// Names from outside, in messages.
-pub(crate) fn shorten(text: &str) -> String {
-    let short: String = text.chars().take(64).collect();
-    if short.len() < text.len() { format!("{short}…") } else { short }
-}

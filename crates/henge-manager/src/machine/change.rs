@@ -2,10 +2,11 @@
 
 use super::admit::{admit_again, admitted_on, read, rule, whole_micro};
 use super::quotas::below_ceiling;
-use super::{Caller, Failure, Machine, shorten};
+use super::{Caller, Failure, Machine};
 use crate::access::{Access, Secrets};
 use crate::decide::Chosen;
 use crate::model::{DiskRecord, DiskSpec, HeldRecord, PartRecord, Phase, rate_text};
+use crate::shorten::shorten;
 
 impl Machine {
     /// Promises a disk something else, on the nodes it is on. If that is refused the old contract stays.

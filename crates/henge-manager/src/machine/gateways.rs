@@ -7,10 +7,11 @@
 //!
 //! Who is drained is remembered here, and said to the node whenever it comes. Where a disk is, its nodes say by their meters.
 
-use super::{Caller, Failure, Inventory, Machine, NodeState, shorten};
+use super::{Caller, Failure, Inventory, Machine, NodeState};
 use crate::decide::{self, Chosen, PoolState};
 use crate::kept::Requested;
 use crate::model::DiskSpec;
+use crate::shorten::shorten;
 use henge_admission::Specification;
 use henge_api::manager::{Held, Origin};
 use serde::Serialize;

@@ -8,8 +8,9 @@
 //!
 //! A client may be a tenant's. It ends with the tenant: a tenant of the same name that is made later has none of it.
 
-use super::{Failure, Journal, shorten};
+use super::{Failure, Journal};
 use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord};
+use crate::shorten::shorten;
 use std::collections::BTreeMap;
 use subtle::ConstantTimeEq;
 

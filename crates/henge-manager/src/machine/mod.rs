@@ -33,7 +33,6 @@ mod tests;
 mod tokens;
 mod watch;
 
-pub(crate) use answer::shorten;
 pub use answer::{Created, Decision, Failure, Place};
 pub use caller::Caller;
 pub(crate) use gateways::leaving;

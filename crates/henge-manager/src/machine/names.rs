@@ -1,7 +1,8 @@
 //! What disks and tenants are called: a tenant's name for a disk, the name that nodes know, and which are free.
 
-use super::{Caller, Failure, Inventory, shorten};
+use super::{Caller, Failure, Inventory};
 use crate::model::{DiskRecord, Phase};
+use crate::shorten::shorten;
 use crate::tenant::full_name;
 use henge_api::is_name;
 

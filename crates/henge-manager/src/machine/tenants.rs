@@ -4,7 +4,8 @@
 mod tests;
 
 use super::names::bad_name;
-use super::{Caller, Failure, Machine, Revoked, shorten};
+use super::{Caller, Failure, Machine, Revoked};
+use crate::shorten::shorten;
 use crate::tenant::Quota;
 use henge_api::is_name;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! Tokens that are remembered, and forgotten.
 
-use super::{Failure, Journal, shorten};
+use super::{Failure, Journal};
 use crate::model::TokenRecord;
+use crate::shorten::shorten;
 use std::collections::BTreeMap;
 
 /// Tokens by id.

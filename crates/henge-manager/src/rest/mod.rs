@@ -38,7 +38,6 @@ const EACH_MAX: usize = 64;
 #[derive(Clone)]
 pub(crate) struct App {
     pub core: Core,
-    pub audit: Arc<Audit>,
     pub authority: Authority,
 }
 
@@ -108,7 +107,8 @@ pub fn openapi() -> String {
 
 /// All routes.
 pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Router {
-    let app = App { core, audit, authority };
+    let audited = axum::middleware::from_fn_with_state(audit, audited);
+    let app = App { core, authority };
     let (router, document) = described(routes());
     let document = Arc::new(document);
     let busy = Arc::<Busy>::default();
@@ -119,15 +119,15 @@ pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Rou
         )
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(app.clone())
-        .layer(axum::middleware::from_fn_with_state(app, audited))
+        .with_state(app)
+        .layer(audited)
         .layer(RequestBodyLimitLayer::new(BODY_MAX))
         .layer(axum::middleware::map_response(too_long))
         .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)))
 }
 
 async fn missing(uri: axum::http::Uri) -> Problem {
-    let path = crate::machine::shorten(uri.path());
+    let path = crate::shorten::shorten(uri.path());
     Problem::new(
         StatusCode::NOT_FOUND,
         format!("there is nothing at {path}; /api/v1/openapi.json says what there is"),

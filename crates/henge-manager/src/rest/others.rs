@@ -145,7 +145,7 @@ async fn one_node(app: &App, name: String) -> Result<axum::Json<Node>, Problem> 
     let asked = name.clone();
     let one = move |machine: &mut Machine| machine.inventory.node(&asked).map(|n| views::node(machine, n));
     let missing = || {
-        let short = crate::machine::shorten(&name);
+        let short = crate::shorten::shorten(&name);
         Problem::new(StatusCode::NOT_FOUND, format!("there is no node \"{short}\""))
     };
     app.core.call(one).await?.map(axum::Json).ok_or_else(missing)
@@ -273,7 +273,7 @@ pub(super) async fn create_token(
             let missing = |name: String| {
                 let whose =
                     new.tenant.as_deref().map_or("without a tenant".into(), |t| format!("of \"{t}\""));
-                let name = crate::machine::shorten(&name);
+                let name = crate::shorten::shorten(&name);
                 Problem::new(
                     StatusCode::NOT_FOUND,
                     format!("there is no disk \"{name}\" {whose}; make it first"),

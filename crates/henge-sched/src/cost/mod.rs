@@ -20,7 +20,7 @@ pub use disk_time::DiskTimeCost;
 pub use requests::Requests;
 pub use time::{DeviceTime, KINDS};
 
-use crate::registry::unknown;
+use crate::names::unknown;
 use henge_core::{Cost, CostModel, CostUnit, Learned, Op, ParamError, Params, Request};
 
 type Build = fn(&mut Params) -> Result<Box<dyn CostModel>, ParamError>;

@@ -46,9 +46,10 @@
 //! **Price.** A few ns per request, and one histogram per flow that has a bound. A window's end looks at the flows that had requests
 //! in it, a bounded number at a time: with more of them the decision comes later.
 
-use super::DEPTH_MAX;
+use super::fixed::DEPTH_MAX;
 use crate::Flows;
-use crate::registry::one_of;
+use crate::names::one_of;
+use crate::terms::Terms;
 use henge_core::{
     Contract, DepthController, DepthPart, Duration, FlowId, Histogram, Instant, Latency, ParamError, Params,
     QueueView, Request, Value,
@@ -72,7 +73,7 @@ struct Rules {
 }
 
 /// `feedback = { window = "1s", floor = 8, saturation = 16, samples = 20, smoothing = 0.5, keep = true, rules = "ours" }`
-pub(super) fn build(p: &mut Params, _: bool) -> Result<Box<dyn DepthController>, ParamError> {
+pub(super) fn build(p: &mut Params, _: &Terms) -> Result<Box<dyn DepthController>, ParamError> {
     let paper = one_of(p, "rules", &[("ours", false), ("paper", true)])?.unwrap_or(false);
     let stated = p.integer("floor", 1, DEPTH_MAX)?;
     let floor = stated.unwrap_or(if paper { 1 } else { 8 }) as u32;

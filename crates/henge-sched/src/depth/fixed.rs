@@ -3,8 +3,11 @@
 //! A small depth keeps waiting in the scheduler, where order can still be chosen; a large one lets the device
 //! reorder and overlap. Unfairness grows with it: (D + 1) requests a flow (see `sfq.rs`).
 
-use super::DEPTH_MAX;
+use crate::terms::Terms;
 use henge_core::{DepthController, DepthPart, ParamError, Params};
+
+/// Largest depth that configuration takes.
+pub const DEPTH_MAX: u64 = 65_536;
 
 /// A depth that never changes.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +37,7 @@ impl DepthController for FixedDepth {
 }
 
 /// `fixed = { depth = 32 }`
-pub(super) fn build(params: &mut Params, _: bool) -> Result<Box<dyn DepthController>, ParamError> {
+pub(super) fn build(params: &mut Params, _: &Terms) -> Result<Box<dyn DepthController>, ParamError> {
     let depth = params.integer("depth", 1, DEPTH_MAX)?;
     Ok(Box::new(FixedDepth::new(params.required("depth", depth)? as u32)))
 }

@@ -68,9 +68,10 @@ mod watched;
 use self::pace::{NEARLY, Pace, Searched};
 use self::shares::Shares;
 use self::watched::{Judged, Promise, Watched};
-use super::DEPTH_MAX;
+use super::fixed::DEPTH_MAX;
 use crate::Flows;
 use crate::cost::in_unit;
+use crate::terms::Terms;
 use henge_core::{
     Contract, CostUnit, DepthController, DepthPart, Duration, FlowId, Instant, ParamError, Params, Request,
 };
@@ -462,11 +463,11 @@ impl Kept {
 }
 
 /// `kept = { most = 32, shares = false }`
-pub(super) fn build(params: &mut Params, weights: bool) -> Result<Box<dyn DepthController>, ParamError> {
+pub(super) fn build(params: &mut Params, terms: &Terms) -> Result<Box<dyn DepthController>, ParamError> {
     let most = params.integer("most", 1, DEPTH_MAX)?.unwrap_or(32);
     let shares = params.bool("shares")?.unwrap_or(false);
-    if shares && !weights {
-        let who = crate::registry::schedulers_that_keep("weight");
+    if shares && !terms.keeps.contains(&"weight") {
+        let who = (terms.keepers)("weight");
         return Err(
             params.error("shares", format!("the scheduler has no weights to keep; these have: {who}"))
         );

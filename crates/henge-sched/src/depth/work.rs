@@ -31,6 +31,7 @@
 //! **Source.** That delay at the device, not a count, is to be bounded: K2 (Miller et al., RTSS 2019), Kyber (Linux), Gimbal (Min et al., SIGCOMM
 //! 2021), whose congestion control compares latencies with thresholds. Thresholds depend on the device; what is looked for here is the knee itself.
 
+use crate::terms::Terms;
 use henge_core::{Contract, Cost, DepthController, Duration, FlowId, Instant, ParamError, Params};
 
 /// Completions of a window at least.
@@ -200,7 +201,7 @@ impl DepthController for WorkDepth {
 }
 
 /// `work = { first = "200us", least = "20us", most = "1s" }`
-pub(super) fn build(params: &mut Params, _: bool) -> Result<Box<dyn DepthController>, ParamError> {
+pub(super) fn build(params: &mut Params, _: &Terms) -> Result<Box<dyn DepthController>, ParamError> {
     let first = params.duration("first")?.unwrap_or(Duration::from_micros(200));
     let least = params.duration("least")?.unwrap_or(Duration::from_micros(20));
     let most = params.duration("most")?.unwrap_or(Duration::from_secs(1));

@@ -1,7 +1,7 @@
 //! What all ways of keeping nodes informed have in common, and how configuration names them.
 
 use super::{LayoutDriven, Predictor, Threshold};
-use crate::registry::unknown;
+use crate::names::unknown;
 use henge_core::{Cost, FlowId, Instant, NodeId, ParamError, Params, Striping, Sync};
 
 /// Where a client's command lies in the flow's own address space; part of it was served here.

@@ -2,7 +2,7 @@
 
 use crate::foreign::{MEMORY_DEFAULT, Policy};
 use crate::line::{Line, default_burst};
-use crate::registry::one_of;
+use crate::names::one_of;
 use henge_core::{Cost, CostUnit, Duration, ParamError, Params, Value};
 
 /// The switches.

@@ -2,7 +2,7 @@
 //!
 //! [`source`] reads Rust as far as that needs it. Tests do not count, nor do the methods of traits.
 
-mod source;
+pub(crate) mod source;
 
 use super::{assert_none, root, rust_files};
 use source::Source;
@@ -38,7 +38,7 @@ struct Type {
 }
 
 /// The module that a file is.
-fn module(file: &Path) -> Vec<String> {
+pub(crate) fn module(file: &Path) -> Vec<String> {
     let file = file.with_extension("");
     let mut names: Vec<String> =
         file.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
@@ -105,7 +105,7 @@ fn too_large(name: &str, files: &[(PathBuf, String)]) -> Vec<String> {
 }
 
 /// The sources of each crate, by its name.
-fn crates() -> BTreeMap<String, Vec<(PathBuf, String)>> {
+pub(crate) fn crates() -> BTreeMap<String, Vec<(PathBuf, String)>> {
     let entries = fs::read_dir(root().join("crates")).expect("the crates");
     let folders = entries.map(|e| e.expect("a readable folder").path());
     let read = |folder: PathBuf| {

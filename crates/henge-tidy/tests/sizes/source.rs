@@ -12,7 +12,7 @@ pub(crate) struct Source {
 }
 
 /// Words and signs, without comments, literals and lifetimes.
-fn words(text: &str) -> Vec<&str> {
+pub(crate) fn words(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let is_word =
         |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b >= 128);
@@ -103,7 +103,7 @@ fn bracket(word: &str) -> i32 {
 }
 
 /// Behind the bracket that closes the one at `at`.
-fn closed(words: &[&str], at: usize) -> usize {
+pub(crate) fn closed(words: &[&str], at: usize) -> usize {
     let mut depth = 0;
     for (i, word) in words.iter().enumerate().skip(at) {
         depth += bracket(word);
@@ -115,14 +115,14 @@ fn closed(words: &[&str], at: usize) -> usize {
 }
 
 /// Whether an attribute for tests alone begins here.
-fn is_for_tests(words: &[&str]) -> bool {
+pub(crate) fn is_for_tests(words: &[&str]) -> bool {
     words.starts_with(&["#", "[", "cfg", "(", "test", ")"])
         || words.starts_with(&["#", "[", "cfg", "(", "all", "(", "test", ","])
         || words.starts_with(&["#", "[", "test", "]"])
 }
 
 /// Words that an item begins with. The rest may have a comma at its end.
-const ITEMS: &[&str] = &[
+pub(crate) const ITEMS: &[&str] = &[
     "pub",
     "fn",
     "impl",
@@ -139,7 +139,7 @@ const ITEMS: &[&str] = &[
 ];
 
 /// Behind an item, a method or a field: its block, its semicolon or its comma.
-fn behind(words: &[&str], mut at: usize) -> usize {
+pub(crate) fn behind(words: &[&str], mut at: usize) -> usize {
     while words.get(at) == Some(&"#") {
         at = closed(words, at + 1);
     }

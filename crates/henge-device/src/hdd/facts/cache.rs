@@ -1,6 +1,6 @@
 //! The drive's buffer: its segments, read-ahead, the write cache, and from when on data moves.
 
-use super::{Read, Reader};
+use crate::hdd::reader::{Read, Reader};
 use serde_json::Value;
 
 /// How far the drive reads on after a request.

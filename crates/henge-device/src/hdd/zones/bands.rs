@@ -18,9 +18,8 @@
 //! Example: two surfaces of 10 sectors, bands of 32 cylinders. Block 0 lies on cylinder 31 of surface 0, block 10 on
 //! cylinder 30; block 320 on cylinder 0 of surface 1, block 640 on cylinder 63 of surface 1.
 
-use super::{PhysicalAddress, Zone};
+use super::{LbnVector, PhysicalAddress, Zone};
 use crate::hdd::clock::Angle;
-use crate::hdd::facts::LbnVector;
 use crate::hdd::reader::{Read, Reader};
 
 /// Cylinders of a band.

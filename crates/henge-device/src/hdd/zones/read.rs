@@ -1,8 +1,7 @@
 //! Reads `geometry` of a facts file.
 
-use super::{Geometry, HeadOrder, Zone, bands, evenly};
+use super::{Geometry, HeadOrder, LbnVector, Zone, bands, evenly};
 use crate::hdd::clock::Angle;
-use crate::hdd::facts::LbnVector;
 use crate::hdd::reader::{FactsError, Read, Reader};
 
 /// Reads `geometry`, and refuses what cannot be. `known` are places of blocks, ascending.

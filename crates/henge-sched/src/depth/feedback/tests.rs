@@ -16,7 +16,7 @@ impl QueueView for Queue {
 }
 fn controller(params: Params) -> Box<dyn DepthController> {
     let mut params = params;
-    let mut controller = build(&mut params, false).unwrap();
+    let mut controller = build(&mut params, &Terms::FIFO).unwrap();
     let latency = Some(Latency { bound: Duration::from_millis(100), percentile: 950_000 });
     controller.set_flow(FlowId(0), Some(&Contract { latency, ..Contract::default() }));
     controller

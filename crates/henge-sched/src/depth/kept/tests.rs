@@ -53,10 +53,14 @@ fn weights_alone_are_no_promise() {
 
 #[test]
 fn shares_need_a_scheduler_with_weights() {
-    let depth =
-        |weights| build(&mut Params::new("kept").with("shares", henge_core::Value::Bool(true)), weights);
-    assert!(depth(true).is_ok());
-    assert!(depth(false).err().unwrap().message.contains("no weights"));
+    let depth = |keeps| {
+        let mut params = Params::new("kept").with("shares", henge_core::Value::Bool(true));
+        build(&mut params, &Terms { keeps, ..Terms::FIFO })
+    };
+    assert!(depth(&["weight"]).is_ok());
+    let refused = depth(&[]).err().unwrap();
+    assert!(refused.message.contains("no weights"));
+    assert!(refused.message.contains("these have: sfq, "), "{}", refused.message);
 }
 
 /// The device serves in the order of arrival, so at 32 a reader with eight outstanding has a quarter of the places, whatever it was promised.
