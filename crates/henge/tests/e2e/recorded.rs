@@ -134,10 +134,11 @@ fn recorded_arrivals_and_completions_give_the_same_dispatches() {
 /// The percentiles that a node shows of its disks are those of its clients' requests, to the width of a bucket.
 #[test]
 fn shown_latency_is_the_recorded() {
-    compare_shown("shown_latency_is_the_recorded", FAST, 2, |rows, _| rows, |_| 1.0 / 32.0);
+    compare_shown("shown_latency_is_the_recorded", FAST, 2, |rows, _| rows, |_, _| BUCKET);
 }
 
-/// They are what the simulator says of the same arrivals, within 2 %, and what this machine is late for whoever waits on it.
+/// They are what the simulator says of the same arrivals, and what this machine is late for whoever waits on it: the median within 2 %,
+/// percentiles above which there are a few samples within the width of a bucket.
 ///
 /// The device holds two requests, so that a late wake-up of the node delays an answer but not the requests behind. It is slow, so that
 /// a wake-up some 0.1 ms late is little beside a request. A thread that only sleeps measures how late wake-ups are in the same seconds:
@@ -146,9 +147,13 @@ fn shown_latency_is_the_recorded() {
 #[ignore = "depends on how soon this machine wakes who waits: make test-shown"]
 fn shown_latency_is_the_simulators() {
     let naps = Naps::begin();
-    let most = |listed: f64| 0.02 + 2.0 * naps.late() / listed;
+    let most =
+        |quantile, listed: f64| if quantile > 0.5 { BUCKET } else { 0.02 } + 2.0 * naps.late() / listed;
     compare_shown("shown_latency_is_the_simulators", SLOW, 24, |_, again| again, most);
 }
+
+/// The width of a histogram's bucket, of the values in it.
+const BUCKET: f64 = 1.0 / 32.0;
 
 /// How late this machine wakes a thread that sleeps.
 struct Naps {
@@ -196,7 +201,7 @@ fn compare_shown(
     (speed, rates): Speed,
     seconds: u32,
     choose: fn(String, String) -> String,
-    most: impl Fn(f64) -> f64,
+    most: impl Fn(f64, f64) -> f64,
 ) {
     if !has_nbd_engine(test) {
         return;
@@ -252,7 +257,7 @@ fn compare_shown(
                 listed[rank],
                 off * 100.0
             );
-            let most = most(listed[rank]);
+            let most = most(quantile, listed[rank]);
             assert!(
                 off.abs() < most,
                 "{name}: {key} {shown} ms shown, {} ms listed, which is more than {:.2} %",
