@@ -104,6 +104,10 @@ class Node:
             fields = f.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def as_it_was(self):
+        """What an attack has changed for good is put back: a later attack by a disk of more weight may take more."""
+        self.ask(op="set", name="rude", contract={"weight": "1"})
+
     def disks(self):
         return {disk["name"]: disk for disk in self.ask(op="status")["status"]["disks"]}
 

@@ -120,7 +120,16 @@ fn open_flags(options: &OpenOptions, path: &Path, direct: bool, flags: i32) -> i
             Err(e) => return Err(e),
         }
     }
-    open_unnoted(options, path, flags).map(|file| (file, 1))
+    let file = open_unnoted(options, path, flags)?;
+    read_nothing_ahead(&file);
+    Ok((file, 1))
+}
+
+/// What is read through the page cache is what was asked for. Linux reads ahead in the thread that asks, a block device's
+/// `read_ahead_kb` at a time: by 8 MiB, whoever waits for that thread waits for 30 ms, and nobody's contract is charged.
+fn read_nothing_ahead(file: &File) {
+    // Where it cannot be said, the kernel reads ahead as it likes.
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
 }
 
 /// Reads do not note when they were, where the file is ours: Linux notes it in the thread that asks, which would wait for the file system's
@@ -285,5 +294,35 @@ mod tests {
         }
         let after = std::fs::metadata(&path).unwrap();
         assert_eq!(after.atime(), 1_000_000_000);
+    }
+
+    /// Pages of the file that are in the page cache.
+    #[allow(unsafe_code)] // rustix has no mincore
+    fn resident(file: &File, len: usize) -> usize {
+        use std::os::fd::AsRawFd;
+        let mut pages = vec![0u8; len / 4096];
+        // SAFETY: the file has `len` bytes; the mapping is of whole pages, is not looked into, and ends here.
+        unsafe {
+            let at =
+                libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
+            libc::munmap(at, len);
+        }
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    /// Two pages in order are where Linux begins to read ahead.
+    #[test]
+    fn through_the_page_cache_nothing_is_read_ahead() {
+        let (dir, len) = (tempfile::tempdir().unwrap(), 16 << 20);
+        let path = dir.path().join("part");
+        File::create(&path).unwrap().set_len(len as u64).unwrap();
+        let (file, _) = open(&path, false, false).unwrap();
+        for at in [0, 4096] {
+            file.read_exact_at(&mut [0; 4096], at).unwrap();
+        }
+        // None where the file system has no page of a hole.
+        assert!(resident(&file, len) <= 2, "{} pages", resident(&file, len));
     }
 }

@@ -119,6 +119,51 @@ pub struct Received {
     /// Why the next request waits now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// How much of the time it received what it is promised; none where it is promised nothing. Of a disk on several nodes, the
+    /// sum of theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+}
+
+/// How much of the time a disk received what it is promised.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct Kept {
+    /// The last 24 hours.
+    pub day: Seconds,
+    /// The last 30 days.
+    pub month: Seconds,
+    /// Since the disk was made.
+    pub ever: Seconds,
+}
+
+/// The seconds in which a disk wanted what it is promised, in milliseconds.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct Seconds {
+    /// All of them.
+    pub wanted_ms: u64,
+    /// Those in which it received it.
+    pub kept_ms: u64,
+    /// The others, by what held its requests up most.
+    pub missed_ms: BTreeMap<String, u64>,
+}
+
+impl From<henge_api::Seconds> for Seconds {
+    fn from(seconds: henge_api::Seconds) -> Seconds {
+        let henge_api::Seconds { wanted_ms, kept_ms, missed_ms } = seconds;
+        Seconds { wanted_ms, kept_ms, missed_ms }
+    }
+}
+
+impl Kept {
+    /// What all of a disk's nodes counted.
+    fn of(meters: &[&henge_api::DiskStatus]) -> Option<Kept> {
+        let sum = meters.iter().filter_map(|disk| disk.kept.as_ref()).fold(None, |sum, kept| {
+            let mut sum: henge_api::Kept = sum.unwrap_or_default();
+            sum.add(kept);
+            Some(sum)
+        })?;
+        Some(Kept { day: sum.day.into(), month: sum.month.into(), ever: sum.ever.into() })
+    }
 }
 
 /// A node.
@@ -248,6 +293,7 @@ fn received(meters: &[&henge_api::DiskStatus]) -> Option<Received> {
         p95: most(|d| d.meters.latency.p95),
         p99: most(|d| d.meters.latency.p99),
         waiting: meters.iter().find_map(|d| d.flow.waiting.clone()),
+        kept: Kept::of(meters),
     })
 }
 

@@ -5,7 +5,7 @@ use super::{vd_manager, vd_propose};
 use crate::when::when;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
-use henge_api::{DiskStatus, FailedDisk, Request, Status, Table as Keys};
+use henge_api::{DiskStatus, FailedDisk, Kept, Request, Status, Table as Keys};
 use henge_config::Source;
 use henge_core::{Contract, Duration, Term, format_size};
 use std::collections::BTreeMap;
@@ -498,12 +498,7 @@ fn show(disk: &DiskStatus) {
     if disk.contract.contains_key("latency") {
         line("in bound", format!("{:.2} %", disk.meters.in_bound() * 100.0));
     }
-    if let Some(kept) = &disk.kept {
-        for (what, seconds) in [("last day", &kept.day), ("last month", &kept.month), ("in all", &kept.ever)]
-        {
-            line(what, seconds.line().unwrap_or_else(|| "it wanted nothing of what it is promised".into()));
-        }
-    }
+    disk.kept.iter().for_each(show_kept);
     line("processor", format!("{} of the node's", time(disk.processor)));
     line("waits for", disk.flow.waiting.clone().unwrap_or_else(|| "nothing".into()));
     if !disk.layout.places.is_empty() {
@@ -511,6 +506,14 @@ fn show(disk: &DiskStatus) {
     }
     disk.layout.trouble.iter().for_each(|trouble| line("not served", trouble.clone()));
     disk.seating.stays.iter().for_each(|why| line("not moved", why.clone()));
+}
+
+/// How much of the time a promise was kept.
+pub(super) fn show_kept(kept: &Kept) {
+    for (what, seconds) in [("last day", &kept.day), ("last month", &kept.month), ("in all", &kept.ever)] {
+        let said = seconds.line().unwrap_or_else(|| "it wanted nothing of what it is promised".into());
+        println!("{what:<12}{said}");
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `henge vd` by a manager: create, list, show, set, rm, events.
 
 use super::api::{Api, escaped};
+use super::vd::show_kept;
 use crate::when::when;
 use anyhow::{Result, anyhow, bail};
 use comfy_table::{Table, presets};
@@ -211,6 +212,9 @@ pub fn show(api: &Api, name: &str, json: bool) -> Result<()> {
     line("latency", format!("median {}, p95 {}, p99 {}", quantiles[0], quantiles[1], quantiles[2]));
     if disk["spec"]["latency"].is_string() {
         line("in bound", format!("{:.2} %", r["in_bound"].as_f64().unwrap_or(1.0) * 100.0));
+    }
+    if !r["kept"].is_null() {
+        show_kept(&serde_json::from_value(r["kept"].clone())?);
     }
     line("waits for", r["waiting"].as_str().unwrap_or("nothing").to_owned());
     Ok(())

@@ -266,6 +266,44 @@ fn a_disk_of_a_manager_grows_while_it_is_served_and_stays_so() {
     drop(process);
 }
 
+/// A node that tells of kept promises stays connected, and what it tells is the manager's to show.
+#[test]
+fn a_manager_shows_how_a_disk_under_load_is_kept_and_never_loses_its_node() {
+    if !have("a_manager_shows_how_a_disk_under_load_is_kept", &["fio", "nbdinfo"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (manager, token_file) = Manager::alone(dir.path(), "");
+    let _node = node(dir.path(), &[&manager]);
+    let vd = |args: &[&str]| henge(&[&manager], &token_file, &[&["vd"], args].concat());
+    let create = ["create", "web", "capacity=64MiB", "rate=20/s", "--nbd", "anyone"];
+    until("the node", || vd(&create).status.success().then_some(()));
+    let uri = format!("--uri=nbd+unix:///web?socket={}", dir.path().join("nbd.sock").display());
+    let _load = Process::start(
+        Command::new("fio")
+            .current_dir(dir.path())
+            .args(["--name=load", "--ioengine=nbd", &uri, "--rw=randread", "--bs=4k", "--size=32m"])
+            .args(["--iodepth=4", "--rate_iops=200", "--time_based", "--runtime=120"]),
+    );
+    // Seconds in which the rate was wanted; the node writes and tells of its days after the first of them.
+    let shown = until("three seconds of a promise", || {
+        let disk: Value = serde_json::from_slice(&vd(&["show", "web", "--json"]).stdout).ok()?;
+        let kept = disk["received"]["kept"].clone();
+        (kept["month"]["wanted_ms"].as_u64()? >= 3000).then_some(kept)
+    });
+    for span in ["day", "month", "ever"] {
+        assert_eq!(shown[span]["wanted_ms"], shown["ever"]["wanted_ms"], "{shown}");
+    }
+    let text = said(&vd(&["show", "web"]));
+    assert!(text.contains("last month  kept in "), "{text}");
+    let events: Value =
+        serde_json::from_slice(&henge(&[&manager], &token_file, &["vd", "events", "--json"]).stdout).unwrap();
+    let kinds: Vec<&str> =
+        events["events"].as_array().unwrap().iter().filter_map(|e| e["kind"].as_str()).collect();
+    let times = |what: &str| kinds.iter().filter(|kind| **kind == what).count();
+    assert_eq!((times("node_up"), times("node_down")), (1, 0), "{events}");
+}
+
 /// Two nodes, each in a directory of its own, that have a link to each other.
 fn two_nodes(dir: &Path, manager: &Manager) -> Vec<Process> {
     let start = |name: &str| {
