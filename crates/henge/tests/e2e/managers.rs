@@ -282,7 +282,15 @@ fn a_manager_shows_how_a_disk_under_load_is_kept_and_never_loses_its_node() {
     let _load = Process::start(
         Command::new("fio")
             .current_dir(dir.path())
-            .args(["--name=load", "--ioengine=nbd", &uri, "--rw=randread", "--bs=4k", "--size=32m"])
+            .args([
+                "--thread",
+                "--name=load",
+                "--ioengine=nbd",
+                &uri,
+                "--rw=randread",
+                "--bs=4k",
+                "--size=32m",
+            ])
             .args(["--iodepth=4", "--rate_iops=200", "--time_based", "--runtime=120"]),
     );
     // Seconds in which the rate was wanted; the node writes and tells of its days after the first of them.
