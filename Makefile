@@ -84,7 +84,7 @@ test-nvme: ## NVMe/TCP from outside: sessions in any pieces, a node with NBD, iS
 	$(CARGO) test -p henge-node --test iscsi -- --include-ignored --nocapture nvme::
 
 .PHONY: bench-nvme
-bench-nvme: build ## Server CPU per request over NVMe/TCP, beside iSCSI and NBD in one run (ARGS="--sizes 4096 --json")
+bench-nvme: build ## Server CPU per request over NVMe/TCP, beside iSCSI and NBD in one run (ARGS="--sizes 4096 --json", "--loops": by distance from the gate)
 	@HENGE=$(COMMAND) ./tools/bench-nvme $(ARGS)
 
 .PHONY: test-nvme-guest
