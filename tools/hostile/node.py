@@ -106,7 +106,9 @@ class Node:
 
     def as_it_was(self):
         """What an attack has changed for good is put back: a later attack by a disk of more weight may take more."""
-        self.ask(op="set", name="rude", contract={"weight": "1"})
+        reply = self.ask(op="set", name="rude", contract={"weight": "1"})
+        if not reply.get("ok"):
+            raise SystemExit(f"test-hostile: the contract of rude is not put back: {reply.get('error', reply)}")
 
     def disks(self):
         return {disk["name"]: disk for disk in self.ask(op="status")["status"]["disks"]}

@@ -56,8 +56,16 @@ fn show(ms: u64) -> String {
 }
 
 impl Kept {
-    /// What another node counted of the same disk.
-    pub fn add(&mut self, other: &Kept) {
+    /// What all nodes counted of a disk; `None` where none of them counts.
+    pub fn sum<'a>(counted: impl IntoIterator<Item = &'a Kept>) -> Option<Kept> {
+        counted.into_iter().fold(None, |sum, kept| {
+            let mut sum: Kept = sum.unwrap_or_default();
+            sum.add(kept);
+            Some(sum)
+        })
+    }
+
+    fn add(&mut self, other: &Kept) {
         self.day.add(&other.day);
         self.month.add(&other.month);
         self.ever.add(&other.ever);
@@ -95,6 +103,21 @@ fn by_number<'de, D: Deserializer<'de>>(days: D) -> Result<BTreeMap<u64, Seconds
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_nodes_of_a_disk_count_adds_up() {
+        let node = |wanted_ms, kept_ms, why: &str| {
+            let missed_ms = BTreeMap::from([(why.to_owned(), wanted_ms - kept_ms)]);
+            let counted = Seconds { wanted_ms, kept_ms, missed_ms };
+            Kept { day: counted.clone(), month: counted.clone(), ever: counted, ..Kept::default() }
+        };
+        assert_eq!(Kept::sum(&[]), None, "nothing is promised");
+        let sum =
+            Kept::sum(&[node(9000, 8000, "turn"), node(5000, 3000, "turn"), node(1000, 0, "node")]).unwrap();
+        let missed_ms = BTreeMap::from([("turn".to_owned(), 3000), ("node".to_owned(), 1000)]);
+        let all = Seconds { wanted_ms: 15_000, kept_ms: 11_000, missed_ms };
+        assert_eq!((&sum.day, &sum.month, &sum.ever), (&all, &all, &all));
+    }
 
     #[test]
     fn a_line_says_how_much_and_why_not() {

@@ -154,15 +154,9 @@ impl From<henge_api::Seconds> for Seconds {
     }
 }
 
-impl Kept {
-    /// What all of a disk's nodes counted.
-    fn of(meters: &[&henge_api::DiskStatus]) -> Option<Kept> {
-        let sum = meters.iter().filter_map(|disk| disk.kept.as_ref()).fold(None, |sum, kept| {
-            let mut sum: henge_api::Kept = sum.unwrap_or_default();
-            sum.add(kept);
-            Some(sum)
-        })?;
-        Some(Kept { day: sum.day.into(), month: sum.month.into(), ever: sum.ever.into() })
+impl From<henge_api::Kept> for Kept {
+    fn from(kept: henge_api::Kept) -> Kept {
+        Kept { day: kept.day.into(), month: kept.month.into(), ever: kept.ever.into() }
     }
 }
 
@@ -293,7 +287,7 @@ fn received(meters: &[&henge_api::DiskStatus]) -> Option<Received> {
         p95: most(|d| d.meters.latency.p95),
         p99: most(|d| d.meters.latency.p99),
         waiting: meters.iter().find_map(|d| d.flow.waiting.clone()),
-        kept: Kept::of(meters),
+        kept: henge_api::Kept::sum(meters.iter().filter_map(|d| d.kept.as_ref())).map(Kept::from),
     })
 }
 

@@ -210,13 +210,8 @@ impl Hub {
     /// How a disk's promise was kept, as all its nodes counted.
     pub fn kept(&self, name: &str) -> Option<Kept> {
         let counted = self.sample.nodes.iter().filter_map(|node| node.status.disk(name)?.kept.as_ref());
-        let sum = counted.fold(None, |sum: Option<Kept>, kept| {
-            let mut sum = sum.unwrap_or_default();
-            sum.add(kept);
-            Some(sum)
-        });
         let days = || self.disks.get(name).into_iter().flat_map(|disk| disk.on.values());
-        let mut sum = sum?;
+        let mut sum = Kept::sum(counted)?;
         sum.days.clear();
         for (day, seconds) in days().flat_map(|counted| &counted.days) {
             sum.days.entry(*day).or_default().add(seconds);

@@ -269,7 +269,7 @@ fn a_disk_of_a_manager_grows_while_it_is_served_and_stays_so() {
 /// A node that tells of kept promises stays connected, and what it tells is the manager's to show.
 #[test]
 fn a_manager_shows_how_a_disk_under_load_is_kept_and_never_loses_its_node() {
-    if !have("a_manager_shows_how_a_disk_under_load_is_kept", &["fio", "nbdinfo"]) {
+    if !have("a_manager_shows_how_a_disk_under_load_is_kept", &["fio"]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -279,6 +279,7 @@ fn a_manager_shows_how_a_disk_under_load_is_kept_and_never_loses_its_node() {
     let create = ["create", "web", "capacity=64MiB", "rate=20/s", "--nbd", "anyone"];
     until("the node", || vd(&create).status.success().then_some(()));
     let uri = format!("--uri=nbd+unix:///web?socket={}", dir.path().join("nbd.sock").display());
+    // By a thread: a process of fio's own would outlive it, and spin on what is no more there.
     let _load = Process::start(
         Command::new("fio")
             .current_dir(dir.path())
