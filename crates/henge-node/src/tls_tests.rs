@@ -17,6 +17,7 @@ use rcgen::{
     RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 use rustix::io::Errno;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -125,11 +126,14 @@ impl Files {
 }
 
 fn client(ca: &Ca, shows: Option<&Pair>) -> ClientConnection {
+    client_that_knows(rustls::crypto::ring::default_provider(), ca, shows)
+}
+
+fn client_that_knows(provider: CryptoProvider, ca: &Ca, shows: Option<&Pair>) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     roots.add(ca.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = ClientConfig::builder_with_provider(provider.into());
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_root_certificates(roots);
     let config = match shows {
         None => builder.with_no_client_auth(),
@@ -208,6 +212,21 @@ fn a_client_is_who_its_certificate_says() {
     let mut rig =
         Rig::new(&Arc::new(Tls::open(&config, Clients::Required).ok().unwrap()), client(&ours, None));
     assert_eq!(rig.greet().0.unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_client_that_knows_both_keys_of_aes_has_the_shorter() {
+    use rustls::CipherSuite::{TLS13_AES_128_GCM_SHA256 as SHORT, TLS13_AES_256_GCM_SHA384 as LONG};
+    let ours = ca("ours");
+    let files = Files::new(&ours);
+    for (longest_only, chosen) in [(false, SHORT), (true, LONG)] {
+        let mut known = rustls::crypto::ring::default_provider();
+        assert_eq!(known.cipher_suites[0].suite(), LONG, "what it wants most");
+        known.cipher_suites.retain(|suite| !longest_only || suite.suite() == LONG);
+        let mut rig = Rig::new(&files.open(), client_that_knows(known, &ours, Some(&issue(&ours, ann))));
+        rig.greet().0.unwrap();
+        assert_eq!(rig.client.negotiated_cipher_suite().unwrap().suite(), chosen);
+    }
 }
 
 #[test]
