@@ -228,6 +228,7 @@ impl Contract {
     /// What each of the `gates` that a flow lies on owes it: f · B / n of the rate (f is the leeway, in millionths),
     /// an n-th of limit and burst, ⌈f · pending / n⌉ of the pending requests that its latency holds for. Where commands are
     /// cut, their number is bounded before ([`Gate::leave_pending`](crate::Gate::leave_pending)), not part by part.
+    /// A part is never zero, nor more than the whole.
     ///
     /// ```
     /// use henge_core::{Contract, Rate};
@@ -235,14 +236,19 @@ impl Contract {
     /// assert_eq!(part.rate, Some(Rate::requests(165))); // 1.1 · 600 / 4
     /// ```
     pub fn part(&self, leeway: u64, gates: u64) -> Contract {
+        let gates = gates.max(1);
+        let part = |whole: Rate, num: u64, den: u64| {
+            let per_second = whole.mul_ratio(num, den).per_second.min(whole.per_second).max(1);
+            Rate { per_second, ..whole }
+        };
         Contract {
-            rate: self.rate.map(|rate| rate.mul_ratio(leeway, gates * 1_000_000)),
+            rate: self.rate.map(|rate| part(rate, leeway, gates.saturating_mul(1_000_000))),
             whole: self.whole.or(self.rate).filter(|_| gates > 1),
-            limit: self.limit.map(|limit| limit.mul_ratio(1, gates)),
+            limit: self.limit.map(|limit| part(limit, 1, gates)),
             burst: self.burst.map(|burst| Cost::new(burst.get().div_ceil(gates))),
             pending: self.pending.map(|n| {
-                let part = (u64::from(n) * leeway).div_ceil(gates * 1_000_000);
-                u32::try_from(part).unwrap_or(u32::MAX).max(1)
+                let part = (u64::from(n) * leeway).div_ceil(gates.saturating_mul(1_000_000));
+                u32::try_from(part).unwrap_or(u32::MAX).min(n).max(1)
             }),
             amounts: {
                 let part = |key: &str, amount: u64| match Term::of(key).is_some_and(|term| term.divided) {
@@ -399,4 +405,22 @@ fn disk_time_from(p: &mut Params, latency: Option<Latency>) -> Result<Option<Dis
         return Err(p.error("kind", "throughput and tolerance go with kind = \"throughput\"".into()));
     }
     Ok(Some(DiskTime { share, kind }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_neither_nothing_nor_more_than_the_whole() {
+        let of = |n: u64, leeway: u64, gates: u64| {
+            let whole = Contract { limit: Some(Rate::bytes(n)), ..Contract::reserved(Rate::bytes(n)) };
+            let part = Contract { pending: Some(n as u32), ..whole }.part(leeway, gates);
+            (part.rate.unwrap().per_second, part.limit.unwrap().per_second, part.pending.unwrap())
+        };
+        assert_eq!(of(1, 1_000_000, 4), (1, 1, 1), "a rate of zero serves nothing");
+        assert_eq!(of(600, 1_500_000, 4), (225, 150, 225));
+        assert_eq!(of(600, 100_000_000, 4), (600, 150, 600));
+        assert_eq!(of(600, 1_500_000, 1), (600, 600, 600));
+    }
 }
