@@ -21,7 +21,8 @@
 //! R(x) is the x-quantile, over the periods of the window, of the *combined* rate of all disks in the same period, so disks that
 //! peak together are counted at their common peak, and other disks are not. R_awake is the same of the disks that were not
 //! asleep ([`Measured::asleep`](crate::Measured::asleep)): one that asked next to nothing of what it declared may wake at any time,
-//! and was measured by nobody. Σ is what all declare together, Σ_awake those awake.
+//! and was measured by nobody. Σ is what all declare together, Σ_awake those awake. Who has a bound alone declares what that takes,
+//! (pending + 1)/D.
 //!
 //! # Worked example
 //! 500 requests/s; 13 disks that burst together, 27 declared by each, delays of 90 ms of 120 at 97 %, R = 400/s. One more:
@@ -82,7 +83,7 @@ impl Edge {
                 edge.strictest = edge.strictest.max(disk.part.elasticity);
             }
             let Some(measured) = &disk.measured else { continue };
-            let asleep = rules.asleep_as_declared && measured.asleep(disk.part.rate);
+            let asleep = rules.asleep_as_declared && measured.asleep(weight(&disk.part));
             edge.declared += weight(&disk.part);
             add(&mut all, &measured.rates);
             if !asleep {
@@ -211,5 +212,18 @@ mod tests {
         assert!(growth(&disks, &Rules::OURS).is_finite());
         disks.extend(vec![disk(27.0, 0.025, &[0.0]); 2]);
         assert!(growth(&disks, &Rules::OURS).is_infinite());
+    }
+
+    /// A bound alone takes 8/0.12 = 67/s. Three of 13 are awake: 102/s of 500/s become 102 · 14/3 = 476/s.
+    #[test]
+    fn who_has_a_bound_alone_and_asks_for_nothing_sleeps() {
+        let alone = |rate: f64| {
+            let mut disk = disk(27.0, 0.025, &[rate]);
+            disk.part.rate = 0.0;
+            disk
+        };
+        let mut disks = vec![alone(34.0); 3];
+        disks.extend(vec![alone(0.0); 10]);
+        assert!(near(growth(&disks, &Rules::OURS), (0.952 / 0.048) / (0.204 / 0.796)));
     }
 }
