@@ -141,7 +141,8 @@ impl Locality {
             return Ok((FlowId(flow), Kind::Bonus));
         }
         if self.rules.work_conserving {
-            self.s = v;
+            // Who has nothing waiting jumps along: that is no credit.
+            (self.s, self.selection.s) = (v, v);
             return Ok((first, Kind::Charged));
         }
         self.last = None; // nobody pays for this

@@ -230,6 +230,23 @@ fn idle_time_is_no_credit() {
     assert!((0.4..=0.6).contains(&got), "{got}");
 }
 
+/// Alone, a disk with a small share lets S jump by 20 s for each turn. Who comes meanwhile is not behind S by that.
+#[test]
+fn a_jump_of_the_clock_is_no_credit() {
+    let mut t = Trial::new("locality", &[]).device(disk());
+    for (flow, percent) in [(0, 1), (1, 45), (2, 45)] {
+        t.flow(flow, &rent(percent));
+    }
+    t.source(0, closed(16), random(0), at(5_000));
+    t.run(at(2_050));
+    t.source(1, closed(16), random(1), at(20_000));
+    t.run(at(6_000));
+    t.source(2, closed(16), random(2), at(20_000));
+    t.run(at(20_000));
+    let got = device_time(&t, 2, 7_000, 9_000);
+    assert!((0.4..=0.6).contains(&got), "{got}");
+}
+
 /// L comes in bursts at two thirds of its share on average; T lends, and keeps its floor at every instant.
 #[test]
 fn a_throughput_disk_lends_down_to_its_floor_and_no_further() {
