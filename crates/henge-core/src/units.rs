@@ -224,10 +224,11 @@ impl VTime {
         self.0 as f64 / (1u128 << Self::FRACTION_BITS) as f64
     }
 }
+/// Saturates at the end.
 impl Add for VTime {
     type Output = VTime;
     fn add(self, v: VTime) -> VTime {
-        VTime(self.0 + v.0)
+        VTime(self.0.saturating_add(v.0))
     }
 }
 /// Saturates at zero.

@@ -126,10 +126,13 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
 #[derive(Clone, Copy)]
 struct Ranks {
     address: u64,
-    /// FT in ns; `u64::MAX` where it is in neither deadline order.
+    /// FT in ns, at most [`LAST`]; `u64::MAX` where it is in neither deadline order.
     finish: u64,
     soft: u64,
 }
+
+/// The latest finish time that orders know: 584 years. What is due after it goes as it came.
+const LAST: u64 = u64::MAX - 1;
 
 struct Flow {
     /// What was promised; its bound is D where there are soft deadlines.
@@ -219,7 +222,7 @@ impl Cvc {
         if owed.is_none() {
             self.clocks.tagged(request.flow, finish);
         }
-        let finish = instant(finish).as_nanos();
+        let finish = instant(finish).as_nanos().min(LAST);
         let bound = flow.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
         let by = [bound, owed].into_iter().flatten().map(|d| (request.arrival + d).as_nanos());
         let by = by.fold(finish, u64::min);

@@ -36,8 +36,8 @@ use henge_core::{
     Request, VTime, With, check_bound,
 };
 
-/// The finish time of a flow without a clock: after all others.
-pub(crate) const NEVER: VTime = VTime::from_raw((u64::MAX as u128) << VTime::FRACTION_BITS);
+/// The finish time of a flow without a clock: after all others, whose clocks may be beyond any instant.
+pub(crate) const NEVER: VTime = VTime::from_raw(1 << 127);
 
 /// An instant as a finish time: nanoseconds with 40 bits behind the point.
 pub(crate) const fn fine(t: Instant) -> VTime {

@@ -261,6 +261,20 @@ fn what_cannot_be_kept_is_refused_with_the_numbers() {
     assert_eq!(FlowId(1), measured.gate.flows().last().unwrap());
 }
 
+/// Requests at a rate of 0.000001/s are due 12 days apart: in the end beyond all that a clock shows.
+#[test]
+fn finish_times_beyond_the_clock_keep_the_order_of_arrival() {
+    let mut t = Trial::new("cvc", &[("lead", text("none")), ("m", Value::Integer(1))]);
+    t.flow(0, &Contract::reserved(Rate::requests_micro(1)));
+    t.flow(1, &reserved(300));
+    let ids: Vec<_> = (0..20_000).map(|n| t.submit(request(0, n * 4096, 4096))).collect();
+    assert!(t.gate.cancel(ids[19_999], t.now).is_some());
+    t.submit(request(1, 0, 4096));
+    let order: Vec<_> = std::iter::from_fn(|| t.dispatch()).map(|r| (r.flow.0, r.id)).collect();
+    assert_eq!(order[0].0, 1, "what is due goes first");
+    assert!(order[1..].iter().map(|(_, id)| id).eq(&ids[..19_999]), "and the rest as it came");
+}
+
 /// A took what was spare for 40 s; then B comes and wants all. Paper: A pays for it. Ours: for 2 s at most.
 #[test]
 fn a_lead_is_bounded() {

@@ -66,6 +66,24 @@ proptest! {
     }
 }
 
+/// A takes what is spare at a rate of 0.000001/s: its finish times are 12 days apart, and soon beyond 584 years.
+#[test]
+fn whoever_has_no_clock_is_behind_finish_times_beyond_all_instants() {
+    for lead in ["50ms", "0s"] {
+        let mut t = Trial::new("vc", &[("best_effort", text("0%")), ("lead", text(lead))]);
+        t.flow(0, &Contract::reserved(Rate::requests_micro(1)));
+        t.flow(1, &reserved(300));
+        t.flow(2, &Contract::best_effort());
+        t.source(0, closed(4), anywhere(4096), at(20_000));
+        t.run(at(20_000));
+        t.source(1, closed(8), anywhere(4096), at(21_000));
+        t.source(2, closed(8), anywhere(4096), at(21_000));
+        t.run(at(21_000));
+        let got = t.completed(1, at(20_100), at(21_000));
+        assert!(got >= 270, "lead {lead}: {got} of 270");
+    }
+}
+
 /// A used what was spare for ten seconds; then B comes and wants all. Paper: A pays for it. Ours: for 2 s at most.
 #[test]
 fn a_lead_is_bounded() {
