@@ -374,9 +374,6 @@ impl Scheduler for VirtualClock {
             total.order.clear();
         }
     }
-    fn wake_at(&self) -> Option<Instant> {
-        self.held.peek().map(|(_, at)| at)
-    }
 }
 
 #[cfg(test)]

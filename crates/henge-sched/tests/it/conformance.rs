@@ -321,6 +321,9 @@ impl<'a> Run<'a> {
                     let room = self.gate.in_flight() < self.gate.depth();
                     let may_wait = self.limits || !self.subject.work_conserving || !room;
                     prop_assert!(may_wait, "{name} claims to be work conserving, and waits");
+                    let wake = self.gate.wake_at();
+                    let ahead = self.gate.is_exchanging() || wake.is_none_or(|at| at > self.now);
+                    prop_assert!(ahead, "{name} is to be woken at {wake:?}, and nothing may go");
                     return Ok(());
                 }
                 Dispatch::Idle => {
