@@ -55,9 +55,10 @@ impl Bucket {
         self.empty = self.empty + self.pace.span(actual.saturating_sub(charged));
         self.empty -= self.pace.span(charged.saturating_sub(actual));
     }
-    /// Another limit from now on; what was taken stays taken.
-    pub fn change(&mut self, limit: Rate, burst: Option<Cost>) {
-        *self = Bucket { empty: self.empty, ..Bucket::new(limit, burst) };
+    /// Another limit of the same unit from now on; what was taken stays taken, and is paid off at the higher of the two.
+    pub fn change(&mut self, limit: Rate, burst: Option<Cost>, now: Instant) {
+        let new = Bucket::new(limit, burst);
+        *self = Bucket { empty: self.pace.retagged(new.pace, self.empty, since_epoch(now)), ..new };
     }
 }
 

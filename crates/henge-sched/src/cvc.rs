@@ -252,12 +252,9 @@ impl Cvc {
         }
     }
 
-    /// Tags all that the flow has waiting anew, beginning at `from`.
-    fn retag(&mut self, flow: FlowId, from: Option<VTime>, now: Instant) {
+    /// Tags all that the flow has waiting anew, from what its clock shows.
+    fn retag(&mut self, flow: FlowId, now: Instant) {
         let waiting: Vec<_> = self.backlog.iter(flow).copied().collect();
-        if let Some(from) = from {
-            self.clocks.rewind(flow, from);
-        }
         for queued in waiting {
             self.untag(queued.extra, queued.sequence);
             let (finish, soft) = self.tag(&queued.request, queued.sequence, now);
@@ -355,8 +352,11 @@ impl Scheduler for Cvc {
     fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.terms.admit(contract)?;
         self.check_latency(flow, &contract)?;
-        let (was, from) = (self.clocks.is_reserved(flow), self.before_first(flow));
-        self.clocks.set_flow(flow, &contract)?;
+        self.clocks.check(flow, &contract)?;
+        if let Some(from) = self.before_first(flow) {
+            self.clocks.rewind(flow, from);
+        }
+        self.clocks.set_flow(flow, &contract, now)?;
         let soft = self.rules.soft_deadlines && contract.latency.is_some();
         let differs = soft || !self.clocks.is_reserved(flow);
         let old = self.flows.remove(flow);
@@ -364,7 +364,7 @@ impl Scheduler for Cvc {
         let differed = old.is_some_and(|f| f.differs);
         self.flows.get_or_insert_with(flow, || Flow { latency: contract.latency, differs, unfinished });
         self.soft_flows = self.soft_flows + usize::from(differs) - usize::from(differed);
-        self.retag(flow, from.filter(|_| was == self.clocks.is_reserved(flow)), now);
+        self.retag(flow, now);
         Ok(())
     }
     fn remove_flow(&mut self, flow: FlowId, _: Instant, orphans: &mut Vec<Request>) {

@@ -159,15 +159,19 @@ impl FinishClocks {
         Ok(rate)
     }
 
-    /// Takes a contract's rate (or one that keeps its latency), or refuses it and changes nothing.
-    pub fn set_flow(&mut self, flow: FlowId, contract: &Contract) -> Result<(), Refused> {
+    /// Takes a contract's rate (or one that keeps its latency), or refuses it and changes nothing. A higher rate holds at once.
+    pub fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let rate = self.check(flow, contract)?;
         let old = self.flows.remove(flow);
         self.params.booking.change(old.and_then(|c| c.rate()), rate)?;
-        // A finish time of a promise says nothing about the time after it, nor the other way round.
-        let finish = old.filter(|c| c.reserved.is_some() == rate.is_some()).map_or(VTime::ZERO, |c| c.finish);
         let whole = contract.whole.filter(|whole| whole.per_second > 0).map(Pace::new);
         let reserved = rate.map(|r| (r, Pace::new(r)));
+        let finish = match old.map(|c| (c.finish, c.reserved, reserved)) {
+            Some((finish, Some((_, old)), Some((_, new)))) => old.retagged(new, finish, self.clock(now)),
+            Some((finish, None, None)) => finish,
+            // A finish time of a promise says nothing about the time after it, nor the other way round.
+            _ => VTime::ZERO,
+        };
         self.flows.get_or_insert_with(flow, || Clock { reserved, whole, saved: VTime::ZERO, finish });
         self.best_effort += u64::from(rate.is_none());
         self.best_effort -= u64::from(old.is_some_and(|c| c.reserved.is_none()));

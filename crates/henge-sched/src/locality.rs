@@ -319,11 +319,17 @@ impl Scheduler for Locality {
         let contract = self.terms.admit(contract)?;
         let share = self.admit(flow, &contract)?;
         let s = self.s;
+        let before = self.disks.get(flow).map(|disk| self.share(disk));
         let disk = self.disks.get_or_insert_with(flow, || LocalityDisk::new(0, s));
         self.promised.remove(disk);
         disk.best_effort = share == 0;
         disk.share = share;
         self.promised.add(disk);
+        // A larger share holds at once: its clock is ahead of S by what it had at the share before.
+        let (new, disk) = (self.share(&self.disks[flow]), &mut self.disks[flow]);
+        if let Some(old) = before.filter(|old| *old < new && disk.v > s) {
+            disk.v = s + (disk.v - s) * i128::from(old) / i128::from(new);
+        }
         let average = match contract.disk_time.map(|d| d.kind) {
             Some(DiskTimeKind::ThroughputConscious { throughput, tolerance }) => {
                 let new = Average::new(throughput, tolerance, self.rules.save);

@@ -91,6 +91,24 @@ struct Flow {
     next_p: VTime,
 }
 
+impl Flow {
+    /// Takes other terms: what they promise more holds at once, so tags that were made by less come nearer.
+    fn follow(&mut self, contract: &Contract, v: VTime, now: VTime) {
+        let [rate, limit] = [contract.rate, contract.limit].map(|rate| rate.map(OwnPace::new));
+        let retagged = |old: Option<OwnPace>, new: Option<OwnPace>, tag: VTime| match (old, new) {
+            (Some(old), Some(new)) => old.retagged(&new, tag, now),
+            _ => tag.min(now),
+        };
+        // A promise counts from when it was made.
+        self.next_r = retagged(self.rate, rate, self.next_r).max(now);
+        self.next_l = retagged(self.limit, limit, self.next_l);
+        let weight = Weight::new(contract.weight());
+        self.next_p = self.weight.retagged(weight, self.next_p, v);
+        self.whole = contract.whole.filter(|whole| whole.per_second > 0).map(OwnPace::new).or(rate);
+        (self.rate, self.limit, self.weight) = (rate, limit, weight);
+    }
+}
+
 struct MClock {
     terms: Terms,
     floor: Floor,
@@ -229,12 +247,7 @@ impl Scheduler for MClock {
         self.booking.change(old, contract.rate)?;
         let flow = self.flows.get_or_insert_with(id, Flow::default);
         flow.booked = contract.rate;
-        flow.weight = Weight::new(contract.weight());
-        flow.rate = contract.rate.map(OwnPace::new);
-        flow.whole = contract.whole.filter(|whole| whole.per_second > 0).map(OwnPace::new).or(flow.rate);
-        flow.limit = contract.limit.map(OwnPace::new);
-        // A promise counts from when it was made.
-        flow.next_r = flow.next_r.max(since_epoch(now));
+        flow.follow(&contract, self.v, since_epoch(now));
         self.place(id, now);
         Ok(())
     }

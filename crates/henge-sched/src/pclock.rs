@@ -339,12 +339,22 @@ impl Scheduler for PClock {
             let burst = contract.burst.map_or(VTime::ZERO, |burst| rate.span(burst));
             Curve { rate, whole, burst, latency: since_epoch(Instant::ZERO + latency) }
         });
-        let (had, has) = (flow.curve.is_some(), curve.is_some());
-        flow.weight = Weight::new(contract.weight());
-        flow.curve = curve;
-        if had != has {
+        let weight = Weight::new(contract.weight());
+        let begin = match (&flow.curve, &curve) {
+            (Some(old), Some(new)) => {
+                flow.paid = old.rate.retagged(new.rate, flow.paid, clock);
+                None
+            }
+            (None, None) => {
+                flow.paid = flow.weight.retagged(weight, flow.paid, self.v);
+                None
+            }
             // The two kinds count on different clocks: begin anew, and so do the requests that wait.
-            let begin = if has { clock } else { self.v };
+            (None, Some(_)) => Some(clock),
+            (Some(_), None) => Some(self.v),
+        };
+        (flow.weight, flow.curve) = (weight, curve);
+        if let Some(begin) = begin {
             flow.paid = begin;
             let waiting: Vec<_> = self.backlog.iter(id).map(|q| q.request.id).collect();
             for request in waiting {

@@ -288,6 +288,15 @@ impl Sfq {
         tag
     }
 
+    /// The flow weighs more from now on, and so does what waits.
+    fn retag_arrivals(&mut self, id: FlowId, old: Weight, new: Weight) {
+        let waiting: Vec<_> = self.backlog.iter(id).map(|q| (q.request.id, q.extra)).collect();
+        for (request, tag) in waiting {
+            let queued = self.backlog.get_mut(request).expect("it was just listed");
+            queued.extra = old.retagged(new, tag, self.v);
+        }
+    }
+
     /// How far a start tag may lie behind the line; zero until it is drawn.
     fn lag_allowed(&self, line: &Line, flow: &Flow, now: Instant) -> VTime {
         match line.is_drawn() {
@@ -444,19 +453,26 @@ impl Scheduler for Sfq {
             bucket: None,
             limits: CostUnit::Bytes,
         });
-        flow.weight = weight;
-        flow.limits = contract.limit.map_or(flow.limits, |limit| limit.unit);
+        let old = std::mem::replace(&mut flow.weight, weight);
+        flow.finish = old.retagged(weight, flow.finish, self.v);
+        let limits = contract.limit.map_or(flow.limits, |limit| limit.unit);
+        if std::mem::replace(&mut flow.limits, limits) != limits {
+            flow.bucket = None;
+        }
         let least = contract.amount("min_share").filter(|share| *share > 0).map(|share| share as u32);
         if contract.states("min_share") || flow.elsewhere.is_some() {
             flow.elsewhere.get_or_insert_default().min_share = least;
         }
         flow.bucket = match (contract.limit, flow.bucket.take()) {
             (Some(limit), Some(mut bucket)) => {
-                bucket.change(limit, contract.burst);
+                bucket.change(limit, contract.burst, now);
                 Some(bucket)
             }
             _ => Bucket::of(&contract).map(Box::new),
         };
+        if !self.rules.tag_at_head && weight.get() > old.get() {
+            self.retag_arrivals(id, old, weight);
+        }
         if let Some(head) = self.backlog.front(id).map(|q| q.request.id) {
             if self.limited.contains(id.0) {
                 self.forgive_lag(head);

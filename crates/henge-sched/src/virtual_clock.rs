@@ -264,13 +264,13 @@ impl Scheduler for VirtualClock {
     }
     fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.admit(contract)?;
-        self.clocks.set_flow(flow, &contract)?;
+        self.clocks.set_flow(flow, &contract, now)?;
         if let Some(total) = &mut self.total {
             let whole = Contract { rate: contract.whole.or(contract.rate), ..contract.clone() };
-            total.clocks.set_flow(flow, &whole).expect("more may be promised there");
+            total.clocks.set_flow(flow, &whole, now).expect("more may be promised there");
         }
         match (contract.limit, self.buckets.get_mut(flow)) {
-            (Some(limit), Some(bucket)) => bucket.change(limit, contract.burst),
+            (Some(limit), Some(bucket)) => bucket.change(limit, contract.burst, now),
             (Some(limit), None) => {
                 self.buckets.get_or_insert_with(flow, || Bucket::new(limit, contract.burst));
             }

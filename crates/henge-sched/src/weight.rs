@@ -45,6 +45,13 @@ impl Weight {
         let product = cost.get() as u128 * self.reciprocal.get() as u128;
         VTime::from_raw(product >> (WEIGHT_BITS - VTime::FRACTION_BITS))
     }
+    /// A tag that is ahead of `v` by what this weight made of a cost, when the weight is `new` from now on. Never later.
+    pub(crate) fn retagged(self, new: Weight, tag: VTime, v: VTime) -> VTime {
+        if tag <= v || new.phi <= self.phi {
+            return tag;
+        }
+        v + VTime::from_raw((tag - v).raw() / u128::from(new.phi) * u128::from(self.phi))
+    }
 }
 
 impl Default for Weight {
@@ -70,6 +77,8 @@ pub struct Pace {
     shift: u32,
 }
 
+const PART_BITS: u32 = 32;
+
 impl Pace {
     /// The pace of `rate`, which is more than zero.
     pub fn new(rate: Rate) -> Self {
@@ -89,6 +98,18 @@ impl Pace {
             None => product.saturating_mul(1 << (VTime::FRACTION_BITS - self.shift)),
         };
         VTime::from_raw(raw)
+    }
+    /// A tag that is ahead of `now` by what this pace made of a cost, when the pace is `new` from now on. Never later.
+    pub(crate) fn retagged(self, new: Pace, tag: VTime, now: VTime) -> VTime {
+        let ahead = (tag - now).raw();
+        // old rate / new rate, with 32 bits behind the point. Paces shift by 34 to 64.
+        let ratio = (u128::from(new.reciprocal.get()) << (PART_BITS + self.shift - new.shift))
+            / u128::from(self.reciprocal.get());
+        if ratio >= 1 << PART_BITS {
+            return tag;
+        }
+        let (high, low) = (ahead >> PART_BITS, ahead & ((1 << PART_BITS) - 1));
+        tag - VTime::from_raw(ahead - (high * ratio + ((low * ratio) >> PART_BITS)))
     }
     /// cost / rate, rounded up to the nanosecond.
     pub fn time(self, cost: Cost) -> Duration {
@@ -110,6 +131,10 @@ impl OwnPace {
     /// How long a request takes at it, at a gate that charges in `gate`.
     pub fn span(&self, request: &Request, gate: CostUnit) -> VTime {
         self.pace.span(in_unit(request, self.unit, gate))
+    }
+    /// [`Pace::retagged`]; a pace that counts other things begins now.
+    pub fn retagged(&self, new: &OwnPace, tag: VTime, now: VTime) -> VTime {
+        if self.unit == new.unit { self.pace.retagged(new.pace, tag, now) } else { tag.min(now) }
     }
     /// How long a correction of the gate's charge takes: nothing where other things are counted.
     pub fn moved(&self, cost: Cost, gate: CostUnit) -> VTime {
@@ -151,6 +176,26 @@ mod tests {
             let time = Pace::new(rate).time(Cost::new(cost)).as_nanos();
             let slow = rate.time_for(Cost::new(cost)).as_nanos();
             prop_assert!(time.abs_diff(slow) <= 1 + slow / 1_000_000_000, "{time} {slow}");
+        }
+
+        /// What is owed stays the same cost where more is promised, and the same time where less is.
+        #[test]
+        fn tags_follow_a_larger_promise(
+            cost in 1u64..=1 << 40, now in 0u64..1 << 62, old in 1u64..=1 << 50, new in 1u64..=1 << 50,
+        ) {
+            let (from, to) = (Pace::new(Rate::bytes(old)), Pace::new(Rate::bytes(new)));
+            let now = since_epoch(Instant::from_nanos(now));
+            let tag = now + from.span(Cost::new(cost));
+            let got = (from.retagged(to, tag, now) - now).as_f64();
+            let (before, after) = (from.span(Cost::new(cost)).as_f64(), to.span(Cost::new(cost)).as_f64());
+            prop_assert!((got - before.min(after)).abs() <= 1e-9 * before + 1e-9, "{got} of {before} and {after}");
+            prop_assert_eq!(from.retagged(to, now, now + tag), now, "what is paid stays paid");
+            let weight = |rate: u64| (rate % 1_000_000 + 1) as u32;
+            let (from, to) = (Weight::new(weight(old)), Weight::new(weight(new)));
+            let tag = now + from.span(Cost::new(cost));
+            let got = (from.retagged(to, tag, now) - now).as_f64();
+            let due = from.span(Cost::new(cost)).as_f64().min(to.span(Cost::new(cost)).as_f64());
+            prop_assert!((got - due).abs() <= 1e-6 * due + 1e-6, "{got} {due}");
         }
     }
 }

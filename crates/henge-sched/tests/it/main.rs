@@ -1,5 +1,6 @@
 //! The tests of henge-sched from outside, as one binary: each file is one subject.
 
+mod changes;
 mod conformance;
 mod dsfq;
 mod exchange;

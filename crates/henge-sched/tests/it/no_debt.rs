@@ -15,30 +15,30 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 
 /// Commands a second that the device does.
-const CAPACITY: u64 = 1000;
+pub(crate) const CAPACITY: u64 = 1000;
 /// Within which a flow has its promise where its contract says no latency.
 const BOUND: Duration = Duration::from_millis(100);
 
 /// A flow that always has so many outstanding.
 #[derive(Clone, Copy)]
-struct Client {
-    flow: u32,
-    outstanding: u32,
-    from: Instant,
+pub(crate) struct Client {
+    pub flow: u32,
+    pub outstanding: u32,
+    pub from: Instant,
 }
 
 /// One device behind a gate; it takes 1 ms for a request, one after the other.
-struct World {
-    gate: Gate,
+pub(crate) struct World {
+    pub gate: Gate,
     now: Instant,
     ids: Pending<()>,
     flying: VecDeque<(Instant, henge_core::RequestId)>,
     /// When each request was over, by flow.
-    over: Vec<Vec<Instant>>,
+    pub over: Vec<Vec<Instant>>,
 }
 
 impl World {
-    fn new(gate: Gate) -> Self {
+    pub fn new(gate: Gate) -> Self {
         World {
             gate,
             now: Instant::ZERO,
@@ -54,7 +54,7 @@ impl World {
         self.gate.submit(request, self.now).expect("few are outstanding");
     }
 
-    fn run(&mut self, clients: &[Client], end: Instant) {
+    pub fn run(&mut self, clients: &[Client], end: Instant) {
         let mut waiting: Vec<_> = clients.iter().filter(|c| c.from >= self.now).copied().collect();
         while self.now < end {
             waiting.retain(|client| {

@@ -1,0 +1,75 @@
+//! A contract that promises more holds at once: what a flow was served by the one before makes it wait no longer.
+//!
+//! A flow has next to nothing by its contract, takes what is spare, and meets another that wants all. Then its contract promises as much as the
+//! other's. In any second from there it has that, whether it has much waiting or one request at a time.
+
+use crate::no_debt::{CAPACITY, Client, World};
+use henge_core::{Contract, DiskTime, DiskTimeKind, Duration, FlowId, Gate, Instant, Params, Rate, Value};
+use henge_sched::{Entry, SCHEDULERS, build, find};
+
+/// Settings that count in other ways.
+const VARIANTS: &[(&str, &str, &str)] =
+    &[("sfq", "tag", "arrival"), ("vc", "lead", "none"), ("vc", "lead", "0s"), ("vc", "foreign", "total")];
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(ms)
+}
+
+/// Next to nothing by a term, as much as the other flow, and how many requests a second that is at least.
+fn contracts(entry: &Entry, term: &str) -> [Contract; 2] {
+    let rate = |micro| Contract::reserved(Rate::requests_micro(micro));
+    let limited = |micro| {
+        let rate = entry.keeps.contains(&"rate").then(|| Rate::requests(300));
+        Contract { rate, limit: Some(Rate::requests_micro(micro)), ..Contract::default() }
+    };
+    let share = |share| {
+        let disk_time = Some(DiskTime { share, kind: DiskTimeKind::RentADisk });
+        Contract { disk_time, ..Contract::default() }
+    };
+    match term {
+        "rate" => [rate(10_000), rate(300_000_000)],
+        "limit" => [limited(10_000), limited(400_000_000)],
+        "weight" => [Contract::weighted(1), Contract::weighted(100_000)],
+        _ => [share(100), share(300_000)],
+    }
+}
+
+fn try_one(entry: &Entry, setting: Option<(&str, &str)>, term: &str, outstanding: u32) -> Option<String> {
+    let text = |text: &str| Value::Text(text.into());
+    let unit = if entry.name == "locality" { ("turn", "10ms") } else { ("cost", "requests") };
+    let params = Params::new(entry.name).with(unit.0, text(unit.1)).with("depth", Value::Integer(2));
+    let params = setting.iter().fold(params, |params, (key, value)| params.with(key, text(value)));
+    let mut world = World::new(Gate::new(build(entry.name, params).unwrap_or_else(|e| panic!("{e}"))));
+    let [little, much] = contracts(entry, term);
+    let set = |world: &mut World, flow, contract: &Contract, now| {
+        world.gate.set_flow(FlowId(flow), contract, now).unwrap_or_else(|e| panic!("{e}"));
+    };
+    set(&mut world, 0, &little, at(0));
+    set(&mut world, 1, &much, at(0));
+    let client = |flow, outstanding, ms| Client { flow, outstanding, from: at(ms) };
+    world.run(&[client(0, outstanding, 0), client(1, 16, 200)], at(1000));
+    set(&mut world, 0, &much, at(1000));
+    world.run(&[], at(3000));
+    let got =
+        |begin| world.over[0].iter().filter(|t| **t > at(begin) && **t <= at(begin + 1000)).count() as u64;
+    let (least, name) = (CAPACITY * 3 / 10 - 12, entry.name);
+    let short = [1000, 1500, 2000].map(got).into_iter().find(|got| *got < least)?;
+    Some(format!("{name} {setting:?} {term}, {outstanding} outstanding: {short} of {least}"))
+}
+
+#[test]
+fn a_contract_that_promises_more_holds_at_once() {
+    let plain = SCHEDULERS.iter().map(|entry| (entry, None));
+    let variants =
+        VARIANTS.iter().map(|(name, key, value)| (find(name).expect("one of them"), Some((*key, *value))));
+    let (mut tried, mut short) = (0, Vec::new());
+    for (entry, setting) in plain.chain(variants) {
+        let terms =
+            ["rate", "limit", "weight", "share"].into_iter().filter(|term| entry.keeps.contains(term));
+        for (term, outstanding) in terms.flat_map(|term| [(term, 1), (term, 8)]) {
+            short.extend(try_one(entry, setting, term, outstanding));
+            tried += 1;
+        }
+    }
+    assert!(tried >= 30 && short.is_empty(), "{tried}: {short:#?}");
+}
