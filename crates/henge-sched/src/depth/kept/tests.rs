@@ -117,6 +117,30 @@ fn a_share_is_kept_where_what_is_charged_says_little_of_what_is_taken() {
     }
 }
 
+/// Beside one that weighs a million times as much, a request of 1 MiB is worth three hours of pace. They are forgotten when that one goes.
+#[test]
+fn whoever_is_held_back_beside_a_heavier_one_goes_on_when_that_is_gone() {
+    let mut kept = Kept::new(32, false);
+    let contracts =
+        [Contract::reserved(Rate::requests(1)), Contract::weighted(1), Contract::weighted(1_000_000)];
+    let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+    for (flow, contract) in contracts.iter().enumerate() {
+        kept.set_flow(FlowId(flow as u32), Some(contract));
+        kept.dispatched(FlowId(flow as u32), Duration::ZERO, 1, at(0));
+    }
+    kept.pace.allowed = 100_000_000;
+    let request =
+        Request::new(henge_core::RequestId::default(), FlowId(1), Op::Write, 0, 1 << 20, Instant::ZERO);
+    assert!(kept.admits(&request, at(1)).is_none());
+    assert!(kept.admits(&request, at(10_000)).is_some(), "it has had its part for long");
+    kept.set_flow(FlowId(2), None);
+    for ms in [10_000, 10_300, 10_600] {
+        kept.restart(at(ms));
+        (0..2).for_each(|flow| kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(ms)));
+    }
+    assert!(kept.admits(&request, at(11_000)).is_none(), "the pace is its own now");
+}
+
 /// Who was promised more than he asks for, or than the device does, takes nothing from the others.
 #[test]
 fn a_promise_that_no_depth_keeps_costs_the_others_nothing() {

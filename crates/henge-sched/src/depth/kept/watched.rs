@@ -71,6 +71,8 @@ pub(super) struct Watched {
     /// When its next request may come in: by the pace, and by its own promise.
     pub next: Instant,
     pub next_due: Instant,
+    /// Its part of the pace when that was made.
+    paced: u64,
     /// Since when it has nothing in flight.
     pub free_since: Instant,
     /// What it was behind its promise by, at the end of its last window: in units of its rate, late requests in thousandths, or windows.
@@ -111,6 +113,7 @@ impl Watched {
             inside: 0,
             next: Instant::ZERO,
             next_due: Instant::ZERO,
+            paced: 0,
             free_since: Instant::ZERO,
             lag: 0,
             kept: 0,
@@ -196,6 +199,11 @@ impl Watched {
             return None;
         }
         let begin = Instant::from_nanos(now.as_nanos() / turn * turn);
+        if pace > self.paced {
+            // Others are gone, or the pace grew: what it has sent is paid off sooner.
+            self.next = begin + self.next.since(begin).mul_ratio(self.paced, pace);
+        }
+        self.paced = pace;
         if self.next >= begin + Duration::from_nanos(turn) {
             // What is promised to it may be due sooner than its part of the pace.
             let next = self.promise.rate.map_or(self.next, |_| self.next.min(self.next_due));
