@@ -156,7 +156,7 @@ impl Core {
         answered.recv().map_err(|_| Unavailable::Ending)?
     }
 
-    /// Changes whenever something may have changed.
+    /// Changes whenever something that is stored has changed, or another manager leads.
     pub fn versions(&self) -> watch::Receiver<u64> {
         self.version.clone()
     }
@@ -295,10 +295,9 @@ impl<S: Store> Thread<S> {
         let orders = machine.take_orders().into_iter().map(|(node, order)| (node, FromManager::Order(order)));
         let drains = machine.take_drains().into_iter().map(|(node, on)| (node, FromManager::Drain { on }));
         let orders = drains.chain(orders).collect();
-        let stored = match batch.is_empty() {
-            true => Ok(()),
-            false => self.store.commit(&batch),
-        };
+        // Who only looks changes nothing, and wakes nobody: else whoever waits for a change would wake itself by looking.
+        let changes = !batch.is_empty();
+        let stored = if changes { self.store.commit(&batch) } else { Ok(()) };
         match stored {
             Ok(()) => {
                 self.send(orders);
@@ -311,7 +310,9 @@ impl<S: Store> Thread<S> {
                 finishes.into_iter().for_each(|finish| finish(Err(why.clone())));
             }
         }
-        self.version.send_modify(|v| *v += 1);
+        if changes {
+            self.version.send_modify(|v| *v += 1);
+        }
         over
     }
 
@@ -350,7 +351,27 @@ impl<S: Store> Thread<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Caller;
     use crate::store::MemoryStore;
+
+    #[test]
+    fn who_only_looks_wakes_nobody() {
+        let core = Core::start(Settings::default(), MemoryStore::default()).unwrap();
+        let mut versions = core.versions();
+        core.call_and_wait(|machine| machine.disks().count()).unwrap();
+        core.call_and_wait(|machine| machine.gone("n", 1)).unwrap();
+        // What was answered before is over by now, and so is what it wakes.
+        core.stop();
+        assert!(!versions.has_changed().unwrap_or(false), "a look counts as a change");
+
+        let core = Core::start(Settings::default(), MemoryStore::default()).unwrap();
+        versions = core.versions();
+        let quota = crate::tenant::Quota { disks: Some(1), ..Default::default() };
+        let set = move |machine: &mut Machine| machine.set_quota(&Caller::Administrator, "ann", quota);
+        core.call_and_wait(set).unwrap().unwrap();
+        core.stop();
+        assert_eq!(*versions.borrow_and_update(), 1);
+    }
 
     /// Runs itself again: a core that panics ends its process, and not only its thread.
     #[test]
