@@ -25,6 +25,8 @@ impl Machine {
         }
         let specification = read(spec)?;
         may_become(&disk, spec)?;
+        // Who waits for this is not told why an earlier one failed.
+        self.failures.forget(name);
         if *spec == disk.spec && disk.differences.is_empty() {
             return Ok(());
         }
@@ -64,7 +66,6 @@ impl Machine {
             }
             part.reserved_micro = chosen.reserved_micro;
         }
-        self.failures.forget(name);
         self.put_disk(name, Some(changed));
         admitted_on(self, &chosen);
         self.journal.put_event("changed", Some(&disk), None, format!("now {}", spec.describe()));
@@ -128,6 +129,7 @@ impl Machine {
                 .iter_mut()
                 .for_each(|part| part.held = part.held.take().or_else(|| Some(held(part))));
         }
+        self.failures.forget(name);
         self.put_disk(name, Some(changed));
         self.journal.put_event(
             "rekeyed",
@@ -157,6 +159,7 @@ impl Machine {
         }
         if disk.phase != Phase::Removing {
             let removing = DiskRecord { phase: Phase::Removing, ..disk.clone() };
+            self.failures.forget(name);
             self.put_disk(name, Some(removing));
             self.journal.put_event("removing", Some(&disk), None, "its data goes, too".into());
         }

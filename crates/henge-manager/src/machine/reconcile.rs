@@ -51,6 +51,9 @@ impl Machine {
         if old.is_none_or(|n| n.session.is_none()) {
             self.journal.put_event("node_up", None, Some(&name), "connected".into());
         }
+        let Machine { failures, inventory, .. } = &mut *self;
+        let is_held = |disk: &str| register.disks.iter().any(|held| held.name == disk);
+        failures.keep_of(&name, |disk| inventory.disk(disk).is_some() || is_held(disk));
         let mut node = Reconciler { machine: self, node: &name };
         for held in register.disks.iter().filter(|h| h.revision.is_some()) {
             if node.machine.inventory.disk(&held.name).is_none() {
@@ -208,7 +211,10 @@ impl Reconciler<'_> {
         }
         if let Err(why) = spec.read() {
             let text = format!("has a disk \"{}\" that cannot be taken into the inventory: {why}", held.name);
-            return self.machine.journal.put_event("failed", None, Some(self.node), text);
+            if self.machine.failures.is_news(&held.name, self.node, &text) {
+                self.machine.journal.put_event("failed", None, Some(self.node), text);
+            }
+            return;
         }
         let parts = match held.gateways.is_empty() {
             true => held.pools.clone(),
@@ -256,13 +262,14 @@ impl Reconciler<'_> {
             (Phase::Removing, None) => self.removed(&disk),
             (Phase::Creating, Some(why)) => self.not_created(&disk, why),
             (Phase::Changing, Some(why)) => self.not_changed(disk, why),
-            (_, Some(why)) => self.put_event("failed", &disk, why),
+            (_, Some(why)) => self.failed(&disk, why),
             (_, None) => self.confirmed(disk),
         }
     }
 
     fn removed(&mut self, disk: &DiskRecord) {
         let parts: Vec<PartRecord> = disk.parts.iter().filter(|p| p.node != self.node).cloned().collect();
+        self.machine.failures.is_over(&disk.name, self.node);
         if parts.is_empty() {
             self.machine.put_disk(&disk.name, None);
             let text = "gone, and its place is free";
@@ -275,7 +282,7 @@ impl Reconciler<'_> {
 
     /// A node refused to make a disk: it is taken back everywhere, and whoever waits is told why.
     fn not_created(&mut self, disk: &DiskRecord, why: String) {
-        self.put_event("failed", disk, why.clone());
+        self.failed(disk, why.clone());
         let why = format!("node \"{}\" did not make it: {why}", self.node);
         self.machine.failures.add(&disk.name, why);
         // It holds its place until the node has said that nothing is left of it.
@@ -285,7 +292,7 @@ impl Reconciler<'_> {
 
     /// A node refused a contract: the old one stays, everywhere.
     fn not_changed(&mut self, mut disk: DiskRecord, why: String) {
-        self.put_event("failed", &disk, why.clone());
+        self.failed(&disk, why.clone());
         let Some(old) = disk.parts.iter().find(|p| p.node == self.node).and_then(|p| p.held.clone()) else {
             return;
         };
@@ -312,6 +319,7 @@ impl Reconciler<'_> {
     fn confirmed(&mut self, mut disk: DiskRecord) {
         let revision = disk.revision;
         let before = disk.clone();
+        self.machine.failures.is_over(&disk.name, self.node);
         for part in disk.parts.iter_mut().filter(|p| p.node == self.node) {
             (part.confirmed, part.held) = (revision, None);
         }
@@ -341,6 +349,13 @@ impl Reconciler<'_> {
         let name = disk.name.clone();
         self.machine.put_disk(&name, Some(disk));
         self.machine.order(&name);
+    }
+
+    /// A node says why it does not do it; told once, until it says something else.
+    fn failed(&mut self, disk: &DiskRecord, why: String) {
+        if self.machine.failures.is_news(&disk.name, self.node, &why) {
+            self.put_event("failed", disk, why);
+        }
     }
 
     fn put_event(&mut self, kind: &str, disk: &DiskRecord, text: String) {
