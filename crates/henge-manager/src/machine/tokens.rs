@@ -5,6 +5,11 @@ use crate::model::TokenRecord;
 use crate::shorten::shorten;
 use std::collections::BTreeMap;
 
+/// Whether it opens everything, and may change it.
+fn is_administrators(token: &TokenRecord) -> bool {
+    token.tenant.is_none() && token.disk.is_none() && !token.read
+}
+
 /// Tokens by id.
 #[derive(Default)]
 pub(crate) struct Tokens {
@@ -38,11 +43,12 @@ impl Tokens {
         let Some(token) = self.by_id.get(id) else {
             return Err(Failure::Missing(format!("there is no token \"{}\"", shorten(id))));
         };
-        let others = self.all().filter(|t| t.tenant.is_none() && t.id != id).count();
-        if token.tenant.is_none() && others == 0 {
-            return Err(Failure::Conflict(
-                "the last administrator's token stays; make another one first".into(),
-            ));
+        let now = journal.now();
+        let lasts = |token: &TokenRecord| token.expires.unwrap_or(u64::MAX);
+        let replaces = |t: &TokenRecord| t.id != id && is_administrators(t) && lasts(t) >= lasts(token);
+        if is_administrators(token) && lasts(token) > now && !self.all().any(replaces) {
+            let why = "the last administrator's token stays; make another one first, that may change everything and lasts as long";
+            return Err(Failure::Conflict(why.into()));
         }
         self.by_id.remove(id);
         journal.put::<TokenRecord>(format!("token/{id}"), None);
@@ -57,5 +63,40 @@ impl Tokens {
             journal.put::<TokenRecord>(format!("token/{id}"), None);
         }
         ids.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::machine::{Machine, Settings};
+    use crate::tokens::{Scope, create};
+
+    #[test]
+    fn a_token_that_opens_everything_is_always_left() {
+        let mut machine = Machine::load(Settings::default(), Vec::new()).unwrap();
+        machine.at(1000);
+        let mut give = |scope: Scope, expires: Option<u64>| {
+            let (_, record) = create(scope, 1000, expires).unwrap();
+            let id = record.id.clone();
+            machine.tokens.put(&mut machine.journal, record);
+            id
+        };
+        let first = give(Scope::default(), None);
+        give(Scope { read: true, ..Scope::default() }, None);
+        give(Scope { disk: Some("web".into()), ..Scope::default() }, None);
+        give(Scope { tenant: Some("ann".into()), ..Scope::default() }, None);
+        let (soon, late) = (give(Scope::default(), Some(2000)), give(Scope::default(), Some(3000)));
+        let mut removes = |id: &str, now: u64| {
+            machine.at(now);
+            machine.tokens.remove(&mut machine.journal, id).is_ok()
+        };
+        assert!(!removes(&first, 1000), "those that are left look, open one disk, or expire");
+        assert!(removes(&soon, 1000) && removes(&late, 4000), "what has expired is nobody's way in");
+        let mut give = |expires: Option<u64>| {
+            let (_, record) = create(Scope::default(), 1000, expires).unwrap();
+            machine.tokens.put(&mut machine.journal, record);
+        };
+        give(None);
+        assert!(machine.tokens.remove(&mut machine.journal, &first).is_ok());
     }
 }
