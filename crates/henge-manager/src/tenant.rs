@@ -28,6 +28,7 @@
 //! `bob.web`. A dot in a tenant's name is doubled, so that no two tenants' disks can have one name: no disk's name begins with a dot.
 
 use crate::model::{BadSpec, DiskSpec, rate_text};
+use henge_api::is_name;
 use henge_core::{CostUnit, Duration, format_size, parse_duration, parse_rate, parse_share, parse_size};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -448,16 +449,17 @@ fn prefix(tenant: &str) -> String {
 
 /// A disk as nodes and the administrator call it. Who gives the whole name means the same disk.
 pub(crate) fn full_name(tenant: &str, name: &str) -> String {
-    let prefix = prefix(tenant);
-    if name.starts_with(&prefix) { name.to_owned() } else { prefix + name }
+    if own(tenant, name).is_some() { name.to_owned() } else { prefix(tenant) + name }
+}
+
+/// What stands behind the tenant's name in a whole name of its disks. Behind the name of another tenant that begins alike stands a dot.
+fn own<'a>(tenant: &str, full: &'a str) -> Option<&'a str> {
+    full.strip_prefix(&prefix(tenant)).filter(|name| is_name(name))
 }
 
 /// A disk as its tenant calls it. Disks of earlier releases have no more than that name.
 pub(crate) fn called<'a>(tenant: Option<&str>, full: &'a str) -> &'a str {
-    tenant
-        .and_then(|tenant| full.strip_prefix(&prefix(tenant)))
-        .filter(|name| !name.is_empty())
-        .unwrap_or(full)
+    tenant.and_then(|tenant| own(tenant, full)).unwrap_or(full)
 }
 
 #[cfg(test)]

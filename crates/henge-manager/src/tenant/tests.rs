@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 #[test]
 fn no_two_tenants_disks_have_one_name() {
-    let names = ["a", "b", "a.b", "a..b", "b.a", "a.", "a..", "_", "-.a", "a.b.c"];
+    let names = ["a", "b", "a.b", "a..b", "b.a", "a.", "a..", "_", "-.a", "a.b.c", "a..b.a", "a...a"];
     let mut seen = BTreeMap::new();
     for tenant in names {
         for name in names {
