@@ -32,6 +32,8 @@ use std::time::{Duration, UNIX_EPOCH};
 const ASKED_MAX: usize = 4 << 10;
 /// Longest body that is looked at; longer ones are refused behind this.
 const BODY_MAX: usize = 64 << 10;
+/// Lines in a second of who has no known token: so nobody fills the disk from outside. How many more there were, one line says.
+const STRANGERS_MAX: u64 = 10;
 
 /// Where the lines go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,8 +126,49 @@ struct Line<'a> {
 #[derive(Debug)]
 pub(crate) struct Audit {
     to: AuditTo,
-    /// One at a time; and the day of the last line.
-    day: Mutex<u64>,
+    /// One line at a time.
+    state: Mutex<Written>,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+struct Written {
+    /// The day of the last line.
+    day: u64,
+    strangers: Strangers,
+}
+
+/// Requests of who has no known token, in one second.
+#[derive(Debug, Default)]
+struct Strangers {
+    second: u64,
+    asked: u64,
+}
+
+impl Strangers {
+    /// At a line's time: how many lines of an earlier second were left out, if some were.
+    fn left_out(&mut self, time: u64) -> Option<u64> {
+        let second = time / 1000;
+        if second == self.second {
+            return None;
+        }
+        let before = std::mem::replace(self, Strangers { second, asked: 0 });
+        before.asked.checked_sub(STRANGERS_MAX).filter(|more| *more > 0)
+    }
+
+    /// Whether one more has a line.
+    fn may_ask(&mut self) -> bool {
+        self.asked += 1;
+        self.asked <= STRANGERS_MAX
+    }
+}
+
+/// Lines that were left out.
+#[derive(Serialize)]
+struct LeftOut {
+    /// Milliseconds since 1970.
+    time: u64,
+    left_out: u64,
 }
 
 const DAY_MS: u64 = 86_400_000;
@@ -134,13 +177,22 @@ const LAST_MS: u64 = 253_402_300_799_000;
 
 impl Audit {
     pub(crate) fn new(to: AuditTo) -> Arc<Audit> {
-        Arc::new(Audit { to, day: Mutex::new(0) })
+        Arc::new(Audit { to, state: Mutex::default() })
     }
 
     fn write(&self, line: &Line<'_>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left_out) = state.strangers.left_out(line.time) {
+            self.put(&mut state, (line.time, None), &LeftOut { time: line.time, left_out });
+        }
+        if line.who.is_some() || state.strangers.may_ask() {
+            self.put(&mut state, (line.time, line.who), line);
+        }
+    }
+
+    fn put(&self, state: &mut Written, (time, who): (u64, Option<&Actor>), line: &impl Serialize) {
         let mut text = serde_json::to_vec(line).expect("a line is texts and numbers");
         text.push(b'\n');
-        let mut day = self.day.lock().unwrap_or_else(PoisonError::into_inner);
         let written = match &self.to {
             AuditTo::Nobody => Ok(()),
             AuditTo::Stderr => io::stderr().write_all(&text),
@@ -150,10 +202,10 @@ impl Audit {
             }
             AuditTo::File(path) => append(path, &text),
             AuditTo::Days(folder, keep) => {
-                let today = line.time / DAY_MS;
-                let due = std::mem::replace(&mut *day, today) != today;
+                let today = time / DAY_MS;
+                let due = std::mem::replace(&mut state.day, today) != today;
                 let tidied = if due { tidy(folder, keep, today) } else { Ok(()) };
-                tidied.and_then(|()| append(&folder.join(file_of(line.who, today)), &text))
+                tidied.and_then(|()| append(&folder.join(file_of(who, today)), &text))
             }
         };
         if let Err(e) = written {
@@ -239,13 +291,11 @@ pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Reques
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let changes = !matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
     let address = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|from| from.0);
-    let mut asked = None;
+    let mut body = Bytes::new();
     if changes {
-        let (parts, body) = request.into_parts();
-        // A body that is too long, or does not come, is as good as one that is broken: the handler says so.
-        let body = axum::body::to_bytes(body, BODY_MAX).await.unwrap_or_else(|_| Bytes::from_static(b"\xff"));
-        asked = shown(&body);
-        request = Request::from_parts(parts, Body::from(body));
+        let (parts, whole) = request.into_parts();
+        body = received(whole).await;
+        request = Request::from_parts(parts, Body::from(body.clone()));
     }
     let mut response = next.run(request).await;
     let status = response.status();
@@ -258,22 +308,36 @@ pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Reques
         response = Response::from_parts(parts, Body::from(body));
     }
     if changes || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        let (time, method) = (crate::core::now_ms(), method.as_str());
+        let method = crate::shorten::shorten(method.as_str()).to_string();
         let path = crate::shorten::shorten(&path).to_string();
+        let who = asking.actor.get();
         audit.write(&Line {
-            time,
-            who: asking.actor.get(),
+            time: crate::core::now_ms(),
+            who,
             address,
-            method,
+            method: &method,
             path: &path,
             status: status.as_u16(),
             why,
-            asked,
+            asked: asked(&body, who),
             before: asking.before.get(),
             after: asking.after.get(),
         });
     }
     response
+}
+
+/// A body. One that is too long, or does not come, is as good as one that is broken: the handler says so.
+pub(crate) async fn received(body: Body) -> Bytes {
+    axum::body::to_bytes(body, BODY_MAX).await.unwrap_or_else(|_| Bytes::from_static(b"\xff"))
+}
+
+/// A body as a line has it: of a stranger's only how long it is.
+fn asked(body: &[u8], who: Option<&Actor>) -> Option<Value> {
+    match who {
+        None if !body.is_empty() => Some(format!("{} bytes", body.len()).into()),
+        _ => shown(body),
+    }
 }
 
 /// A body as a line has it: what is no JSON, or long, is only said to be there.
@@ -408,7 +472,32 @@ mod tests {
     }
 
     #[test]
+    fn strangers_fill_no_disk_and_what_they_do_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let audit = Audit::new(AuditTo::File(path.clone()));
+        let known = actor(Some("ann"));
+        let line = |time: u64, who| Line { time, ..line(0, who, None) };
+        (0..1000).for_each(|at| audit.write(&line(5000 + at % 1000, None)));
+        (0..20).for_each(|_| audit.write(&line(5999, Some(&known))));
+        let lines = || -> Vec<Value> {
+            let text = std::fs::read_to_string(&path).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        assert_eq!(lines().len(), 10 + 20, "who is known has all lines");
+        (0..3).for_each(|_| audit.write(&line(6000, None)));
+        let after = lines();
+        assert_eq!(after.len(), 30 + 1 + 3);
+        assert_eq!(after[30], serde_json::json!({ "time": 6000, "left_out": 990 }));
+        // A clock that is set back begins another second.
+        (0..3).for_each(|_| audit.write(&line(1000, None)));
+        assert_eq!(lines().len(), 34 + 3);
+    }
+
+    #[test]
     fn bodies_are_shown_within_bounds() {
+        assert_eq!((asked(b"{\"a\":1}", None), asked(b"", None)), (Some("7 bytes".into()), None));
+        assert_eq!(asked(b"{\"a\":1}", Some(&actor(None))), Some(serde_json::json!({"a": 1})));
         assert_eq!(shown(b""), None);
         assert_eq!(shown(b"{\"a\":1}"), Some(serde_json::json!({"a": 1})));
         assert_eq!(shown(b"{\"token\":\"s3\",\"b\":1}"), Some(serde_json::json!({"token": "…", "b": 1})));
