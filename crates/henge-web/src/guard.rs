@@ -18,11 +18,47 @@ use std::sync::Arc;
 /// The cookie that holds the token.
 const COOKIE: &str = "henge_token";
 
-/// The token that a request carries.
+/// Why a request's `Authorization` holds no token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoBearer {
+    /// There is none.
+    #[error(
+        "this needs a token: Authorization: Bearer henge_…; the administrator's lies in the manager's state_dir (admin.token)"
+    )]
+    Missing,
+    /// There are several, and each might be meant.
+    #[error("there are several Authorization headers: send one")]
+    Several,
+    /// It is of another kind.
+    #[error("the Authorization header is no bearer token's: write Authorization: Bearer henge_…")]
+    Other,
+    /// What stands behind the kind is none.
+    #[error("what stands behind Bearer is no token: write one space, the token, and nothing else")]
+    Malformed,
+}
+
+/// The bearer token that a request carries (RFC 6750, section 2.1): in one header, behind the kind, in letters of either case, and one space.
+pub fn bearer(headers: &HeaderMap) -> Result<&str, NoBearer> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let value = all.next().ok_or(NoBearer::Missing)?;
+    if all.next().is_some() {
+        return Err(NoBearer::Several);
+    }
+    let bytes = value.as_bytes();
+    let kind = bytes.split(|b| *b == b' ').next().unwrap_or_default();
+    if !kind.eq_ignore_ascii_case(b"bearer") {
+        return Err(NoBearer::Other);
+    }
+    let token = value.to_str().ok().and_then(|text| text.get(kind.len() + 1..));
+    token.filter(|token| is_token(token)).ok_or(NoBearer::Malformed)
+}
+
+/// The token that a request carries. What is said to be one, and is none, opens nothing: neither does then a cookie.
 pub fn token(headers: &HeaderMap) -> Option<&str> {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    if let Some(token) = bearer.and_then(|v| v.strip_prefix("Bearer ")) {
-        return Some(token.trim());
+    match bearer(headers) {
+        Ok(token) => return Some(token),
+        Err(NoBearer::Several | NoBearer::Malformed) => return Some(""),
+        Err(NoBearer::Missing | NoBearer::Other) => {}
     }
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
     let mut pairs = cookies.flat_map(|v| v.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -144,9 +180,45 @@ mod tests {
     }
 
     #[test]
+    fn a_header_holds_one_token_or_none() {
+        let read = |values: &[&[u8]]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, axum::http::HeaderValue::from_bytes(value).unwrap());
+            }
+            bearer(&headers).map(str::to_owned)
+        };
+        for good in ["Bearer henge_0a", "bearer henge_0a", "BEARER henge_0a"] {
+            assert_eq!(read(&[good.as_bytes()]).as_deref(), Ok("henge_0a"), "{good}");
+        }
+        assert_eq!(read(&[]), Err(NoBearer::Missing));
+        assert_eq!(read(&[b"Bearer a", b"Bearer a"]), Err(NoBearer::Several));
+        for other in ["Basic abc", "", "henge_0a", "Bearerhenge_0a", "Bearer\thenge_0a", " Bearer a"] {
+            assert_eq!(read(&[other.as_bytes()]), Err(NoBearer::Other), "{other:?}");
+        }
+        let malformed: [&[u8]; 7] = [
+            b"Bearer",
+            b"Bearer ",
+            b"Bearer  a",
+            b"Bearer a b",
+            b"Bearer a, Bearer b",
+            b"Bearer \xff",
+            b"Bearer a\xc3\xa9",
+        ];
+        for malformed in malformed {
+            assert_eq!(read(&[malformed]), Err(NoBearer::Malformed), "{malformed:?}");
+        }
+    }
+
+    #[test]
     fn tokens_come_by_header_or_cookie() {
         let get = |headers: &[(&str, &str)]| token(&parts("127.0.0.1:5", headers).headers).map(str::to_owned);
-        assert_eq!(get(&[("authorization", "Bearer abc ")]).as_deref(), Some("abc"));
+        assert_eq!(get(&[("authorization", "Bearer abc")]).as_deref(), Some("abc"));
+        // Never by who he is, or by a cookie, where a header says otherwise.
+        assert_eq!(
+            get(&[("authorization", "Bearer a b"), ("cookie", "henge_token=xyz")]).as_deref(),
+            Some("")
+        );
         assert_eq!(get(&[("cookie", "a=b; henge_token=xyz; c=d")]).as_deref(), Some("xyz"));
         assert_eq!(get(&[("cookie", "a=b"), ("authorization", "Basic abc")]), None);
         assert!(is_token("abc-DEF_09==") && !is_token("a;b") && !is_token("") && !is_token("a b"));

@@ -23,6 +23,7 @@ mod view;
 
 pub use bounded::{Addresses, Bounded, CONNECTIONS_MAX, Counted, IDLE};
 pub use door::answer;
+pub use guard::{NoBearer, bearer};
 pub use http::router;
 pub use hub::Hub;
 pub use offer::{Attach, Secret, Tenant, Wanted, Way, ways};

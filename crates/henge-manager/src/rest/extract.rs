@@ -9,6 +9,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
+use henge_web::bearer;
 use serde::de::DeserializeOwned;
 
 /// Who asks, by the bearer token; a token that may only look is refused where something would change.
@@ -18,18 +19,8 @@ pub(crate) struct Auth(pub Caller);
 pub(crate) struct Looking(pub Caller);
 
 async fn who(parts: &mut Parts, app: &App) -> Result<Known, Problem> {
-    let missing = || {
-        let why = "this needs a token: Authorization: Bearer henge_…; the administrator's lies in the manager's \
-                   state_dir (admin.token)";
-        Problem::new(StatusCode::UNAUTHORIZED, why)
-    };
-    let value = parts.headers.get(header::AUTHORIZATION).ok_or_else(missing)?;
-    let value = value.to_str().map_err(|_| missing())?;
-    let (scheme, token) = value.split_once(' ').ok_or_else(missing)?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(missing());
-    }
-    let token = token.trim().to_owned();
+    let token = bearer(&parts.headers).map_err(|e| Problem::new(StatusCode::UNAUTHORIZED, e.to_string()))?;
+    let token = token.to_owned();
     let known = app.core.call(move |machine| tokens::known(machine, &token)).await??;
     if let Some(asking) = parts.extensions.get::<Asking>() {
         let tenant = known.caller.tenant().map(str::to_owned);

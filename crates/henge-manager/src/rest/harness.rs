@@ -222,6 +222,29 @@ mod tests {
     }
 
     #[test]
+    fn who_sends_a_body_slowly_keeps_nobody_out() {
+        let mut harness = Harness::open().unwrap();
+        let router = harness.router.clone();
+        let nothing = futures_util::stream::pending::<io::Result<Vec<u8>>>;
+        harness.runtime.block_on(async {
+            for i in 0..crate::rest::REQUESTS_MAX {
+                let request = Request::builder()
+                    .method("POST")
+                    .uri("/api/v1/disks")
+                    .header(header::AUTHORIZATION, format!("Bearer henge_{i}"))
+                    .body(Body::from_stream(nothing()))
+                    .unwrap();
+                tokio::spawn(router.clone().call(request));
+            }
+            // Each is looked at: a turn of the runtime looks at some of them.
+            for _ in 0..crate::rest::REQUESTS_MAX {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert_eq!(harness.ask(15, 1, Vec::new()).unwrap().status, 200);
+    }
+
+    #[test]
     fn whatever_bodies_say_each_is_answered() {
         let bodies = sound();
         let (mut done, mut refused) = (0u32, 0u32);

@@ -9,10 +9,11 @@ mod problem;
 mod tenants;
 pub(crate) mod views;
 
-use crate::audit::{Audit, audited};
+use crate::audit::{Audit, audited, received};
 use crate::authority::Authority;
 use crate::core::Core;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
@@ -124,6 +125,20 @@ pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Rou
         .layer(RequestBodyLimitLayer::new(BODY_MAX))
         .layer(axum::middleware::map_response(too_long))
         .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)))
+        .layer(axum::middleware::from_fn(whole))
+}
+
+/// A request has a place once all of it is there: who sends slowly keeps nobody else out.
+async fn whole(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    // One that says that it is too long is not read.
+    let length =
+        parts.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > BODY_MAX) {
+        return next.run(Request::from_parts(parts, body)).await;
+    }
+    let body = received(body).await;
+    next.run(Request::from_parts(parts, Body::from(body))).await
 }
 
 async fn missing(uri: axum::http::Uri) -> Problem {
@@ -183,8 +198,8 @@ async fn bounded(busy: Arc<Busy>, request: Request, next: Next) -> Response {
             self.0.leave(&self.1);
         }
     }
-    let token = request.headers().get(header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
-    let whose = crate::tokens::fingerprint(token);
+    let token = henge_web::bearer(request.headers()).ok();
+    let (carries, whose) = (token.is_some(), crate::tokens::fingerprint(token.unwrap_or("").as_bytes()));
     let (others, own) = busy.enter(&whose);
     let _leave = Leave(busy, whose);
     let refuse = |most| {
@@ -195,14 +210,10 @@ async fn bounded(busy: Arc<Busy>, request: Request, next: Next) -> Response {
     if others >= REQUESTS_MAX {
         return refuse(REQUESTS_MAX);
     }
-    if own >= EACH_MAX && !token_is_missing(&request) {
+    if own >= EACH_MAX && carries {
         return refuse(EACH_MAX);
     }
     next.run(request).await
-}
-
-fn token_is_missing(request: &Request) -> bool {
-    !request.headers().contains_key(header::AUTHORIZATION)
 }
 
 #[cfg(test)]
