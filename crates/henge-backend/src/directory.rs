@@ -245,7 +245,8 @@ impl Store for Directory {
                 Ok(hole) => (len.min(hole - at).max(1), true),
                 Err(_) => (len, true),
             },
-            Err(rustix::io::Errno::NXIO) => (len, false),
+            // A hole up to its end. Of a file that was cut off nobody knows what stood there.
+            Err(rustix::io::Errno::NXIO) => (len, !file.metadata().is_ok_and(|m| m.len() >= at + len)),
             Err(_) => (len, true),
         }
     }

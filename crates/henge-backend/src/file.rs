@@ -285,12 +285,8 @@ impl Files {
                         self.rests = true;
                     }
                     self.issue(token);
-                } else if r.op == Op::Read {
-                    // The file ends here; what it does not have reads as zeroes.
-                    let rest = r.moved as usize;
-                    r.payload[rest..].fill(0);
-                    self.finish(token, Ok(()));
                 } else {
+                    // A read, too: parts end within their file. One that ends before was cut off, or its device was pulled out.
                     self.finish(token, Err(Fault::Io));
                 }
             }

@@ -79,11 +79,18 @@ fn short_transfers_are_gone_on_with() {
     file.read_exact_at(&mut all, 0).unwrap();
     assert!(all[..5_000].iter().all(|b| *b == 0) && all[6_000..14_000].iter().all(|b| *b == 0));
     assert_eq!((&all[5_000..6_000], &all[14_000..15_000]), (&want[..1_000], &want[9_000..]));
-    // Beyond the end of the file there are zeroes, whatever the buffer held.
-    let mut stale = Buffer::zeroed(4_096);
-    stale.fill(7);
-    let done = one(&mut files, Op::Read, 18_000, stale, 4_096, fd);
-    assert!(done.outcome.is_ok() && done.payload.iter().all(|b| *b == 0));
+}
+
+/// Whoever read zeroes there would take a disk that was pulled out for an empty one.
+#[test]
+fn what_the_medium_does_not_have_any_more_is_an_error_and_no_zeroes() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(20_000).unwrap();
+    let mut files = Files::new(Box::new(Halting { done: VecDeque::new(), calls: 0 }), 1);
+    for (from, whole) in [(15_904, true), (18_000, false), (20_000, false), (30_000, false)] {
+        let done = one(&mut files, Op::Read, from, Buffer::zeroed(4_096), 4_096, file.as_raw_fd());
+        assert_eq!(done.outcome, if whole { Ok(()) } else { Err(Fault::Io) }, "from {from}");
+    }
 }
 
 /// Notes how much it is asked to move at once, and does nothing.
