@@ -33,6 +33,8 @@ pub(crate) struct InFlight {
     pub covers: u64,
     /// The connection that has it; `None` while it waits.
     pub link: Option<usize>,
+    /// How many connections had come when it was sent.
+    pub come: u64,
     /// It was sent at least once.
     pub begun: bool,
     /// Its piece is sent as bytes.

@@ -5,9 +5,9 @@
 //! bytes are ever with the server at once: the later one waits here for the earlier one's answer. So nothing newer is overwritten.
 //!
 //! An answered write is only in the server's cache until a FLUSH after it is answered. While one connection of several is left, the server
-//! lives, and so does its cache. When the last one is lost and some answered write was not flushed, nobody can tell whether it is still
-//! there. Then every FLUSH and FUA fails until the node begins again, as after a failed sync of a file. With `fua` each write is
-//! durable before it is answered, so nothing is ever in doubt.
+//! lives, and so does its cache. A new connection says nothing about that, and has to wait ([`links`](super::links)). When the last one
+//! is lost and some answered write was not flushed, nobody can tell whether it is still there. Then every FLUSH and FUA fails until the
+//! node begins again, as after a failed sync of a file. With `fua` each write is durable before it is answered, so nothing is ever in doubt.
 //!
 //! # Bounds
 //! As many requests as the gate's depth. They wait for a lost server for `wait`, then they fail.
@@ -147,6 +147,7 @@ impl Remote {
             flushing: false,
             covers: 0,
             link: None,
+            come: 0,
             begun: false,
             bytes: false,
         };
@@ -221,7 +222,7 @@ impl Remote {
         let zeroes = self.can(flag::SEND_WRITE_ZEROES);
         let fua = self.can(flag::SEND_FUA);
         let all = self.terms.fua;
-        let answered = self.cache.answered;
+        let (answered, come) = (self.cache.answered, self.links.come());
         let block = u64::from(self.said.block.least.max(1));
         let payload = u64::from(self.said.block.most) / block * block;
         let held = self.in_flight.get_mut(id).expect("a request that waits is there");
@@ -239,7 +240,7 @@ impl Remote {
         held.bytes = ask == Ask::Write && held.request.op != Op::Write;
         held.piece = left.min(most);
         held.covers = answered;
-        held.link = Some(link);
+        (held.link, held.come) = (Some(link), come);
         held.begun = true;
         let offset = if ask == Ask::Flush { 0 } else { held.offset + held.done };
         let fua = fua && is_write(held) && ask != Ask::Flush && (all || held.request.fua);
@@ -253,6 +254,9 @@ impl Remote {
             (self.can(flag::SEND_FUA), self.can(flag::SEND_FLUSH), self.terms.fua);
         let held = self.in_flight.get_mut(id).expect("a request that was sent is there");
         let flush = held.request.op == Op::Flush || held.flushing;
+        if outcome != Err(Error::Shutdown) {
+            self.links.answered(held.come);
+        }
         match outcome {
             Err(Error::Shutdown) => return true, // it is still this connection's, and is lost with it
             Err(error) => {
@@ -295,8 +299,7 @@ impl Remote {
     }
 
     fn lost(&mut self, link: usize, why: &str, now: Instant) {
-        self.links.remove(link);
-        let last = self.links.alive() == 0;
+        let last = self.links.remove(link);
         for (id, held) in self.in_flight.iter_mut() {
             if held.link == Some(link) {
                 held.link = None;
@@ -308,13 +311,13 @@ impl Remote {
             }
         }
         self.redial.at_once(why, now);
-        if last {
+        if self.links.alive() == 0 {
             self.down_since = Some(now);
             self.notices
                 .tell(&format!("the connection is lost ({why}); requests wait for {}", self.terms.wait));
-            if self.cache.is_dirty() {
-                self.doubt("the last connection was lost before a FLUSH");
-            }
+        }
+        if last && self.cache.is_dirty() {
+            self.doubt("the last connection was lost before a FLUSH");
         }
     }
 

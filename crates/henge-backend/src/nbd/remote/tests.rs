@@ -330,6 +330,45 @@ fn one_connection_of_several_that_breaks_puts_nothing_in_doubt() {
     assert_eq!(bench.remote.links.alive(), 3);
 }
 
+/// The server's machine begins again. One of two connections is lost at once; the other one is silent, as if it were there.
+#[test]
+fn a_new_connection_does_nothing_until_an_older_one_shows_that_the_server_lives() {
+    let mut bench = Bench::new(ALL, terms(2, false));
+    bench.ask(Op::Write, 0, 4096, false, 1);
+    bench.all();
+    bench.server.cached.clone_from(&bench.server.durable);
+    bench.server.cut(1);
+    bench.turn();
+    bench.dial();
+    assert_eq!(bench.remote.links.alive(), 2);
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    for i in 0..8 {
+        bench.ask(Op::Write, 8192 * i, 4096, false, 2);
+    }
+    bench.turn();
+    assert!(bench.server.asked.iter().all(|asked| asked.wire == 0), "only the one that is silent was asked");
+    bench.server.cut(0);
+    let over = bench.all();
+    assert_eq!(over[0], (1, Err(Fault::Io)), "nobody says that the lost write is durable");
+    assert!(over[1..].iter().all(|(_, outcome)| outcome.is_ok()) && over.len() == 9);
+    assert!(bench.notices().iter().any(|text| text.contains("before a FLUSH")));
+    // Where the silent one answers after all, the server lived, and both are used.
+    let mut bench = Bench::new(ALL, terms(2, false));
+    bench.ask(Op::Write, 0, 4096, false, 1);
+    bench.all();
+    bench.server.cut(1);
+    bench.turn();
+    bench.dial();
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    assert_eq!(bench.all(), [(1, Ok(()))]);
+    for i in 0..8 {
+        bench.ask(Op::Write, 8192 * i, 4096, false, 2);
+    }
+    bench.turn();
+    assert!([0, 2].iter().all(|wire| bench.server.asked.iter().any(|asked| asked.wire == *wire)));
+    assert_eq!(bench.all().len(), 8);
+}
+
 #[test]
 fn with_fua_a_server_may_forget_its_cache_at_any_time() {
     let mut bench = Bench::new(ALL, terms(2, true));
