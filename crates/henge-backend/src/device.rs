@@ -257,9 +257,9 @@ impl Device {
     }
 }
 
-/// A part's place; one that is kept goes by its own id, for its name may be another's.
+/// A part's place. One that no disk has goes by its own id, for its name may be another's: it is kept, or could not be given back.
 fn extent(record: &Record) -> Extent {
-    let name = if record.state != State::Kept { record.name.clone() } else { record.id.to_string() };
+    let name = if record.state == State::Used { record.name.clone() } else { record.id.to_string() };
     Extent { name, base: record.base, len: record.len }
 }
 

@@ -172,13 +172,14 @@ impl Store for Directory {
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         manage::unlink(&self.path.join(name))?;
-        if self.unclaimed.remove(name) {
-            manage::unlink(&manage::beside(&self.path, name))?;
-        }
-        if let Some(i) = self.space.free(name)
-            && let Some(file) = self.parts.remove(i)
-        {
-            self.files.forget(file.as_raw_fd());
+        manage::unlink(&manage::beside(&self.path, name))?;
+        self.unclaimed.remove(name);
+        for place in [name, &steps::remains(name)] {
+            while let Some(i) = self.space.free(place) {
+                if let Some(file) = self.parts.remove(i) {
+                    self.files.forget(file.as_raw_fd());
+                }
+            }
         }
         open::sync_directory(&self.path)
     }

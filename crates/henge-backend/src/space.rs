@@ -135,6 +135,12 @@ impl Space {
         part.expect("the part was just found").len = len;
         Ok(())
     }
+    /// Another name for a part's place.
+    pub fn rename(&mut self, name: &str, to: String) {
+        if let Some(part) = self.extents.iter_mut().find(|e| e.name == name) {
+            part.name = to;
+        }
+    }
     /// Frees a part's place; its index was.
     pub fn free(&mut self, name: &str) -> Option<usize> {
         let i = self.extents.iter().position(|e| e.name == name)?;

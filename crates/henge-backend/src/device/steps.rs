@@ -161,7 +161,7 @@ impl Device {
                         self.open.remove(name);
                         self.unclaimed.remove(name);
                     }
-                    // It stays `making`: nobody's, and its space with it, until the next start.
+                    // It stays `making`: nobody's, and its space with it, until the next start. Another part may have its name.
                     Err(_) if why.is_some() => self.place_again(slot)?,
                     Err(_) => {}
                 }

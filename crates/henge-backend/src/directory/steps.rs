@@ -67,11 +67,11 @@ impl Directory {
             self.files.forget(file.as_raw_fd());
         }
         let (directory, path) = (self.path.clone(), self.path.join(name));
-        let beside = self.unclaimed.contains(name).then(|| manage::beside(&self.path, name));
+        let beside = manage::beside(&self.path, name);
         self.half = Some(Half::Removing(name.to_owned()));
         let chore: Chore = Box::new(move || {
             manage::unlink(&path)?;
-            beside.map_or(Ok(()), |beside| manage::unlink(&beside))?;
+            manage::unlink(&beside)?;
             drop(file);
             open::sync_directory(&directory).map(|()| None)
         });
@@ -111,9 +111,14 @@ impl Directory {
                 Ok(there(self))
             }
             Some(Half::Removing(of)) if of == name => {
-                outcome?;
                 self.unclaimed.remove(name);
+                if let Err(e) = outcome {
+                    // What is left is no part, whoever comes by its name; its room is taken until it is removed.
+                    self.space.rename(name, remains(name));
+                    return Err(e);
+                }
                 self.leave(name);
+                self.leave(&remains(name));
                 Ok(Step::There(0))
             }
             _ => Err(io::Error::other(format!("nothing is under way with \"{name}\""))),
@@ -124,12 +129,17 @@ impl Directory {
         self.space.extents().iter().position(|part| part.name == name)
     }
 
-    /// Its space is nobody's.
+    /// Its space is nobody's, all of it.
     fn leave(&mut self, name: &str) {
-        if let Some(i) = self.space.free(name) {
+        while let Some(i) = self.space.free(name) {
             self.parts.remove(i);
         }
     }
+}
+
+/// What the place of a part goes by that could not be removed: no part has such a name.
+pub(super) fn remains(name: &str) -> String {
+    format!(".{name}.remains")
 }
 
 #[cfg(test)]
@@ -191,6 +201,29 @@ mod tests {
         carry_out(&mut pool, "a", begun, false).unwrap();
         pool.open_part("a", 1 << 20).unwrap();
         assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 0), "another file");
+    }
+
+    /// A removal that failed has closed the file. Whoever comes by the name gets a file of his own, and no place without one.
+    #[test]
+    fn a_place_that_could_not_be_given_back_is_nobodys() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { direct: false, apart: true, ..Options::default() };
+        let mut pool = Directory::open(dir.path(), "p", 3 << 20, options).unwrap();
+        let begun = pool.begin_part("a", 1 << 20);
+        let former = carry_out(&mut pool, "a", begun, false).unwrap();
+        let begun = pool.begin_removal("a");
+        assert!(carry_out(&mut pool, "a", begun, true).is_err());
+        assert!(!pool.has_part("a") && !pool.is_new("a"));
+        let begun = pool.begin_part("a", 3 << 20);
+        assert!(carry_out(&mut pool, "a", begun, false).is_err(), "its room is counted");
+        let begun = pool.begin_part("a", 1 << 20);
+        let base = carry_out(&mut pool, "a", begun, false).unwrap();
+        assert_ne!(base, former);
+        let i = pool.place("a").unwrap();
+        assert!(pool.parts[i].is_some() && pool.is_new("a"), "it has a file");
+        let begun = pool.begin_removal("a");
+        carry_out(&mut pool, "a", begun, false).unwrap();
+        assert!(pool.space.extents().is_empty() && pool.parts.is_empty(), "now all of it is gone");
     }
 
     /// As on a device: a part that was made and that nobody has claimed goes when the node begins again, also where the file system

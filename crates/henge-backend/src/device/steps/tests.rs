@@ -166,3 +166,34 @@ fn what_nobody_has_claimed_goes_by_itself() {
     let base = d.open_part("b", 2 * PART).unwrap();
     assert!(bytes(&d, base, 2 * PART).iter().all(|byte| *byte == 0));
 }
+
+/// Making fails, and so does taking it back. The record keeps its space, without a name: the next part of that name is whole, and whoever removes it
+/// gives its own space back.
+#[test]
+fn a_place_that_could_not_be_given_back_is_nobodys() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = device(dir.path());
+    let begun = d.begin_part("a", PART);
+    let Ok(Step::Run(chore)) = begun else { panic!("a record is to be written") };
+    assert!(matches!(d.go_on("a", chore()), Ok(Step::Zero { .. })));
+    assert!(matches!(d.go_on("a", Err(io::Error::other("zeroing fails"))), Ok(Step::Run(_))));
+    let why = d.go_on("a", Err(io::Error::other("so does this"))).err().unwrap().to_string();
+    assert!(why.contains("zeroing fails"), "{why}");
+    let taken = |d: &Device| d.space.extents().iter().map(|e| e.len).sum::<u64>();
+    assert_eq!((taken(&d), d.has_part("a")), (PART, false), "its room is counted");
+
+    let begun = d.begin_part("a", PART);
+    let base = carry_out(&mut d, "a", begun, usize::MAX).0.unwrap();
+    let begun = d.begin_claim("a");
+    carry_out(&mut d, "a", begun, usize::MAX).0.unwrap();
+    assert_eq!(d.space.find("a").map(|e| e.base), Some(base));
+    let begun = d.begin_removal("a");
+    carry_out(&mut d, "a", begun, usize::MAX).0.unwrap();
+    assert!(d.space.locate(base, PART).is_none(), "it is its own place that goes");
+    let other = d.open_part("b", PART).unwrap();
+    assert_eq!((other, taken(&d)), (base, 2 * PART));
+    drop(d);
+    let mut d = again(dir.path());
+    assert_eq!(taken(&d), PART, "it goes when the node begins again");
+    assert_eq!(d.open_part("b", PART).unwrap(), base);
+}
