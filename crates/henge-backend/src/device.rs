@@ -113,11 +113,13 @@ impl Device {
                 &format!("holds {room} bytes of disks, less than the capacity of {capacity}"),
             ));
         }
-        let (mut table, mended) = Table::load(&file, &of, path, !options.look)?;
-        if mended > 0 {
+        let (mut table, wrong) = Table::load(&file, &of, path)?;
+        if !wrong.is_empty() {
+            let mended = if options.look { Ok(()) } else { table.mend(&file, &wrong) };
+            let not = mended.err().map_or(String::new(), |e| format!(", and cannot be written again: {e}"));
+            let (path, pages) = (path.display(), wrong.len());
             notices.push(format!(
-                "{}: {mended} pages of the table had one wrong copy, the other is used",
-                path.display()
+                "{path}: {pages} pages of the table had one wrong copy, the other is used{not}"
             ));
         }
         let mut space = Space::new(if capacity == 0 { room } else { capacity });

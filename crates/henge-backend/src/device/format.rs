@@ -140,10 +140,11 @@ pub fn repair(path: &Path) -> io::Result<Vec<String>> {
         return Err(wrong(path, &format!("has {size} bytes; the pool on it was made on {}", of.device)));
     }
     // The table first: without one that can be believed there is nothing to mend.
-    let (_, mended) = Table::load(&file, &of, path, true)?;
+    let (table, wrong) = Table::load(&file, &of, path)?;
+    table.mend(&file, &wrong).map_err(|e| named(path, &e))?;
     let mut done = Vec::new();
-    if mended > 0 {
-        done.push(format!("{mended} pages of the table had one wrong copy; it was written again"));
+    if !wrong.is_empty() {
+        done.push(format!("{} pages of the table had one wrong copy; it was written again", wrong.len()));
     }
     if let Some(half) = half {
         let place = of.places()[half];
@@ -171,9 +172,12 @@ pub fn show(path: &Path) -> io::Result<Shown> {
     let (file, _) = open::read_only(path, true)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
     let (of, mut notes) = read_superblock(&file, size, path)?;
-    let (table, differ) = Table::load(&file, &of, path, false)?;
-    if differ > 0 {
-        notes.push(format!("{differ} pages of the table have one copy that is wrong, or being written"));
+    let (table, wrong) = Table::load(&file, &of, path)?;
+    if !wrong.is_empty() {
+        notes.push(format!(
+            "{} pages of the table have one copy that is wrong, or being written",
+            wrong.len()
+        ));
     }
     let part = |(_, r): (usize, &Record)| Part {
         id: r.id.to_string(),
@@ -218,7 +222,7 @@ fn change(
 ) -> io::Result<String> {
     let (file, size) = claimed(path)?;
     let (of, _) = read_superblock(&file, size, path)?;
-    let (mut table, _) = Table::load(&file, &of, path, true)?;
+    let (mut table, _) = Table::load(&file, &of, path)?;
     let kept = table.records().filter(|(_, r)| r.state == State::Kept && r.id.to_string().starts_with(id));
     let found: Vec<usize> = kept.map(|(slot, _)| slot).collect();
     let [slot] = found[..] else { return Err(wrong(path, &crate::store::not_one(found.len(), id))) };

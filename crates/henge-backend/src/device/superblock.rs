@@ -116,13 +116,22 @@ impl Superblock {
 pub fn copies(file: &File, size: u64, path: &Path) -> io::Result<[Copy; 2]> {
     let read = |at: u64| -> io::Result<Copy> {
         let mut page = Buffer::zeroed(PAGE as usize);
-        file.read_exact_at(&mut page, at).map_err(|e| named(path, &e))?;
+        file.read_exact_at(&mut page, at)?;
         Ok(Superblock::decode(&page))
     };
     if size < 2 * PAGE {
         return Ok([Copy::Foreign, Copy::Foreign]);
     }
-    Ok([read(0)?, read(size / PAGE * PAGE - PAGE)?])
+    either(read(0), read(size / PAGE * PAGE - PAGE)).map_err(|e| named(path, &e))
+}
+
+/// A copy that cannot be read is as good as a torn one, where the other is right. Where it is not, nobody knows what stands there.
+fn either(first: io::Result<Copy>, last: io::Result<Copy>) -> io::Result<[Copy; 2]> {
+    Ok(match (first, last) {
+        (Err(_), Ok(last @ Copy::Whole(_))) => [Copy::Torn, last],
+        (Ok(first @ Copy::Whole(_)), Err(_)) => [first, Copy::Torn],
+        (first, last) => [first?, last?],
+    })
 }
 
 /// Puts the checksum of all before it into a page's last four bytes.
@@ -187,5 +196,19 @@ mod tests {
         // Sealed, and yet impossible: parts beyond the end.
         let beyond = Superblock { data: 1 << 20..65 << 20, ..one() };
         assert_eq!(Superblock::decode(&beyond.encode()), Copy::Torn);
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_read_is_as_good_as_a_torn_one() {
+        let bad = || Err(io::Error::from_raw_os_error(libc::EIO));
+        let whole = || Copy::Whole(one());
+        assert_eq!(either(bad(), Ok(whole())).unwrap(), [Copy::Torn, whole()]);
+        assert_eq!(either(Ok(whole()), bad()).unwrap(), [whole(), Copy::Torn]);
+        for other in [Copy::Torn, Copy::Foreign, Copy::Newer(2)] {
+            let why = either(bad(), Ok(other.clone())).unwrap_err();
+            assert_eq!(why.raw_os_error(), Some(libc::EIO), "it says what is wrong");
+            assert!(either(Ok(other), bad()).is_err());
+        }
+        assert!(either(bad(), bad()).is_err());
     }
 }

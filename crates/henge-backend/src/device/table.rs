@@ -71,6 +71,13 @@ pub struct Record {
     pub before: u64,
 }
 
+/// A copy of a page that cannot be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wrong {
+    page: usize,
+    copy: usize,
+}
+
 /// The table in memory, as it is on the device.
 pub struct Table {
     pool: Uuid,
@@ -89,21 +96,14 @@ impl Table {
         Table { pool: of.pool, at: of.table, sequences: vec![0; pages], records, broken: None }
     }
 
-    /// Reads it. Copies that differ are made alike where `mend` says so; how many did.
-    pub fn load(file: &File, of: &Superblock, path: &Path, mend: bool) -> io::Result<(Table, usize)> {
+    /// Reads it; and which copies of which pages are wrong, or old.
+    pub fn load(file: &File, of: &Superblock, path: &Path) -> io::Result<(Table, Vec<Wrong>)> {
         let mut table = Table::blank(of);
-        let len = of.pages as usize * PAGE as usize;
-        let mut copies = [Buffer::zeroed(len), Buffer::zeroed(len)];
-        let mut unread = [false; 2];
-        for i in 0..2 {
-            // A copy that cannot be read is as good as a wrong one.
-            unread[i] = file.read_exact_at(&mut copies[i], of.table[i]).is_err();
-        }
-        let mut differ = 0;
+        let copies = of.table.map(|at| read_copy(at, of.pages, |bytes, at| file.read_exact_at(bytes, at)));
+        let mut wrong = Vec::new();
         for page in 0..of.pages as usize {
             let bytes = |i: usize| &copies[i][page * PAGE as usize..][..PAGE as usize];
-            let number = |i: usize| if unread[i] { None } else { table.number(bytes(i), page) };
-            let numbers = [number(0), number(1)];
+            let numbers = [0, 1].map(|i| table.number(bytes(i), page));
             let best = usize::from(numbers[1] > numbers[0]);
             let Some(sequence) = numbers[best] else {
                 let why = format!(
@@ -119,18 +119,25 @@ impl Table {
                 })?;
             }
             if numbers[0] != numbers[1] {
-                differ += 1;
-                if mend {
-                    let other = of.table[1 - best] + page as u64 * PAGE;
-                    let whole = table.encode(page);
-                    file.write_all_at(&whole, other).map_err(|e| named(path, &e))?;
-                }
+                wrong.push(Wrong { page, copy: 1 - best });
             }
         }
-        if differ > 0 && mend {
-            file.sync_data().map_err(|e| named(path, &e))?;
+        Ok((table, wrong))
+    }
+
+    /// Writes copies that were wrong again, from the right ones.
+    pub fn mend(&self, file: &File, wrong: &[Wrong]) -> io::Result<()> {
+        if wrong.is_empty() {
+            return Ok(());
         }
-        Ok((table, differ))
+        let write = |wrong: &Wrong| {
+            let place = self.at[wrong.copy] + wrong.page as u64 * PAGE;
+            file.write_all_at(&self.encode(wrong.page), place)
+        };
+        // One that cannot be written keeps no other from being mended.
+        let written = wrong.iter().map(write).fold(Ok(()), Result::and);
+        let synced = file.sync_data();
+        written.and(synced)
     }
 
     /// The sequence number of a page that can be believed.
@@ -200,10 +207,11 @@ impl Table {
         let before = std::mem::replace(&mut self.records[slot], record);
         let Err(error) = self.write(file, page) else { return Ok(()) };
         self.records[slot] = before;
-        if self.write(file, page).is_err() {
+        let taken_back = self.write(file, page);
+        if taken_back.is_err() {
             self.broken = Some(error.to_string());
         }
-        Err(crate::open::reworded(&error, format!("the pool's table cannot be written: {error}")))
+        Err(unwritten(&error, taken_back.err()))
     }
 
     fn check_whole(&self) -> io::Result<()> {
@@ -224,6 +232,26 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// A change could not be written, nor perhaps what was there before. Where either was a sync that failed, so is this: no other sync will be told.
+fn unwritten(error: &io::Error, again: Option<io::Error>) -> io::Error {
+    let sync = again.filter(crate::open::is_failed_sync);
+    let text = format!("the pool's table cannot be written: {error}");
+    crate::open::reworded(sync.as_ref().unwrap_or(error), text)
+}
+
+/// All pages of a copy. Those that cannot be read stay zero, which is no page.
+fn read_copy(at: u64, pages: u32, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Buffer {
+    let mut copy = Buffer::zeroed(pages as usize * PAGE as usize);
+    if read(&mut copy, at).is_err() {
+        for (page, at) in copy.chunks_mut(PAGE as usize).zip((at..).step_by(PAGE as usize)) {
+            if read(page, at).is_err() {
+                page.fill(0);
+            }
+        }
+    }
+    copy
 }
 
 /// A page's checksum stands in its head, so that the last record is whole: it is reckoned with that place zero.

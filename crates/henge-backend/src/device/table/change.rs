@@ -61,8 +61,9 @@ impl Table {
         let chore = move || {
             first(&file)?;
             let Err(error) = new.write(&file) else { return Ok(None) };
-            lost.store(old.write(&file).is_err(), Ordering::Relaxed);
-            Err(crate::open::reworded(&error, format!("the pool's table cannot be written: {error}")))
+            let taken_back = old.write(&file);
+            lost.store(taken_back.is_err(), Ordering::Relaxed);
+            Err(super::unwritten(&error, taken_back.err()))
         };
         Ok((change, Box::new(chore)))
     }

@@ -21,7 +21,7 @@ fn made() -> (tempfile::NamedTempFile, Superblock, Table) {
 }
 
 fn loaded(file: &tempfile::NamedTempFile, of: &Superblock) -> Vec<(usize, Record)> {
-    let (table, _) = Table::load(file.as_file(), of, file.path(), false).unwrap();
+    let (table, _) = Table::load(file.as_file(), of, file.path()).unwrap();
     table.records().map(|(slot, r)| (slot, r.clone())).collect()
 }
 
@@ -76,9 +76,10 @@ proptest! {
         file.as_file().read_exact_at(&mut byte, of.table[copy] + at).unwrap();
         file.as_file().write_all_at(&[byte[0] ^ by], of.table[copy] + at).unwrap();
         prop_assert_eq!(loaded(&file, &of), vec![(3, part(1, "a.part0", 0))]);
-        let (_, mended) = Table::load(file.as_file(), &of, file.path(), true).unwrap();
-        prop_assert_eq!(mended, 1);
-        prop_assert_eq!(Table::load(file.as_file(), &of, file.path(), false).unwrap().1, 0);
+        let (table, wrong) = Table::load(file.as_file(), &of, file.path()).unwrap();
+        prop_assert_eq!(wrong.len(), 1);
+        table.mend(file.as_file(), &wrong).unwrap();
+        prop_assert_eq!(Table::load(file.as_file(), &of, file.path()).unwrap().1, vec![]);
     }
 }
 
@@ -89,11 +90,11 @@ fn a_table_without_a_right_copy_is_not_believed() {
     for copy in 0..2 {
         file.as_file().write_all_at(b"x", of.table[copy] + PAGE + 100).unwrap();
     }
-    let why = Table::load(file.as_file(), &of, file.path(), true).err().unwrap().to_string();
+    let why = Table::load(file.as_file(), &of, file.path()).err().unwrap().to_string();
     assert!(why.contains("page 1") && why.contains("both copies"), "{why}");
     // A table of another pool, at the same place.
     let other = Superblock { pool: Uuid::from_u128(9), ..of };
-    assert!(Table::load(file.as_file(), &other, file.path(), true).is_err());
+    assert!(Table::load(file.as_file(), &other, file.path()).is_err());
 }
 
 #[test]
@@ -106,4 +107,42 @@ fn what_could_not_be_written_is_not_believed() {
     let why = table.put(file.as_file(), 0, None).unwrap_err().to_string();
     assert!(why.contains("begins again"), "{why}");
     assert_eq!(loaded(&file, &of).len(), 1);
+}
+
+/// Each copy has a page that cannot be read, and another one: all the others are read, and the places of those two are no page.
+#[test]
+fn a_page_that_cannot_be_read_spoils_no_other_page() {
+    let (file, of, mut table) = made();
+    table.put(file.as_file(), 20, Some(part(1, "a.part0", 0))).unwrap();
+    let mut right = Buffer::zeroed(5 * PAGE as usize);
+    file.as_file().read_exact_at(&mut right, of.table[0]).unwrap();
+    for bad in 0..5u64 {
+        let place = of.table[0] + bad * PAGE;
+        let copy = read_copy(of.table[0], of.pages, |bytes, at| {
+            if at <= place && place < at + bytes.len() as u64 {
+                bytes.fill(0x77); // whatever the device moved before it failed
+                return Err(io::Error::from_raw_os_error(libc::EIO));
+            }
+            file.as_file().read_exact_at(bytes, at)
+        });
+        for page in 0..5 {
+            let bytes = &copy[page * PAGE as usize..][..PAGE as usize];
+            let there = bytes == &right[page * PAGE as usize..][..PAGE as usize];
+            assert_eq!(
+                (there, table.number(bytes, page).is_some()),
+                (page as u64 != bad, page as u64 != bad)
+            );
+        }
+    }
+}
+
+/// The change fails by itself, and taking it back by its sync. No other sync is told what is lost, so whoever asked is.
+#[test]
+fn a_failed_sync_while_a_change_is_taken_back_is_told() {
+    use crate::open::{is_failed_sync, synced};
+    let eio = || io::Error::from_raw_os_error(libc::EIO);
+    let failed = || synced(Err(eio())).err();
+    assert!(is_failed_sync(&unwritten(&eio(), failed())));
+    assert!(is_failed_sync(&unwritten(&failed().unwrap(), Some(eio()))));
+    assert!(!is_failed_sync(&unwritten(&eio(), Some(eio()))) && !is_failed_sync(&unwritten(&eio(), None)));
 }
