@@ -115,6 +115,8 @@ pub struct Login {
 
 /// Most requests of a login.
 const REQUESTS_MAX: u32 = 64;
+/// Most keys that a login offers, each of which is compared with all before it. RFC 7143 has some thirty; vendors add theirs.
+const KEYS_MAX: usize = 256;
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
@@ -272,7 +274,7 @@ impl Login {
                 }
                 _ => {}
             }
-            if self.seen.iter().any(|seen| seen == key) {
+            if self.seen.len() >= KEYS_MAX || self.seen.iter().any(|seen| seen == key) {
                 return Err(Failure::Initiator);
             }
             self.seen.push(key.to_owned());

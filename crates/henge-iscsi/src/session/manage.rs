@@ -277,6 +277,10 @@ impl Session {
             let Ok(pairs) = text::pairs(&bytes) else {
                 return self.reject_and_close(targets, header, Reason::Protocol);
             };
+            // Each answer may be a list of all targets, and a text has room for thousands of these questions.
+            if pairs.iter().filter(|(key, _)| *key == "SendTargets").nth(1).is_some() {
+                return self.reject_and_close(targets, header, Reason::Protocol);
+            }
             self.text = self.answer_text(targets, &pairs);
         }
         let len = self.text.len().min(self.agreed.send_max as usize);

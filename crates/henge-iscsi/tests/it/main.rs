@@ -1,5 +1,6 @@
 //! The tests of henge-iscsi from outside, as one binary: each file is one subject.
 
+mod bounds;
 mod host;
 mod ports;
 mod resize;

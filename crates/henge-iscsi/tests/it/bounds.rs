@@ -1,0 +1,38 @@
+//! What strangers can make a target do with few bytes.
+
+use crate::host::*;
+use henge_iscsi::chap::Access;
+use henge_iscsi::wire::{Header, Reason, request, response};
+use henge_iscsi::{Limits, Want};
+
+/// A text of 64 KiB has room for four thousand questions, each of which all targets would answer.
+#[test]
+fn a_text_asks_for_the_targets_once() {
+    let mut targets = targets(Access::default());
+    let mut host = Host::new(&mut targets, Limits::default());
+    host.feed(&mut targets, &login(0x87, &["InitiatorName=iqn.a", "SessionType=Discovery"]));
+    host.replies();
+    let mut ask = Header::reply(request::TEXT);
+    ask.put_u32(16, 5).put_u32(20, u32::MAX).put_u32(24, 1);
+    host.feed(&mut targets, &pdu(ask, &b"SendTargets=All\0".repeat(4000)));
+    let (header, _) = host.replies().remove(0);
+    assert_eq!((header.opcode(), header.0[2]), (response::REJECT, Reason::Protocol as u8));
+    assert_eq!(host.session.want(), Want::Nothing);
+}
+
+/// Each key is compared with all before it: a hundred thousand of them would be some seconds of work.
+#[test]
+fn a_login_offers_a_bounded_number_of_keys() {
+    let mut targets = targets(Access::default());
+    let mut host = Host::new(&mut targets, Limits::default());
+    let mut requests = 0;
+    while host.session.want() != Want::Nothing {
+        let keys: Vec<String> = (0..100).map(|n| format!("X-{requests}-{n}=1")).collect();
+        let mut pairs: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let name = format!("TargetName={TARGET}");
+        pairs.extend(["InitiatorName=iqn.a", &name]);
+        host.feed(&mut targets, &login(0x04, &pairs)); // CSG 1
+        requests += 1;
+    }
+    assert_eq!((requests, host.replies().pop().map(|(header, _)| header.u16_at(36))), (3, Some(0x0200)));
+}
