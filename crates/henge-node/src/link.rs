@@ -24,6 +24,8 @@ pub(crate) struct Link {
     pub runnable: bool,
     /// On the list of those to be written.
     pub unwritten: bool,
+    /// Among those that wait for room or memory at its disk.
+    pub waits: bool,
     /// Bytes that went through the socket since this was asked last.
     pub moved: u64,
     /// Commands answered since then.
@@ -45,7 +47,7 @@ impl Link {
     pub(crate) fn of(stream: Stream) -> Link {
         let (readable, writable) = (true, true);
         let (moved, answers) = (0, 0);
-        let (runnable, unwritten) = (false, false);
+        let (runnable, unwritten, waits) = (false, false, false);
         Link {
             stream,
             from: None,
@@ -55,6 +57,7 @@ impl Link {
             ending: false,
             runnable,
             unwritten,
+            waits,
             moved,
             answers,
             heard: Instant::ZERO,

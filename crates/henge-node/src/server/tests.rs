@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 mod hosts;
+mod initiators;
 
 /// A node without a thread.
 struct Bench {

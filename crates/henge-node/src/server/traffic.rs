@@ -62,8 +62,9 @@ impl Server {
         {
             return;
         }
-        let Some(connection) = self.clients.all.get(id) else { return };
+        let Some(connection) = self.clients.all.get_mut(id) else { return };
         let disk = connection.disk();
+        connection.link.waits = stop == Stop::Stalled;
         if speaks {
             self.mark(id);
         }
@@ -164,7 +165,9 @@ impl Server {
             return self.drop_connection(id);
         }
         let (waits, disk) = (connection.is_to_wait(), connection.disk());
-        let reads = !waits && !connection.is_stalled() && connection.has_input();
+        connection.link.waits |= waits;
+        // What an answer has led to may lack room or memory, too: who is not known to wait for it tries again, and then is.
+        let reads = connection.has_input() && !(connection.link.waits && connection.is_stalled());
         if more {
             self.want(id, Way::Out);
         }
