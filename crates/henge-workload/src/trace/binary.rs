@@ -95,40 +95,74 @@ impl<W: Write> OwnWriter<W> {
     }
 }
 
-/// Bytes of a vSCSI record.
-pub(crate) const VSCSI_RECORD: usize = 32;
-
-/// vSCSI version 1, little endian: serial: u32, bytes: u32, scatter-gather elements: u32, SCSI operation: u16,
-/// version: u16 (1 in the high byte), LBA: u64 (512 bytes), time: u64 (us). Commands that move no blocks are no requests.
-pub(crate) fn vscsi(units: &Units, b: &[u8]) -> Result<Option<Record>, Bad> {
-    match u16_le(b, 14) {
-        0x0100 | 1 => {}
-        0x0200 | 2 => return Err(bad("version", "2; only version 1 is read")),
-        _ => return Err(bad("version", "not 1")),
-    }
-    let op = match u16_le(b, 12) {
-        0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
-        0x0a | 0x2a | 0xaa | 0x8a => Op::Write,
-        0x35 | 0x91 => Op::Flush,
-        0x42 => Op::Trim,
-        0x41 | 0x93 => Op::WriteZeroes,
-        code if code < 0x100 => return Ok(None),
-        _ => return Err(bad("operation", "no SCSI operation code")),
-    };
-    let at = u64_le(b, 24).checked_mul(units.time).ok_or(bad("time", "too large a number"))?;
-    let offset = u64_le(b, 16).checked_mul(units.offset).ok_or(bad("LBA", "too large a number"))?;
-    let len = u64::from(u32_le(b, 4)).checked_mul(units.size).ok_or(bad("bytes", "too large a number"))?;
-    Ok(Some(Record { at: Instant::from_nanos(at), device: 0, op, offset, len }))
+/// Where a vSCSI record has its fields, little endian. The last three are in one place in both versions: LBA: u64 (512 bytes) at 16,
+/// time: u64 (us) at 24.
+///
+/// - version 1: serial: u32, bytes: u32, scatter-gather elements: u32, SCSI operation: u16, version: u16;
+/// - version 2: SCSI operation: u16, version: u16, serial: u32, bytes: u32, scatter-gather elements: u32; response time: u64 at 32.
+#[derive(Clone, Copy)]
+pub(crate) struct Vscsi {
+    /// Bytes of a record.
+    pub size: usize,
+    operation: usize,
+    bytes: usize,
+    version: u16,
 }
 
-/// The format has no magic number: the first records must all look like it.
+const VSCSI: [Vscsi; 2] = [
+    Vscsi { size: 32, operation: 12, bytes: 4, version: 1 },
+    Vscsi { size: 40, operation: 0, bytes: 8, version: 2 },
+];
+
+impl Vscsi {
+    /// The version's number stands in the high byte, or alone.
+    fn is_version(self, b: &[u8]) -> bool {
+        let version = u16_le(b, self.operation + 2);
+        version == self.version << 8 || version == self.version
+    }
+
+    fn fits(self, b: &[u8]) -> bool {
+        self.is_version(b) && u16_le(b, self.operation) <= 0xff && u64_le(b, 16) < 1 << 48
+    }
+
+    /// How many of a trace's first records have this version's fields.
+    fn fit(self, head: &[u8]) -> usize {
+        head.chunks_exact(self.size).take(64).filter(|b| self.fits(b)).count()
+    }
+
+    /// The version that most of a trace's first records have.
+    pub fn of(head: &[u8]) -> Vscsi {
+        if VSCSI[1].fit(head) > VSCSI[0].fit(head) { VSCSI[1] } else { VSCSI[0] }
+    }
+
+    /// A record. Commands that move no blocks are no requests.
+    pub fn read(self, units: &Units, b: &[u8]) -> Result<Option<Record>, Bad> {
+        if !self.is_version(b) {
+            return Err(bad("version", "another than that of most of the first records"));
+        }
+        let op = match u16_le(b, self.operation) {
+            0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
+            0x0a | 0x2a | 0xaa | 0x8a => Op::Write,
+            0x35 | 0x91 => Op::Flush,
+            0x42 => Op::Trim,
+            0x41 | 0x93 => Op::WriteZeroes,
+            code if code < 0x100 => return Ok(None),
+            _ => return Err(bad("operation", "no SCSI operation code")),
+        };
+        let at = u64_le(b, 24).checked_mul(units.time).ok_or(bad("time", "too large a number"))?;
+        let offset = u64_le(b, 16).checked_mul(units.offset).ok_or(bad("LBA", "too large a number"))?;
+        let bytes = u64::from(u32_le(b, self.bytes));
+        let len = bytes.checked_mul(units.size).ok_or(bad("bytes", "too large a number"))?;
+        Ok(Some(Record { at: Instant::from_nanos(at), device: 0, op, offset, len }))
+    }
+}
+
+/// The format has no magic number: the first records must all look like one of its versions.
 pub(crate) fn looks_like_vscsi(head: &[u8]) -> bool {
-    let mut records = head.chunks_exact(VSCSI_RECORD).take(64).peekable();
-    records.peek().is_some()
-        && records.all(|b| {
-            let known = matches!(u16_le(b, 12), 0x00..=0xff);
-            known && matches!(u16_le(b, 14), 0x0100 | 0x0200 | 1 | 2) && u64_le(b, 16) < 1 << 48
-        })
+    VSCSI.into_iter().any(|of| match (head.len() / of.size).min(64) {
+        0 => false,
+        records => of.fit(head) == records,
+    })
 }
 
 /// Where the text header of an HP SRT trace ends: after a line end and a form feed.

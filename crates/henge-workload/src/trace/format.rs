@@ -30,7 +30,7 @@ pub enum Format {
     Blkreplay,
     /// fio iolog version 2 and 3.
     Iolog,
-    /// vSCSI version 1, binary.
+    /// vSCSI versions 1 and 2, binary.
     Vscsi,
     /// vSCSI as CSV.
     VscsiCsv,

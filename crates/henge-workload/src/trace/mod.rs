@@ -31,6 +31,7 @@ pub use state::Units;
 pub use write::{TraceWriter, WRITABLE};
 
 use crate::Record;
+use binary::Vscsi;
 use error::{Bad, excerpt};
 use format::Reader;
 use input::Input;
@@ -62,6 +63,8 @@ pub struct Trace {
     file: String,
     input: Input,
     format: Format,
+    /// The version of a trace of that format.
+    vscsi: Vscsi,
     units: Units,
     state: State,
     skip_damaged: bool,
@@ -110,6 +113,7 @@ impl Trace {
         let pages = options.size_unit.is_none() && detect::sizes_look_like_pages(format, input.rest());
         let mut trace = Trace {
             file,
+            vscsi: Vscsi::of(input.rest()),
             input,
             format,
             units,
@@ -245,7 +249,7 @@ impl Trace {
         self.line += 1;
         let mut head = [0; 4];
         let size = match reader {
-            Reader::Vscsi => binary::VSCSI_RECORD,
+            Reader::Vscsi => self.vscsi.size,
             Reader::Henge => binary::OWN_RECORD,
             Reader::Srt | Reader::Lines(_) => match self.input.bytes(4).map_err(fail)? {
                 None => return Ok(Ok(Some(None))),
@@ -271,7 +275,9 @@ impl Trace {
             },
             Reader::Vscsi => match self.input.bytes(size).map_err(fail)? {
                 None => Ok(Ok(Some(None))),
-                Some(bytes) => Ok(binary::vscsi(&self.units, bytes)
+                Some(bytes) => Ok(self
+                    .vscsi
+                    .read(&self.units, bytes)
                     .map(|r| r.map(Some))
                     .map_err(|bad| (bad, hex(bytes)))),
             },

@@ -341,3 +341,29 @@ fn tencent_may_be_separated_by_tabs() {
     assert_eq!(read("26.214000\t0\t303574\t1\t0\n26.5\t0\t240840\t1\t1\n").0, Format::Disksim);
     assert_eq!(read("26214000\t0\t303574\t1\t0\n26500000\t0\t240840\t1\t1\n").0, Format::Ssdsim);
 }
+
+/// Both versions of the same three commands: a read, one that moves no blocks, and a write.
+#[test]
+fn vscsi_is_read_by_its_version() {
+    let commands: [(u16, u32, u64, u64); 3] = [(0x28, 4096, 8, 5), (0x12, 36, 0, 6), (0x8a, 512, 1 << 33, 7)];
+    let first = |(op, len, lba, time): (u16, u32, u64, u64)| {
+        let head =
+            [&7u32.to_le_bytes()[..], &len.to_le_bytes(), &1u32.to_le_bytes(), &op.to_le_bytes()].concat();
+        [&head, &0x100u16.to_le_bytes()[..], &lba.to_le_bytes(), &time.to_le_bytes()].concat()
+    };
+    let second = |(op, len, lba, time): (u16, u32, u64, u64)| {
+        let head = [&op.to_le_bytes()[..], &0x200u16.to_le_bytes(), &7u32.to_le_bytes(), &len.to_le_bytes()]
+            .concat();
+        let end = [lba.to_le_bytes(), time.to_le_bytes(), 900u64.to_le_bytes()].concat();
+        [&head, &1u32.to_le_bytes()[..], &end].concat()
+    };
+    let expected = [r(5000, 0, Op::Read, 4096, 4096), r(7000, 0, Op::Write, 512 << 33, 512)];
+    for bytes in [commands.map(first).concat(), commands.map(second).concat()] {
+        let trace = open(&bytes, &TraceOptions::default()).unwrap();
+        assert_eq!(trace.format(), Format::Vscsi);
+        assert_eq!(trace.map(Result::unwrap).collect::<Vec<_>>(), expected);
+    }
+    let mixed = [commands.map(second).concat(), first(commands[0]), vec![0; 8]].concat();
+    let why = read_as(&mixed, Some(Format::Vscsi)).unwrap_err().to_string();
+    assert!(why.contains("version"), "{why}");
+}
