@@ -415,6 +415,7 @@ impl Session for Host {
         let fabric = &mut around.registry.nvme;
         self.gone = true;
         fabric.connections.remove(&self.session.queue());
+        fabric.powers.forget(around.id);
         self.session.close(&mut fabric.subsystems);
         self.pump(around.id, around.plane, fabric, around.now);
         let Some(disk) = self.disk else { return };

@@ -80,7 +80,7 @@ impl Group {
 }
 
 /// A power to be computed. It takes up to a tenth of a second, so drivers do it beside their loop.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Derivation {
     group: Group,
     /// The other side's value; `None`: the generator, 2.
