@@ -146,9 +146,6 @@ impl Host {
 
     /// Does what the session wants done.
     pub(crate) fn pump(&mut self, id: RequestId, plane: &mut Plane, fabric: &mut Fabric, now: Instant) {
-        if self.disk.is_none() {
-            self.disk = self.session.subsystem().and_then(|subsystem| fabric.disk(subsystem));
-        }
         while let Some(step) = self.session.step() {
             match step {
                 Step::Execute(command) => self.execute(command, id, plane, fabric, now),
@@ -348,6 +345,11 @@ impl Session for Host {
             return taken;
         }
         let bytes = self.session.receive(&mut around.registry.nvme.subsystems, input);
+        // Who has proven nothing yet takes no place of the disk's.
+        if self.disk.is_none() && self.session.is_proven() {
+            let fabric = &around.registry.nvme;
+            self.disk = self.session.subsystem().and_then(|subsystem| fabric.disk(subsystem));
+        }
         self.pump(around.id, around.plane, &mut around.registry.nvme, around.now);
         Taken { bytes, stop: self.is_stalled().then_some(Stop::Stalled) }
     }

@@ -230,6 +230,10 @@ impl Session {
     pub fn subsystem(&self) -> Option<SubsystemId> {
         self.subsystem
     }
+    /// Whether its host has proved who it is, where it must. Before that it does nothing else.
+    pub fn is_proven(&self) -> bool {
+        !self.exchange.is_closed()
+    }
     /// What was agreed on about digests.
     pub fn digests(&self) -> Digests {
         self.digests

@@ -17,6 +17,13 @@ struct Queue {
 
 impl Queue {
     fn open(bench: &mut Bench, number: u16, controller: u16) -> (Queue, u16) {
+        let mut queue = Queue::come(bench);
+        let joined = queue.connect(bench, number, controller);
+        (queue, joined)
+    }
+
+    /// A connection that has agreed on how to speak.
+    fn come(bench: &mut Bench) -> Queue {
         let address: SocketAddr = bench.server.entrance.listeners[1].address.tcp("nvme").unwrap();
         let stream = TcpStream::connect(address).unwrap();
         // The kernel keeps nothing back: here time passes without it.
@@ -27,6 +34,11 @@ impl Queue {
         (hello[2], hello[4]) = (128, 128);
         queue.stream.write_all(&hello).unwrap();
         assert_eq!(queue.answer(bench, 128)[0], 1, "ICResp");
+        queue
+    }
+
+    /// It becomes a queue, of this controller, whose number is answered.
+    fn connect(&mut self, bench: &mut Bench, number: u16, controller: u16) -> u16 {
         let mut data = vec![0; 1024];
         data[16..18].copy_from_slice(&controller.to_le_bytes());
         let name = b"nqn.2026-11.local.henge:d";
@@ -36,10 +48,10 @@ impl Queue {
         (connect[0], connect[4]) = (0x7f, 1);
         connect[42..44].copy_from_slice(&number.to_le_bytes());
         connect[44] = 31;
-        queue.send(connect, data.len() as u32, &data);
-        let response = queue.answer(bench, 24);
+        self.send(connect, data.len() as u32, &data);
+        let response = self.answer(bench, 24);
         assert_eq!((response[0], response[22] >> 1), (5, 0), "Connect is answered well");
-        (queue, u16::from_le_bytes([response[8], response[9]]))
+        u16::from_le_bytes([response[8], response[9]])
     }
 
     /// A command whose data goes with it, or is to be asked for.
@@ -156,4 +168,16 @@ fn a_hosts_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not
         bench.round();
     }
     assert_eq!(bench.server.plane.memory.buffers.out(), 0, "its memory is free again");
+}
+
+/// Strangers who connect to a guarded disk and prove nothing take none of its places, and make way for each other.
+#[test]
+fn a_host_has_a_place_at_a_disk_once_it_has_proven_who_it_is() {
+    let secret = "nvme = { secret = \"DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:\" }\n";
+    let disks = disk("d", "a", "weight = 1") + secret;
+    let mut bench = Bench::listening(&disks, ", \"nvme://127.0.0.1:0\"");
+    let mut strangers: Vec<Queue> = (0..20).map(|_| Queue::open(&mut bench, 0, 0xffff).0).collect();
+    assert_eq!(bench.server.plane.disks.of(0).connections, 0);
+    let over = strangers.iter_mut().map(Queue::is_over).filter(|over| *over).count();
+    assert_eq!(over, 4, "of 64 places a quarter is for those who have proven nothing");
 }
