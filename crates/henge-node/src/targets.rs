@@ -120,7 +120,7 @@ impl TargetRegistry {
                 self.nvme.adopt(number, unit.reservations(), &Effects::default());
                 self.nvme.set_stale(number, unit.is_stale());
             }
-            return;
+            return self.tell_ways(number, disk, links);
         }
         let config = &disk.config;
         let name = format!("{PREFIX}{}", config.name);

@@ -29,7 +29,13 @@ impl Bench {
 
     /// One that listens elsewhere, too.
     fn listening(disks: &str, more: &str) -> Bench {
+        Bench::remembering(disks, more, &[])
+    }
+
+    /// One whose `state_dir` has these files.
+    fn remembering(disks: &str, more: &str, files: &[(&str, &str)]) -> Bench {
         let dir = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| std::fs::write(dir.path().join(name), text).unwrap());
         let path = dir.path().join("nbd");
         let pool = |name: &str| format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\n");
         let listen = format!("listen = [\"nbd+unix://{}\"{more}]\n", path.display());
@@ -52,7 +58,7 @@ impl Bench {
                     1,
                 ),
             },
-            state_dir: crate::state::StateDir::Forgets,
+            state_dir: crate::state::StateDir::Folder(dir.path().to_owned(), None),
             patience: Patience { payload: Duration::from_secs(60), memory: Duration::from_secs(5) },
             busy_poll: Duration::ZERO,
             messages: messages.remove(0),

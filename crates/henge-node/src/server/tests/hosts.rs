@@ -2,6 +2,8 @@
 
 use super::{Bench, disk};
 use crate::plane::manage;
+use crate::server::doors;
+use henge_api::Table;
 use henge_core::Duration;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,6 +22,27 @@ impl Queue {
         let mut queue = Queue::come(bench);
         let joined = queue.connect(bench, number, controller);
         (queue, joined)
+    }
+
+    /// A controller's admin queue, and its first I/O queue.
+    fn pair(bench: &mut Bench) -> (Queue, Queue) {
+        let (mut admin, controller) = Queue::open(bench, 0, 0xffff);
+        let mut enable = [0; 64];
+        (enable[0], enable[4], enable[40], enable[44]) = (0x7f, 0, 0, 0x14);
+        enable[48..52].copy_from_slice(&0x0046_0001u32.to_le_bytes());
+        admin.send(enable, 0, &[]);
+        assert_eq!(admin.answer(bench, 24)[0], 5);
+        let (io, _) = Queue::open(bench, 1, controller);
+        (admin, io)
+    }
+
+    /// How a READ of a block ends, which fails.
+    fn refused(&mut self, bench: &mut Bench) -> u16 {
+        let mut entry = [0; 64];
+        (entry[0], entry[4]) = (2, 1);
+        self.send(entry, 512, &[]);
+        let response = self.answer(bench, 24);
+        u16::from_le_bytes([response[22], response[23]]) >> 1 & 0x7ff
     }
 
     /// A connection that has agreed on how to speak.
@@ -118,18 +141,7 @@ fn a_hosts_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not
     let (to, notices) = std::sync::mpsc::channel();
     manage::tell_notices(&mut bench.server.plane, to);
     // Three hosts: one stops within its data, one sends none, one is slow.
-    let mut hosts: Vec<(Queue, Queue)> = (0..3)
-        .map(|_| {
-            let (mut admin, controller) = Queue::open(&mut bench, 0, 0xffff);
-            let mut enable = [0; 64];
-            (enable[0], enable[4], enable[40], enable[44]) = (0x7f, 0, 0, 0x14);
-            enable[48..52].copy_from_slice(&0x0046_0001u32.to_le_bytes());
-            admin.send(enable, 0, &[]);
-            assert_eq!(admin.answer(&mut bench, 24)[0], 5);
-            let (io, _) = Queue::open(&mut bench, 1, controller);
-            (admin, io)
-        })
-        .collect();
+    let mut hosts: Vec<(Queue, Queue)> = (0..3).map(|_| Queue::pair(&mut bench)).collect();
     for (n, (_, io)) in hosts.iter_mut().enumerate() {
         io.write();
         let asked = io.answer(&mut bench, 24);
@@ -180,4 +192,22 @@ fn a_host_has_a_place_at_a_disk_once_it_has_proven_who_it_is() {
     assert_eq!(bench.server.plane.disks.of(0).connections, 0);
     let over = strangers.iter_mut().map(Queue::is_over).filter(|over| *over).count();
     assert_eq!(over, 4, "of 64 places a quarter is for those who have proven nothing");
+}
+
+/// Nobody knows who reserved a disk whose table cannot be read. It stays closed, whoever is shut out and let in meanwhile.
+#[test]
+fn a_disk_that_is_closed_to_hosts_stays_so_when_its_doors_change() {
+    const INACCESSIBLE: u16 = 0x302;
+    let files = [("d.reservations", "nonsense\n")];
+    let listen = ", \"nvme://127.0.0.1:0\", \"iscsi://127.0.0.1:0\"";
+    let mut bench = Bench::remembering(&disk("d", "a", "weight = 1"), listen, &files);
+    let (_admin, mut io) = Queue::pair(&mut bench);
+    assert_eq!(io.refused(&mut bench), INACCESSIBLE);
+    let mut guarded = Table::default();
+    guarded.set("iscsi", serde_json::json!({ "user": "web", "secret": "twelve bytes" }));
+    for table in [guarded, Table::default()] {
+        doors::change_doors(&mut bench.server, "d", &table).unwrap();
+    }
+    let (_admin, mut io) = Queue::pair(&mut bench);
+    assert_eq!(io.refused(&mut bench), INACCESSIBLE);
 }
