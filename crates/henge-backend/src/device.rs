@@ -41,6 +41,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use superblock::{Copy, PAGE, Superblock};
 use table::{Record, State, Table};
 use uuid::Uuid;
@@ -59,7 +60,9 @@ pub struct Device {
     open: BTreeMap<String, (usize, u64)>,
     /// The parts that steps have made and nobody has claimed: the record, still `making`, and the bytes.
     unclaimed: BTreeMap<String, (usize, u64)>,
-    file: File,
+    /// Shared with the thread that changes something beside, and never duplicated: whoever closes any descriptor of a file
+    /// gives up the process's POSIX lock on it.
+    file: Arc<File>,
     files: Files,
     notices: VecDeque<String>,
     /// A part that is being made, lengthened or removed by steps.
@@ -150,7 +153,7 @@ impl Device {
             space,
             open: BTreeMap::new(),
             unclaimed: BTreeMap::new(),
-            file,
+            file: Arc::new(file),
             files: Files::new(engine, block),
             notices: notices.into(),
             half: None,
@@ -501,7 +504,7 @@ mod tests {
 
     /// Does `work` with a file that cannot be written.
     fn failing<T>(device: &mut Device, work: impl FnOnce(&mut Device) -> io::Result<T>) {
-        let good = std::mem::replace(&mut device.file, File::open(&device.path).unwrap());
+        let good = std::mem::replace(&mut device.file, File::open(&device.path).unwrap().into());
         assert!(work(device).is_err());
         device.file = good;
     }

@@ -34,6 +34,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const LOCK: &str = ".henge.lock";
 
@@ -43,7 +44,8 @@ pub struct Directory {
     options: Options,
     space: Space,
     /// In the order of `space.extents()`; none where nothing is opened but looked at.
-    parts: Vec<Option<File>>,
+    /// Shared with the thread that lengthens one, and never duplicated, as on a device.
+    parts: Vec<Option<Arc<File>>>,
     files: Files,
     notices: VecDeque<String>,
     /// What would be adopted, where nothing is but looked at.
@@ -112,7 +114,7 @@ impl Backend for Directory {
     fn submit(&mut self, request: &Request, payload: Buffer, _now: Instant) {
         match self.space.locate(request.offset, request.len) {
             Some((i, part)) if self.parts[i].is_some() => {
-                let fd = self.parts[i].as_ref().map_or(-1, File::as_raw_fd);
+                let fd = self.parts[i].as_ref().map_or(-1, AsRawFd::as_raw_fd);
                 self.files.submit(request, payload, fd, request.offset - part.base);
             }
             _ => self.files.refuse(request.id, Fault::OutOfRange, payload),
@@ -156,7 +158,7 @@ impl Store for Directory {
             None => {
                 let i = self.space.allocate(name, len)?;
                 match self.maker().open_file(name, len) {
-                    Ok(file) => self.parts.insert(i, file),
+                    Ok(file) => self.parts.insert(i, file.map(Arc::new)),
                     Err(e) => {
                         self.space.free(name);
                         return Err(e);

@@ -1,6 +1,6 @@
 //! Whose a pool is and whose its parts are: nothing is written where that is not certain, and nobody inherits by a name.
 
-use henge_backend::{Buffer, Device, Directory, Options, Store, pools};
+use henge_backend::{Buffer, Device, Directory, Options, Step, Store, pools};
 use henge_core::{FlowId, Instant, Op, Request, RequestId};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -361,10 +361,20 @@ fn one_node_at_a_time() {
 #[ignore = "the other process of `another_process_is_named_at_once`"]
 fn the_other_process() {
     let path = PathBuf::from(std::env::var_os("HENGE_TEST_POOL").expect("a pool"));
-    let pool: Box<dyn Store> = match path.is_dir() {
+    let mut pool: Box<dyn Store> = match path.is_dir() {
         true => Box::new(Directory::open(&path, "p", 12 * MIB, options()).unwrap()),
         false => Box::new(Device::open(&path, "p", 0, options()).unwrap()),
     };
+    // What an administrator changes meanwhile takes nothing from whose it is.
+    pool.open_part("a.part0", MIB).unwrap();
+    let mut step = pool.begin_part("a.part0", 2 * MIB).unwrap();
+    loop {
+        step = match step {
+            Step::There(_) => break,
+            Step::Run(chore) => pool.go_on("a.part0", std::thread::spawn(chore).join().unwrap()).unwrap(),
+            Step::Zero { .. } => pool.go_on("a.part0", Ok(None)).unwrap(),
+        };
+    }
     println!("serves");
     io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
     drop(pool);

@@ -8,6 +8,7 @@ use crate::store::{Chore, Step};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// What is under way.
@@ -124,7 +125,7 @@ impl Device {
             },
             Stage::Zeroing => match outcome {
                 Ok(_) => {
-                    let file = self.file.try_clone()?;
+                    let file = Arc::clone(&self.file);
                     self.files.elsewhere(self.file.as_raw_fd());
                     let sync: Chore = Box::new(move || crate::open::synced(file.sync_data()).map(|()| None));
                     Ok(self.wait(name, slot, len, Stage::Syncing, Step::Run(sync)))
@@ -192,7 +193,7 @@ impl Device {
         record: Option<Record>,
         after_sync: bool,
     ) -> io::Result<(Change, Chore)> {
-        let file = self.file.try_clone()?;
+        let file = Arc::clone(&self.file);
         let sync = move |file: &File| if after_sync { crate::open::synced(file.sync_data()) } else { Ok(()) };
         let begun = self.table.begin(file, slot, record, sync)?;
         self.files.elsewhere(self.file.as_raw_fd());

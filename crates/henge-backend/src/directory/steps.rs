@@ -43,7 +43,7 @@ impl Directory {
         }
         let Some(file) = self.parts[i].as_ref().filter(|_| has < len) else { return Ok(Step::There(base)) };
         self.space.could_grow(name, len)?;
-        let (fd, file) = (file.as_raw_fd(), file.try_clone()?);
+        let (fd, file) = (file.as_raw_fd(), Arc::clone(file));
         self.files.elsewhere(fd);
         self.half = Some(Half::Lengthening(of.clone(), len));
         Ok(Step::Run(Box::new(move || maker.lengthen(&file, &of, len).map(|()| None))))
@@ -87,7 +87,7 @@ impl Directory {
                         self.unclaimed.insert(of);
                     }
                     let i = self.place(name).expect("its place was kept");
-                    self.parts[i] = file;
+                    self.parts[i] = file.map(Arc::new);
                     Ok(there(self))
                 }
                 Err(e) => {

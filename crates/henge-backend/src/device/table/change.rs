@@ -39,7 +39,7 @@ impl Table {
     /// so to [`end`](Table::end), before any other change.
     pub fn begin(
         &mut self,
-        file: File,
+        file: Arc<File>,
         slot: usize,
         record: Option<Record>,
         first: impl FnOnce(&File) -> io::Result<()> + Send + 'static,
