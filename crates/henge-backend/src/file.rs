@@ -317,8 +317,8 @@ impl Files {
                 self.poison(fd);
                 self.finish(token, Err(Fault::Io));
             }
-            // Whether the write failed or its sync is not said.
-            (Step::Move, libc::EIO) if alone => {
+            // Whether the write failed or its sync is not said. Only for want of room nothing was synced.
+            (Step::Move, error) if alone && !matches!(error, libc::ENOSPC | libc::EDQUOT) => {
                 self.poison(fd);
                 self.finish(token, Err(Fault::Io));
             }

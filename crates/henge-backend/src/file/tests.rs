@@ -290,20 +290,23 @@ fn nothing_is_called_durable_before_a_sync_elsewhere_is_known() {
 
 #[test]
 fn past_the_page_cache_a_write_that_was_to_be_durable_may_have_failed_in_its_sync() {
-    let (engine, mut files) = told(512);
-    ask(&mut files, 1, Op::Write, false, 7);
-    engine.end(-libc::EIO);
-    ask(&mut files, 2, Op::Flush, false, 7);
-    engine.end(0);
-    assert_eq!(over(&mut files), [(1, false), (2, true)], "it said itself what was lost");
-    ask(&mut files, 3, Op::Write, true, 7);
-    ask(&mut files, 5, Op::Write, true, 7);
-    assert_eq!(engine.end(-libc::EIO), Kind::Write { durable: true });
-    ask(&mut files, 4, Op::Flush, false, 7);
-    assert_eq!(over(&mut files), [(3, false)]);
-    assert_eq!(engine.end(0), Kind::Write { durable: true });
-    assert_eq!(engine.end(0), Kind::Sync);
-    assert_eq!(over(&mut files), [(5, false), (4, false)]);
+    // A flush that a path lost, that took too long, or that found a bad medium is another error of the block layer.
+    for error in [libc::EIO, libc::ETIMEDOUT, libc::ENOLINK, libc::ENODATA] {
+        let (engine, mut files) = told(512);
+        ask(&mut files, 1, Op::Write, false, 7);
+        engine.end(-error);
+        ask(&mut files, 2, Op::Flush, false, 7);
+        engine.end(0);
+        assert_eq!(over(&mut files), [(1, false), (2, true)], "it said itself what was lost");
+        ask(&mut files, 3, Op::Write, true, 7);
+        ask(&mut files, 5, Op::Write, true, 7);
+        assert_eq!(engine.end(-error), Kind::Write { durable: true });
+        ask(&mut files, 4, Op::Flush, false, 7);
+        assert_eq!(over(&mut files), [(3, false)]);
+        assert_eq!(engine.end(0), Kind::Write { durable: true });
+        assert_eq!(engine.end(0), Kind::Sync);
+        assert_eq!(over(&mut files), [(5, false), (4, false)]);
+    }
 }
 
 /// Past the page cache the first few sync by themselves. Those that come meanwhile have one sync, which begins when their data is there.
