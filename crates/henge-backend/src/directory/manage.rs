@@ -103,12 +103,11 @@ pub fn keep_unclaimed(path: &Path, is_claimed: &dyn Fn(&str) -> bool) -> io::Res
     Ok(kept)
 }
 
-/// Whether a file is one hole from its beginning to its end. What cannot be known was written.
+/// Whether a file is one hole from its beginning to its end. What cannot be known was written: not every file system knows its
+/// holes, and some count no blocks of any file.
 fn is_unwritten(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    let Ok(found) = file.metadata() else { return false };
-    // Not every file system knows its holes; blocks that are only promised count as well.
-    found.is_file() && (found.blocks() == 0 || is_hole(&file, 0))
+    file.metadata().is_ok_and(|found| found.is_file()) && is_hole(&file, 0)
 }
 
 /// Whether nothing was ever written from there on.
@@ -217,4 +216,22 @@ pub fn show(path: &Path) -> io::Result<Shown> {
         parts,
         notes: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// /proc counts no blocks, as some file systems of users do.
+    #[test]
+    fn a_file_without_blocks_was_written_unless_it_is_a_hole() {
+        let counted_none = Path::new("/proc/self/status");
+        assert_eq!(std::fs::metadata(counted_none).unwrap().blocks(), 0);
+        assert!(!is_unwritten(counted_none));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        assert!(is_unwritten(file.path()));
+        file.as_file().write_all_at(b"x", 1 << 19).unwrap();
+        assert!(!is_unwritten(file.path()));
+    }
 }
