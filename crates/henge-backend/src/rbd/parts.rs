@@ -90,9 +90,11 @@ impl Parts {
         open.map_or((len, true), |(open, at)| open.objects.extent(at, len))
     }
 
-    /// Whether there may be such a part: an image is one disk's, and whoever fenced it would fence himself.
+    /// Whether there may be such a part: there is room for it, an image is one disk's, and whoever fenced it would fence himself. What is
+    /// refused later leaves an image.
     pub(super) fn may_open(&self, plan: &Plan, cluster: &dyn Cluster) -> io::Result<()> {
         check_name(&plan.part)?;
+        self.space.clone().allocate(&plan.part, plan.len)?;
         let image = plan.image();
         match self.images.iter().flatten().find(|open| open.called == image) {
             None => Ok(()),

@@ -190,6 +190,21 @@ fn what_is_silent_is_said_and_never_given_up() {
 }
 
 #[test]
+fn a_disk_for_which_there_is_no_room_leaves_no_image() {
+    let mut rig = Rig::new(Fake::new());
+    rig.store.settle(&|_| false).unwrap();
+    assert!(
+        rig.store.begin_part("web.part0", 2 << 30).is_err()
+            && rig.store.open_part("web.part0", 2 << 30).is_err()
+    );
+    assert_eq!(rig.fake.names(), [""; 0]);
+    // So whoever asks for less gets it, and has to adopt nothing.
+    let begun = rig.store.begin_part("web.part0", LEN);
+    assert!(matches!(rig.step("web.part0", begun), Ok(Step::There(_))));
+    assert_eq!(rig.fake.names(), ["web"]);
+}
+
+#[test]
 fn a_removed_disk_takes_its_image_along_unless_it_is_somebody_elses() {
     let mut rig = Rig::new(Fake::new().with("vm", LEN).with("db", LEN));
     rig.store.open_part("web.part0", LEN).unwrap();
