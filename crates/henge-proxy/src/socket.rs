@@ -1,8 +1,9 @@
 //! TCP sockets as the proxy wants them.
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 /// A connection, begun: whoever is slow to answer, or away, delays nobody else. The poller says how it went.
 pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
@@ -18,10 +19,19 @@ pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// Never waits, and sends small messages at once.
+/// A host that has vanished does not say so: silent connections are asked after this time, and so often again, each as long after the last.
+const SILENT: Duration = Duration::from_secs(60);
+const ASKED_AGAIN: Duration = Duration::from_secs(10);
+const ASKED_MOST: u32 = 6;
+
+/// Never waits, sends small messages at once, and ends when its other end has vanished.
 pub fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(true)?;
-    socket.set_nodelay(true)
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, SILENT)?;
+    sockopt::set_tcp_keepintvl(socket, ASKED_AGAIN)?;
+    Ok(sockopt::set_tcp_keepcnt(socket, ASKED_MOST)?)
 }
 
 /// A connection that stays on this machine is not paced: congestion control that paces (BBR) sets a timer for each small
@@ -46,6 +56,18 @@ mod tests {
         let socket = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
         unpace_within_machine(&socket);
         assert_eq!(rustix::net::sockopt::tcp_congestion(&socket).expect("Linux says"), "reno");
+    }
+
+    #[test]
+    fn who_has_vanished_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = connect(listener.local_addr().expect("its address")).expect("begun");
+        let (client, _) = listener.accept().expect("it came");
+        prepare(&client).expect("a socket");
+        for socket in [&server, &client] {
+            assert!(sockopt::socket_keepalive(socket).expect("Linux says"));
+            assert_eq!(sockopt::tcp_keepidle(socket).expect("Linux says"), SILENT);
+        }
     }
 
     #[test]
