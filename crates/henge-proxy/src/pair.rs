@@ -5,7 +5,7 @@
 
 mod bulk;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::conduit::Conduit;
 use crate::poller::Interest;
@@ -48,8 +48,10 @@ pub struct Pair {
     pub blocked: bool,
     /// Handed over as it is: nothing of it moves any more.
     pub frozen: bool,
-    /// When the last byte passed.
+    /// When something moved last.
     pub active: Instant,
+    /// One of its ends has ended, and it is looked at whether anything moves.
+    pub ends: bool,
 }
 
 impl Pair {
@@ -65,6 +67,7 @@ impl Pair {
             blocked: false,
             frozen: false,
             active: Instant::ZERO,
+            ends: false,
         }
     }
 
@@ -101,7 +104,9 @@ impl Pair {
 
     /// Where one side has ended and all of it was passed on, the other is told.
     pub fn pass_ends(&mut self) {
-        if self.client_has_left() && self.server.has_written() && self.pending.is_empty() {
+        // A server that waits for what never comes is told at once.
+        let nothing_is_left = self.pending.is_empty() || self.connection.awaits_client();
+        if self.client_has_left() && self.server.has_written() && nothing_is_left {
             self.client.pass_end(&self.server);
         }
         if self.server.ended && self.client.has_written() {
@@ -227,9 +232,10 @@ impl Pair {
         to.is_choked() || (self.bulk(towards) >= SPLICE_MIN && !to.has_written())
     }
 
-    /// The client sends nothing any more: nobody waits for what waits here.
+    /// The client sends nothing any more: nobody waits for what waits here. What was read and is no whole message never becomes one.
     pub fn client_has_left(&self) -> bool {
-        self.client.ended && self.client.unread() == 0
+        let looked_at = !self.blocked && !self.is_choked(Towards::Server);
+        self.client.ended && (looked_at || self.client.unread() == 0)
     }
 
     /// Both ends are over, or the server's is: nothing will ever be answered.

@@ -6,6 +6,8 @@ mod leaving;
 mod patience;
 mod requests;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use crate::config::{Config, PeersConfig, ProxyError};
 use crate::control::{ASKER, CONTROL, Control, Counts};
@@ -271,12 +273,17 @@ impl Proxy {
             let _ = self.waiter.poller.remove(&pair.server.socket);
         }
         let mut result = Ok(());
+        pair.active = now;
         if event.writable {
             result = pair.flush(from_server, &mut self.pairs.conduit);
         }
+        // What was read, and had to wait for a slow server: no poller knows of it.
+        let unread = event.writable && from_server && pair.client.unread() > 0;
         // What is left of a server that is gone comes when the client has taken what came before it.
         let unwatched = event.writable && !from_server && pair.server.told.is_none();
-        if unwatched && result.is_ok() {
+        if result.is_ok() && unread {
+            result = self.move_from_client(slot, now);
+        } else if result.is_ok() && unwatched {
             result = self.move_from_server(slot, now);
         }
         if event.readable && result.is_ok() {
@@ -292,10 +299,9 @@ impl Proxy {
         loop {
             let Some(id) = self.pairs.open.in_slot(slot as u32) else { return Ok(()) };
             let pair = self.pairs.open.get_mut(id).expect("just found");
-            pair.active = now;
             let Some(held) = pair.move_from_client(&mut self.pairs.conduit)? else { return Ok(()) };
             let flow = self.flow_of(slot, &held.request);
-            self.take_in(Refused { pair: slot, held, flow }, now);
+            self.take_in(Refused { pair: slot, held, flow, since: now }, now);
         }
     }
 

@@ -67,6 +67,8 @@ pub enum News {
         tag: i64,
         /// Bytes that moved; `Err` holds the negative PVFS error.
         result: Result<u64, i32>,
+        /// Bytes of its data that passed here.
+        moved: u64,
     },
     /// A user was given this capability: I/O requests that carry it are theirs, unless another user got the same.
     Identity {
@@ -200,6 +202,16 @@ impl Connection {
     /// Whether the client's last message has passed whole, so that another may go to the server now.
     pub fn is_between_messages_of_client(&self) -> bool {
         self.from_client.left == 0
+    }
+    /// Whether the server waits for more of the client: the rest of a message, or data of a write.
+    pub fn awaits_client(&self) -> bool {
+        let lacks = |io: &Io| match io.state {
+            IoState::Moving { moved, expected } => {
+                io.request.direction == Direction::Write && expected.is_none_or(|all| moved < all)
+            }
+            _ => false,
+        };
+        !self.opaque && (self.from_client.left > 0 || self.ios.values().any(lacks))
     }
     /// Bytes of the client's present message that pass without being looked at.
     pub fn bulk_from_client(&self) -> u64 {
@@ -377,12 +389,12 @@ impl Connection {
         let tag = header.tag;
         // What answers a request that is still held answers another one of the same tag.
         if let Some(io) = self.ios.get_mut(&tag).filter(|io| io.state != IoState::Held) {
+            let moved = if let IoState::Moving { moved, .. } = io.state { moved } else { 0 };
+            let over = |result| News::Over { tag, result, moved };
             let news = match Response::parse(head) {
-                Ok(Response::Failed { status, .. }) => News::Over { tag, result: Err(status) },
-                Ok(Response::SmallIo { result_size, .. }) => News::Over { tag, result: Ok(result_size) },
-                Ok(Response::WriteCompletion { total_completed }) => {
-                    News::Over { tag, result: Ok(total_completed) }
-                }
+                Ok(Response::Failed { status, .. }) => over(Err(status)),
+                Ok(Response::SmallIo { result_size, .. }) => over(Ok(result_size)),
+                Ok(Response::WriteCompletion { total_completed }) => over(Ok(total_completed)),
                 Ok(Response::Io { bstream_size }) => {
                     let size = if io.request.direction == Direction::Read { bstream_size } else { u64::MAX };
                     let expected = io.request.bytes_here(size);
@@ -392,7 +404,7 @@ impl Connection {
                         return Some(News::Accepted { tag, bytes: expected });
                     }
                     // Nothing comes; or nobody can tell how much: this response is the last that is sure.
-                    News::Over { tag, result: Ok(expected.unwrap_or(io.request.estimate())) }
+                    over(Ok(expected.unwrap_or(io.request.estimate())))
                 }
                 Ok(Response::Other { .. }) | Err(_) => return None,
             };
@@ -422,7 +434,7 @@ impl Connection {
             return None;
         }
         self.ios.remove(&tag);
-        Some(News::Over { tag, result: Ok(moved) })
+        Some(News::Over { tag, result: Ok(moved), moved })
     }
 
     /// The rest of a message whose header has passed already.

@@ -18,7 +18,7 @@ fn pair() -> (Pair, TcpStream, TcpStream) {
     (Pair::new(ours, twin, None), client, server)
 }
 
-fn io(tag: i64, direction: Direction, len: u64) -> Vec<u8> {
+pub(crate) fn io(tag: i64, direction: Direction, len: u64) -> Vec<u8> {
     let io = IoRequest {
         small: false,
         direction,
@@ -110,6 +110,6 @@ fn data_of_several_messages_passes_the_pipe_with_its_headers() {
     pair.move_from_server(&mut c, &mut news).expect("moved");
     assert_eq!(receive(&mut client, bytes.len()), bytes);
     let over: Vec<_> = news.iter().filter(|n| matches!(n, News::Over { .. })).cloned().collect();
-    let all = |tag, bytes| News::Over { tag, result: Ok(bytes) };
+    let all = |tag, bytes| News::Over { tag, result: Ok(bytes), moved: bytes };
     assert_eq!(over, [all(2, 5000), all(1, 2 * LEN as u64)]);
 }

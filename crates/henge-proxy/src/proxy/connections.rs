@@ -104,6 +104,9 @@ impl Proxy {
         if pair.is_over() {
             return self.close(id, now);
         }
+        if (pair.client.ended || pair.server.ended) && !std::mem::replace(&mut pair.ends, true) {
+            self.patience.ends(id, now);
+        }
         self.departure.freeze(pair, &self.requests);
         if self.departure.may_close(pair, &self.requests, now) {
             return self.close(id, now);
@@ -141,10 +144,11 @@ impl Proxy {
         }
         self.requests.refused.retain(|r| r.pair != pair_id.index());
         for id in pair.pending.values() {
-            if self.requests.gate.cancel(*id, now).is_none() {
-                self.requests.gate.complete(*id, true, now);
+            match self.requests.gate.cancel(*id, now) {
+                Some(_) => drop(self.requests.ios.remove(*id)),
+                // The server does it all the same.
+                None => self.served(*id, true, now),
             }
-            self.requests.ios.remove(*id);
         }
         drop(pair);
         self.readmit(now);

@@ -86,7 +86,10 @@ impl Proxy {
             match pair.connection.from_client(&message).what {
                 ConnectionEvent::Hold { tag, request } => {
                     let flow = self.flow_of(slot, &request);
-                    self.take_in(Refused { pair: slot, held: Held { tag, request, message }, flow }, now);
+                    self.take_in(
+                        Refused { pair: slot, held: Held { tag, request, message }, flow, since: now },
+                        now,
+                    );
                 }
                 // Another version may not understand what this one held.
                 _ => pair.server.send(&message, false)?,

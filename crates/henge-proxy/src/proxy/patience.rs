@@ -4,7 +4,7 @@
 //! takes nothing of the old one any more. So a request that *waits here* is dropped a little earlier: released
 //! late, a read's data would have no receiver, and the client would stop reading the connection. A request that is *at the
 //! server* and moves nothing for as long is over for its client; its place in flight is freed, or a few answers
-//! that never come would stop everybody.
+//! that never come would stop everybody. A *connection* of which one end has ended, and nothing moves for as long, is closed.
 
 use super::Proxy;
 use henge_core::{Duration, Instant, RequestId};
@@ -31,6 +31,8 @@ pub(super) struct Patience {
     pub(super) expiries: VecDeque<(Instant, RequestId)>,
     /// At the server, in order of the next look at whether anything moves.
     at_server: VecDeque<Look>,
+    /// Connections of which one end has ended, in order of the next look at whether anything moves.
+    ending: VecDeque<(Instant, RequestId)>,
     /// So long the requests that are taken in now have waited at the proxy before.
     pub(super) waited: Duration,
 }
@@ -43,8 +45,8 @@ impl Patience {
             let [message, flow] = learnt.map(|d| Duration::from_nanos(d.as_nanos() as u64));
             limits = ServerLimits { client_message: message, client_flow: flow, ..limits };
         }
-        let (expiries, at_server) = (VecDeque::new(), VecDeque::new());
-        let mut patience = Patience { stated, limits, expiries, at_server, waited: Duration::ZERO };
+        let (expiries, at_server, ending) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let mut patience = Patience { stated, limits, expiries, at_server, ending, waited: Duration::ZERO };
         patience.learn(limits);
         patience
     }
@@ -66,9 +68,16 @@ impl Patience {
         self.stated.unwrap_or_else(|| self.limits.client_message.max(self.limits.client_flow))
     }
 
-    /// A request waits from now on.
-    pub(super) fn waits(&mut self, id: RequestId, now: Instant) {
-        self.expiries.push_back((now + self.waiting().saturating_sub(self.waited), id));
+    /// A request that came then waits. Few are taken in behind others that came later.
+    pub(super) fn waits(&mut self, id: RequestId, since: Instant) {
+        let at = since + self.waiting().saturating_sub(self.waited);
+        let later = self.expiries.iter().rev().take_while(|(other, _)| *other > at).count();
+        self.expiries.insert(self.expiries.len() - later, (at, id));
+    }
+
+    /// One end of a connection has ended.
+    pub(super) fn ends(&mut self, pair: RequestId, now: Instant) {
+        self.ending.push_back((now + self.at_server(), pair));
     }
 
     /// A request goes to the server now.
@@ -101,7 +110,19 @@ impl Proxy {
         while let Some(look) = self.patience.due(now) {
             self.give_up_unless_moving(look, now);
         }
+        while let Some((_, pair)) = self.patience.ending.pop_front_if(|(at, _)| *at <= now) {
+            self.close_unless_moving(pair, now);
+        }
+        self.drop_refused(now);
         self.readmit(now);
+    }
+
+    fn close_unless_moving(&mut self, id: RequestId, now: Instant) {
+        let Some(pair) = self.pairs.open.get(id).filter(|pair| !pair.frozen) else { return };
+        match now.since(pair.active) < self.patience.at_server() {
+            true => self.patience.ends(id, now),
+            false => self.close(id, now),
+        }
     }
 
     fn give_up_unless_moving(&mut self, look: Look, now: Instant) {
@@ -119,6 +140,7 @@ impl Proxy {
         pair.pending.remove(&tag);
         self.counts.unanswered += 1;
         self.over(look.id, true, now);
+        self.settle(slot, Ok(()), now);
     }
 
     pub(super) fn drop_waiting(&mut self, id: RequestId, now: Instant, expired: bool) {

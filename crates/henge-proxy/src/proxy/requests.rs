@@ -28,6 +28,8 @@ pub(super) struct Refused {
     pub(super) pair: usize,
     pub(super) held: Held,
     pub(super) flow: usize,
+    /// When it came.
+    pub(super) since: Instant,
 }
 
 /// The gate, and all I/O requests that it has not let go or that are at the server.
@@ -37,11 +39,13 @@ pub(super) struct Requests {
     pub(super) refused: VecDeque<Refused>,
     /// The gate may have something to release.
     pub(super) dirty: bool,
+    /// Those that were refused are being looked at.
+    readmits: bool,
 }
 
 impl Requests {
     pub(super) fn new(gate: Gate) -> Self {
-        Requests { gate, ios: Pending::new(), refused: VecDeque::new(), dirty: false }
+        Requests { gate, ios: Pending::new(), refused: VecDeque::new(), dirty: false, readmits: false }
     }
 
     /// Whether nothing of a connection is at the server.
@@ -92,7 +96,7 @@ impl Proxy {
         let io =
             Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message), extent, striping };
         let id = self.requests.ios.insert(io);
-        self.patience.waits(id, now);
+        self.patience.waits(id, came.since);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
             pair.pending.insert(came.held.tag, id);
         }
@@ -108,12 +112,12 @@ impl Proxy {
                 }
             }
             News::Accepted { bytes: None, .. } => {}
-            News::Over { tag, result } => {
+            News::Over { tag, result, moved } => {
                 let id = self.pairs.get_mut(slot).and_then(|p| p.pending.remove(&tag));
                 if let Some(id) = id {
-                    if let Ok(bytes) = result {
-                        self.requests.gate.adjust(id, Cost::new(bytes.max(1)), now);
-                    }
+                    // One that failed costs what has moved of it.
+                    let bytes = result.unwrap_or(moved);
+                    self.requests.gate.adjust(id, Cost::new(bytes.max(1)), now);
                     self.over(id, result.is_err(), now);
                 }
             }
@@ -128,6 +132,12 @@ impl Proxy {
     }
 
     pub(super) fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
+        self.served(id, failed, now);
+        self.readmit(now);
+    }
+
+    /// The server has done with a request, or nobody waits for it any more; peers are told of it either way.
+    pub(super) fn served(&mut self, id: RequestId, failed: bool, now: Instant) {
         self.requests.dirty = true;
         let io = self.requests.ios.remove(id).expect("a pending request is known");
         let served = self.requests.gate.complete(id, failed, now);
@@ -142,7 +152,6 @@ impl Proxy {
                 self.requests.gate.foreign(request.flow, foreign, now);
             }
         }
-        self.readmit(now);
     }
 
     /// Takes in what peers told, where the gate is about to choose or a while has passed.
@@ -165,10 +174,13 @@ impl Proxy {
         looked
     }
 
-    /// Flows that were full may have room again.
+    /// Flows that were full may have room again. Whom this closes makes room as well, which the next turn finds.
     pub(super) fn readmit(&mut self, now: Instant) {
+        if std::mem::replace(&mut self.requests.readmits, true) {
+            return;
+        }
         for _ in 0..self.requests.refused.len() {
-            let came = self.requests.refused.pop_front().expect("counted");
+            let Some(came) = self.requests.refused.pop_front() else { break };
             if !self.requests.gate.has_capacity(FlowId(came.flow as u32)) {
                 self.requests.refused.push_back(came);
                 continue;
@@ -180,6 +192,26 @@ impl Proxy {
                 let result = self.move_from_client(slot, now);
                 self.settle(slot, result, now);
             }
+        }
+        self.requests.readmits = false;
+    }
+
+    /// Those that were refused, and whose clients have given up meanwhile, are dropped.
+    pub(super) fn drop_refused(&mut self, now: Instant) {
+        let patience = self.patience.waiting();
+        let is_old = |came: &Refused| now.since(came.since) >= patience;
+        if !self.requests.refused.iter().any(is_old) {
+            return;
+        }
+        let (old, rest): (VecDeque<_>, VecDeque<_>) = self.requests.refused.drain(..).partition(is_old);
+        self.requests.refused = rest;
+        for came in old {
+            self.counts.expired += 1;
+            let Some(pair) = self.pairs.get_mut(came.pair) else { continue };
+            pair.connection.forget(came.held.tag);
+            pair.blocked = false;
+            let result = self.move_from_client(came.pair, now);
+            self.settle(came.pair, result, now);
         }
     }
 

@@ -81,7 +81,7 @@ fn decode(streams: &[pcap::Stream], cut: usize) -> Decoded {
                     drain(&mut down, &mut down_out, |bytes| {
                         let (step, news) = connection.from_server(bytes);
                         match news {
-                            Some(News::Over { tag, result }) => {
+                            Some(News::Over { tag, result, .. }) => {
                                 let seen = decoded.seen[first..]
                                     .iter_mut()
                                     .find(|s| s.tag == tag)

@@ -183,7 +183,7 @@ fn a_read_that_finds_nothing_is_over_with_its_response() {
     };
     connection.release(tag);
     let (_, news) = connection.from_server(&encode_io_response(3, Version::V7000, Ok(1024)));
-    assert_eq!(news, Some(News::Over { tag: 3, result: Ok(0) }));
+    assert_eq!(news, Some(News::Over { tag: 3, result: Ok(0), moved: 0 }));
 }
 
 #[test]
@@ -193,12 +193,30 @@ fn an_error_ends_a_request() {
     connection.from_client(&encode_io(3, &request(body.clone())));
     connection.release(3);
     let (_, news) = connection.from_server(&encode_io_response(3, Version::V7000, Err(-2)));
-    assert_eq!(news, Some(News::Over { tag: 3, result: Err(-2) }));
+    assert_eq!(news, Some(News::Over { tag: 3, result: Err(-2), moved: 0 }));
     connection.from_client(&encode_io(4, &request(body)));
     connection.release(4);
     connection.from_server(&encode_io_response(4, Version::V7000, Ok(0)));
     let (_, news) = connection.from_server(&encode_write_completion(4, Version::V7000, Ok(524_288)));
-    assert_eq!(news, Some(News::Over { tag: 4, result: Ok(524_288) }));
+    assert_eq!(news, Some(News::Over { tag: 4, result: Ok(524_288), moved: 0 }));
+}
+
+#[test]
+fn one_that_fails_says_what_moved_before() {
+    let body = io(FileRequest::contiguous(), (65536, 0, 2), 0, 1 << 20, Direction::Write);
+    let mut connection = Connection::new();
+    connection.from_client(&encode_io(3, &request(body)));
+    connection.release(3);
+    connection.from_server(&encode_io_response(3, Version::V7000, Ok(0)));
+    assert!(connection.awaits_client());
+    let data = Header::expected(3, 1000).to_bytes();
+    connection.from_client(&data);
+    connection.from_client(&[0; 400]);
+    let (_, news) = connection.from_server(&encode_write_completion(3, Version::V7000, Err(-28)));
+    assert_eq!(news, Some(News::Over { tag: 3, result: Err(-28), moved: 400 }));
+    assert!(connection.awaits_client(), "the rest of a message");
+    connection.from_client(&[0; 600]);
+    assert!(!connection.awaits_client());
 }
 
 #[test]
@@ -244,7 +262,7 @@ fn a_read_too_intricate_to_follow_costs_an_equal_part() {
     };
     connection.release(tag);
     let (_, news) = connection.from_server(&encode_io_response(1, Version::V7000, Ok(1 << 30)));
-    assert_eq!(news, Some(News::Over { tag, result: Ok(50_000) }));
+    assert_eq!(news, Some(News::Over { tag, result: Ok(50_000), moved: 0 }));
 }
 
 /// Whoever must not cut a connection needs to know whether an answer is to come.

@@ -1,0 +1,205 @@
+use super::*;
+use crate::pair::tests::io;
+use henge_config::Source;
+use henge_pvfs2::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// A proxy whose loop is this test's, its server, and its clients' ends with their twins at the server.
+struct World {
+    proxy: Proxy,
+    server: TcpListener,
+    now: Instant,
+}
+
+impl World {
+    /// One request of the application at most is pending.
+    fn new() -> World {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let text = format!(
+            "server = \"{}\"\nscheduler = {{ sfq = {{ depth = 1 }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = 1 }}
+            [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
+            server.local_addr().expect("its address")
+        );
+        let config = Config::parse(Source::new("proxy.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+        let proxy = Proxy::new(Config { state_dir: None, ..config }).unwrap_or_else(|e| panic!("{e}"));
+        World { proxy, server, now: Instant::from_nanos(1) }
+    }
+
+    fn connect(&mut self) -> (TcpStream, TcpStream) {
+        let client = TcpStream::connect(self.proxy.addresses()[0]).expect("connected");
+        let before = self.proxy.pairs.open.len();
+        while self.proxy.pairs.open.len() == before {
+            self.turn();
+        }
+        let (server, _) = self.server.accept().expect("the twin");
+        server.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+        (client, server)
+    }
+
+    /// What the loop does, until nothing happens for a while.
+    fn turn(&mut self) {
+        loop {
+            let mut happened = Vec::new();
+            let while_ = Duration::from_nanos(20_000_000);
+            self.proxy.waiter.wait(while_, false, &mut happened).expect("epoll");
+            happened.iter().for_each(|event| self.proxy.happened(*event, self.now));
+            self.proxy.expire(self.now);
+            self.proxy.dispatch(self.now);
+            if happened.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn after(&mut self, patience: Duration) {
+        self.now = self.now + patience;
+        self.turn();
+    }
+
+    fn open(&self) -> usize {
+        self.proxy.pairs.open.len()
+    }
+}
+
+fn has_ended(mut socket: &TcpStream) -> bool {
+    let mut rest = Vec::new();
+    socket.read_to_end(&mut rest).is_ok()
+}
+
+/// The end that the kernel tells at once, and the other side as an error.
+fn break_off(socket: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO)).expect("a socket");
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[test]
+fn clients_that_break_off_while_others_wait_stop_nobody() {
+    let mut world = World::new();
+    let mut all: Vec<_> = (0..4).map(|_| world.connect()).collect();
+    for (i, (client, _)) in all.iter_mut().enumerate() {
+        client.write_all(&io(1, Direction::Read, 100 + i as u64)).expect("sent");
+        world.turn();
+    }
+    assert_eq!(world.proxy.requests.refused.len(), 3, "one is at the server, the others wait for their turn");
+    let first = world.proxy.pairs.open.iter().map(|(id, _)| id).next().expect("it is there");
+    let (last, server) = all.pop().expect("four");
+    let _twins: Vec<TcpStream> =
+        all.into_iter().map(|(client, server)| (break_off(client), server).1).collect();
+    // The loop hears of the first one's end before it hears of theirs.
+    world.proxy.close(first, world.now);
+    world.turn();
+    assert_eq!((world.open(), world.proxy.requests.refused.len()), (1, 0));
+    let mut bytes = vec![0; io(1, Direction::Read, 103).len()];
+    (&server).read_exact(&mut bytes).expect("its turn has come");
+    drop(last);
+}
+
+#[test]
+fn who_ends_within_a_message_gives_its_place_back() {
+    let mut world = World::new();
+    let (mut client, server) = world.connect();
+    client.write_all(&io(1, Direction::Write, 1 << 20)[..10]).expect("sent");
+    drop(client);
+    world.turn();
+    assert!(has_ended(&server), "as it would without a proxy");
+    drop(server);
+    world.turn();
+    assert_eq!(world.open(), 0);
+
+    // Within the data of a write, for which its server waits.
+    let (mut client, mut server) = world.connect();
+    client.write_all(&io(1, Direction::Write, 1 << 20)).expect("sent");
+    world.turn();
+    server.write_all(&encode_io_response(1, Version::V7000, Ok(0))).expect("sent");
+    world.turn();
+    client.write_all(&Header::expected(1, 1 << 16).to_bytes()).expect("sent");
+    client.write_all(&[7; 100]).expect("sent");
+    client.shutdown(std::net::Shutdown::Write).expect("a socket");
+    world.turn();
+    assert!(has_ended(&server));
+    drop(server);
+    world.turn();
+    assert_eq!((world.open(), world.proxy.requests.gate.in_flight()), (0, 0));
+}
+
+#[test]
+fn a_server_that_says_nothing_more_keeps_no_place() {
+    let mut world = World::new();
+    let (client, server) = world.connect();
+    drop(client);
+    world.turn();
+    assert!(has_ended(&server));
+    world.after(Duration::from_secs(1));
+    assert_eq!(world.open(), 1, "it may have something to say");
+    world.after(LONG);
+    assert_eq!(world.open(), 0);
+    // The same where it owes an answer.
+    let (mut client, _server) = world.connect();
+    client.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    world.turn();
+    drop(client);
+    world.turn();
+    assert_eq!(world.open(), 1);
+    world.after(LONG);
+    world.after(LONG);
+    assert_eq!((world.open(), world.proxy.requests.gate.in_flight()), (0, 0));
+}
+
+#[test]
+fn who_waits_for_its_turn_is_given_up_as_whoever_waits() {
+    let mut world = World::new();
+    let (mut first, _at_server) = world.connect();
+    first.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    world.turn();
+    let (mut second, server) = world.connect();
+    second.write_all(&io(1, Direction::Read, 200)).expect("sent");
+    world.turn();
+    assert_eq!(world.proxy.requests.refused.len(), 1);
+    let patience = world.proxy.patience.waiting();
+    // Just before it is over the first one's end makes room: what is left of its patience is little.
+    world.after(patience.saturating_sub(Duration::from_secs(1)));
+    assert_eq!(world.proxy.counts.expired, 0);
+    world.after(Duration::from_secs(2));
+    assert_eq!((world.proxy.counts.expired, world.proxy.requests.refused.len()), (1, 0));
+    drop(first);
+    world.turn();
+    world.after(LONG);
+    server.set_nonblocking(true).expect("a socket");
+    assert!(server.peek(&mut [0]).is_err(), "its client takes nothing of it any more");
+    // It goes on with what it asks next.
+    server.set_nonblocking(false).expect("a socket");
+    let again = io(2, Direction::Read, 300);
+    second.write_all(&again).expect("sent");
+    world.turn();
+    let mut bytes = vec![0; again.len()];
+    (&server).read_exact(&mut bytes).expect("it comes");
+    assert_eq!(bytes, again);
+}
+
+#[test]
+fn what_was_read_while_the_server_was_slow_goes_on() {
+    let mut world = World::new();
+    let (_client, server) = world.connect();
+    let pair = world.proxy.pairs.get_mut(0).expect("it is there");
+    while !pair.server.is_choked() {
+        pair.server.send(&[0; 1 << 16], false).expect("a socket");
+    }
+    let sent = pair.server.buffered();
+    pair.client.keep(&io(1, Direction::Read, 100));
+    world.proxy.settle(0, Ok(()), world.now);
+    world.turn();
+    assert_eq!((world.proxy.requests.ios.len(), sent > 0), (0, true));
+    let reader = std::thread::spawn(move || {
+        let mut all = vec![0; 1 << 20];
+        while matches!((&server).read(&mut all), Ok(1..)) {}
+        server
+    });
+    for _ in 0..50 {
+        world.turn();
+    }
+    assert_eq!(world.proxy.requests.ios.len(), 1, "it waits for more of its client");
+    drop(world);
+    drop(reader.join());
+}
