@@ -65,7 +65,7 @@ impl Window {
 }
 
 pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -> Log {
-    let Some(window) = Window::of(sqe) else { return Log::Wrong(Status::FIELD) };
+    let Some(mut window) = Window::of(sqe) else { return Log::Wrong(Status::FIELD) };
     let retains = sqe.dword(10) & 1 << 15 != 0;
     let Some(controller) = subsystems.controller(caller.cntlid) else { return Log::Wrong(Status::INTERNAL) };
     let subsystem = controller.subsystem.and_then(|id| subsystems.get(id));
@@ -83,7 +83,11 @@ pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -
         (id::EFFECTS, namespace) => effects(namespace),
         (id::ANA, Some(namespace)) => ana(namespace, sqe.dword(10) >> 8 & 1 != 0),
         (id::RESERVATION, Some(namespace)) if namespace.reservable => controller.reservations.page(),
-        (id::DISCOVERY, None) => discovery(subsystems, caller, &controller.host),
+        (id::DISCOVERY, None) => {
+            let (page, from) = discovery(subsystems, caller, &controller.host, window);
+            window.offset -= from;
+            page
+        }
         _ => return Log::Wrong(Status::LOG_PAGE),
     };
     if !retains && let Some(controller) = subsystems.controller_mut(caller.cntlid) {
@@ -150,39 +154,71 @@ fn ana(namespace: &Namespace, groups_only: bool) -> Vec<u8> {
 }
 
 /// The discovery log (5.16.1.23): what this host may connect to, and where. Nobody proves here who he is, so a subsystem that asks for
-/// a secret is shown to hosts that it names, and to no others.
-fn discovery(subsystems: &Subsystems, caller: &Caller<'_>, host: &str) -> Vec<u8> {
-    let mut b = vec![0; 1024];
+/// a secret is shown to hosts that it names, and to no others. Entries are made where they are asked for: a host reads a long log page by page.
+/// The bytes from the first entry on of which the window shows something, and where they begin.
+fn discovery(subsystems: &Subsystems, caller: &Caller<'_>, host: &str, window: Window) -> (Vec<u8>, u64) {
     let port = subsystems.port;
-    entry(&mut b, DISCOVERY, caller.here, (3, port));
+    let mut page = Entries { window, whole: 0, made: Vec::new() };
+    page.next(|_| {}); // the head is as long, and is known at the end
+    page.entry(DISCOVERY, caller.here, (3, port));
     for subsystem in subsystems.all().filter(|subsystem| subsystem.access.shows(host)) {
-        entry(&mut b, &subsystem.nqn, caller.here, (2, port));
+        page.entry(&subsystem.nqn, caller.here, (2, port));
         for (n, there) in subsystem.elsewhere.iter().enumerate() {
-            entry(&mut b, &subsystem.nqn, there, (2, port.wrapping_add(n as u16 + 1)));
+            page.entry(&subsystem.nqn, there, (2, port.wrapping_add(n as u16 + 1)));
         }
     }
-    let records = (b.len() / 1024 - 1) as u64;
-    put(&mut b, 0, subsystems.generation.to_le_bytes());
-    put(&mut b, 8, records.to_le_bytes());
-    b
+    let Entries { whole, mut made, .. } = page;
+    let from = (window.offset - window.offset % ENTRY).min(whole);
+    if from == 0 {
+        put(&mut made, 0, subsystems.generation.to_le_bytes());
+        put(&mut made, 8, (whole / ENTRY - 1).to_le_bytes());
+    }
+    (made, from)
 }
 
-/// An entry: a subsystem's name, where it is, and of which type it is: 2 has namespaces, 3 is the discovery subsystem itself.
-fn entry(log: &mut Vec<u8>, nqn: &str, (address, service): &(String, String), (kind, port): (u8, u16)) {
-    let mut b = vec![0; 1024];
-    b[0] = 3; // TCP
-    b[1] = if address.contains(':') { 2 } else { 1 }; // IPv6, IPv4
-    b[2] = kind;
-    // Flow control may be switched off. Of TLS nothing is said: nvme-cli takes even "not required" for a wish to use it.
-    b[3] = 0x04;
-    put(&mut b, 4, port.to_le_bytes());
-    put(&mut b, 6, 0xffff_u16.to_le_bytes()); // controllers are made as hosts come
-    put(&mut b, 8, 32_u16.to_le_bytes()); // entries of an admin queue
-    for (at, len, text) in [(32, 32, service.as_str()), (256, 256, nqn), (512, 256, address.as_str())] {
-        let len = text.len().min(len);
-        b[at..at + len].copy_from_slice(&text.as_bytes()[..len]);
+/// Bytes of an entry.
+const ENTRY: u64 = 1024;
+
+/// The entries of a discovery log.
+struct Entries {
+    window: Window,
+    /// Bytes of all of them so far.
+    whole: u64,
+    /// Those of which the window shows something.
+    made: Vec<u8>,
+}
+
+impl Entries {
+    /// The next one, made by `fill` if it is shown.
+    fn next(&mut self, fill: impl FnOnce(&mut [u8])) {
+        let Window { offset, len, .. } = self.window;
+        let from = self.whole;
+        self.whole += ENTRY;
+        if offset < self.whole && from < offset.saturating_add(len) {
+            let at = self.made.len();
+            self.made.resize(at + ENTRY as usize, 0);
+            fill(&mut self.made[at..]);
+        }
     }
-    log.extend_from_slice(&b);
+
+    /// A subsystem's name, where it is, and of which type it is: 2 has namespaces, 3 is the discovery subsystem itself.
+    fn entry(&mut self, nqn: &str, (address, service): &(String, String), (kind, port): (u8, u16)) {
+        self.next(|b| {
+            b[0] = 3; // TCP
+            b[1] = if address.contains(':') { 2 } else { 1 }; // IPv6, IPv4
+            b[2] = kind;
+            // Flow control may be switched off. Of TLS nothing is said: nvme-cli takes even "not required" for a wish to use it.
+            b[3] = 0x04;
+            put(b, 4, port.to_le_bytes());
+            put(b, 6, 0xffff_u16.to_le_bytes()); // controllers are made as hosts come
+            put(b, 8, 32_u16.to_le_bytes()); // entries of an admin queue
+            for (at, len, text) in [(32, 32, service.as_str()), (256, 256, nqn), (512, 256, address.as_str())]
+            {
+                let len = text.len().min(len);
+                b[at..at + len].copy_from_slice(&text.as_bytes()[..len]);
+            }
+        });
+    }
 }
 
 /// SMART / health (5.16.1.3).

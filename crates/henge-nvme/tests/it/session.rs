@@ -237,6 +237,28 @@ fn discovery_tells_a_host_what_it_may_use() {
     assert_eq!(driver.completion().cid, 5);
 }
 
+/// Whatever bytes of the log are asked for, they are those of the whole; what is behind its end is zeroes.
+#[test]
+fn a_discovery_log_is_read_piece_by_piece() {
+    let (mut s, _) = subsystems();
+    for n in 0..20 {
+        s.add(&format!("nqn.2026-11.example:{n:02}"), Access::default(), namespace()).expect("another");
+    }
+    let (mut driver, _) = admin(&mut s, Wire::default(), DISCOVERY);
+    let mut read = |offset: u32, len: u32| {
+        let page = Entry::new(2, 2).dword(10, 0x70 | (len / 4 - 1) << 16).dword(12, offset);
+        driver.feed(&mut s, &Wire::default().command(page.at_host(len as usize), &[]));
+        driver.replies().remove(0).data
+    };
+    let whole = read(0, 32 << 10);
+    assert_eq!(le64(&whole, 8), 22);
+    for (offset, len) in [(0, 4), (8, 1016), (8, 1020), (1020, 8), (1024, 4096), (5000, 12), (23 << 10, 64)] {
+        let to = (offset + len) as usize;
+        assert_eq!(read(offset, len), whole[offset as usize..to], "{len} bytes at {offset}");
+    }
+    assert_eq!(read((23 << 10) + 4, 4), [], "there is nothing behind the end");
+}
+
 #[test]
 fn a_namespace_that_grows_or_moves_is_told() {
     let (mut s, id, mut admin, _io) = pair(Wire::default(), true);
