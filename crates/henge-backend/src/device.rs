@@ -32,7 +32,7 @@ mod table;
 use crate::file::Files;
 use crate::open::{self, Options, named};
 use crate::space::{Extent, GRAIN, Space, check_name};
-use crate::{Buffer, Step, Store};
+use crate::{Buffer, Growth, Step, Store};
 use henge_core::{Backend, Done, Fault, Instant, Request, RequestId};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use std::collections::{BTreeMap, VecDeque};
@@ -56,7 +56,7 @@ pub struct Device {
     data: u64,
     table: Table,
     space: Space,
-    /// The parts that disks have opened: the record, and the bytes that the disk has.
+    /// The parts that disks have opened: the record, and the bytes that the disk has, or is about to have.
     open: BTreeMap<String, (usize, u64)>,
     /// The parts that steps have made and nobody has claimed: the record, still `making`, and the bytes.
     unclaimed: BTreeMap<String, (usize, u64)>,
@@ -220,7 +220,7 @@ impl Device {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        if has == len {
+        if has == len || record.len == len {
             return Ok(());
         }
         if record.len > len {
@@ -413,6 +413,9 @@ impl Store for Device {
     }
     fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
         self.begin_steps(name, len)
+    }
+    fn begin_growth(&mut self, name: &str, to: Growth) -> io::Result<Step> {
+        self.begin_growing(name, to)
     }
     fn begin_claim(&mut self, name: &str) -> io::Result<Step> {
         self.begin_using(name)

@@ -55,6 +55,6 @@ pub use open::{EngineChoice, Options};
 pub use origin::Origin;
 pub use raw::Raw;
 pub use shared::{Claim, ImageMetadata, Register};
-pub use store::{Chore, Step, Store};
+pub use store::{Chore, Growth, Step, Store};
 pub use traced::Traced;
 pub use volatile::Volatile;

@@ -26,6 +26,17 @@ pub enum Step {
     },
 }
 
+/// How a part is to grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Growth {
+    /// Bytes that its disk has: what is remembered of it.
+    pub has: u64,
+    /// Bytes that the part is to have at least.
+    pub len: u64,
+    /// The disk is to have just those. Else they are room that nobody sees yet.
+    pub is_told: bool,
+}
+
 /// Real storage: a backend that moves data, on which parts are made and removed.
 ///
 /// [`open_part`](Self::open_part) and [`remove_part`](Self::remove_part) may block: they are for the start, before anybody is served. Beside
@@ -46,6 +57,11 @@ pub trait Store: Backend<Payload = Buffer> {
     /// none of them. One part of a store at a time.
     fn begin_part(&mut self, name: &str, len: u64) -> io::Result<Step> {
         self.open_part(name, len).map(Step::There)
+    }
+
+    /// Begins to make a part longer that is open. What was made longer before, and is more than its disk `has`, was told to nobody.
+    fn begin_growth(&mut self, name: &str, to: Growth) -> io::Result<Step> {
+        self.begin_part(name, to.len)
     }
 
     /// Begins to record that a part which was made by steps is a disk's. Until then it is nobody's, and must not be written: where the
@@ -175,6 +191,14 @@ macro_rules! parts_behind {
         fn begin_part(&mut self, name: &str, len: u64) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;
             $store.begin_part(name, len)
+        }
+        fn begin_growth(
+            &mut self,
+            name: &str,
+            to: crate::store::Growth,
+        ) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_growth(name, to)
         }
         fn begin_claim(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;

@@ -8,6 +8,7 @@ use crate::link_config::Nodes;
 use crate::message::{SLICE, Slice};
 use crate::plane::PartOf;
 use crate::plane::make;
+use crate::plane::tickets::Work;
 use crate::plane::{Disk, Plane};
 use crate::spread::across;
 use crate::spread::extents;
@@ -16,6 +17,7 @@ use henge_api::{
     AtGate, Buckets, Choice, CommandMeters, DiskLayout, DiskStatus, FailedDisk, GateStatus, Latencies,
     LearnedCost, PeerStatus, PoolStatus, Promise, Request, Seating, Status, Table,
 };
+use henge_backend::Growth;
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Term, Value, WaitReason};
 use std::collections::BTreeMap;
 
@@ -57,7 +59,7 @@ pub(crate) fn preview(
 ) -> Outcome<Vec<String>> {
     let mut lines = Vec::new();
     if let Some(capacity) = terms.remove("capacity") {
-        parts_for(plane, &Request::Grow { name: name.to_owned(), capacity: capacity.clone() })?;
+        works_for(plane, &Request::Grow { name: name.to_owned(), capacity: capacity.clone() })?;
         lines.push(format!("its capacity would be {capacity}"));
     }
     let (number, config) = changed(plane, name, terms)?;
@@ -134,9 +136,10 @@ pub(crate) fn doors(plane: &Plane, name: &str, table: &Table) -> Outcome<(usize,
     }
 }
 
-/// The parts that a request makes or lengthens, and the disk that they belong to. What is refused already is refused here, before
+/// How a request makes or lengthens parts, and the disk that they belong to. What is refused already is refused here, before
 /// hours are spent on making them.
-pub(crate) fn parts_for(plane: &Plane, request: &Request) -> Outcome<(String, Vec<PartOf>)> {
+pub(crate) fn works_for(plane: &Plane, request: &Request) -> Outcome<(String, Vec<Work>)> {
+    let making = |parts: Vec<PartOf>| parts.into_iter().map(Work::Make).collect();
     match request {
         Request::Add { disk } => {
             let config = read_disk(plane, disk)?;
@@ -148,7 +151,8 @@ pub(crate) fn parts_for(plane: &Plane, request: &Request) -> Outcome<(String, Ve
                 return Ok((config.name, Vec::new())); // they are there
             }
             if !config.places.is_empty() {
-                return Ok((config.name.clone(), extents::parts_here(plane, &config, config.capacity)));
+                let parts = extents::parts_here(plane, &config, config.capacity);
+                return Ok((config.name, making(parts)));
             }
             let parts = plane.pools.parts_of(&config, config.capacity, 0);
             let part = config.contract.part(config.leeway, parts.len() as u64);
@@ -157,13 +161,20 @@ pub(crate) fn parts_for(plane: &Plane, request: &Request) -> Outcome<(String, Ve
                 let accepted = plane.pools.gates[*gate].pipeline.gate().check(flow, &part);
                 accepted.map_err(|refused| format!("disk \"{}\": {refused}", config.name))?;
             }
-            Ok((config.name, parts))
+            Ok((config.name, making(parts)))
         }
         Request::Grow { name, capacity } | Request::Room { name, capacity } => {
             let (number, new) = larger(plane, name, capacity)?;
-            let parts = extents::longer_parts(plane, number, new);
+            let parts = extents::parts_at(plane, number, new);
             plane.pools.could_grow(&parts).map_err(|e| format!("disk \"{name}\": {e}"))?;
-            Ok((name.clone(), parts))
+            let is_told = matches!(request, Request::Grow { .. });
+            let capacity = plane.disks[number].as_ref().map_or(0, |disk| disk.config.capacity);
+            let has = extents::parts_at(plane, number, capacity).into_iter();
+            let longer = |(part, has): (PartOf, PartOf)| {
+                let to = Growth { has: has.len, len: part.len, is_told };
+                Work::Lengthen(part, to)
+            };
+            Ok((name.clone(), parts.into_iter().zip(has).map(longer).collect()))
         }
         _ => Ok((String::new(), Vec::new())),
     }
@@ -176,7 +187,7 @@ pub(crate) fn grow(plane: &mut Plane, name: &str, text: &str) -> Outcome {
     let (old, spread) = (disk.vdisk.capacity(), disk.spread.is_some());
     let grown = match spread {
         _ if new == old => Ok(()),
-        true => extents::lengthen_extents(plane, number, new)
+        true => extents::lengthen_extents(plane, number, new, true)
             .and_then(|()| extents::lengthen_spread(plane, number, new)),
         false => make::lengthen(plane, number, new),
     };
@@ -189,7 +200,7 @@ pub(crate) fn lengthen_ahead(plane: &mut Plane, name: &str, text: &str) -> Outco
     if plane.disks.of(number).spread.is_none() {
         return Err(format!("disk \"{name}\" is this node's alone; let it grow"));
     }
-    extents::lengthen_extents(plane, number, new).map_err(|e| format!("disk \"{name}\": {e}"))
+    extents::lengthen_extents(plane, number, new, false).map_err(|e| format!("disk \"{name}\": {e}"))
 }
 
 /// A disk, and a capacity that it could have: none below what it has.

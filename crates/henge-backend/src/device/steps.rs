@@ -4,7 +4,7 @@
 use super::table::{Change, Record, State};
 use super::{Device, PAGE};
 use crate::Store;
-use crate::store::{Chore, Step};
+use crate::store::{Chore, Growth, Step};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -30,7 +30,7 @@ enum Stage {
     Using(Change),
     /// Grow: the new end is zeroed.
     ZeroingEnd,
-    /// Grow: the new length is written.
+    /// Grow: the new length is written. It may be less than what was made longer before, and nobody was told.
     Longer(Change),
     /// Remove, or take back what failed for that reason: the record is freed.
     Freeing(Change, Option<io::Error>),
@@ -76,6 +76,25 @@ impl Device {
                 Err(e)
             }
         }
+    }
+
+    /// The record says what the disk has for as long as nobody has been told that it has more: it may begin again with either.
+    pub(super) fn begin_growing(&mut self, name: &str, to: Growth) -> io::Result<Step> {
+        let Growth { has, len, is_told } = to;
+        let Some((slot, seen)) = self.open.get_mut(name).filter(|_| len.is_multiple_of(PAGE)) else {
+            return self.begin_steps(name, len);
+        };
+        *seen = has;
+        let slot = *slot;
+        let record = self.table.get(slot);
+        if record.len < len {
+            return self.begin_lengthening(name, slot, len);
+        }
+        if !is_told || record.len == len || has >= len {
+            return Ok(Step::There(record.base));
+        }
+        let (change, chore) = self.begin_length(slot, name, len)?;
+        Ok(self.wait(name, slot, len, Stage::Longer(change), Step::Run(chore)))
     }
 
     fn begin_lengthening(&mut self, name: &str, slot: usize, len: u64) -> io::Result<Step> {
@@ -151,7 +170,7 @@ impl Device {
                 Err(e) => self.place_again(slot).and(Err(e)),
             },
             Stage::Longer(change) => match self.ended(change, outcome) {
-                Ok(()) => Ok(self.opened(name, slot, len)),
+                Ok(()) => self.place_again(slot).map(|()| self.opened(name, slot, len)),
                 Err(e) => self.place_again(slot).and(Err(e)),
             },
             Stage::Freeing(change, why) => {

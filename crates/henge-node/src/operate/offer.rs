@@ -13,7 +13,7 @@ use henge_core::{Rate, format_size};
 /// What is promised on each pool of the disk before and after; or why it would be refused.
 pub(crate) fn offer(plane: &Plane, table: &Table) -> Outcome<Vec<String>> {
     let config = operate::read_disk(plane, table)?;
-    operate::parts_for(plane, &Request::Add { disk: table.clone() })?;
+    operate::works_for(plane, &Request::Add { disk: table.clone() })?;
     if !config.places.is_empty() {
         return Ok(Vec::new()); // its pools are other nodes' as well
     }

@@ -29,7 +29,7 @@ use super::disks::Disks;
 use super::part::PartOf;
 use super::pools::Pools;
 use super::sub_request::SubRequest;
-use henge_backend::{Buffer, Chore, Step, Store};
+use henge_backend::{Buffer, Chore, Growth, Step, Store};
 use henge_core::{Contract, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::PartId;
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ pub(crate) enum Work {
     /// Given to its disk, which is remembered by now.
     Claim(PartOf),
     /// Made longer.
-    Lengthen(PartOf),
+    Lengthen(PartOf, Growth),
     /// Removed.
     Remove(PartOf),
     /// Closed, and left to other nodes.
@@ -60,7 +60,7 @@ impl Work {
         match self {
             Work::Make(part)
             | Work::Claim(part)
-            | Work::Lengthen(part)
+            | Work::Lengthen(part, _)
             | Work::Remove(part)
             | Work::Release(part) => part,
         }
@@ -243,7 +243,7 @@ impl Tickets {
         let store = pools.gates[work.part().gate].pipeline.backend_mut();
         let step = match &work {
             Work::Make(part) => begin_part(store, part),
-            Work::Lengthen(part) => store.begin_part(&part.name, part.len),
+            Work::Lengthen(part, to) => store.begin_growth(&part.name, *to),
             Work::Claim(part) => store.begin_claim(&part.name),
             Work::Remove(part) => store.begin_removal(&part.name),
             Work::Release(part) => store.begin_release(&part.name),

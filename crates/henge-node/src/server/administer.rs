@@ -18,13 +18,11 @@ use std::sync::mpsc::Sender;
 
 /// Makes the parts that a request needs, so that carrying it out only finds them.
 pub(super) fn prepare(server: &mut Server, request: &Request, reply: Sender<Worked>) {
-    let (disk, parts) = match operate::parts_for(&server.plane, request) {
+    let (disk, works) = match operate::works_for(&server.plane, request) {
         Ok(found) => found,
         // Whoever asked may have gone: then nobody is told.
         Err(why) => return drop(reply.send(Err(why))),
     };
-    let work = if let Request::Add { .. } = request { Work::Make } else { Work::Lengthen };
-    let works = parts.into_iter().map(work).collect();
     server.work.begin(&mut server.plane, &disk, works, Waiter::Prepared(reply), server.now);
 }
 

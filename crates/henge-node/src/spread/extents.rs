@@ -91,8 +91,8 @@ pub(crate) fn parts_here(plane: &Plane, config: &DiskConfig, capacity: u64) -> V
     parts
 }
 
-/// The parts here that are too short for a disk of `capacity` bytes.
-pub(crate) fn longer_parts(plane: &Plane, number: usize, capacity: u64) -> Vec<PartOf> {
+/// The parts that a disk which is served would have here, if it had `capacity` bytes.
+pub(crate) fn parts_at(plane: &Plane, number: usize, capacity: u64) -> Vec<PartOf> {
     let disk = plane.disks[number].as_ref().expect("a disk that was found");
     let Some(spread) = &disk.spread else {
         return plane.pools.parts_of(&disk.config, capacity, disk.extent.first);
@@ -100,23 +100,28 @@ pub(crate) fn longer_parts(plane: &Plane, number: usize, capacity: u64) -> Vec<P
     let mut parts = Vec::new();
     for (at, len) in spread.extents.iter().zip(extent_lens(&disk.config, capacity)) {
         let owner = if let At::Here(owner) = at { plane.disks[*owner].as_ref() } else { None };
-        if let Some(owner) = owner.filter(|owner| len > owner.vdisk.capacity()) {
+        if let Some(owner) = owner {
             parts.extend(plane.pools.parts_of(&owner.config, len, owner.extent.first));
         }
     }
     parts
 }
 
-/// Makes the owners here as long as a disk of `capacity` bytes takes. One that cannot be leaves those before it longer, which
-/// nobody sees.
-pub(crate) fn lengthen_extents(plane: &mut Plane, number: usize, capacity: u64) -> Result<(), String> {
+/// Makes the owners here as long as a disk of `capacity` bytes takes; just as long, where it is `told` to clients. One that cannot
+/// be leaves those before it longer, which nobody sees.
+pub(crate) fn lengthen_extents(
+    plane: &mut Plane,
+    number: usize,
+    capacity: u64,
+    told: bool,
+) -> Result<(), String> {
     let disk = plane.disks.of(number);
     let lens = extent_lens(&disk.config, capacity);
     let extents = disk.spread.as_ref().map_or_else(Vec::new, |s| s.extents.clone());
     for (at, len) in extents.into_iter().zip(lens) {
-        if let At::Here(owner) = at
-            && len > plane.disks.of(owner).vdisk.capacity()
-        {
+        let At::Here(owner) = at else { continue };
+        let has = plane.disks.of(owner).vdisk.capacity();
+        if len > has || told && len < has {
             match plane.disks.is_relay(owner) {
                 true => lengthen_spread(plane, owner, len)?,
                 false => make::lengthen(plane, owner, len)?,

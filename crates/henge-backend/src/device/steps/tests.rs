@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::device::format;
-use crate::{Buffer, Options};
+use crate::{Buffer, Growth, Options};
 use henge_core::{Backend, FlowId, Instant, Op, Request, RequestId};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -196,4 +196,43 @@ fn a_place_that_could_not_be_given_back_is_nobodys() {
     let mut d = again(dir.path());
     assert_eq!(taken(&d), PART, "it goes when the node begins again");
     assert_eq!(d.open_part("b", PART).unwrap(), base);
+}
+
+/// Room was made that nobody was told of, then more, or the disk got less of it. It may begin again with what it had, or with what it got, and
+/// what stands in its room stays.
+#[test]
+fn room_that_nobody_was_told_of_is_in_nobodys_way() {
+    let growth = |has, len, is_told| Growth { has: has * PART, len: len * PART, is_told };
+    for (rooms, told, starts) in [
+        (&[2, 3][..], None, &[(1, true), (2, false), (3, true)][..]),
+        (&[3, 2], None, &[(1, true), (2, false)]),
+        (&[3], Some(2), &[(1, true), (2, true)]),
+        (&[2], Some(2), &[(1, true), (2, true)]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut d = device(dir.path());
+        let base = d.open_part("a", PART).unwrap();
+        for room in rooms {
+            let begun = d.begin_growth("a", growth(1, *room, false));
+            assert_eq!(carry_out(&mut d, "a", begun, usize::MAX).0.unwrap(), base);
+        }
+        // Another node has told its clients.
+        d.file.write_all_at(&[7; PART as usize], d.data + base + PART).unwrap();
+        if let Some(told) = told {
+            for fails in [0, usize::MAX] {
+                let begun = d.begin_growth("a", growth(1, told, true));
+                let (outcome, steps) = carry_out(&mut d, "a", begun, fails);
+                assert!(outcome.is_ok() == (fails > 0 || steps == 0));
+            }
+            assert_eq!(d.open_part("a", told * PART).unwrap(), base);
+        }
+        let longest = d.space.find("a").unwrap().len;
+        assert_eq!(longest, told.unwrap_or(*rooms.iter().max().unwrap()) * PART);
+        drop(d);
+        for (len, served) in starts {
+            let mut d = again(dir.path());
+            assert_eq!(d.open_part("a", len * PART).is_ok(), *served, "{rooms:?} {told:?}: {len}");
+            assert!(bytes(&d, base + PART, PART).iter().all(|byte| *byte == 7));
+        }
+    }
 }

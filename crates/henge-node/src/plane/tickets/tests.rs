@@ -207,10 +207,10 @@ fn table(text: &str) -> henge_api::Table {
 }
 
 fn begin(rig: &mut Rig, add: &str) -> u64 {
-    let (disk, parts) =
-        operate::parts_for(&rig.plane, &henge_api::Request::Add { disk: table(add) }).unwrap();
+    let (disk, works) =
+        operate::works_for(&rig.plane, &henge_api::Request::Add { disk: table(add) }).unwrap();
     let Plane { tickets, pools, disks, .. } = &mut rig.plane;
-    tickets.begin(pools, disks, &disk, parts.into_iter().map(Work::Make).collect(), rig.now)
+    tickets.begin(pools, disks, &disk, works, rig.now)
 }
 
 /// 32 MiB are zeroed piece by piece, each once, by a flow that gets a fifth beside a tenant of weight 4. Then the disk is added
@@ -294,4 +294,68 @@ fn tickets_at_one_gate_wait_for_each_other() {
     rig.plane.tickets.close();
     begin(&mut rig, "name = \"c\"\ncapacity = \"1MiB\"\n");
     assert_eq!(rig.log.borrow().len(), 4);
+}
+
+/// A node on a device, until it ends without a word.
+struct OnDevice {
+    dir: tempfile::TempDir,
+}
+
+impl OnDevice {
+    fn begin(&self, capacity: &str) -> Result<Plane, String> {
+        let text = format!(
+            "[[pool]]\nname = \"p\"\ndevice = \"{}\"\ndirect = false\n[[disk]]\nname = \"web\"\ncapacity = \"{capacity}\"\n",
+            self.dir.path().join("device").display()
+        );
+        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap();
+        let plane = Plane::open(&config, 0, false, Instant::ZERO).map_err(|e| e.message)?;
+        plane.disks.failed.get("web").map_or(Ok(()), |failed| Err(failed.why.clone())).map(|()| plane)
+    }
+}
+
+/// Does for a request what threads and gates would.
+fn prepare(plane: &mut Plane, request: &henge_api::Request) -> Worked {
+    let (disk, works) = operate::works_for(plane, request)?;
+    let Plane { tickets, pools, disks, .. } = plane;
+    let ticket = tickets.begin(pools, disks, &disk, works, Instant::ZERO);
+    loop {
+        if let Some((id, worked)) = plane.tickets.next_worked() {
+            assert_eq!(id, ticket);
+            return worked;
+        }
+        if let Some((id, chore)) = plane.tickets.next_chore() {
+            let outcome = std::thread::spawn(chore).join().unwrap();
+            let Plane { tickets, pools, disks, .. } = plane;
+            tickets.chore_done(pools, disks, id, outcome, Instant::ZERO);
+        }
+        plane.round.begin(MIB);
+        plane.pools.list(0);
+        plane.poll(Instant::ZERO);
+        std::thread::yield_now();
+    }
+}
+
+/// A disk was to grow, and could not be remembered with more. It may be asked to have less than that then, and it is served with what is
+/// remembered of it, whichever that is.
+#[test]
+fn a_disk_that_did_not_grow_may_grow_less_and_begin_again() {
+    let node = OnDevice { dir: tempfile::tempdir().unwrap() };
+    let path = node.dir.path().join("device");
+    std::fs::File::create(&path).unwrap().set_len(64 * MIB).unwrap();
+    henge_backend::pools::format(&path, "p", false).unwrap();
+    let grow = |capacity: &str| henge_api::Request::Grow { name: "web".into(), capacity: capacity.into() };
+    let mut plane = node.begin("4MiB").unwrap();
+    for refused in ["16MiB", "20MiB"] {
+        prepare(&mut plane, &grow(refused)).unwrap();
+    }
+    drop(plane);
+    let mut plane = node.begin("4MiB").unwrap();
+    prepare(&mut plane, &grow("24MiB")).unwrap();
+    prepare(&mut plane, &grow("8MiB")).unwrap();
+    operate::grow(&mut plane, "web", "8MiB").unwrap();
+    drop(plane);
+    for remembered in ["4MiB", "8MiB"] {
+        drop(node.begin(remembered).unwrap());
+    }
+    assert!(node.begin("6MiB").is_err(), "what was told is not shrunk");
 }
