@@ -251,18 +251,16 @@ impl Node {
     /// Takes no more commands, finishes those under way, flushes every disk, and ends.
     pub fn stop(mut self) -> io::Result<()> {
         let left = self.end(&|| Message::Stop)?;
-        if left.abandoned > 0 {
-            let abandoned = left.abandoned;
-            return Err(io::Error::other(format!(
-                "{abandoned} commands were not finished by the storage in time"
-            )));
-        }
-        left.lost().map_or(Ok(()), |why| Err(io::Error::other(why)))
+        let late = (left.abandoned > 0)
+            .then(|| format!("{} commands were not finished by the storage in time", left.abandoned));
+        let why: Vec<String> = late.into_iter().chain(left.lost()).collect();
+        if why.is_empty() { Ok(()) } else { Err(io::Error::other(why.join("; "))) }
     }
 
     /// The same, with sockets left for the program that comes next: listeners, and clients by NBD.
     pub fn hand_over(mut self) -> io::Result<Handover> {
-        let left = self.end(&|| Message::HandOver)?;
+        let mut left = self.end(&|| Message::HandOver)?;
+        left.part_with_unflushed();
         if left.abandoned > 0 {
             tracing::warn!(
                 commands = left.abandoned,

@@ -29,8 +29,6 @@ pub(super) fn leave(mut server: Server, abandoned: usize) -> Left {
         client.link.stream.wake_at(0);
         let Ok(fd) = client.link.stream.as_fd().try_clone_to_owned() else { continue };
         let disk = client.disk().and_then(|number| server.plane.disks[number].as_ref());
-        // The end of a connection is the sign that what was not flushed may be lost.
-        let disk = disk.filter(|disk| !disk.doubts.unflushed);
         let (Some(rest), Some(disk)) = (client.rest(), disk) else { continue };
         let (disk, from) = (disk.config.name.clone(), client.link.from);
         guests.push(Guest { fd, disk, from, rest });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) struct Left {
     /// Requests that storage never finished.
     pub abandoned: usize,
-    /// Disks whose last FLUSH failed.
+    /// Disks whose last FLUSH failed, or was not over in time.
     pub unflushed: Vec<String>,
     /// Where clients come, if somebody else goes on there.
     pub listeners: Vec<Arc<Listener>>,
@@ -18,11 +18,16 @@ pub(crate) struct Left {
 }
 
 impl Left {
+    /// The end of a connection is the sign that what was not flushed may be lost. A disk's extents are other loops' as well.
+    pub(crate) fn part_with_unflushed(&mut self) {
+        self.guests.retain(|guest| !self.unflushed.contains(&guest.disk));
+    }
+
     /// What may be lost, for people.
     pub(crate) fn lost(&self) -> Option<String> {
         let disks = self.unflushed.join(", ");
         (!self.unflushed.is_empty()).then(|| {
-            format!("the storage failed the last FLUSH of {disks}: what was answered since the FLUSH before may be lost")
+            format!("the storage has not done the last FLUSH of {disks}: what was answered since the FLUSH before may be lost")
         })
     }
 }

@@ -201,6 +201,13 @@ fn grow(server: &mut Server, name: &str, capacity: &str) -> Result<(), String> {
     grown
 }
 
+/// Nobody waits any longer. A disk whose FLUSH is not over, or was never begun, is as one whose FLUSH has failed.
+fn doubt_what_is_not_flushed(server: &mut Server, begun: bool) {
+    for disk in server.plane.disks.iter_mut().flatten().filter(|disk| disk.spread.is_none()) {
+        disk.doubts.unflushed |= !begun || disk.vdisk.pending() > 0;
+    }
+}
+
 /// Begins nothing more, and finishes what has begun. `hands`: the sockets are for the program that comes next.
 pub(super) fn begin_stopping(server: &mut Server, hands: bool) {
     for listener in &server.entrance.listeners {
@@ -238,6 +245,7 @@ fn is_in_talk(server: &Server) -> bool {
 pub(super) fn finished(server: &mut Server) -> Option<usize> {
     let stopping = server.stopping?;
     if stopping.deadline <= server.now {
+        doubt_what_is_not_flushed(server, stopping.flushing);
         return Some(server.plane.disks.served().map(|(_, d)| d.vdisk.pending()).sum());
     }
     if !server.plane.is_idle() || server.now < stopping.leave_by && is_in_talk(server) {

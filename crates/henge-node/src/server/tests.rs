@@ -286,6 +286,33 @@ fn a_payload_that_stops_coming_ends_its_connection_and_a_slow_one_does_not() {
     assert_eq!(bench.server.plane.memory.buffers.out(), 0);
 }
 
+/// The node ends to begin anew, and a pool's storage hangs until nobody waits for it any more. Clients whose disks were not flushed by then lose
+/// their connections: no FLUSH of theirs is answered by a program that does not know what came before.
+#[test]
+fn no_client_is_carried_over_whose_disk_was_not_flushed() {
+    for (hangs, left) in [(1, [&[][..], &["d", "hung"]]), (0, [&["d"], &["hung"]])] {
+        let pool = "[[pool]]\nname = \"c\"\nmemory = true\ncapacity = \"64MiB\"\nfaults = { stalls = \"100%\", stall = \"1h\" }\n";
+        let mut bench =
+            Bench::new(&(pool.to_owned() + &disk("d", "a", "weight = 1") + &disk("hung", "c", "weight = 1")));
+        let _idle = [bench.client("d", 4096, 0), bench.client("hung", 4096, 0)];
+        let _asks = bench.client("hung", 4096, hangs);
+        for _ in 0..4 {
+            bench.round();
+        }
+        orders::begin_stopping(&mut bench.server, true);
+        for _ in 0..20 {
+            bench.round();
+            assert_eq!(orders::finished(&mut bench.server), None, "storage may answer yet");
+        }
+        bench.server.now += STOPPING;
+        let abandoned = orders::finished(&mut bench.server).expect("nobody waits any longer");
+        let mut ended = leaving::leave(bench.server, abandoned);
+        ended.part_with_unflushed();
+        let guests: Vec<&str> = ended.guests.iter().map(|guest| guest.disk.as_str()).collect();
+        assert_eq!([&guests[..], &ended.unflushed.iter().map(String::as_str).collect::<Vec<_>>()], left);
+    }
+}
+
 /// By TCP the loop sleeps until all of a payload is there. Whatever a read ended with, the next command is heard of, however short it is.
 #[test]
 fn what_follows_a_long_payload_is_heard_however_both_are_cut() {
