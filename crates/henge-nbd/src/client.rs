@@ -130,6 +130,8 @@ pub(crate) struct Sent {
     pub len: u32,
     /// Bytes of a read that have come.
     pub covered: u64,
+    /// Some of a write's payload is still to be written.
+    pub unsent: bool,
     pub error: Option<Error>,
 }
 
@@ -246,10 +248,11 @@ impl Client {
                 (cmd::WRITE_ZEROES, hole | if fast { cmd::FLAG_FAST_ZERO } else { 0 })
             }
         };
-        let id = self.pending.insert(Sent { ask, offset, len, covered: 0, error: None });
+        let unsent = ask == Ask::Write && len > 0;
+        let id = self.pending.insert(Sent { ask, offset, len, covered: 0, unsent, error: None });
         let flags = flags | if fua { cmd::FLAG_FUA } else { 0 };
         self.request(flags, kind, u64::from(id.generation) << 32 | u64::from(id.slot), offset, len);
-        if ask == Ask::Write && len > 0 {
+        if unsent {
             self.out.payload(id, 0, len as usize, true);
         }
         id
@@ -277,7 +280,13 @@ impl Client {
     }
     /// `n` bytes of the output were written; `released` hears of each WRITE whose payload is out.
     pub fn written(&mut self, n: usize, mut released: impl FnMut(RequestId)) {
-        self.out.advance(n, |id, _| released(id));
+        let pending = &mut self.pending;
+        self.out.advance(n, |id, _| {
+            if let Some(sent) = pending.get_mut(id) {
+                sent.unsent = false;
+            }
+            released(id);
+        });
     }
     /// Whether commands may be sent.
     pub fn is_ready(&self) -> bool {

@@ -166,6 +166,10 @@ impl Client {
 
     pub(crate) fn done(&mut self, id: RequestId) -> Result<ClientEvent, &'static str> {
         let sent = self.pending.remove(id).expect("a command that is done was in flight");
+        if sent.unsent {
+            // Its buffer is still needed.
+            return Err("an answer to a write that was not sent whole");
+        }
         if sent.ask == Ask::Read && sent.error.is_none() && sent.covered != u64::from(sent.len) {
             return Err("a read that claims success without all its bytes");
         }

@@ -383,6 +383,28 @@ fn with_fua_a_server_may_forget_its_cache_at_any_time() {
     assert!(fits(&Negotiated { size: SIZE, ..Negotiated::default() }, terms(1, true), 0).is_err());
 }
 
+/// A server that does not keep to the protocol: the rest of the write is still to be written, from the buffer of whoever asked.
+#[test]
+fn an_answer_to_half_a_write_ends_the_connection_and_nothing_else() {
+    for error in [0u32, 5] {
+        let mut bench = Bench::new(ALL, terms(1, false));
+        bench.ask(Op::Write, 0, SIZE, false, 7);
+        bench.remote.work(bench.now, &mut bench.done);
+        let (stream, _) = bench.server.wires[0].as_mut().unwrap();
+        let mut head = [0; 28];
+        stream.read_exact(&mut head).unwrap();
+        let reply = [&0x6744_6698u32.to_be_bytes()[..], &error.to_be_bytes(), &head[8..16]].concat();
+        stream.write_all(&reply).unwrap();
+        bench.remote.happened(0, EventFlags::IN);
+        bench.remote.work(bench.now, &mut bench.done);
+        assert!(bench.over().is_empty() && bench.remote.links.alive() == 0);
+        bench.server.cut(0);
+        bench.dial();
+        assert_eq!(bench.all(), [(0, Ok(()))]);
+        assert!(bench.server.cached.iter().all(|byte| *byte == 7));
+    }
+}
+
 #[test]
 fn requests_wait_for_a_lost_server_and_then_fail() {
     let mut bench = Bench::new(ALL, terms(1, false));
