@@ -6,12 +6,14 @@
 #![allow(unsafe_code)] // a mapping, because a Vec would touch all of its pages to read as zeroes
 
 use crate::space::{Space, check_name};
-use crate::{Buffer, Store};
+use crate::{Buffer, Step, Store};
 use henge_core::{Backend, Done, Fault, Instant, Op, Request, RequestId};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 const PAGE: usize = 4096;
 /// Most that is copied when a result is asked for; of a longer request the rest is copied when it is asked for again.
@@ -19,10 +21,55 @@ const COPIED_MAX: u64 = 128 << 10;
 /// Most that is zeroed then. Giving pages back takes a fifth as long as copying them.
 const ZEROED_MAX: u64 = 512 << 10;
 
+/// Most that another thread gives back to the kernel at once: whoever changes the process's mappings waits for it.
+const HOLE_MAX: usize = 2 << 20;
+
 /// A private anonymous mapping.
 pub(crate) struct Map {
+    pages: Arc<Pages>,
+    len: usize,
+}
+
+/// What is mapped, until its last user is gone.
+struct Pages {
     at: NonNull<u8>,
     len: usize,
+}
+
+// SAFETY: an address and a length, neither of which changes; what stands there is reached by `Map`, and given back by `Hole`.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Whole pages go back to the kernel, and read as zeroes.
+    ///
+    /// # Safety
+    /// They are within the mapping, and no reference points to them.
+    unsafe fn give_back(&self, first: usize, last: usize) -> io::Result<()> {
+        // SAFETY: private anonymous pages read as zeroes after MADV_DONTNEED; nobody refers to them, as the caller promises.
+        let given = unsafe {
+            rustix::mm::madvise(self.at.as_ptr().add(first).cast(), last - first, Advice::LinuxDontNeed)
+        };
+        given.map_err(io::Error::from)
+    }
+}
+
+/// Whole pages that nobody uses any more: given back by a thread that may take its time.
+struct Hole {
+    pages: Arc<Pages>,
+    first: usize,
+    last: usize,
+}
+
+impl Hole {
+    fn give_back(self) -> io::Result<()> {
+        for first in (self.first..self.last).step_by(HOLE_MAX) {
+            // SAFETY: the part that has them is going: no request reaches them until that is over.
+            unsafe { self.pages.give_back(first, self.last.min(first + HOLE_MAX))? };
+        }
+        Ok(())
+    }
 }
 
 impl Map {
@@ -42,12 +89,13 @@ impl Map {
             )?
         };
         let at = NonNull::new(at.cast()).expect("a mapping is never at address zero");
-        Ok(Map { at, len: len.max(PAGE) })
+        let len = len.max(PAGE);
+        Ok(Map { pages: Arc::new(Pages { at, len }), len })
     }
     pub(crate) fn slice(&mut self) -> &mut [u8] {
         // SAFETY: the whole mapping is readable and writable, initialized to zero by the kernel, and only
         // reachable through this `&mut self`.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.pages.at.as_ptr(), self.len) }
     }
     /// Makes a range read as zeroes; whole pages go back to the kernel.
     pub(crate) fn zero(&mut self, from: usize, len: usize) {
@@ -57,20 +105,16 @@ impl Map {
         }
         self.slice()[from..first].fill(0);
         self.slice()[last..from + len].fill(0);
-        // SAFETY: whole pages inside our own mapping, which no reference points into now; private anonymous
-        // pages read as zeroes after MADV_DONTNEED.
-        let dropped = unsafe {
-            rustix::mm::madvise(self.at.as_ptr().add(first).cast(), last - first, Advice::LinuxDontNeed)
-        };
-        if dropped.is_err() {
+        // SAFETY: whole pages inside our own mapping, which no reference points into now.
+        if unsafe { self.pages.give_back(first, last) }.is_err() {
             self.slice()[first..last].fill(0);
         }
     }
 }
 
-impl Drop for Map {
+impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of this length; nothing refers to it any more.
+        // SAFETY: a mapping of this length; nothing refers to it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");
     }
@@ -86,6 +130,8 @@ pub struct Memory {
     /// How much of the first is done, and the last piece of it that nobody was told of yet.
     served: u64,
     copied: Option<(RequestId, u64)>,
+    /// A part whose pages another thread gives back.
+    going: Option<String>,
 }
 
 impl Memory {
@@ -94,7 +140,7 @@ impl Memory {
         let map = Map::new(capacity)?;
         let written = vec![0; (map.len / PAGE).div_ceil(64)];
         let (space, waiting) = (Space::new(capacity), VecDeque::new());
-        Ok(Memory { map, space, written, waiting, served: 0, copied: None })
+        Ok(Memory { map, space, written, waiting, served: 0, copied: None, going: None })
     }
 
     fn zero(&mut self, from: usize, len: usize) {
@@ -193,6 +239,25 @@ impl Store for Memory {
         }
         Ok(())
     }
+    fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
+        let Some(part) = self.space.find(name) else { return Ok(Step::There(0)) };
+        let (from, to) = (part.base as usize, (part.base + part.len) as usize);
+        let hole = Hole { pages: Arc::clone(&self.map.pages), first: from, last: to / PAGE * PAGE };
+        self.going = Some(name.to_owned());
+        Ok(Step::Run(Box::new(move || hole.give_back().map(|()| None))))
+    }
+    fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
+        let going = self.going.take().filter(|going| going == name);
+        outcome?;
+        let part = going.and_then(|going| self.space.find(&going).cloned());
+        let part = part.ok_or_else(|| io::Error::other(format!("nothing is under way with \"{name}\"")))?;
+        let (from, to) = (part.base as usize, (part.base + part.len) as usize);
+        // The end of a part that does not end at a page.
+        self.map.slice()[to / PAGE * PAGE..to].fill(0);
+        mark(&mut self.written, from / PAGE, to.div_ceil(PAGE), false);
+        self.space.free(name);
+        Ok(Step::There(0))
+    }
     fn has_part(&self, name: &str) -> bool {
         self.space.find(name).is_some()
     }
@@ -281,5 +346,27 @@ mod tests {
         assert_eq!(store.extent(8192, 1 << 19), (4096, false));
         run(&mut store, Op::WriteZeroes, 0, 1 << 20);
         assert_eq!(store.extent(0, 1 << 20), (1 << 20, false));
+    }
+
+    /// To give the pages of a large part back takes as long as writing some of them. Whoever serves others does it elsewhere.
+    #[test]
+    fn a_removed_part_is_given_back_by_a_thread_and_nobody_gets_its_place_before() {
+        let mut store = Memory::new(8 << 20).expect("a mapping of 8 MiB");
+        let base = store.open_part("a", 5 << 20).unwrap();
+        run(&mut store, Op::Write, base, 5 << 20);
+        store.map.slice()[..5 << 20].fill(7);
+        let Ok(Step::Run(fails)) = store.begin_removal("a") else { panic!("a thread is to do it") };
+        drop(fails);
+        assert!(store.go_on("a", Err(io::Error::other("it fails"))).is_err() && store.has_part("a"));
+        let Ok(Step::Run(chore)) = store.begin_removal("a") else { panic!("a thread is to do it") };
+        assert!(store.open_part("b", 5 << 20).is_err(), "its place is taken");
+        let outcome = std::thread::spawn(chore).join().unwrap();
+        assert!(matches!(store.go_on("a", outcome), Ok(Step::There(_))) && !store.has_part("a"));
+        assert_eq!(store.open_part("b", 5 << 20).unwrap(), base);
+        assert_eq!(store.extent(base, 5 << 20), (5 << 20, false));
+        assert!(store.map.slice()[..5 << 20].iter().all(|byte| *byte == 0));
+        assert!(
+            matches!(store.begin_removal("a"), Ok(Step::There(_))) && store.go_on("a", Ok(None)).is_err()
+        );
     }
 }
