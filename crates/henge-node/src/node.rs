@@ -277,13 +277,15 @@ impl Node {
     }
 
     fn end(&mut self, how: &dyn Fn() -> Message) -> io::Result<Left> {
-        drop(self.agent.take());
+        let hands = self.agent.take().map(Agent::stop);
         let left = end_all(&self.control.shards, std::mem::take(&mut self.threads), how);
         // It notices that the loops have ended, and writes down how promises were kept.
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }
         drop(self.seats.take());
+        // What a manager had ordered ends where the loops have ended.
+        drop(hands);
         left
     }
 }

@@ -77,6 +77,8 @@ pub(crate) enum Origin {
     Here,
     /// The manager, by this order.
     Manager(u64),
+    /// The manager, by an order of which more is to be done: a node that ends before that has not carried it out.
+    Midway,
 }
 
 /// A change that the node can remember from now on; it is to be done, then committed.
@@ -201,6 +203,7 @@ impl Memory {
         let mark = |kept: &mut Kept| match origin {
             Origin::Manager(revision) => (kept.revision, kept.changed) = (Some(revision), false),
             Origin::Here => kept.changed = true,
+            Origin::Midway => {}
         };
         let File { peers, iscsi: portals, disks } = after;
         match (request, added) {

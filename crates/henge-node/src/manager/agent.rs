@@ -2,16 +2,14 @@
 
 use super::config::ManagerConfig;
 use super::connection::{Ends, PATIENCE, connect, ends, in_words};
-use super::wanted;
+use super::orders::{Hands, Heard, Node};
 use crate::control::Control;
-use crate::state::Origin;
 use crate::tags;
 use henge_api::manager::{
-    self as wire, FromManager, FromNode, HELLO_MAX, Held, LINE_MAX, Order, Pool, Profile, Register, Seen,
-    VERSION,
+    self as wire, FromManager, FromNode, HELLO_MAX, Held, LINE_MAX, Pool, Profile, Register, Seen, VERSION,
 };
 use henge_api::proof::{self, Said, Sealer, Side};
-use henge_api::{Request, Status, Terms, decode_line, encode_line};
+use henge_api::{Request, Status, decode_line, encode_line};
 use henge_core::Histogram;
 use henge_tls::{Role, TlsConfig};
 use std::collections::BTreeMap;
@@ -38,25 +36,33 @@ pub(crate) struct Facts {
     pub pools: BTreeMap<String, (u32, Option<Profile>)>,
 }
 
-/// The thread; it ends when this is dropped.
+/// The thread; it ends when this is dropped, and what it had done by others as well.
 pub(crate) struct Agent {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
+    hands: Arc<Hands>,
 }
 
 impl Agent {
     pub(crate) fn start(config: ManagerConfig, facts: Facts, control: Control) -> io::Result<Agent> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let hands = Arc::new(Hands::start(Node { control: control.clone(), name: config.name.clone() })?);
+        let does = Arc::clone(&hands);
         let thread = std::thread::Builder::new()
             .name("henge-manager".into())
-            .spawn(move || dial(&config, &facts, &control, &stopped))?;
-        Ok(Agent { stop, thread: Some(thread) })
+            .spawn(move || dial(&config, &facts, (&control, &does), &stopped))?;
+        Ok(Agent { stop, thread: Some(thread), hands })
     }
-}
 
-impl Drop for Agent {
-    fn drop(&mut self) {
+    /// Says nothing more, and begins nothing more. What is under way ends with the loops, and is waited for when the hands are dropped.
+    pub(crate) fn stop(mut self) -> Arc<Hands> {
+        self.end();
+        Arc::clone(&self.hands)
+    }
+
+    fn end(&mut self) {
+        self.hands.end();
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -65,8 +71,14 @@ impl Drop for Agent {
     }
 }
 
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// Comes back to a manager for ever; says once why it cannot, and once that it can again.
-fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicBool) {
+fn dial(config: &ManagerConfig, facts: &Facts, of: (&Control, &Hands), stop: &AtomicBool) {
     let (mut said, drained) = (BTreeMap::new(), AtomicBool::new(false));
     let mut pause = Duration::from_millis(100);
     // Of several managers another one may lead soon.
@@ -74,7 +86,7 @@ fn dial(config: &ManagerConfig, facts: &Facts, control: &Control, stop: &AtomicB
     while !stop.load(Ordering::Relaxed) {
         for address in &config.addresses {
             let mut welcomed = false;
-            let outcome = converse(address, config, facts, (control, &drained), stop, &mut welcomed);
+            let outcome = converse(address, config, facts, (of.0, of.1, &drained), stop, &mut welcomed);
             if welcomed {
                 pause = Duration::from_millis(100);
                 said.clear();
@@ -108,8 +120,8 @@ struct Reader {
 }
 
 struct Conversation<'a> {
-    name: &'a str,
     control: &'a Control,
+    hands: &'a Hands,
     out: Out,
     /// Latencies as counted when the last period ended.
     counted: BTreeMap<String, Histogram>,
@@ -130,11 +142,10 @@ fn converse(
     address: &str,
     config: &ManagerConfig,
     facts: &Facts,
-    of: (&Control, &AtomicBool),
+    (control, hands, drained): (&Control, &Hands, &AtomicBool),
     stop: &AtomicBool,
     welcomed: &mut bool,
 ) -> io::Result<()> {
-    let control = of.0;
     let stream = connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -143,21 +154,22 @@ fn converse(
     let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
     let writer = Writer { stream: BufWriter::new(writer), sealer: None, features: 0 };
     let mut this = Conversation {
-        name: &config.name,
         control,
+        hands,
         out: Arc::new(Mutex::new(writer)),
         counted: BTreeMap::new(),
         seconds: BTreeMap::new(),
         told: BTreeMap::new(),
         identity,
         looked: None,
-        drained: of.1,
+        drained,
     };
     let (period, tags) = this.handshake(&mut reader, config, &secret, facts)?;
     *welcomed = true;
     eprintln!("henge: registered at the manager {address} as \"{}\"", config.name);
     stream.set_read_timeout(Some(SILENCE))?;
-    let (orders, inbox) = mpsc::channel();
+    let (heard, inbox) = mpsc::channel();
+    hands.tell(Some(heard.clone()));
     let loop_ = control.clone();
     let listener = std::thread::Builder::new().name("henge-orders".into()).spawn(move || {
         loop {
@@ -170,13 +182,14 @@ fn converse(
                 said => said,
             };
             let over = said.is_err();
-            if orders.send(said).is_err() || over {
+            if heard.send(Heard::Said(said)).is_err() || over {
                 return;
             }
         }
     })?;
     let teller = if tags { Some(tell_of_parts(control, &this.out)?) } else { None };
     let outcome = this.run(&inbox, period, stop);
+    hands.tell(None);
     let _ = stream.shutdown(std::net::Shutdown::Both);
     drop(inbox);
     let _ = listener.join();
@@ -312,12 +325,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    fn run(
-        &mut self,
-        inbox: &Receiver<io::Result<FromManager>>,
-        period: Duration,
-        stop: &AtomicBool,
-    ) -> io::Result<()> {
+    fn run(&mut self, inbox: &Receiver<Heard>, period: Duration, stop: &AtomicBool) -> io::Result<()> {
         let mut tick = Instant::now() + TICK;
         let mut began = Instant::now();
         self.period(0.0)?;
@@ -328,12 +336,11 @@ impl Conversation<'_> {
             // Short enough that a node which stops does not wait for its agent.
             let wait = tick.saturating_duration_since(Instant::now()).min(Duration::from_millis(200));
             match inbox.recv_timeout(wait) {
-                Ok(Ok(FromManager::Order(order))) => self.carry_out(&order)?,
-                Ok(Ok(FromManager::Drain { on })) => self.drain(on)?,
-                Ok(Ok(FromManager::Trust(trust))) => self.believe(&trust),
-                Ok(Ok(FromManager::Certificate { certificate })) => self.renewed(&certificate),
-                Ok(Ok(_)) => {} // a sign of life
-                Ok(Err(e)) => return Err(e),
+                Ok(Heard::Said(said)) => self.hear(said?)?,
+                Ok(Heard::Done { name, revision, error }) => {
+                    self.told.remove(&name);
+                    self.say(&FromNode::Done { name, revision, error })?;
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it hung up")),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -346,6 +353,17 @@ impl Conversation<'_> {
                 }
             }
         }
+    }
+
+    fn hear(&mut self, said: FromManager) -> io::Result<()> {
+        match said {
+            FromManager::Order(order) => self.hands.take(order),
+            FromManager::Drain { on } => self.drain(on)?,
+            FromManager::Trust(trust) => self.believe(&trust),
+            FromManager::Certificate { certificate } => self.renewed(&certificate),
+            _ => {} // a sign of life
+        }
+        Ok(())
     }
 
     fn status(&self) -> io::Result<Status> {
@@ -464,69 +482,6 @@ impl Conversation<'_> {
             self.control.ask(Request::Drain { on }).map_err(io::Error::other)?;
         }
         Ok(())
-    }
-
-    fn carry_out(&mut self, order: &Order) -> io::Result<()> {
-        let error = self.obey(order).err();
-        self.told.remove(&order.name);
-        self.say(&FromNode::Done { name: order.name.clone(), revision: order.revision, error })
-    }
-
-    /// Brings one disk to where it should be. Doing so twice is as good as once.
-    fn obey(&self, order: &Order) -> Result<(), String> {
-        let want = order.want()?;
-        want.as_ref().map_or(Ok(()), wanted::check)?;
-        let status = self.control.status().map_err(|e| e.to_string())?;
-        let here = status.disk(&order.name);
-        let origin = Origin::Manager(order.revision);
-        let ask = |request| self.control.ask_as(request, origin).map(drop).map_err(|e| e.to_string());
-        if let Some(revision) = self.control.memory().disks.get(&order.name).and_then(|k| k.revision)
-            && revision > order.revision
-        {
-            return Err(format!("{} has a later order ({revision}) of \"{}\"", self.name, order.name));
-        }
-        if here.is_some() && !self.control.memory().is_managed(&order.name) {
-            return Err(format!(
-                "\"{}\" is {}'s own disk: no manager made it, and none changes it",
-                order.name, self.name
-            ));
-        }
-        match (&want, here) {
-            (None, None) => Ok(()),
-            (None, Some(_)) => ask(Request::Remove { name: order.name.clone() }),
-            (Some(want), None) => {
-                for (name, address) in &want.peers {
-                    let (name, address) = (name.clone(), address.clone());
-                    ask(Request::Peer { name, address, iscsi: None, at: None })?;
-                }
-                ask(Request::Add { disk: wanted::table(&order.name, want)? })
-            }
-            (Some(want), Some(here)) => {
-                let bytes = |bytes: u64| format!("{bytes}B");
-                if let Some(room) = want.room {
-                    ask(Request::Room { name: order.name.clone(), capacity: bytes(room) })?;
-                }
-                if let Some(access) = &want.access {
-                    let doors = wanted::doors(access);
-                    let known = self.control.memory().disks.get(&order.name).and_then(|k| k.added.clone());
-                    let known = known.unwrap_or_default();
-                    if doors.iter().any(|(key, said)| known.get(key) != Some(said)) {
-                        ask(Request::Access { name: order.name.clone(), doors })?;
-                    }
-                }
-                if want.capacity > here.capacity {
-                    ask(Request::Grow { name: order.name.clone(), capacity: bytes(want.capacity) })?;
-                }
-                let gone = here.contract.keys().filter(|key| !want.contract.contains_key(*key));
-                let mut contract: Terms = gone.map(|key| (key.clone(), String::new())).collect();
-                let differs = |(key, value): &(&String, &String)| here.contract.get(*key) != Some(*value);
-                contract.extend(want.contract.iter().filter(differs).map(|(k, v)| (k.clone(), v.clone())));
-                if contract.is_empty() {
-                    return self.control.settle(&order.name, order.revision).map_err(|e| e.to_string());
-                }
-                ask(Request::Set { name: order.name.clone(), contract })
-            }
-        }
     }
 }
 

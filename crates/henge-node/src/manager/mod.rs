@@ -6,6 +6,7 @@
 mod agent;
 pub(crate) mod config;
 mod connection;
+mod orders;
 mod wanted;
 
 pub use config::{ManagerConfig, profile};

@@ -248,11 +248,22 @@ impl Manager {
 
     /// What the node answers to an order.
     fn order(&mut self, name: &str, revision: u64, capacity: Option<&str>) -> Result<(), String> {
+        self.order_with(name, revision, capacity, &[])
+    }
+
+    fn order_with(
+        &mut self,
+        name: &str,
+        revision: u64,
+        capacity: Option<&str>,
+        terms: &[(&str, &str)],
+    ) -> Result<(), String> {
+        let terms = || terms.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
         let want = capacity.map(|capacity| henge_api::manager::Want {
             capacity: henge_core::parse_size(capacity).unwrap(),
             pools: vec!["p".into()],
             leeway: None,
-            contract: Default::default(),
+            contract: terms(),
             peers: Default::default(),
             room: None,
             gateways: Vec::new(),
@@ -308,6 +319,37 @@ fn a_manager_orders_about_disks_that_a_manager_made_and_no_others() {
     while manager.hear().is_some() {}
     drop(manager);
     drop(listener);
+    node.stop().unwrap();
+}
+
+#[test]
+fn an_order_that_was_not_carried_out_as_a_whole_is_not_said_to_be() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node = managed(&listener, dir.path());
+    let welcome = |manager: &mut Manager| {
+        let Some(FromNode::Register(register)) = manager.hear() else { panic!("no register") };
+        manager.say(&FromManager::Welcome { period_ms: 60_000, tags: false, speaks: register.speaks });
+        register.disks.into_iter().find(|disk| disk.name == "made")
+    };
+    let mut manager = Manager::meet(&listener, SECRET);
+    welcome(&mut manager);
+    manager.order("made", 8, Some("1MiB")).unwrap();
+    // It grows, and its contract is refused.
+    let refused = manager.order_with("made", 9, Some("2MiB"), &[("rate", "5/s")]).unwrap_err();
+    assert!(refused.contains("rate"), "{refused}");
+    assert_eq!(node.control().status().unwrap().disk("made").unwrap().capacity, 2 << 20);
+    // A manager that has not heard of it is told what holds, and says again what it wants.
+    drop(manager);
+    let mut manager = Manager::meet(&listener, SECRET);
+    let held = welcome(&mut manager).unwrap();
+    assert_eq!((held.revision, held.changed, held.capacity), (Some(8), false, 2 << 20));
+    manager.order("made", 9, Some("2MiB")).unwrap();
+    manager.order("made", 9, Some("2MiB")).unwrap();
+    drop(manager);
+    let mut manager = Manager::meet(&listener, SECRET);
+    assert_eq!(welcome(&mut manager).unwrap().revision, Some(9));
+    drop((manager, listener));
     node.stop().unwrap();
 }
 

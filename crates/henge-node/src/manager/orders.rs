@@ -1,0 +1,334 @@
+//! What a manager orders is done here, beside the conversation with it.
+//!
+//! # The problem
+//! Making a disk on a device may take hours. Done by whoever talks to the manager, it would leave the node silent, and silent nodes count as gone. A
+//! node that is to stop would wait for it, too.
+//!
+//! # The rule
+//! Orders of several disks are carried out side by side, those of one disk one after another. Of one disk the latest order waits. What
+//! may take long has all hands but one: orders of other tenants' disks do not wait for it.
+//!
+//! What was begun is finished whoever talks to the manager by then, and the manager of that time is told. What waits when a conversation
+//! ends is forgotten: a manager says again what it has not heard to be done. An order that is said again while it is carried out is done once more
+//! afterwards, and finds it done.
+
+use super::wanted;
+use crate::control::Control;
+use crate::state::Origin;
+use henge_api::manager::{FromManager, Order, Want};
+use henge_api::{DiskStatus, Request, Terms};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Orders that are carried out at once.
+const HANDS: usize = 4;
+/// Of them, such as may take long.
+const LONG_MAX: usize = HANDS - 1;
+
+/// What whoever talks to the manager hears.
+pub(super) enum Heard {
+    /// From there.
+    Said(io::Result<FromManager>),
+    /// An order was carried out, or why not.
+    Done { name: String, revision: u64, error: Option<String> },
+}
+
+/// Does what orders ask for.
+pub(super) trait Obey: Send + Sync + 'static {
+    /// Brings one disk to where it should be. Doing so twice is as good as once.
+    fn obey(&self, order: &Order) -> Result<(), String>;
+    /// Whether that may take long.
+    fn may_take_long(&self, order: &Order) -> bool;
+}
+
+/// What is to be done, and what is under way.
+#[derive(Default)]
+struct Desk {
+    /// In the order in which they came; none of one disk twice.
+    waiting: VecDeque<(Order, bool)>,
+    /// Disks whose orders are carried out, and whether that may take long.
+    under_way: BTreeMap<String, bool>,
+    tell: Option<Sender<Heard>>,
+    over: bool,
+}
+
+impl Desk {
+    /// The first order that may begin.
+    fn next(&mut self) -> Option<Order> {
+        let long = self.under_way.values().filter(|long| **long).count();
+        let may_begin = |(order, is_long): &(Order, bool)| {
+            !self.under_way.contains_key(&order.name) && (!is_long || long < LONG_MAX)
+        };
+        let (order, is_long) =
+            self.waiting.iter().position(may_begin).and_then(|at| self.waiting.remove(at))?;
+        self.under_way.insert(order.name.clone(), is_long);
+        Some(order)
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    desk: Mutex<Desk>,
+    news: Condvar,
+}
+
+impl Shared {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One hand's work, until all is over.
+    fn work(&self, by: &dyn Obey) {
+        let mut desk = self.desk();
+        while !desk.over {
+            let Some(order) = desk.next() else {
+                desk = self.news.wait(desk).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(desk);
+            let error = by.obey(&order).err();
+            desk = self.desk();
+            desk.under_way.remove(&order.name);
+            if let Some(tell) = &desk.tell {
+                // Nobody may be listening; it is then found when the node registers.
+                let _ = tell.send(Heard::Done { name: order.name, revision: order.revision, error });
+            }
+            self.news.notify_all();
+        }
+    }
+}
+
+/// Carries orders out. Dropping it waits for what is under way: loops end first, so that it does not last.
+pub(crate) struct Hands {
+    shared: Arc<Shared>,
+    by: Arc<dyn Obey>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Hands {
+    pub(super) fn start(by: impl Obey) -> io::Result<Hands> {
+        let mut hands = Hands { shared: Arc::default(), by: Arc::new(by), threads: Vec::new() };
+        for _ in 0..HANDS {
+            let (shared, by) = (Arc::clone(&hands.shared), Arc::clone(&hands.by));
+            let thread = std::thread::Builder::new().name("henge-hands".into());
+            hands.threads.push(thread.spawn(move || shared.work(&*by))?);
+        }
+        Ok(hands)
+    }
+
+    /// What is done from now on is told there. What waits for somebody else is forgotten.
+    pub(super) fn tell(&self, to: Option<Sender<Heard>>) {
+        let mut desk = self.shared.desk();
+        desk.waiting.clear();
+        desk.tell = to;
+    }
+
+    /// To be done.
+    pub(super) fn take(&self, order: Order) {
+        let long = self.by.may_take_long(&order);
+        let mut desk = self.shared.desk();
+        match desk.waiting.iter_mut().find(|(waiting, _)| waiting.name == order.name) {
+            Some(waiting) => *waiting = (order, long),
+            None => desk.waiting.push_back((order, long)),
+        }
+        self.shared.news.notify_all();
+    }
+
+    /// Nothing more is begun.
+    pub(super) fn end(&self) {
+        self.shared.desk().over = true;
+        self.shared.news.notify_all();
+    }
+}
+
+impl Drop for Hands {
+    fn drop(&mut self) {
+        self.end();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A node, by its name at the manager.
+pub(super) struct Node {
+    pub control: Control,
+    pub name: String,
+}
+
+impl Obey for Node {
+    fn obey(&self, order: &Order) -> Result<(), String> {
+        let want = order.want()?;
+        want.as_ref().map_or(Ok(()), wanted::check)?;
+        let status = self.control.status().map_err(|e| e.to_string())?;
+        let here = status.disk(&order.name);
+        if let Some(revision) = self.control.memory().disks.get(&order.name).and_then(|k| k.revision)
+            && revision > order.revision
+        {
+            return Err(format!("{} has a later order ({revision}) of \"{}\"", self.name, order.name));
+        }
+        if here.is_some() && !self.control.memory().is_managed(&order.name) {
+            return Err(format!(
+                "\"{}\" is {}'s own disk: no manager made it, and none changes it",
+                order.name, self.name
+            ));
+        }
+        let (name, last) = (order.name.clone(), Origin::Manager(order.revision));
+        match (&want, here) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => self.ask(Request::Remove { name }, last),
+            (Some(want), None) => {
+                for (name, address) in &want.peers {
+                    let (name, address) = (name.clone(), address.clone());
+                    self.ask(Request::Peer { name, address, iscsi: None, at: None }, last)?;
+                }
+                self.ask(Request::Add { disk: wanted::table(&name, want)? }, last)
+            }
+            (Some(want), Some(here)) => self.change(order, want, here),
+        }
+    }
+
+    fn may_take_long(&self, order: &Order) -> bool {
+        let Ok(Some(want)) = order.want() else { return false };
+        let status = self.control.meters().ok();
+        let here =
+            status.as_ref().and_then(|status| status.disk(&order.name)).map_or(0, |disk| disk.capacity);
+        want.capacity.max(want.room.unwrap_or(0)) > here
+    }
+}
+
+impl Node {
+    fn ask(&self, request: Request, origin: Origin) -> Result<(), String> {
+        self.control.ask_as(request, origin).map(drop).map_err(|e| e.to_string())
+    }
+
+    /// A disk that is here becomes as it is wanted. The order counts as carried out with its last step: a node that ends, or fails, before that
+    /// is told again.
+    fn change(&self, order: &Order, want: &Want, here: &DiskStatus) -> Result<(), String> {
+        let name = || order.name.clone();
+        let bytes = |bytes: u64| format!("{bytes}B");
+        if let Some(room) = want.room {
+            self.ask(Request::Room { name: name(), capacity: bytes(room) }, Origin::Midway)?;
+        }
+        if let Some(access) = &want.access {
+            let doors = wanted::doors(access);
+            let known = self.control.memory().disks.get(&order.name).and_then(|k| k.added.clone());
+            let known = known.unwrap_or_default();
+            if doors.iter().any(|(key, said)| known.get(key) != Some(said)) {
+                self.ask(Request::Access { name: name(), doors }, Origin::Midway)?;
+            }
+        }
+        if want.capacity > here.capacity {
+            self.ask(Request::Grow { name: name(), capacity: bytes(want.capacity) }, Origin::Midway)?;
+        }
+        let gone = here.contract.keys().filter(|key| !want.contract.contains_key(*key));
+        let mut contract: Terms = gone.map(|key| (key.clone(), String::new())).collect();
+        let differs = |(key, value): &(&String, &String)| here.contract.get(*key) != Some(*value);
+        contract.extend(want.contract.iter().filter(differs).map(|(k, v)| (k.clone(), v.clone())));
+        if contract.is_empty() {
+            return self.control.settle(&order.name, order.revision).map_err(|e| e.to_string());
+        }
+        self.ask(Request::Set { name: name(), contract }, Origin::Manager(order.revision))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// Carries an order out when the test says so: told which has begun, and how it ends.
+    struct Slowly {
+        begun: Mutex<Sender<(String, u64)>>,
+        ends: Mutex<BTreeMap<String, Receiver<()>>>,
+    }
+
+    impl Obey for Slowly {
+        fn obey(&self, order: &Order) -> Result<(), String> {
+            let _ = self.begun.lock().unwrap().send((order.name.clone(), order.revision));
+            let ends = self.ends.lock().unwrap().remove(&order.name);
+            if let Some(ends) = ends {
+                let _ = ends.recv();
+            }
+            Ok(())
+        }
+        fn may_take_long(&self, order: &Order) -> bool {
+            order.name.starts_with("long")
+        }
+    }
+
+    fn order(name: &str, revision: u64) -> Order {
+        Order::new(name, revision, None)
+    }
+
+    /// Hands, what they begin, and by name how the first order of these disks is ended.
+    fn hands(slow: &[&str]) -> (Hands, Receiver<(String, u64)>, BTreeMap<String, Sender<()>>) {
+        let ((begun, begins), mut ends, mut ended) = (channel(), BTreeMap::new(), BTreeMap::new());
+        for name in slow {
+            let (end, receiver) = channel();
+            ends.insert((*name).to_owned(), end);
+            ended.insert((*name).to_owned(), receiver);
+        }
+        let by = Slowly { begun: Mutex::new(begun), ends: Mutex::new(ended) };
+        (Hands::start(by).unwrap(), begins, ends)
+    }
+
+    fn done(heard: &Receiver<Heard>) -> (String, u64) {
+        match heard.recv().unwrap() {
+            Heard::Done { name, revision, error: None } => (name, revision),
+            _ => panic!("an order that was carried out"),
+        }
+    }
+
+    #[test]
+    fn what_takes_long_holds_up_nobody_else() {
+        let long: Vec<String> = (0..5).map(|i| format!("long{i}")).collect();
+        let names: Vec<&str> = long.iter().map(String::as_str).collect();
+        let (hands, begins, mut ends) = hands(&names);
+        let (tell, heard) = channel();
+        hands.tell(Some(tell));
+        long.iter().for_each(|name| hands.take(order(name, 1)));
+        for _ in 0..LONG_MAX {
+            assert!(begins.recv().unwrap().0.starts_with("long"));
+        }
+        hands.take(order("web", 2));
+        assert_eq!((begins.recv().unwrap(), done(&heard)), (("web".into(), 2), ("web".into(), 2)));
+        drop(ends.remove("long0"));
+        assert_eq!((done(&heard).0, begins.recv().unwrap().0), ("long0".into(), "long3".into()));
+    }
+
+    #[test]
+    fn an_order_that_is_said_again_is_done_once_more_and_the_latest_counts() {
+        let (hands, begins, mut ends) = hands(&["web"]);
+        let (tell, heard) = channel();
+        hands.tell(Some(tell));
+        hands.take(order("web", 1));
+        assert_eq!(begins.recv().unwrap(), ("web".into(), 1));
+        (1..=1000).for_each(|revision| hands.take(order("web", revision)));
+        assert_eq!(hands.shared.desk().waiting.len(), 1, "none is kept twice");
+        drop(ends.remove("web"));
+        assert_eq!((done(&heard).1, begins.recv().unwrap().1, done(&heard).1), (1, 1000, 1000));
+        assert!(begins.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_manager_that_comes_again_hears_of_what_was_begun_before() {
+        let (hands, begins, mut ends) = hands(&["web"]);
+        let (tell, before) = channel();
+        hands.tell(Some(tell));
+        hands.take(order("web", 1));
+        begins.recv().unwrap();
+        hands.take(order("web", 2));
+        hands.tell(None);
+        assert!(before.recv().is_err(), "that conversation is over");
+        let (tell, heard) = channel();
+        hands.tell(Some(tell));
+        drop(ends.remove("web"));
+        assert_eq!(done(&heard), ("web".into(), 1));
+        drop(hands);
+        assert!(begins.try_recv().is_err(), "what waited is said again by whoever wants it");
+    }
+}
