@@ -5,6 +5,9 @@ use crate::store::Batch;
 use serde::Serialize;
 use std::collections::VecDeque;
 
+/// The latest revision that is believed of a node: half of what a node may say ([`crate::heard`]).
+const BELIEVED_MAX: u64 = 1 << 52;
+
 /// The time, the revision and the log; and all that is to be stored.
 pub(crate) struct Journal {
     now: u64,
@@ -43,9 +46,12 @@ impl Journal {
         self.revision
     }
 
-    /// Revisions from now on are above one that a node knows.
+    /// Revisions from now on are above one that a node knows. One that nobody ever counts to is believed of no node: nodes and managers
+    /// count no further than a little beyond it.
     pub(super) fn is_ahead_of(&mut self, revision: u64) {
-        self.revision = self.revision.max(revision);
+        if revision <= BELIEVED_MAX {
+            self.revision = self.revision.max(revision);
+        }
     }
 
     pub(super) fn next_revision(&mut self) -> u64 {

@@ -130,13 +130,18 @@ impl Reconciler<'_> {
 
     /// A disk that manager and node both have.
     fn compare(&mut self, held: &Held) {
+        let ours = self.machine.inventory.disks[&held.name].revision;
+        let later = held.revision.is_some_and(|theirs| theirs > ours);
+        if later {
+            self.be_later(held);
+        }
         let disk = self.machine.inventory.disks[&held.name].clone();
         if disk.phase == Phase::Removing {
             return self.order_to(&held.name);
         }
         let confirmed = disk.parts.iter().find(|p| p.node == self.node).map_or(0, |p| p.confirmed);
-        // Changed at the node after the last order that both know of.
-        if held.changed && held.revision.unwrap_or(0) >= confirmed {
+        // Changed at the node after the last order that both know of, or by one that is known there alone.
+        if (held.changed || later) && held.revision.unwrap_or(0) >= confirmed {
             return self.differ(&disk, held);
         }
         // Room for a disk that grows is made, and not remembered: a node that began anew makes it again.
@@ -145,6 +150,17 @@ impl Reconciler<'_> {
         } else {
             self.order_to(&held.name);
         }
+    }
+
+    /// The node has a later order than is remembered here: the state was restored from before that. It obeys orders that are later still, and
+    /// what it was told by the one that was forgotten is as if somebody had changed it there.
+    fn be_later(&mut self, held: &Held) {
+        self.machine.journal.is_ahead_of(held.revision.unwrap_or(0));
+        let mut disk = self.machine.inventory.disks[&held.name].clone();
+        if disk.phase == Phase::Ready {
+            disk.phase = Phase::Changing;
+        }
+        self.machine.put_disk(&held.name, Some(disk));
     }
 
     /// A contract that was changed at the node: the stricter of both, term by term.

@@ -395,6 +395,85 @@ fn what_one_node_made_room_for_in_vain_stays_promised_to_that_disk() {
     machine.check().unwrap();
 }
 
+/// Everything that is stored, as a machine that begins anew finds it.
+fn stored(machine: &mut Machine, all: &mut BTreeMap<String, Vec<u8>>) -> Machine {
+    for (key, value) in machine.take_batch().changes {
+        match value {
+            Some(value) => drop(all.insert(key, value)),
+            None => drop(all.remove(&key)),
+        }
+    }
+    Machine::load(settings(), all.clone().into_iter().collect()).unwrap()
+}
+
+#[test]
+fn a_manager_whose_state_was_restored_gives_orders_that_its_nodes_take() {
+    let (mut machine, mut nodes) = three();
+    for name in ["kept", "gone"] {
+        machine.create(&ADMIN, name, &spec(10, Some(50), None), None, None).unwrap();
+    }
+    settle(&mut machine, &mut nodes);
+    let mut all = BTreeMap::new();
+    let mut old = stored(&mut machine, &mut all);
+    // What happens after that is forgotten.
+    for rate in [90, 70] {
+        for name in ["kept", "gone"] {
+            machine.change(&ADMIN, name, &spec(10, Some(rate), None), None).unwrap();
+        }
+        settle(&mut machine, &mut nodes);
+    }
+    old.remove(&ADMIN, "gone", None, true).unwrap();
+    for (session, (name, node)) in nodes.iter().enumerate() {
+        old.register(session as u64, node.register(name));
+    }
+    let known = |nodes: &BTreeMap<String, FakeNode>, order: &Order| {
+        let held = nodes.values().find_map(|node| node.disks.get(&order.name));
+        held.and_then(|held| held.revision).unwrap_or(0)
+    };
+    let orders = old.take_orders();
+    let latest: BTreeMap<&str, &Order> = orders.iter().map(|(_, o)| (o.name.as_str(), o)).collect();
+    assert!(
+        latest.values().all(|order| order.revision > known(&nodes, order)),
+        "nodes refuse orders from before"
+    );
+    for (node, order) in orders {
+        nodes.get_mut(&node).unwrap().obey(&order);
+        old.done(&node, &order.name, order.revision, None);
+    }
+    settle(&mut old, &mut nodes);
+    // The stricter contract holds, as where somebody had changed it there.
+    let disk = old.inventory.disk("kept").unwrap();
+    assert_eq!((disk.phase, disk.spec.rate.as_deref()), (Phase::Ready, Some("70/s")));
+    assert!(old.inventory.disk("gone").is_none() && nodes.values().all(|node| !node.has("gone")));
+    old.check().unwrap();
+}
+
+#[test]
+fn a_node_that_counts_without_end_takes_no_number_from_others() {
+    let (mut machine, mut nodes) = three();
+    let liar = nodes.get_mut("a").unwrap();
+    for (name, revision) in [("first", 1 << 53), ("second", 1 << 52)] {
+        let pools = vec!["p".to_owned()];
+        let (revision, contract) = (Some(revision), Default::default());
+        let held = Held {
+            name: name.into(),
+            pools,
+            capacity: GB,
+            contract,
+            revision,
+            changed: false,
+            gateways: Vec::new(),
+        };
+        liar.disks.insert(name.into(), held);
+    }
+    machine.register(7, nodes["a"].register("a"));
+    machine.create(&ADMIN, "d", &spec(10, None, None), None, None).unwrap();
+    let revision = machine.inventory.disk("d").unwrap().revision;
+    let done =
+        henge_api::manager::FromNode::Done { name: "d".into(), revision: revision + (1 << 51), error: None };
+    assert_eq!(crate::heard::said(&done), Ok(()), "every node would be sent away for it");
+}
+
 fn failures_told(machine: &Machine) -> usize {
     machine.events(0).filter(|event| event.kind == "failed").count()
 }
