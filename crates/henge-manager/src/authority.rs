@@ -9,11 +9,13 @@ use crate::model::{AuthorityRecord, CertificateRecord, InvitationRecord, RootRec
 use henge_api::manager::Trust;
 use henge_tls::{Identity, IssueError, Pem, Request, Role, Root, Token};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Certificates count for so long: a node that is away for a week joins again.
 const LASTS: Duration = Duration::from_secs(7 * 86_400);
+/// So long the same list is said of whom to believe, if nothing changes.
+const SAID_MS: u64 = 60_000;
 /// Longest that an invitation counts.
 const INVITATION_MAX: Duration = Duration::from_secs(30 * 86_400);
 
@@ -96,6 +98,15 @@ fn trust(authority: &AuthorityRecord, certificates: &[CertificateRecord]) -> Res
     Ok(Trust { ca, revoked })
 }
 
+/// Whether there is one root alone, to which a second may come.
+fn alone(authority: &AuthorityRecord) -> Result<(), Failure> {
+    if authority.roots.len() == 1 {
+        return Ok(());
+    }
+    let why = "two roots are valid already; `henge ca retire` ends the older one".into();
+    Err(Failure::Conflict(why))
+}
+
 /// While two roots count, certificates of the newer one lead to the older one as well: whoever has not heard of the newer one is let in,
 /// and lets in. A manager also shows the older root itself, as invitations from before name it by its fingerprint.
 fn between(roots: &[RootRecord], role: Role) -> String {
@@ -104,16 +115,26 @@ fn between(roots: &[RootRecord], role: Role) -> String {
     format!("{}{older}", newest.vouched)
 }
 
+/// What was said last of whom to believe.
+struct Said {
+    edition: u64,
+    /// Milliseconds since 1970.
+    at: u64,
+    trust: Trust,
+}
+
 /// The authority of a manager.
 #[derive(Clone)]
 pub struct Authority {
     core: Core,
+    /// Anybody may ask whom to believe: lists are signed once for all who ask.
+    said: Arc<Mutex<Option<Said>>>,
 }
 
 impl Authority {
     /// Of this core.
     pub fn new(core: Core) -> Authority {
-        Authority { core }
+        Authority { core, said: Arc::default() }
     }
 
     /// Makes the cluster's first root where there is none.
@@ -153,8 +174,18 @@ impl Authority {
 
     /// Whom to believe.
     pub async fn trust(&self) -> Result<Trust, AuthorityError> {
+        let (edition, now) = (self.edition().await?, now_ms());
+        if let Some(said) = self.said.lock().unwrap_or_else(PoisonError::into_inner).as_ref()
+            && said.edition == edition
+            && now.saturating_sub(said.at) < SAID_MS
+        {
+            return Ok(said.trust.clone());
+        }
         let (authority, certificates) = self.known().await?;
-        Ok(trust(&authority, &certificates)?)
+        let trust = trust(&authority, &certificates)?;
+        let said = Said { edition: authority.list, at: now, trust: trust.clone() };
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        Ok(trust)
     }
 
     /// A number that changes with what [`Self::trust`] says.
@@ -261,23 +292,14 @@ impl Authority {
     /// A second root, which signs from now on; both are believed. Its fingerprint.
     pub async fn rotate(&self) -> Result<String, AuthorityError> {
         let (authority, _) = self.known().await?;
-        if authority.roots.len() > 1 {
-            let why = "two roots are valid already; `henge ca retire` ends the older one".into();
-            return Err(Failure::Conflict(why).into());
-        }
+        alone(&authority)?;
         let now = now_ms();
         let pem = Root::create(&authority.cluster, at(now))?;
         let fingerprint = Root::open(&pem)?.fingerprint().to_owned();
         let roots = open(&authority.roots)?;
         let vouched = roots.first().ok_or(AuthorityError::None)?.vouch(&pem, at(now))?;
         let root = RootRecord { certificate: pem.certificate, key: pem.key, created: now, vouched };
-        let add = move |machine: &mut crate::machine::Machine| {
-            let Some(mut authority) = machine.identities.authority().cloned() else { return };
-            authority.roots.insert(0, root);
-            authority.list += 1;
-            machine.identities.put_authority(&mut machine.journal, authority);
-        };
-        self.core.call(add).await?;
+        self.exchange(authority.list, move |roots| roots.insert(0, root)).await?;
         Ok(fingerprint)
     }
 
@@ -305,14 +327,30 @@ impl Authority {
             );
             return Err(Failure::Conflict(why).into());
         }
-        let drop_older = |machine: &mut crate::machine::Machine| {
-            let Some(mut authority) = machine.identities.authority().cloned() else { return };
-            authority.roots.truncate(1);
+        self.exchange(authority.list, |roots| roots.truncate(1)).await?;
+        Ok(n)
+    }
+
+    /// Changes the roots, if nothing has changed since the list of that number: two who ask at once do not both get what each decided.
+    async fn exchange(
+        &self,
+        list: u64,
+        change: impl FnOnce(&mut Vec<RootRecord>) + Send + 'static,
+    ) -> Result<(), AuthorityError> {
+        let exchange = move |machine: &mut crate::machine::Machine| {
+            let mut authority = machine.identities.authority().cloned().ok_or(AuthorityError::None)?;
+            if authority.list != list {
+                let why =
+                    "roots or certificates have changed meanwhile; look at them again (`henge ca show`)"
+                        .into();
+                return Err(Failure::Conflict(why).into());
+            }
+            change(&mut authority.roots);
             authority.list += 1;
             machine.identities.put_authority(&mut machine.journal, authority);
+            Ok(())
         };
-        self.core.call(drop_older).await?;
-        Ok(n)
+        self.core.call(exchange).await?
     }
 }
 
@@ -384,5 +422,67 @@ impl Own {
             };
             let _ = tokio::time::timeout(Duration::from_secs(3600), changed).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Settings;
+    use crate::store::MemoryStore;
+
+    fn authority() -> (tokio::runtime::Runtime, Authority) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let core = Core::start(Settings::default(), MemoryStore::default()).unwrap();
+        let authority = Authority::new(core);
+        runtime.block_on(authority.begin("demo")).unwrap();
+        (runtime, authority)
+    }
+
+    #[test]
+    fn who_decided_by_other_roots_exchanges_none() {
+        let (runtime, authority) = authority();
+        let known = || runtime.block_on(authority.known()).unwrap().0;
+        let (before, root) = (known(), known().roots[0].clone());
+        runtime.block_on(authority.rotate()).unwrap();
+        // Another one found one root alone, too, and has made a third by now.
+        let third = authority.exchange(before.list, move |roots| roots.insert(0, root));
+        assert!(matches!(runtime.block_on(third), Err(AuthorityError::Failure(Failure::Conflict(_)))));
+        assert_eq!(known().roots.len(), 2);
+        let two = known();
+        runtime.block_on(authority.retire(true)).unwrap();
+        runtime.block_on(authority.rotate()).unwrap();
+        // Who wanted to end the older of those two would end what signs by now.
+        let older = authority.exchange(two.list, |roots| roots.truncate(1));
+        assert!(runtime.block_on(older).is_err() && known().roots.len() == 2);
+        authority.core.stop();
+    }
+
+    #[test]
+    fn whom_to_believe_is_signed_once_for_all_who_ask() {
+        let (runtime, authority) = authority();
+        let joins = |name: &str| {
+            let invited =
+                authority.invite(Role::Node, (name.into(), None), Vec::new(), Duration::from_secs(60));
+            let token: Token = runtime.block_on(invited).unwrap().0.parse().unwrap();
+            let request = Request::new().unwrap().pem;
+            runtime.block_on(authority.join(&token, request)).unwrap();
+        };
+        let revoke = |whose: &'static str| {
+            let core = &authority.core;
+            core.call_and_wait(move |machine| machine.identities.revoke(&mut machine.journal, whose))
+                .unwrap()
+                .unwrap();
+        };
+        let trust = || runtime.block_on(authority.trust()).unwrap();
+        joins("n1");
+        revoke("node/n1");
+        // Signatures draw random numbers: what is signed anew differs.
+        let first = trust();
+        assert!(!first.revoked.is_empty() && first == trust());
+        joins("n2");
+        revoke("node/n2");
+        assert!(first.revoked != trust().revoked, "what changes is known at once");
+        authority.core.stop();
     }
 }
