@@ -263,7 +263,10 @@ impl Initiator {
         let looks = self.looks.len();
         self.looks.retain(|(look, _)| *look != task);
         if self.waiting.len() < before || self.looks.len() < looks {
-            self.jobs.remove(&task);
+            // What an ORWRITE has read is the disk's memory, too.
+            if let (Some(mut job), Some(disk)) = (self.jobs.remove(&task), self.disk) {
+                job.release(disk, plane);
+            }
             return self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), registry);
         }
         if let Some(disk) = self.disk

@@ -1,7 +1,7 @@
 //! Initiators by iSCSI whose commands need memory more than once.
 
 use super::{Bench, disk};
-use henge_core::Duration;
+use henge_backend::Buffer;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -20,8 +20,10 @@ impl Initiator {
         stream.set_nonblocking(true).unwrap();
         let mut initiator = Initiator { stream, command: 1 };
         let text = "InitiatorName=iqn.a\0TargetName=iqn.2026-11.local.henge:d\0";
+        let port = initiator.stream.local_addr().unwrap().port().to_be_bytes();
         let mut header = [0; 48];
         (header[0], header[1], header[8], header[27]) = (0x43, 0x87, 0x80, 1);
+        header[12..14].copy_from_slice(&port); // the ISID's qualifier: each is a port of its own
         initiator.send(header, text.as_bytes());
         initiator.answer(bench);
         initiator.scsi(0x80, &[0; 6], &[]);
@@ -78,14 +80,9 @@ impl Initiator {
     }
 }
 
-/// WRITE AND VERIFY has memory for what it writes, then for what it reads. Where the second is missing it waits, and is not forgotten.
-#[test]
-fn a_command_that_lacks_memory_half_way_goes_on_when_there_is_some() {
-    let disks = disk("d", "a", "weight = 1") + &disk("hog", "b", "weight = 1");
-    let mut bench = Bench::listening(&disks, ", \"iscsi://127.0.0.1:0\"");
-    let mut initiator = Initiator::open(&mut bench);
+/// All memory of disk 0 but so many pages, and what disks share.
+fn take_all_but(bench: &mut Bench, pages: usize) -> Vec<(usize, Buffer)> {
     let mut kept = Vec::new();
-    // All but one page of the disk's.
     for (number, len) in [(1, 1 << 20), (0, 1 << 20), (0, 4096)] {
         if len == 4096 {
             let (number, last) = kept.pop().expect("there was some");
@@ -95,14 +92,45 @@ fn a_command_that_lacks_memory_half_way_goes_on_when_there_is_some() {
             kept.push((number, buffer));
         }
     }
-    let (number, page) = kept.pop().expect("there was some");
-    bench.server.plane.put_buffer(number, page);
+    let given = kept.split_off(kept.len() - pages);
+    given.into_iter().for_each(|(number, page)| bench.server.plane.put_buffer(number, page));
+    kept
+}
+
+/// A node with a disk that an initiator uses, and another one.
+fn bench() -> Bench {
+    let disks = disk("d", "a", "weight = 1") + &disk("hog", "b", "weight = 1");
+    Bench::listening(&disks, ", \"iscsi://127.0.0.1:0\"")
+}
+
+/// WRITE AND VERIFY has memory for what it writes, then for what it reads. Where the second is missing it waits, and is not forgotten.
+#[test]
+fn a_command_that_lacks_memory_half_way_goes_on_when_there_is_some() {
+    let mut bench = bench();
+    let mut initiator = Initiator::open(&mut bench);
+    let kept = take_all_but(&mut bench, 1);
     initiator.scsi(0xa0, &[0x2e, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[7; 4096]);
     assert_eq!(initiator.heard(&mut bench), None, "there is memory for the data alone");
-    kept.drain(..).for_each(|(number, buffer)| bench.server.plane.put_buffer(number, buffer));
+    kept.into_iter().for_each(|(number, buffer)| bench.server.plane.put_buffer(number, buffer));
     let done = initiator.answer(&mut bench);
     assert_eq!((done[0], done[3]), (0x21, 0), "a SCSI response, GOOD");
-    bench.server.now += Duration::from_secs(1);
     bench.round();
+    assert_eq!(bench.server.plane.memory.buffers.out(), 0);
+}
+
+/// ORWRITE keeps what it has read while it waits for memory to write by. Whoever gives it up there keeps nothing.
+#[test]
+fn a_command_that_is_given_up_half_way_gives_its_memory_back() {
+    let mut bench = bench();
+    let (mut initiator, mut other) = (Initiator::open(&mut bench), Initiator::open(&mut bench));
+    let kept = take_all_but(&mut bench, 2);
+    initiator.scsi(0xa0, &[0x8b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], &[7; 4096]);
+    assert_eq!(initiator.heard(&mut bench), None, "there is memory for the data, and for what is read");
+    let mut reset = [0; 48];
+    (reset[0], reset[1], reset[19]) = (0x42, 0x85, 99); // LOGICAL UNIT RESET, at once
+    other.send(reset, &[]);
+    let done = other.answer(&mut bench);
+    assert_eq!((done[0], done[2]), (0x22, 0), "the function is complete");
+    kept.into_iter().for_each(|(number, buffer)| bench.server.plane.put_buffer(number, buffer));
     assert_eq!(bench.server.plane.memory.buffers.out(), 0);
 }
