@@ -374,8 +374,9 @@ fn is_cached(fd: RawFd, offset: u64, len: u64) -> bool {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        while let Some((token, result)) = self.engine.reap() {
-            self.advance(token, result);
+        // The files may be closed by now, and their numbers others': nothing more is begun.
+        while let Some((token, _)) = self.engine.reap() {
+            self.running[token as usize] = None;
         }
         if !self.engine.idle() {
             // The kernel may still use the memory of what is under way: it stays, whoever else goes.

@@ -141,7 +141,11 @@ impl Engine for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        lock(&self.shared.queue).over = true;
+        let mut queue = lock(&self.shared.queue);
+        // Nobody asks for it any more, and its file may be closed before a worker comes to it.
+        queue.waiting.clear();
+        queue.over = true;
+        drop(queue);
         self.shared.work.notify_all();
         // With something under way (a device that hangs) nobody waits: the store leaves its memory alone.
         if self.in_flight == 0 {
@@ -149,5 +153,31 @@ impl Drop for Threads {
                 let _ = worker.join();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::NonNull;
+
+    #[test]
+    fn what_no_worker_has_come_to_is_left_undone_at_the_end() {
+        let mut threads = Threads::new(0).unwrap();
+        let shared = Arc::clone(&threads.shared);
+        let io = Io {
+            token: 0,
+            kind: Kind::Sync,
+            fd: -1,
+            offset: 0,
+            len: 0,
+            memory: NonNull::dangling(),
+            aside: false,
+        };
+        // SAFETY: it moves nothing.
+        unsafe { threads.submit(io) };
+        assert_eq!(lock(&shared.queue).waiting.len(), 1);
+        drop(threads);
+        assert!(lock(&shared.queue).waiting.is_empty());
     }
 }

@@ -492,3 +492,18 @@ fn what_is_no_block_is_refused() {
     let done = one(&mut files, Op::Read, 100, Buffer::zeroed(512), 512, -1);
     assert_eq!(done.outcome, Err(Fault::Unsupported));
 }
+
+/// The number of a closed file may be another file's by then.
+#[test]
+fn nothing_is_begun_at_the_end() {
+    let (engine, mut files) = told(1);
+    let len = 2 * CACHED_MAX;
+    let request = Request::new(RequestId::default(), FlowId(0), Op::Write, 0, len, Instant::ZERO);
+    files.submit(&request, Buffer::zeroed(len as usize), 7, 0);
+    ask(&mut files, 1, Op::Flush, false, 7);
+    ask(&mut files, 2, Op::Flush, false, 7);
+    engine.end(0);
+    engine.end(0);
+    drop(files);
+    assert_eq!(engine.under_way(), [], "neither the other half nor the next sync");
+}
