@@ -186,7 +186,8 @@ impl Device {
         let i = self.space.allocate(name, len)?;
         let base = self.space.extents()[i].base;
         let id = Uuid::new_v4();
-        let record = Record { id, state: State::Making, name: name.to_owned(), base, len, before: len };
+        let record =
+            Record { id, state: State::Making, name: name.to_owned(), base, len, before: len, told: 0 };
         let used = Record { state: State::Used, ..record.clone() };
         let made = self
             .put(slot, Some(record))
@@ -208,8 +209,8 @@ impl Device {
         let record = self.table.get(slot).clone();
         let seen = self.open.get(&record.name).map(|(_, len)| *len);
         let before = seen.unwrap_or(record.before.min(len));
-        if seen.is_none() && record.len > len && record.before == len {
-            // It grew, and the power went before anybody was told. What it grew by is zero, and stays its own.
+        if seen.is_none() && record.len > len && [record.before, record.told].contains(&len) {
+            // It grew, and the power went before anybody was told, or nobody was ever told of so much. What it grew by stays its own.
             return Ok(());
         }
         let has = seen.unwrap_or(record.len);
@@ -225,7 +226,7 @@ impl Device {
         }
         if record.len > len {
             // Shorter than an earlier growth that was never acknowledged: what lies between was never anybody's.
-            self.put(slot, Some(Record { len, before, ..record }))?;
+            self.put(slot, Some(Record { len, before, told: 0, ..record }))?;
             return self.place_again(slot);
         }
         self.lengthen(slot, record, before, len)
@@ -245,7 +246,7 @@ impl Device {
         let from = record.base + record.len.next_multiple_of(PAGE);
         self.zero(from, record.base + len)?;
         let name = record.name.clone();
-        self.put(slot, Some(Record { len, before, ..record }))?;
+        self.put(slot, Some(Record { len, before, told: 0, ..record }))?;
         self.space.grow(&name, len)
     }
 
@@ -568,6 +569,7 @@ mod tests {
             base,
             len: PART,
             before: PART,
+            told: 0,
         };
         d.put(slot, Some(half)).unwrap();
         drop(d);

@@ -187,7 +187,7 @@ pub(crate) fn grow(plane: &mut Plane, name: &str, text: &str) -> Outcome {
     let (old, spread) = (disk.vdisk.capacity(), disk.spread.is_some());
     let grown = match spread {
         _ if new == old => Ok(()),
-        true => extents::lengthen_extents(plane, number, new, true)
+        true => extents::lengthen_extents(plane, number, new)
             .and_then(|()| extents::lengthen_spread(plane, number, new)),
         false => make::lengthen(plane, number, new),
     };
@@ -200,7 +200,7 @@ pub(crate) fn lengthen_ahead(plane: &mut Plane, name: &str, text: &str) -> Outco
     if plane.disks.of(number).spread.is_none() {
         return Err(format!("disk \"{name}\" is this node's alone; let it grow"));
     }
-    extents::lengthen_extents(plane, number, new, false).map_err(|e| format!("disk \"{name}\": {e}"))
+    extents::lengthen_extents(plane, number, new).map_err(|e| format!("disk \"{name}\": {e}"))
 }
 
 /// A disk, and a capacity that it could have: none below what it has.

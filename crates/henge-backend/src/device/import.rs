@@ -142,8 +142,10 @@ fn arrange<'a>(of: &Superblock, old: &'a [Old]) -> io::Result<(Table, Vec<(&'a O
         let base = moved.unwrap_or_else(|| part.base - of.data.start);
         let (name, len) = (part.name.clone(), part.len);
         let slot = table.free_slot()?;
-        table
-            .set(slot, Some(Record { id: Uuid::new_v4(), state: State::Used, name, base, len, before: len }));
+        table.set(
+            slot,
+            Some(Record { id: Uuid::new_v4(), state: State::Used, name, base, len, before: len, told: 0 }),
+        );
     }
     Ok((table, moves))
 }

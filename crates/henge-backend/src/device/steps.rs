@@ -30,7 +30,7 @@ enum Stage {
     Using(Change),
     /// Grow: the new end is zeroed.
     ZeroingEnd,
-    /// Grow: the new length is written. It may be less than what was made longer before, and nobody was told.
+    /// Grow: the new length is written; or which part of it the disk is to have.
     Longer(Change),
     /// Remove, or take back what failed for that reason: the record is freed.
     Freeing(Change, Option<io::Error>),
@@ -68,7 +68,8 @@ impl Device {
         let i = self.space.allocate(name, len)?;
         let base = self.space.extents()[i].base;
         let id = Uuid::new_v4();
-        let record = Record { id, state: State::Making, name: name.to_owned(), base, len, before: len };
+        let record =
+            Record { id, state: State::Making, name: name.to_owned(), base, len, before: len, told: 0 };
         match self.begin_change(slot, Some(record), false) {
             Ok((change, chore)) => Ok(self.wait(name, slot, len, Stage::Recording(change), Step::Run(chore))),
             Err(e) => {
@@ -78,7 +79,8 @@ impl Device {
         }
     }
 
-    /// The record says what the disk has for as long as nobody has been told that it has more: it may begin again with either.
+    /// The record says what the disk has and is about to have: the node may begin again with either. What was made beyond that stays, since another
+    /// node may have told of it.
     pub(super) fn begin_growing(&mut self, name: &str, to: Growth) -> io::Result<Step> {
         let Growth { has, len, is_told } = to;
         let Some((slot, seen)) = self.open.get_mut(name).filter(|_| len.is_multiple_of(PAGE)) else {
@@ -93,7 +95,8 @@ impl Device {
         if !is_told || record.len == len || has >= len {
             return Ok(Step::There(record.base));
         }
-        let (change, chore) = self.begin_length(slot, name, len)?;
+        let told = Record { before: has, told: len, ..record.clone() };
+        let (change, chore) = self.begin_change(slot, Some(told), false)?;
         Ok(self.wait(name, slot, len, Stage::Longer(change), Step::Run(chore)))
     }
 
@@ -170,7 +173,7 @@ impl Device {
                 Err(e) => self.place_again(slot).and(Err(e)),
             },
             Stage::Longer(change) => match self.ended(change, outcome) {
-                Ok(()) => self.place_again(slot).map(|()| self.opened(name, slot, len)),
+                Ok(()) => Ok(self.opened(name, slot, len)),
                 Err(e) => self.place_again(slot).and(Err(e)),
             },
             Stage::Freeing(change, why) => {
@@ -193,7 +196,7 @@ impl Device {
     fn begin_length(&mut self, slot: usize, name: &str, len: u64) -> io::Result<(Change, Chore)> {
         let record = self.table.get(slot).clone();
         let before = self.open.get(name).map_or(record.len, |(_, len)| *len);
-        self.begin_change(slot, Some(Record { len, before, ..record }), true)
+        self.begin_change(slot, Some(Record { len, before, told: 0, ..record }), true)
     }
 
     /// Making failed: there is no such part.

@@ -67,8 +67,10 @@ pub struct Record {
     pub base: u64,
     /// Bytes.
     pub len: u64,
-    /// Bytes before it grew the last time: what its disk has if the growth was never acknowledged.
+    /// Bytes that its disk had when it grew the last time: what it has if the growth was never acknowledged.
     pub before: u64,
+    /// Bytes that its disk is about to have, where that is less than was made; else none.
+    pub told: u64,
 }
 
 /// A copy of a page that cannot be believed.
@@ -271,7 +273,7 @@ fn encode(record: &Record, into: &mut [u8]) {
     into[0] = record.state as u8;
     into[1] = record.name.len() as u8;
     into[16..32].copy_from_slice(record.id.as_bytes());
-    for (at, n) in (32..).step_by(8).zip([record.base, record.len, record.before]) {
+    for (at, n) in (32..).step_by(8).zip([record.base, record.len, record.before, record.told]) {
         into[at..at + 8].copy_from_slice(&n.to_le_bytes());
     }
     into[NAME..NAME + record.name.len()].copy_from_slice(record.name.as_bytes());
@@ -291,7 +293,7 @@ fn decode(bytes: &[u8]) -> Result<Option<Record>, String> {
     let name = name.filter(|name| crate::space::check_name(name).is_ok()).ok_or("a part without a name")?;
     let id = Uuid::from_bytes(bytes[16..32].try_into().expect("sixteen bytes"));
     let n = |i: usize| u64_at(bytes, 32 + 8 * i);
-    Ok(Some(Record { id, state, name: name.to_owned(), base: n(0), len: n(1), before: n(2) }))
+    Ok(Some(Record { id, state, name: name.to_owned(), base: n(0), len: n(1), before: n(2), told: n(3) }))
 }
 
 #[cfg(test)]

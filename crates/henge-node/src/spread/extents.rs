@@ -107,21 +107,16 @@ pub(crate) fn parts_at(plane: &Plane, number: usize, capacity: u64) -> Vec<PartO
     parts
 }
 
-/// Makes the owners here as long as a disk of `capacity` bytes takes; just as long, where it is `told` to clients. One that cannot
-/// be leaves those before it longer, which nobody sees.
-pub(crate) fn lengthen_extents(
-    plane: &mut Plane,
-    number: usize,
-    capacity: u64,
-    told: bool,
-) -> Result<(), String> {
+/// Makes the owners here as long as a disk of `capacity` bytes takes. One that cannot be leaves those before it longer, which
+/// nobody sees.
+pub(crate) fn lengthen_extents(plane: &mut Plane, number: usize, capacity: u64) -> Result<(), String> {
     let disk = plane.disks.of(number);
     let lens = extent_lens(&disk.config, capacity);
     let extents = disk.spread.as_ref().map_or_else(Vec::new, |s| s.extents.clone());
     for (at, len) in extents.into_iter().zip(lens) {
-        let At::Here(owner) = at else { continue };
-        let has = plane.disks.of(owner).vdisk.capacity();
-        if len > has || told && len < has {
+        if let At::Here(owner) = at
+            && len > plane.disks.of(owner).vdisk.capacity()
+        {
             match plane.disks.is_relay(owner) {
                 true => lengthen_spread(plane, owner, len)?,
                 false => make::lengthen(plane, owner, len)?,

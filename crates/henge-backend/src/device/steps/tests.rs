@@ -206,7 +206,7 @@ fn room_that_nobody_was_told_of_is_in_nobodys_way() {
     for (rooms, told, starts) in [
         (&[2, 3][..], None, &[(1, true), (2, false), (3, true)][..]),
         (&[3, 2], None, &[(1, true), (2, false)]),
-        (&[3], Some(2), &[(1, true), (2, true)]),
+        (&[3], Some(2), &[(1, true), (2, true), (3, true)]),
         (&[2], Some(2), &[(1, true), (2, true)]),
     ] {
         let dir = tempfile::tempdir().unwrap();
@@ -217,7 +217,10 @@ fn room_that_nobody_was_told_of_is_in_nobodys_way() {
             assert_eq!(carry_out(&mut d, "a", begun, usize::MAX).0.unwrap(), base);
         }
         // Another node has told its clients.
-        d.file.write_all_at(&[7; PART as usize], d.data + base + PART).unwrap();
+        let longest = d.space.find("a").unwrap().len;
+        assert_eq!(longest, *rooms.iter().max().unwrap() * PART);
+        let more = longest - PART;
+        d.file.write_all_at(&vec![7; more as usize], d.data + base + PART).unwrap();
         if let Some(told) = told {
             for fails in [0, usize::MAX] {
                 let begun = d.begin_growth("a", growth(1, told, true));
@@ -226,13 +229,28 @@ fn room_that_nobody_was_told_of_is_in_nobodys_way() {
             }
             assert_eq!(d.open_part("a", told * PART).unwrap(), base);
         }
-        let longest = d.space.find("a").unwrap().len;
-        assert_eq!(longest, told.unwrap_or(*rooms.iter().max().unwrap()) * PART);
+        assert_eq!(d.space.find("a").unwrap().len, longest);
         drop(d);
         for (len, served) in starts {
             let mut d = again(dir.path());
             assert_eq!(d.open_part("a", len * PART).is_ok(), *served, "{rooms:?} {told:?}: {len}");
-            assert!(bytes(&d, base + PART, PART).iter().all(|byte| *byte == 7));
+            assert!(bytes(&d, base + PART, more).iter().all(|byte| *byte == 7));
         }
+        // It grows over its room, and beyond.
+        let mut d = again(dir.path());
+        d.open_part("a", PART).unwrap();
+        for (len, steps) in [(3, usize::from(longest < 3 * PART)), (4, 1)] {
+            let begun = d.begin_growth("a", growth(1, len, true));
+            let (grown, took) = carry_out(&mut d, "a", begun, usize::MAX);
+            assert_eq!(
+                (grown.unwrap(), took),
+                (base, 2 * steps),
+                "zero and record: {rooms:?} {told:?}, {len}"
+            );
+        }
+        assert!(bytes(&d, base + PART, more).iter().all(|byte| *byte == 7));
+        assert!(bytes(&d, base + longest, 4 * PART - longest).iter().all(|byte| *byte == 0));
+        drop(d);
+        again(dir.path()).open_part("a", 4 * PART).unwrap();
     }
 }

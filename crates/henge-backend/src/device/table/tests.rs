@@ -4,7 +4,7 @@ use std::io::Write;
 
 fn part(id: u128, name: &str, base: u64) -> Record {
     let (id, len) = (Uuid::from_u128(id), 4096);
-    Record { id, state: State::Used, name: name.into(), base, len, before: len }
+    Record { id, state: State::Used, name: name.into(), base, len, before: len, told: 0 }
 }
 
 fn made() -> (tempfile::NamedTempFile, Superblock, Table) {
