@@ -123,10 +123,14 @@ impl Ticket {
         }
     }
 
-    /// Nothing that it made is left; what it found, lengthened or removed stays so. `is_new`: what its work concerned was made, and is nobody's.
+    /// Nothing that it made is left; what it found, lengthened or removed stays so. What is still to be removed is, whatever becomes of one part.
+    /// `is_new`: what its work concerned was made, and is nobody's.
     fn fail(&mut self, why: &io::Error, is_new: bool) {
+        let removes = matches!(self.works.front(), Some(Work::Remove(_)));
         self.over(is_new);
-        self.works = self.made.drain(..).map(Work::Remove).collect();
+        if !removes {
+            self.works = self.made.drain(..).map(Work::Remove).collect();
+        }
         // What was wrong first says more than what was wrong with cleaning up.
         self.failed.get_or_insert(why.to_string());
         self.state = State::Waiting;
