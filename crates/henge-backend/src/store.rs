@@ -159,7 +159,7 @@ pub trait Store: Backend<Payload = Buffer> {
         None
     }
 
-    /// Also a part that is adopted takes a while to be opened: [`begin_part`](Self::begin_part) is asked first.
+    /// Whether a part may be there that nobody has looked for yet.
     fn opens_elsewhere(&self) -> bool {
         false
     }

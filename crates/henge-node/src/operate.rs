@@ -143,13 +143,6 @@ pub(crate) fn works_for(plane: &Plane, request: &Request) -> Outcome<(String, Ve
     match request {
         Request::Add { disk } => {
             let config = read_disk(plane, disk)?;
-            let elsewhere = |p: &usize| {
-                let mut gates = plane.pools[*p].gates.clone();
-                gates.any(|g| plane.pools.gates[g].pipeline.backend().opens_elsewhere())
-            };
-            if config.beginning.adopt && !config.pools.iter().any(elsewhere) {
-                return Ok((config.name, Vec::new())); // they are there
-            }
             if !config.places.is_empty() {
                 let parts = extents::parts_here(plane, &config, config.capacity);
                 return Ok((config.name, making(parts)));

@@ -114,6 +114,9 @@ impl Store for Slow {
         }
     }
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
+        if name == "stuck" {
+            return Err(io::Error::other("it cannot be removed"));
+        }
         self.half = Some((name.to_owned(), 0, 3));
         Ok(self.chore("free"))
     }
@@ -278,6 +281,35 @@ fn what_fails_leaves_what_it_found() {
     let mut rig = rig_of(true, true);
     assert!(failed(&mut rig).contains("zeroing failed"));
     assert_eq!(*rig.log.borrow(), ["making"]);
+}
+
+/// Whoever would adopt what a former disk left may find nothing, and a whole part has to be made, or to be opened.
+#[test]
+fn what_is_adopted_is_made_or_opened_beside_the_loop() {
+    let mut rig = rig(false);
+    let adopt = format!("{ADD}adopt = true\n");
+    let ticket = begin(&mut rig, &adopt);
+    assert_eq!(rig.run(ticket).map(|made| made.len()), Ok(1));
+    assert!(operate::add(&mut rig.plane, &table(&adopt), rig.now).is_ok());
+}
+
+/// One part of several cannot be removed: the others go all the same.
+#[test]
+fn what_cannot_be_removed_keeps_nothing_else() {
+    let mut rig = rig(false);
+    let part = |name: &str| PartOf {
+        gate: 0,
+        name: name.into(),
+        len: MIB,
+        adopt: false,
+        origin: Default::default(),
+        claim: None,
+    };
+    let works = ["a", "stuck", "b"].map(|name| Work::Remove(part(name))).into();
+    let Plane { tickets, pools, disks, .. } = &mut rig.plane;
+    let ticket = tickets.begin(pools, disks, "disk", works, rig.now);
+    assert_eq!(rig.run(ticket), Err("it cannot be removed".into()));
+    assert_eq!(*rig.log.borrow(), ["free", "free"]);
 }
 
 /// Two tickets at one gate go one after the other; of one disk, in their order.
