@@ -7,7 +7,7 @@ use henge_nbd::{Client, ClientEvent, Wish};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rustix::event::epoll;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -38,6 +38,8 @@ struct Server {
     most: u32,
     wires: Vec<Option<(UnixStream, Vec<u8>)>>,
     asked: Vec<WireRequest>,
+    /// Connections to a server that is no more, and whose end nobody has been told of.
+    silent: BTreeSet<usize>,
     cached: Vec<u8>,
     durable: Vec<u8>,
 }
@@ -46,7 +48,8 @@ impl Server {
     fn new(flags: u16) -> Server {
         let empty = vec![0; SIZE as usize];
         let (cached, durable) = (empty.clone(), empty);
-        Server { flags, size: SIZE, most: 32 << 20, wires: Vec::new(), asked: Vec::new(), cached, durable }
+        let (wires, asked, silent) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Server { flags, size: SIZE, most: 32 << 20, wires, asked, silent, cached, durable }
     }
 
     fn dial(&mut self) -> Dialed {
@@ -100,7 +103,9 @@ impl Server {
                     data: bytes[28..28 + data].to_vec(),
                 };
                 bytes.drain(..28 + data);
-                self.asked.push(asked);
+                if !self.silent.contains(&wire) {
+                    self.asked.push(asked);
+                }
             }
         }
     }
@@ -137,7 +142,20 @@ impl Server {
     /// One connection breaks. The commands that came by it may still be done, or not.
     fn cut(&mut self, wire: usize) {
         self.wires[wire] = None;
+        self.silent.remove(&wire);
         self.asked.retain(|asked| asked.wire != wire);
+    }
+
+    /// All connections break, and what was not durable is gone. Of some connections nobody is told.
+    fn kill_but(&mut self, is_silent: impl Fn(usize) -> bool) {
+        for wire in (0..self.wires.len()).filter(|wire| self.wires[*wire].is_some()).collect::<Vec<_>>() {
+            match is_silent(wire) {
+                true => _ = self.silent.insert(wire),
+                false => self.cut(wire),
+            }
+        }
+        self.asked.clear();
+        self.cached.clone_from(&self.durable);
     }
 
     /// All connections break, and what was not durable is gone.
@@ -497,6 +515,14 @@ fn no_flushed_write_is_lost_and_no_old_one_comes_again() {
                     open.insert(id.slot, (Op::Flush, 0, 0));
                 }
                 5 if dice.random_bool(0.2) => bench.server.kill(),
+                7 if dice.random_bool(0.1) => {
+                    let silent = dice.random_range(0..1u64 << 20);
+                    bench.server.kill_but(|wire| silent >> (wire % 20) & 1 != 0);
+                }
+                8 if dice.random_bool(0.3) => {
+                    let silent = bench.server.silent.first().copied();
+                    silent.into_iter().for_each(|wire| bench.server.cut(wire));
+                }
                 6 if dice.random_bool(0.2) => {
                     let wire = dice.random_range(0..bench.server.wires.len());
                     // What the broken connection brought may be done all the same.
@@ -530,6 +556,9 @@ fn no_flushed_write_is_lost_and_no_old_one_comes_again() {
                     other => panic!("seed {seed}: {other:?}"),
                 }
             }
+        }
+        for wire in bench.server.silent.clone() {
+            bench.server.cut(wire);
         }
         bench.all();
         for block in 0..8 {
