@@ -154,8 +154,12 @@ impl Device {
                 }
                 Err(e) => self.take_back(name, slot, e),
             },
-            Stage::Syncing => match self.files.heed_elsewhere(self.file.as_raw_fd(), outcome) {
-                Ok(_) => {
+            Stage::Syncing => match self
+                .files
+                .heed_elsewhere(self.file.as_raw_fd(), outcome)
+                .and_then(|_| self.zeroes_are_there())
+            {
+                Ok(()) => {
                     self.unclaimed.insert(name.to_owned(), (slot, len));
                     Ok(Step::There(self.table.get(slot).base))
                 }
@@ -166,7 +170,10 @@ impl Device {
                 self.unclaimed.remove(name);
                 self.opened(name, slot, len)
             }),
-            Stage::ZeroingEnd => match outcome.and_then(|_| self.begin_length(slot, name, len)) {
+            Stage::ZeroingEnd => match outcome
+                .and_then(|_| self.zeroes_are_there())
+                .and_then(|()| self.begin_length(slot, name, len))
+            {
                 Ok((change, chore)) => {
                     Ok(self.wait(name, slot, len, Stage::Longer(change), Step::Run(chore)))
                 }
@@ -190,6 +197,14 @@ impl Device {
                 }
                 why.map_or(freed, Err).map(|()| Step::There(0))
             }
+        }
+    }
+
+    /// After a sync that failed no other one is told of zeroes that were lost. What stood there before may show again.
+    fn zeroes_are_there(&self) -> io::Result<()> {
+        match self.files.has_failed(self.file.as_raw_fd()) {
+            true => Err(crate::open::named(&self.path, &io::Error::other(crate::store::SYNC_FAILED))),
+            false => Ok(()),
         }
     }
 

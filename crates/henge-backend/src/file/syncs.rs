@@ -180,6 +180,11 @@ impl Files {
         others.into_iter().for_each(|other| self.finish(other, Err(Fault::Io)));
     }
 
+    /// Whether a sync of a file has failed, whoever was told.
+    pub(crate) fn has_failed(&self, fd: RawFd) -> bool {
+        self.syncs.get(&fd).is_some_and(|syncs| syncs.failed)
+    }
+
     /// That descriptor was closed; the next file of that number is another.
     pub(crate) fn forget(&mut self, fd: RawFd) {
         let gone = self.syncs.remove(&fd);

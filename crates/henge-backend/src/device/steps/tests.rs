@@ -254,3 +254,28 @@ fn room_that_nobody_was_told_of_is_in_nobodys_way() {
         again(dir.path()).open_part("a", 4 * PART).unwrap();
     }
 }
+
+/// A tenant's FLUSH is told that something was lost, and no later sync is: it may have been zeroes. Nobody gets a part then under which somebody
+/// else's bytes may stand.
+#[test]
+fn zeroes_that_a_failed_sync_may_have_lost_make_no_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = device(dir.path());
+    d.open_part("a", PART).unwrap();
+    let lose = |d: &mut Device| {
+        let eio = crate::open::synced(Err(io::Error::from_raw_os_error(libc::EIO)));
+        assert!(d.files.heed(d.file.as_raw_fd(), eio).is_err());
+    };
+    let Ok(Step::Run(record)) = d.begin_part("b", PART) else { panic!("a record is to be written") };
+    assert!(matches!(d.go_on("b", record()), Ok(Step::Zero { .. })));
+    let Ok(Step::Run(sync)) = d.go_on("b", Ok(None)) else { panic!("zeroes are to be synced") };
+    lose(&mut d);
+    let begun = d.go_on("b", sync());
+    let why = carry_out(&mut d, "b", begun, usize::MAX).0.unwrap_err().to_string();
+    assert!(why.contains("a sync failed") && !d.is_new("b") && d.space.find("b").is_none(), "{why}");
+    let begun = d.begin_part("a", 2 * PART);
+    assert!(carry_out(&mut d, "a", begun, usize::MAX).0.is_err(), "nor does one grow");
+    assert_eq!(d.space.find("a").unwrap().len, PART);
+    let begun = d.begin_removal("a");
+    assert!(carry_out(&mut d, "a", begun, usize::MAX).0.is_ok(), "what asks for no zeroes is done");
+}
