@@ -1,9 +1,9 @@
 //! What is written of every change: the change with its revision, to be stored, and the log that people read.
 
+use super::log::Log;
 use crate::model::{DiskRecord, Event};
 use crate::store::Batch;
 use serde::Serialize;
-use std::collections::VecDeque;
 
 /// The latest revision that is believed of a node: half of what a node may say ([`crate::heard`]).
 const BELIEVED_MAX: u64 = 1 << 52;
@@ -13,19 +13,17 @@ pub(crate) struct Journal {
     now: u64,
     revision: u64,
     batch: Batch,
-    events: VecDeque<Event>,
-    /// Events kept.
-    events_max: usize,
+    log: Log,
 }
 
 impl Journal {
     pub(super) fn new(events_max: usize) -> Journal {
-        Journal { now: 0, revision: 0, batch: Batch::default(), events: VecDeque::new(), events_max }
+        Journal { now: 0, revision: 0, batch: Batch::default(), log: Log::new(events_max) }
     }
 
     pub(super) fn restore(&mut self, kind: &str, value: &[u8]) -> serde_json::Result<()> {
         match kind {
-            "event" => self.events.push_back(serde_json::from_slice(value)?),
+            "event" => self.log.add(serde_json::from_slice(value)?),
             _ => self.revision = serde_json::from_slice(value)?,
         }
         Ok(())
@@ -75,7 +73,7 @@ impl Journal {
         text: String,
     ) {
         let event = Event {
-            id: self.events.back().map_or(1, |e| e.id + 1),
+            id: self.log.newest().map_or(1, |e| e.id + 1),
             time: self.now,
             kind: kind.to_owned(),
             disk: disk.map(|d| d.name.clone()),
@@ -84,33 +82,25 @@ impl Journal {
             text,
         };
         self.put(format!("event/{:020}", event.id), Some(&event));
-        self.events.push_back(event);
-        while self.events.len() > self.events_max {
-            if let Some(oldest) = self.events.pop_front() {
-                self.put::<Event>(format!("event/{:020}", oldest.id), None);
-            }
+        self.log.add(event);
+        while let Some(gone) = self.log.take_surplus() {
+            self.put::<Event>(format!("event/{:020}", gone.id), None);
         }
     }
 
     /// Events after one, the oldest first.
     pub(super) fn events(&self, after: u64) -> impl Iterator<Item = &Event> {
-        let from = self.events.partition_point(|e| e.id <= after);
-        self.events.range(from..)
+        self.log.after(after)
     }
 
     /// Whether the latest event says the same.
     pub(super) fn says_last(&self, text: &str) -> bool {
-        self.events.back().is_some_and(|e| e.text == text)
+        self.log.newest().is_some_and(|e| e.text == text)
     }
 
     /// Events of a tenant that ends are the administrator's: no tenant's name has a space.
     pub(super) fn disown_events(&mut self, name: &str) {
-        let mut changed = Vec::new();
-        for event in self.events.iter_mut().filter(|e| e.tenant.as_deref() == Some(name)) {
-            event.tenant = Some(format!("{name} (removed)"));
-            changed.push(event.clone());
-        }
-        for event in changed {
+        for event in self.log.give(name, &format!("{name} (removed)")) {
             self.put(format!("event/{:020}", event.id), Some(&event));
         }
     }

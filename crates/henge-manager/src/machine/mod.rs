@@ -23,6 +23,7 @@ mod identities;
 mod inventory;
 mod journal;
 mod keys;
+mod log;
 mod names;
 mod outbox;
 mod quotas;
