@@ -19,6 +19,14 @@ use std::sync::Arc;
 pub(crate) struct Page {
     pub core: Core,
     pub audit: Arc<Audit>,
+    /// Places for who waits for nodes.
+    pub waiting: tokio::sync::Semaphore,
+}
+
+impl Page {
+    fn new(core: Core, audit: Arc<Audit>) -> Page {
+        Page { core, audit, waiting: tokio::sync::Semaphore::new(disks::WAITING_MAX) }
+    }
 }
 
 impl From<Unavailable> for Problem {
@@ -275,7 +283,7 @@ pub(crate) fn serve(
     core: Core,
     audit: Arc<Audit>,
 ) -> std::io::Result<henge_web::Serving> {
-    henge_web::serve(address, tls, Arc::new(Page { core, audit }))
+    henge_web::serve(address, tls, Arc::new(Page::new(core, audit)))
 }
 
 #[cfg(test)]
@@ -319,6 +327,35 @@ mod tests {
             // 1.5 · 400 / 2.
             assert!((node.reserved["p"] - 300.0).abs() < 1e-6, "{:?}", node.reserved);
         }
+    }
+
+    /// Nodes that do not answer, and more who wait for them than the page has threads.
+    #[test]
+    fn who_waits_for_nodes_leaves_threads_to_others() {
+        let core = Core::start(Settings::default(), crate::store::MemoryStore::default()).unwrap();
+        core.call_and_wait(|machine| machine.register(1, node("n", None))).unwrap();
+        let page = Arc::new(Page::new(core.clone(), Audit::new(crate::audit::AuditTo::Nobody)));
+        let viewer = |_| Viewer {
+            name: "ann".into(),
+            tenant: Some("ann".into()),
+            may_create: true,
+            ..Viewer::default()
+        };
+        let make = |i: usize| {
+            let (page, viewer) = (Arc::clone(&page), viewer(i));
+            let wanted = Wanted { name: format!("d{i}"), capacity: "1GB".into(), ..Wanted::default() };
+            std::thread::spawn(move || page.create(&viewer, &wanted).map(|attach| attach.note))
+        };
+        let waiting: Vec<_> = (0..disks::WAITING_MAX).map(make).collect();
+        while page.waiting.available_permits() > 0 {
+            std::thread::yield_now();
+        }
+        // One more is answered at once, and told.
+        let note = make(99).join().unwrap().unwrap();
+        assert!(note.contains("Its node has yet to make it"), "{note}");
+        assert_eq!(page.waiting.available_permits(), 0, "the others wait");
+        core.stop();
+        waiting.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_err(), "the manager ends"));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How long whoever makes or removes a disk waits for its nodes.
 const WAIT: Duration = Duration::from_secs(5);
+/// Most that wait at once: half of the page's threads (`henge_web::serve`).
+pub(super) const WAITING_MAX: usize = 8;
 /// Between two looks meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -101,9 +103,11 @@ pub(super) fn remove(page: &Page, viewer: &Viewer, disk: &str, force: bool) -> R
     Ok(())
 }
 
-/// Waits until a disk's phase is as wanted, or for [`WAIT`]: what is late comes later. What failed is an error.
+/// Waits until a disk's phase is as wanted, or for [`WAIT`]: what is late comes later. What failed is an error. While [`WAITING_MAX`] others wait
+/// there is one look: who waits has one of the page's threads, and others need some as well.
 fn settled(page: &Page, viewer: &Viewer, disk: &str, done: fn(Option<Phase>) -> bool) -> Result<(), Problem> {
     let begun = Instant::now();
+    let place = page.waiting.try_acquire();
     loop {
         let (asks, name) = (caller(viewer), disk.to_owned());
         let (phase, failure) = page.core.call_and_wait(move |machine| {
@@ -113,7 +117,7 @@ fn settled(page: &Page, viewer: &Viewer, disk: &str, done: fn(Option<Phase>) -> 
         if let Some(why) = failure {
             return Err(Problem::Refused(why));
         }
-        if done(phase) || begun.elapsed() >= WAIT {
+        if done(phase) || place.is_err() || begun.elapsed() >= WAIT {
             return Ok(());
         }
         std::thread::sleep(LOOK);
