@@ -10,14 +10,16 @@ use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_stream::wrappers::BroadcastStream;
 
 /// Most pages that are told live at once.
 const STREAMS_MAX: usize = 256;
+/// Of them, of one tenant: its own leave room for others'.
+const STREAMS_EACH: usize = STREAMS_MAX / 4;
 
 /// A second's news, encoded once for everybody who sees everything.
 pub(super) struct Update {
@@ -28,12 +30,37 @@ pub(super) struct Update {
     pub problem: Option<String>,
 }
 
+/// Pages that are told live, by tenant.
+pub(super) type Streams = BTreeMap<Option<String>, usize>;
+
 /// Counts a page that is told live, until it goes.
-struct Listening(Arc<App>);
+struct Listening(Arc<App>, Option<String>);
+
+impl Listening {
+    /// One more of this viewer, if there is room for it.
+    fn begin(app: &Arc<App>, viewer: &Viewer) -> Result<Listening, Problem> {
+        let mut streams = app.streams();
+        let own = streams.get(&viewer.tenant).copied().unwrap_or(0);
+        let full = |most: usize, whose: &str| Problem::Gone(format!("{most} pages{whose} are open already"));
+        if streams.values().sum::<usize>() >= STREAMS_MAX {
+            return Err(full(STREAMS_MAX, ""));
+        }
+        if viewer.tenant.is_some() && own >= STREAMS_EACH {
+            return Err(full(STREAMS_EACH, " of this tenant"));
+        }
+        streams.insert(viewer.tenant.clone(), own + 1);
+        Ok(Listening(Arc::clone(app), viewer.tenant.clone()))
+    }
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+        let mut streams = self.0.streams();
+        let Some(own) = streams.get_mut(&self.1) else { return };
+        *own -= 1;
+        if *own == 0 {
+            streams.remove(&self.1);
+        }
     }
 }
 
@@ -41,11 +68,7 @@ impl Drop for Listening {
 type Again = Arc<dyn Fn(&App) -> Result<Viewer, Problem> + Send + Sync>;
 
 pub(super) async fn stream(State(app): Shared, Stays(viewer, again): Stays) -> Result<Response, Problem> {
-    if app.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
-        app.streams.fetch_sub(1, Ordering::Relaxed);
-        return Err(Problem::Gone(format!("{STREAMS_MAX} pages are open already")));
-    }
-    let listening = Listening(Arc::clone(&app));
+    let listening = Listening::begin(&app, &viewer)?;
     let updates = BroadcastStream::new(app.updates.subscribe());
     let news = told(listening, viewer, again, updates);
     let alive = KeepAlive::new().interval(Duration::from_secs(10));
@@ -130,8 +153,7 @@ mod tests {
     use crate::offer::{Attach, Tenant, Wanted};
     use crate::source::{Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
     use henge_api::{DiskStatus, Event, EventKind, Status};
-    use std::collections::BTreeMap;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Two tenants' disks, of which one has the name that the other's had before; an event of each a second.
     struct Both;
@@ -200,7 +222,7 @@ mod tests {
             let viewer = Viewer { tenant: tenant.map(str::to_owned), ..Viewer::default() };
             let updates = BroadcastStream::new(app.updates.subscribe());
             let again: Again = Arc::new(|app| app.source.viewer(None, true));
-            let told = told(Listening(Arc::clone(&app)), viewer, again, updates).take(3);
+            let told = told(Listening::begin(&app, &viewer).unwrap(), viewer, again, updates).take(3);
             assert!(app.updates.send(Arc::new(super::super::update(&app, newest).unwrap())).is_ok());
             let body = Sse::new(told).into_response().into_body();
             let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
@@ -223,18 +245,36 @@ mod tests {
                 _ => Err(Problem::Token("removed".into())),
             });
             let updates = BroadcastStream::new(app.updates.subscribe());
-            let told = told(Listening(Arc::clone(&app)), Viewer::default(), again, updates);
+            let listening = Listening::begin(&app, &Viewer::default()).unwrap();
+            let told = told(listening, Viewer::default(), again, updates);
             for _ in 0..4 {
                 assert!(app.updates.send(Arc::new(super::super::update(&app, newest).unwrap())).is_ok());
             }
             // The stream ends by itself, though updates go on; what it is counted by is given back.
-            app.streams.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(app.streams().len(), 1);
             let body = Sse::new(told).into_response().into_body();
             let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
             let text = String::from_utf8(bytes.to_vec()).unwrap();
             assert_eq!(text.matches("event: tick").count(), 2, "{text}");
-            assert_eq!(app.streams.load(Ordering::Relaxed), 0);
+            assert!(app.streams().is_empty());
         });
+    }
+
+    #[test]
+    fn one_tenants_pages_leave_room_for_others() {
+        let app = App::new(Arc::new(Both));
+        let of = |tenant: Option<&str>| Viewer { tenant: tenant.map(str::to_owned), ..Viewer::default() };
+        let begin = |tenant| Listening::begin(&app, &of(tenant));
+        let mut anns: Vec<_> = (0..STREAMS_EACH).map(|_| begin(Some("ann")).ok().unwrap()).collect();
+        let why = begin(Some("ann")).err().unwrap().to_string();
+        assert!(why.contains("of this tenant") && begin(Some("bob")).is_ok() && begin(None).is_ok(), "{why}");
+        anns.pop();
+        assert!(begin(Some("ann")).is_ok());
+        drop(anns);
+        assert!(app.streams().is_empty());
+        let all: Vec<_> = (0..STREAMS_MAX).map(|_| begin(None).ok().unwrap()).collect();
+        assert!(begin(None).is_err() && begin(Some("bob")).is_err());
+        drop(all);
     }
 
     #[test]

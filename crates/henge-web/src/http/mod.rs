@@ -37,10 +37,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Router, http};
-use live::{Update, stream};
+use live::{Streams, Update, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
@@ -56,7 +55,7 @@ struct App {
     source: Arc<dyn Source>,
     hub: Mutex<Hub>,
     updates: broadcast::Sender<Arc<Update>>,
-    streams: AtomicUsize,
+    streams: Mutex<Streams>,
     problem: Mutex<Option<String>>,
 }
 
@@ -66,13 +65,17 @@ impl App {
             source,
             hub: Mutex::default(),
             updates: broadcast::channel(4).0,
-            streams: AtomicUsize::new(0),
+            streams: Mutex::default(),
             problem: Mutex::new(None),
         })
     }
 
     fn hub(&self) -> MutexGuard<'_, Hub> {
         self.hub.lock().expect("nobody panics while figuring")
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().expect("nobody panics while counting")
     }
 }
 
