@@ -32,8 +32,9 @@ use std::time::{Duration, UNIX_EPOCH};
 const ASKED_MAX: usize = 4 << 10;
 /// Longest body that is looked at; longer ones are refused behind this.
 const BODY_MAX: usize = 64 << 10;
-/// Lines in a second of who has no known token: so nobody fills the disk from outside. How many more there were, one line says.
-const STRANGERS_MAX: u64 = 10;
+/// Lines in a second of who has no known token, and of each who is refused: what changes nothing fills no disk. How many more there were,
+/// one line says.
+const IDLE_MAX: u64 = 10;
 
 /// Where the lines go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,39 +136,43 @@ pub(crate) struct Audit {
 struct Written {
     /// The day of the last line.
     day: u64,
-    strangers: Strangers,
+    idle: Idle,
 }
 
-/// Requests of who has no known token, in one second.
+/// Requests of one second that change nothing, by who asks: of who has no known token, and those that were refused.
 #[derive(Debug, Default)]
-struct Strangers {
+struct Idle {
     second: u64,
-    asked: u64,
+    asked: BTreeMap<Option<String>, (Option<Actor>, u64)>,
 }
 
-impl Strangers {
-    /// At a line's time: how many lines of an earlier second were left out, if some were.
-    fn left_out(&mut self, time: u64) -> Option<u64> {
+impl Idle {
+    /// At a line's time: of whom lines of an earlier second were left out, and how many.
+    fn left_out(&mut self, time: u64) -> Vec<(Option<Actor>, u64)> {
         let second = time / 1000;
         if second == self.second {
-            return None;
+            return Vec::new();
         }
-        let before = std::mem::replace(self, Strangers { second, asked: 0 });
-        before.asked.checked_sub(STRANGERS_MAX).filter(|more| *more > 0)
+        let before = std::mem::replace(self, Idle { second, asked: BTreeMap::new() });
+        let all = before.asked.into_values().map(|(who, asked)| (who, asked.saturating_sub(IDLE_MAX)));
+        all.filter(|(_, more)| *more > 0).collect()
     }
 
     /// Whether one more has a line.
-    fn may_ask(&mut self) -> bool {
-        self.asked += 1;
-        self.asked <= STRANGERS_MAX
+    fn may_ask(&mut self, who: Option<&Actor>) -> bool {
+        let of = self.asked.entry(who.map(|who| who.actor.clone())).or_insert_with(|| (who.cloned(), 0));
+        of.1 += 1;
+        of.1 <= IDLE_MAX
     }
 }
 
 /// Lines that were left out.
 #[derive(Serialize)]
-struct LeftOut {
+struct LeftOut<'a> {
     /// Milliseconds since 1970.
     time: u64,
+    #[serde(flatten)]
+    who: Option<&'a Actor>,
     left_out: u64,
 }
 
@@ -182,10 +187,13 @@ impl Audit {
 
     fn write(&self, line: &Line<'_>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(left_out) = state.strangers.left_out(line.time) {
-            self.put(&mut state, (line.time, None), &LeftOut { time: line.time, left_out });
+        let time = line.time;
+        for (who, left_out) in state.idle.left_out(time) {
+            let who = who.as_ref();
+            self.put(&mut state, (time, who), &LeftOut { time, who, left_out });
         }
-        if line.who.is_some() || state.strangers.may_ask() {
+        let changes = line.who.is_some() && line.status < 400;
+        if changes || state.idle.may_ask(line.who) {
             self.put(&mut state, (line.time, line.who), line);
         }
     }
@@ -480,18 +488,24 @@ mod tests {
         let line = |time: u64, who| Line { time, ..line(0, who, None) };
         (0..1000).for_each(|at| audit.write(&line(5000 + at % 1000, None)));
         (0..20).for_each(|_| audit.write(&line(5999, Some(&known))));
+        // Nor does who is refused.
+        (0..30).for_each(|_| audit.write(&Line { status: 409, ..line(5999, Some(&known)) }));
         let lines = || -> Vec<Value> {
             let text = std::fs::read_to_string(&path).unwrap();
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         };
-        assert_eq!(lines().len(), 10 + 20, "who is known has all lines");
+        assert_eq!(lines().len(), 10 + 20 + 10, "who changes something has all lines");
         (0..3).for_each(|_| audit.write(&line(6000, None)));
         let after = lines();
-        assert_eq!(after.len(), 30 + 1 + 3);
-        assert_eq!(after[30], serde_json::json!({ "time": 6000, "left_out": 990 }));
+        assert_eq!(after.len(), 40 + 2 + 3);
+        assert_eq!(after[40], serde_json::json!({ "time": 6000, "left_out": 990 }));
+        assert_eq!(
+            after[41],
+            serde_json::json!({ "time": 6000, "actor": "ann", "token": "id", "left_out": 20 })
+        );
         // A clock that is set back begins another second.
         (0..3).for_each(|_| audit.write(&line(1000, None)));
-        assert_eq!(lines().len(), 34 + 3);
+        assert_eq!(lines().len(), 45 + 3);
     }
 
     #[test]
