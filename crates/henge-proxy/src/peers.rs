@@ -24,13 +24,15 @@ use henge_pvfs2::{Capability, Writer};
 use henge_sched::foreign::{Outbox, Served, Synchronizer};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use wire::Wire;
 
 const RETRY_LEAST: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(2);
 /// Links that have not said who they are yet, or are no peers of ours.
 const STRANGERS_MAX: usize = 64;
+/// Of them, links of one address: who takes its own places takes nobody else's.
+const STRANGERS_EACH: usize = 16;
 /// Links are looked at no later than this, however busy the loop is.
 pub const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Read from a link at once.
@@ -56,6 +58,8 @@ struct Joined {
     link: Link,
     unread: Vec<u8>,
     told: Interest,
+    /// Where the other end is.
+    from: Option<IpAddr>,
     /// Which peer, once that is known.
     peer: Option<usize>,
     /// Its numbers of flows, as ours.
@@ -285,9 +289,11 @@ impl Peers {
     }
 
     fn accept(&mut self, now: Instant) {
-        while let Ok((socket, _)) = self.listener.accept() {
-            let strangers = self.joined.values().filter(|j| j.peer.is_none()).count();
-            if strangers < STRANGERS_MAX && crate::socket::prepare(&socket).is_ok() {
+        while let Ok((socket, from)) = self.listener.accept() {
+            let strangers = || self.joined.values().filter(|j| j.peer.is_none());
+            let of_its_own = strangers().filter(|j| j.from == Some(from.ip())).count();
+            let takes = strangers().count() < STRANGERS_MAX && of_its_own < STRANGERS_EACH;
+            if takes && crate::socket::prepare(&socket).is_ok() {
                 self.join(socket, Role::Dialled, now);
             }
         }
@@ -307,6 +313,7 @@ impl Peers {
             // Until TLS says what both ends know, nobody knows it.
             identity.secret = unknown.to_vec();
         }
+        let from = socket.peer_addr().ok().map(|peer| peer.ip());
         let wire = Wire::new(socket, tls, role == Role::Dialler)?;
         let name = self.next_name;
         self.next_name += 1;
@@ -314,7 +321,7 @@ impl Peers {
         self.poller.add(&wire, name, told).ok()?;
         let link = Link::new(identity, role, *nonce, now);
         let (shown, unread, flows) = (None, Vec::new(), BTreeMap::new());
-        let joined = Joined { wire, shown, link, unread, told, peer: None, flows };
+        let joined = Joined { wire, shown, link, unread, told, from, peer: None, flows };
         self.joined.insert(name, joined);
         self.due.links = now;
         Some(name)

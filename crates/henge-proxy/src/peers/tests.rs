@@ -49,3 +49,26 @@ fn links_are_looked_at_when_a_request_is_over_or_after_a_while() {
     let [Told::Foreign(_, foreign)] = here.told[..] else { panic!("one message") };
     assert_eq!((foreign, here.is_due(now)), (Cost::new(100_000), false));
 }
+
+/// A connection from this address of this machine.
+fn connect_from(host: [u8; 4], to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((host, 0))).expect("an address of this machine");
+    connect(&socket, &to).expect("connected");
+    TcpStream::from(socket)
+}
+
+#[test]
+fn one_address_leaves_places_to_peers() {
+    let mut here = peers(["b", "a"], [0, 1], 1);
+    let address = here.address().expect("it listens");
+    let strangers: Vec<TcpStream> =
+        (0..STRANGERS_EACH + 4).map(|_| connect_from([127, 0, 0, 1], address)).collect();
+    here.look(Instant::ZERO).expect("it looks");
+    assert_eq!(here.joined.len(), STRANGERS_EACH);
+    let other = connect_from([127, 0, 0, 2], address);
+    here.look(Instant::ZERO).expect("it looks");
+    assert_eq!(here.joined.len(), STRANGERS_EACH + 1);
+    drop((strangers, other));
+}
