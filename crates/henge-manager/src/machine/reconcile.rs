@@ -288,8 +288,12 @@ impl Reconciler<'_> {
         self.machine.failures.is_over(&disk.name, self.node);
         if parts.is_empty() {
             self.machine.put_disk(&disk.name, None);
-            let text = "gone, and its place is free";
-            self.machine.journal.put_event("removed", Some(disk), None, text.into());
+            let tokens = self.machine.tokens.forget_disk(&mut self.machine.journal, &disk.name);
+            let mut text = "gone, and its place is free".to_owned();
+            if tokens > 0 {
+                text = format!("{text}; {tokens} token(s) of it ended");
+            }
+            self.machine.journal.put_event("removed", Some(disk), None, text);
         } else {
             self.machine.put_disk(&disk.name, Some(DiskRecord { parts, ..disk.clone() }));
             self.machine.order(&disk.name);

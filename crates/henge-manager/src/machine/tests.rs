@@ -232,6 +232,30 @@ fn a_place_is_free_only_when_the_node_says_so() {
 }
 
 #[test]
+fn a_token_of_a_disk_ends_with_it() {
+    let (mut machine, mut nodes) = three();
+    let mut all = BTreeMap::new();
+    for name in ["web", "db"] {
+        machine.create(&ADMIN, name, &spec(10, None, None), Some("ann"), None).unwrap();
+    }
+    settle(&mut machine, &mut nodes);
+    let token = |machine: &mut Machine, disk: &str| {
+        let scope = crate::tokens::Scope { tenant: Some("ann".into()), read: false, disk: Some(disk.into()) };
+        let (token, record) = crate::tokens::create(scope, 0, None).unwrap();
+        machine.tokens.put(&mut machine.journal, record);
+        token
+    };
+    let (web, db) = (token(&mut machine, "ann.web"), token(&mut machine, "ann.db"));
+    machine.remove(&ADMIN, "ann.web", None, false).unwrap();
+    assert!(crate::tokens::known(&machine, &web).is_ok(), "it is there until its nodes have said otherwise");
+    settle(&mut machine, &mut nodes);
+    // Another disk of that name is none of its business.
+    machine.create(&ADMIN, "web", &spec(10, None, None), Some("ann"), None).unwrap();
+    let machine = stored(&mut machine, &mut all);
+    assert!(crate::tokens::known(&machine, &web).is_err() && crate::tokens::known(&machine, &db).is_ok());
+}
+
+#[test]
 fn the_stricter_contract_holds_its_place_until_the_node_has_the_new_one() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(10, Some(400), None), None, None).unwrap();

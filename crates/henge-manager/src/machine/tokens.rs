@@ -57,7 +57,16 @@ impl Tokens {
 
     /// Forgets those of a tenant that ends; how many they were.
     pub(super) fn forget_tenant(&mut self, journal: &mut Journal, name: &str) -> usize {
-        let ids: Vec<String> = self.of(name).map(|t| t.id.clone()).collect();
+        self.forget(journal, |token| token.tenant.as_deref() == Some(name))
+    }
+
+    /// Forgets those of a disk that is gone: one of the same name that is made later is another one.
+    pub(super) fn forget_disk(&mut self, journal: &mut Journal, name: &str) -> usize {
+        self.forget(journal, |token| token.disk.as_deref() == Some(name))
+    }
+
+    fn forget(&mut self, journal: &mut Journal, which: impl Fn(&TokenRecord) -> bool) -> usize {
+        let ids: Vec<String> = self.all().filter(|token| which(token)).map(|t| t.id.clone()).collect();
         for id in &ids {
             self.by_id.remove(id);
             journal.put::<TokenRecord>(format!("token/{id}"), None);
