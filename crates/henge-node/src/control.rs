@@ -17,7 +17,7 @@ use henge_api::{Choice, EventKind, Lead, Reply, Request, Status, Table};
 use henge_config::Source;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 /// Asks a running node. Copies may be used from any thread.
@@ -256,6 +256,17 @@ impl Control {
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody here has changed a disk that a manager made. While something is being changed, which may take as long as storage does not
+    /// answer, nobody waits to know.
+    pub(crate) fn was_changed_here(&self) -> bool {
+        let memory = match self.memory.try_lock() {
+            Ok(memory) => memory,
+            Err(TryLockError::Poisoned(memory)) => memory.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        memory.disks.values().any(|kept| kept.changed && kept.revision.is_some())
     }
 
     /// Notes that a disk is as the manager's order wants it.
@@ -498,5 +509,31 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
             let what = if *on { "drained: it takes no shared disks" } else { "takes shared disks again" };
             Some((EventKind::Changed, String::new(), what.into()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::state::Origin;
+    use crate::{Node, NodeConfig};
+    use henge_api::{Request, Table};
+    use henge_config::Source;
+
+    #[test]
+    fn who_tells_the_manager_waits_for_no_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"4MiB\"\nscheduler = \"sfq\"\n";
+        let text = format!("listen = \"nbd://127.0.0.1:0\"\nstate_dir = {:?}\n{pool}", dir.path());
+        let node = Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap();
+        let control = node.control();
+        let disk = Table::of_disk("web").with("pool", "p").with("capacity", "1MiB");
+        control.ask_as(Request::Add { disk }, Origin::Manager(1)).unwrap();
+        assert!(!control.was_changed_here());
+        control.set("web", &[("weight", "3")]).unwrap();
+        assert!(control.was_changed_here());
+        let being_changed = control.memory();
+        assert!(!control.was_changed_here(), "it is asked again a second later");
+        drop(being_changed);
+        node.stop().unwrap();
     }
 }

@@ -418,9 +418,7 @@ impl Conversation<'_> {
             *peak = (*peak).max(disk.meters.commands.saturating_sub(*last));
             *last = disk.meters.commands;
         }
-        let locally =
-            self.control.memory().disks.values().any(|kept| kept.changed && kept.revision.is_some());
-        if locally {
+        if self.control.was_changed_here() {
             let status = self.status()?;
             let changed = self.held(&status).into_iter().filter(|h| h.changed && h.revision.is_some());
             for held in changed.collect::<Vec<_>>() {
