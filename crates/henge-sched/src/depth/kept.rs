@@ -31,7 +31,8 @@
 //! If no pace keeps all, and the best keeps three quarters of the worst, that one is taken, provided that it is a tenth better than none. If even that is out of reach,
 //! the promises that lack so much are *hopeless*: they are not looked at for 64 turns, then 128, to 1024, and the pace is what it was before. The
 //! other promises are kept
-//! meanwhile. Whoever is alone is never held back.
+//! meanwhile. Whoever is alone is never held back. Nor is anybody while no promise is wanted: whoever has one asked for nothing in this window and the
+//! one before, or nothing has gone to the device or come back for as long.
 //!
 //! **Why turns.** Writes spread evenly keep some dies programming at all times, which slows down every read. Sent together they leave the rest of the
 //! turn to the reader: each has
@@ -100,6 +101,8 @@ pub struct Kept {
     part: DepthPart,
     flows: Flows<Watched>,
     in_flight: u32,
+    /// When a request went to the device or came back last.
+    heard: Instant,
     /// Flows that were promised a rate or a latency.
     firm: u32,
     /// Of the others: let in and not dispatched.
@@ -143,6 +146,11 @@ impl Window {
         self.seen.flows.max(self.before.flows) > 1
     }
 
+    /// Whether somebody is there for whose sake others are held back.
+    fn is_wanted(&self) -> bool {
+        self.seen.firm.max(self.before.firm) > 0
+    }
+
     /// Weights of those that may be held back, in this window or the one before.
     fn others(&self) -> u64 {
         self.seen.others.max(self.before.others)
@@ -152,6 +160,7 @@ impl Window {
     fn joined(&mut self, id: FlowId, flow: &Watched) {
         let weight = u64::from(flow.promise.weight);
         self.seen.flows += 1;
+        self.seen.firm += u32::from(flow.promise.is_firm() || flow.share.protected);
         self.seen.others += if flow.is_exempt() { 0 } else { weight };
         self.seen.protected += if flow.share.protected { weight } else { 0 };
         if self.active.len() < JUDGED {
@@ -164,6 +173,8 @@ impl Window {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     flows: u32,
+    /// Those for whose sake others are held back.
+    firm: u32,
     /// Of those that may be held back.
     others: u64,
     /// The work that these sent.
@@ -195,6 +206,7 @@ impl Kept {
             part: DepthPart::ALL,
             flows: Flows::new(),
             in_flight: 0,
+            heard: Instant::ZERO,
             firm: 0,
             inside: 0,
             window: Window::first(),
@@ -211,6 +223,11 @@ impl Kept {
             self.window.joined(id, flow);
         }
         Some(flow)
+    }
+
+    /// Nothing has gone to the device or come back for long, and the window that is open says nothing of now: only completions close it.
+    fn is_stale(&self, now: Instant) -> bool {
+        now.since(self.heard).as_nanos() > 2 * self.pace.turn.max(LONG)
     }
 
     fn restart(&mut self, now: Instant) {
@@ -349,7 +366,8 @@ impl DepthController for Kept {
     fn admits(&mut self, request: &Request, now: Instant) -> Option<Instant> {
         let most = self.depth();
         let contended = self.window.contended();
-        let pace = if contended { self.pace.allowed } else { NO_END };
+        let wanted = (self.shares.trial || self.window.is_wanted()) && !self.is_stale(now);
+        let pace = if contended && wanted { self.pace.allowed } else { NO_END };
         let others = self.window.others();
         let bounds = self.firm > 0 || (self.shares.wanted && contended);
         let flow = self.flows.get_mut(request.flow)?;
@@ -375,7 +393,7 @@ impl DepthController for Kept {
         self.went(flow);
     }
     fn dispatched(&mut self, flow: FlowId, wait: Duration, in_flight: u32, now: Instant) {
-        self.in_flight = in_flight;
+        (self.in_flight, self.heard) = (in_flight, now);
         self.went(flow);
         let Some(flow) = self.watched(flow) else { return };
         if flow.in_flight == 0 {
@@ -391,7 +409,7 @@ impl DepthController for Kept {
         }
     }
     fn completed(&mut self, request: &Request, service: Duration, in_flight: u32, now: Instant) {
-        self.in_flight = in_flight;
+        (self.in_flight, self.heard) = (in_flight, now);
         let quiet = self.shares.quiet.goes_on(self.pace.turn, now);
         let Some(flow) = self.watched(request.flow) else { return };
         flow.left(now);

@@ -132,13 +132,45 @@ fn whoever_is_held_back_beside_a_heavier_one_goes_on_when_that_is_gone() {
     let request =
         Request::new(henge_core::RequestId::default(), FlowId(1), Op::Write, 0, 1 << 20, Instant::ZERO);
     assert!(kept.admits(&request, at(1)).is_none());
-    assert!(kept.admits(&request, at(10_000)).is_some(), "it has had its part for long");
+    assert!(kept.admits(&request, at(400)).is_some(), "it has had its part for long");
     kept.set_flow(FlowId(2), None);
     for ms in [10_000, 10_300, 10_600] {
         kept.restart(at(ms));
         (0..2).for_each(|flow| kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(ms)));
     }
     assert!(kept.admits(&request, at(11_000)).is_none(), "the pace is its own now");
+}
+
+/// While nobody asks for what was promised, nobody is held back for it, whether the device has something to do or nothing.
+#[test]
+fn nobody_is_held_back_for_who_asks_for_nothing() {
+    let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+    let request = |flow| {
+        Request::new(henge_core::RequestId::default(), FlowId(flow), Op::Write, 0, 1 << 20, Instant::ZERO)
+    };
+    let paced = || {
+        let mut kept = Kept::new(32, false);
+        let contracts = [Contract::reserved(Rate::requests(1)), Contract::weighted(1), Contract::weighted(1)];
+        for (flow, contract) in contracts.iter().enumerate() {
+            kept.set_flow(FlowId(flow as u32), Some(contract));
+            kept.dispatched(FlowId(flow as u32), Duration::ZERO, 1, at(0));
+        }
+        kept.pace.allowed = 1000;
+        assert!(kept.admits(&request(1), at(1)).is_none() && kept.admits(&request(2), at(1)).is_none());
+        assert!(kept.admits(&request(1), at(200)).is_some(), "a request of 1 MiB is worth half an hour");
+        kept
+    };
+    let mut busy = paced();
+    for ms in [300, 600] {
+        busy.restart(at(ms));
+        (1..3).for_each(|flow| busy.dispatched(FlowId(flow), Duration::ZERO, 1, at(ms)));
+    }
+    assert!(busy.admits(&request(1), at(601)).is_none());
+    busy.dispatched(FlowId(0), Duration::ZERO, 1, at(601));
+    assert!(busy.admits(&request(1), at(602)).is_some(), "the promise is wanted again");
+    let mut idle = paced();
+    (0..3).for_each(|flow| idle.completed(&request(flow), Duration::ZERO, 2 - flow, at(201)));
+    assert!(idle.admits(&request(1), at(1500)).is_none(), "nothing is at the device");
 }
 
 /// Who was promised more than he asks for, or than the device does, takes nothing from the others.
