@@ -83,7 +83,8 @@ impl Gate {
                 self.note_reasons(reason, now);
             }
             Dispatch::Wait { until: None, reason } => {
-                assert!(self.in_flight > 0, "{} waits for nothing", self.parts.scheduler.name());
+                let waits_for = self.in_flight + self.beside.stalled;
+                assert!(waits_for > 0, "{} waits for nothing", self.parts.scheduler.name());
                 self.note_reasons(reason, now);
             }
             Dispatch::Idle => debug_assert_eq!(self.queued(), 0, "idle with a backlog"),

@@ -1,6 +1,7 @@
 use crate::trial::{Pattern, Shape, Trial, request, text};
 use henge_core::{
-    Contract, DiskTime, DiskTimeKind, Duration, FlowId, Instant, Latency, Rate, Request, Served, Value,
+    Contract, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Instant, Latency, Rate, Request, Served,
+    Value,
 };
 
 fn ms(ms: u64) -> Duration {
@@ -410,4 +411,41 @@ fn what_cannot_be_kept_is_refused_with_the_numbers() {
     assert_eq!(t.try_flow(1, &Contract::weighted(2)).unwrap_err().term, "weight");
     let id = t.submit(request(1, 0, 512));
     assert!(t.gate.cancel(id, t.now).is_some());
+}
+
+/// Of a disk whose requests hang, some are stalled: dispatched, and not at the device. Once those that hang are over, they go, though others wait.
+#[test]
+fn what_is_stalled_goes_when_nothing_is_at_the_device() {
+    let mut t = Trial::new("locality", &[depth(16)]);
+    t.gate.set_patience(Some(ms(1)));
+    for flow in [0, 1] {
+        t.flow(flow, &rent(50));
+    }
+    for n in 0..40 {
+        t.submit(request(0, n * 4096, 4096));
+    }
+    t.submit(request(1, 0, 4096));
+    let (mut flying, mut over) = (Vec::new(), 0);
+    let go = |t: &mut Trial, flying: &mut Vec<_>| {
+        while let Dispatch::Ready(request) = t.gate.next(t.now) {
+            flying.push(request.id);
+        }
+    };
+    while t.gate.queued() > 1 {
+        go(&mut t, &mut flying);
+        t.now += ms(1);
+    }
+    assert!(t.gate.stalled() > 8);
+    // Whatever is at the device is over, again and again.
+    while over < 41 {
+        assert!(t.now < at(1000), "{over} of 41");
+        for id in flying.drain(..) {
+            t.gate.complete(id, false, t.now);
+            over += 1;
+        }
+        t.now += ms(1);
+        if let Dispatch::Ready(request) = t.gate.next(t.now) {
+            flying.push(request.id);
+        }
+    }
 }
