@@ -269,8 +269,8 @@ impl Edf {
         };
         let flow = &self.flows[id];
         let start = flow.start(&head.extra, since_epoch(head.request.arrival) + self.ahead);
-        let (since, at) =
-            (self.spread.since(head.request.id), At { now, clock: since_epoch(now) + self.ahead });
+        let since = self.spread.since(head.request.id).filter(|_| flow.rate > 0);
+        let at = At { now, clock: since_epoch(now) + self.ahead };
         self.spread.wait(id, since, head.sequence, start, at);
         if flow.best_effort {
             self.turns.remove(id);

@@ -151,6 +151,7 @@ impl MClock {
         let since = self.spread.since(head.request.id);
         let least = self.least_p();
         let flow = &mut self.flows[id];
+        let since = since.filter(|_| flow.rate.is_some());
         let l = if flow.limit.is_some() { flow.next_l.max(arrival) } else { VTime::ZERO };
         match flow.rate {
             Some(_) => self.reserved.set(id.0, (flow.next_r.max(arrival).max(l), sequence)),

@@ -230,7 +230,7 @@ impl PClock {
             return;
         };
         let flow = &self.flows[id];
-        let since = self.spread.since(head.request.id);
+        let since = self.spread.since(head.request.id).filter(|_| flow.curve.is_some());
         self.spread.wait(
             id,
             since,

@@ -150,7 +150,7 @@ impl VirtualClock {
                 let (request, sequence) = (&first.request, first.sequence);
                 let finish = self.clocks.finish(request);
                 let start = if self.regulated { self.clocks.start(request, finish) } else { VTime::ZERO };
-                let since = self.spread.since(request.id);
+                let since = self.spread.since(request.id).filter(|_| self.clocks.is_reserved(flow));
                 let at = At { now, clock: self.clocks.clock(now) };
                 self.spread.wait(flow, since, sequence, self.clocks.paid(flow), at);
                 if !self.held.is_empty() {

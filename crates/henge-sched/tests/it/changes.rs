@@ -4,7 +4,10 @@
 //! other's. In any second from there it has that, whether it has much waiting or one request at a time.
 
 use crate::no_debt::{CAPACITY, Client, World};
-use henge_core::{Contract, DiskTime, DiskTimeKind, Duration, FlowId, Gate, Instant, Params, Rate, Value};
+use henge_core::{
+    Contract, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Gate, Instant, Op, Params, Pending, Rate,
+    Request, Value,
+};
 use henge_sched::{Entry, SCHEDULERS, build, find};
 
 /// Settings that count in other ways.
@@ -72,4 +75,32 @@ fn a_contract_that_promises_more_holds_at_once() {
         }
     }
     assert!(tried >= 30 && short.is_empty(), "{tried}: {short:#?}");
+}
+
+/// The clock of a disk over several gates says when its requests are owed. They wait like any other once the disk is promised no rate.
+#[test]
+fn who_is_promised_no_rate_any_more_is_owed_nothing() {
+    for entry in SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&"rate")) {
+        let params = Params::new(entry.name).with("cost", Value::Text("requests".into()));
+        let mut gate = Gate::new(build(entry.name, params).unwrap_or_else(|e| panic!("{e}")));
+        let (mut ids, mut flows) = (Pending::new(), Vec::new());
+        let promised =
+            Contract { whole: Some(Rate::requests(200)), ..Contract::reserved(Rate::requests(100)) };
+        for flow in [0, 1] {
+            gate.set_flow(FlowId(flow), &promised, at(0)).unwrap_or_else(|e| panic!("{e}"));
+        }
+        for flow in [0, 1, 0, 1] {
+            let id = ids.insert(());
+            gate.submit(Request::new(id, FlowId(flow), Op::Read, 0, 4096, at(0)), at(0)).expect("few wait");
+            if flow == 0 {
+                assert!(gate.retag(id, Duration::from_millis(1), at(0)), "{}", entry.name);
+            }
+        }
+        gate.set_flow(FlowId(0), &Contract::best_effort(), at(0)).unwrap_or_else(|e| panic!("{e}"));
+        while let Dispatch::Ready(request) = gate.next(at(50)) {
+            flows.push(request.flow.0);
+            gate.complete(request.id, false, at(50));
+        }
+        assert_eq!(flows, [1, 1, 0, 0], "{}", entry.name);
+    }
 }
