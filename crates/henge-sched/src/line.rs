@@ -82,7 +82,7 @@ impl Line {
 
     /// The first moment at which the line has reached `tag`.
     pub fn reaches(&self, tag: VTime, total_weight: u64) -> Instant {
-        let missing = (tag - self.at).raw() << SLOPE_BITS;
+        let missing = (tag - self.at).raw().saturating_mul(1 << SLOPE_BITS);
         let ns = missing.div_ceil(self.slope(total_weight).max(1));
         Instant::from_nanos(
             self.since.as_nanos().saturating_add(u64::try_from(ns).unwrap_or(u64::MAX)).max(1),
@@ -142,5 +142,6 @@ mod tests {
         let reached = line.reaches(VTime::from_raw(75_000_000 << VTime::FRACTION_BITS), 4);
         assert!(reached.as_nanos().abs_diff(3_000_000_000) < 100, "{reached:?}");
         assert!(line.advance(4, reached).raw() >= 75_000_000 << VTime::FRACTION_BITS);
+        assert_eq!(line.reaches(VTime::from_raw(1 << 104), 4), Instant::FAR, "beyond all that it can show");
     }
 }

@@ -346,9 +346,12 @@ impl Sfq {
 
     /// With nothing queued and nothing in flight, virtual time is the largest finish tag: whoever comes next starts
     /// level with whoever was served last.
-    fn settle(&mut self) {
+    fn settle(&mut self, now: Instant) {
         if self.in_flight == 0 && self.backlog.is_empty() {
-            self.v = self.v.max(self.last);
+            // What a light flow was served may be worth hours of the line, and those are its own.
+            let line = self.line.as_ref().filter(|line| line.is_drawn());
+            let furthest = line.map_or(self.last, |line| line.at(self.total_weight, now));
+            self.v = self.v.max(self.last.min(furthest));
         }
     }
 
@@ -492,7 +495,7 @@ impl Scheduler for Sfq {
         self.ready.remove(id.0);
         self.limited.remove(id.0);
         self.paying.remove(id.0);
-        self.settle();
+        self.settle(now);
     }
 
     fn enqueue(&mut self, request: Request, now: Instant) {
@@ -514,7 +517,7 @@ impl Scheduler for Sfq {
             self.lose_head(request.flow, now);
             self.new_head(request.flow, now);
         }
-        self.settle();
+        self.settle(now);
         Some(request)
     }
 
@@ -551,7 +554,7 @@ impl Scheduler for Sfq {
             line.freed(completion.actual, self.total_weight, self.v, now);
         }
         self.correct(completion.request.flow, completion.request.cost, completion.actual, now);
-        self.settle();
+        self.settle(now);
     }
 
     fn adjust(&mut self, request: &Request, cost: Cost, now: Instant) {
@@ -597,7 +600,7 @@ impl Scheduler for Sfq {
         self.ready.clear();
         self.limited.clear();
         self.paying.clear();
-        self.settle();
+        self.settle(Instant::ZERO);
     }
 
     fn virtual_time(&self) -> VTime {

@@ -296,6 +296,33 @@ fn lone_flow(tag: &str) {
     assert!((got / 25e6 - 1.0).abs() < 0.01, "{tag}: {got}");
 }
 
+/// By its share, a flow of weight 1 has one request of 1 MB in hours. Its finish tag is not where the others go on.
+#[test]
+fn without_work_conservation_nobody_waits_for_the_share_of_a_light_flow() {
+    for tag in ["head", "arrival"] {
+        let settings = [
+            ("tag", text(tag)),
+            ("work_conserving", Value::Bool(false)),
+            ("capacity", text("100MB/s")),
+            ("depth", Value::Integer(4)),
+        ];
+        let mut world = World::new(1);
+        world.node(gate("sfq", &settings), 120_000_000);
+        world.flow(0, &Contract::weighted(1), 0);
+        world.flow(1, &Contract::weighted(1_000_000), 0);
+        let mut sent = false;
+        world.client(0, 1, move |_, _| match std::mem::replace(&mut sent, true) {
+            true => Next::SleepUntil(secs(1000)),
+            false => Next::Send { node: 0, len: 1_000_000 },
+        });
+        world.run(secs(1));
+        world.steady(1, 16, 0, 65_536);
+        world.run(secs(11));
+        let got = world.total(1) as f64 / 10.0;
+        assert!((got / 100e6 - 1.0).abs() < 0.01, "{tag}: {got}");
+    }
+}
+
 /// Nobody says what the device does: it is found while it is full, and then a lone flow gets its share of that.
 #[test]
 fn without_work_conservation_the_capacity_may_be_measured() {
