@@ -139,9 +139,13 @@ impl Source {
         let number = self.text[..start].matches('\n').count() + 1;
         let column = self.text[line_start..start].chars().count() + 1;
         // Secrets are not shown: what this says ends in logs.
-        let line = redacted(&self.text[line_start..line_end]);
-        let before = redacted(&self.text[line_start..start]).chars().count();
-        let marked = redacted(&self.text[line_start..error.span.end.clamp(start, line_end)]).chars().count();
+        let shown = |end: usize| match redact::begins_within(&self.text, line_start) {
+            true => redact::HIDDEN.to_owned(),
+            false => redacted(&self.text[line_start..end]),
+        };
+        let line = shown(line_end);
+        let before = shown(start).chars().count();
+        let marked = shown(error.span.end.clamp(start, line_end)).chars().count();
         let marked = marked.saturating_sub(before).max(1);
         let gutter = number.to_string();
         let pad = " ".repeat(gutter.len());

@@ -1,7 +1,7 @@
 //! Texts of configurations without their secrets, for logs and error messages.
 
 /// What stands in place of a secret.
-const HIDDEN: &str = "\"…\"";
+pub(crate) const HIDDEN: &str = "\"…\"";
 
 /// Whether the value of this key is nobody's business.
 fn is_secret(key: &str) -> bool {
@@ -31,6 +31,11 @@ pub fn redacted(text: &str) -> String {
     }
     shown.push_str(rest);
     without_keys(&shown)
+}
+
+/// Whether a line that begins at `at` does so within a secret.
+pub(crate) fn begins_within(text: &str, at: usize) -> bool {
+    at > 0 && !redacted(&text[..at]).ends_with('\n')
 }
 
 /// What secrets of NVMe hosts begin with: they are hidden by whatever key they stand, or in a list.
@@ -99,5 +104,13 @@ mod tests {
             let shown = source.point(error).to_string();
             assert!(!shown.contains("hush") && shown.contains("secret = \"…\""), "{shown}");
         }
+    }
+
+    #[test]
+    fn an_error_within_a_secret_of_several_lines_does_not_show_its_line() {
+        let text = "a = 1\nsecret = \"\"\"\nhush \\q\n\"\"\"\n";
+        let shown = crate::Source::new("node.toml", text).parse("node.toml").unwrap_err().to_string();
+        assert!(shown.contains("node.toml:3:7") && shown.contains("3 | \"…\""), "{shown}");
+        assert!(!shown.contains("hush"), "{shown}");
     }
 }
