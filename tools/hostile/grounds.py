@@ -42,6 +42,14 @@ class Grounds:
             shared += "; victims have no real-time priority here, so what they wait is not the node's alone"
         return f"node on processor {names['node']}, victims' clients on {names['victims']}, attackers on {names['attackers']}{shared}"
 
+    def taken_by_the_host(self):
+        """Seconds that the host took of each processor of the node and the victims, since this machine began (`steal`, proc_stat(5))."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        with open("/proc/stat") as f:
+            rows = (line.split() for line in f)
+            steal = {row[0]: int(row[8]) / ticks for row in rows if row[0].startswith("cpu") and row[0] != "cpu"}
+        return {cpu: steal.get(f"cpu{cpu}", 0.0) for cpu in self.node | self.victims}
+
     def place_node(self):
         """In the child, before it becomes the node."""
         os.sched_setaffinity(0, self.node)
