@@ -163,7 +163,7 @@ impl BufferPool {
     }
     /// Bytes that could still be had.
     pub fn available(&self) -> usize {
-        self.budget - self.out
+        self.budget.saturating_sub(self.out)
     }
     /// Most bytes out at once.
     pub fn budget(&self) -> usize {
@@ -172,6 +172,11 @@ impl BufferPool {
 
     /// A buffer of `len` bytes with any content; `None` when that is longer than any, or over the budget.
     pub fn get(&mut self, len: usize) -> Option<Buffer> {
+        let fits = BufferPool::footprint(len.min(BUFFER_MAX)) <= self.available();
+        if fits || len == 0 { self.get_beyond(len) } else { None }
+    }
+    /// The same, whatever the budget. `None` when that is longer than any.
+    pub fn get_beyond(&mut self, len: usize) -> Option<Buffer> {
         if len == 0 {
             return Some(Buffer::empty());
         }
@@ -179,16 +184,13 @@ impl BufferPool {
             return None;
         }
         let capacity = capacity_for(len);
-        if capacity > self.available() {
-            return None;
-        }
         self.out += capacity;
         if let Some(mut buffer) = self.free[class(capacity)].pop() {
             self.kept -= capacity;
             buffer.set_len(len);
             return Some(buffer);
         }
-        self.shrink_to(self.budget - self.out);
+        self.shrink_to(self.available());
         Some(Buffer::zeroed(len))
     }
 
@@ -241,6 +243,17 @@ mod tests {
         assert_eq!(pool.kept, 0);
         pool.put(long);
         assert_eq!((pool.out, pool.kept), (0, 1 << 20));
+    }
+
+    #[test]
+    fn what_is_had_beyond_the_budget_counts() {
+        let mut pool = BufferPool::new(8192);
+        let (one, more) = (pool.get(8192).unwrap(), pool.get_beyond(4096).unwrap());
+        assert_eq!((pool.out(), pool.available()), (12_288, 0));
+        pool.put(one);
+        assert!(pool.get(8192).is_none(), "4 KiB are out");
+        pool.put(more);
+        assert!(pool.get(8192).is_some());
     }
 
     #[test]

@@ -128,7 +128,12 @@ impl Job {
         if !self.has_target(frame, disk, plane) {
             return Step::Later;
         }
-        let Some(mut buffer) = plane.take_buffer(disk, frame.len) else {
+        let keeps = data.is_some() || self.old.is_some() && self.then.is_none();
+        let buffer = match keeps {
+            true => plane.take_more(disk, frame.len, submitter),
+            false => plane.take_buffer(disk, frame.len),
+        };
+        let Some(mut buffer) = buffer else {
             // Copies that each wait for the other half of their memory would wait for ever.
             if self.then.is_some() {
                 self.release(disk, plane);

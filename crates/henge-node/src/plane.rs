@@ -143,9 +143,13 @@ impl Plane {
         self.memory.take(self.disks.of(number), len)
     }
 
+    /// The same for a command that keeps what it has while it waits.
+    pub(crate) fn take_more(&mut self, number: usize, len: u64, whose: Submitter) -> Option<Buffer> {
+        self.memory.take_more((number, self.disks.of(number)), len, whose)
+    }
     /// Gives a command's memory back.
     pub(crate) fn put_buffer(&mut self, number: usize, buffer: Buffer) {
-        self.memory.put(self.disks[number].as_mut(), buffer);
+        self.memory.put((number, self.disks[number].as_mut()), buffer);
     }
 
     /// A long CACHE of a disk is over, and another may begin.

@@ -3,8 +3,10 @@
 use super::budget::Budget;
 use super::disk::Disk;
 use super::disks::Disks;
+use super::sub_request::Submitter;
 use henge_backend::{Buffer, BufferPool};
 use henge_core::format_size;
+use std::collections::BTreeMap;
 
 /// Payloads of all disks here, and who may hold how much of them (`budget.rs`).
 pub(crate) struct Memory {
@@ -13,11 +15,14 @@ pub(crate) struct Memory {
     /// How often memory was asked for and not there.
     pub refused: u64,
     freed: bool,
+    /// By disk, the command that has memory beyond what the disk may hold, and the addresses of that.
+    beyond: BTreeMap<usize, (Submitter, Vec<usize>)>,
 }
 
 impl Memory {
     pub(super) fn new(bytes: usize) -> Memory {
-        Memory { buffers: BufferPool::new(bytes), budget: Budget::new(bytes), refused: 0, freed: false }
+        let (buffers, budget) = (BufferPool::new(bytes), Budget::new(bytes));
+        Memory { buffers, budget, refused: 0, freed: false, beyond: BTreeMap::new() }
     }
 
     /// Memory for a command of this disk; `None` when it has to wait.
@@ -41,8 +46,41 @@ impl Memory {
         }
     }
 
+    /// Memory for a command that keeps what it has while it waits: of several that wait for each other's, none would ever go on. So one of each
+    /// disk has it beyond what the disk may hold.
+    pub(super) fn take_more(
+        &mut self,
+        (number, disk): (usize, &mut Disk),
+        len: u64,
+        whose: Submitter,
+    ) -> Option<Buffer> {
+        if let Some(buffer) = self.take(disk, len) {
+            return Some(buffer);
+        }
+        let another = |(one, _): &(Submitter, Vec<usize>)| *one != whose;
+        if self.beyond.get(&number).is_some_and(another) {
+            return None;
+        }
+        let buffer = self.buffers.get_beyond(usize::try_from(len).ok()?)?;
+        let (_, addresses) = self.beyond.entry(number).or_insert((whose, Vec::new()));
+        addresses.push(buffer.as_ptr().addr());
+        self.count_extra(disk, buffer.capacity());
+        Some(buffer)
+    }
+
+    /// Memory of a disk comes back: perhaps what one command had beyond.
+    fn end_beyond(&mut self, number: usize, buffer: &Buffer) {
+        if let Some((_, addresses)) = self.beyond.get_mut(&number) {
+            addresses.retain(|address| *address != buffer.as_ptr().addr());
+            if addresses.is_empty() {
+                self.beyond.remove(&number);
+            }
+        }
+    }
+
     /// Gives a command's memory back.
-    pub(super) fn put(&mut self, disk: Option<&mut Disk>, buffer: Buffer) {
+    pub(super) fn put(&mut self, (number, disk): (usize, Option<&mut Disk>), buffer: Buffer) {
+        self.end_beyond(number, &buffer);
         if let Some(disk) = disk {
             // A disk that has the number of one that went has not held what comes back of that one.
             self.give(disk, buffer.capacity());

@@ -1,6 +1,6 @@
 //! Initiators by iSCSI whose commands need memory more than once.
 
-use super::{Bench, disk};
+use super::{Bench, NOBODY, disk};
 use henge_backend::Buffer;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -80,8 +80,8 @@ impl Initiator {
     }
 }
 
-/// All memory of disk 0 but so many pages, and what disks share.
-fn take_all_but(bench: &mut Bench, pages: usize) -> Vec<(usize, Buffer)> {
+/// All memory of disk 0 but so many pages, and what disks share. `beyond`: and what one command may have beyond that.
+fn take_all_but(bench: &mut Bench, pages: usize, beyond: bool) -> Vec<(usize, Buffer)> {
     let mut kept = Vec::new();
     for (number, len) in [(1, 1 << 20), (0, 1 << 20), (0, 4096)] {
         if len == 4096 {
@@ -93,6 +93,9 @@ fn take_all_but(bench: &mut Bench, pages: usize) -> Vec<(usize, Buffer)> {
         }
     }
     let given = kept.split_off(kept.len() - pages);
+    if beyond {
+        kept.push((0, bench.server.plane.take_more(0, 4096, NOBODY).expect("nobody has it")));
+    }
     given.into_iter().for_each(|(number, page)| bench.server.plane.put_buffer(number, page));
     kept
 }
@@ -108,7 +111,7 @@ fn bench() -> Bench {
 fn a_command_that_lacks_memory_half_way_goes_on_when_there_is_some() {
     let mut bench = bench();
     let mut initiator = Initiator::open(&mut bench);
-    let kept = take_all_but(&mut bench, 1);
+    let kept = take_all_but(&mut bench, 1, true);
     initiator.scsi(0xa0, &[0x2e, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[7; 4096]);
     assert_eq!(initiator.heard(&mut bench), None, "there is memory for the data alone");
     kept.into_iter().for_each(|(number, buffer)| bench.server.plane.put_buffer(number, buffer));
@@ -118,12 +121,31 @@ fn a_command_that_lacks_memory_half_way_goes_on_when_there_is_some() {
     assert_eq!(bench.server.plane.memory.buffers.out(), 0);
 }
 
+/// Commands that keep what they have written might wait for each other's memory for ever. One of them has more than there is, then the next.
+#[test]
+fn commands_that_keep_all_memory_go_on_one_by_one() {
+    let mut bench = bench();
+    let mut all: Vec<Initiator> = (0..4).map(|_| Initiator::open(&mut bench)).collect();
+    let kept = take_all_but(&mut bench, 1, false);
+    for initiator in &mut all {
+        initiator.scsi(0xa0, &[0x2e, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[7; 4096]);
+    }
+    for initiator in &mut all {
+        let done = initiator.answer(&mut bench);
+        assert_eq!((done[0], done[3]), (0x21, 0), "a SCSI response, GOOD");
+    }
+    let held = |bench: &Bench| bench.server.plane.memory.buffers.out();
+    assert_eq!(held(&bench), kept.iter().map(|(_, buffer)| buffer.capacity()).sum::<usize>());
+    kept.into_iter().for_each(|(number, buffer)| bench.server.plane.put_buffer(number, buffer));
+    assert_eq!(held(&bench), 0);
+}
+
 /// ORWRITE keeps what it has read while it waits for memory to write by. Whoever gives it up there keeps nothing.
 #[test]
 fn a_command_that_is_given_up_half_way_gives_its_memory_back() {
     let mut bench = bench();
     let (mut initiator, mut other) = (Initiator::open(&mut bench), Initiator::open(&mut bench));
-    let kept = take_all_but(&mut bench, 2);
+    let kept = take_all_but(&mut bench, 2, true);
     initiator.scsi(0xa0, &[0x8b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], &[7; 4096]);
     assert_eq!(initiator.heard(&mut bench), None, "there is memory for the data, and for what is read");
     let mut reset = [0; 48];
