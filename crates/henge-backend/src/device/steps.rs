@@ -64,6 +64,7 @@ impl Device {
         if let Some((_, id, len)) = self.kept(name).first() {
             return Err(crate::store::kept(name, &id.to_string(), *len));
         }
+        self.zeroes_are_there()?; // rather than after hours
         let slot = self.table.free_slot()?;
         let i = self.space.allocate(name, len)?;
         let base = self.space.extents()[i].base;
@@ -102,6 +103,7 @@ impl Device {
 
     fn begin_lengthening(&mut self, name: &str, slot: usize, len: u64) -> io::Result<Step> {
         self.space.could_grow(name, len)?;
+        self.zeroes_are_there()?;
         let record = self.table.get(slot);
         // What lies between its end and the next MiB may hold what an unacknowledged growth left there.
         let from = record.base + record.len.next_multiple_of(PAGE);
