@@ -88,8 +88,18 @@ impl Events {
         found
     }
 
-    /// Whether a disk of that name was admitted (and not removed since).
+    /// Whether a disk of that name was admitted (and not removed since), as far as it is remembered.
     pub(crate) fn knows(&self, name: &str) -> bool {
+        self.last_of(name).is_some_and(|kind| kind != EventKind::Removed)
+    }
+
+    /// Whether a disk of that name was removed (and not admitted since). Of one that only older events told of nobody knows.
+    pub(crate) fn was_removed(&self, name: &str) -> bool {
+        self.last_of(name) == Some(EventKind::Removed)
+    }
+
+    /// What happened last to the disk of that name.
+    fn last_of(&self, name: &str) -> Option<EventKind> {
         let inner = self.lock();
         let about = |e: &&Event| {
             e.name == name
@@ -98,7 +108,7 @@ impl Events {
                     EventKind::Refused | EventKind::Scheduler | EventKind::Started | EventKind::Storage
                 )
         };
-        inner.kept.iter().rev().find(about).is_some_and(|e| e.kind != EventKind::Removed)
+        inner.kept.iter().rev().find(about).map(|e| e.kind)
     }
 }
 
@@ -185,6 +195,8 @@ mod tests {
         events.note(EventKind::Removed, "d1", "");
         assert_eq!(events.after(None, 3 * KEPT as u64, 9)[0].seq, 3 * KEPT as u64 + 1);
         assert!(events.knows("d0") && !events.knows("d1") && !events.knows("d2"));
+        assert!(!events.was_removed("d0") && events.was_removed("d1"));
+        assert!(!events.was_removed("d2"), "what is too old to be remembered is not removed by that");
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(crate) fn watch(
         let Some(mut status) = shards.look(true) else { return ledger.save() };
         status.wall = wall();
         judge.see(&mut status, events);
-        ledger.see(&mut status, |name| !events.knows(name));
+        ledger.see(&mut status, |name| events.was_removed(name));
         latest.put(Arc::new(status));
         let next = Instant::now() + PERIOD;
         // Notices are sent by the loop: when it ends, so does this wait.
