@@ -11,7 +11,7 @@ use crate::conduit::Conduit;
 use crate::poller::Interest;
 use crate::side::{INBOX, Side};
 use henge_core::{Instant, RequestId};
-use henge_pvfs2::{Connection, ConnectionEvent, HEADER_LEN, News, Request};
+use henge_pvfs2::{Connection, ConnectionEvent, HEADER_LEN, News, Request, awaits_client};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::TcpStream;
@@ -105,7 +105,7 @@ impl Pair {
     /// Where one side has ended and all of it was passed on, the other is told.
     pub fn pass_ends(&mut self) {
         // A server that waits for what never comes is told at once.
-        let nothing_is_left = self.pending.is_empty() || self.connection.awaits_client();
+        let nothing_is_left = self.pending.is_empty() || awaits_client(&self.connection);
         if self.client_has_left() && self.server.has_written() && nothing_is_left {
             self.client.pass_end(&self.server);
         }

@@ -203,16 +203,6 @@ impl Connection {
     pub fn is_between_messages_of_client(&self) -> bool {
         self.from_client.left == 0
     }
-    /// Whether the server waits for more of the client: the rest of a message, or data of a write.
-    pub fn awaits_client(&self) -> bool {
-        let lacks = |io: &Io| match io.state {
-            IoState::Moving { moved, expected } => {
-                io.request.direction == Direction::Write && expected.is_none_or(|all| moved < all)
-            }
-            _ => false,
-        };
-        !self.opaque && (self.from_client.left > 0 || self.ios.values().any(lacks))
-    }
     /// Bytes of the client's present message that pass without being looked at.
     pub fn bulk_from_client(&self) -> u64 {
         if self.opaque { u64::MAX } else { self.from_client.left }
@@ -461,6 +451,17 @@ impl Connection {
         self.opaque = true;
         Step { len: input.len(), what: ConnectionEvent::Opaque }
     }
+}
+
+/// Whether the server waits for more of a connection's client: the rest of a message, or data of a write.
+pub fn awaits_client(connection: &Connection) -> bool {
+    let lacks = |io: &Io| match io.state {
+        IoState::Moving { moved, expected } => {
+            io.request.direction == Direction::Write && expected.is_none_or(|all| moved < all)
+        }
+        _ => false,
+    };
+    !connection.opaque && (connection.from_client.left > 0 || connection.ios.values().any(lacks))
 }
 
 fn header(input: &[u8]) -> Option<Header> {

@@ -1,6 +1,7 @@
 //! Connections that come and go: clients with their twins.
 
 use super::Proxy;
+use super::requests::served;
 use crate::conduit::Conduit;
 use crate::config::Config;
 use crate::pair::Pair;
@@ -147,7 +148,7 @@ impl Proxy {
             match self.requests.gate.cancel(*id, now) {
                 Some(_) => drop(self.requests.ios.remove(*id)),
                 // The server does it all the same.
-                None => self.served(*id, true, now),
+                None => served(self, *id, true, now),
             }
         }
         drop(pair);

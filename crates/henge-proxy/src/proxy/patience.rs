@@ -7,6 +7,7 @@
 //! that never come would stop everybody. A *connection* of which one end has ended, and nothing moves for as long, is closed.
 
 use super::Proxy;
+use super::requests::drop_refused;
 use henge_core::{Duration, Instant, RequestId};
 use henge_pvfs2::{IoState, ServerLimits};
 use std::collections::VecDeque;
@@ -111,18 +112,10 @@ impl Proxy {
             self.give_up_unless_moving(look, now);
         }
         while let Some((_, pair)) = self.patience.ending.pop_front_if(|(at, _)| *at <= now) {
-            self.close_unless_moving(pair, now);
+            close_unless_moving(self, pair, now);
         }
-        self.drop_refused(now);
+        drop_refused(self, now);
         self.readmit(now);
-    }
-
-    fn close_unless_moving(&mut self, id: RequestId, now: Instant) {
-        let Some(pair) = self.pairs.open.get(id).filter(|pair| !pair.frozen) else { return };
-        match now.since(pair.active) < self.patience.at_server() {
-            true => self.patience.ends(id, now),
-            false => self.close(id, now),
-        }
     }
 
     fn give_up_unless_moving(&mut self, look: Look, now: Instant) {
@@ -156,5 +149,13 @@ impl Proxy {
             pair.connection.forget(io.tag);
             pair.pending.remove(&io.tag);
         }
+    }
+}
+
+fn close_unless_moving(proxy: &mut Proxy, id: RequestId, now: Instant) {
+    let Some(pair) = proxy.pairs.open.get(id).filter(|pair| !pair.frozen) else { return };
+    match now.since(pair.active) < proxy.patience.at_server() {
+        true => proxy.patience.ends(id, now),
+        false => proxy.close(id, now),
     }
 }

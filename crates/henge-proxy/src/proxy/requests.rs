@@ -132,26 +132,8 @@ impl Proxy {
     }
 
     pub(super) fn over(&mut self, id: RequestId, failed: bool, now: Instant) {
-        self.served(id, failed, now);
+        served(self, id, failed, now);
         self.readmit(now);
-    }
-
-    /// The server has done with a request, or nobody waits for it any more; peers are told of it either way.
-    pub(super) fn served(&mut self, id: RequestId, failed: bool, now: Instant) {
-        self.requests.dirty = true;
-        let io = self.requests.ios.remove(id).expect("a pending request is known");
-        let served = self.requests.gate.complete(id, failed, now);
-        let request = &served.request;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.row(&self.config.flows[request.flow.index()].name, &served);
-        }
-        if let Some(peers) = &mut self.peers {
-            let served = Served { flow: request.flow, cost: request.cost, extent: io.extent };
-            let foreign = peers.served(&served, io.striping.as_ref(), now);
-            if foreign > Cost::ZERO {
-                self.requests.gate.foreign(request.flow, foreign, now);
-            }
-        }
     }
 
     /// Takes in what peers told, where the gate is about to choose or a while has passed.
@@ -196,25 +178,6 @@ impl Proxy {
         self.requests.readmits = false;
     }
 
-    /// Those that were refused, and whose clients have given up meanwhile, are dropped.
-    pub(super) fn drop_refused(&mut self, now: Instant) {
-        let patience = self.patience.waiting();
-        let is_old = |came: &Refused| now.since(came.since) >= patience;
-        if !self.requests.refused.iter().any(is_old) {
-            return;
-        }
-        let (old, rest): (VecDeque<_>, VecDeque<_>) = self.requests.refused.drain(..).partition(is_old);
-        self.requests.refused = rest;
-        for came in old {
-            self.counts.expired += 1;
-            let Some(pair) = self.pairs.get_mut(came.pair) else { continue };
-            pair.connection.forget(came.held.tag);
-            pair.blocked = false;
-            let result = self.move_from_client(came.pair, now);
-            self.settle(came.pair, result, now);
-        }
-    }
-
     /// Releases what may go.
     pub(super) fn dispatch(&mut self, now: Instant) {
         if !self.departure.goes_on(now) {
@@ -229,6 +192,43 @@ impl Proxy {
             let result = pair.release(tag, message);
             self.settle(slot, result, now);
         }
+    }
+}
+
+/// The server has done with a request, or nobody waits for it any more; peers are told of it either way.
+pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instant) {
+    proxy.requests.dirty = true;
+    let io = proxy.requests.ios.remove(id).expect("a pending request is known");
+    let served = proxy.requests.gate.complete(id, failed, now);
+    let request = &served.request;
+    if let Some(recorder) = &mut proxy.recorder {
+        recorder.row(&proxy.config.flows[request.flow.index()].name, &served);
+    }
+    if let Some(peers) = &mut proxy.peers {
+        let served = Served { flow: request.flow, cost: request.cost, extent: io.extent };
+        let foreign = peers.served(&served, io.striping.as_ref(), now);
+        if foreign > Cost::ZERO {
+            proxy.requests.gate.foreign(request.flow, foreign, now);
+        }
+    }
+}
+
+/// Those that were refused, and whose clients have given up meanwhile, are dropped.
+pub(super) fn drop_refused(proxy: &mut Proxy, now: Instant) {
+    let patience = proxy.patience.waiting();
+    let is_old = |came: &Refused| now.since(came.since) >= patience;
+    if !proxy.requests.refused.iter().any(is_old) {
+        return;
+    }
+    let (old, rest): (VecDeque<_>, VecDeque<_>) = proxy.requests.refused.drain(..).partition(is_old);
+    proxy.requests.refused = rest;
+    for came in old {
+        proxy.counts.expired += 1;
+        let Some(pair) = proxy.pairs.get_mut(came.pair) else { continue };
+        pair.connection.forget(came.held.tag);
+        pair.blocked = false;
+        let result = proxy.move_from_client(came.pair, now);
+        proxy.settle(came.pair, result, now);
     }
 }
 

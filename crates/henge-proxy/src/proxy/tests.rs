@@ -53,7 +53,7 @@ impl World {
     }
 
     fn after(&mut self, patience: Duration) {
-        self.now = self.now + patience;
+        self.now += patience;
         self.turn();
     }
 
