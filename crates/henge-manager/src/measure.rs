@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 const SLOTS: usize = 8;
 /// Points that a distribution of delays is kept by; a stricter E than 1 − 1/POINTS takes the largest delay.
 const POINTS: usize = 200;
+/// Most latencies that a slot tells apart: more than a node's histogram has.
+const LATENCIES_MAX: usize = 1 << 13;
 /// Most periods in a window.
 const PERIODS_MAX: usize = 1440;
 
@@ -103,6 +105,9 @@ impl Window {
             *count = count.saturating_add(u32::try_from(*n).unwrap_or(u32::MAX));
         }
         slot.latency = merged.into_iter().collect();
+        if slot.latency.len() > LATENCIES_MAX {
+            slot.latency = halved(&slot.latency);
+        }
     }
 
     /// As admission wants it; `since` is the number of periods since the last admission on the pool.
@@ -120,6 +125,15 @@ impl Window {
             peak_rate: f64::from(self.slots.iter().map(|s| s.peak).fold(0.0, f32::max)),
         }
     }
+}
+
+/// Of each two neighbours the longer one, for both: whatever a node says, a slot is bounded, and no latency shorter than it was.
+fn halved(latency: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let both = |pair: &[(u32, u32)]| {
+        let count = pair.iter().fold(0u32, |sum, (_, n)| sum.saturating_add(*n));
+        pair.last().map(|(us, _)| (*us, count))
+    };
+    latency.chunks(2).filter_map(both).collect()
 }
 
 /// Quantiles at i/POINTS, in seconds.
@@ -159,6 +173,21 @@ mod tests {
             window.add(&seen(50, 9_000), 10.0, span);
         }
         assert_eq!(window.measured(span, 4).delays.quantile(0.01), Some(0.009), "the old slots are gone");
+    }
+
+    #[test]
+    fn a_node_that_tells_everything_apart_takes_no_memory_without_end() {
+        let span = Span { periods: PERIODS_MAX, settle: 4 };
+        let mut window = Window::default();
+        for period in 0..100u64 {
+            let latency = (0..5000).map(|i| ((period + i * 100) * 1000, 1)).collect();
+            window.add(&Seen { name: "d".into(), commands: 5000, peak: 1, latency }, 60.0, span);
+        }
+        assert!(window.slots.iter().all(|slot| slot.latency.len() <= LATENCIES_MAX));
+        let all: u32 = window.slots.iter().flat_map(|slot| &slot.latency).map(|(_, n)| n).sum();
+        assert_eq!(all, 500_000, "none is lost");
+        let p95 = window.measured(span, 4).delays.quantile(0.95).unwrap();
+        assert!((0.47..0.5).contains(&p95), "{p95}");
     }
 
     #[test]

@@ -26,6 +26,8 @@ struct Entry {
     /// Most commands under way: nobody tells here when one is over.
     pending: u64,
     looked: std::time::Instant,
+    /// Who has parts of it.
+    nodes: Vec<String>,
 }
 
 /// The clocks of all disks.
@@ -47,7 +49,10 @@ impl Clocks {
         let now = Instant::from_nanos(self.began.elapsed().as_nanos() as u64);
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         let lead = |ask: Ask| {
-            let Entry { clock, pending, .. } = disks.get_mut(&ask.disk)?;
+            // A node asks for the disks that it has parts of: another one's clock is none of its business.
+            let entry =
+                disks.get_mut(&ask.disk).filter(|entry| entry.nodes.iter().any(|known| known == node))?;
+            let Entry { clock, pending, .. } = entry;
             let unfinished = Cost::new(ask.cost.saturating_mul(*pending));
             let lead = clock.as_mut()?.tag_among(unfinished, Cost::new(ask.cost), now);
             Some(Lead { at: ask.at, ns: lead.as_nanos() })
@@ -65,13 +70,13 @@ impl Clocks {
         if stale.is_empty() {
             return;
         }
-        // A node asks for the disks that it has parts of.
         let node = node.to_owned();
         let contracts = core.call(move |machine| {
             let contract = |name: String| {
                 let disk =
                     machine.inventory.disk(&name).filter(|disk| disk.parts.iter().any(|p| p.node == node))?;
-                Some((name, disk.whole_contract()))
+                let nodes: Vec<String> = disk.parts.iter().map(|part| part.node.clone()).collect();
+                Some((name, (nodes, disk.whole_contract())))
             };
             stale.into_iter().filter_map(contract).collect::<BTreeMap<_, _>>()
         });
@@ -79,13 +84,14 @@ impl Clocks {
         let Ok(contracts) = contracts.await else { return };
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         disks.retain(|_, entry| entry.looked.elapsed() < FRESH * 60);
-        for (name, contract) in contracts {
+        for (name, (nodes, contract)) in contracts {
             let entry = disks.entry(name).or_insert_with(|| Entry {
                 clock: None,
                 pending: PENDING,
                 looked: self.began,
+                nodes: Vec::new(),
             });
-            entry.looked = std::time::Instant::now();
+            (entry.looked, entry.nodes) = (std::time::Instant::now(), nodes);
             entry.follow(&contract);
         }
     }
@@ -97,5 +103,44 @@ impl Entry {
         if !self.clock.as_mut().is_some_and(|clock| clock.change(contract)) {
             self.clock = CentralClock::new(contract);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Caller, Settings};
+    use crate::model::DiskSpec;
+    use crate::store::MemoryStore;
+    use henge_api::manager::{Profile, Register};
+
+    #[test]
+    fn a_node_moves_the_clocks_of_its_own_disks_alone() {
+        let core =
+            Core::start(Settings { rules: None, ..Settings::default() }, MemoryStore::default()).unwrap();
+        let make = |machine: &mut crate::machine::Machine| {
+            for (session, name) in [(1, "a"), (2, "b"), (3, "c")] {
+                let profile = Some(Profile { iops: 500.0, service: 0.014 });
+                let (pools, link) = (vec![crate::heard::tests::pool(profile)], Some(format!("{name}:1")));
+                let (name, speaks) = (name.to_owned(), henge_api::manager::speaks());
+                let (addresses, disks) = (Vec::new(), Vec::new());
+                machine.register(session, Register { name, addresses, link, pools, disks, speaks });
+            }
+            let (capacity, rate) = ("1GB".to_owned(), Some("400/s".to_owned()));
+            let spec = DiskSpec { capacity, rate, parts: Some(2), leeway: Some(1.5), ..DiskSpec::default() };
+            machine.create(&Caller::Administrator, "d", &spec, None, None).unwrap();
+            machine.inventory.disk("d").unwrap().parts.iter().map(|p| p.node.clone()).collect::<Vec<_>>()
+        };
+        let on = core.call_and_wait(make).unwrap();
+        let stranger =
+            ["a", "b", "c"].into_iter().find(|node| !on.iter().any(|known| known == node)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let clocks = Clocks::default();
+        let asks = |node: &str| {
+            let ask = Ask { disk: "d".into(), cost: 1_000_000, at: (0, 0, 0) };
+            runtime.block_on(clocks.answer(&core, node, vec![ask])).len()
+        };
+        assert_eq!((asks(stranger), asks(&on[0]), asks(&on[1]), asks(stranger)), (0, 1, 1, 0));
+        core.stop();
     }
 }
