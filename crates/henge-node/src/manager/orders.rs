@@ -240,6 +240,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
+    /// By disk, how its first order is ended.
+    type Ends = BTreeMap<String, Sender<()>>;
+
     /// Carries an order out when the test says so: told which has begun, and how it ends.
     struct Slowly {
         begun: Mutex<Sender<(String, u64)>>,
@@ -264,8 +267,8 @@ mod tests {
         Order::new(name, revision, None)
     }
 
-    /// Hands, what they begin, and by name how the first order of these disks is ended.
-    fn hands(slow: &[&str]) -> (Hands, Receiver<(String, u64)>, BTreeMap<String, Sender<()>>) {
+    /// Hands, what they begin, and how the first orders of these disks are ended.
+    fn hands(slow: &[&str]) -> (Hands, Receiver<(String, u64)>, Ends) {
         let ((begun, begins), mut ends, mut ended) = (channel(), BTreeMap::new(), BTreeMap::new());
         for name in slow {
             let (end, receiver) = channel();
