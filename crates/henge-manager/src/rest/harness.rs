@@ -222,6 +222,22 @@ mod tests {
     }
 
     #[test]
+    fn the_document_is_told_to_anybody() {
+        let mut harness = Harness::open().unwrap();
+        let mut router = harness.router.clone();
+        let answer = harness.runtime.block_on(async {
+            let request = Request::get("/api/v1/openapi.json").body(Body::empty()).unwrap();
+            let answer = router.call(request).await.unwrap();
+            assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/json");
+            axum::body::to_bytes(answer.into_body(), 64 << 20).await.unwrap()
+        });
+        let told: Value = serde_json::from_slice(&answer).unwrap();
+        let kept: Value = serde_json::from_str(&crate::openapi()).unwrap();
+        assert_eq!(told, kept);
+        assert_eq!(harness.ask(15, 2, Vec::new()).unwrap().status, 401);
+    }
+
+    #[test]
     fn who_sends_a_body_slowly_keeps_nobody_out() {
         let mut harness = Harness::open().unwrap();
         let router = harness.router.clone();

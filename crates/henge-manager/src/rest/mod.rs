@@ -13,7 +13,7 @@ use crate::audit::{Audit, audited, received};
 use crate::authority::Authority;
 use crate::core::Core;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
@@ -111,12 +111,15 @@ pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Rou
     let audited = axum::middleware::from_fn_with_state(audit, audited);
     let app = App { core, authority };
     let (router, document) = described(routes());
-    let document = Arc::new(document);
+    // Anybody may ask for it: it is written once.
+    let document = Bytes::from(serde_json::to_vec(&document).expect("a document is texts"));
     let busy = Arc::<Busy>::default();
     router
         .route(
             "/api/v1/openapi.json",
-            axum::routing::get(move || async move { axum::Json((*document).clone()) }),
+            axum::routing::get(move || async move {
+                ([(header::CONTENT_TYPE, "application/json")], document.clone())
+            }),
         )
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
