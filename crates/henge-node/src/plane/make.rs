@@ -74,18 +74,8 @@ fn add_with(
     let settings = plane.pools.settings_of(&config, block);
     let flow = FlowId(number as u32);
     let vdisk = VirtualDisk::new(flow, layout, settings).map_err(|e| wrong(&e))?;
-    let promised = plane.pools.promise(
-        flow,
-        &vdisk,
-        &Contract::best_effort(),
-        &config.contract,
-        (config.leeway, among),
-        now,
-    );
+    let promised = plane.pools.promise(flow, &vdisk, &config.contract, (config.leeway, among), now);
     if let Err(refused) = promised {
-        for gate in vdisk.layout().gates() {
-            plane.pools.gates[gate.index()].pipeline.gate_mut().remove_flow(flow, now, &mut Vec::new());
-        }
         let message = format!("disk \"{}\": {}", config.name, refused.why);
         let span = config.spans.contract.clone();
         return Err(ParamError { message, help: Some(refused.instead), span }.into());

@@ -33,7 +33,6 @@ impl Plane {
         let result = self.pools.promise(
             disk.vdisk.flow(),
             &disk.vdisk,
-            &disk.config.contract,
             &config.contract,
             (config.leeway, disk.extent.among),
             now,

@@ -254,24 +254,17 @@ impl Pools {
         &mut self,
         flow: FlowId,
         vdisk: &VirtualDisk,
-        old: &Contract,
         new: &Contract,
         (leeway, among): (u64, u64),
         now: Instant,
     ) -> Result<(), Refused> {
         let gates: Vec<usize> = vdisk.layout().gates().iter().map(|g| g.index()).collect();
         let part = new.part(leeway, gates.len() as u64 * among);
-        for (told, &g) in gates.iter().enumerate() {
-            let gate = self.gates[g].pipeline.gate_mut();
-            let Err(refused) = gate.set_flow(flow, &part, now) else { continue };
-            let part = old.part(leeway, gates.len() as u64 * among);
-            for &g in &gates[..told] {
-                let back = self.gates[g].pipeline.gate_mut().set_flow(flow, &part, now);
-                debug_assert!(back.is_ok(), "what was promised before can be promised again");
-            }
-            return Err(refused);
-        }
+        // What was promised before might not be promised again: a device may have become slower.
+        gates.iter().try_for_each(|&g| self.gates[g].pipeline.gate().check(flow, &part))?;
         for g in gates {
+            let told = self.gates[g].pipeline.gate_mut().set_flow(flow, &part, now);
+            told.expect("what was checked is taken");
             self.list(g);
         }
         Ok(())

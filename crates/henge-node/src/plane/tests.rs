@@ -6,7 +6,7 @@ use crate::config::NodeConfig;
 use crate::plane::block_status;
 use henge_backend::Buffer;
 use henge_config::Source;
-use henge_core::{Duration, Instant, RequestId};
+use henge_core::{Contract, Dispatch, Duration, FlowId, Instant, Latency, Op, Rate, Request, RequestId};
 use henge_vdisk::{Command, Kind};
 
 const MIB: u64 = 1 << 20;
@@ -326,4 +326,38 @@ fn a_pool_that_would_cut_within_pages_is_refused() {
         let error = NodeConfig::parse(Source::new("node.toml", text)).unwrap_err().to_string();
         assert!(error.contains("from 4KiB to 1MiB"), "{error}");
     }
+}
+
+/// So many requests of another flow, each of which takes so long at a gate's device.
+fn serve(plane: &mut Plane, gate: usize, each: Duration) {
+    let gate = plane.pools.gates[gate].pipeline.gate_mut();
+    let (flow, mut now) = (FlowId(9), Instant::ZERO);
+    gate.set_flow(flow, &Contract::best_effort(), now).unwrap();
+    for generation in 0..30 {
+        let id = RequestId { slot: 0, generation };
+        gate.submit(Request::new(id, flow, Op::Read, 0, 4096, now), now).unwrap();
+        assert!(matches!(gate.next(now), Dispatch::Ready(_)));
+        now += each;
+        gate.complete(id, false, now);
+    }
+}
+
+/// One of a disk's pools takes another contract, the next one refuses it, and neither would promise the disk's own any more.
+#[test]
+fn a_contract_that_one_pool_refuses_is_nobodys() {
+    let pool = |name| {
+        format!("[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = \"cvc\"\n")
+    };
+    let disk = "[[disk]]\nname = \"d\"\npools = [\"a\", \"b\"]\nstripe = \"64KiB\"\ncapacity = \"4MiB\"\n\
+                contract = { rate = \"10/s\", latency = \"5ms\" }\n";
+    let mut plane = plane(&(pool("a") + &pool("b") + disk));
+    serve(&mut plane, 0, Duration::from_millis(7));
+    serve(&mut plane, 1, Duration::from_millis(9));
+    let before = plane.pools.gates[0].pipeline.gate().contract(FlowId(0)).cloned();
+    let mut config = plane.disks.of(0).config.clone();
+    let latency = Some(Latency { bound: Duration::from_millis(8), percentile: 950_000 });
+    config.contract = Contract { latency, ..Contract::reserved(Rate::requests(20)) };
+    let now = Instant::ZERO + Duration::from_secs(1);
+    assert_eq!(plane.set_contract(0, config, now).unwrap_err().term, "latency");
+    assert_eq!(plane.pools.gates[0].pipeline.gate().contract(FlowId(0)).cloned(), before);
 }
