@@ -198,7 +198,8 @@ impl Turns {
     /// A disk of that number begins anew.
     pub(crate) fn forget(&mut self, of: Of) {
         if let Some(flow) = self.flows.get_mut(of.index()) {
-            flow.used = 0;
+            (flow.used, flow.finish, flow.due) = (0, 0, Instant::ZERO);
+            self.place(of.index());
         }
     }
 
@@ -223,6 +224,9 @@ impl Turns {
     pub(crate) fn put(&mut self, of: Of, terms: Terms, connection: RequestId, way: Way) {
         let virtual_time = self.virtual_time;
         let flow = self.flow(of);
+        if flow.terms.pace != terms.pace {
+            flow.due = Instant::ZERO; // another rate holds at once
+        }
         flow.terms = terms;
         if flow.is_idle() {
             flow.start = virtual_time.max(flow.finish);

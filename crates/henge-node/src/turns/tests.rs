@@ -229,3 +229,26 @@ fn a_small_copy_alone_in_a_round_costs_something_also_on_a_fast_machine() {
     turns.measured(Duration::from_nanos(7));
     assert!(turns.used(Of::Disk(0)) >= 7);
 }
+
+/// A rate of a command a day has its next turn in weeks. A larger one has it at once, and so has another disk of that number.
+#[test]
+fn another_rate_has_its_turns_at_once() {
+    let daily = Terms::of(&Contract::reserved(Rate::requests_micro(12)));
+    let piece = |n| Done { commands: 32, bytes: if n == 0 { 0 } else { BYTES as u64 } };
+    let daily_first = || {
+        let mut always = Always::new(vec![daily, Terms::weighted(1_000_000)]);
+        assert_eq!(always.step(piece), 0, "its first turn");
+        for _ in 0..100 {
+            always.step(piece);
+        }
+        assert_eq!(always.commands[0], 64, "and one by weight");
+        always
+    };
+    let mut always = daily_first();
+    always.terms[0] = rated(10_000);
+    always.turns.put(Of::Disk(0), always.terms[0], name(2), Way::In);
+    assert_eq!(always.turns.next(always.now).map(|turn| turn.flow), Some(Of::Disk(0).index()));
+    let mut always = daily_first();
+    always.turns.forget(Of::Disk(0));
+    assert_eq!(always.turns.next(always.now).map(|turn| turn.flow), Some(Of::Disk(0).index()));
+}
