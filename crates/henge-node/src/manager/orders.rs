@@ -170,7 +170,8 @@ impl Obey for Node {
         {
             return Err(format!("{} has a later order ({revision}) of \"{}\"", self.name, order.name));
         }
-        if here.is_some() && !self.control.memory().is_managed(&order.name) {
+        let is_managed = self.control.memory().is_managed(&order.name);
+        if here.is_some() && !is_managed {
             return Err(format!(
                 "\"{}\" is {}'s own disk: no manager made it, and none changes it",
                 order.name, self.name
@@ -178,6 +179,10 @@ impl Obey for Node {
         }
         let (name, last) = (order.name.clone(), Origin::Manager(order.revision));
         match (&want, here) {
+            // What is not served is to go, too, or it comes back with its storage.
+            (None, None) if is_managed && status.failed.iter().any(|disk| disk.name == name) => {
+                self.ask(Request::Remove { name }, last)
+            }
             (None, None) => Ok(()),
             (None, Some(_)) => self.ask(Request::Remove { name }, last),
             (Some(want), None) => {
@@ -238,6 +243,9 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NodeConfig;
+    use henge_config::Source;
+    use std::path::Path;
     use std::sync::mpsc::{Receiver, channel};
 
     /// By disk, how its first order is ended.
@@ -333,5 +341,49 @@ mod tests {
         assert_eq!(done(&heard), ("web".into(), 1));
         drop(hands);
         assert!(begins.try_recv().is_err(), "what waited is said again by whoever wants it");
+    }
+
+    /// A node of one pool, which no manager speaks to.
+    fn serves(dir: &Path) -> crate::Node {
+        let dir = dir.display();
+        let pool = format!("[[pool]]\nname = \"p\"\npath = \"{dir}/pool\"\ncapacity = \"8MiB\"\n");
+        let text = format!("state_dir = \"{dir}/state\"\n{pool}");
+        crate::Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap()
+    }
+
+    /// A disk that cannot be opened is to go: it is gone also when its storage is well again.
+    #[test]
+    fn a_disk_that_is_not_served_is_removed_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let obey = |node: &crate::Node, order: Order| {
+            Node { control: node.control().clone(), name: "n".into() }.obey(&order).unwrap();
+        };
+        let want = Want {
+            capacity: 1 << 20,
+            pools: vec!["p".into()],
+            leeway: None,
+            contract: Terms::new(),
+            peers: Terms::new(),
+            room: None,
+            gateways: Vec::new(),
+            origin: Default::default(),
+            access: None,
+        };
+        let first = serves(dir.path());
+        obey(&first, Order::new("web", 1, Some(&want)));
+        first.stop().unwrap();
+        let (part, aside) = (dir.path().join("pool/web.part0"), dir.path().join("aside"));
+        std::fs::rename(&part, &aside).unwrap();
+        std::fs::create_dir(&part).unwrap();
+        let second = serves(dir.path());
+        let failed = second.control().status().unwrap().failed;
+        assert_eq!(failed.len(), 1, "{failed:?}");
+        obey(&second, Order::new("web", 2, None));
+        assert_eq!(second.control().status().unwrap().failed, []);
+        second.stop().unwrap();
+        std::fs::rename(&aside, &part).unwrap();
+        let third = serves(dir.path());
+        let status = third.control().status().unwrap();
+        assert!(status.disks.is_empty() && status.failed.is_empty(), "it does not come back");
     }
 }
