@@ -88,8 +88,8 @@ enum Auth {
 enum Goal {
     /// To ask which targets there are.
     Discovery,
-    /// To use one.
-    Target(TargetId),
+    /// To use one, of which that edition says who may.
+    Target(TargetId, u32),
     /// To use one that is not there, or not for this initiator: it is asked for a proof, and no proof is right.
     Nobodys,
 }
@@ -197,7 +197,11 @@ impl Login {
     fn access<'a>(&self, targets: &'a Targets) -> Result<Option<&'a Access>, Failure> {
         match self.goal {
             Goal::Discovery => Ok(Some(&targets.discovery)),
-            Goal::Target(id) => Ok(Some(&targets.get(id).ok_or(Failure::NotFound)?.access)),
+            Goal::Target(id, edition) => match targets.get(id).ok_or(Failure::NotFound)? {
+                target if target.edition == edition => Ok(Some(&target.access)),
+                // What was asked and proven is another than would be now.
+                _ => Err(Failure::Authentication),
+            },
             Goal::Nobodys => Ok(None),
         }
     }
@@ -232,7 +236,7 @@ impl Login {
                 let found = targets.find(name);
                 let allowed = |id: &TargetId| targets.get(*id).is_some_and(|t| t.access.allows(initiator));
                 self.goal = match found.filter(allowed) {
-                    Some(id) => Goal::Target(id),
+                    Some(id) => Goal::Target(id, targets.get(id).map_or(0, |target| target.edition)),
                     None if targets.is_guarded() => Goal::Nobodys,
                     None => return Err(Failure::NotFound),
                 };
@@ -406,11 +410,11 @@ impl Login {
         if next != FULL_FEATURE {
             return Ok(Progress::Continue(reply, out));
         }
-        self.access(targets)?; // the target may have gone meanwhile
+        self.access(targets)?; // the target may have gone meanwhile, or be for others
         let mut agreed = self.agreed.clone();
         agreed.first_burst = agreed.first_burst.min(agreed.max_burst);
         let target = match self.goal {
-            Goal::Target(id) => Some(id),
+            Goal::Target(id, _) => Some(id),
             Goal::Discovery => None,
             Goal::Nobodys => return Err(Failure::Authentication),
         };

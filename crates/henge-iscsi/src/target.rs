@@ -21,11 +21,19 @@ pub struct Target {
     pub(crate) name: String,
     /// Who may use it.
     pub(crate) access: Access,
+    /// How often that has changed.
+    pub(crate) edition: u32,
     /// No initiator finds it.
     is_hidden: bool,
     pub(crate) units: BTreeMap<u16, Unit>,
     /// Portals of other nodes that lead to the same disk: their addresses, and their groups.
     pub(crate) elsewhere: Vec<(String, u16)>,
+}
+
+impl Target {
+    fn new(name: String, access: Access, is_hidden: bool) -> Target {
+        Target { name, access, edition: 0, is_hidden, units: BTreeMap::new(), elsewhere: Vec::new() }
+    }
 }
 
 /// What a session is told by others.
@@ -146,8 +154,7 @@ impl Targets {
         let name = name.to_owned();
         self.by_name.insert(name.clone(), id);
         self.guarded += usize::from(access.is_stated());
-        let elsewhere = Vec::new();
-        self.targets.insert(id, Target { name, access, is_hidden: false, units: BTreeMap::new(), elsewhere });
+        self.targets.insert(id, Target::new(name, access, false));
         Some(id)
     }
 
@@ -155,11 +162,7 @@ impl Targets {
     pub fn add_hidden(&mut self, name: &str) -> TargetId {
         let id = TargetId(self.next_target);
         self.next_target += 1;
-        let (access, elsewhere) = (Access::default(), Vec::new());
-        self.targets.insert(
-            id,
-            Target { name: name.to_owned(), access, is_hidden: true, units: BTreeMap::new(), elsewhere },
-        );
+        self.targets.insert(id, Target::new(name.to_owned(), Access::default(), true));
         id
     }
 
@@ -243,6 +246,7 @@ impl Targets {
         let counts = |target: &Target| usize::from(!target.is_hidden && target.access.is_stated());
         let before = counts(target);
         (target.access, target.is_hidden) = (access, !shown);
+        target.edition = target.edition.wrapping_add(1);
         self.guarded = self.guarded + counts(target) - before;
         match shown {
             true => drop(self.by_name.insert(target.name.clone(), id)),

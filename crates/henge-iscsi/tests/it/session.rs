@@ -210,6 +210,21 @@ fn sessions_end_when_it_is_said_anew_who_may_log_in() {
     assert_eq!(host.session.want(), Want::Nothing);
 }
 
+/// A login that was let in by what was said before does not end in a session by it.
+#[test]
+fn a_login_under_way_ends_when_it_is_said_anew_who_may_log_in() {
+    for (users, shown) in [(vec![secret_of("alice", "in")], true), (Vec::new(), false)] {
+        let (mut targets, id) = target(Access::default());
+        let mut host = Host::new(&mut targets, Limits::default());
+        let name = format!("TargetName={TARGET}");
+        host.feed(&mut targets, &login(0x04, &["InitiatorName=iqn.2026-11.example:host", &name]));
+        assert_eq!(host.replies()[0].0.u16_at(36), 0, "it may go on");
+        targets.set_access(id, Access { users, ..Access::default() }, shown);
+        host.feed(&mut targets, &login(0x87, &["MaxBurstLength=512"]));
+        assert_eq!((host.replies()[0].0.u16_at(36), host.session.want()), (0x0201, Want::Nothing));
+    }
+}
+
 #[test]
 fn discovery_names_targets_and_portals() {
     let mut targets = targets(Access::default());
