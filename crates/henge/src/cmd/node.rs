@@ -84,10 +84,7 @@ fn serve_until(
         (Some(http), Some(tls)) if http.secure => Some(certificates(tls)?),
         _ => None,
     };
-    let access = match http.as_ref().and_then(|http| http.token_file.as_deref()) {
-        Some(path) => Access::read(path)?,
-        None => Access::default(),
-    };
+    let access = access(&config)?;
     let disks: Vec<String> = config.disks.iter().map(|disk| disk.name.clone()).collect();
     let lost = Node::cannot_be_handed_over(&config);
     let node = Node::go_on(config, left)?;
@@ -127,13 +124,27 @@ fn may_begin_anew(file: &Path, lost: Option<&str>) -> Result<()> {
     if let Some(why) = lost {
         anyhow::bail!("{why}");
     }
-    NodeConfig::read(file)?;
-    Ok(())
+    let config = NodeConfig::read(file)?;
+    // Files that it names, too: by then the clients would be let go.
+    access(&config)?;
+    config.tls.as_ref().map_or(Ok(()), |files| open(files, Clients::Required).map(drop))
+}
+
+/// Who may see the page.
+fn access(config: &NodeConfig) -> Result<Access> {
+    match config.http.as_ref().and_then(|http| http.token_file.as_deref()) {
+        Some(path) => Ok(Access::read(path)?),
+        None => Ok(Access::default()),
+    }
+}
+
+fn open(files: &TlsConfig, clients: Clients) -> Result<Tls> {
+    Tls::open(files, clients).map_err(|e| anyhow::anyhow!(e.message))
 }
 
 /// The node's certificate, for browsers, which show none of their own.
 fn certificates(files: &TlsConfig) -> Result<Arc<Tls>> {
-    let tls = Arc::new(Tls::open(files, Clients::Offered).map_err(|e| anyhow::anyhow!(e.message))?);
+    let tls = Arc::new(open(files, Clients::Offered)?);
     tls.follow(|| ())?;
     Ok(tls)
 }
@@ -158,5 +169,35 @@ fn announce(address: &Address, disks: &[String]) {
         }
         ([], _) => println!("listening on {}", address.uri("")),
         (disks, _) => disks.iter().for_each(|disk| println!("serving {}", address.uri(disk))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the file names is missing, or is no certificate: the program that is there goes on.
+    #[test]
+    fn a_node_begins_anew_only_where_it_can_begin() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("no.pem"), "no certificate").unwrap();
+        let config = path("node.toml");
+        for (lines, may) in [
+            ("", true),
+            ("http = { listen = \"127.0.0.1:0\", token_file = \"no.token\" }\n", false),
+            (
+                "listen = \"nbds://127.0.0.1:0\"\n\
+                 tls = { certificate = \"no.pem\", key = \"no.pem\", ca = \"no.pem\" }\n",
+                false,
+            ),
+        ] {
+            let pool = "[[pool]]\nname = \"p\"\npath = \"p\"\ncapacity = \"1MiB\"\n";
+            let text = lines.replace("no.", &format!("{}/no.", dir.path().display()));
+            std::fs::write(&config, text + pool).unwrap();
+            NodeConfig::read(&config).unwrap_or_else(|e| panic!("the file itself is right: {e}"));
+            assert_eq!(may_begin_anew(&config, None).is_ok(), may, "{lines}");
+        }
+        assert!(may_begin_anew(&config, Some("a pool in memory")).is_err());
     }
 }
