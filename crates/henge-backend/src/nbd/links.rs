@@ -6,7 +6,8 @@
 //!
 //! # The rule
 //! A connection that comes beside others is *new*, and sends nothing. It is as good as they are once the server answers one of them what was
-//! asked after it had come. Where the others are lost first, the server was lost with them, and the new ones begin anew.
+//! asked after it had come. Where the others are lost first, or answer nothing for as long as requests wait for a lost server, the server was lost with them, and
+//! the new ones begin anew.
 
 use super::dial::Dialed;
 use super::link::Link;
@@ -58,6 +59,17 @@ impl Links {
             self.known = self.come;
         }
         lost
+    }
+
+    /// Whether a new connection waits for the server's answer to what others have under way.
+    pub(crate) fn awaits_proof(&self) -> bool {
+        let all = || self.slots.iter().flatten();
+        all().any(|(number, _)| *number > self.known) && all().any(|(_, link)| link.load > 0)
+    }
+
+    /// A connection that is not new.
+    pub(crate) fn any_known(&self) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.as_ref().is_some_and(|(number, _)| *number <= self.known))
     }
 
     /// Connections that ever came.

@@ -29,6 +29,8 @@ use std::rc::Rc;
 
 /// Most bytes that one command zeroes, so that others are not behind it for long.
 const ZEROED: u64 = 128 << 20;
+/// A new connection waits at least so long for an answer by an older one: storage may be slow, however little a client waits for a lost server.
+const PROOF_LEAST: Duration = Duration::from_secs(10);
 
 /// How a server is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +72,8 @@ pub(crate) struct Remote {
     over: Vec<Over>,
     cache: WriteCache,
     down_since: Option<Instant>,
+    /// Since then nothing was answered, and a new connection waits for that.
+    silent_since: Option<Instant>,
     redial: Redial,
     pub notices: Notices,
     /// Among those that have something to do.
@@ -101,6 +105,7 @@ impl Remote {
             over: Vec::new(),
             cache: WriteCache::default(),
             down_since: None,
+            silent_since: None,
             redial: Redial::new(),
             notices,
             runnable: false,
@@ -158,7 +163,13 @@ impl Remote {
     /// Does all that can be done at once. What is over goes to `done`.
     pub(crate) fn work(&mut self, now: Instant, done: &mut VecDeque<Done<Buffer>>) {
         self.expire(now, done);
+        self.give_up_silent(now);
         self.dispatch(done);
+        self.serve_links(now, done);
+        self.silent_since = self.silent_since.or(Some(now)).filter(|_| self.links.awaits_proof());
+    }
+
+    fn serve_links(&mut self, now: Instant, done: &mut VecDeque<Done<Buffer>>) {
         loop {
             for i in 0..self.links.slots() {
                 let Some(link) = self.links.get_mut(i) else { continue };
@@ -256,6 +267,7 @@ impl Remote {
         let flush = held.request.op == Op::Flush || held.flushing;
         if outcome != Err(Error::Shutdown) {
             self.links.answered(held.come);
+            self.silent_since = None;
         }
         match outcome {
             Err(Error::Shutdown) => return true, // it is still this connection's, and is lost with it
@@ -330,6 +342,19 @@ impl Remote {
         }
     }
 
+    /// A server may hang on some connections for ever. New ones do not wait as long.
+    fn give_up_silent(&mut self, now: Instant) {
+        let Some(since) = self.silent_since.filter(|since| *since + self.proof() <= now) else { return };
+        self.silent_since = None;
+        while let Some(link) = self.links.any_known().filter(|_| self.links.awaits_proof()) {
+            self.lost(link, &format!("nothing was answered for {}", now.since(since)), now);
+        }
+    }
+
+    fn proof(&self) -> Duration {
+        self.terms.wait.max(PROOF_LEAST)
+    }
+
     /// When somebody is to dial, if a connection is missing.
     fn dials_at(&self) -> Option<Instant> {
         self.redial.due().filter(|_| self.links.alive() < self.wanted())
@@ -377,10 +402,8 @@ impl Remote {
         let dial = self.dials_at();
         let waits = self.down_since.filter(|_| !self.in_flight.is_empty());
         let end = waits.map(|since| since + self.terms.wait);
-        match (dial, end) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let silent = self.silent_since.map(|since| since + self.proof());
+        [dial, end, silent].into_iter().flatten().min()
     }
 
     /// Says goodbye.

@@ -387,6 +387,29 @@ fn a_new_connection_does_nothing_until_an_older_one_shows_that_the_server_lives(
     assert_eq!(bench.all().len(), 8);
 }
 
+/// A server lives, and hangs on one connection for ever. The other one is lost. New ones wait for an answer as long as requests wait for a lost server.
+#[test]
+fn a_connection_that_hangs_keeps_no_new_one_from_being_used() {
+    let mut bench = Bench::new(ALL, terms(2, false));
+    bench.ask(Op::Write, 0, 4096, false, 1);
+    bench.all();
+    bench.server.silent.insert(0);
+    bench.server.cut(1);
+    bench.turn();
+    bench.dial();
+    bench.now += Duration::from_secs(100);
+    bench.turn();
+    assert_eq!(bench.remote.wake_at(), None, "nobody waits for an answer");
+    bench.ask(Op::Read, 0, 4096, false, 0);
+    bench.turn();
+    let end = bench.now + Duration::from_secs(30);
+    assert_eq!((bench.remote.wake_at(), bench.server.asked.len()), (Some(end), 0));
+    bench.now = end;
+    bench.ask(Op::Flush, 0, 0, false, 0);
+    assert_eq!(bench.all(), [(1, Ok(())), (2, Err(Fault::Io))], "nobody knows what became of the write");
+    assert!(bench.notices().iter().any(|text| text.contains("before a FLUSH")));
+}
+
 #[test]
 fn with_fua_a_server_may_forget_its_cache_at_any_time() {
     let mut bench = Bench::new(ALL, terms(2, true));
