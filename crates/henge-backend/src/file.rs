@@ -15,8 +15,9 @@ mod syncs;
 use crate::Buffer;
 use crate::engine::{CACHED_MAX, Engine, Io, Kind};
 use henge_core::{Done, Fault, Instant, Op, Request, RequestId};
+use rustix::fs::{FileType, SeekFrom};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use syncs::Syncs;
 
@@ -333,6 +334,8 @@ impl Files {
                 }
                 self.issue(token);
             }
+            // What has no room beyond its end was cut off, or pulled out.
+            (_, libc::ENOSPC) if ends_before(fd, r.from + r.len) => self.finish(token, Err(Fault::Io)),
             (_, libc::ENOSPC | libc::EDQUOT) => self.finish(token, Err(Fault::NoSpace)),
             _ => self.finish(token, Err(Fault::Io)),
         }
@@ -355,6 +358,17 @@ impl Files {
         self.free.push(token);
         self.done.push_back(Done { id: r.id, outcome, busy: None, payload: r.payload });
     }
+}
+
+/// Whether a file or a device is shorter than that.
+fn ends_before(fd: RawFd, end: u64) -> bool {
+    // SAFETY: the store keeps its files open until their requests are over.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let size = rustix::fs::fstat(file).and_then(|found| match FileType::from_raw_mode(found.st_mode) {
+        FileType::BlockDevice => rustix::fs::seek(file, SeekFrom::End(0)),
+        _ => Ok(found.st_size as u64),
+    });
+    size.is_ok_and(|size| size < end)
 }
 
 /// Whether the page cache has all of a range. Where the kernel (before Linux 6.5) does not say: yes.

@@ -394,12 +394,29 @@ fn a_durable_write_without_room_keeps_nobody_waiting() {
 #[test]
 fn zeroes_that_keep_their_room_are_never_a_hole() {
     let (engine, mut files) = told(1);
-    ask(&mut files, 1, Op::WriteZeroes, false, 7);
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(4096).unwrap();
+    ask(&mut files, 1, Op::WriteZeroes, false, file.as_raw_fd());
     let kept = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
     assert_eq!(engine.end(-libc::EOPNOTSUPP), Kind::Allocate { mode: kept });
     assert_eq!(over(&mut files), []);
     assert_eq!(engine.end(-libc::ENOSPC), Kind::Write { durable: false });
     assert_eq!(files.reap().map(|done| done.outcome), Some(Err(Fault::NoSpace)));
+}
+
+/// Linux says of a write beyond a device's end, which is nowhere once the device was pulled out, that there is no room.
+#[test]
+fn no_room_beyond_the_end_is_an_error() {
+    let file = tempfile::tempfile().unwrap();
+    for (len, fault) in [(4096, Fault::NoSpace), (2048, Fault::Io), (0, Fault::Io)] {
+        file.set_len(len).unwrap();
+        for op in [Op::Write, Op::Trim] {
+            let (engine, mut files) = told(1);
+            ask(&mut files, 1, op, false, file.as_raw_fd());
+            engine.end(-libc::ENOSPC);
+            assert_eq!(files.reap().map(|done| done.outcome), Some(Err(fault)), "{op:?} of {len} bytes");
+        }
+    }
 }
 
 /// Twenty holes, of which none ends: eight are under way, and a read, a write and a sync have workers left.
