@@ -160,6 +160,9 @@ impl Control {
             Request::Reset | Request::Untap => return self.tell_all(&request),
             _ => return self.tell(&shards, request),
         };
+        if let (Request::Remove { .. }, [_]) = (&request, &shards[..]) {
+            return self.remove_and_keep(&shards, request, origin);
+        }
         // This may take hours, in which others go on.
         let made = self.prepare(&shards, &request)?;
         // Held meanwhile, so that what is remembered last is what was done last.
@@ -169,6 +172,23 @@ impl Control {
         }
         let change = memory.prepare(&request, None, origin).map_err(unremembered)?;
         let reply = self.tell(&shards, request)?;
+        memory.commit(change).map_err(ControlError::Unremembered)?;
+        Ok(reply)
+    }
+
+    /// Removes a disk of one shard. Storage may take its time, or hang; others change what is remembered meanwhile. Of several shards none gives a
+    /// number away before all have removed the disk that had it.
+    fn remove_and_keep(
+        &self,
+        shards: &[usize],
+        request: Request,
+        origin: Origin,
+    ) -> Result<Reply, ControlError> {
+        // It can be remembered.
+        drop(self.memory().prepare(&request, None, origin).map_err(unremembered)?);
+        let reply = self.tell(shards, request.clone())?;
+        let mut memory = self.memory();
+        let change = memory.prepare(&request, None, origin).map_err(ControlError::Unremembered)?;
         memory.commit(change).map_err(ControlError::Unremembered)?;
         Ok(reply)
     }
@@ -513,27 +533,4 @@ fn note(request: &Request) -> Option<(EventKind, String, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::state::Origin;
-    use crate::{Node, NodeConfig};
-    use henge_api::{Request, Table};
-    use henge_config::Source;
-
-    #[test]
-    fn who_tells_the_manager_waits_for_no_change() {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"4MiB\"\nscheduler = \"sfq\"\n";
-        let text = format!("listen = \"nbd://127.0.0.1:0\"\nstate_dir = {:?}\n{pool}", dir.path());
-        let node = Node::start(NodeConfig::parse(Source::new("node.toml", text)).unwrap()).unwrap();
-        let control = node.control();
-        let disk = Table::of_disk("web").with("pool", "p").with("capacity", "1MiB");
-        control.ask_as(Request::Add { disk }, Origin::Manager(1)).unwrap();
-        assert!(!control.was_changed_here());
-        control.set("web", &[("weight", "3")]).unwrap();
-        assert!(control.was_changed_here());
-        let being_changed = control.memory();
-        assert!(!control.was_changed_here(), "it is asked again a second later");
-        drop(being_changed);
-        node.stop().unwrap();
-    }
-}
+mod tests;
