@@ -12,7 +12,7 @@ use crate::stream::Stream;
 use crate::turns::BYTES;
 use henge_backend::Buffer;
 use henge_core::{Instant, RequestId};
-use henge_nbd::{CommandKind, Error, Limits, Segment, SessionEvent};
+use henge_nbd::{CommandKind, Error, Exports, Limits, Segment, SessionEvent};
 use henge_tls::Tls;
 use henge_vdisk::{Failure, Frame, Kind};
 use std::collections::{BTreeMap, VecDeque};
@@ -431,10 +431,12 @@ impl Session for Connection {
         let gone = henge_nbd::Session::new(Limits::default(), around.now);
         let (session, who) = (std::mem::replace(&mut self.session, gone), std::mem::take(&mut self.who));
         let begin: Begin = Box::new(move |around| {
-            // It may have gone on the way, and another may have its number.
+            // It may have gone on the way, and another may have its number; or it is for others now.
             let catalog = around.catalog;
-            let disk = catalog.here(catalog.served_as(export));
-            let disk = disk.filter(|_| catalog.edition(export) == Some(edition))?;
+            let number = catalog.served_as(export);
+            let stays =
+                catalog.edition(export) == Some(edition) && catalog.shown_to(&who).get(number).is_some();
+            let disk = catalog.here(number).filter(|_| stays)?;
             let mut connection = Connection::new(None, Limits::default(), around.now);
             (connection.session, connection.who, connection.disk) = (session, who, Some(disk));
             Some(Box::new(Pump::new(connection)))

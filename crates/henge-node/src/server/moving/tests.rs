@@ -7,7 +7,7 @@ use super::*;
 use crate::config::NodeConfig;
 use crate::listen::Listener;
 use crate::plane::Plane;
-use crate::server::{leaving, moving, orders, removal};
+use crate::server::{doors, leaving, moving, orders, removal};
 use crate::shards::across::Across;
 use crate::shards::{Division, Shards};
 use crate::spread::extents;
@@ -240,6 +240,24 @@ fn another_disk_of_that_number_is_not_taken_for_it() {
     moving::hide(&mut pair.servers[1], number);
     moving::show(&mut pair.servers[1], number, export, &doors);
     assert!(pair.until(&mut client, usize::MAX).len() <= SAID, "it had come for the one before");
+    assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 0));
+}
+
+#[test]
+fn a_door_that_is_closed_while_a_client_moves_is_closed_to_it() {
+    let mut pair = Pair::new(64);
+    let mut client = pair.nbd();
+    client.write_all(&go("y")).unwrap();
+    for _ in 0..100 {
+        pair.round(0);
+        if pair.connected() == [0, 0] && pair.counts.all() == 1 {
+            break;
+        }
+    }
+    let mut guarded = henge_api::Table::default();
+    guarded.set("iscsi", serde_json::json!({ "user": "web", "secret": "twelve bytes" }));
+    doors::change_doors(&mut pair.servers[1], "y", &guarded).unwrap();
+    assert!(pair.until(&mut client, usize::MAX).len() <= SAID, "it was let in by what was said before");
     assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 0));
 }
 
