@@ -326,8 +326,8 @@ impl Unit {
         if always {
             return None;
         }
-        if let Some(progress) = self.sanitize.progress(self.properties.bytes) {
-            return Some(Sense::sanitizing(progress));
+        if let Some(sense) = self.sanitizing() {
+            return Some(sense);
         }
         let leaves_failure = kind == Kind::Sanitize;
         if self.sanitize.failed && !leaves_failure && class != Class::Free {

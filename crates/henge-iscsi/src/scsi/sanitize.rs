@@ -89,6 +89,11 @@ impl Unit {
         self.begin_sanitize(cdb, Some(block), u64::from(rounds), invert)
     }
 
+    /// What keeps commands from the medium while one is under way.
+    pub(crate) fn sanitizing(&self) -> Option<Sense> {
+        self.sanitize.progress(self.properties.bytes).map(Sense::sanitizing)
+    }
+
     fn begin_sanitize(
         &mut self,
         cdb: &[u8; 16],
@@ -96,6 +101,9 @@ impl Unit {
         rounds: u64,
         invert: bool,
     ) -> Plan {
+        if let Some(sense) = self.sanitizing() {
+            return sense.into(); // another one began while this one's list came
+        }
         let job = Job { pattern, rounds, all_rounds: rounds, invert, next: 0, running: false };
         self.sanitize = Sanitize { job: Some(job), failed: false };
         let immediate = cdb[1] & 0x80 != 0;

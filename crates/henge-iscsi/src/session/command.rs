@@ -334,6 +334,10 @@ impl Session {
         if !there.is_available() && !reserves {
             return self.answer(targets, id, Status::Check(Sense::UNAVAILABLE), &[]);
         }
+        // It was taken in before that began, and its data have come since.
+        if let Some(sense) = there.sanitizing().filter(|_| !reserves) {
+            return self.answer(targets, id, Status::Check(sense), &[]);
+        }
         if task.doubted && !reserves && there.keeps_out(self.nexus, &task.cdb) {
             return self.answer(targets, id, Status::ReservationConflict, &[]);
         }

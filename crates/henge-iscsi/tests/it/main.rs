@@ -4,6 +4,7 @@ mod bounds;
 mod host;
 mod ports;
 mod resize;
+mod sanitize;
 mod session;
 mod splits;
 mod windows;
