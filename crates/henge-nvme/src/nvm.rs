@@ -24,6 +24,8 @@ pub(crate) const NSID: u32 = 1;
 pub(crate) const ALL: u32 = 0xffff_ffff;
 /// Most bytes of a command that moves data: 256 pages of 4 KiB (MDTS 8).
 pub const TRANSFER_MAX: u64 = 1 << 20;
+/// The same of a discovery controller, whose log is as long as the node has disks, and to which anybody may come.
+pub(crate) const DISCOVERY_MAX: u64 = 64 << 10;
 /// Most bytes of a fused pair: each holds the range, twice the bytes.
 pub(crate) const FUSED_MAX: u64 = 64 << 10;
 /// Bytes of a range of Dataset Management.

@@ -9,8 +9,16 @@ use std::ops::Range;
 enum Item {
     /// So many of our own bytes.
     Own(usize),
+    /// So many zeroes.
+    Zeroes(usize),
     /// Bytes `at..end` of a command's buffer, which is free behind them.
     Buffer { task: RequestId, at: usize, end: usize },
+}
+
+/// So many zeroes, piece by piece.
+fn pages(len: usize) -> impl Iterator<Item = &'static [u8]> {
+    static ZEROES: [u8; 4096] = [0; 4096];
+    (0..len).step_by(ZEROES.len()).map(move |at| &ZEROES[..ZEROES.len().min(len - at)])
 }
 
 /// A stretch of the outgoing stream.
@@ -98,8 +106,9 @@ impl Output {
     }
 
     /// Data of a command: `data`, which are our own, or lie in a command's buffer from byte 0 on. Once they are sent, that buffer is free.
-    /// `alone`: no response follows.
-    pub fn data(&mut self, cid: u16, data: &[u8], from: Option<RequestId>, alone: bool) {
+    /// So many zeroes follow them. `alone`: no response follows.
+    pub fn data(&mut self, cid: u16, (data, zeroes): (&[u8], usize), from: Option<RequestId>, alone: bool) {
+        let data_len = data.len() + zeroes;
         let digest = |has: bool| if has { 4 } else { 0 };
         let after_header = SHORT_HEADER + digest(self.digests.header);
         let at = if self.align > 0 { after_header.next_multiple_of(self.align) } else { after_header };
@@ -108,12 +117,12 @@ impl Output {
         flags |= if alone { pdu::SUCCESS } else { 0 };
         flags |= if self.digests.header { pdu::HEADER_DIGEST } else { 0 };
         flags |= if self.digests.data { pdu::DATA_DIGEST } else { 0 };
-        let len = (at + data.len() + digest(self.digests.data)) as u32;
+        let len = (at + data_len + digest(self.digests.data)) as u32;
         let common =
             Common { kind: pdu::C2H_DATA, flags, header: SHORT_HEADER as u8, data_at: at as u8, len };
         common.write(&mut header);
         put(&mut header, 8, cid.to_le_bytes());
-        put(&mut header, 16, (data.len() as u32).to_le_bytes());
+        put(&mut header, 16, (data_len as u32).to_le_bytes());
         self.header(&header);
         const PADDING: [u8; 128] = [0; 128];
         if at > after_header {
@@ -123,21 +132,29 @@ impl Output {
             Some(task) => self.items.push_back(Item::Buffer { task, at: 0, end: data.len() }),
             None => self.raw(data),
         }
+        if zeroes > 0 {
+            self.items.push_back(Item::Zeroes(zeroes));
+        }
         if self.digests.data {
-            self.raw(&crc32c::crc32c(data).to_le_bytes());
+            let crc = pages(zeroes).fold(crc32c::crc32c(data), crc32c::crc32c_append);
+            self.raw(&crc.to_le_bytes());
         }
     }
 
     /// What is to be sent next, in order.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let mut from = self.sent;
-        self.items.iter().map(move |item| match *item {
-            Item::Own(len) => {
-                let range: Range<usize> = from..from + len;
-                from = range.end;
-                Segment::Bytes(&self.own[range])
-            }
-            Item::Buffer { task, at, end } => Segment::Buffer(task, at, end - at),
+        self.items.iter().flat_map(move |item| {
+            let (one, zeroes) = match *item {
+                Item::Own(len) => {
+                    let range: Range<usize> = from..from + len;
+                    from = range.end;
+                    (Some(Segment::Bytes(&self.own[range])), 0)
+                }
+                Item::Zeroes(len) => (None, len),
+                Item::Buffer { task, at, end } => (Some(Segment::Buffer(task, at, end - at)), 0),
+            };
+            one.into_iter().chain(pages(zeroes).map(|page| Segment::Bytes(page)))
         })
     }
 
@@ -148,6 +165,11 @@ impl Output {
                 Item::Own(len) => {
                     let step = count.min(*len);
                     (*len, count, self.sent) = (*len - step, count - step, self.sent + step);
+                    *len
+                }
+                Item::Zeroes(len) => {
+                    let step = count.min(*len);
+                    (*len, count) = (*len - step, count - step);
                     *len
                 }
                 Item::Buffer { task, at, end } => {

@@ -120,6 +120,22 @@ pub enum Outcome<'a> {
     Failed(Fault),
 }
 
+/// Bytes for the host, and zeroes behind them: whoever asks for a MiB of a short page has not a MiB of memory filled with zeroes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Page {
+    pub bytes: Vec<u8>,
+    /// How many that is in all.
+    pub len: usize,
+}
+
+impl Page {
+    /// So many bytes of this page; zeroes after its end.
+    pub fn new(mut bytes: Vec<u8>, len: usize) -> Page {
+        bytes.truncate(len);
+        Page { bytes, len }
+    }
+}
+
 /// What a command comes to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Plan {
@@ -127,6 +143,8 @@ pub(crate) enum Plan {
     Done(Ending),
     /// It is over, and the host gets these bytes.
     Data(Vec<u8>),
+    /// The same, of a length that the host chooses.
+    Page(Page),
     /// So many bytes of parameters first.
     Parameters(usize),
     /// One thing for the storage; its data come from the host, go there, or there are none.

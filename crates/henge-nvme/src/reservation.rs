@@ -20,7 +20,7 @@
 //! front ends and nodes, and says here what holds ([`crate::Subsystems::adopt`]).
 
 use crate::nvm::{self, TRANSFER_MAX};
-use crate::plan::Plan;
+use crate::plan::{Page, Plan};
 use crate::status::Status;
 use crate::wire::{Sqe, le64, put};
 use std::collections::VecDeque;
@@ -214,9 +214,7 @@ fn report(held: &Held, sqe: &Sqe) -> Plan {
     if len > TRANSFER_MAX {
         return Status::FIELD.into();
     }
-    let mut page = held.report();
-    page.resize(len as usize, 0);
-    Plan::Data(page)
+    Plan::Page(Page::new(held.report(), len as usize))
 }
 
 /// What dword 10 asks for; `None` where a field is wrong.

@@ -5,7 +5,7 @@ use crate::controller::{
     Controller, ERRORS_MAX, IO_QUEUES_MAX, KEEP_ALIVE_UNIT, QUEUE_MAX, VERSION, offered_events,
 };
 use crate::namespace::Namespace;
-use crate::nvm::{ALL, COPY_MAX, FUSED_MAX, NSID, SOURCE_MAX, SOURCES_MAX};
+use crate::nvm::{ALL, COPY_MAX, DISCOVERY_MAX, FUSED_MAX, NSID, SOURCE_MAX, SOURCES_MAX, TRANSFER_MAX};
 use crate::plan::Plan;
 use crate::reservation;
 use crate::status::Status;
@@ -58,7 +58,8 @@ fn controller_data(controller: &Controller, subsystem: Option<&Subsystem>, calle
     let mut b = vec![0; LEN];
     text(&mut b[24..64], MODEL);
     text(&mut b[64..72], env!("CARGO_PKG_VERSION"));
-    b[77] = crate::nvm::TRANSFER_MAX.ilog2() as u8 - 12; // MDTS, in pages of 4 KiB
+    let most = if subsystem.is_none() { DISCOVERY_MAX } else { TRANSFER_MAX };
+    b[77] = most.ilog2() as u8 - 12; // MDTS, in pages of 4 KiB
     put(&mut b, 78, caller.cntlid.to_le_bytes());
     put(&mut b, 80, VERSION.to_le_bytes());
     put(&mut b, 92, offered_events(subsystem.is_none()).to_le_bytes()); // OAES
@@ -136,7 +137,7 @@ fn namespace_data(namespace: &Namespace) -> Vec<u8> {
 /// Bounds that are not MDTS's (NVM 4.1.5.4): VERIFY reads, and so has the same.
 fn bounds() -> Vec<u8> {
     let mut b = vec![0; LEN];
-    b[0] = crate::nvm::TRANSFER_MAX.ilog2() as u8 - 12; // VSL
+    b[0] = TRANSFER_MAX.ilog2() as u8 - 12; // VSL
     b
 }
 

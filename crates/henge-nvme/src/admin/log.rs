@@ -4,7 +4,8 @@ use super::Caller;
 use super::identify::GROUP;
 use crate::controller::Controller;
 use crate::namespace::{Namespace, Service};
-use crate::nvm::{ALL, NSID, TRANSFER_MAX};
+use crate::nvm::{ALL, DISCOVERY_MAX, NSID, TRANSFER_MAX};
+use crate::plan::Page;
 use crate::reservation;
 use crate::status::Status;
 use crate::subsystem::{DISCOVERY, Subsystems};
@@ -26,7 +27,7 @@ mod id {
 /// What a Get Log Page comes to.
 pub(crate) enum Log {
     /// These bytes.
-    Data(Vec<u8>),
+    Data(Page),
     /// The disk's service is to be asked for first; then [`smart`] or [`service_log`].
     Service,
     /// It is wrong.
@@ -55,12 +56,10 @@ impl Window {
         self.page == id::SMART
     }
     /// These bytes of a page; zeroes after its end.
-    pub fn cut(&self, page: &[u8]) -> Result<Vec<u8>, Status> {
+    pub fn cut(&self, mut page: Vec<u8>) -> Result<Page, Status> {
         let from = usize::try_from(self.offset).ok().filter(|from| *from <= page.len());
-        let rest = &page[from.ok_or(Status::FIELD)?..];
-        let mut out = rest[..rest.len().min(self.len as usize)].to_vec();
-        out.resize(self.len as usize, 0);
-        Ok(out)
+        page.drain(..from.ok_or(Status::FIELD)?);
+        Ok(Page::new(page, self.len as usize))
     }
 }
 
@@ -83,6 +82,7 @@ pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -
         (id::EFFECTS, namespace) => effects(namespace),
         (id::ANA, Some(namespace)) => ana(namespace, sqe.dword(10) >> 8 & 1 != 0),
         (id::RESERVATION, Some(namespace)) if namespace.reservable => controller.reservations.page(),
+        (id::DISCOVERY, None) if window.len > DISCOVERY_MAX => return Log::Wrong(Status::FIELD),
         (id::DISCOVERY, None) => {
             let (page, from) = discovery(subsystems, caller, &controller.host, window);
             window.offset -= from;
@@ -101,7 +101,7 @@ pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -
             subsystems.tell_admin(caller.cntlid);
         }
     }
-    window.cut(&page).map_or_else(Log::Wrong, Log::Data)
+    window.cut(page).map_or_else(Log::Wrong, Log::Data)
 }
 
 /// Firmware slots (5.16.1.4): one, which is active.

@@ -52,7 +52,7 @@ pub(crate) fn start(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe)
     match sqe.opcode() {
         opcode::IDENTIFY => identify::identify(subsystems, caller, sqe),
         opcode::GET_LOG => match log::get(subsystems, caller, sqe) {
-            Log::Data(data) => Plan::Data(data),
+            Log::Data(page) => Plan::Page(page),
             Log::Service => Plan::Storage(Action::Report),
             Log::Wrong(status) => status.into(),
         },

@@ -5,7 +5,7 @@ use super::{Payload, Session, Stage};
 use crate::admin;
 use crate::fabrics::{self, FABRICS};
 use crate::nvm;
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, Page, Plan};
 use crate::reservation::{Change, Held, HostId};
 use crate::status::{Ending, Status};
 use crate::subsystem::Subsystems;
@@ -126,15 +126,19 @@ impl Task {
     }
 
     /// Takes on what is planned, and checks whether the host has data, or room for data, of that length.
-    fn adopt(&mut self, plan: Plan) -> Option<Vec<u8>> {
+    fn adopt(&mut self, plan: Plan) -> Option<Page> {
         let len = self.sqe.data_len() as usize;
         match plan {
             Plan::Done(ending) => self.answer(ending),
             Plan::Event => self.work = Work::Event,
             Plan::Reserve(change) => self.work = Work::Reserve(Box::new(change)),
-            Plan::Data(data) => {
+            Plan::Data(bytes) => {
                 self.answer(Status::SUCCESS);
-                return Some(data);
+                return Some(Page { len: bytes.len(), bytes });
+            }
+            Plan::Page(page) => {
+                self.answer(Status::SUCCESS);
+                return Some(page);
             }
             // More than is needed may come: hosts send whole pages.
             Plan::Parameters(needs) if len < needs || len > PARAMETERS_MAX => self.answer(Status::SGL_LENGTH),

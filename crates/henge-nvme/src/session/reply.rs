@@ -2,6 +2,7 @@
 
 use super::{Session, Stage};
 use crate::controller::Failure;
+use crate::plan::Page;
 use crate::status::{Ending, Status};
 use crate::subsystem::Subsystems;
 use crate::wire::{Sqe, cqe};
@@ -21,10 +22,11 @@ impl Session {
     }
 
     /// Ends a command well, with data of our own: as many as the host has room for.
-    pub(super) fn answer_data(&mut self, subsystems: &mut Subsystems, id: RequestId, data: &[u8]) {
+    pub(super) fn answer_data(&mut self, subsystems: &mut Subsystems, id: RequestId, page: &Page) {
         let Some(sqe) = self.tasks.get(id).map(|task| task.sqe) else { return };
-        let len = data.len().min(sqe.data_len() as usize);
-        self.send(subsystems, &sqe, &data[..len], None);
+        let len = page.len.min(sqe.data_len() as usize);
+        let bytes = &page.bytes[..page.bytes.len().min(len)];
+        self.send(subsystems, &sqe, (bytes, len - bytes.len()), None);
         self.retire(id);
     }
 
@@ -33,17 +35,25 @@ impl Session {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.sends_buffer = true;
         let sqe = task.sqe;
-        self.send(subsystems, &sqe, data, Some(id));
+        self.send(subsystems, &sqe, (data, 0), Some(id));
         self.retire(id);
     }
 
     /// Data, and that all went well: in the same PDU where no completion has to tell of the queue's head.
-    fn send(&mut self, subsystems: &mut Subsystems, sqe: &Sqe, data: &[u8], from: Option<RequestId>) {
+    /// `data`: bytes, and how many zeroes come after them.
+    fn send(
+        &mut self,
+        subsystems: &mut Subsystems,
+        sqe: &Sqe,
+        data: (&[u8], usize),
+        from: Option<RequestId>,
+    ) {
+        let is_empty = data.0.len() + data.1 == 0;
         let alone = matches!(self.stage, Stage::Joined(joined) if !joined.flow_control);
-        if !data.is_empty() {
+        if !is_empty {
             self.out.data(sqe.cid(), data, from, alone);
         }
-        if !alone || data.is_empty() {
+        if !alone || is_empty {
             self.complete_with(subsystems, sqe, Status::SUCCESS.into());
         }
     }

@@ -289,8 +289,8 @@ impl Session {
         } else {
             crate::service_log::encode(service)
         };
-        match window.cut(&page) {
-            Ok(bytes) => self.answer_data(subsystems, id, &bytes),
+        match window.cut(page) {
+            Ok(page) => self.answer_data(subsystems, id, &page),
             Err(status) => self.answer(subsystems, id, Ending::from(status)),
         }
     }
