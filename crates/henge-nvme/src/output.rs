@@ -16,7 +16,7 @@ enum Item {
 }
 
 /// So many zeroes, piece by piece.
-fn pages(len: usize) -> impl Iterator<Item = &'static [u8]> {
+fn pages<'a>(len: usize) -> impl Iterator<Item = &'a [u8]> {
     static ZEROES: [u8; 4096] = [0; 4096];
     (0..len).step_by(ZEROES.len()).map(move |at| &ZEROES[..ZEROES.len().min(len - at)])
 }
@@ -154,7 +154,7 @@ impl Output {
                 Item::Zeroes(len) => (None, len),
                 Item::Buffer { task, at, end } => (Some(Segment::Buffer(task, at, end - at)), 0),
             };
-            one.into_iter().chain(pages(zeroes).map(|page| Segment::Bytes(page)))
+            one.into_iter().chain(pages(zeroes).map(Segment::Bytes))
         })
     }
 
