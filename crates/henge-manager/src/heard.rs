@@ -132,6 +132,19 @@ pub(crate) fn register(said: &Register) -> Judged {
     once("the disk", said.disks.iter().map(|disk| &disk.name))
 }
 
+/// Whether what is remembered of a node that comes can be stored: its pools, and its own disks. A store that refused it would refuse
+/// everybody's changes with it.
+pub(crate) fn storable(said: &Register, most: usize) -> Judged {
+    let own: Vec<&Held> = said.disks.iter().filter(|disk| disk.revision.is_none()).collect();
+    let kept = serde_json::to_vec(&(&said.addresses, &said.pools, own)).map_or(usize::MAX, |kept| kept.len());
+    match kept <= most {
+        true => Ok(()),
+        false => Err(format!(
+            "its pools and its own disks take {kept} bytes, and the manager's store takes {most} of one node: state fewer in its file"
+        )),
+    }
+}
+
 fn pool(pool: &Pool) -> Judged {
     name("the pool", &pool.name)?;
     bytes("a pool", pool.capacity)?;
@@ -349,6 +362,18 @@ pub(crate) mod tests {
             assert!(said(&done(moves)).is_err_and(|why| why.contains("printed")), "{moves:?}");
         }
         assert!(said(&done(&"x".repeat(LONG_TEXT_MAX + 1))).is_err());
+    }
+
+    #[test]
+    fn a_node_has_no_more_than_the_store_takes_of_one() {
+        let mut said = sound();
+        let (own, managed) = (Held { revision: None, ..said.disks[0].clone() }, said.disks[0].clone());
+        let many = |held: &Held| (0..1000).map(|i| Held { name: format!("d{i}"), ..held.clone() }).collect();
+        said.disks = many(&managed);
+        assert_eq!(storable(&said, 64 << 10), Ok(()), "those that managers made are stored one by one");
+        said.disks = many(&own);
+        assert!(storable(&said, 64 << 10).is_err_and(|why| why.contains("state fewer")));
+        assert_eq!(storable(&said, usize::MAX), Ok(()));
     }
 
     #[test]

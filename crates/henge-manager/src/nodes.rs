@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub core: Core,
     pub doors: Doors,
     pub period_ms: u64,
+    /// Most bytes that the store takes in one value.
+    pub value_max: usize,
     /// Where finish times are made here: the clocks.
     pub clocks: Option<Clocks>,
     sessions: AtomicU64,
@@ -68,13 +70,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, doors: Doors, period_ms: u64, central_tags: bool) -> Self {
+    pub(crate) fn new(
+        core: Core,
+        doors: Doors,
+        (period_ms, value_max): (u64, usize),
+        central_tags: bool,
+    ) -> Self {
         let clocks = central_tags.then(Clocks::default);
         let strangers = Semaphore::new(STRANGERS_MAX);
         let (sessions, open) = (AtomicU64::new(1), AtomicUsize::new(0));
         let from = Addresses::new(STRANGERS_EACH);
         let told = OncePerSecond::default();
-        Shared { core, doors, period_ms, clocks, sessions, open, strangers, from, told }
+        Shared { core, doors, period_ms, value_max, clocks, sessions, open, strangers, from, told }
     }
 
     /// Tells the operator of somebody who is not let in, or not let on.
@@ -264,7 +271,7 @@ async fn handshake(
                 .await;
         }
     }
-    match heard::register(&register) {
+    match heard::register(&register).and_then(|()| heard::storable(&register, shared.value_max)) {
         Ok(()) => Ok(register),
         Err(why) => refuse(shared, writer, &name, why).await,
     }

@@ -72,6 +72,7 @@ impl Manager {
             None => Box::new(RedbStore::open(&dir.join("state.redb"))?),
             Some(etcd) => Box::new(EtcdStore::open(etcd.clone())?),
         };
+        let value_max = store.value_max();
         let core = Core::start(config.settings.clone(), store)?;
         let api = TcpListener::bind(&config.listen).await.map_err(named(&config.listen))?;
         let nodes = TcpListener::bind(&config.nodes).await.map_err(named(&config.nodes))?;
@@ -90,8 +91,12 @@ impl Manager {
             }
             None => Doors::Secret(config.secret.unwrap_or_default()),
         };
-        let shared =
-            Arc::new(Shared::new(core.clone(), doors, config.settings.period_ms, config.central_tags));
+        let shared = Arc::new(Shared::new(
+            core.clone(),
+            doors,
+            (config.settings.period_ms, value_max),
+            config.central_tags,
+        ));
         let audit = Audit::new(config.audit);
         let page = match config.page {
             Some(address) => Some(

@@ -59,6 +59,10 @@ pub trait Store: Send {
     fn leadership(&mut self) -> Leadership {
         Leadership::Ours
     }
+    /// Most bytes that one value may have.
+    fn value_max(&self) -> usize {
+        usize::MAX
+    }
     /// Whether this manager can still be the one that decides, without asking anybody: its lease has not run out.
     fn leads(&self) -> bool {
         true
@@ -74,6 +78,9 @@ impl Store for Box<dyn Store> {
     }
     fn leadership(&mut self) -> Leadership {
         (**self).leadership()
+    }
+    fn value_max(&self) -> usize {
+        (**self).value_max()
     }
     fn leads(&self) -> bool {
         (**self).leads()

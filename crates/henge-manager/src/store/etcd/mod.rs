@@ -44,6 +44,8 @@ use std::time::{Duration, Instant};
 const CHANGES_MAX: usize = 100;
 /// Most bytes of keys and values in one: etcd's bound is 1.5 MiB.
 const BYTES_MAX: usize = 512 << 10;
+/// Most bytes of one value: etcd's bound is 1.5 MiB of a whole transaction, and a piece of a batch has a value in base 64.
+const VALUE_MAX: usize = 1 << 20;
 /// Keys on one page of a load.
 const PAGE: u32 = 500;
 /// Between two attempts while etcd chooses a leader of its own.
@@ -338,6 +340,10 @@ impl Store for EtcdStore {
             return Leadership::Theirs(None);
         }
         self.campaign().unwrap_or(Leadership::Theirs(None))
+    }
+
+    fn value_max(&self) -> usize {
+        VALUE_MAX
     }
 
     fn leads(&self) -> bool {
