@@ -30,7 +30,8 @@ impl Proxy {
             held.entry(io.pair).or_insert((waited, Vec::new())).1.push(message);
         }
         for refused in std::mem::take(&mut self.requests.refused) {
-            held.entry(refused.pair).or_default().1.push(refused.held.message);
+            let waited = Duration::from_nanos(now.since(refused.since).as_nanos());
+            held.entry(refused.pair).or_insert((waited, Vec::new())).1.push(refused.held.message);
         }
         let ids: Vec<RequestId> = self.pairs.open.iter().map(|(id, _)| id).collect();
         let pairs = ids.into_iter().filter_map(|id| {

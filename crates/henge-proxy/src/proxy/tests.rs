@@ -203,3 +203,24 @@ fn what_was_read_while_the_server_was_slow_goes_on() {
     drop(world);
     drop(reader.join());
 }
+
+#[test]
+fn whoever_waits_for_its_turn_keeps_waiting_over_a_restart() {
+    let mut world = World::new();
+    let (mut first, _at_server) = world.connect();
+    first.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    world.turn();
+    let (mut second, _server) = world.connect();
+    second.write_all(&io(1, Direction::Read, 200)).expect("sent");
+    world.turn();
+    world.proxy.began -= std::time::Duration::from_secs(100);
+    world.proxy.departure.stop.hand_over();
+    world.proxy.leave(world.now);
+    for slot in 0..2 {
+        world.proxy.pairs.get_mut(slot).expect("it is there").frozen = true;
+    }
+    let left = world.proxy.handover().expect("it was asked to");
+    let waited: Vec<u64> =
+        left.pairs.iter().filter(|p| !p.held.is_empty()).map(|p| p.waited.as_secs()).collect();
+    assert_eq!(waited, [100]);
+}
