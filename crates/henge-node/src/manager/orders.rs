@@ -6,7 +6,8 @@
 //!
 //! # The rule
 //! Orders of several disks are carried out side by side, those of one disk one after another. Of one disk the latest order waits. What
-//! may take long has all hands but one: orders of other tenants' disks do not wait for it.
+//! may take long goes one after another in each pool, where it would have to wait anyhow, and has all hands but one. So orders of other
+//! tenants' disks do not wait for it, nor do those of other pools.
 //!
 //! What was begun is finished whoever talks to the manager by then, and the manager of that time is told. What waits when a conversation
 //! ends is forgotten: a manager says again what it has not heard to be done. An order that is said again while it is carried out is done once more
@@ -24,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Orders that are carried out at once.
-const HANDS: usize = 4;
+const HANDS: usize = 6;
 /// Of them, such as may take long.
 const LONG_MAX: usize = HANDS - 1;
 
@@ -40,17 +41,17 @@ pub(super) enum Heard {
 pub(super) trait Obey: Send + Sync + 'static {
     /// Brings one disk to where it should be. Doing so twice is as good as once.
     fn obey(&self, order: &Order) -> Result<(), String>;
-    /// Whether that may take long.
-    fn may_take_long(&self, order: &Order) -> bool;
+    /// The pool in which that may take long, if it may.
+    fn may_take_long(&self, order: &Order) -> Option<String>;
 }
 
 /// What is to be done, and what is under way.
 #[derive(Default)]
 struct Desk {
     /// In the order in which they came; none of one disk twice.
-    waiting: VecDeque<(Order, bool)>,
-    /// Disks whose orders are carried out, and whether that may take long.
-    under_way: BTreeMap<String, bool>,
+    waiting: VecDeque<(Order, Option<String>)>,
+    /// Disks whose orders are carried out, and in which pool that may take long.
+    under_way: BTreeMap<String, Option<String>>,
     tell: Option<Sender<Heard>>,
     over: bool,
 }
@@ -58,13 +59,14 @@ struct Desk {
 impl Desk {
     /// The first order that may begin.
     fn next(&mut self) -> Option<Order> {
-        let long = self.under_way.values().filter(|long| **long).count();
-        let may_begin = |(order, is_long): &(Order, bool)| {
-            !self.under_way.contains_key(&order.name) && (!is_long || long < LONG_MAX)
+        let long: Vec<&String> = self.under_way.values().flatten().collect();
+        let has_hand = |pool: &String| long.len() < LONG_MAX && !long.contains(&pool);
+        let may_begin = |(order, long_in): &(Order, Option<String>)| {
+            !self.under_way.contains_key(&order.name) && long_in.as_ref().is_none_or(has_hand)
         };
-        let (order, is_long) =
-            self.waiting.iter().position(may_begin).and_then(|at| self.waiting.remove(at))?;
-        self.under_way.insert(order.name.clone(), is_long);
+        let at = self.waiting.iter().position(may_begin)?;
+        let (order, long_in) = self.waiting.remove(at)?;
+        self.under_way.insert(order.name.clone(), long_in);
         Some(order)
     }
 }
@@ -196,12 +198,13 @@ impl Obey for Node {
         }
     }
 
-    fn may_take_long(&self, order: &Order) -> bool {
-        let Ok(Some(want)) = order.want() else { return false };
+    fn may_take_long(&self, order: &Order) -> Option<String> {
+        let want = order.want().ok().flatten()?;
         let status = self.control.meters().ok();
         let here =
             status.as_ref().and_then(|status| status.disk(&order.name)).map_or(0, |disk| disk.capacity);
-        want.capacity.max(want.room.unwrap_or(0)) > here
+        let grows = want.capacity.max(want.room.unwrap_or(0)) > here;
+        grows.then(|| want.pools.first().cloned().unwrap_or_default())
     }
 }
 
@@ -266,8 +269,8 @@ mod tests {
             }
             Ok(())
         }
-        fn may_take_long(&self, order: &Order) -> bool {
-            order.name.starts_with("long")
+        fn may_take_long(&self, order: &Order) -> Option<String> {
+            order.name.split_once(" in ").map(|(_, pool)| pool.to_owned())
         }
     }
 
@@ -296,19 +299,27 @@ mod tests {
 
     #[test]
     fn what_takes_long_holds_up_nobody_else() {
-        let long: Vec<String> = (0..5).map(|i| format!("long{i}")).collect();
+        let mut long: Vec<String> = (0..=LONG_MAX).map(|i| format!("long in {i}")).collect();
+        long.push("next in 0".into());
         let names: Vec<&str> = long.iter().map(String::as_str).collect();
         let (hands, begins, mut ends) = hands(&names);
         let (tell, heard) = channel();
         hands.tell(Some(tell));
-        long.iter().for_each(|name| hands.take(order(name, 1)));
-        for _ in 0..LONG_MAX {
-            assert!(begins.recv().unwrap().0.starts_with("long"));
+        // Two of one pool, and then others': the second one has no hand yet.
+        hands.take(order("long in 0", 1));
+        assert_eq!(begins.recv().unwrap().0, "long in 0");
+        hands.take(order("next in 0", 1));
+        for name in &long[1..LONG_MAX] {
+            hands.take(order(name, 1));
+            assert_eq!(begins.recv().unwrap().0, *name);
         }
+        hands.take(order(&long[LONG_MAX], 1));
         hands.take(order("web", 2));
         assert_eq!((begins.recv().unwrap(), done(&heard)), (("web".into(), 2), ("web".into(), 2)));
-        drop(ends.remove("long0"));
-        assert_eq!((done(&heard).0, begins.recv().unwrap().0), ("long0".into(), "long3".into()));
+        drop(ends.remove("long in 1"));
+        assert_eq!((done(&heard).0, begins.recv().unwrap().0), ("long in 1".into(), long[LONG_MAX].clone()));
+        drop(ends.remove("long in 0"));
+        assert_eq!((done(&heard).0, begins.recv().unwrap().0), ("long in 0".into(), "next in 0".into()));
     }
 
     #[test]
