@@ -29,8 +29,8 @@
 //! - *Turns* (`turn` = 200 ms; `"0s"` is the paper's rule): the chosen disk keeps the device for a turn while it has requests; V_j may pass S.
 //!   Two sequential clients fall from 5737 requests/s to 284 without. An L disk with V ≤ S ends another's turn (`urgency`) when it holds an urgent request
 //!   that the dedicated disk (D := max(D, arrival) + s̄/f) would still meet. The turn ends earlier by the longest of the last 512 requests: one may be at the
-//!   device. Nobody ends the turn of a T disk that is within a turn of falling below (1 − τ)·c, since cut turns are mostly seeks. Who would be urgent during that
-//!   turn goes before it.
+//!   device. Nobody ends the turn of a T disk that is within a turn of falling below (1 − τ)·c, since cut turns are mostly seeks;
+//!   but anybody ends that of one whose share never yields (1 − τ)·c. Who would be urgent during that turn goes before it.
 //! - *Exclusive* turns: only the owner has requests at the device, as many as the depth allows; the turn's time with its drain is the owner's.
 //!   With turn 0 the interval between completions belongs to the request that completed.
 //! - *Thinking* (`think` = 2 ms, `think_max` = 8 ms, `think = "0s"` off): the disk served last is not idle while its client thinks: it is waited

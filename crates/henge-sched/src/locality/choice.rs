@@ -52,11 +52,13 @@ impl Locality {
         from != to && average.is_some_and(|a| a.can_spare(standstill, now))
     }
 
-    /// A T disk whose average is below (1 − τ)·c, or would be if it stood still for a turn: so long another may have the device.
+    /// A T disk whose average is below (1 − τ)·c, or would be if it stood still for a turn: so long another may have the device. Not one whose
+    /// share does not yield so much: others' bounds would pay for that.
     fn is_short(&mut self, flow: FlowId, now: Instant) -> bool {
         let turn = i128::from(self.rules.turn.as_nanos());
+        let share = self.share(&self.disks[flow]);
         let average = self.disks[flow].average.as_mut();
-        self.rules.urgency && average.is_some_and(|a| !a.can_spare(turn, now))
+        self.rules.urgency && average.is_some_and(|a| !a.can_spare(turn, now) && !a.is_beyond(share))
     }
 
     /// Until when to wait for the next request of a disk that has none.

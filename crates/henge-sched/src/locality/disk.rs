@@ -189,16 +189,43 @@ pub(super) struct Average {
     since: Option<Instant>,
     /// It may save up so much of c.
     saved_max: Duration,
+    yields: Yield,
+}
+
+/// What a second of the device's time yields a disk, at best: over each second that it had, and a sixteenth less with each.
+#[derive(Clone, Copy, Default)]
+struct Yield {
+    units: i128,
+    time: Clock,
+    best: Option<i128>,
+}
+
+impl Yield {
+    fn add(&mut self, units: i128, t: Clock) {
+        self.units += units;
+        self.time += t;
+        if self.time >= NS {
+            let seen = self.units * NS / self.time;
+            self.best = Some(self.best.map_or(seen, |best| seen.max(best - best / 16)));
+            (self.units, self.time) = (0, 0);
+        }
+    }
 }
 
 impl Average {
     pub fn new(c: Rate, tolerance: u32, saved_max: Duration) -> Self {
         let floor = c.mul_ratio(WHOLE - u64::from(tolerance), WHOLE).per_second;
-        Average { c, floor: i128::from(floor), ahead: 0, since: None, saved_max }
+        let yields = Yield::default();
+        Average { c, floor: i128::from(floor), ahead: 0, since: None, saved_max, yields }
     }
-    /// The same disk under another contract.
+    /// The same disk under another contract. What it lacked of the one before is a second of this one at most.
     pub fn changed(self, new: Average) -> Average {
-        Average { ahead: self.ahead.min(0), since: self.since, ..new }
+        let yields = if self.c.unit == new.c.unit { self.yields } else { Yield::default() };
+        Average { ahead: self.ahead.clamp(-new.floor * NS, 0), since: self.since, yields, ..new }
+    }
+    /// Whether all of the time that its share, in millionths, gives it does not yield its floor.
+    pub fn is_beyond(&self, share: u64) -> bool {
+        self.yields.best.is_some_and(|best| best * i128::from(share) < self.floor * i128::from(WHOLE))
     }
 
     fn advance(&mut self, now: Instant) {
@@ -220,6 +247,7 @@ impl Average {
             CostUnit::Bytes => i128::from(request.len),
             CostUnit::DiskTime => t,
         };
+        self.yields.add(units, t);
         let most = i128::from(self.c.per_second) * i128::from(self.saved_max.as_nanos());
         self.ahead = (self.ahead + units * NS).min(most);
     }

@@ -449,3 +449,21 @@ fn what_is_stalled_goes_when_nothing_is_at_the_device() {
         }
     }
 }
+
+/// A throughput that its share never yields leaves a disk short for good. Neighbours' bounds do not pay for that, nor once it is promised less.
+#[test]
+fn a_throughput_that_its_share_does_not_yield_makes_no_neighbour_late() {
+    for (percent, bound) in [(10, 60), (45, 60), (45, 150)] {
+        let mut t = Trial::new("locality", &[]).seed(7);
+        t.flow(0, &latency(50, bound));
+        t.flow(1, &throughput(percent, 10_000.0, 0));
+        t.source(0, Pattern::Poisson(ms(40)), random(0), at(120_000));
+        t.source(1, closed(16), sequential(1), at(120_000));
+        t.run(at(62_000));
+        let before = t.within(0, ms(bound), at(22_000), at(62_000));
+        t.flow(1, &throughput(percent, 50.0, 0));
+        t.run(at(120_000));
+        let after = t.within(0, ms(bound), at(64_000), at(120_000));
+        assert!(before >= 0.99 && after >= 0.99, "{percent} % and {bound} ms: {before}, then {after}");
+    }
+}
