@@ -28,7 +28,7 @@
 //! **Ours**, each with its switch:
 //! - *Turns* (`turn` = 200 ms; `"0s"` is the paper's rule): the chosen disk keeps the device for a turn while it has requests; V_j may pass S.
 //!   Two sequential clients fall from 5737 requests/s to 284 without. An L disk with V ≤ S ends another's turn (`urgency`) when it holds an urgent request
-//!   that the dedicated disk (D := max(D, arrival) + s̄/f) would still meet. The turn ends earlier by the longest of the last 512 requests: one may be at the
+//!   that the dedicated disk (D := max(D, arrival) + s̄/f, s̄ of all disks until its own is known) would still meet. The turn ends earlier by the longest of the last 512 requests: one may be at the
 //!   device. Nobody ends the turn of a T disk that is within a turn of falling below (1 − τ)·c, since cut turns are mostly seeks;
 //!   but anybody ends that of one whose share never yields (1 − τ)·c. Who would be urgent during that turn goes before it.
 //! - *Exclusive* turns: only the owner has requests at the device, as many as the depth allows; the turn's time with its drain is the owner's.
@@ -149,6 +149,8 @@ struct Locality {
     in_flight: u32,
     /// What one request took lately at most: so long it may be until a turn can end.
     longest: Longest,
+    /// What one took lately on average, whosever it was.
+    mean: Clock,
     selection: Selection,
     promised: Promised,
 }
@@ -194,6 +196,7 @@ impl Locality {
             charges: Vec::new(),
             in_flight: 0,
             longest: Longest::default(),
+            mean: 0,
             selection: Selection::default(),
             promised: Promised::default(),
         }
@@ -287,6 +290,14 @@ impl Locality {
         t * 1_000_000 / i128::from(self.share(&self.disks[flow]))
     }
 
+    /// How long the dedicated disk takes for a request, by what all disks' requests take.
+    fn guess(&self, flow: FlowId) -> Duration {
+        if self.disks[flow].bound.is_none() {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(u64::try_from(self.scaled(flow, self.mean)).unwrap_or(u64::MAX))
+    }
+
     /// Checks a contract; the share in millionths (zero for best effort).
     fn admit(&self, flow: FlowId, contract: &Contract) -> Result<u64, Refused> {
         let Some(wanted) = contract.disk_time else { return Ok(0) };
@@ -347,9 +358,10 @@ impl Scheduler for Locality {
         }
         // What waits is looked at with the new bound.
         let waiting: Vec<_> = self.backlog.iter(flow).map(|q| (q.request, q.sequence)).collect();
+        let guess = self.guess(flow);
         for (request, seq) in waiting {
             let bound = self.disks[flow].bound.as_mut();
-            let due = bound.map_or(Due::NONE, |b| b.arrived(&request, seq));
+            let due = bound.map_or(Due::NONE, |b| b.arrived(&request, seq, guess));
             self.backlog.get_mut(request.id).expect("it was just listed").extra = due;
         }
         self.orders.ready_average.remove(flow.0);
@@ -377,7 +389,9 @@ impl Scheduler for Locality {
             }
         }
         disk.pending += 1;
-        let due = disk.bound.as_mut().map_or(Due::NONE, |b| b.arrived(&request, seq));
+        let guess = self.guess(request.flow);
+        let bound = self.disks[request.flow].bound.as_mut();
+        let due = bound.map_or(Due::NONE, |b| b.arrived(&request, seq, guess));
         self.backlog.push(request, due);
         self.place(request.flow);
     }
@@ -426,6 +440,7 @@ impl Scheduler for Locality {
         let t = i128::from(now.since(dispatched.max(self.mark)).as_nanos()).max(1); // at least one tick
         self.mark = now;
         self.longest.add(t);
+        self.mean = if self.mean == 0 { t } else { self.mean + (t - self.mean) / 16 };
         self.charge(request.flow, kind, t - charged);
         let Some(disk) = self.disks.get_mut(request.flow).filter(|d| d.in_flight > 0) else { return };
         disk.in_flight -= 1;

@@ -122,10 +122,12 @@ impl Bound {
         self.times.mean_slot().unwrap_or_default()
     }
 
-    pub fn arrived(&mut self, request: &Request, seq: u64) -> Due {
+    /// A request comes; `guess` is s̄/f by what requests of all disks take, for as long as nothing is known of this one's.
+    pub fn arrived(&mut self, request: &Request, seq: u64, guess: Duration) -> Due {
         let deadline = request.arrival + self.b;
         // The dedicated disk takes s̄/f for each; δ is just that.
-        self.dedicated = self.dedicated.max(request.arrival) + Duration::from_nanos(self.all.delta());
+        let each = if self.all.delta() > 0 { Duration::from_nanos(self.all.delta()) } else { guess };
+        self.dedicated = self.dedicated.max(request.arrival) + each;
         let due = Due { deadline: deadline.as_nanos(), meetable: self.dedicated <= deadline };
         let entry = Ranked { key: due.deadline, seq, slot: request.id.slot };
         self.all.insert(entry);

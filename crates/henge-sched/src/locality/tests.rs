@@ -467,3 +467,22 @@ fn a_throughput_that_its_share_does_not_yield_makes_no_neighbour_late() {
         assert!(before >= 0.99 && after >= 0.99, "{percent} % and {bound} ms: {before}, then {after}");
     }
 }
+
+/// Of a new disk nothing is known. With a thousandth of the device its dedicated disk would take a second for each request, so a bound of 10 ms hurries
+/// nobody.
+#[test]
+fn a_new_disk_with_a_small_share_and_a_short_bound_is_not_before_others() {
+    let mut t = Trial::new("locality", &[]).seed(7);
+    t.flow(0, &latency(50, 100));
+    t.source(0, Pattern::Poisson(ms(40)), random(0), at(12_000));
+    t.run(at(10_000));
+    for flow in 1..40 {
+        let mut new = latency(1, 10);
+        new.disk_time.as_mut().unwrap().share = 1000;
+        t.flow(flow, &new);
+        t.source(flow, Pattern::At([at(10_000); 40].into()), random(1), at(10_001));
+    }
+    t.run(at(12_000));
+    let within = t.within(0, ms(100), at(10_000), at(12_000));
+    assert!(within >= 0.95, "{within} within the bound");
+}
