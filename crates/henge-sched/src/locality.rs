@@ -28,9 +28,9 @@
 //! **Ours**, each with its switch:
 //! - *Turns* (`turn` = 200 ms; `"0s"` is the paper's rule): the chosen disk keeps the device for a turn while it has requests; V_j may pass S.
 //!   Two sequential clients fall from 5737 requests/s to 284 without. An L disk with V ≤ S ends another's turn (`urgency`) when it holds an urgent request
-//!   that the dedicated disk (D := max(D, arrival) + s̄/f, s̄ of all disks until its own is known) would still meet. The turn ends earlier by the longest of the last 512 requests: one may be at the
-//!   device. Nobody ends the turn of a T disk that is within a turn of falling below (1 − τ)·c, since cut turns are mostly seeks;
-//!   but anybody ends that of one whose share never yields (1 − τ)·c. Who would be urgent during that turn goes before it.
+//!   that the dedicated disk (D := max(D, arrival) + s̄/f, s̄ of all disks until its own is known) would still meet. The turn ends earlier by the
+//!   longest of the last 512 requests: one may be at the device. Nobody ends the turn of a T disk that is within a turn of falling below (1 − τ)·c, since
+//!   cut turns are mostly seeks; but anybody ends that of one whose share never yields (1 − τ)·c. Who would be urgent during that turn goes before it.
 //! - *Exclusive* turns: only the owner has requests at the device, as many as the depth allows; the turn's time with its drain is the owner's.
 //!   With turn 0 the interval between completions belongs to the request that completed.
 //! - *Thinking* (`think` = 2 ms, `think_max` = 8 ms, `think = "0s"` off): the disk served last is not idle while its client thinks: it is waited
@@ -147,10 +147,8 @@ struct Locality {
     mark: Instant,
     charges: Vec<Charge>,
     in_flight: u32,
-    /// What one request took lately at most: so long it may be until a turn can end.
+    /// What one request took lately at most: so long it may be until a turn can end; and on average, whosever it was.
     longest: Longest,
-    /// What one took lately on average, whosever it was.
-    mean: Clock,
     selection: Selection,
     promised: Promised,
 }
@@ -196,7 +194,6 @@ impl Locality {
             charges: Vec::new(),
             in_flight: 0,
             longest: Longest::default(),
-            mean: 0,
             selection: Selection::default(),
             promised: Promised::default(),
         }
@@ -295,7 +292,7 @@ impl Locality {
         if self.disks[flow].bound.is_none() {
             return Duration::ZERO;
         }
-        Duration::from_nanos(u64::try_from(self.scaled(flow, self.mean)).unwrap_or(u64::MAX))
+        Duration::from_nanos(u64::try_from(self.scaled(flow, self.longest.mean())).unwrap_or(u64::MAX))
     }
 
     /// Checks a contract; the share in millionths (zero for best effort).
@@ -440,7 +437,6 @@ impl Scheduler for Locality {
         let t = i128::from(now.since(dispatched.max(self.mark)).as_nanos()).max(1); // at least one tick
         self.mark = now;
         self.longest.add(t);
-        self.mean = if self.mean == 0 { t } else { self.mean + (t - self.mean) / 16 };
         self.charge(request.flow, kind, t - charged);
         let Some(disk) = self.disks.get_mut(request.flow).filter(|d| d.in_flight > 0) else { return };
         disk.in_flight -= 1;

@@ -260,12 +260,14 @@ impl Average {
     }
 }
 
-/// The longest time of the last 512 to 1024 requests. A drive that reads ahead makes one request in some 270 wait for a whole revolution.
+/// The longest time of the last 512 to 1024 requests, and their mean. A drive that reads ahead makes one request in some 270 wait for a whole revolution.
 #[derive(Default)]
 pub(super) struct Longest {
     newer: Clock,
     older: Clock,
     count: u32,
+    /// Over about 16.
+    mean: Clock,
 }
 
 impl Longest {
@@ -277,6 +279,10 @@ impl Longest {
         }
         self.newer = self.newer.max(t);
         self.count += 1;
+        self.mean = if self.mean == 0 { t } else { self.mean + (t - self.mean) / 16 };
+    }
+    pub fn mean(&self) -> Clock {
+        self.mean
     }
     pub fn get(&self) -> Clock {
         self.newer.max(self.older)
