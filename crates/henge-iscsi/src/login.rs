@@ -15,7 +15,7 @@
 use crate::chap::{self, Access, Algorithm, Secret};
 use crate::params::{Answer, Negotiated, Offer, negotiate};
 use crate::target::{TargetId, Targets};
-use crate::text::{self, TEXT_MAX};
+use crate::text::{self, KEYS_MAX, TEXT_MAX};
 use crate::wire::{Header, response};
 
 /// Why a login fails: class and detail (RFC 7143 11.13.5).
@@ -115,8 +115,6 @@ pub struct Login {
 
 /// Most requests of a login.
 const REQUESTS_MAX: u32 = 64;
-/// Most keys that a login offers, each of which is compared with all before it. RFC 7143 has some thirty; vendors add theirs.
-const KEYS_MAX: usize = 256;
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
@@ -278,6 +276,7 @@ impl Login {
                 }
                 _ => {}
             }
+            // Each is compared with all before it.
             if self.seen.len() >= KEYS_MAX || self.seen.iter().any(|seen| seen == key) {
                 return Err(Failure::Initiator);
             }

@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Most bytes of text that one negotiation step may have, over all its PDUs.
 pub const TEXT_MAX: usize = 64 * 1024;
+/// Most keys of a negotiation. RFC 7143 has some thirty; vendors add theirs.
+pub const KEYS_MAX: usize = 256;
 /// Most bytes of a key's name (RFC 7143 6.1).
 const KEY_MAX: usize = 63;
 /// Most bytes of a value that we look at: the longest is a CHAP challenge in hexadecimal.

@@ -5,7 +5,7 @@ use super::{Command, Session, Stage, Step};
 use crate::params::{Answer, Offer, negotiate};
 use crate::scsi::{Action, Status, Sweep};
 use crate::target::{Notice, Targets};
-use crate::text::{self, TEXT_MAX};
+use crate::text::{self, KEYS_MAX, TEXT_MAX};
 use crate::wire::{Header, NO_TAG, Reason, response, unit_number};
 use henge_core::RequestId;
 
@@ -277,8 +277,10 @@ impl Session {
             let Ok(pairs) = text::pairs(&bytes) else {
                 return self.reject_and_close(targets, header, Reason::Protocol);
             };
-            // Each answer may be a list of all targets, and a text has room for thousands of these questions.
-            if pairs.iter().filter(|(key, _)| *key == "SendTargets").nth(1).is_some() {
+            // Each answer may be a list of all targets, and a text has room for thousands of these questions, or of others.
+            if pairs.len() > KEYS_MAX
+                || pairs.iter().filter(|(key, _)| *key == "SendTargets").nth(1).is_some()
+            {
                 return self.reject_and_close(targets, header, Reason::Protocol);
             }
             self.text = self.answer_text(targets, &pairs);

@@ -173,6 +173,8 @@ pub struct Session {
 
 /// Bytes of our own that may wait before nothing more is read.
 const BACKLOG_MAX: usize = 256 * 1024;
+/// The same of whoever uses no target: anybody may come so far.
+const STRANGERS_MAX: usize = 32 * 1024;
 
 impl Session {
     /// A connection has opened. `entropy` is for CHAP: unpredictable bytes, new for each connection.
@@ -245,11 +247,14 @@ impl Session {
         }
         match &self.incoming {
             Some(incoming) => incoming.want(),
-            None if self.out.own_len() > BACKLOG_MAX => Want::Later,
+            None if self.out.own_len() > self.backlog_max() => Want::Later,
             None => Want::Header,
         }
     }
 
+    fn backlog_max(&self) -> usize {
+        if self.target.is_some() { BACKLOG_MAX } else { STRANGERS_MAX }
+    }
     /// Whether data are to come that were asked for, or announced.
     pub fn awaits_data(&self) -> bool {
         matches!(self.want(), Want::Payload(_))

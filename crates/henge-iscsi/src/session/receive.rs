@@ -3,6 +3,7 @@
 use super::{Payload, Session, Stage, Want};
 use crate::login::{Failure, Progress, refusal};
 use crate::target::Targets;
+use crate::text::TEXT_MAX;
 use crate::wire::{BHS, Header, NO_TAG, Reason, padding, request, response};
 use henge_core::{Instant, RequestId};
 
@@ -129,7 +130,11 @@ impl Session {
         }
         self.deadline = now + if full { self.limits.silence } else { self.limits.login };
         self.pinged = false;
-        let most = if full { self.limits.offer.receive_max as usize } else { LOGIN_DATA_MAX };
+        let most = match (full, self.target) {
+            (false, _) => LOGIN_DATA_MAX,
+            (true, None) => TEXT_MAX,
+            (true, Some(_)) => self.limits.offer.receive_max as usize,
+        };
         if header.data_len() > most {
             self.reject_and_close(targets, &header, Reason::InvalidField);
             return end;

@@ -20,6 +20,25 @@ fn a_text_asks_for_the_targets_once() {
     assert_eq!(host.session.want(), Want::Nothing);
 }
 
+/// What is held for a discovery session that takes no answers: one text, and answers of about as many bytes.
+#[test]
+fn who_uses_no_target_is_held_little_for() {
+    let mut targets = targets(Access::default());
+    let mut host = Host::new(&mut targets, Limits::default());
+    let hello = ["InitiatorName=iqn.a", "SessionType=Discovery", "MaxRecvDataSegmentLength=262144"];
+    host.feed(&mut targets, &login(0x87, &hello));
+    host.deaf = true;
+    let mut ping = Header::reply(request::NOP | 0x40);
+    ping.put_u32(16, 5).put_u32(20, u32::MAX);
+    host.feed(&mut targets, &pdu(ping, &[7; 40_000]));
+    assert_eq!(host.session.want(), Want::Later);
+    host.deaf = false;
+    host.work(&mut targets);
+    ping.put_data_len(70_000);
+    host.feed(&mut targets, &ping.0);
+    assert_eq!(host.session.want(), Want::Nothing, "longer than a text may be");
+}
+
 /// Each key is compared with all before it: a hundred thousand of them would be some seconds of work.
 #[test]
 fn a_login_offers_a_bounded_number_of_keys() {
