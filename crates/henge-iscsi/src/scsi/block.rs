@@ -14,7 +14,8 @@ impl Unit {
             Kind::DefectData => defect_data(cdb),
             Kind::Unmap => match usize::from(be16(cdb, 7)) {
                 0 => Plan::GOOD,
-                len => Plan::Parameters(len),
+                // One descriptor more than may be says that there are too many.
+                len => Plan::Parameters(len.min(8 + 16 * (UNMAP_DESCRIPTORS as usize + 1))),
             },
             Kind::WriteSame => self.start_write_same(cdb),
             Kind::Synchronize => match self.range(cdb::blocks(cdb)) {

@@ -12,6 +12,8 @@ pub struct Modes {
     pub write_protect: bool,
 }
 
+/// Longest list that is taken: each page once has less than 100 bytes.
+const LIST_MAX: usize = 4096;
 /// Pages in the order that "all pages" returns them.
 const PAGES: [u8; 4] = [0x01, 0x08, 0x0a, 0x1c];
 
@@ -112,7 +114,11 @@ pub fn select(cdb: &[u8; 16]) -> Plan {
         return Sense::field(1).into(); // SP: nothing is saved
     }
     let len = if cdb[0] == 0x55 { usize::from(be16(cdb, 7)) } else { usize::from(cdb[4]) };
-    if len == 0 { Plan::GOOD } else { Plan::Parameters(len) }
+    match len {
+        0 => Plan::GOOD,
+        1..=LIST_MAX => Plan::Parameters(len),
+        _ => Sense::LIST_LENGTH.into(),
+    }
 }
 
 /// MODE SELECT: the modes that the list asks for.

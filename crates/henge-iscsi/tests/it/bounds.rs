@@ -20,6 +20,23 @@ fn a_text_asks_for_the_targets_once() {
     assert_eq!(host.session.want(), Want::Nothing);
 }
 
+/// Lists of parameters are held beside the memory for data, as many as there may be commands.
+#[test]
+fn lists_of_parameters_are_short() {
+    let mut targets = targets(Access::default());
+    let mut host = ready(&mut targets, Limits::default(), &[]);
+    host.feed(&mut targets, &scsi(0xa0, 5, 2, 0xffff, &[0x42, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[]));
+    let (asks, _) = host.replies().remove(0);
+    assert_eq!((asks.opcode(), asks.u32_at(44)), (response::R2T, 8 + 257 * 16));
+    host.feed(&mut targets, &scsi(0xa0, 6, 3, 0xffff, &[0x55, 0x10, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[]));
+    let (ends, sense) = host.replies().remove(0);
+    assert_eq!(
+        (ends.opcode(), ends.0[3], sense[14]),
+        (response::SCSI, 2, 0x1a),
+        "the list's length is wrong"
+    );
+}
+
 /// What is held for a discovery session that takes no answers: one text, and answers of about as many bytes.
 #[test]
 fn who_uses_no_target_is_held_little_for() {
