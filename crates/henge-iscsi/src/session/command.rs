@@ -194,6 +194,10 @@ impl Session {
         {
             task.answer(Status::TaskSetFull, Vec::new());
         }
+        // Its answer would be held until the data that it has no use for have come.
+        if task.unsolicited && matches!(task.transfer, Transfer::In(_)) {
+            task.answer(Status::Check(Sense::FIELD), Vec::new());
+        }
         let (itt, immediate, unit) = (task.itt, task.immediate, task.unit);
         self.counts[usize::from(immediate)] += 1;
         let parameters = matches!(task.work, Work::Parameters(_));

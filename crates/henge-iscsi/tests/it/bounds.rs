@@ -37,6 +37,19 @@ fn lists_of_parameters_are_short() {
     );
 }
 
+/// A command that reads has no use for data. Nothing is held for it while they come.
+#[test]
+fn who_announces_data_for_a_command_that_reads_gets_none() {
+    let mut targets = targets(Access::default());
+    let mut host = ready(&mut targets, Limits::default(), &["InitialR2T=No"]);
+    let inquiry = [0x12, 0, 0, 0, 96, 0];
+    host.feed(&mut targets, &scsi(0x20, 5, 2, 512, &inquiry, &[]));
+    assert!(host.replies().is_empty(), "its data are to come");
+    host.feed(&mut targets, &data_out(true, 5, u32::MAX, 0, 0, &[7; 512]));
+    let (ends, sense) = host.replies().remove(0);
+    assert_eq!((ends.opcode(), ends.0[3], sense[14]), (response::SCSI, 2, 0x24), "a field of the command");
+}
+
 /// What is held for a discovery session that takes no answers: one text, and answers of about as many bytes.
 #[test]
 fn who_uses_no_target_is_held_little_for() {
