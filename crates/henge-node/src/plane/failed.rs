@@ -1,5 +1,6 @@
 //! Disks that are not served because their storage fails, and what an administrator is to know.
 
+use super::part::PartOf;
 use henge_core::ParamError;
 
 /// Which disk or pool, and what an administrator is to know of it.
@@ -22,8 +23,8 @@ impl From<ParamError> for NotAdded {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub why: String,
-    /// Parts, by gate, that are still to be removed; none where it could not be opened.
-    pub remains: Vec<(usize, String)>,
+    /// Parts that are still to be removed; none where it could not be opened.
+    pub remains: Vec<PartOf>,
 }
 
 impl Failed {

@@ -106,28 +106,16 @@ pub(crate) fn settle_parts(plane: &mut Plane) {
 /// Parts of a disk that was removed are still there: no disk gets the name until they are removed. What to tell whoever asked.
 pub(crate) fn left_behind(plane: &mut Plane, disk: String, why: &str, parts: &[PartOf]) -> String {
     let why = format!("it could not be removed whole ({why}); remove it again");
-    let remains = parts.iter().map(|part| (part.gate, part.name.clone())).collect();
-    plane.disks.failed.insert(disk, Failed { why: why.clone(), remains });
+    plane.disks.failed.insert(disk, Failed { why: why.clone(), remains: parts.to_vec() });
     why
 }
 
-/// Gives up a disk that is not served: what is still to be removed of it is, and what could not be opened is kept.
-pub(crate) fn remove_failed(plane: &mut Plane, name: &str) -> Result<(), String> {
-    let Some(mut failed) = plane.disks.failed.remove(name) else { return Ok(()) };
-    let remove = |(g, part): &(usize, String)| {
-        plane.pools.gates[*g]
-            .pipeline
-            .backend_mut()
-            .remove_part(part)
-            .map_err(|e| failed.why = e.to_string())
-            .is_err()
-    };
-    failed.remains.retain(remove);
+/// Gives up a disk that is not served: what is still to be removed of it is [retired](super::tickets::Tickets::retired), and what could not be
+/// opened is kept.
+pub(crate) fn remove_failed(plane: &mut Plane, name: &str) {
+    let Some(failed) = plane.disks.failed.remove(name) else { return };
     if failed.remains.is_empty() {
-        settle_parts(plane);
-        return Ok(());
+        return settle_parts(plane);
     }
-    let why = failed.why.clone();
-    plane.disks.failed.insert(name.to_owned(), failed);
-    Err(why)
+    failed.remains.into_iter().for_each(|part| plane.tickets.retire(part));
 }

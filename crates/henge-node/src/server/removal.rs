@@ -17,10 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Sends a disk's clients away, for good, and gives up what they have pending.
 pub(super) fn begin_removing(server: &mut Server, name: String, reply: Sender<Reply>) {
     if server.plane.disks.failed.contains_key(&name) {
-        return match manage::remove_failed(&mut server.plane, &name) {
-            Ok(()) => administer::remove_parts(server, &name, reply),
-            Err(e) => drop(reply.send(Reply::failed(e))),
-        };
+        manage::remove_failed(&mut server.plane, &name);
+        return administer::remove_parts(server, &name, reply);
     }
     let number = match server.plane.disks.find(&name) {
         Ok(number) if !server.work.is_leaving(number) => number,

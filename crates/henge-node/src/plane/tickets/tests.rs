@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::NodeConfig;
 use crate::operate;
-use crate::plane::{Plane, Submitter};
+use crate::plane::{Plane, Submitter, manage};
 use henge_backend::Memory;
 use henge_config::Source;
 use henge_core::{Backend, Done, Duration};
@@ -310,6 +310,25 @@ fn what_cannot_be_removed_keeps_nothing_else() {
     let ticket = tickets.begin(pools, disks, "disk", works, rig.now);
     assert_eq!(rig.run(ticket), Err("it cannot be removed".into()));
     assert_eq!(*rig.log.borrow(), ["free", "free"]);
+}
+
+/// A disk was not removed whole, and is removed again: beside the loop, too.
+#[test]
+fn what_is_left_of_a_disk_is_removed_by_steps() {
+    let mut rig = rig(false);
+    let part = PartOf {
+        gate: 0,
+        name: "disk.part0".into(),
+        len: MIB,
+        adopt: false,
+        origin: Default::default(),
+        claim: None,
+    };
+    manage::left_behind(&mut rig.plane, "disk".into(), "it hung", std::slice::from_ref(&part));
+    assert!(operate::add(&mut rig.plane, &table("name = \"disk\"\ncapacity = \"1MiB\"\n"), rig.now).is_err());
+    manage::remove_failed(&mut rig.plane, "disk");
+    assert_eq!(rig.plane.tickets.retired(), [part]);
+    assert!(rig.plane.disks.failed.is_empty());
 }
 
 /// Two tickets at one gate go one after the other; of one disk, in their order.
