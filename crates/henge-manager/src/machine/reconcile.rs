@@ -276,8 +276,8 @@ impl Reconciler<'_> {
         }
         match (disk.phase, error) {
             (Phase::Removing, None) => self.removed(&disk),
-            (Phase::Creating, Some(why)) => self.not_created(&disk, why),
-            (Phase::Changing, Some(why)) => self.not_changed(disk, why),
+            (Phase::Creating, Some(why)) if self.is_nobodys(&disk) => self.not_created(&disk, why),
+            (Phase::Creating | Phase::Changing, Some(why)) => self.not_changed(disk, why),
             (_, Some(why)) => self.failed(&disk, why),
             (_, None) => self.confirmed(disk),
         }
@@ -298,6 +298,13 @@ impl Reconciler<'_> {
             self.machine.put_disk(&disk.name, Some(DiskRecord { parts, ..disk.clone() }));
             self.machine.order(&disk.name);
         }
+    }
+
+    /// Whether nothing can have been written to a disk that this node refuses to make: what a node has made stays, whatever it says later. Where
+    /// several share the storage, each that has made it has all of it.
+    fn is_nobodys(&self, disk: &DiskRecord) -> bool {
+        let is_made = |part: &PartRecord| part.confirmed > 0 && (disk.shared || part.node == self.node);
+        !disk.parts.iter().any(is_made)
     }
 
     /// A node refused to make a disk: it is taken back everywhere, and whoever waits is told why.

@@ -631,6 +631,22 @@ fn what_a_node_refuses_is_taken_back() {
 }
 
 #[test]
+fn what_a_node_has_made_stays_though_another_is_away() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "s", &striped(20), None, None).unwrap();
+    let orders = machine.take_orders();
+    let (made, away) = (&orders[0], &orders[1]);
+    machine.done(&made.0, "s", made.1.revision, None);
+    machine.done(&made.0, "s", made.1.revision, Some("no space left to remember it".into()));
+    assert_eq!(machine.inventory.disk("s").unwrap().phase, Phase::Creating);
+    // One that does not make it has nothing of it.
+    machine.done(&away.0, "s", away.1.revision, Some("it has no such pool".into()));
+    assert_eq!(machine.inventory.disk("s").unwrap().phase, Phase::Removing);
+    settle(&mut machine, &mut nodes);
+    assert!(machine.inventory.disk("s").is_none());
+}
+
+#[test]
 fn measurement_admits_more_than_the_worst_case_once_it_has_settled() {
     let mut machine =
         Machine::load(Settings { settle_ms: 60_000, window_ms: 600_000, ..Settings::default() }, Vec::new())

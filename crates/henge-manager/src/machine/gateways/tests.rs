@@ -97,6 +97,31 @@ fn a_disk_on_a_shared_pool_is_at_all_its_gateways_with_all_of_its_contract() {
 }
 
 #[test]
+fn a_disk_that_one_gateway_serves_is_not_taken_back_for_another() {
+    let (mut machine, mut nodes) = cluster();
+    machine.drain("gw3", true).unwrap();
+    machine.create_for(&ADMIN, "web", &spec(10, Some(50), None), None, None, begins("golden@1")).unwrap();
+    let orders: BTreeMap<String, u64> =
+        machine.take_orders().into_iter().map(|(node, order)| (node, order.revision)).collect();
+    machine.done("gw1", "web", orders["gw1"], None);
+    let is_there = |machine: &Machine| {
+        let phase = machine.inventory.disk("web").map(|disk| disk.phase);
+        assert_eq!(phase, Some(Phase::Creating), "its clients may have written to it");
+    };
+    machine.done("gw2", "web", orders["gw2"], Some("the image does not open".into()));
+    is_there(&machine);
+    // Who has made it is reminded as well, and may fail at something else.
+    machine.done("gw1", "web", orders["gw1"], Some("no space left to remember it".into()));
+    is_there(&machine);
+    let failed = machine.events(0).filter(|event| event.kind == "failed").count();
+    assert_eq!(failed, 2);
+    machine.remind();
+    settle(&mut machine, &mut nodes);
+    assert_eq!(machine.inventory.disk("web").unwrap().phase, Phase::Ready);
+    machine.check().unwrap();
+}
+
+#[test]
 fn what_one_gateway_could_not_keep_is_promised_without_it() {
     let (mut machine, mut nodes) = cluster();
     machine.drain("gw3", true).unwrap();
