@@ -123,9 +123,26 @@ impl Reconciler<'_> {
         for name in here {
             match held.iter().find(|h| h.name == name) {
                 Some(held) => self.compare(held),
-                None => self.order_to(&name),
+                None => self.missing(&name),
             }
         }
+    }
+
+    /// A disk that the node does not serve. One that it had made may be lost, or not be opened, of which the node tells: that stands at the
+    /// disk, since one that is made anew is empty.
+    fn missing(&mut self, name: &str) {
+        let disk = self.machine.inventory.disks[name].clone();
+        let is_made = disk.parts.iter().any(|part| part.node == self.node && part.confirmed > 0);
+        let had = format!("a disk that {} had made", self.node);
+        let difference = Difference { manager: Some(had), node: None };
+        if is_made && disk.phase != Phase::Removing && disk.differences.get("disk") != Some(&difference) {
+            let text = "came without it, though it had made it: where it is made anew it is empty";
+            self.put_event("difference", &disk, text.into());
+            let mut differs = disk;
+            differs.differences.insert("disk".into(), difference);
+            self.machine.put_disk(name, Some(differs));
+        }
+        self.order_to(name);
     }
 
     /// A disk that manager and node both have.

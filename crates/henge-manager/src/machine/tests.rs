@@ -580,6 +580,32 @@ fn a_disk_that_grew_at_its_node_is_so_large_for_the_manager_too() {
 }
 
 #[test]
+fn a_node_that_has_lost_a_disk_does_not_serve_an_empty_one_unsaid() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(10, None, None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
+    nodes.get_mut(&on).unwrap().disks.clear();
+    let told = |machine: &Machine| machine.events(0).filter(|event| event.kind == "difference").count();
+    for session in 7..10 {
+        machine.register(session, nodes[&on].register(&on));
+        assert_eq!(told(&machine), 1, "once, however often it comes");
+    }
+    settle(&mut machine, &mut nodes);
+    let disk = machine.inventory.disk("d").unwrap();
+    assert!(disk.phase == Phase::Ready && nodes[&on].has("d"));
+    assert_eq!(disk.differences["disk"].node, None);
+    machine.change(&ADMIN, "d", &spec(10, None, None), None).unwrap();
+    assert!(machine.inventory.disk("d").unwrap().differences.is_empty(), "settled by whoever has seen it");
+    // One that it has yet to make is no news.
+    settle(&mut machine, &mut nodes);
+    machine.create(&ADMIN, "e", &spec(10, None, None), None, None).unwrap();
+    let on = machine.inventory.disk("e").unwrap().parts[0].node.clone();
+    machine.register(11, nodes[&on].register(&on));
+    assert_eq!(told(&machine), 1);
+}
+
+#[test]
 fn a_disk_that_the_manager_forgot_is_taken_in_again() {
     let (mut machine, mut nodes) = three();
     machine.create(&ADMIN, "d", &spec(10, Some(100), None), None, None).unwrap();
