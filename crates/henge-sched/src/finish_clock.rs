@@ -169,8 +169,9 @@ impl FinishClocks {
         let finish = match old.map(|c| (c.finish, c.reserved, reserved)) {
             Some((finish, Some((_, old)), Some((_, new)))) => old.retagged(new, finish, self.clock(now)),
             Some((finish, None, None)) => finish,
-            // A finish time of a promise says nothing about the time after it, nor the other way round.
-            _ => VTime::ZERO,
+            // A finish time of a promise says nothing about the time after it, nor the other way round. What has waited so far is not promised now.
+            Some(_) => self.clock(now),
+            None => VTime::ZERO,
         };
         self.flows.get_or_insert_with(flow, || Clock { reserved, whole, saved: VTime::ZERO, finish });
         self.best_effort += u64::from(rate.is_none());

@@ -44,7 +44,7 @@ impl World {
             now: Instant::ZERO,
             ids: Pending::new(),
             flying: VecDeque::new(),
-            over: vec![Vec::new(); 3],
+            over: vec![Vec::new(); 8],
         }
     }
 
