@@ -126,6 +126,11 @@ impl ConformingBucket {
         bucket.set_empty(now);
         bucket
     }
+    /// What was taken of another bucket stays taken, but for what waits still.
+    pub fn follow(&mut self, old: &ConformingBucket, waiting: Cost, clock: VTime) {
+        let taken = old.empty() - old.pace.span(waiting);
+        self.set_empty(old.pace.retagged(self.pace, taken, clock));
+    }
     /// When a request of this cost that comes at `arrival` conforms.
     pub fn conforms(&self, cost: Cost, arrival: VTime) -> VTime {
         let empty = self.empty().max(arrival) + self.pace.span(cost);
@@ -385,8 +390,10 @@ impl Scheduler for Edf {
         for queued in &waiting {
             self.untag(id, queued.extra, now);
         }
-        let oldest = waiting.first().map_or(now, |q| q.request.arrival);
-        let bucket = self.bucket(&contract, oldest);
+        let mut bucket = self.bucket(&contract, now);
+        if let Some(old) = self.flows.get(id).filter(|flow| flow.rate > 0 && contract.rate.is_some()) {
+            bucket.follow(&old.bucket, waiting.iter().map(|q| q.request.cost).sum(), self.clock(now));
+        }
         let promised = contract.rate.is_some() || contract.latency.is_some();
         let (rate, best_effort) =
             (contract.rate.map_or(0, |r| r.per_second), self.rules.conforming && !promised);

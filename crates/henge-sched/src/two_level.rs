@@ -361,9 +361,12 @@ impl Scheduler for TwoLevel {
         let old = self.share(flow);
         self.lower.set_flow(flow, &below, now)?;
         self.upper.set_flow(flow, &above, now).expect("a weight and a limit are kept above");
-        self.promised.flows.remove(flow);
+        let had = self.promised.flows.remove(flow);
         let clock = self.promised.clock(now);
-        if let Some((bucket, bound)) = self.lower.promise(flow, clock) {
+        if let Some((mut bucket, bound)) = self.lower.promise(flow, clock) {
+            if let Some(had) = had {
+                bucket.follow(&had.bucket, Cost::ZERO, clock);
+            }
             let behind = since_epoch(Instant::ZERO + bound.mul_ratio(1, 2)).max(Promised::BEHIND);
             let bound = since_epoch(Instant::ZERO + bound);
             self.promised.flows.get_or_insert_with(flow, || Share { bucket, bound, behind, since: clock });
