@@ -1,7 +1,7 @@
 //! What an administrator does with a pool while no node serves it, whatever it is made of.
 
 use crate::device::format as device;
-use crate::directory::manage as directory;
+use crate::directory::{identity, manage as directory};
 use std::io;
 use std::path::Path;
 
@@ -11,6 +11,11 @@ pub use device::{Part, Shown, format, import, repair};
 /// What is there. Nothing is changed, and it may be in use.
 pub fn show(path: &Path) -> io::Result<Shown> {
     if path.is_dir() { directory::show(path) } else { device::show(path) }
+}
+
+/// Which pool a directory is; nothing where it is none yet, or not there.
+pub fn id(directory: &Path) -> io::Result<Option<String>> {
+    Ok(identity::read(directory)?.map(|identity| identity.pool.to_string()))
 }
 
 /// Another name for a pool, as its configuration is to call it.

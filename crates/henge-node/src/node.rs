@@ -20,7 +20,7 @@ use crate::shards::across::Across;
 use crate::shards::lanes::Lanes;
 use crate::shards::{Division, Routes, Shards, ties};
 use crate::socket;
-use crate::state::{Memory, StateDir};
+use crate::state::{Memory, StateDir, pools};
 use henge_api::Terms;
 use henge_config::ConfigError;
 use henge_core::{Instant, ParamError};
@@ -164,6 +164,7 @@ impl Node {
         raise_descriptors();
         let state_dir = StateDir::open(&config)?;
         let memory = remembered(&mut config, state_dir.clone())?;
+        pools::check(&config, &state_dir).map_err(|e| config.source.point(e))?;
         let division = divide(&config, &memory)?;
         let tls = open_tls(&config)?;
         let found = config.listen.iter().map(|listen| Listener::find(listen, &mut bound).map(Arc::new));
@@ -198,9 +199,13 @@ impl Node {
         let (notices, noticed) = mpsc::channel();
         let fills = Fills::of(&config);
         let (config, counts, started) = (Arc::new(config), Arc::default(), std::time::Instant::now());
+        let (pools, remembers) = (Arc::clone(&config), state_dir.clone());
         let begin =
             Begin { config, division, epoch, state_dir, listeners, tls, shards, counts, notices, started };
         let threads = open_all(begin, receivers)?;
+        if let Err(e) = pools::remember(&pools, &remembers) {
+            tracing::warn!("a pool whose file system is not mounted would not be noticed: {e}");
+        }
         control.recall(guests);
         let failed = control.shards.look(false).unwrap_or_default().failed;
         let (failed, disks): (Vec<_>, Vec<_>) =
@@ -430,7 +435,8 @@ fn raise_descriptors() {
 pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     let mut config = config.clone();
     let state_dir = StateDir::look(&config);
-    let memory = remembered(&mut config, state_dir)?;
+    let memory = remembered(&mut config, state_dir.clone())?;
+    pools::check(&config, &state_dir).map_err(|e| config.source.point(e))?;
     let division = divide(&config, &memory)?;
     let config = &config;
     let mut plane = Plane::open(config, 0, true, Instant::ZERO).map_err(|e| config.source.point(e))?;

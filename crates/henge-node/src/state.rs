@@ -11,6 +11,7 @@
 //! A node that has no folder to remember in ([`StateDir`]) refuses changes.
 
 mod dir;
+pub(crate) mod pools;
 
 pub(crate) use dir::StateDir;
 use henge_api::{Request, Table, Terms};

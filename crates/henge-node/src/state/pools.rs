@@ -1,0 +1,140 @@
+//! Which pools a node has served: the ids of directories, in `state_dir`.
+//!
+//! # The problem
+//! A directory whose file system is not mounted looks like one that nobody has used. It would become a new pool, and its disks would read as zeroes.
+//!
+//! # The rule
+//! `state_dir/POOL.pool` holds the id of the pool of that name that was served last. A directory that is no pool now, or another one, is not
+//! served. Who wants an empty one there deletes that file. A directory in memory (tmpfs) is empty after each start of the machine, and is not remembered.
+
+use super::StateDir;
+use crate::config::{NodeConfig, PoolConfig, at};
+use henge_backend::pools;
+use henge_core::ParamError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Of statfs(2): what is in memory alone.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+fn is_in_memory(directory: &Path) -> bool {
+    let there = directory.ancestors().find(|path| path.exists());
+    there
+        .and_then(|path| rustix::fs::statfs(path).ok())
+        .is_some_and(|fs| IN_MEMORY.contains(&(fs.f_type as i64)))
+}
+
+/// The directories that can be known again, and where that is remembered.
+fn known<'a>(
+    config: &'a NodeConfig,
+    state_dir: &'a StateDir,
+) -> impl Iterator<Item = (&'a PoolConfig, &'a Path, PathBuf)> {
+    config.pools.iter().filter_map(|pool| {
+        let directory = pool.medium.directory().filter(|directory| !is_in_memory(directory))?;
+        Some((pool, directory, state_dir.file(&format!("{}.pool", pool.name))?))
+    })
+}
+
+/// Whether each directory is the pool that it was.
+pub(crate) fn check(config: &NodeConfig, state_dir: &StateDir) -> Result<(), ParamError> {
+    for (pool, directory, file) in known(config, state_dir) {
+        let now = pools::id(directory).map_err(|e| at(&pool.spans.medium, e.to_string()))?;
+        let was = match std::fs::read_to_string(&file) {
+            Ok(text) => text.trim().to_owned(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(at(&pool.spans.medium, format!("{}: {e}", file.display()))),
+        };
+        if now.as_deref() == Some(&was) {
+            continue;
+        }
+        let (name, path) = (&pool.name, directory.display());
+        let now = now.map_or("no pool at all".to_owned(), |id| format!("another pool ({id})"));
+        let mut why = at(
+            &pool.spans.medium,
+            format!("pool \"{name}\" was {was} when it was served last, and {path} is {now}"),
+        );
+        why.help = Some(format!(
+            "is its file system mounted? Where its disks are to be new, and empty, delete {}",
+            file.display()
+        ));
+        return Err(why);
+    }
+    Ok(())
+}
+
+/// They are served now.
+pub(crate) fn remember(config: &NodeConfig, state_dir: &StateDir) -> io::Result<()> {
+    for (_, directory, file) in known(config, state_dir) {
+        let Some(id) = pools::id(directory)? else { continue };
+        let line = format!("{id}\n");
+        if std::fs::read_to_string(&file).ok().as_ref() != Some(&line) {
+            henge_io::replace(&file, line.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Node;
+    use henge_config::Source;
+
+    fn config(dir: &Path) -> NodeConfig {
+        let dir = dir.display();
+        let text = format!(
+            "state_dir = \"{dir}/state\"\n[[pool]]\nname = \"p\"\npath = \"{dir}/pool\"\ncapacity = \"8MiB\"\n\
+             [[disk]]\nname = \"web\"\npool = \"p\"\ncapacity = \"1MiB\"\n"
+        );
+        NodeConfig::parse(Source::new("node.toml", text)).unwrap()
+    }
+
+    /// Serves, and ends; or why not.
+    fn serve(dir: &Path) -> Result<(), String> {
+        Node::start(config(dir)).map_err(|e| e.to_string())?.stop().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_directory_that_is_not_mounted_is_no_new_pool() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pool, aside, remembered) =
+            (dir.path().join("pool"), dir.path().join("aside"), dir.path().join("state/p.pool"));
+        serve(dir.path()).unwrap();
+        if is_in_memory(dir.path()) {
+            assert!(!remembered.exists(), "it is empty after each start of the machine");
+            return;
+        }
+        std::fs::rename(&pool, &aside).unwrap();
+        // The directory is there and empty, or not there.
+        for there in [true, false] {
+            if there {
+                std::fs::create_dir(&pool).unwrap();
+            }
+            let (why, looked) =
+                (serve(dir.path()).unwrap_err(), crate::check(&config(dir.path())).unwrap_err());
+            assert!(
+                why.contains("no pool at all") && why.contains("mounted?") && why.contains("p.pool"),
+                "{why}"
+            );
+            assert_eq!(why, looked.to_string());
+            assert_eq!(pool.exists(), there);
+            if there {
+                std::fs::remove_dir(&pool).unwrap(); // nothing was written there
+            }
+        }
+        // Another one of that name is there.
+        let elsewhere = tempfile::tempdir().unwrap();
+        serve(elsewhere.path()).unwrap();
+        std::fs::rename(elsewhere.path().join("pool"), &pool).unwrap();
+        let why = serve(dir.path()).unwrap_err();
+        assert!(why.contains("another pool ("), "{why}");
+        std::fs::remove_dir_all(&pool).unwrap();
+        std::fs::rename(&aside, &pool).unwrap();
+        serve(dir.path()).unwrap();
+        // Who wants a new one says so.
+        std::fs::remove_dir_all(&pool).unwrap();
+        std::fs::remove_file(&remembered).unwrap();
+        serve(dir.path()).unwrap();
+        assert!(remembered.exists());
+    }
+}
