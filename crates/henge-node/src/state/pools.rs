@@ -19,9 +19,7 @@ const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 fn is_in_memory(directory: &Path) -> bool {
     let there = directory.ancestors().find(|path| path.exists());
-    there
-        .and_then(|path| rustix::fs::statfs(path).ok())
-        .is_some_and(|fs| IN_MEMORY.contains(&(fs.f_type as i64)))
+    there.and_then(|path| rustix::fs::statfs(path).ok()).is_some_and(|fs| IN_MEMORY.contains(&fs.f_type))
 }
 
 /// The directories that can be known again, and where that is remembered.
