@@ -160,7 +160,8 @@ impl Plane {
 
     /// Whether a gate is to be polled at once.
     pub(crate) fn is_runnable(&self) -> bool {
-        !self.pools.runnable.is_empty() || !self.links.returns.is_empty() || self.across.lanes.has_input()
+        let here = !self.pools.runnable.is_empty() || self.round.has_unanswered();
+        here || !self.links.returns.is_empty() || self.across.lanes.has_input()
     }
 
     /// Polls the runnable gates until nothing is left to do at `now`, or the round has done its part. Gates do a piece by turns. What is
@@ -232,13 +233,21 @@ impl Plane {
                 self.pools.gates[g].pipeline.submit_ready(now);
                 self.pools.list(g);
             }
+            self.collect_next(now);
+        }
+        while !self.round.is_over() && self.round.has_unanswered() {
+            self.collect_next(now);
         }
     }
 
     /// Whether any request is waiting or under way.
     pub(crate) fn is_idle(&self) -> bool {
         let gates = self.pools.gates.iter().all(|g| g.sub_requests.is_empty());
-        gates && self.links.is_idle() && self.inner.is_empty() && !self.across.lanes.is_behind()
+        gates
+            && !self.round.has_unanswered()
+            && self.links.is_idle()
+            && self.inner.is_empty()
+            && !self.across.lanes.is_behind()
     }
 
     /// Writes the rest of the record, now that the run is over.

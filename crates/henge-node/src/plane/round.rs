@@ -1,4 +1,6 @@
-//! What gates may copy in memory in one round of the loop, and for whom they did.
+//! What gates may copy in memory in one round of the loop, and for whom they did; which disks have more answers than fit in one.
+
+use std::collections::VecDeque;
 
 /// What a request counts of a round beside the bytes that it copies: passing it on takes about as long as copying so many.
 pub(super) const REQUEST: u64 = 2 << 10;
@@ -9,11 +11,15 @@ pub(crate) struct Round {
     left: u64,
     /// Disks whose bytes were copied, and how many: the loop charges them for it.
     copied: Vec<(usize, u64)>,
+    /// Disks with commands that are over and were not taken …
+    unanswered: VecDeque<usize>,
+    /// … and whether a disk is there.
+    is_unanswered: Vec<bool>,
 }
 
 impl Round {
     pub(super) fn new() -> Round {
-        Round { left: u64::MAX, copied: Vec::new() }
+        Round { left: u64::MAX, copied: Vec::new(), unanswered: VecDeque::new(), is_unanswered: Vec::new() }
     }
 
     /// One begins, in which gates may copy `bytes` bytes in memory.
@@ -39,5 +45,32 @@ impl Round {
     /// What was copied since this was asked last.
     pub(crate) fn next_copied(&mut self) -> Option<(usize, u64)> {
         self.copied.pop()
+    }
+
+    /// Some of a disk's commands are over and wait to be taken.
+    pub(super) fn put_unanswered(&mut self, disk: usize) {
+        if self.is_unanswered.len() <= disk {
+            self.is_unanswered.resize(disk + 1, false);
+        }
+        if !std::mem::replace(&mut self.is_unanswered[disk], true) {
+            self.unanswered.push_back(disk);
+        }
+    }
+
+    /// Whether some of a disk's are.
+    pub(super) fn is_unanswered(&self, disk: usize) -> bool {
+        self.is_unanswered.get(disk).is_some_and(|is| *is)
+    }
+
+    /// Whether any disk's are.
+    pub(super) fn has_unanswered(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+
+    /// The disk whose turn it is to have some taken.
+    pub(super) fn next_unanswered(&mut self) -> Option<usize> {
+        let disk = self.unanswered.pop_front()?;
+        self.is_unanswered[disk] = false;
+        Some(disk)
     }
 }

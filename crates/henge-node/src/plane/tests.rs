@@ -203,6 +203,53 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
     }
 }
 
+/// A FLUSH that is for hundreds is answered in pieces, too, and none of their slots is another's meanwhile. What is over then comes after them.
+#[test]
+fn a_round_is_bounded_whatever_one_flush_is_for() {
+    let mut plane = plane(&disks(2, ""));
+    let flush = || Command::new(Kind::Flush, 0, 0, Instant::ZERO, 0);
+    let mut sent = 0;
+    while plane.disks.has_capacity(0) {
+        plane.submit(0, flush(), Buffer::empty(), submitter(sent), Instant::ZERO);
+        sent += 1;
+    }
+    assert!(sent > 500, "{sent} are under way");
+    let (mut answered, mut rounds, mut neighbour) = (Vec::new(), 0, 0);
+    while plane.is_runnable() {
+        rounds += 1;
+        plane.submit(1, flush(), Buffer::empty(), submitter(10_000), Instant::ZERO);
+        if plane.disks.has_capacity(0) {
+            plane.submit(0, flush(), Buffer::empty(), submitter(sent), Instant::ZERO);
+            sent += 1;
+        }
+        if rounds == 5 {
+            plane.abort(0, submitter(700).connection, None, Instant::ZERO);
+        }
+        plane.round.begin(64 << 10);
+        plane.poll(Instant::ZERO);
+        let round = std::mem::take(&mut plane.answers);
+        assert!(round.len() <= 70, "{} in one round", round.len());
+        neighbour += round.iter().filter(|answer| answer.disk == 1).count();
+        answered.extend(
+            round.iter().filter(|answer| answer.disk == 0).map(|answer| answer.submitter.command.slot),
+        );
+        if rounds == 200 {
+            break;
+        }
+    }
+    assert!(neighbour >= rounds - 1, "the neighbour's {neighbour} in {rounds} rounds");
+    while plane.is_runnable() {
+        plane.round.begin(64 << 10);
+        plane.poll(Instant::ZERO);
+        let round = std::mem::take(&mut plane.answers);
+        answered.extend(
+            round.iter().filter(|answer| answer.disk == 0).map(|answer| answer.submitter.command.slot),
+        );
+    }
+    answered.sort_unstable();
+    assert!(plane.is_idle() && answered == (0..sent).collect::<Vec<_>>(), "each of {sent} is answered once");
+}
+
 /// Blocks that are read before they are written count for their disk, until the command is over or given up.
 #[test]
 fn blocks_around_a_write_are_counted() {

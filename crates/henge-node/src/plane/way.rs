@@ -4,6 +4,7 @@
 
 use super::disk::InFlight;
 use super::pools::GateState;
+use super::round::REQUEST;
 use super::sub_request::SubRequest;
 use super::{Answer, Plane, Submitter};
 use crate::shards::across::shard_of;
@@ -12,6 +13,9 @@ use crate::spread::{INNER, across};
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, Op, Request, RequestId};
 use henge_vdisk::{Command, Data, Failure, GateId, Gates, Kind, Part};
+
+/// Commands of a disk that are answered in one piece.
+const PIECE: u64 = 16;
 
 struct Capacities<'a>(&'a [GateState]);
 
@@ -106,11 +110,30 @@ impl Plane {
         }
     }
 
-    /// Moves what the disk has finished to the answers.
+    /// Moves what the disk has finished to the answers. One FLUSH may have been for thousands: they are answered in pieces, in later turns,
+    /// and whatever is over meanwhile comes after them.
     pub(crate) fn collect(&mut self, number: usize, now: Instant) {
+        if !self.round.is_unanswered(number) {
+            self.collect_piece(number, now);
+        }
+    }
+
+    /// The same of the next disk that has more to be answered.
+    pub(super) fn collect_next(&mut self, now: Instant) {
+        while let Some(number) = self.round.next_unanswered() {
+            if self.disks.get(number).is_some_and(Option::is_some) {
+                return self.collect_piece(number, now);
+            }
+        }
+    }
+
+    fn collect_piece(&mut self, number: usize, now: Instant) {
         let mut disk = self.disks[number].as_mut().expect("a disk in use is there");
-        disk.meters.pending(disk.vdisk.pending(), now);
-        while let Some(finished) = disk.vdisk.next_finished() {
+        let mut taken = 0;
+        while taken < PIECE
+            && let Some(finished) = disk.vdisk.next_finished()
+        {
+            taken += 1;
             let command = disk.in_flight[finished.id.index()].take().expect("a command is finished once");
             let InFlight { frame, submitter, cost, .. } = command;
             if submitter.connection == INNER {
@@ -136,6 +159,12 @@ impl Plane {
                 outcome = outcome.and(Err(Failure::Fault(Fault::Io)));
             }
             self.answers.push(Answer { disk: number, submitter, outcome, frame, lead, at, cost });
+        }
+        disk.meters.pending(disk.vdisk.pending(), now);
+        // The first is what it was called for, and was counted.
+        self.round.spend(REQUEST * taken.saturating_sub(1));
+        if disk.vdisk.has_finished() {
+            self.round.put_unanswered(number);
         }
     }
 

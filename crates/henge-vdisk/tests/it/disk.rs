@@ -170,6 +170,10 @@ fn flushes_are_joined() {
     assert_eq!(second.len(), 2);
     disk.part_done(second[0].id, Ok(()));
     disk.part_done(second[1].id, Err(Fault::Io.into()));
+    // All are over, and pending until they are taken; giving one up then changes nothing.
+    assert!(
+        disk.has_finished() && disk.pending() == 98 && !disk.abort(rest[50]) && disk.is_given_up(rest[50])
+    );
     let mut failed = 0;
     while let Some(finished) = disk.next_finished() {
         assert_eq!(finished.outcome, Err(Fault::Io.into()), "it did not cover anybody's writes");
