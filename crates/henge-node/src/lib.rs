@@ -28,6 +28,7 @@ mod fill;
 mod fnv;
 mod front;
 mod fronts;
+mod give_way;
 mod grounds;
 mod handover;
 mod inflow;

@@ -217,7 +217,7 @@ impl Plane {
                 }
                 let done = if gate.copies { len + REQUEST } else { REQUEST };
                 self.round.spend(done);
-                piece = piece.saturating_sub(done);
+                piece = if self.round.is_over() { 0 } else { piece.saturating_sub(done) };
                 if gate.copies {
                     self.round.note(number, len);
                     worked.bytes += len;
@@ -233,10 +233,14 @@ impl Plane {
                 self.pools.gates[g].pipeline.submit_ready(now);
                 self.pools.list(g);
             }
-            self.collect_next(now);
+            if let Some(number) = self.round.next_unanswered() {
+                self.collect(number, now);
+            }
         }
-        while !self.round.is_over() && self.round.has_unanswered() {
-            self.collect_next(now);
+        while !self.round.is_over()
+            && let Some(number) = self.round.next_unanswered()
+        {
+            self.collect(number, now);
         }
     }
 

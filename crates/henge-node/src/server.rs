@@ -6,6 +6,7 @@
 
 use crate::busy_poll::BusyPoll;
 use crate::catalog::Catalog;
+use crate::give_way::GiveWay;
 use crate::listen::Listener;
 use crate::message::Message;
 use crate::plane::{Plane, Submitter};
@@ -140,6 +141,7 @@ pub(crate) struct Ways {
 struct Poll {
     epoll: OwnedFd,
     busy: BusyPoll,
+    give_way: GiveWay,
     /// Commands of clients that were answered in this turn.
     answered: u32,
     started: std::time::Instant,
@@ -197,7 +199,7 @@ impl Server {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let busy = BusyPoll::new(busy_poll, Instant::ZERO);
         let server = Server {
-            poll: Poll { epoll, busy, answered: 0, started },
+            poll: Poll { epoll, busy, give_way: GiveWay::new(), answered: 0, started },
             plane,
             catalog: Catalog::of_shard(here, &shards.crowd),
             registry,

@@ -98,6 +98,14 @@ impl DerefMut for Pools {
 }
 
 impl Pools {
+    /// Of each gate, whether it has requests that the kernel's workers may have, and how many of its requests were over.
+    pub(crate) fn at_workers(&self) -> impl Iterator<Item = (bool, u64)> {
+        self.gates.iter().map(|gate| {
+            let busy = gate.copies && gate.pipeline.gate().in_flight() > 0;
+            (busy, gate.submitted - gate.sub_requests.len() as u64)
+        })
+    }
+
     pub(super) fn new() -> Pools {
         Pools { all: Vec::new(), gates: Vec::new(), runnable: Turns::new() }
     }

@@ -1,14 +1,23 @@
 //! What gates may copy in memory in one round of the loop, and for whom they did; which disks have more answers than fit in one.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// What a request counts of a round beside the bytes that it copies: passing it on takes about as long as copying so many.
 pub(super) const REQUEST: u64 = 2 << 10;
+
+/// Requests between two looks at the clock.
+const LOOK: u32 = 8;
 
 /// A round of the loop.
 pub(crate) struct Round {
     /// Bytes that gates may still copy in it.
     left: u64,
+    /// When it is over at the latest: what the kernel does for requests while they are asked for has no fixed price. `None` where no real
+    /// time passes.
+    until: Option<Instant>,
+    /// Requests until the clock is looked at.
+    unseen: u32,
     /// Disks whose bytes were copied, and how many: the loop charges them for it.
     copied: Vec<(usize, u64)>,
     /// Disks with commands that are over and were not taken …
@@ -19,12 +28,25 @@ pub(crate) struct Round {
 
 impl Round {
     pub(super) fn new() -> Round {
-        Round { left: u64::MAX, copied: Vec::new(), unanswered: VecDeque::new(), is_unanswered: Vec::new() }
+        Round {
+            left: u64::MAX,
+            until: None,
+            unseen: LOOK,
+            copied: Vec::new(),
+            unanswered: VecDeque::new(),
+            is_unanswered: Vec::new(),
+        }
     }
 
     /// One begins, in which gates may copy `bytes` bytes in memory.
     pub(crate) fn begin(&mut self, bytes: u64) {
         self.left = bytes;
+        self.unseen = LOOK;
+    }
+
+    /// The one that begins next is over then, whatever its requests have cost by estimate.
+    pub(crate) fn ends_at(&mut self, until: Instant) {
+        self.until = Some(until);
     }
 
     /// Whether it has done its part.
@@ -32,9 +54,16 @@ impl Round {
         self.left == 0
     }
 
-    /// So much of it was done.
+    /// A request was passed on, and so much of the round done.
     pub(super) fn spend(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes);
+        self.unseen -= 1;
+        if self.unseen == 0 {
+            self.unseen = LOOK;
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                self.left = 0;
+            }
+        }
     }
 
     /// A disk's bytes were copied: its turns come later for it.

@@ -113,21 +113,9 @@ impl Plane {
     /// Moves what the disk has finished to the answers. One FLUSH may have been for thousands: they are answered in pieces, in later turns,
     /// and whatever is over meanwhile comes after them.
     pub(crate) fn collect(&mut self, number: usize, now: Instant) {
-        if !self.round.is_unanswered(number) {
-            self.collect_piece(number, now);
+        if self.round.is_unanswered(number) {
+            return;
         }
-    }
-
-    /// The same of the next disk that has more to be answered.
-    pub(super) fn collect_next(&mut self, now: Instant) {
-        while let Some(number) = self.round.next_unanswered() {
-            if self.disks.get(number).is_some_and(Option::is_some) {
-                return self.collect_piece(number, now);
-            }
-        }
-    }
-
-    fn collect_piece(&mut self, number: usize, now: Instant) {
         let mut disk = self.disks[number].as_mut().expect("a disk in use is there");
         let mut taken = 0;
         while taken < PIECE

@@ -4,6 +4,7 @@ use super::left::Left;
 use super::{
     Server, Source, administer, around, doors, leaving, links, moving, nvme, orders, patience, removal, seats,
 };
+use crate::give_way;
 use crate::spread::across;
 use crate::turns::{self, Of, Terms, Way};
 use henge_core::{Duration, Instant, RequestId};
@@ -41,6 +42,8 @@ impl Server {
                 self.happened(event);
             }
             asked_alone = self.is_asked_alone(&events);
+            let over = begun + turns::ROUND_TIME;
+            self.plane.round.ends_at(self.poll.started + std::time::Duration::from_nanos(over.as_nanos()));
             self.turn();
             if let Some(abandoned) = orders::finished(&mut self) {
                 self.plane.end_record()?;
@@ -76,9 +79,13 @@ impl Server {
         let within = due.map(|at| at.since(self.now));
         let lanes = &mut self.plane.across.lanes;
         if within == Some(Duration::ZERO) || !lanes.sleep() {
+            if self.poll.give_way.is_time(self.now, self.plane.pools.at_workers()) {
+                std::thread::sleep(std::time::Duration::from_nanos(give_way::NAP.as_nanos()));
+            }
             return self.events(events, Some(Duration::ZERO));
         }
         self.events(events, within)?;
+        self.poll.give_way.slept(self.now);
         self.plane.across.lanes.awake();
         Ok(())
     }
