@@ -10,11 +10,12 @@ use crate::plane::Notice;
 use crate::plane::PartOf;
 use crate::plane::tickets::Worked;
 use crate::shards::{Routes, Shards, local};
-use crate::state::{Memory, Origin};
+use crate::state::{Memory, Origin, Parts};
 use crate::tags::Queued;
 use crate::watch::{self, Latest};
 use henge_api::{Choice, EventKind, Lead, Reply, Request, Status, Table};
 use henge_config::Source;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -194,8 +195,8 @@ impl Control {
     }
 
     /// Adds a disk, whose parts are made, in an order in which nothing is left behind wherever the node ends: it is remembered; then
-    /// the parts are its own; then clients may come. A part that no remembered disk has claimed goes when the node begins again, and a
-    /// disk that is remembered gets what is missing then.
+    /// the parts are its own; then clients may come; then it is remembered that it has parts. A part that no remembered disk has claimed goes
+    /// when the node begins again. A disk that is remembered without parts gets what is missing then.
     fn add_and_keep(
         &self,
         memory: &mut Memory,
@@ -213,7 +214,11 @@ impl Control {
         let done = kept
             .and_then(|change| memory.commit(change).map_err(unremembered))
             .and_then(|()| self.claim(disk, made))
-            .and_then(|()| self.tell(shards, request));
+            .and_then(|()| self.tell(shards, request.clone()));
+        if let (Ok(_), Request::Add { disk: table }) = (&done, &request) {
+            let on = self.routes().keep(table);
+            self.have(memory, [(disk.to_owned(), on)].into());
+        }
         let Err(ControlError::Refused(why)) = done else { return done };
         // What is left is emptied before it is forgotten: the other way round a part would be left, and nobody to say whose it is.
         self.discard(disk, made);
@@ -225,6 +230,35 @@ impl Control {
                 Err(ControlError::Refused(there))
             }
         }
+    }
+
+    /// These disks have their parts from now on: what is missing when the node begins again was lost.
+    fn have(&self, memory: &mut Memory, parts: Parts) {
+        if let Err(e) = memory.have(parts) {
+            tracing::warn!("a part that is lost before the next change would be made anew, empty: {e}");
+        }
+    }
+
+    /// The same of all that are served, those of the configuration among them.
+    pub(crate) fn have_all(
+        &self,
+        file: impl Iterator<Item = (String, BTreeSet<String>)>,
+        failed: &BTreeSet<String>,
+    ) {
+        let (mut memory, mut parts) = (self.memory(), file.collect::<Parts>());
+        let added = memory.disks.iter().filter_map(|(name, kept)| Some((name, kept.added.as_ref()?)));
+        parts.extend(added.map(|(name, table)| (name.clone(), self.routes().keep(table))));
+        parts.retain(|name, _| !failed.contains(name));
+        self.have(&mut memory, parts);
+    }
+
+    /// Whether the parts of a disk are there that it had.
+    fn find_parts(&self, shards: &[usize], name: &str, request: &Request) -> Result<(), ControlError> {
+        let Some(on) = self.memory().parts.get(name).cloned() else { return Ok(()) };
+        shards.iter().try_for_each(|shard| {
+            let found = self.shards.at(*shard).ask(|reply| Message::Find(request.clone(), on.clone(), reply));
+            found.ok_or(ControlError::Ended)?.map_err(ControlError::Refused)
+        })
     }
 
     /// Has the parts made that a request will need; those that were not there before, by shard.
@@ -303,6 +337,9 @@ impl Control {
             let adds = matches!(request, Request::Add { .. });
             let shards = self.routes().of(&request);
             let done = shards.clone().map_err(ControlError::Refused).and_then(|shards| {
+                if adds {
+                    self.find_parts(&shards, &name, &request)?;
+                }
                 let made = self.prepare(&shards, &request)?;
                 self.claim(&name, &made)?;
                 self.tell(&shards, request)

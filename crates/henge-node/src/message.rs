@@ -13,6 +13,7 @@ use henge_api::{DiskStatus, Lead, Reply, Request, Status, Taken, Tapped};
 use henge_backend::{Claim, Register};
 use henge_core::{Demand, DepthPart};
 use henge_nbd::Export;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -27,6 +28,8 @@ pub(crate) enum Message {
     Ask(Request, Sender<Reply>),
     /// Make the parts that this request will need.
     Prepare(Request, Sender<Worked>),
+    /// Whether the parts of a disk, which were on these pools, are there.
+    Find(Request, BTreeSet<String>, Sender<Result<(), String>>),
     /// The disk of that name is remembered: these parts, which were made for it, are its own.
     Claim(String, Vec<PartOf>, Sender<Worked>),
     /// The disk of that name, for which these parts were made, was refused.

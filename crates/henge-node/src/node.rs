@@ -18,7 +18,7 @@ use crate::server::slots::{ConnectionSlots, Counts, Most};
 use crate::server::{Entrance, Left, Patience, Server, Setup};
 use crate::shards::across::Across;
 use crate::shards::lanes::Lanes;
-use crate::shards::{Division, Routes, Shards, ties};
+use crate::shards::{Division, Routes, Shards, keep, ties};
 use crate::socket;
 use crate::state::{Memory, StateDir, pools};
 use henge_api::Terms;
@@ -27,6 +27,7 @@ use henge_core::{Instant, ParamError};
 use henge_nbd::Tls;
 use henge_tls::{Clients, Tls as Certificates};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -208,8 +209,11 @@ impl Node {
         }
         control.recall(guests);
         let failed = control.shards.look(false).unwrap_or_default().failed;
+        let failed: BTreeSet<String> = failed.into_iter().map(|failed| failed.name).collect();
+        control
+            .have_all(pools.disks.iter().map(|disk| (disk.name.clone(), keep(disk, &pools.pools))), &failed);
         let (failed, disks): (Vec<_>, Vec<_>) =
-            disks.into_iter().partition(|(name, _)| failed.iter().any(|f| f.name == *name));
+            disks.into_iter().partition(|(name, _)| failed.contains(name));
         let failed: Vec<String> = failed.into_iter().map(|(name, _)| name).collect();
         let watcher = Some(control.begin(&disks, &failed, noticed, fills, ledger)?);
         let agent = match agent {
@@ -403,6 +407,7 @@ fn remembered(config: &mut NodeConfig, state_dir: StateDir) -> io::Result<Memory
     for disk in &mut config.disks {
         let grown = memory.disks.get(&disk.name).and_then(|kept| kept.capacity);
         disk.capacity = disk.capacity.max(grown.unwrap_or(0));
+        disk.beginning.had_on = memory.parts.get(&disk.name).cloned().unwrap_or_default();
     }
     Ok(memory)
 }

@@ -19,7 +19,7 @@ use henge_api::{
 };
 use henge_backend::Growth;
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Term, Value, WaitReason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What went wrong, for people.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
@@ -171,6 +171,13 @@ pub(crate) fn works_for(plane: &Plane, request: &Request) -> Outcome<(String, Ve
         }
         _ => Ok((String::new(), Vec::new())),
     }
+}
+
+/// Whether the parts of a disk that was here before are there, as far as they were on these pools.
+pub(crate) fn find_parts(plane: &mut Plane, request: &Request, on: &BTreeSet<String>) -> Outcome {
+    let (disk, works) = works_for(plane, request)?;
+    let parts: Vec<PartOf> = works.into_iter().map(|work| work.part().clone()).collect();
+    make::find_parts(plane, &disk, &parts, on)
 }
 
 /// Makes a disk longer, where its parts stand. Of a disk over several nodes: its extents here, and as much as its clients see.

@@ -45,7 +45,7 @@ mod routes;
 
 pub(crate) use division::Division;
 pub(crate) use number::{global, local};
-pub(crate) use routes::{Routes, ties};
+pub(crate) use routes::{Routes, keep, ties};
 
 /// The way to one loop.
 #[derive(Clone)]

@@ -6,6 +6,9 @@
 //! a change is done ([`Memory::prepare`]), and takes its name before the change is acknowledged ([`Memory::commit`]). So where there
 //! is no room, nothing is changed, and whoever asked is told.
 //!
+//! Beside them stands which pools have parts of which disk, of the file's disks as well ([`Memory::have`]). It is written when a disk has its
+//! parts, so a node that ends before makes what is missing. Of one that ends later nothing may be missing.
+//!
 //! Who edits a disk's contract in the configuration file means that contract: changes made to the older text are forgotten.
 //!
 //! A node that has no folder to remember in ([`StateDir`]) refuses changes.
@@ -18,7 +21,7 @@ use henge_api::{Request, Table, Terms};
 use henge_io::Prepared;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
@@ -69,7 +72,12 @@ struct File {
     iscsi: Terms,
     #[serde(default)]
     disks: BTreeMap<String, Kept>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    parts: Parts,
 }
+
+/// The pools that have parts of a disk, by the disk's name. Where one is missing when the node begins again, somebody has lost it.
+pub(crate) type Parts = BTreeMap<String, BTreeSet<String>>;
 
 /// Who asks for a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +104,7 @@ pub(crate) struct Memory {
     peers: Terms,
     iscsi: Terms,
     pub disks: BTreeMap<String, Kept>,
+    pub parts: Parts,
     /// Terms of the configuration file's disks.
     file: BTreeMap<String, Terms>,
     /// The keys by which a disk's table says who may use it.
@@ -109,7 +118,7 @@ impl Memory {
         file: BTreeMap<String, Terms>,
         doors: Vec<&'static str>,
     ) -> io::Result<Memory> {
-        let File { peers, iscsi, mut disks } = match state_dir.file(DISKS) {
+        let File { peers, iscsi, mut disks, mut parts } = match state_dir.file(DISKS) {
             None => File::default(),
             Some(path) => match fs::read(&path) {
                 Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| {
@@ -134,7 +143,8 @@ impl Memory {
             (None, None, _) => false,
             _ => true,
         });
-        Ok(Memory { state_dir, peers, iscsi, disks, file, doors })
+        parts.retain(|name, _| file.contains_key(name) || disks.contains_key(name));
+        Ok(Memory { state_dir, peers, iscsi, disks, parts, file, doors })
     }
 
     /// Whether a manager made this disk, by an order of its own. What the configuration states, or somebody added here, is the node's.
@@ -168,8 +178,7 @@ impl Memory {
         added: Option<&str>,
         origin: Origin,
     ) -> io::Result<Change> {
-        let (peers, iscsi) = (self.peers.clone(), self.iscsi.clone());
-        let mut after = File { peers, iscsi, disks: self.disks.clone() };
+        let mut after = self.as_it_is();
         if self.change(&mut after, request, added, origin)? {
             let file = self.write(&after)?;
             Ok(Change { after, file })
@@ -180,15 +189,40 @@ impl Memory {
 
     /// The request was done: what was prepared is what is remembered. Where that fails it is not known what a restart finds.
     pub(crate) fn commit(&mut self, change: Change) -> io::Result<()> {
-        let Change { after: File { peers, iscsi, disks }, file } = change;
-        (self.peers, self.iscsi, self.disks) = (peers, iscsi, disks);
+        let Change { after: File { peers, iscsi, disks, parts }, file } = change;
+        (self.peers, self.iscsi, self.disks, self.parts) = (peers, iscsi, disks, parts);
         file.map_or(Ok(()), Prepared::commit)
     }
 
     /// A disk that was remembered before it was there was refused: it is as if nobody had asked. After an error a restart may find it.
     pub(crate) fn forget(&mut self, name: &str) -> io::Result<()> {
         self.disks.remove(name);
-        let after = File { peers: self.peers.clone(), iscsi: self.iscsi.clone(), disks: self.disks.clone() };
+        self.parts.remove(name);
+        self.write_all(self.as_it_is())
+    }
+
+    /// These disks have their parts on those pools. Nothing is written where that is nothing new.
+    pub(crate) fn have(&mut self, parts: Parts) -> io::Result<()> {
+        let is_known = |(name, on): (&String, _)| self.parts.get(name).unwrap_or(&BTreeSet::new()) == on;
+        if self.state_dir.folder().is_none() || parts.iter().all(is_known) {
+            return Ok(());
+        }
+        let mut after = self.as_it_is();
+        for (name, on) in parts {
+            match on.is_empty() {
+                true => after.parts.remove(&name),
+                false => after.parts.insert(name, on),
+            };
+        }
+        self.write_all(after)
+    }
+
+    fn as_it_is(&self) -> File {
+        let (peers, iscsi) = (self.peers.clone(), self.iscsi.clone());
+        File { peers, iscsi, disks: self.disks.clone(), parts: self.parts.clone() }
+    }
+
+    fn write_all(&mut self, after: File) -> io::Result<()> {
         let file = self.write(&after)?;
         self.commit(Change { after, file })
     }
@@ -206,7 +240,7 @@ impl Memory {
             Origin::Here => kept.changed = true,
             Origin::Midway => {}
         };
-        let File { peers, iscsi: portals, disks } = after;
+        let File { peers, iscsi: portals, disks, parts } = after;
         match (request, added) {
             (Request::Add { disk }, Some(name)) => {
                 let mut kept = Kept { added: Some(disk.clone()), ..Kept::default() };
@@ -243,6 +277,7 @@ impl Memory {
             }
             (Request::Remove { name }, _) => {
                 disks.remove(name);
+                parts.remove(name);
             }
             (Request::Peer { name, address, iscsi, .. }, _) => {
                 let before = peers.insert(name.clone(), address.clone());
@@ -268,12 +303,10 @@ impl Memory {
 
     /// Notes that a disk is as an order wants it, without anything having been changed.
     pub(crate) fn settled(&mut self, name: &str, revision: u64) -> io::Result<()> {
-        let (peers, iscsi) = (self.peers.clone(), self.iscsi.clone());
-        let mut after = File { peers, iscsi, disks: self.disks.clone() };
+        let mut after = self.as_it_is();
         let kept = self.entry(&mut after.disks, name);
         (kept.revision, kept.changed) = (Some(revision), false);
-        let file = self.write(&after)?;
-        self.commit(Change { after, file })
+        self.write_all(after)
     }
 
     fn write(&self, whole: &File) -> io::Result<Option<Prepared>> {

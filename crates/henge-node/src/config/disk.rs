@@ -7,6 +7,7 @@ use crate::link_config::{self, Nodes, PlaceConfig};
 use henge_backend::Origin;
 use henge_core::{Contract, ParamError, Params, Value, format_size};
 use henge_vdisk::Settings;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// `[[disk]]`
@@ -61,6 +62,8 @@ pub struct Beginning {
     pub adopt: bool,
     /// Where its bytes come from, on a pool of images.
     pub origin: Origin,
+    /// Pools that had its parts when it was served last.
+    pub had_on: BTreeSet<String>,
 }
 
 /// Where a disk stands in the file.
@@ -123,7 +126,7 @@ pub(crate) fn disk(
         contract,
         cutting: Cutting { settings, by_pool },
         read_only,
-        beginning: Beginning { adopt, origin },
+        beginning: Beginning { adopt, origin, had_on: BTreeSet::new() },
         doors,
         spans: DiskSpans { whole: span, contract: contract_span, capacity: capacity_span },
     })

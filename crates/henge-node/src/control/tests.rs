@@ -66,3 +66,112 @@ fn who_tells_the_manager_waits_for_no_change() {
     drop(being_changed);
     node.stop().unwrap();
 }
+
+/// A node of two directories and a device, one disk of its file on each directory, and one that is added on a directory and one on the device.
+struct Kept {
+    dir: tempfile::TempDir,
+    file: String,
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display();
+        let pool = |name: &str| {
+            let medium = if name == "d" { "device" } else { "path" };
+            format!("[[pool]]\nname = \"{name}\"\n{medium} = \"{at}/{name}\"\ncapacity = \"8MiB\"\n")
+        };
+        let disk = "[[disk]]\nname = \"web\"\npool = \"p\"\ncapacity = \"1MiB\"\n";
+        let file = format!("state_dir = \"{at}/state\"\n{}{}{}{disk}", pool("p"), pool("q"), pool("d"));
+        let kept = Kept { dir, file };
+        kept.format();
+        kept
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn format(&self) {
+        std::fs::File::create(self.path("d")).unwrap().set_len(12 << 20).unwrap();
+        henge_backend::pools::format(&self.path("d"), "d", true).unwrap();
+    }
+
+    fn start(&self) -> crate::Node {
+        crate::Node::start(NodeConfig::parse(Source::new("node.toml", self.file.clone())).unwrap()).unwrap()
+    }
+}
+
+/// Disks that are served, and those that are not, and why.
+fn found(node: &crate::Node) -> (Vec<String>, Vec<(String, String)>) {
+    let status = node.control().status().unwrap();
+    let mut served: Vec<String> = status.disks.iter().map(|disk| disk.name.clone()).collect();
+    served.sort();
+    (served, status.failed.into_iter().map(|failed| (failed.name, failed.why)).collect())
+}
+
+fn add_to(node: &crate::Node, name: &str, pools: &[&str]) {
+    let disk = Table::of_disk(name).with("capacity", "1MiB").with("pools", pools);
+    node.control().ask(Request::Add { disk }).unwrap();
+}
+
+/// A part that a disk had is gone: the device was formatted anew, somebody deleted a file. What is served is not what was written, so it is not
+/// served, and nothing is made in its place.
+#[test]
+fn a_part_that_is_lost_is_not_made_anew() {
+    let kept = Kept::new();
+    let node = kept.start();
+    add_to(&node, "db", &["d"]);
+    add_to(&node, "mail", &["p", "q"]);
+    add_to(&node, "well", &["q"]);
+    node.stop().unwrap();
+    kept.start().stop().unwrap();
+    kept.format();
+    let (part, aside) = (kept.path("q/mail.part1"), kept.path("aside"));
+    std::fs::rename(&part, &aside).unwrap();
+    let web = kept.path("p/web.part0");
+    std::fs::remove_file(&web).unwrap();
+    let looked = crate::check(&NodeConfig::parse(Source::new("node.toml", kept.file.clone())).unwrap());
+    assert!(looked.unwrap_err().to_string().contains("and is not there"));
+    let node = kept.start();
+    let (served, failed) = found(&node);
+    assert_eq!(served, ["well"]);
+    assert_eq!(failed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["db", "mail", "web"]);
+    for ((name, why), part) in
+        failed.iter().zip(["db.part0\" was on the pool \"d", "mail.part1", "web.part0"])
+    {
+        assert!(why.contains(part) && why.contains(&format!("vd remove {name}")), "{why}");
+    }
+    assert!(!web.exists() && !part.exists(), "nothing is made");
+    // Who gives a disk up begins anew; who has found its storage again has it.
+    node.control().ask(Request::Remove { name: "web".into() }).unwrap();
+    node.control().ask(Request::Remove { name: "db".into() }).unwrap();
+    add_to(&node, "db", &["d"]);
+    node.stop().unwrap();
+    std::fs::rename(&aside, &part).unwrap();
+    let node = kept.start();
+    assert_eq!(found(&node), (["db", "mail", "web", "well"].map(String::from).to_vec(), Vec::new()));
+    node.stop().unwrap();
+    // Another pool in the file is another place.
+    let moved = kept.file.replace("pool = \"p\"", "pool = \"q\"");
+    let kept = Kept { file: moved, ..kept };
+    let node = kept.start();
+    assert_eq!(found(&node).0, ["db", "mail", "web", "well"]);
+    node.stop().unwrap();
+}
+
+/// The node ends before a disk that it has remembered has its parts: it has them made when it begins again.
+#[test]
+fn a_disk_that_was_remembered_without_its_parts_gets_them() {
+    let kept = Kept::new();
+    let disk = r#"{ "disks": { "db": { "added": { "name": "db", "capacity": "1MiB", "pools": ["d"] } } } }"#;
+    std::fs::create_dir(kept.path("state")).unwrap();
+    std::fs::write(kept.path("state/disks.json"), disk).unwrap();
+    let node = kept.start();
+    assert_eq!(found(&node).0, ["db", "web"]);
+    node.stop().unwrap();
+    kept.format();
+    let node = kept.start();
+    assert_eq!(found(&node).0, ["web"], "from then on it has them");
+    node.stop().unwrap();
+}

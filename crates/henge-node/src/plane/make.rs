@@ -1,11 +1,13 @@
 //! Disks come, change their contracts, and go.
 
 use super::disk::ExtentOf;
-use super::{Disk, NotAdded, Plane};
+use super::{Disk, NotAdded, PartOf, Plane};
 use crate::config::{DiskConfig, at};
 use crate::spread::layout::align_of;
+use henge_backend::Store;
 use henge_core::{Contract, FlowId, Instant, ParamError};
 use henge_vdisk::{Extent, GateId, Layout, VirtualDisk};
+use std::collections::BTreeSet;
 
 /// A disk's parts, opened.
 struct Opened {
@@ -120,6 +122,9 @@ fn open_parts(
                 store.set_origin(&part.name, &part.origin).map_err(|e| failed(&e))?;
             }
             let was_there = store.has_part(&part.name);
+            if config.beginning.had_on.contains(&pool.config.name) && is_missing(&**store, &part) {
+                return Err(failed(&std::io::Error::other(missing(&config.name, &part, &pool.config.name))));
+            }
             let found = store.open_part(&part.name, part.len).map_err(|e| failed(&e))?;
             // What lies elsewhere may have been there, and not been looked for before.
             if !was_there && (store.is_new(&part.name) || !store.opens_elsewhere()) {
@@ -136,6 +141,43 @@ fn open_parts(
         extents.push(Extent { target: pool.target.clone(), base, len: per_member * pool.members });
     }
     Ok(Opened { extents, bases, block })
+}
+
+/// Whether a part that was on a store is not there. A store whose parts lie elsewhere says so when they are opened.
+fn is_missing(store: &dyn Store, part: &PartOf) -> bool {
+    !store.has_part(&part.name) && !store.opens_elsewhere()
+}
+
+/// What an administrator is to know of a part that is not where it was: made anew, it would be empty, and nobody would know.
+fn missing(disk: &str, part: &PartOf, pool: &str) -> String {
+    format!(
+        "its part \"{}\" was on the pool \"{pool}\" and is not there: give the pool the storage back that had it, and start the node \
+         again; only to begin anew, empty, `henge vd remove {disk}`, and make it again",
+        part.name
+    )
+}
+
+/// Whether the parts of a disk are there that were on these pools; or what is to be done.
+pub(crate) fn find_parts(
+    plane: &mut Plane,
+    disk: &str,
+    parts: &[PartOf],
+    on: &BTreeSet<String>,
+) -> Result<(), String> {
+    for part in parts {
+        let pool = plane.pools.iter().find(|pool| pool.gates.contains(&part.gate));
+        let Some(pool) = pool.map(|pool| pool.config.name.clone()).filter(|pool| on.contains(pool)) else {
+            continue;
+        };
+        let store = plane.pools.gates[part.gate].pipeline.backend_mut();
+        if part.adopt {
+            store.adopt_part(&part.name).map_err(|e| e.to_string())?;
+        }
+        if is_missing(&**store, part) {
+            return Err(missing(disk, part, &pool));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a disk of this node's pools longer: first every part, of which none may be in the way of another, then the disk.

@@ -56,7 +56,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    fn part(&self) -> &PartOf {
+    pub(crate) fn part(&self) -> &PartOf {
         match self {
             Work::Make(part)
             | Work::Claim(part)

@@ -77,6 +77,9 @@ pub(super) fn control(server: &mut Server) {
                 }
             }
             Message::Prepare(request, reply) => administer::prepare(server, &request, reply),
+            Message::Find(request, on, reply) => {
+                drop(reply.send(operate::find_parts(&mut server.plane, &request, &on)))
+            }
             Message::Claim(disk, parts, reply) => administer::claim(server, &disk, parts, reply),
             Message::Discard(disk, parts, reply) => administer::discard(server, &disk, parts, reply),
             Message::Withdraw { disk, why, over } => {

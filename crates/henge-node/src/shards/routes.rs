@@ -9,7 +9,7 @@ use crate::config::{self, DiskConfig, NodeConfig, PoolConfig};
 use crate::front::Kind;
 use crate::link_config::Nodes;
 use henge_api::{Request, Table};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Disks that an error names at most.
 const NAMED: usize = 100;
@@ -83,6 +83,12 @@ impl Routes {
         self.disks.get(&disk.name).cloned().unwrap_or_else(|| self.division.shards_of(&disk))
     }
 
+    /// The pools that keep parts of a new disk when the node ends.
+    pub(crate) fn keep(&self, table: &Table) -> BTreeSet<String> {
+        let disk = read(table, &self.pools, &self.kinds, self.here.as_deref());
+        disk.map_or_else(BTreeSet::new, |disk| keep(&disk, &self.pools))
+    }
+
     /// A disk came to these.
     pub(crate) fn came(&mut self, name: &str, shards: &[usize]) {
         self.disks.insert(name.to_owned(), shards.to_vec());
@@ -96,6 +102,12 @@ impl Routes {
             self.disks.remove(name);
         }
     }
+}
+
+/// The pools that keep a disk's parts when the node ends.
+pub(crate) fn keep(disk: &DiskConfig, pools: &[PoolConfig]) -> BTreeSet<String> {
+    let on = disk.pools.iter().map(|pool| &pools[*pool]);
+    on.filter(|pool| !pool.medium.is_lost_at_the_end()).map(|pool| pool.name.clone()).collect()
 }
 
 /// A node's name among others.
