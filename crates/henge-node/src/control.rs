@@ -29,6 +29,9 @@ pub struct Control {
     latest: Arc<Latest>,
     events: Arc<Events>,
     memory: Arc<Mutex<Memory>>,
+    /// Held while disks come to shards by their numbers, and while they go from several. No disk gets a number that another shard still knows
+    /// as a former disk's.
+    numbers: Arc<Mutex<()>>,
 }
 
 /// A node did not do what it was asked.
@@ -56,6 +59,7 @@ impl Control {
             latest: Arc::default(),
             events: Arc::new(events),
             memory: Arc::new(Mutex::new(memory)),
+            numbers: Arc::default(),
         }
     }
 
@@ -99,6 +103,10 @@ impl Control {
         for (shard, leads) in by_shard.into_iter().enumerate().filter(|(_, leads)| !leads.is_empty()) {
             self.shards.at(shard).send(Message::Leads(leads));
         }
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, ()> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn routes(&self) -> MutexGuard<'_, Routes> {
@@ -161,8 +169,9 @@ impl Control {
             Request::Reset | Request::Untap => return self.tell_all(&request),
             _ => return self.tell(&shards, request),
         };
-        if let (Request::Remove { .. }, [_]) = (&request, &shards[..]) {
-            return self.remove_and_keep(&shards, request, origin);
+        if let Request::Remove { name } = &request {
+            let name = name.clone();
+            return self.remove_and_keep(&shards, request, &name, origin);
         }
         // This may take hours, in which others go on.
         let made = self.prepare(&shards, &request)?;
@@ -177,21 +186,92 @@ impl Control {
         Ok(reply)
     }
 
-    /// Removes a disk of one shard. Storage may take its time, or hang; others change what is remembered meanwhile. Of several shards none gives a
-    /// number away before all have removed the disk that had it.
+    /// Removes a disk. Storage may take its time, or hang; others change what is remembered meanwhile.
+    ///
+    /// That it goes is remembered before the first part goes, and it is forgotten after the last.
     fn remove_and_keep(
         &self,
         shards: &[usize],
         request: Request,
+        name: &str,
         origin: Origin,
     ) -> Result<Reply, ControlError> {
         // It can be remembered.
         drop(self.memory().prepare(&request, None, origin).map_err(unremembered)?);
-        let reply = self.tell(shards, request.clone())?;
+        let begun = self.begin_going(shards, name, origin)?;
+        let reply = match self.tell(shards, request.clone()) {
+            Err(ControlError::Refused(why)) if begun && self.serve(shards, name) => {
+                return Err(ControlError::Refused(self.stays(name, why)));
+            }
+            told => told?,
+        };
         let mut memory = self.memory();
         let change = memory.prepare(&request, None, origin).map_err(ControlError::Unremembered)?;
         memory.commit(change).map_err(ControlError::Unremembered)?;
         Ok(reply)
+    }
+
+    /// Notes that a disk goes; whether that is new. What is not served is given up instead, and its parts are kept.
+    fn begin_going(&self, shards: &[usize], name: &str, origin: Origin) -> Result<bool, ControlError> {
+        let kept = self.memory().disks.get(name).cloned();
+        let (table, going) = kept.map_or((None, false), |kept| (kept.added, kept.going));
+        if let (Some(table), true) = (&table, going) {
+            let found = self.find_remains(shards, table);
+            // Only who knows the node gives up what lies on a pool that is not there.
+            return if origin == Origin::Here { Ok(false) } else { found.map(|()| false) };
+        }
+        if !table.is_none_or(|table| self.routes().has_own_parts(&table)) || !self.serve(shards, name) {
+            return Ok(false);
+        }
+        let mut memory = self.memory();
+        // Two may ask at once.
+        if memory.disks.get(name).is_some_and(|kept| kept.going) {
+            return Ok(false);
+        }
+        memory.mark(name, true).map_err(unremembered)?;
+        Ok(true)
+    }
+
+    /// A disk was to go, and stays; why.
+    fn stays(&self, name: &str, why: String) -> String {
+        match self.memory().mark(name, false) {
+            Ok(()) => why,
+            Err(e) => format!("{why}; it may go when the node begins again: {e}"),
+        }
+    }
+
+    /// Whether all of these shards serve a disk.
+    fn serve(&self, shards: &[usize], name: &str) -> bool {
+        let serves =
+            |shard: &usize| self.shards.at(*shard).ask(|reply| Message::Serves(name.to_owned(), reply));
+        shards.iter().all(|shard| serves(shard) == Some(true))
+    }
+
+    /// A disk was going before: what is left of it is known to these shards from now on.
+    fn find_remains(&self, shards: &[usize], table: &Table) -> Result<(), ControlError> {
+        shards.iter().try_for_each(|shard| {
+            let found = self.shards.at(*shard).ask(|reply| Message::Remains(table.clone(), reply));
+            found.ok_or(ControlError::Ended)?.map_err(ControlError::Refused)
+        })
+    }
+
+    /// Goes on with removals that had begun before the node ended, beside everything else.
+    pub(crate) fn go_on_removing(&self, not_served: &BTreeSet<String>) -> Option<JoinHandle<()>> {
+        let mut going = self.memory().going();
+        going.retain(|(name, _)| not_served.contains(name));
+        if going.is_empty() {
+            return None;
+        }
+        let own = self.clone();
+        let work = move || {
+            for (name, _) in going {
+                if let Err(e) = own.ask_as(Request::Remove { name: name.clone() }, Origin::Midway) {
+                    tracing::warn!(disk = name, error = %e, "its removal had begun and is not over");
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("henge-removals".into()).spawn(work);
+        thread.inspect_err(|e| tracing::warn!("removals that had begun do not go on: {e}")).ok()
     }
 
     /// Adds a disk, whose parts are made, in an order in which nothing is left behind wherever the node ends: it is remembered; then
@@ -331,8 +411,19 @@ impl Control {
     /// Does again what was done before the node ended, and lets clients come. What cannot be is said, and remembered on.
     pub(crate) fn recall(&self, left: Vec<Guest>) {
         self.fail_everywhere();
-        let requests = self.memory().replay();
+        let (requests, going) = {
+            let memory = self.memory();
+            (memory.replay(), memory.going())
+        };
         let mut failed = vec![Vec::new(); self.shards.count()];
+        for (name, table) in going.into_iter().filter_map(|(name, table)| Some((name, table?))) {
+            let shards = self.routes().of(&Request::Add { disk: table.clone() }).unwrap_or_else(|_| vec![0]);
+            self.routes().came(&name, &shards);
+            if let Err(e) = self.find_remains(&shards, &table) {
+                eprintln!("henge: disk \"{name}\" is not served: {e}");
+                shards.iter().for_each(|shard| failed[*shard].push((name.clone(), e.to_string())));
+            }
+        }
         for (name, request) in requests {
             let adds = matches!(request, Request::Add { .. });
             let shards = self.routes().of(&request);
@@ -397,6 +488,7 @@ impl Control {
     /// Tells the shards that a request concerns. Which disks there are then, all shards know before this returns.
     fn tell(&self, shards: &[usize], request: Request) -> Result<Reply, ControlError> {
         let came = if let Request::Add { disk } = &request { disk.name().map(str::to_owned) } else { None };
+        let _numbers = came.is_some().then(|| self.numbers());
         let went = matches!(request, Request::Remove { .. });
         let changes = matches!(request, Request::Grow { .. } | Request::Access { .. });
         let reply = match shards {
@@ -436,13 +528,19 @@ impl Control {
             }
             // At once: each sends its own clients away, and what they have at others is over then.
             Request::Remove { name } => {
+                let numbers = self.numbers();
+                let (gone, all_gone) = std::sync::mpsc::channel();
                 let asked: Vec<_> = all()
                     .map(|shard| {
                         let (reply, answer) = std::sync::mpsc::channel();
-                        self.shards.at(shard).send(Message::Ask(request.clone(), reply));
+                        self.shards.at(shard).send(Message::Remove(name.clone(), reply, Some(gone.clone())));
                         (shard, answer)
                     })
                     .collect();
+                drop(gone);
+                // Nobody says anything there: it ends when the disk has left its number everywhere, which what it has on storage may outlast.
+                let _ = all_gone.recv();
+                drop(numbers);
                 let mut done = Ok(Reply::done());
                 for (shard, answer) in asked {
                     let reply = answer.recv().map_err(|_| ControlError::Ended).and_then(said);

@@ -9,7 +9,7 @@ use crate::shards::across::Owner;
 use crate::spread::seat::Vacant;
 use crate::stream::Stream;
 use crate::tags::Queued;
-use henge_api::{DiskStatus, Lead, Reply, Request, Status, Taken, Tapped};
+use henge_api::{DiskStatus, Lead, Reply, Request, Status, Table, Taken, Tapped};
 use henge_backend::{Claim, Register};
 use henge_core::{Demand, DepthPart};
 use henge_nbd::Export;
@@ -30,6 +30,12 @@ pub(crate) enum Message {
     Prepare(Request, Sender<Worked>),
     /// Whether the parts of a disk, which were on these pools, are there.
     Find(Request, BTreeSet<String>, Sender<Result<(), String>>),
+    /// Remove the disk of that name. What comes last is dropped when the disk has left its number.
+    Remove(String, Sender<Reply>, Option<Sender<()>>),
+    /// What is left of a disk whose removal had begun is to be known.
+    Remains(Table, Sender<Result<(), String>>),
+    /// Whether the disk of that name is served.
+    Serves(String, Sender<bool>),
     /// The disk of that name is remembered: these parts, which were made for it, are its own.
     Claim(String, Vec<PartOf>, Sender<Worked>),
     /// The disk of that name, for which these parts were made, was refused.

@@ -64,6 +64,7 @@ pub struct Node {
     watcher: Option<JoinHandle<()>>,
     agent: Option<Agent>,
     seats: Option<crate::seats::SeatThreads>,
+    removals: Option<JoinHandle<()>>,
     _socket: Option<socket::Socket>,
 }
 
@@ -209,12 +210,15 @@ impl Node {
         }
         control.recall(guests);
         let failed = control.shards.look(false).unwrap_or_default().failed;
-        let failed: BTreeSet<String> = failed.into_iter().map(|failed| failed.name).collect();
-        control
-            .have_all(pools.disks.iter().map(|disk| (disk.name.clone(), keep(disk, &pools.pools))), &failed);
+        let not_served: BTreeSet<String> = failed.into_iter().map(|failed| failed.name).collect();
+        control.have_all(
+            pools.disks.iter().map(|disk| (disk.name.clone(), keep(disk, &pools.pools))),
+            &not_served,
+        );
         let (failed, disks): (Vec<_>, Vec<_>) =
-            disks.into_iter().partition(|(name, _)| failed.contains(name));
+            disks.into_iter().partition(|(name, _)| not_served.contains(name));
         let failed: Vec<String> = failed.into_iter().map(|(name, _)| name).collect();
+        let removals = control.go_on_removing(&not_served);
         let watcher = Some(control.begin(&disks, &failed, noticed, fills, ledger)?);
         let agent = match agent {
             Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),
@@ -226,7 +230,7 @@ impl Node {
             Some(path) => Some(socket::Socket::open(&path, control.clone())?),
             None => None,
         };
-        Ok(Node { control, addresses, link, threads, watcher, agent, seats, _socket: socket })
+        Ok(Node { control, addresses, link, threads, watcher, agent, seats, removals, _socket: socket })
     }
 
     /// Why a node of this configuration cannot be [handed over](Self::hand_over), if it cannot: what it holds would be lost.
@@ -293,6 +297,10 @@ impl Node {
             let _ = watcher.join();
         }
         drop(self.seats.take());
+        // What it waits for ends with the loops.
+        if let Some(removals) = self.removals.take() {
+            let _ = removals.join();
+        }
         // What a manager had ordered ends where the loops have ended.
         drop(hands);
         left
@@ -405,8 +413,9 @@ fn remembered(config: &mut NodeConfig, state_dir: StateDir) -> io::Result<Memory
     let doors = crate::fronts::kinds().iter().map(|kind| kind.key).collect();
     let memory = Memory::open(state_dir, file, doors)?;
     for disk in &mut config.disks {
-        let grown = memory.disks.get(&disk.name).and_then(|kept| kept.capacity);
-        disk.capacity = disk.capacity.max(grown.unwrap_or(0));
+        let kept = memory.disks.get(&disk.name);
+        disk.capacity = disk.capacity.max(kept.and_then(|kept| kept.capacity).unwrap_or(0));
+        disk.beginning.going = kept.is_some_and(|kept| kept.going);
         disk.beginning.had_on = memory.parts.get(&disk.name).cloned().unwrap_or_default();
     }
     Ok(memory)

@@ -8,6 +8,7 @@ use crate::link_config::Nodes;
 use crate::message::{SLICE, Slice};
 use crate::plane::PartOf;
 use crate::plane::make;
+use crate::plane::manage;
 use crate::plane::tickets::Work;
 use crate::plane::{Disk, Plane};
 use crate::spread::across;
@@ -143,11 +144,10 @@ pub(crate) fn works_for(plane: &Plane, request: &Request) -> Outcome<(String, Ve
     match request {
         Request::Add { disk } => {
             let config = read_disk(plane, disk)?;
+            let parts = extents::parts_of_new(plane, &config);
             if !config.places.is_empty() {
-                let parts = extents::parts_here(plane, &config, config.capacity);
                 return Ok((config.name, making(parts)));
             }
-            let parts = plane.pools.parts_of(&config, config.capacity, 0);
             let part = config.contract.part(config.leeway, parts.len() as u64);
             let flow = FlowId(plane.disks.free_number() as u32);
             for PartOf { gate, .. } in &parts {
@@ -178,6 +178,25 @@ pub(crate) fn find_parts(plane: &mut Plane, request: &Request, on: &BTreeSet<Str
     let (disk, works) = works_for(plane, request)?;
     let parts: Vec<PartOf> = works.into_iter().map(|work| work.part().clone()).collect();
     make::find_parts(plane, &disk, &parts, on)
+}
+
+/// A disk's removal had begun before: what is left of it is to be removed, and is known from now on.
+pub(crate) fn find_remains(plane: &mut Plane, table: &Table) -> Outcome {
+    let name = table.name().unwrap_or_default();
+    let is_known = plane.disks.failed.get(name).is_some_and(|failed| !failed.remains.is_empty());
+    if is_known || plane.disks.number(name).is_some() {
+        return Ok(());
+    }
+    // That it is not served is no reason not to know its parts.
+    let before = plane.disks.failed.remove(name);
+    match read_disk(plane, table) {
+        Ok(config) => manage::keep_going(plane, config),
+        Err(why) => {
+            plane.disks.failed.extend(before.map(|failed| (name.to_owned(), failed)));
+            return Err(format!("its removal had begun, and cannot go on: {why}"));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a disk longer, where its parts stand. Of a disk over several nodes: its extents here, and as much as its clients see.

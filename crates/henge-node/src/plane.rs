@@ -127,6 +127,10 @@ impl Plane {
         }
         let mine = |disk: &&DiskConfig| division.shards_of(disk).contains(&here);
         for disk in config.disks.iter().filter(mine) {
+            if disk.beginning.going && disk.has_own_parts(&config.pools) {
+                manage::keep_going(&mut plane, disk.clone());
+                continue;
+            }
             match plane.add_disk(disk.clone(), now) {
                 Ok(_) => {}
                 Err(e) if e.storage && !look => {

@@ -9,6 +9,9 @@
 //! Beside them stands which pools have parts of which disk, of the file's disks as well ([`Memory::have`]). It is written when a disk has its
 //! parts, so a node that ends before makes what is missing. Of one that ends later nothing may be missing.
 //!
+//! A removal is noted before the first part goes ([`Memory::mark`]), and forgotten after the last. So a node that ends between goes on with it,
+//! and never serves what is left.
+//!
 //! Who edits a disk's contract in the configuration file means that contract: changes made to the older text are forgotten.
 //!
 //! A node that has no folder to remember in ([`StateDir`]) refuses changes.
@@ -49,6 +52,9 @@ pub(crate) struct Kept {
     /// Changed here since that order.
     #[serde(default)]
     pub changed: bool,
+    /// Its removal has begun, and is gone on with when the node begins again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub going: bool,
 }
 
 /// A disk's table. Nodes of protocol version 2 kept it as a text of the configuration.
@@ -129,8 +135,9 @@ impl Memory {
             },
         };
         // A contract that was edited says nothing of a disk's size, and a part is not shrunk.
-        for (name, kept) in
-            disks.iter_mut().filter(|(_, kept)| kept.capacity.is_some() && kept.added.is_none())
+        for (name, kept) in disks
+            .iter_mut()
+            .filter(|(_, kept)| kept.capacity.is_some() && kept.added.is_none() && !kept.going)
         {
             if let Some(now) = file.get(name).filter(|now| kept.file.as_ref() != Some(*now)) {
                 *kept = Kept { file: Some(now.clone()), capacity: kept.capacity, ..Kept::default() };
@@ -138,6 +145,7 @@ impl Memory {
         }
         // The file is the later word on disks whose text was edited, and on disks that it has and had not.
         disks.retain(|name, kept| match (file.get(name), &kept.added, &kept.file) {
+            (Some(_), ..) if kept.going => true,
             (Some(now), None, Some(then)) => now == then,
             (Some(_), Some(_), _) => false,
             (None, None, _) => false,
@@ -159,7 +167,7 @@ impl Memory {
             (name.clone(), Request::Peer { name: name.clone(), address: address.clone(), iscsi, at: None })
         };
         let mut requests: Vec<_> = self.peers.iter().map(peer).collect();
-        for (name, kept) in &self.disks {
+        for (name, kept) in self.disks.iter().filter(|(_, kept)| !kept.going) {
             if let Some(disk) = &kept.added {
                 requests.push((name.clone(), Request::Add { disk: disk.clone() }));
             }
@@ -169,6 +177,20 @@ impl Memory {
             }
         }
         requests
+    }
+
+    /// The disks whose removal has begun, and the tables of those that the configuration does not have.
+    pub(crate) fn going(&self) -> Vec<(String, Option<Table>)> {
+        let going = self.disks.iter().filter(|(_, kept)| kept.going);
+        let table = |name: &String, kept: &Kept| kept.added.clone().filter(|_| !self.file.contains_key(name));
+        going.map(|(name, kept)| (name.clone(), table(name, kept))).collect()
+    }
+
+    /// Notes that a disk's removal has begun; or that the disk stays.
+    pub(crate) fn mark(&mut self, name: &str, going: bool) -> io::Result<()> {
+        let mut after = self.as_it_is();
+        self.entry(&mut after.disks, name).going = going;
+        self.write_all(after)
     }
 
     /// Writes down, beside what is remembered, what is to be once a request is done; `added` is the name of the disk that it makes.

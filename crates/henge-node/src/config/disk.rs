@@ -64,6 +64,8 @@ pub struct Beginning {
     pub origin: Origin,
     /// Pools that had its parts when it was served last.
     pub had_on: BTreeSet<String>,
+    /// Its removal had begun when the node ended.
+    pub going: bool,
 }
 
 /// Where a disk stands in the file.
@@ -126,7 +128,7 @@ pub(crate) fn disk(
         contract,
         cutting: Cutting { settings, by_pool },
         read_only,
-        beginning: Beginning { adopt, origin, had_on: BTreeSet::new() },
+        beginning: Beginning { adopt, origin, had_on: BTreeSet::new(), going: false },
         doors,
         spans: DiskSpans { whole: span, contract: contract_span, capacity: capacity_span },
     })
@@ -178,6 +180,11 @@ impl DiskConfig {
     /// Whether other nodes may know it.
     pub(crate) fn is_of_cluster(&self) -> bool {
         self.places.first().is_some_and(|place| !place.node.is_empty())
+    }
+
+    /// Whether its parts are this node's, by their names alone. Images are found by what they say of themselves, and may be another gateway's.
+    pub(crate) fn has_own_parts(&self, pools: &[PoolConfig]) -> bool {
+        self.gateways.is_empty() && !self.pools.iter().any(|pool| pools[*pool].medium.has_images())
     }
 
     /// Whether a node is one of those that have it or pass commands on to it. No other one has business with it.

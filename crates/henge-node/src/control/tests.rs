@@ -18,27 +18,41 @@ fn control(dir: &std::path::Path) -> (Control, Receiver<Message>) {
     (Control::new(Arc::new(shards), routes, Events::open(None), memory), receivers.remove(0))
 }
 
+/// Asks from another thread.
+fn asks(control: &Control, request: Request) -> std::thread::JoinHandle<Result<(), ControlError>> {
+    let control = control.clone();
+    std::thread::spawn(move || control.ask(request).map(drop))
+}
+
+/// What the loop is asked next. That it serves a disk it says by itself.
+fn hear(told: &Receiver<Message>, serves: bool) -> (Request, Sender<Reply>) {
+    loop {
+        match told.recv_timeout(PATIENCE) {
+            Ok(Message::Ask(request, reply)) => return (request, reply),
+            Ok(Message::Serves(_, reply)) => drop(reply.send(serves)),
+            _ => panic!("nothing was asked"),
+        }
+    }
+}
+
+fn remember(control: &Control, disk: Table) {
+    let (name, add) = (disk.name().unwrap().to_owned(), Request::Add { disk });
+    let change = control.memory().prepare(&add, Some(&name), Origin::Here).unwrap();
+    control.memory().commit(change).unwrap();
+}
+
 /// A removed disk's storage hangs: other disks are changed all the same, and remembered, and neither change undoes the other.
 #[test]
 fn a_removal_that_hangs_keeps_no_other_change_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let (control, told) = control(dir.path());
-    let add = Request::Add { disk: Table::of_disk("web") };
-    let change = control.memory().prepare(&add, Some("web"), Origin::Here).unwrap();
-    control.memory().commit(change).unwrap();
-    let asks = |request: Request| {
-        let control = control.clone();
-        std::thread::spawn(move || control.ask(request).map(drop))
-    };
-    let hear = || match told.recv_timeout(PATIENCE) {
-        Ok(Message::Ask(request, reply)) => (request, reply),
-        _ => panic!("nothing was asked"),
-    };
-    let removal = asks(Request::Remove { name: "web".into() });
-    let (request, hangs) = hear();
+    remember(&control, Table::of_disk("web"));
+    let removal = asks(&control, Request::Remove { name: "web".into() });
+    let (request, hangs) = hear(&told, true);
     assert_eq!(request, Request::Remove { name: "web".into() });
-    let set = asks(Request::Set { name: "mail".into(), contract: [("weight".into(), "2".into())].into() });
-    let (request, reply) = hear();
+    let contract = [("weight".into(), "2".into())].into();
+    let set = asks(&control, Request::Set { name: "mail".into(), contract });
+    let (request, reply) = hear(&told, true);
     assert!(matches!(request, Request::Set { .. }));
     reply.send(Reply::done()).unwrap();
     set.join().unwrap().unwrap();
@@ -47,6 +61,28 @@ fn a_removal_that_hangs_keeps_no_other_change_waiting() {
     removal.join().unwrap().unwrap();
     let remembered: Vec<String> = control.memory().disks.keys().cloned().collect();
     assert_eq!(remembered, ["mail"]);
+}
+
+/// That a disk goes is written before its first part goes. Where it stays, that is taken back; where it is half gone, it is not.
+#[test]
+fn a_removal_is_remembered_while_it_is_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let (control, told) = control(dir.path());
+    remember(&control, Table::of_disk("web").with("pool", "p").with("capacity", "1MiB"));
+    let written = || std::fs::read_to_string(dir.path().join("disks.json")).unwrap();
+    for stays in [true, false] {
+        let removal = asks(&control, Request::Remove { name: "web".into() });
+        let (_, reply) = hear(&told, true);
+        assert!(written().contains("\"going\": true"), "{}", written());
+        reply.send(Reply::failed("its storage has not answered")).unwrap();
+        match told.recv_timeout(PATIENCE) {
+            Ok(Message::Serves(_, reply)) => reply.send(stays).unwrap(),
+            _ => panic!("whether it is served is asked"),
+        }
+        assert!(removal.join().unwrap().is_err());
+        assert_eq!(written().contains("going"), !stays);
+    }
+    assert_eq!(control.memory().replay(), [], "what is left is not served when the node begins again");
 }
 
 #[test]
@@ -174,4 +210,61 @@ fn a_disk_that_was_remembered_without_its_parts_gets_them() {
     let node = kept.start();
     assert_eq!(found(&node).0, ["web"], "from then on it has them");
     node.stop().unwrap();
+}
+
+/// The node ends in the midst of a removal: the first part is gone, the second is there. What is left is served by nobody, and goes.
+#[test]
+fn a_removal_that_was_cut_short_is_gone_on_with() {
+    let kept = Kept::new();
+    let both = kept.file.replace("pool = \"p\"\n", "pools = [\"p\", \"d\"]\n");
+    let kept = Kept { file: both, ..kept };
+    let node = kept.start();
+    add_to(&node, "mail", &["p", "d"]);
+    add_to(&node, "db", &["p", "q"]);
+    node.stop().unwrap();
+    let memory = kept.path("state/disks.json");
+    let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&memory).unwrap()).unwrap();
+    ["mail", "db"].iter().for_each(|name| state["disks"][name]["going"] = true.into());
+    state["disks"]["web"] = serde_json::json!({ "file": {}, "going": true });
+    std::fs::write(&memory, state.to_string()).unwrap();
+    ["mail", "db", "web"]
+        .iter()
+        .for_each(|name| std::fs::remove_file(kept.path(&format!("p/{name}.part0"))).unwrap());
+    // One of its pools is not there: neither is the disk, and it is to go all the same.
+    let start = kept.file.find("[[pool]]\nname = \"q\"").unwrap();
+    let end = kept.file.find("[[pool]]\nname = \"d\"").unwrap();
+    let less = Kept { file: kept.file[..start].to_owned() + &kept.file[end..], dir: kept.dir };
+    let node = less.start();
+    let goes = |node: &crate::Node, all: &[&str]| {
+        let begun = std::time::Instant::now();
+        let going = || node.control().memory().going().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        while going() != all {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", going());
+            std::thread::yield_now();
+        }
+        assert!(found(node).0.is_empty(), "{:?}", found(node));
+    };
+    goes(&node, &["db"]);
+    let by_manager = node.control().ask_as(Request::Remove { name: "db".into() }, Origin::Manager(9));
+    assert!(by_manager.unwrap_err().to_string().contains("cannot go on"));
+    node.stop().unwrap();
+    assert!(std::fs::read_to_string(&memory).unwrap().contains("\"going\": true"));
+    let kept = Kept { file: kept.file, dir: less.dir };
+    let node = kept.start();
+    goes(&node, &[]);
+    node.stop().unwrap();
+    assert!(!std::fs::read_to_string(&memory).unwrap().contains("going"));
+    let node = kept.start();
+    assert_eq!(found(&node), (vec!["web".into()], Vec::new()), "the file's begins anew");
+    node.stop().unwrap();
+    let files: Vec<_> =
+        ["p", "q"].iter().flat_map(|pool| std::fs::read_dir(kept.path(pool)).unwrap()).collect();
+    let names = files.into_iter().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let parts: Vec<String> = names.filter(|name| name.contains("part")).collect();
+    assert_eq!(parts, ["web.part0"]);
+    let shown = henge_backend::pools::show(&kept.path("d")).unwrap();
+    assert_eq!(
+        shown.parts.iter().map(|part| (part.name.as_str(), part.used)).collect::<Vec<_>>(),
+        [("web.part1", true)]
+    );
 }

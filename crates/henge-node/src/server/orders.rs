@@ -80,6 +80,10 @@ pub(super) fn control(server: &mut Server) {
             Message::Find(request, on, reply) => {
                 drop(reply.send(operate::find_parts(&mut server.plane, &request, &on)))
             }
+            Message::Remains(table, reply) => {
+                drop(reply.send(operate::find_remains(&mut server.plane, &table)))
+            }
+            Message::Serves(disk, reply) => drop(reply.send(server.plane.disks.number(&disk).is_some())),
             Message::Claim(disk, parts, reply) => administer::claim(server, &disk, parts, reply),
             Message::Discard(disk, parts, reply) => administer::discard(server, &disk, parts, reply),
             Message::Withdraw { disk, why, over } => {
@@ -90,7 +94,10 @@ pub(super) fn control(server: &mut Server) {
                 let crate::plane::Plane { tickets, pools, disks, .. } = &mut server.plane;
                 tickets.chore_done(pools, disks, ticket, outcome, server.now);
             }
-            Message::Ask(Request::Remove { name }, reply) => removal::begin_removing(server, name, reply),
+            Message::Ask(Request::Remove { name }, reply) => {
+                removal::begin_removing(server, name, reply, None)
+            }
+            Message::Remove(name, reply, gone) => removal::begin_removing(server, name, reply, gone),
             Message::Ask(request, reply) => {
                 let answer = perform(server, request);
                 // Whoever asked may have gone.

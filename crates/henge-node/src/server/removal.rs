@@ -15,7 +15,12 @@ use std::sync::mpsc::Sender;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a disk's clients away, for good, and gives up what they have pending.
-pub(super) fn begin_removing(server: &mut Server, name: String, reply: Sender<Reply>) {
+pub(super) fn begin_removing(
+    server: &mut Server,
+    name: String,
+    reply: Sender<Reply>,
+    gone: Option<Sender<()>>,
+) {
     if server.plane.disks.failed.contains_key(&name) {
         manage::remove_failed(&mut server.plane, &name);
         return administer::remove_parts(server, &name, reply);
@@ -26,7 +31,7 @@ pub(super) fn begin_removing(server: &mut Server, name: String, reply: Sender<Re
         Err(e) => return drop(reply.send(Reply::failed(e))),
     };
     moving::refuse(server, number, "the disk is being removed");
-    server.work.removals.push(Removal { number, name, reply, until: server.now + PATIENCE });
+    server.work.removals.push(Removal { number, name, reply, until: server.now + PATIENCE, gone });
     let theirs: Vec<RequestId> = server.clients.users_of(number).collect();
     for id in theirs {
         server.drop_connection(id);
@@ -53,7 +58,7 @@ pub(super) fn go_on_removing(server: &mut Server) {
             i += 1;
             continue;
         }
-        let Removal { name, reply, .. } = server.work.removals.swap_remove(i);
+        let Removal { name, reply, gone, .. } = server.work.removals.swap_remove(i);
         moving::readmit(server, number);
         if busy {
             let why = format!(
@@ -64,6 +69,7 @@ pub(super) fn go_on_removing(server: &mut Server) {
         }
         let owners = across::owners_to_tell(&server.plane, number);
         server.plane.remove_disk(number, server.now);
+        drop(gone);
         moving::hide(server, number);
         moving::tell_owners(server, &name, owners, false);
         server.turns.forget(Of::Disk(number));

@@ -26,6 +26,8 @@ pub(super) struct Removal {
     pub(super) name: String,
     pub(super) reply: Sender<Reply>,
     pub(super) until: Instant,
+    /// Dropped when it has left its number.
+    pub(super) gone: Option<Sender<()>>,
 }
 
 /// All of it.

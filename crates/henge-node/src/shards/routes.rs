@@ -89,6 +89,12 @@ impl Routes {
         disk.map_or_else(BTreeSet::new, |disk| keep(&disk, &self.pools))
     }
 
+    /// Whether the removal of a disk can be gone on with when the node begins again.
+    pub(crate) fn has_own_parts(&self, table: &Table) -> bool {
+        let disk = read(table, &self.pools, &self.kinds, self.here.as_deref());
+        disk.is_some_and(|disk| disk.has_own_parts(&self.pools))
+    }
+
     /// A disk came to these.
     pub(crate) fn came(&mut self, name: &str, shards: &[usize]) {
         self.disks.insert(name.to_owned(), shards.to_vec());

@@ -91,6 +91,14 @@ pub(crate) fn parts_here(plane: &Plane, config: &DiskConfig, capacity: u64) -> V
     parts
 }
 
+/// The parts here that a new disk gets.
+pub(crate) fn parts_of_new(plane: &Plane, config: &DiskConfig) -> Vec<PartOf> {
+    match config.places.is_empty() {
+        true => plane.pools.parts_of(config, config.capacity, 0),
+        false => parts_here(plane, config, config.capacity),
+    }
+}
+
 /// The parts that a disk which is served would have here, if it had `capacity` bytes.
 pub(crate) fn parts_at(plane: &Plane, number: usize, capacity: u64) -> Vec<PartOf> {
     let disk = plane.disks[number].as_ref().expect("a disk that was found");

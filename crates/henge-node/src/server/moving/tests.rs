@@ -211,7 +211,7 @@ fn a_disk_that_is_removed_while_a_client_moves_to_it_ends_the_client() {
     }
     assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 1));
     let (reply, _answer) = mpsc::channel();
-    removal::begin_removing(&mut pair.servers[1], "y".into(), reply);
+    removal::begin_removing(&mut pair.servers[1], "y".into(), reply, None);
     assert!(pair.until(&mut client, usize::MAX).len() <= SAID);
     assert_eq!((pair.connected(), pair.counts.all()), ([0, 0], 0));
     // The first shard knows it by now.
@@ -433,7 +433,7 @@ fn a_disk_goes_from_both_shards_with_its_clients_commands() {
         .into_iter()
         .map(|shard| {
             let (reply, answer) = mpsc::channel();
-            removal::begin_removing(&mut pair.servers[shard], "wide".into(), reply);
+            removal::begin_removing(&mut pair.servers[shard], "wide".into(), reply, None);
             answer
         })
         .collect();
