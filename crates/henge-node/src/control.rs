@@ -173,13 +173,13 @@ impl Control {
             let name = name.clone();
             return self.remove_and_keep(&shards, request, &name, origin);
         }
+        if let Some(disk) = added {
+            return self.add(&shards, request, &disk, origin);
+        }
         // This may take hours, in which others go on.
-        let made = self.prepare(&shards, &request)?;
+        self.prepare(&shards, &request)?;
         // Held meanwhile, so that what is remembered last is what was done last.
         let mut memory = self.memory();
-        if let Some(disk) = added {
-            return self.add_and_keep(&mut memory, (&shards, request), &disk, origin, &made);
-        }
         let change = memory.prepare(&request, None, origin).map_err(unremembered)?;
         let reply = self.tell(&shards, request)?;
         memory.commit(change).map_err(ControlError::Unremembered)?;
@@ -213,7 +213,13 @@ impl Control {
 
     /// Notes that a disk goes; whether that is new. What is not served is given up instead, and its parts are kept.
     fn begin_going(&self, shards: &[usize], name: &str, origin: Origin) -> Result<bool, ControlError> {
-        let kept = self.memory().disks.get(name).cloned();
+        let kept = {
+            let memory = self.memory();
+            if memory.coming.contains(name) {
+                return Err(ControlError::Refused(format!("a disk \"{name}\" is being added")));
+            }
+            memory.disks.get(name).cloned()
+        };
         let (table, going) = kept.map_or((None, false), |kept| (kept.added, kept.going));
         if let (Some(table), true) = (&table, going) {
             let found = self.find_remains(shards, table);
@@ -274,35 +280,51 @@ impl Control {
         thread.inspect_err(|e| tracing::warn!("removals that had begun do not go on: {e}")).ok()
     }
 
+    /// Adds a disk. Storage may take hours, or hang: others are changed, and added, meanwhile.
+    fn add(
+        &self,
+        shards: &[usize],
+        request: Request,
+        disk: &str,
+        origin: Origin,
+    ) -> Result<Reply, ControlError> {
+        if !self.memory().coming.insert(disk.to_owned()) {
+            return Err(ControlError::Refused(format!("a disk \"{disk}\" is being added already")));
+        }
+        let made = self.prepare(shards, &request);
+        let added = made.and_then(|made| self.add_and_keep((shards, request), disk, origin, &made));
+        self.memory().coming.remove(disk);
+        added
+    }
+
     /// Adds a disk, whose parts are made, in an order in which nothing is left behind wherever the node ends: it is remembered; then
     /// the parts are its own; then clients may come; then it is remembered that it has parts. A part that no remembered disk has claimed goes
     /// when the node begins again. A disk that is remembered without parts gets what is missing then.
     fn add_and_keep(
         &self,
-        memory: &mut Memory,
         (shards, request): (&[usize], Request),
         disk: &str,
         origin: Origin,
         made: &Made,
     ) -> Result<Reply, ControlError> {
-        // Two may ask for one name at once.
+        let mut memory = self.memory();
         let kept = match memory.disks.contains_key(disk) {
             true => Err(ControlError::Refused(format!("there is a disk \"{disk}\" already"))),
             false => memory.prepare(&request, Some(disk), origin).map_err(unremembered),
         };
         let written = kept.is_ok();
-        let done = kept
-            .and_then(|change| memory.commit(change).map_err(unremembered))
-            .and_then(|()| self.claim(disk, made))
-            .and_then(|()| self.tell(shards, request.clone()));
+        let kept = kept.and_then(|change| memory.commit(change).map_err(unremembered));
+        drop(memory);
+        let done =
+            kept.and_then(|()| self.claim(disk, made)).and_then(|()| self.tell(shards, request.clone()));
         if let (Ok(_), Request::Add { disk: table }) = (&done, &request) {
             let on = self.routes().keep(table);
-            self.have(memory, [(disk.to_owned(), on)].into());
+            self.have(&mut self.memory(), [(disk.to_owned(), on)].into());
         }
         let Err(ControlError::Refused(why)) = done else { return done };
         // What is left is emptied before it is forgotten: the other way round a part would be left, and nobody to say whose it is.
         self.discard(disk, made);
-        let forgotten = if written { memory.forget(disk) } else { Ok(()) };
+        let forgotten = if written { self.memory().forget(disk) } else { Ok(()) };
         match forgotten {
             Ok(()) => Err(ControlError::Refused(why)),
             Err(e) => {

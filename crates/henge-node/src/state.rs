@@ -111,6 +111,8 @@ pub(crate) struct Memory {
     iscsi: Terms,
     pub disks: BTreeMap<String, Kept>,
     pub parts: Parts,
+    /// Disks that are being added: nobody else adds one of that name, nor removes it.
+    pub coming: BTreeSet<String>,
     /// Terms of the configuration file's disks.
     file: BTreeMap<String, Terms>,
     /// The keys by which a disk's table says who may use it.
@@ -152,7 +154,7 @@ impl Memory {
             _ => true,
         });
         parts.retain(|name, _| file.contains_key(name) || disks.contains_key(name));
-        Ok(Memory { state_dir, peers, iscsi, disks, parts, file, doors })
+        Ok(Memory { state_dir, peers, iscsi, disks, parts, coming: BTreeSet::new(), file, doors })
     }
 
     /// Whether a manager made this disk, by an order of its own. What the configuration states, or somebody added here, is the node's.

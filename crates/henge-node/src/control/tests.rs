@@ -63,6 +63,40 @@ fn a_removal_that_hangs_keeps_no_other_change_waiting() {
     assert_eq!(remembered, ["mail"]);
 }
 
+/// An added disk's storage hangs when its parts are to become its own: other disks are changed all the same.
+#[test]
+fn an_addition_that_hangs_keeps_no_other_change_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let (control, told) = control(dir.path());
+    let web = || Request::Add { disk: Table::of_disk("web").with("pool", "p").with("capacity", "1MiB") };
+    let addition = asks(&control, web());
+    let name = "web.part0".to_owned();
+    let part = PartOf { gate: 0, name, len: 1, adopt: false, origin: Default::default(), claim: None };
+    match told.recv_timeout(PATIENCE) {
+        Ok(Message::Prepare(_, reply)) => reply.send(Ok(vec![part])).unwrap(),
+        _ => panic!("its parts are made"),
+    }
+    let Ok(Message::Claim(_, _, hangs)) = told.recv_timeout(PATIENCE) else { panic!("they become its own") };
+    for request in [web(), Request::Remove { name: "web".into() }] {
+        let why = control.ask(request).unwrap_err().to_string();
+        assert!(why.contains("is being added"), "{why}");
+    }
+    let contract = [("weight".into(), "2".into())].into();
+    let set = asks(&control, Request::Set { name: "mail".into(), contract });
+    let (_, reply) = hear(&told, true);
+    reply.send(Reply::done()).unwrap();
+    set.join().unwrap().unwrap();
+    hangs.send(Ok(Vec::new())).unwrap();
+    let (request, reply) = hear(&told, true);
+    assert_eq!(request, web());
+    reply.send(Reply::done()).unwrap();
+    addition.join().unwrap().unwrap();
+    let memory = control.memory();
+    assert!(
+        memory.coming.is_empty() && memory.disks["web"].added.is_some() && memory.disks.contains_key("mail")
+    );
+}
+
 /// That a disk goes is written before its first part goes. Where it stays, that is taken back; where it is half gone, it is not.
 #[test]
 fn a_removal_is_remembered_while_it_is_under_way() {
