@@ -2,10 +2,10 @@
 //!
 //! Whoever wants something sends a closure over the machine. The thread runs as many as have come, stores what they changed
 //! in one batch, and then lets their answers out and their orders go. If storing fails, nobody gets an answer but "not
-//! stored", and the machine is made anew from what is.
+//! stored", and the machine is made anew from what is. Nodes stay connected.
 
 use crate::machine::{BadState, Machine, Settings};
-use crate::store::{Leadership, Store, StoreError};
+use crate::store::{Batch, Leadership, Store, StoreError};
 use henge_api::manager::FromManager;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -305,7 +305,7 @@ impl<S: Store> Thread<S> {
             }
             Err(e) => {
                 tracing::error!("the state could not be stored: {e}");
-                self.reload();
+                self.go_back(&batch);
                 let why = Unavailable::NotStored(e.to_string());
                 finishes.into_iter().for_each(|finish| finish(Err(why.clone())));
             }
@@ -319,6 +319,21 @@ impl<S: Store> Thread<S> {
     /// Begins again from what is stored; nodes are disconnected, and come again.
     fn reload(&mut self) {
         self.outboxes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.load();
+    }
+
+    /// A batch was not stored. Nodes stay connected, but for those whose own record was in it.
+    fn go_back(&mut self, batch: &Batch) {
+        let before = self.machine.take();
+        self.load();
+        let Some((machine, before)) = self.machine.as_mut().zip(before) else { return self.reload() };
+        let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        for over in machine.resume(before, batch) {
+            outboxes.remove(&over);
+        }
+    }
+
+    fn load(&mut self) {
         // What is in memory may never have been stored: better no answers than those.
         self.machine = None;
         let stored = self.store.load().map_err(LoadError::from);
@@ -353,6 +368,7 @@ mod tests {
     use super::*;
     use crate::machine::Caller;
     use crate::store::MemoryStore;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn who_only_looks_wakes_nobody() {
@@ -371,6 +387,80 @@ mod tests {
         core.call_and_wait(set).unwrap().unwrap();
         core.stop();
         assert_eq!(*versions.borrow_and_update(), 1);
+    }
+
+    /// In memory; takes nothing while it is full.
+    #[derive(Clone, Default)]
+    struct Disk {
+        kept: MemoryStore,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Store for Disk {
+        fn load(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+            self.kept.load()
+        }
+        fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+            match self.full.load(Ordering::Relaxed) {
+                true => Err(StoreError("no space left on device".into())),
+                false => self.kept.commit(batch),
+            }
+        }
+    }
+
+    /// A node with one pool.
+    fn node(
+        core: &Core,
+        session: u64,
+        name: &str,
+        capacity: u64,
+    ) -> tokio::sync::mpsc::Receiver<FromManager> {
+        let (outbox, inbox) = tokio::sync::mpsc::channel(OUTBOX);
+        core.connect(name, session, outbox);
+        let pools = format!(r#"[{{"name":"p","capacity":{capacity},"copies":1,"scheduler":"sfq"}}]"#);
+        let register = format!(r#"{{"name":"{name}","addresses":[],"pools":{pools},"disks":[]}}"#);
+        let register = serde_json::from_str(&register).expect("a node");
+        // Where that is not stored, its connection hears of it.
+        let _ = core.call_and_wait(move |machine| machine.register(session, register));
+        inbox
+    }
+
+    #[test]
+    fn a_full_store_disconnects_no_node_but_the_one_that_was_to_be_stored() {
+        let disk = Disk::default();
+        let core = Core::start(Settings::default(), disk.clone()).unwrap();
+        let mut a = node(&core, 1, "a", 1 << 30);
+        let mut b = node(&core, 2, "b", 1 << 30);
+        let quota = |core: &Core| {
+            let quota = crate::tenant::Quota { disks: Some(1), ..Default::default() };
+            core.call_and_wait(move |machine| machine.set_quota(&Caller::Administrator, "ann", quota))
+        };
+        disk.full.store(true, Ordering::Relaxed);
+        for _ in 0..100 {
+            assert!(matches!(quota(&core), Err(Unavailable::NotStored(_))));
+        }
+        let here = |core: &Core, name: &'static str, session| {
+            core.call_and_wait(move |machine| machine.inventory.is_current(name, session)).unwrap()
+        };
+        assert!(here(&core, "a", 1) && here(&core, "b", 2), "both are known to be here");
+        // One comes again with a larger pool, which is not stored: it is let go.
+        let mut again = node(&core, 3, "b", 2 << 30);
+        assert!(!here(&core, "b", 2) && !here(&core, "b", 3));
+        let ended = |inbox: &mut tokio::sync::mpsc::Receiver<FromManager>| loop {
+            match inbox.try_recv() {
+                Ok(_) => {}
+                Err(why) => return why == tokio::sync::mpsc::error::TryRecvError::Disconnected,
+            }
+        };
+        assert!(!ended(&mut a), "it stays connected");
+        assert!(ended(&mut b) && ended(&mut again));
+        // It is sent what is decided once there is room again.
+        disk.full.store(false, Ordering::Relaxed);
+        quota(&core).unwrap().unwrap();
+        let drained = core.call_and_wait(|machine| machine.drain("a", true));
+        assert!(drained.is_ok());
+        assert!(matches!(a.try_recv(), Ok(FromManager::Drain { on: true })));
+        core.stop();
     }
 
     /// Runs itself again: a core that panics ends its process, and not only its thread.

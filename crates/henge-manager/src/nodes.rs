@@ -351,13 +351,20 @@ async fn listen(
             continue;
         }
         let node = name.to_owned();
+        let again = is_said_again(&said);
         let heard = shared.core.call(move |machine| heard::hear(machine, &node, session, said));
         match heard.await {
             Ok(true) => {}
+            Err(Unavailable::NotStored(_)) if again => {}
             // What was not stored is said again when the node comes again.
             Ok(false) | Err(_) => return Ok(()),
         }
     }
+}
+
+/// Whether a node that stays connected says it again: meters come each second, and what was not confirmed is ordered again every few seconds.
+fn is_said_again(said: &FromNode) -> bool {
+    matches!(said, FromNode::Stats { .. } | FromNode::Period { .. } | FromNode::Done { .. })
 }
 
 async fn speak(

@@ -3,7 +3,7 @@
 //! Each part of the state is a struct of its own: inventory, quotas, tokens, keys, identities. Every change goes through `put_…` of
 //! one of them, which changes the state and writes the same into the journal's batch. Whoever runs the machine takes the batch,
 //! stores it, and only then sends what lies in the outbox and lets the answers out. After a failed store the machine is made
-//! anew from what is stored.
+//! anew from what is stored (`resume.rs`).
 //!
 //! # What must always hold (`check.rs`)
 //! - a disk holds its place from the moment it is admitted until every node has confirmed that it is gone;
@@ -28,6 +28,7 @@ mod names;
 mod outbox;
 mod quotas;
 mod reconcile;
+mod resume;
 mod tenants;
 #[cfg(test)]
 mod tests;
