@@ -80,7 +80,7 @@ impl Initiator {
     }
 }
 
-/// All memory of disk 0 but so many pages, and what disks share. `beyond`: and what one command may have beyond that.
+/// All memory of disk 0 but so many pages, and what disks share. `beyond`: and what one command may have beyond that, which counts.
 fn take_all_but(bench: &mut Bench, pages: usize, beyond: bool) -> Vec<(usize, Buffer)> {
     let mut kept = Vec::new();
     for (number, len) in [(1, 1 << 20), (0, 1 << 20), (0, 4096)] {
@@ -92,11 +92,15 @@ fn take_all_but(bench: &mut Bench, pages: usize, beyond: bool) -> Vec<(usize, Bu
             kept.push((number, buffer));
         }
     }
-    let given = kept.split_off(kept.len() - pages);
+    let given = kept.split_off(kept.len() - pages - usize::from(beyond));
     if beyond {
         kept.push((0, bench.server.plane.take_more(0, 4096, NOBODY).expect("nobody has it")));
     }
-    given.into_iter().for_each(|(number, page)| bench.server.plane.put_buffer(number, page));
+    let give = |bench: &mut Bench, (number, page)| bench.server.plane.put_buffer(number, page);
+    given.into_iter().for_each(|page| give(bench, page));
+    let had: Vec<_> = (0..pages).filter_map(|_| bench.server.plane.take_buffer(0, 4096)).collect();
+    assert_eq!(had.len(), pages, "so many pages are left");
+    had.into_iter().for_each(|page| give(bench, (0, page)));
     kept
 }
 
