@@ -1,0 +1,155 @@
+//! How manager and nodes come to agree, where one of them knows what the other does not.
+
+use super::*;
+use crate::model::Phase;
+
+#[test]
+fn the_stricter_contract_holds_its_place_until_the_node_has_the_new_one() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(10, Some(400), None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
+    machine.change(&ADMIN, "d", &spec(10, Some(50), None), None).unwrap();
+    let free =
+        |machine: &Machine| machine.inventory.pool(&on, "p").unwrap().standing.as_ref().unwrap().free();
+    assert!((free(&machine) - 100.0).abs() < 1e-6, "{}", free(&machine));
+    settle(&mut machine, &mut nodes);
+    assert!((free(&machine) - 450.0).abs() < 1e-6, "{}", free(&machine));
+    // More than there is: the old contract stays.
+    let refusal = machine.change(&ADMIN, "d", &spec(10, Some(600), None), None);
+    assert!(matches!(refusal, Err(Failure::Refused(_))));
+    assert_eq!(machine.inventory.disk("d").unwrap().spec.rate.as_deref(), Some("50/s"));
+}
+
+#[test]
+fn a_contract_changed_at_the_node_is_merged_and_the_difference_shown() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(10, Some(100), Some(200)), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
+    {
+        let held = nodes.get_mut(&on).unwrap().disks.get_mut("d").unwrap();
+        held.contract.insert("latency".into(), "150ms".into()); // stricter
+        held.contract.insert("rate".into(), "20/s".into()); // laxer
+        held.changed = true;
+    }
+    machine.register(7, nodes[&on].register(&on));
+    settle(&mut machine, &mut nodes);
+    let disk = machine.inventory.disk("d").unwrap();
+    assert_eq!(disk.spec.latency.as_deref(), Some("150ms"));
+    assert_eq!(disk.spec.rate.as_deref(), Some("100/s"));
+    assert_eq!(disk.differences.len(), 2, "{:?}", disk.differences);
+    let contract = &nodes[&on].disks["d"].contract;
+    assert_eq!((contract["latency"].as_str(), contract["rate"].as_str()), ("150ms", "100/s"));
+    machine.change(&ADMIN, "d", &spec(10, Some(100), Some(200)), None).unwrap();
+    assert!(machine.inventory.disk("d").unwrap().differences.is_empty(), "settled by whoever changes it");
+}
+
+#[test]
+fn a_manager_whose_state_was_restored_gives_orders_that_its_nodes_take() {
+    let (mut machine, mut nodes) = three();
+    for name in ["kept", "gone"] {
+        machine.create(&ADMIN, name, &spec(10, Some(50), None), None, None).unwrap();
+    }
+    settle(&mut machine, &mut nodes);
+    let mut all = BTreeMap::new();
+    let mut old = stored(&mut machine, &mut all);
+    // What happens after that is forgotten.
+    for rate in [90, 70] {
+        for name in ["kept", "gone"] {
+            machine.change(&ADMIN, name, &spec(10, Some(rate), None), None).unwrap();
+        }
+        settle(&mut machine, &mut nodes);
+    }
+    old.remove(&ADMIN, "gone", None, true).unwrap();
+    for (session, (name, node)) in nodes.iter().enumerate() {
+        old.register(session as u64, node.register(name));
+    }
+    let known = |nodes: &BTreeMap<String, FakeNode>, order: &Order| {
+        let held = nodes.values().find_map(|node| node.disks.get(&order.name));
+        held.and_then(|held| held.revision).unwrap_or(0)
+    };
+    let orders = old.take_orders();
+    let latest: BTreeMap<&str, &Order> = orders.iter().map(|(_, o)| (o.name.as_str(), o)).collect();
+    assert!(
+        latest.values().all(|order| order.revision > known(&nodes, order)),
+        "nodes refuse orders from before"
+    );
+    for (node, order) in orders {
+        nodes.get_mut(&node).unwrap().obey(&order);
+        old.done(&node, &order.name, order.revision, None);
+    }
+    settle(&mut old, &mut nodes);
+    // The stricter contract holds, as where somebody had changed it there.
+    let disk = old.inventory.disk("kept").unwrap();
+    assert_eq!((disk.phase, disk.spec.rate.as_deref()), (Phase::Ready, Some("70/s")));
+    assert!(old.inventory.disk("gone").is_none() && nodes.values().all(|node| !node.has("gone")));
+    old.check().unwrap();
+}
+
+#[test]
+fn a_node_that_counts_without_end_takes_no_number_from_others() {
+    let (mut machine, mut nodes) = three();
+    let liar = nodes.get_mut("a").unwrap();
+    for (name, revision) in [("first", 1 << 53), ("second", 1 << 52)] {
+        let pools = vec!["p".to_owned()];
+        let (revision, contract) = (Some(revision), Default::default());
+        let held = Held {
+            name: name.into(),
+            pools,
+            capacity: GB,
+            contract,
+            revision,
+            changed: false,
+            gateways: Vec::new(),
+        };
+        liar.disks.insert(name.into(), held);
+    }
+    machine.register(7, nodes["a"].register("a"));
+    machine.create(&ADMIN, "d", &spec(10, None, None), None, None).unwrap();
+    let revision = machine.inventory.disk("d").unwrap().revision;
+    let done =
+        henge_api::manager::FromNode::Done { name: "d".into(), revision: revision + (1 << 51), error: None };
+    assert_eq!(crate::heard::said(&done), Ok(()), "every node would be sent away for it");
+}
+
+#[test]
+fn a_node_that_has_lost_a_disk_does_not_serve_an_empty_one_unsaid() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(10, None, None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
+    nodes.get_mut(&on).unwrap().disks.clear();
+    let told = |machine: &Machine| machine.events(0).filter(|event| event.kind == "difference").count();
+    for session in 7..10 {
+        machine.register(session, nodes[&on].register(&on));
+        assert_eq!(told(&machine), 1, "once, however often it comes");
+    }
+    settle(&mut machine, &mut nodes);
+    let disk = machine.inventory.disk("d").unwrap();
+    assert!(disk.phase == Phase::Ready && nodes[&on].has("d"));
+    assert_eq!(disk.differences["disk"].node, None);
+    machine.change(&ADMIN, "d", &spec(10, None, None), None).unwrap();
+    assert!(machine.inventory.disk("d").unwrap().differences.is_empty(), "settled by whoever has seen it");
+    // One that it has yet to make is no news.
+    settle(&mut machine, &mut nodes);
+    machine.create(&ADMIN, "e", &spec(10, None, None), None, None).unwrap();
+    let on = machine.inventory.disk("e").unwrap().parts[0].node.clone();
+    machine.register(11, nodes[&on].register(&on));
+    assert_eq!(told(&machine), 1);
+}
+
+#[test]
+fn a_disk_that_the_manager_forgot_is_taken_in_again() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(10, Some(100), None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
+    let mut young = fresh();
+    young.register(1, nodes[&on].register(&on));
+    settle(&mut young, &mut nodes);
+    let disk = young.inventory.disk("d").unwrap();
+    assert_eq!((disk.spec.rate.as_deref(), disk.spec.capacity.as_str()), (Some("100/s"), "10000000000B"));
+    assert!(disk.differences.contains_key("disk") && disk.phase == Phase::Ready);
+    young.check().unwrap();
+}
