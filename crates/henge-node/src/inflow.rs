@@ -3,9 +3,12 @@
 //! A header is cheap to send, and its payload may never follow. So a payload has memory for [`EARLY`] bytes at first, and for all of it
 //! once these have come. What is longer than a window comes piece by piece (`connection/long.rs` for NBD, the session itself for iSCSI), so
 //! *all* is a window at most.
+//!
+//! Many payloads of a disk may have begun, each with its [`EARLY`] bytes, and nothing be left for the rest of any. Then one of them has it beyond
+//! what the disk may hold, and after it the next.
 
 use crate::job::Held;
-use crate::plane::Plane;
+use crate::plane::{Plane, Submitter};
 use henge_vdisk::Frame;
 
 /// Longest piece of a command. A power of two, so that pieces are aligned wherever the command begins.
@@ -19,7 +22,7 @@ pub(crate) fn capacity(
     held: &mut Option<Held>,
     frame: Frame,
     at: usize,
-    disk: usize,
+    (disk, whose): (usize, Submitter),
     plane: &mut Plane,
 ) -> Option<usize> {
     let from = frame.lead as usize + at;
@@ -30,7 +33,7 @@ pub(crate) fn capacity(
             *held = Some(Held { frame: buffer, lead: frame.lead as usize });
         }
         Some(held) if from >= held.frame.len() && (held.frame.len() as u64) < frame.len => {
-            let mut whole = plane.take_buffer(disk, frame.len)?;
+            let mut whole = plane.take_more(disk, frame.len, whose)?;
             whole[..held.frame.len()].copy_from_slice(&held.frame);
             plane.put_buffer(disk, std::mem::replace(&mut held.frame, whole));
         }
@@ -45,15 +48,26 @@ mod tests {
     use super::*;
     use crate::config::NodeConfig;
     use henge_config::Source;
-    use henge_core::Instant;
+    use henge_core::{Instant, RequestId};
 
     const MIB: usize = 1 << 20;
 
     fn plane() -> Plane {
-        let text = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n[[disk]]\nname = \"d\"\ncapacity = \"64MiB\"\n";
-        let config =
-            NodeConfig::parse(Source::new("node.toml", text.to_owned())).unwrap_or_else(|e| panic!("{e}"));
+        plane_of(1)
+    }
+
+    fn plane_of(disks: usize) -> Plane {
+        let pool = "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n".to_owned();
+        let disk = |n| format!("[[disk]]\nname = \"d{n}\"\ncapacity = \"1MiB\"\n");
+        let text = (0..disks).map(disk).fold(pool, |text, disk| text + &disk);
+        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
         Plane::open(&config, 1, false, Instant::ZERO).unwrap_or_else(|e| panic!("{e:?}"))
+    }
+
+    /// The command of that number.
+    fn whose(slot: u32) -> Submitter {
+        let command = RequestId { slot, generation: 0 };
+        Submitter { connection: RequestId::default(), command }
     }
 
     fn frame(len: usize, lead: usize) -> Frame {
@@ -68,8 +82,8 @@ mod tests {
             let mut held = None;
             let (end, mut at, mut most) = (len - lead, 0, 0);
             while at < end {
-                let capacity =
-                    capacity(&mut held, frame(len, lead), at, 0, &mut plane).expect("there is memory");
+                let capacity = capacity(&mut held, frame(len, lead), at, (0, whose(0)), &mut plane)
+                    .expect("there is memory");
                 assert!(capacity > 0, "it goes on");
                 let n = capacity.min(end - at).min(7000);
                 let buffer = held.as_mut().expect("it has room");
@@ -98,19 +112,54 @@ mod tests {
         let mut plane = plane();
         let mut begun: Vec<Option<Held>> = (0..96).map(|_| None).collect();
         for held in &mut begun {
-            capacity(held, frame(MIB, 0), 0, 0, &mut plane).expect("there is memory for its beginning");
+            capacity(held, frame(MIB, 0), 0, (0, whose(0)), &mut plane)
+                .expect("there is memory for its beginning");
         }
         assert!(plane.memory.buffers.out() <= 96 * EARLY);
         let mut kept = Vec::new();
         while let Some(buffer) = plane.take_buffer(0, MIB as u64) {
             kept.push(buffer);
         }
-        assert_eq!(capacity(&mut begun[0], frame(MIB, 0), EARLY, 0, &mut plane), None);
-        assert_eq!(begun[0].as_ref().map(|held| held.frame.len()), Some(EARLY));
-        plane.put_buffer(0, kept.pop().expect("there was more"));
-        assert_eq!(capacity(&mut begun[0], frame(MIB, 0), EARLY, 0, &mut plane), Some(MIB - EARLY));
+        // None has memory for the rest: one of them has it all the same, and when that is done another one.
+        for i in [0, 1] {
+            let mut rest =
+                |i: usize| capacity(&mut begun[i], frame(MIB, 0), EARLY, (0, whose(i as u32)), &mut plane);
+            assert_eq!((rest(i), rest(2)), (Some(MIB - EARLY), None));
+            assert_eq!(begun[2].as_ref().map(|held| held.frame.len()), Some(EARLY), "what has come is kept");
+            let held = begun[i].take().expect("it has its memory");
+            plane.put_buffer(0, held.frame);
+            let buffer = plane.take_buffer(0, EARLY as u64).expect("what it had at first");
+            begun[i] = Some(Held { frame: buffer, lead: 0 });
+        }
         kept.into_iter().for_each(|buffer| plane.put_buffer(0, buffer));
         begun.into_iter().flatten().for_each(|held| plane.put_buffer(0, held.frame));
+        assert_eq!(plane.memory.buffers.out(), 0);
+    }
+
+    /// All others hold what they may, and one command of each has memory beyond that. Who holds nothing has the minimum.
+    #[test]
+    fn what_is_lent_is_nobodys_minimum() {
+        let mut plane = plane_of(16);
+        let least = plane.memory.least();
+        let mut kept = Vec::new();
+        for disk in 0..15 {
+            for len in [MIB as u64, 4096] {
+                while let Some(buffer) = plane.take_buffer(disk, len) {
+                    kept.push((disk, buffer));
+                }
+            }
+        }
+        for disk in 0..15 {
+            let lent = plane.take_more(disk, 1 << 20, whose(7)).expect("one of each disk has it");
+            kept.push((disk, lent));
+        }
+        for _ in 0..least / 4096 {
+            let buffer = plane.take_buffer(15, 4096).expect("it is the disk's own");
+            kept.push((15, buffer));
+        }
+        let (out, budget) = (plane.memory.buffers.out(), plane.memory.buffers.budget());
+        assert!(out <= budget + 15 * MIB, "{out} of {budget}");
+        kept.into_iter().for_each(|(disk, buffer)| plane.put_buffer(disk, buffer));
         assert_eq!(plane.memory.buffers.out(), 0);
     }
 }

@@ -70,7 +70,7 @@ impl Initiator {
     }
 
     /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
-    fn prepare(&mut self, p: Payload, plane: &mut Plane) -> Option<usize> {
+    fn prepare(&mut self, p: Payload, id: RequestId, plane: &mut Plane) -> Option<usize> {
         if let Some(held) = self.held.get(&p.task)
             && held.lead + p.offset < held.frame.len()
         {
@@ -83,8 +83,9 @@ impl Initiator {
             }
             _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
+        let whose = Submitter { connection: id, command: p.task };
         let mut held = self.held.remove(&p.task);
-        let capacity = inflow::capacity(&mut held, frame, p.offset, disk, plane);
+        let capacity = inflow::capacity(&mut held, frame, p.offset, (disk, whose), plane);
         if let Some(held) = held {
             self.held.insert(p.task, held);
         }
@@ -353,7 +354,7 @@ impl Session for Initiator {
             Want::Later | Want::Nothing => Wants::Nothing,
             Want::Header => Wants::Bytes { most: CHUNK },
             Want::Payload(p) => {
-                let Some(free) = self.prepare(p, around.plane) else { return Wants::Memory };
+                let Some(free) = self.prepare(p, around.id, around.plane) else { return Wants::Memory };
                 let Some(held) = self.held.get_mut(&p.task) else { return Wants::Memory };
                 let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
                 let beyond = if len == p.len { CHUNK } else { 0 };

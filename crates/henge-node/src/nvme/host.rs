@@ -114,7 +114,7 @@ impl Host {
     }
 
     /// Room for a payload: so many bytes may be put into its buffer. `None` when memory is missing.
-    fn prepare(&mut self, p: Payload, plane: &mut Plane) -> Option<usize> {
+    fn prepare(&mut self, p: Payload, id: RequestId, plane: &mut Plane) -> Option<usize> {
         if let Some(held) = &self.task_state(p.task).held
             && held.lead + p.offset < held.frame.len()
         {
@@ -127,7 +127,9 @@ impl Host {
             }
             _ => Frame { len: p.buffer as u64, ..Frame::default() },
         };
-        let capacity = inflow::capacity(&mut self.task_state(p.task).held, frame, p.offset, disk, plane);
+        let whose = Submitter { connection: id, command: p.task };
+        let held = &mut self.task_state(p.task).held;
+        let capacity = inflow::capacity(held, frame, p.offset, (disk, whose), plane);
         self.no_memory = capacity.is_none();
         capacity
     }
@@ -330,7 +332,7 @@ impl Session for Host {
             Want::Later | Want::Nothing => Wants::Nothing,
             Want::Header => Wants::Bytes { most: CHUNK },
             Want::Payload(p) => {
-                let Some(free) = self.prepare(p, around.plane) else { return Wants::Memory };
+                let Some(free) = self.prepare(p, around.id, around.plane) else { return Wants::Memory };
                 let Some(held) = &mut self.tasks[p.task.index()].held else { return Wants::Memory };
                 let (from, len) = (held.lead + p.offset, p.len.min(BYTES).min(free));
                 // What follows the payload is read with it: the next header, most of the time.

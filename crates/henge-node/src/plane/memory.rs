@@ -17,12 +17,14 @@ pub(crate) struct Memory {
     freed: bool,
     /// By disk, the command that has memory beyond what the disk may hold, and the addresses of that.
     beyond: BTreeMap<usize, (Submitter, Vec<usize>)>,
+    /// Bytes of all that.
+    lent: usize,
 }
 
 impl Memory {
     pub(super) fn new(bytes: usize) -> Memory {
         let (buffers, budget) = (BufferPool::new(bytes), Budget::new(bytes));
-        Memory { buffers, budget, refused: 0, freed: false, beyond: BTreeMap::new() }
+        Memory { buffers, budget, refused: 0, freed: false, beyond: BTreeMap::new(), lent: 0 }
     }
 
     /// Memory for a command of this disk; `None` when it has to wait.
@@ -33,7 +35,9 @@ impl Memory {
             self.refused += 1;
             return None;
         }
-        match self.buffers.get(len) {
+        // What is lent is at the cost of nobody's minimum.
+        let fits = self.buffers.out() + footprint <= self.buffers.budget() + self.lent;
+        match fits.then(|| self.buffers.get_beyond(len)).flatten() {
             Some(buffer) => {
                 disk.held += footprint;
                 Some(buffer)
@@ -64,6 +68,7 @@ impl Memory {
         let buffer = self.buffers.get_beyond(usize::try_from(len).ok()?)?;
         let (_, addresses) = self.beyond.entry(number).or_insert((whose, Vec::new()));
         addresses.push(buffer.as_ptr().addr());
+        self.lent += buffer.capacity();
         self.count_extra(disk, buffer.capacity());
         Some(buffer)
     }
@@ -71,7 +76,9 @@ impl Memory {
     /// Memory of a disk comes back: perhaps what one command had beyond.
     fn end_beyond(&mut self, number: usize, buffer: &Buffer) {
         if let Some((_, addresses)) = self.beyond.get_mut(&number) {
+            let before = addresses.len();
             addresses.retain(|address| *address != buffer.as_ptr().addr());
+            self.lent -= if addresses.len() < before { buffer.capacity() } else { 0 };
             if addresses.is_empty() {
                 self.beyond.remove(&number);
             }
