@@ -430,6 +430,9 @@ impl Store for Device {
     fn has_part(&self, name: &str) -> bool {
         self.table.find(name).is_some()
     }
+    fn part_len(&self, name: &str) -> Option<u64> {
+        self.table.find(name).map(|slot| self.table.get(slot).len)
+    }
     fn is_new(&self, name: &str) -> bool {
         self.unclaimed.contains_key(name)
     }

@@ -201,6 +201,10 @@ impl Store for Directory {
         !self.unclaimed.contains(name) && self.space.find(name).is_some()
             || std::fs::symlink_metadata(self.path.join(name)).is_ok()
     }
+    fn part_len(&self, name: &str) -> Option<u64> {
+        let there = std::fs::symlink_metadata(self.path.join(name)).ok()?;
+        there.is_file().then(|| there.len())
+    }
     fn is_new(&self, name: &str) -> bool {
         self.unclaimed.contains(name)
     }

@@ -104,6 +104,11 @@ pub trait Store: Backend<Payload = Buffer> {
     /// Whether there is a part of that name that some disk has, or had until the node ended.
     fn has_part(&self, name: &str) -> bool;
 
+    /// The bytes of a part that some disk has, where they are known before it is opened.
+    fn part_len(&self, _name: &str) -> Option<u64> {
+        None
+    }
+
     /// Whether steps have made the part of that name, and it is nobody's yet: then whoever asked for it may have it removed. What steps have only
     /// found may be some disk's.
     fn is_new(&self, _name: &str) -> bool {
@@ -235,6 +240,10 @@ macro_rules! parts_behind {
         fn has_part(&self, name: &str) -> bool {
             let $wrapper = self;
             $store.has_part(name)
+        }
+        fn part_len(&self, name: &str) -> Option<u64> {
+            let $wrapper = self;
+            $store.part_len(name)
         }
         fn is_new(&self, name: &str) -> bool {
             let $wrapper = self;

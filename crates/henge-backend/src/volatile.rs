@@ -227,6 +227,9 @@ impl<S: Store> Store for Volatile<S> {
     fn has_part(&self, name: &str) -> bool {
         self.store.has_part(name)
     }
+    fn part_len(&self, name: &str) -> Option<u64> {
+        self.store.part_len(name)
+    }
     fn is_new(&self, name: &str) -> bool {
         self.store.is_new(name)
     }

@@ -222,6 +222,16 @@ fn a_part_that_is_lost_is_not_made_anew() {
     let node = kept.start();
     assert_eq!(found(&node), (["db", "mail", "web", "well"].map(String::from).to_vec(), Vec::new()));
     node.stop().unwrap();
+    // What is cut off was lost, too.
+    let file = std::fs::File::options().write(true).open(&part).unwrap();
+    for (len, is_served) in [(4096, false), (512 << 10, true)] {
+        file.set_len(len).unwrap();
+        let node = kept.start();
+        let failed = found(&node).1;
+        assert_eq!(failed.is_empty(), is_served);
+        assert!(failed.iter().all(|(_, why)| why.contains("has 4096 of its 524288 bytes")), "{failed:?}");
+        node.stop().unwrap();
+    }
     // Another pool in the file is another place.
     let moved = kept.file.replace("pool = \"p\"", "pool = \"q\"");
     let kept = Kept { file: moved, ..kept };

@@ -123,7 +123,8 @@ fn open_parts(
             }
             let was_there = store.has_part(&part.name);
             if config.beginning.had_on.contains(&pool.config.name) && is_missing(&**store, &part) {
-                return Err(failed(&std::io::Error::other(missing(&config.name, &part, &pool.config.name))));
+                let why = lost(&config.name, &part, &pool.config.name, "is not there");
+                return Err(failed(&std::io::Error::other(why)));
             }
             let found = store.open_part(&part.name, part.len).map_err(|e| failed(&e))?;
             // What lies elsewhere may have been there, and not been looked for before.
@@ -148,16 +149,16 @@ fn is_missing(store: &dyn Store, part: &PartOf) -> bool {
     !store.has_part(&part.name) && !store.opens_elsewhere()
 }
 
-/// What an administrator is to know of a part that is not where it was: made anew, it would be empty, and nobody would know.
-fn missing(disk: &str, part: &PartOf, pool: &str) -> String {
+/// What an administrator is to know of a part that is not what it was: made anew, it would be empty, and nobody would know.
+fn lost(disk: &str, part: &PartOf, pool: &str, how: &str) -> String {
     format!(
-        "its part \"{}\" was on the pool \"{pool}\" and is not there: give the pool the storage back that had it, and start the node \
+        "its part \"{}\" was on the pool \"{pool}\" and {how}: give the pool the storage back that had it, and start the node \
          again; only to begin anew, empty, `henge vd remove {disk}`, and make it again",
         part.name
     )
 }
 
-/// Whether the parts of a disk are there that were on these pools; or what is to be done.
+/// Whether the parts of a disk are whole that were on these pools; or what is to be done.
 pub(crate) fn find_parts(
     plane: &mut Plane,
     disk: &str,
@@ -174,7 +175,12 @@ pub(crate) fn find_parts(
             store.adopt_part(&part.name).map_err(|e| e.to_string())?;
         }
         if is_missing(&**store, part) {
-            return Err(missing(disk, part, &pool));
+            return Err(lost(disk, part, &pool, "is not there"));
+        }
+        // A part is longer before anybody is told that its disk is.
+        if let Some(len) = store.part_len(&part.name).filter(|len| *len < part.len) {
+            let how = format!("has {len} of its {} bytes", part.len);
+            return Err(lost(disk, part, &pool, &how));
         }
     }
     Ok(())
