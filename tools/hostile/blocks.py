@@ -122,3 +122,19 @@ def connections_that_stop_in_an_option(node):
         except OSError:
             break
     hold(sockets)
+
+
+def small_writes_and_flushes():
+    return many(64, lambda i: request(WRITE, i * 4096, 512) + bytes(512) + request(FLUSH, 0, 0))
+
+
+@attack("own")
+def flushes_of_eight_disks(node):
+    """Each has a file, a sync and a worker of the kernel of its own."""
+    pour([wire.disk(node, f"rude{i}") for i in range(8)], small_writes_and_flushes)
+
+
+@attack("own")
+def durable_writes_of_eight_disks(node):
+    batch = lambda: many(32, lambda i: request(WRITE, anywhere(4096) % (64 * MIB), 4096, FUA) + bytes(4096))
+    pour([wire.disk(node, f"rude{i}") for i in range(8)], batch)

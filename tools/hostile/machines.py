@@ -178,3 +178,26 @@ def controllers_without_number(node):
         except (OSError, EOFError):
             time.sleep(0.01)
     hold(hosts)
+
+
+@attack("own")
+def copies_of_a_host(node):
+    """Eight megabytes for a command of 256 bytes."""
+    host = wire.Nvme(node, "rude")
+    sources = many(8, lambda i: struct.pack("<QQH14x", 0, i * 2048, 2047))
+    by_turns(host.io, lambda: many(16, lambda i: host.command(0x19, [1 << 18, 0, 7], data=sources)), 16 * 24)
+
+
+@attack("own")
+def writes_that_are_verified(node):
+    session = wire.Initiator(node, "rude-scsi", immediate=True)
+    cdb = blocks(0x8E, 0, 16)
+    pour([session.s], lambda: many(32, lambda i: session.send(cdb, bytes(8192))))
+
+
+@attack("own")
+def writes_that_are_combined(node):
+    """ORWRITE reads, combines and writes."""
+    session = wire.Initiator(node, "rude-scsi", immediate=True)
+    cdb = blocks(0x8B, 0, 16)
+    pour([session.s], lambda: many(32, lambda i: session.send(cdb, bytes(8192))))
