@@ -7,7 +7,7 @@ PROFILE ?= release
 COMMAND = $${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/henge
 
 # Cargo compiles a crate once for each set of features. Tests ask for more of them than the command does, so suites that try the dev
-# build name one of the tests, or the whole workspace: then they find what `make test` has compiled.
+# build name one of the tests, or the whole workspace: then they find what `make test` has compiled, but for what tests have unoptimized.
 AS_TESTED = --test e2e
 TESTED = $(CARGO) build --locked --quiet --bin henge $(AS_TESTED)
 
