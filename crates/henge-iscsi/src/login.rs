@@ -14,7 +14,7 @@
 
 use crate::chap::{self, Access, Algorithm, Secret};
 use crate::params::{Answer, Negotiated, Offer, negotiate};
-use crate::target::{TargetId, Targets};
+use crate::target::{Target, TargetId, Targets};
 use crate::text::{self, KEYS_MAX, TEXT_MAX};
 use crate::wire::{Header, response};
 
@@ -55,8 +55,8 @@ pub struct Accepted {
     pub isid: [u8; 6],
     /// What to use; none in a discovery session.
     pub target: Option<TargetId>,
-    /// Guarded targets that a discovery session shows: their secret was proven.
-    pub shown: Vec<TargetId>,
+    /// Guarded targets that a discovery session shows: their secret was proven, by that edition of who may use them.
+    pub shown: Vec<(TargetId, u32)>,
     /// The terms.
     pub agreed: Negotiated,
 }
@@ -103,7 +103,7 @@ pub struct Login {
     initiator: String,
     isid: [u8; 6],
     goal: Goal,
-    shown: Vec<TargetId>,
+    shown: Vec<(TargetId, u32)>,
     stage: u8,
     auth: Auth,
     declared: bool,
@@ -372,9 +372,9 @@ impl Login {
         if self.goal == Goal::Discovery && targets.discovery.users.is_empty() {
             let all = targets.all().filter(|(_, target)| target.access.allows(&self.initiator));
             let opened = all.filter(|(_, target)| proof.is_right(&target.access, challenge));
-            let opened: Vec<(TargetId, &Access)> = opened.map(|(id, target)| (id, &target.access)).collect();
-            self.shown = opened.iter().map(|(id, _)| *id).collect();
-            return Ok(opened.first().map(|(_, access)| *access));
+            let opened: Vec<(TargetId, &Target)> = opened.collect();
+            self.shown = opened.iter().map(|(id, target)| (*id, target.edition)).collect();
+            return Ok(opened.first().map(|(_, target)| &target.access));
         }
         match self.access(targets)? {
             Some(access) if proof.is_right(access, challenge) => Ok(Some(access)),

@@ -326,7 +326,8 @@ impl Session {
         for (id, target) in targets.named(wanted) {
             let access = &target.access;
             // A session of its own target has proven what there is to prove.
-            let proven = access.users.is_empty() || own.is_some() || self.shown.contains(&id);
+            let proven =
+                access.users.is_empty() || own.is_some() || self.shown.contains(&(id, target.edition));
             if !access.allows(&self.names.0) || !proven || own.is_some_and(|own| own != target.name) {
                 continue;
             }

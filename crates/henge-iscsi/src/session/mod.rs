@@ -138,8 +138,8 @@ pub struct Session {
     target: Option<TargetId>,
     /// Its name and the target's, for logs and for INQUIRY.
     names: (String, String),
-    /// Guarded targets that a discovery session shows.
-    shown: Vec<TargetId>,
+    /// Guarded targets that a discovery session shows, while who may use them is said as it was.
+    shown: Vec<(TargetId, u32)>,
     stage: Stage,
     limits: Limits,
     agreed: Negotiated,

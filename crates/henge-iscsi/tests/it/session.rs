@@ -155,8 +155,8 @@ fn what_is_not_there_answers_as_what_is_forbidden() {
     }
 }
 
-/// The names that discovery tells to who says this, and answers CHAP so.
-fn discovered(targets: &mut henge_iscsi::Targets, offer: &str, user: &str, secret: &str) -> Vec<String> {
+/// A discovery session of who says this, and answers CHAP so.
+fn discovers(targets: &mut henge_iscsi::Targets, offer: &str, user: &str, secret: &str) -> Host {
     let mut host = Host::new(targets, Limits::default());
     let initiator = "InitiatorName=iqn.2026-11.example:host";
     host.feed(targets, &login(0x81, &[initiator, "SessionType=Discovery", offer]));
@@ -171,11 +171,34 @@ fn discovered(targets: &mut henge_iscsi::Targets, offer: &str, user: &str, secre
     host.feed(targets, &login(0x87, &[]));
     assert!(host.session.is_logged_in(), "discovery lets in whoever comes");
     host.replies();
+    host
+}
+
+/// The names that its question of that number is answered by.
+fn names(targets: &mut henge_iscsi::Targets, host: &mut Host, number: u32) -> Vec<String> {
     let mut ask = Header::reply(request::TEXT);
-    ask.put_u32(16, 5).put_u32(20, u32::MAX).put_u32(24, 1);
+    ask.put_u32(16, 5).put_u32(20, u32::MAX).put_u32(24, number);
     host.feed(targets, &pdu(ask, b"SendTargets=All\0"));
     let text = String::from_utf8(host.replies()[0].1.clone()).expect("text");
     text.split('\0').filter_map(|pair| pair.strip_prefix("TargetName=")).map(str::to_owned).collect()
+}
+
+fn discovered(targets: &mut henge_iscsi::Targets, offer: &str, user: &str, secret: &str) -> Vec<String> {
+    let mut host = discovers(targets, offer, user, secret);
+    names(targets, &mut host, 1)
+}
+
+/// A session may stay for long. What it has proven is worth nothing once the secret is another.
+#[test]
+fn discovery_tells_no_names_by_a_secret_that_is_no_longer_right() {
+    let (mut targets, _) = target(Access::default());
+    let of = |user, word| Access { users: vec![secret_of(user, word)], ..Access::default() };
+    let id = targets.add_target("iqn.a", of("alice", "in")).expect("a name");
+    targets.add_target("iqn.b", of("alice", "in")).expect("a name");
+    let mut host = discovers(&mut targets, "AuthMethod=CHAP,None", "alice", "in");
+    assert_eq!(names(&mut targets, &mut host, 1), [TARGET, "iqn.a", "iqn.b"]);
+    targets.set_access(id, of("alice", "other"), true);
+    assert_eq!(names(&mut targets, &mut host, 2), [TARGET, "iqn.b"]);
 }
 
 #[test]
