@@ -102,8 +102,11 @@ impl Session {
         let Some(id) = self.find(cid) else { return };
         let Some(task) = self.tasks.get_mut(id) else { return };
         if task.at_storage {
-            task.aborted = true;
-            return self.steps.push_back(Step::Cancel(id));
+            // To look for it costs as much as there is at the disk, so it is done once.
+            if !std::mem::replace(&mut task.aborted, true) {
+                self.steps.push_back(Step::Cancel(id));
+            }
+            return;
         }
         let other = match task.work {
             Work::Half(first, _) => Some(first),

@@ -526,6 +526,23 @@ fn a_reset_or_a_shutdown_closes_the_io_queues() {
     }
 }
 
+/// Whoever asks again and again that a command be given up has it looked for once.
+#[test]
+fn a_command_is_given_up_once_however_often_that_is_asked() {
+    let wire = Wire::default();
+    let (mut s, _, mut admin, mut io) = pair(wire, true);
+    io.hold = true;
+    io.feed(&mut s, &wire.command(Entry::new(READ, 7).blocks(0, 1).at_host(512), &[]));
+    for _ in 0..100 {
+        admin.feed(&mut s, &wire.command(Entry::new(8, 2).dword(10, 1 | 7 << 16), &[]));
+        assert_eq!(admin.completion().result, 1);
+        while s.next_poked().is_some() {}
+        io.session.poke(&mut s);
+        io.work(&mut s);
+    }
+    assert_eq!(io.cancelled.len(), 1);
+}
+
 #[test]
 fn an_abort_reaches_a_command_that_waits() {
     let wire = Wire::default();
