@@ -121,6 +121,9 @@ impl PeerLink {
         if now >= self.wire.link.wake_at() && !self.wire.link.tick(now) {
             self.end("the other node has been silent for 4s");
         }
+        if self.wire.is_stuck(now) {
+            self.end("the other node has taken nothing for 4s");
+        }
         self.wire.text();
         self.wire.link.wake_at()
     }
@@ -274,6 +277,9 @@ impl Session for PeerLink {
 
     fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
         self.answer(answer, around.plane, around.now);
+        if let Some(why) = self.wire.overflow() {
+            self.end(&why);
+        }
     }
 
     fn came_by(&mut self, stream: &Stream) {

@@ -72,6 +72,9 @@ impl PeerLink {
     ) -> Result<usize, String> {
         let mut at = 0;
         loop {
+            if let Some(why) = self.wire.overflow() {
+                return Err(why);
+            }
             let input = &input[at..];
             if let Some(inflow) = &self.inflow {
                 let n = input.len().min(inflow.len - inflow.done);

@@ -4,12 +4,16 @@ use crate::links::Peer;
 use crate::pump::CHUNK;
 use crate::session::Slices;
 use henge_backend::Buffer;
-use henge_core::{Instant, RequestId};
+use henge_core::{Duration, Instant, RequestId};
 use henge_link::{Link, Message};
 use std::collections::VecDeque;
 
 /// Parts are handed to the socket while less than this is waiting for it: what is not handed over can be given up.
 const BACKLOG: usize = 2 << 20;
+/// Bytes of messages that may wait for the socket: all that a peer which reads can be owed at once is a third of it.
+const TEXT_MAX: usize = 16 << 20;
+/// A peer that takes nothing for so long is given up, as one that says nothing is.
+const STUCK_MAX: Duration = Duration::from_secs(4);
 
 /// A stretch of the bytes for the peer.
 pub(super) enum Piece {
@@ -29,11 +33,13 @@ pub(super) struct Wire {
     texts: usize,
     head: usize,
     backlog: usize,
+    /// Since when something waits and the socket has taken nothing, as far as that was looked at.
+    stuck_since: Option<Instant>,
 }
 
 impl Wire {
     pub(super) fn new(link: Link) -> Wire {
-        Wire { link, pieces: VecDeque::new(), texts: 0, head: 0, backlog: 0 }
+        Wire { link, pieces: VecDeque::new(), texts: 0, head: 0, backlog: 0, stuck_since: None }
     }
 
     /// Puts a message behind all others. Its `bytes` are not copied: they are pushed next.
@@ -69,6 +75,22 @@ impl Wire {
         self.backlog < BACKLOG
     }
 
+    /// Why a peer that takes too little of what it is told is to be given up, if it is.
+    pub(super) fn overflow(&self) -> Option<String> {
+        let waiting = self.texts - self.head;
+        (waiting > TEXT_MAX)
+            .then(|| format!("the other node does not read: {} MiB of messages wait for it", waiting >> 20))
+    }
+
+    /// Whether the peer has taken nothing for too long of what waits for it.
+    pub(super) fn is_stuck(&mut self, now: Instant) -> bool {
+        if self.pieces.is_empty() {
+            self.stuck_since = None;
+            return false;
+        }
+        now.since(*self.stuck_since.get_or_insert(now)) >= STUCK_MAX
+    }
+
     pub(super) fn has_output(&self) -> bool {
         !self.pieces.is_empty() || self.texts > 0
     }
@@ -98,6 +120,7 @@ impl Wire {
     /// So many bytes are in the socket. Hears of each piece that is there as a whole.
     pub(super) fn passed_on(&mut self, mut n: usize, mut whole: impl FnMut(Piece)) {
         self.backlog -= n;
+        self.stuck_since = None;
         while n > 0 {
             let piece = self.pieces.front_mut().expect("no more is written than was there");
             let (Piece::Text(len) | Piece::Part { len, .. } | Piece::Answer { len, .. }) = piece;

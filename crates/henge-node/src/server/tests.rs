@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 mod hosts;
 mod initiators;
+mod peers;
 
 /// A node without a thread.
 struct Bench {
