@@ -30,6 +30,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The loop looks around at least so often: for [`Stop`], and for clients that gave up.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
+/// Where descriptors have run out, nobody is accepted for so long.
+const REST: Duration = Duration::from_millis(100);
+
 /// Names of listeners, for the poller.
 const LISTEN: u64 = 1 << 41;
 
@@ -98,6 +101,8 @@ struct Waiter {
     idle: Poller,
     /// Something happened at the last turn.
     busy: bool,
+    /// Nobody is accepted until then.
+    rests_until: Option<Instant>,
 }
 
 impl Waiter {
@@ -107,7 +112,16 @@ impl Waiter {
         for (name, poller) in watched.into_iter().flatten().enumerate() {
             idle.add(poller, name as u64, Interest::READ)?;
         }
-        Ok(Waiter { poller, idle, busy: false })
+        Ok(Waiter { poller, idle, busy: false, rests_until: None })
+    }
+
+    /// Whether clients that come wake the loop.
+    fn listen(&self, listeners: &[TcpListener], on: bool) {
+        let interest = Interest { read: on, write: false };
+        for (i, listener) in listeners.iter().enumerate() {
+            // A poller that forgets a listener forgets it for good: nothing better can be done.
+            let _ = self.poller.change(listener, LISTEN | i as u64, interest);
+        }
     }
 
     /// Waits until something happens. Peers wake a loop that has nothing to do, and no other.
@@ -230,7 +244,7 @@ impl Proxy {
     fn happened(&mut self, event: Happened, now: Instant) {
         match event.name {
             CONTROL => self.control.accept(&self.waiter.poller),
-            name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize),
+            name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize, now),
             name if name & ASKER != 0 => {
                 let status = self.status(now);
                 self.control.asked(name, &status);

@@ -1,6 +1,5 @@
 //! Connections that come and go: clients with their twins.
 
-use super::Proxy;
 use super::requests::served;
 use crate::conduit::Conduit;
 use crate::config::Config;
@@ -52,13 +51,19 @@ pub(super) fn flow_at(config: &Config, listener: Option<usize>, client: SocketAd
 }
 
 impl Proxy {
-    pub(super) fn accept(&mut self, listener: usize) {
+    pub(super) fn accept(&mut self, listener: usize, now: Instant) {
         loop {
             let (client, peer) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // Nobody more; or no descriptors left, in which case connections that end make room.
-                Err(_) => return,
+                Err(e) => {
+                    // Connections that end make room. Until then, who waits would wake the loop without end.
+                    if lacks_descriptors(&e) {
+                        self.waiter.listen(&self.listeners, false);
+                        self.waiter.rests_until = Some(now + REST);
+                    }
+                    return; // nobody more
+                }
             };
             if self.pairs.open.len() >= self.config.connections {
                 self.counts.turned_away += 1;
@@ -155,6 +160,13 @@ impl Proxy {
         self.readmit(now);
     }
 }
+/// Whether there is nothing left to accept somebody with.
+fn lacks_descriptors(e: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    lacks.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 
 /// Two sockets a connection, where a process may usually open 1,024 files unless it asks for what it may ask for.
 pub(super) fn allow_many_sockets() {

@@ -103,8 +103,11 @@ impl Patience {
 }
 
 impl Proxy {
-    /// Gives up what clients have given up.
+    /// Gives up what clients have given up, and accepts clients again after a rest.
     pub(super) fn expire(&mut self, now: Instant) {
+        if self.waiter.rests_until.take_if(|at| *at <= now).is_some() {
+            self.waiter.listen(&self.listeners, true);
+        }
         while let Some(id) = self.patience.given_up(now) {
             self.drop_waiting(id, now, true);
         }

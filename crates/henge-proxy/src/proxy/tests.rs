@@ -224,3 +224,35 @@ fn whoever_waits_for_its_turn_keeps_waiting_over_a_restart() {
         left.pairs.iter().filter(|p| !p.held.is_empty()).map(|p| p.waited.as_secs()).collect();
     assert_eq!(waited, [100]);
 }
+
+/// Its other tests have descriptors, too: it runs itself again.
+#[test]
+fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
+    const AGAIN: &str = "HENGE_TEST_PROXY_DESCRIPTORS";
+    if std::env::var_os(AGAIN).is_none() {
+        let name = "proxy::tests::clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end";
+        let mut again = std::process::Command::new(std::env::current_exe().expect("this program"));
+        let ended = again.args([name, "--exact", "--nocapture"]).env(AGAIN, "1").output().expect("it runs");
+        return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+    let mut world = World::new();
+    let _client = TcpStream::connect(world.proxy.addresses()[0]).expect("connected");
+    let limit = getrlimit(Resource::Nofile);
+    let free = std::fs::File::open("/dev/null").expect("the next one").as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..limit }).expect("fewer");
+    let mut woken = 0;
+    for _ in 0..20 {
+        let mut happened = Vec::new();
+        world.proxy.waiter.wait(Duration::from_nanos(1_000_000), false, &mut happened).expect("epoll");
+        woken += usize::from(!happened.is_empty());
+        happened.iter().for_each(|event| world.proxy.happened(*event, world.now));
+        world.proxy.expire(world.now);
+    }
+    setrlimit(Resource::Nofile, limit).expect("as before");
+    assert_eq!((woken, world.open()), (1, 0));
+    world.after(Duration::from_secs(1));
+    world.turn();
+    assert_eq!(world.open(), 1, "it is accepted once there is room");
+}
