@@ -75,11 +75,11 @@ pub struct Counts {
     pub unanswered: u64,
     /// Requests whose capability two users hold; they went to `other`.
     pub ambiguous: u64,
-    /// Requests that could not be decoded; they passed unscheduled.
+    /// Requests that could not be decoded. I/O among them waited its turn, and was charged as much; the rest passed.
     pub malformed: u64,
-    /// Requests beyond what is followed on one connection; they passed unscheduled.
+    /// Requests beyond what is followed on one connection, or with another's tag. They waited their turn, and were over as they went.
     pub unfollowed: u64,
-    /// I/O requests of servers; they passed at once.
+    /// I/O requests that say that a server sent them. They wait as all do.
     pub between_servers: u64,
     /// Connections that do not speak PVFS2; everything passed.
     pub opaque: u64,

@@ -12,7 +12,7 @@ use crate::poller::Interest;
 use crate::side::{INBOX, Side};
 use henge_core::{Instant, RequestId};
 use henge_pvfs2::{Connection, ConnectionEvent, HEADER_LEN, News, Request, awaits_client};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::TcpStream;
 
@@ -24,7 +24,8 @@ const SHORT: usize = 1 << 10;
 /// What became of an I/O request that a client sent: the loop queues it.
 #[derive(Debug)]
 pub struct Held {
-    pub tag: i64,
+    /// By which its answer is found; none, where its answer cannot be told from others'.
+    pub tag: Option<i64>,
     pub request: Box<Request>,
     /// As it came, header included.
     pub message: Vec<u8>,
@@ -40,6 +41,8 @@ pub struct Pair {
     pub flow: Option<usize>,
     /// Requests in the gate or at the server, by tag.
     pub pending: BTreeMap<i64, RequestId>,
+    /// Requests in the gate whose answers cannot be told from others': they are over as they go.
+    pub alone: BTreeSet<RequestId>,
     /// Released while another message was half on its way.
     released: VecDeque<Vec<u8>>,
     /// Bytes of a header that was looked at and is still in the socket: it goes through the pipe before its data.
@@ -62,6 +65,7 @@ impl Pair {
             connection: Connection::new(),
             flow,
             pending: BTreeMap::new(),
+            alone: BTreeSet::new(),
             released: VecDeque::new(),
             ahead: [0; 2],
             blocked: false,
@@ -105,7 +109,7 @@ impl Pair {
     /// Where one side has ended and all of it was passed on, the other is told.
     pub fn pass_ends(&mut self) {
         // A server that waits for what never comes is told at once.
-        let nothing_is_left = self.pending.is_empty() || awaits_client(&self.connection);
+        let nothing_is_left = self.all_pending().next().is_none() || awaits_client(&self.connection);
         if self.client_has_left() && self.server.has_written() && nothing_is_left {
             self.client.pass_end(&self.server);
         }
@@ -131,16 +135,15 @@ impl Pair {
         while at < input.len() && held.is_none() {
             self.send_released(&input[sent..at])?.then(|| sent = at);
             let step = self.connection.from_client(&input[at..]);
-            match step.what {
-                ConnectionEvent::Pass | ConnectionEvent::Opaque => at += step.len,
-                ConnectionEvent::NeedMore(_) => break,
-                ConnectionEvent::Hold { tag, request } => {
-                    self.server.send(&input[sent..at], false)?;
-                    let message = input[at..at + step.len].to_vec();
-                    at += step.len;
-                    sent = at;
-                    held = Some(Held { tag, request, message });
-                }
+            if let ConnectionEvent::NeedMore(_) = step.what {
+                break;
+            }
+            let begun = at;
+            at += step.len;
+            if let Some((tag, request)) = held_by(step.what) {
+                self.server.send(&input[sent..begun], false)?;
+                held = Some(Held { tag, request, message: input[begun..at].to_vec() });
+                sent = at;
             }
         }
         if !self.send_released(&input[sent..at])? {
@@ -163,8 +166,10 @@ impl Pair {
     }
 
     /// A held request goes to the server.
-    pub fn release(&mut self, tag: i64, message: Vec<u8>) -> io::Result<()> {
-        self.connection.release(tag);
+    pub fn release(&mut self, tag: Option<i64>, message: Vec<u8>) -> io::Result<()> {
+        if let Some(tag) = tag {
+            self.connection.release(tag);
+        }
         self.released.push_back(message);
         self.send_released(&[]).map(drop)
     }
@@ -271,9 +276,23 @@ impl Pair {
                 || self.connection.bulk_from_client() == 0 && self.connection.bulk_from_server() == 0)
     }
 
+    /// All its requests in the gate or at the server.
+    pub fn all_pending(&self) -> impl Iterator<Item = RequestId> {
+        self.pending.values().chain(&self.alone).copied()
+    }
+
     /// Bytes that wait here, for bounds and reports.
     pub fn buffered(&self) -> usize {
         self.client.buffered() + self.server.buffered() + self.released.iter().map(Vec::len).sum::<usize>()
+    }
+}
+
+/// The request that is to be queued, if one is.
+pub fn held_by(event: ConnectionEvent) -> Option<(Option<i64>, Box<Request>)> {
+    match event {
+        ConnectionEvent::Hold { tag, request } => Some((Some(tag), request)),
+        ConnectionEvent::HoldAlone { request } => Some((None, request)),
+        _ => None,
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! The driver shows the unread bytes of a direction; [`Connection`] says how many of them may go on and
 //! what they mean. I/O requests are the only messages it asks to hold. Everything else passes at once, past those
-//! held: responses, bulk data of requests let through earlier, requests between servers, and what is not understood.
+//! held: responses, bulk data of requests let through earlier, and what is not understood.
 //!
 //! ```text
 //!   from_client → Hold   the driver takes the message out and queues it; release() when it goes to the server
+//!   from_client → HoldAlone   the same, but no answer will be told from others': it is over as it goes
 //!   from_client → Pass   forward the stated number of bytes
 //!   from_server → Pass   forward the stated number of bytes; News says what was learnt: true cost, data moved, over
 //! ```
@@ -20,7 +21,7 @@ use crate::message::{Direction, IoRequest, Op, Request, RequestBody, Response, S
 use crate::wire::Reader;
 use std::collections::BTreeMap;
 
-/// I/O requests a connection may have under way before further ones pass unscheduled.
+/// I/O requests a connection may have under way before further ones are held alone.
 const IO_MAX: usize = 4096;
 /// Requests but for I/O that are remembered until their response.
 const ASKED_MAX: usize = 1024;
@@ -42,6 +43,11 @@ pub enum ConnectionEvent {
     Hold {
         /// Ties its response and data to it.
         tag: i64,
+        /// What it asks for, and for whom.
+        request: Box<Request>,
+    },
+    /// A whole I/O request whose answer cannot be told from others': take it out and queue it. It is over as it goes.
+    HoldAlone {
         /// What it asks for, and for whom.
         request: Box<Request>,
     },
@@ -109,11 +115,11 @@ pub enum IoState {
 /// What passed without being understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ConnectionStats {
-    /// Requests that could not be decoded.
+    /// Requests that could not be decoded; of these, I/O requests are held alone.
     pub malformed: u64,
-    /// I/O requests beyond the number that is followed.
+    /// I/O requests beyond the number that is followed, or with the tag of another: held alone.
     pub unfollowed: u64,
-    /// I/O requests of servers, never held.
+    /// I/O requests that say that a server sent them.
     pub between_servers: u64,
     /// I/O requests held.
     pub io_requests: u64,
@@ -304,16 +310,17 @@ impl Connection {
             return ConnectionEvent::Pass;
         };
         match &request.body {
-            RequestBody::Io(_) if request.is_between_servers() => {
-                self.stats.between_servers += 1;
-                ConnectionEvent::Pass
+            RequestBody::UnreadIo => {
+                self.stats.malformed += 1;
+                ConnectionEvent::HoldAlone { request: Box::new(request) }
             }
             RequestBody::Io(_) if self.ios.len() >= IO_MAX || self.ios.contains_key(&tag) => {
                 self.stats.unfollowed += 1;
-                ConnectionEvent::Pass
+                ConnectionEvent::HoldAlone { request: Box::new(request) }
             }
             RequestBody::Io(io) => {
                 self.stats.io_requests += 1;
+                self.stats.between_servers += u64::from(request.is_between_servers());
                 self.ios.insert(tag, Io { request: io.clone(), state: IoState::Held });
                 ConnectionEvent::Hold { tag, request: Box::new(request) }
             }

@@ -196,6 +196,8 @@ fn non_negative(r: &mut Reader<'_>, what: &'static str) -> Result<u64, Malformed
 pub enum RequestBody {
     /// A read or write.
     Io(Box<IoRequest>),
+    /// A read or write that could not be decoded: what it moves is not known.
+    UnreadIo,
     /// Attributes of an object, asked for by a user: the one place where a data path meets user ids.
     GetAttr {
         /// The object.
@@ -225,34 +227,44 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads the payload of an unexpected message.
+    /// Reads the payload of an unexpected message. One that asks for I/O is a request, however little of it can be decoded.
     pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(payload);
         let version = Version::read(&mut r)?;
         let op = Op::from_number(r.i32("operation")?);
+        match Request::read(&mut r, version, op) {
+            Err(_) if matches!(op, Op::Io | Op::SmallIo) => {
+                let (capability, hints) = (Capability::default(), Hints::default());
+                Ok(Request { version, op, capability, user: None, hints, body: RequestBody::UnreadIo })
+            }
+            read => read,
+        }
+    }
+
+    fn read(r: &mut Reader<'_>, version: Version, op: Op) -> Result<Self, Malformed> {
         r.pad(4)?;
         let (capability, user) = match version {
-            Version::V7000 => (Capability::read(&mut r)?, None),
+            Version::V7000 => (Capability::read(r)?, None),
             Version::V6000 => {
                 let (uid, gid) = (r.u32("uid")?, r.u32("gid")?);
                 (Capability::default(), Some(Credential { uid, gid: Some(gid) }))
             }
         };
-        let hints = Hints::read(&mut r)?;
+        let hints = Hints::read(r)?;
         let body = match op {
-            Op::Io => RequestBody::Io(Box::new(IoRequest::read(&mut r, false)?)),
-            Op::SmallIo => RequestBody::Io(Box::new(IoRequest::read(&mut r, true)?)),
+            Op::Io => RequestBody::Io(Box::new(IoRequest::read(r, false)?)),
+            Op::SmallIo => RequestBody::Io(Box::new(IoRequest::read(r, true)?)),
             Op::GetAttr if version == Version::V7000 => {
                 let handle = r.u64("GETATTR handle")?;
                 r.pad(8)?; // fs_id, mask
-                RequestBody::GetAttr { handle, credential: Credential::read(&mut r)? }
+                RequestBody::GetAttr { handle, credential: Credential::read(r)? }
             }
             _ => RequestBody::Other,
         };
         Ok(Request { version, op, capability, user, hints, body })
     }
 
-    /// Whether another server sent it; such requests are never held.
+    /// Whether another server sent it, or whoever says so.
     pub fn is_between_servers(&self) -> bool {
         self.hints.server_id.is_some()
     }

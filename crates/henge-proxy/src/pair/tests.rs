@@ -19,6 +19,10 @@ fn pair() -> (Pair, TcpStream, TcpStream) {
 }
 
 pub(crate) fn io(tag: i64, direction: Direction, len: u64) -> Vec<u8> {
+    hinted(tag, direction, len, Hints::default())
+}
+
+pub(crate) fn hinted(tag: i64, direction: Direction, len: u64, hints: Hints) -> Vec<u8> {
     let io = IoRequest {
         small: false,
         direction,
@@ -37,7 +41,7 @@ pub(crate) fn io(tag: i64, direction: Direction, len: u64) -> Vec<u8> {
         op: Op::Io,
         capability: Capability::default(),
         user: None,
-        hints: Hints::default(),
+        hints,
         body: RequestBody::Io(Box::new(io)),
     };
     encode_io(tag, &request)

@@ -1,6 +1,7 @@
 //! Connections that come and go: clients with their twins.
 
 use super::requests::served;
+use super::{Proxy, REST};
 use crate::conduit::Conduit;
 use crate::config::Config;
 use crate::pair::Pair;
@@ -101,8 +102,8 @@ impl Proxy {
         if result.is_err() {
             return self.close(id, now);
         }
-        if pair.client_has_left() && !pair.pending.is_empty() {
-            let waiting: Vec<RequestId> = pair.pending.values().copied().collect();
+        if pair.client_has_left() {
+            let waiting: Vec<RequestId> = pair.all_pending().collect();
             waiting.into_iter().for_each(|id| self.drop_waiting(id, now, false));
         }
         let Some(pair) = self.pairs.open.get_mut(id) else { return };
@@ -145,28 +146,28 @@ impl Proxy {
             tracing::warn!(
                 malformed = stats.malformed,
                 unfollowed = stats.unfollowed,
-                "a connection's messages were not understood, and passed unscheduled"
+                "a connection's messages were not understood, or not followed"
             );
         }
         self.requests.refused.retain(|r| r.pair != pair_id.index());
-        for id in pair.pending.values() {
-            match self.requests.gate.cancel(*id, now) {
-                Some(_) => drop(self.requests.ios.remove(*id)),
+        for id in pair.all_pending() {
+            match self.requests.gate.cancel(id, now) {
+                Some(_) => drop(self.requests.ios.remove(id)),
                 // The server does it all the same.
-                None => served(self, *id, true, now),
+                None => served(self, id, true, now),
             }
         }
         drop(pair);
         self.readmit(now);
     }
 }
+
 /// Whether there is nothing left to accept somebody with.
 fn lacks_descriptors(e: &io::Error) -> bool {
     use rustix::io::Errno;
     let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     lacks.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }
-
 
 /// Two sockets a connection, where a process may usually open 1,024 files unless it asks for what it may ask for.
 pub(super) fn allow_many_sockets() {

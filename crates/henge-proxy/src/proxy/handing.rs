@@ -8,9 +8,9 @@ use super::Proxy;
 use super::connections::flow_at;
 use super::requests::Refused;
 use crate::handover::{HandedPair, Handover};
-use crate::pair::Held;
+use crate::pair::{Held, held_by};
 use henge_core::{Instant, RequestId};
-use henge_pvfs2::{Connection, ConnectionEvent};
+use henge_pvfs2::Connection;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -84,8 +84,8 @@ impl Proxy {
         self.patience.waited = henge_core::Duration::from_nanos(handed.waited.as_nanos() as u64);
         for message in handed.held {
             let pair = self.pairs.get_mut(slot).expect("just added");
-            match pair.connection.from_client(&message).what {
-                ConnectionEvent::Hold { tag, request } => {
+            match held_by(pair.connection.from_client(&message).what) {
+                Some((tag, request)) => {
                     let flow = self.flow_of(slot, &request);
                     self.take_in(
                         Refused { pair: slot, held: Held { tag, request, message }, flow, since: now },
@@ -93,7 +93,7 @@ impl Proxy {
                     );
                 }
                 // Another version may not understand what this one held.
-                _ => pair.server.send(&message, false)?,
+                None => pair.server.send(&message, false)?,
             }
         }
         self.patience.waited = henge_core::Duration::ZERO;

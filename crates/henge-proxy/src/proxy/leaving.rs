@@ -55,7 +55,7 @@ impl Departure {
             return false;
         }
         let nothing_under_way = match self.goes_on(now) {
-            true => pair.pending.is_empty() && matches!(pair.client.peek(&mut [0]), Ok(None)),
+            true => pair.all_pending().next().is_none() && matches!(pair.client.peek(&mut [0]), Ok(None)),
             false => requests.only_wait(pair),
         };
         nothing_under_way && pair.is_between_messages()

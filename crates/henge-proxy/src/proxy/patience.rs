@@ -123,7 +123,7 @@ impl Proxy {
 
     fn give_up_unless_moving(&mut self, look: Look, now: Instant) {
         let Some(io) = self.requests.ios.get(look.id) else { return };
-        let (slot, tag) = (io.pair, io.tag);
+        let (slot, Some(tag)) = (io.pair, io.tag) else { return };
         let Some(pair) = self.pairs.get_mut(slot) else { return };
         let moved = match pair.connection.io_state(tag) {
             Some(IoState::Moving { moved, .. }) => moved,
@@ -149,8 +149,11 @@ impl Proxy {
         let io = self.requests.ios.remove(id).expect("just seen");
         self.counts.expired += u64::from(expired);
         if let Some(pair) = self.pairs.get_mut(io.pair) {
-            pair.connection.forget(io.tag);
-            pair.pending.remove(&io.tag);
+            pair.alone.remove(&id);
+            if let Some(tag) = io.tag {
+                pair.connection.forget(tag);
+                pair.pending.remove(&tag);
+            }
         }
     }
 }

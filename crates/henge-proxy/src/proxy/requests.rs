@@ -11,10 +11,14 @@ use henge_sched::foreign::{Extent, Served};
 use std::collections::VecDeque;
 use std::io;
 
+/// What an I/O request is charged that cannot be decoded: nobody knows what it moves.
+const UNREAD: u64 = 4 << 20;
+
 /// An I/O request from the moment it came until it is over.
 pub(super) struct Io {
     pub(super) pair: usize,
-    pub(super) tag: i64,
+    /// None where its answer cannot be told from others': it is over as it goes.
+    pub(super) tag: Option<i64>,
     /// While it waits.
     pub(super) message: Option<Vec<u8>>,
     /// The range of the file that it touches, where it is one range.
@@ -51,7 +55,7 @@ impl Requests {
     /// Whether nothing of a connection is at the server.
     pub(super) fn only_wait(&self, pair: &Pair) -> bool {
         let waits = |id: &RequestId| self.ios.get(*id).is_none_or(|io| io.message.is_some());
-        pair.pending.values().all(waits)
+        pair.all_pending().all(|id| waits(&id))
     }
 }
 
@@ -78,10 +82,14 @@ impl Proxy {
 
     /// Queues a request; where its flow is full, the connection that brought it is read no further.
     pub(super) fn take_in(&mut self, came: Refused, now: Instant) {
-        let RequestBody::Io(io) = &came.held.request.body else { unreachable!("only I/O is held") };
         self.requests.dirty = true;
         let flow = FlowId(came.flow as u32);
-        let request = gate_request(self.requests.ios.next_id(), flow, io, now);
+        let (id, body) = (self.requests.ios.next_id(), &came.held.request.body);
+        let io = if let RequestBody::Io(io) = body { Some(io) } else { None };
+        let request = match io {
+            Some(io) => gate_request(id, flow, io, now),
+            None => Request::new(id, flow, Op::Read, 0, UNREAD, now),
+        };
         if self.requests.gate.submit(request, now).is_err() {
             if let Some(pair) = self.pairs.get_mut(came.pair) {
                 pair.blocked = true;
@@ -89,7 +97,7 @@ impl Proxy {
             }
             return;
         }
-        let (extent, striping) = place_in_file(self.peers.as_ref(), io);
+        let (extent, striping) = io.map_or((None, None), |io| place_in_file(self.peers.as_ref(), io));
         if let Some(peers) = &mut self.peers {
             peers.arrived(flow, Cost::new(request.len), striping.as_ref(), now);
         }
@@ -98,7 +106,10 @@ impl Proxy {
         let id = self.requests.ios.insert(io);
         self.patience.waits(id, came.since);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
-            pair.pending.insert(came.held.tag, id);
+            match came.held.tag {
+                Some(tag) => drop(pair.pending.insert(tag, id)),
+                None => drop(pair.alone.insert(id)),
+            }
         }
     }
 
@@ -187,9 +198,14 @@ impl Proxy {
             let io = self.requests.ios.get_mut(request.id).expect("a queued request is known");
             let (slot, tag) = (io.pair, io.tag);
             let message = io.message.take().expect("it leaves once");
-            self.patience.look_at(request.id, now);
             let pair = self.pairs.get_mut(slot).expect("a queued request's pair is there");
             let result = pair.release(tag, message);
+            if tag.is_some() {
+                self.patience.look_at(request.id, now);
+            } else {
+                pair.alone.remove(&request.id);
+                self.over(request.id, false, now);
+            }
             self.settle(slot, result, now);
         }
     }
@@ -225,7 +241,7 @@ pub(super) fn drop_refused(proxy: &mut Proxy, now: Instant) {
     for came in old {
         proxy.counts.expired += 1;
         let Some(pair) = proxy.pairs.get_mut(came.pair) else { continue };
-        pair.connection.forget(came.held.tag);
+        came.held.tag.into_iter().for_each(|tag| pair.connection.forget(tag));
         pair.blocked = false;
         let result = proxy.move_from_client(came.pair, now);
         proxy.settle(came.pair, result, now);

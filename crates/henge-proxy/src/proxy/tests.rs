@@ -1,5 +1,5 @@
 use super::*;
-use crate::pair::tests::io;
+use crate::pair::tests::{hinted, io};
 use henge_config::Source;
 use henge_pvfs2::*;
 use std::io::{Read, Write};
@@ -15,9 +15,14 @@ struct World {
 impl World {
     /// One request of the application at most is pending.
     fn new() -> World {
+        World::with(1)
+    }
+
+    /// So many of the application at most are pending.
+    fn with(pending: u32) -> World {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let text = format!(
-            "server = \"{}\"\nscheduler = {{ sfq = {{ depth = 1 }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = 1 }}
+            "server = \"{}\"\nscheduler = {{ sfq = {{ depth = 1 }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
             server.local_addr().expect("its address")
         );
@@ -255,4 +260,53 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
     world.after(Duration::from_secs(1));
     world.turn();
     assert_eq!(world.open(), 1, "it is accepted once there is room");
+}
+
+/// I/O requests with another's tag, that cannot be read, or that say that another server sent them.
+#[test]
+fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
+    let tagged = io(1, Direction::Read, 5000);
+    let mut unread = io(2, Direction::Read, 5000);
+    unread.truncate(unread.len() - 8);
+    let size = (unread.len() - HEADER_LEN) as u64;
+    unread[..HEADER_LEN].copy_from_slice(&Header { mode: Mode::Unexpected, tag: 2, size }.to_bytes());
+    let of_a_server = hinted(3, Direction::Read, 5000, Hints { server_id: Some(7), ..Hints::default() });
+    for (what, request, charged) in [("tag", &tagged, 5000), ("unread", &unread, 4 << 20)] {
+        let mut world = World::with(4);
+        let (mut client, mut server) = world.connect();
+        client.write_all(&io(1, Direction::Read, 100)).expect("sent");
+        client.write_all(request).expect("sent");
+        world.turn();
+        let first = io(1, Direction::Read, 100).len();
+        let mut bytes = vec![0; first];
+        server.read_exact(&mut bytes).expect("the first one goes");
+        assert!(is_dry(&server), "{what}: it passes the one slot that there is");
+        server.write_all(&encode_io_response(1, Version::V7000, Err(-2))).expect("sent");
+        world.turn();
+        let mut bytes = vec![0; request.len()];
+        server.read_exact(&mut bytes).expect("its turn has come");
+        let gate = &world.proxy.requests.gate;
+        assert_eq!(
+            (gate.in_flight(), world.proxy.requests.ios.len()),
+            (0, 0),
+            "{what}: it is over as it went"
+        );
+        let meters = gate.flow_meters(FlowId(0)).expect("its flow");
+        assert_eq!(meters.completed.service.get(), charged + 1, "{what}");
+    }
+    let mut world = World::with(4);
+    let (mut client, server) = world.connect();
+    client.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    client.write_all(&of_a_server).expect("sent");
+    world.turn();
+    let mut bytes = vec![0; io(1, Direction::Read, 100).len()];
+    (&server).read_exact(&mut bytes).expect("the first one goes");
+    assert!(is_dry(&server), "whoever says that it is a server waits, too");
+}
+
+fn is_dry(socket: &TcpStream) -> bool {
+    socket.set_nonblocking(true).expect("a socket");
+    let dry = socket.peek(&mut [0]).is_err();
+    socket.set_nonblocking(false).expect("a socket");
+    dry
 }

@@ -70,7 +70,9 @@ fn decode(streams: &[pcap::Stream], cut: usize) -> Decoded {
                                     moved: None,
                                 });
                             }
-                            ConnectionEvent::Opaque => panic!("{}: not understood", stream.client_port),
+                            ConnectionEvent::HoldAlone { .. } | ConnectionEvent::Opaque => {
+                                panic!("{}: not understood", stream.client_port)
+                            }
                             ConnectionEvent::Pass | ConnectionEvent::NeedMore(_) => {}
                         }
                         step.len

@@ -134,7 +134,7 @@ fn status(control: &std::path::Path, json: bool) -> Result<ExitCode> {
     }
     println!("{table}");
     println!(
-        "{} connections, {} of {} requests at the server; passed unscheduled: {} malformed, {} unfollowed, {} between servers, {} \
+        "{} connections, {} of {} requests at the server; not as others: {} malformed, {} unfollowed, {} between servers, {} \
          opaque connections; {} ambiguous to `other`; given up as their clients had: {} waiting, {} unanswered",
         status["connections"],
         status["in_flight"],
