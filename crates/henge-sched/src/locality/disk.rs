@@ -153,7 +153,7 @@ impl Bound {
         if self.refresh == 0
             && let Some(mean) = self.times.mean_slot()
         {
-            let scaled = mean.as_nanos() * WHOLE / share;
+            let scaled = mean.mul_ratio(WHOLE, share).as_nanos();
             self.all.set_delta(scaled);
             self.meetable.set_delta(scaled);
             self.refresh = 16.max(self.all.len());

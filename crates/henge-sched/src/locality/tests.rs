@@ -1,7 +1,8 @@
+use super::disk::Bound;
 use crate::trial::{Pattern, Shape, Trial, request, text};
 use henge_core::{
-    Contract, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Instant, Latency, Rate, Request, Served,
-    Value,
+    Completion, Contract, Cost, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Instant, Latency, Rate,
+    Request, RequestId, Served, Value,
 };
 
 fn ms(ms: u64) -> Duration {
@@ -485,4 +486,31 @@ fn a_new_disk_with_a_small_share_and_a_short_bound_is_not_before_others() {
     t.run(at(12_000));
     let within = t.within(0, ms(100), at(10_000), at(12_000));
     assert!(within >= 0.95, "{within} within the bound");
+}
+
+/// Storage hung for days. As far as is known a request takes hours, so the second one waiting is urgent an hour before its bound.
+#[test]
+fn what_takes_hours_is_urgent_early() {
+    let mut bound = Bound::changed(None, ms(200));
+    let hours = |n: u64| Duration::from_secs(n * 3600);
+    let asked = |slot: u32, arrival| Request {
+        id: RequestId { slot, generation: 0 },
+        arrival,
+        ..request(0, u64::from(slot) * 4096, 4096)
+    };
+    let mut now = Instant::ZERO;
+    for slot in 0..100 {
+        bound.dispatched(slot, false);
+        let request = asked(slot, now);
+        let (dispatched, service) = (now, hours(24));
+        now += service;
+        let completion = Completion { request, actual: Cost::new(1), dispatched, service, in_flight: 0 };
+        bound.completed(&completion, 250_000, now);
+    }
+    now += hours(1000);
+    for slot in 0..2 {
+        bound.arrived(&asked(slot, now), u64::from(slot), Duration::ZERO);
+    }
+    let urgent = (now + ms(200) - hours(24) - hours(1)).as_nanos() as i64;
+    assert_eq!(bound.urgent_at().0, Some(urgent));
 }
