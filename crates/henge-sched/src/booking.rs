@@ -10,6 +10,7 @@ pub(crate) struct Booking {
     /// More may be promised.
     pub overbook: bool,
     unit: CostUnit,
+    /// Modulo 2⁶⁴: where nothing bounds it, it may be more, and nobody asks.
     booked: u64,
 }
 
@@ -40,10 +41,10 @@ impl Booking {
     pub fn with(&self, old: Option<Rate>, new: Option<Rate>) -> Result<u64, Refused> {
         // A rate that counts something else is judged by measurements, not here.
         let (old, new) = (old.filter(|r| r.unit == self.unit), new.filter(|r| r.unit == self.unit));
-        let others = self.booked - old.map_or(0, |r| r.per_second);
+        let others = self.booked.wrapping_sub(old.map_or(0, |r| r.per_second));
         match (self.most(), new) {
             (Some(capacity), Some(rate)) => check_rate(rate, others, capacity),
-            _ => Ok(others.saturating_add(new.map_or(0, |r| r.per_second))),
+            _ => Ok(others.wrapping_add(new.map_or(0, |r| r.per_second))),
         }
     }
 
@@ -54,6 +55,7 @@ impl Booking {
 
     /// A flow left.
     pub fn release(&mut self, old: Option<Rate>) {
-        self.booked -= old.filter(|r| r.unit == self.unit).map_or(0, |r| r.per_second);
+        let old = old.filter(|r| r.unit == self.unit).map_or(0, |r| r.per_second);
+        self.booked = self.booked.wrapping_sub(old);
     }
 }

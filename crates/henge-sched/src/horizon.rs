@@ -27,7 +27,7 @@ impl Horizon {
             self.base = clock;
         }
         self.pass(clock);
-        let later = due >= self.base + RING;
+        let later = due >= self.base.saturating_add(RING);
         match later {
             true => self.later += 1,
             false if due < self.base => self.passed += 1,
@@ -57,10 +57,10 @@ impl Horizon {
 
     /// How many are due before `until`.
     pub fn before(&self, until: u64) -> usize {
-        let end = until.min(self.base + RING);
+        let end = until.min(self.base.saturating_add(RING));
         let within =
             (self.base..end).map(|ms| self.counts.get((ms % RING) as usize).map_or(0, |n| *n as usize));
-        let later = if until > self.base + RING { self.later } else { 0 };
+        let later = if until > self.base.saturating_add(RING) { self.later } else { 0 };
         self.passed + within.sum::<usize>() + later
     }
 }

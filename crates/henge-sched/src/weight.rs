@@ -149,7 +149,7 @@ pub(crate) const fn since_epoch(t: Instant) -> VTime {
 
 /// The first instant that is not before `t`.
 pub(crate) fn ceil_instant(t: VTime) -> Instant {
-    let ns = (t.raw() + ((1 << VTime::FRACTION_BITS) - 1)) >> VTime::FRACTION_BITS;
+    let ns = t.raw().saturating_add((1 << VTime::FRACTION_BITS) - 1) >> VTime::FRACTION_BITS;
     Instant::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 

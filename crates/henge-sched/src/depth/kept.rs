@@ -418,14 +418,15 @@ impl DepthController for Kept {
         let latency = now.since(request.arrival);
         let late = flow.promise.latency.is_some_and(|l| latency > l.bound);
         let window = &mut flow.window;
-        window.cost += request.cost.get();
+        window.cost = window.cost.saturating_add(request.cost.get());
         window.total += done;
         window.quiet += if quiet { done } else { 0 };
         window.done += 1;
         window.latencies += latency.as_nanos();
         window.places += service.as_nanos();
         if let Some(rate) = flow.promise.rate {
-            window.amount += in_unit(request, rate.unit, CostUnit::DiskTime).get();
+            let amount = in_unit(request, rate.unit, CostUnit::DiskTime).get();
+            window.amount = window.amount.saturating_add(amount);
         }
         window.late += u64::from(late);
         self.shares.quiet.loud -= loud;

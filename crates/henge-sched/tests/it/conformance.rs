@@ -1,16 +1,18 @@
 //! The one suite that every scheduler of the registry passes. A new scheduler is picked up from there.
 //!
 //! Random calls go through a [`Gate`] (arrivals, completions in any order, cancels, adjusted costs, flows added,
-//! changed and removed, schedulers exchanged, foreign service, time), and a model beside it knows where every request
-//! must be. Nothing here knows what a scheduler is for; that is tested beside each of them.
+//! changed and removed, schedulers exchanged, depths, foreign service, time), and a model beside it knows where every request
+//! must be. Amounts are now and then all that a number can say. Nothing here knows what a scheduler is for; that is tested beside each of them.
 
 use henge_core::{
-    Assembly, Contract, Cost, CostUnit, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId, Gate, Instant,
-    Latency, Op, Params, Pending, Rate, Request, RequestId, Value,
+    Assembly, Contract, Cost, CostUnit, DepthController, DiskTime, DiskTimeKind, Dispatch, Duration, FlowId,
+    Gate, Instant, Latency, Op, Params, Pending, Rate, Request, RequestId, Value,
 };
 use henge_sched::{Entry, Order, SCHEDULERS, build, find};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const FLOWS: u32 = 5;
 
@@ -25,24 +27,40 @@ enum Call {
     SetFlow { flow: u32, terms: u8, size: u8 },
     RemoveFlow { flow: u32 },
     Foreign { flow: u32, cost: u64 },
+    Retag { nth: usize, lead: u64 },
+    Depth { to: u32 },
     Exchange,
 }
+
+/// An amount below `usual`; now and then nothing, or as much as `most`.
+fn amount(usual: u64, most: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![30 => 0..usual, 1 => Just(0), 1 => 0..=most, 1 => Just(most)]
+}
+/// The longest sleep, in µs, and the longest read.
+const YEARS: u64 = 3 * 365 * 86_400 * 1_000_000;
+const LEN_MAX: u64 = 1 << 40;
+/// Sizes of contracts from here on are extremes.
+const EXTREME: u8 = 254;
 
 fn call() -> impl Strategy<Value = Call> {
     let flow = || 0..FLOWS;
     prop_oneof![
-        12 => (flow(), 0u8..8, 0u64..1 << 34, 1u64..1 << 20, 0u64..1 << 18)
+        12 => (flow(), 0u8..8, amount(1 << 34, u64::MAX), amount(1 << 20, LEN_MAX), amount(1 << 18, u64::MAX))
             .prop_map(|(flow, op, offset, len, foreign)| {
                 let foreign = if op % 2 == 0 { foreign } else { 0 };
                 Call::Submit { flow, op, offset, len, foreign }
             }),
         8 => (any::<usize>(), proptest::bool::weighted(0.1))
             .prop_map(|(nth, failed)| Call::Complete { nth, failed }),
-        4 => (0u64..20_000).prop_map(|us| Call::Sleep { us }),
+        4 => amount(20_000, YEARS).prop_map(|us| Call::Sleep { us }),
         1 => any::<usize>().prop_map(|nth| Call::Cancel { nth }),
-        1 => (any::<usize>(), 1u64..1 << 21).prop_map(|(nth, cost)| Call::Adjust { nth, cost }),
-        1 => (flow(), any::<u8>(), any::<u8>()).prop_map(|(flow, terms, size)| Call::SetFlow { flow, terms, size }),
-        1 => (flow(), 0u64..1 << 24).prop_map(|(flow, cost)| Call::Foreign { flow, cost }),
+        1 => (any::<usize>(), amount(1 << 21, u64::MAX))
+            .prop_map(|(nth, cost)| Call::Adjust { nth, cost: cost.max(1) }),
+        1 => (flow(), any::<u8>(), prop_oneof![3 => any::<u8>(), 1 => EXTREME..=u8::MAX])
+            .prop_map(|(flow, terms, size)| Call::SetFlow { flow, terms, size }),
+        1 => (flow(), amount(1 << 24, u64::MAX)).prop_map(|(flow, cost)| Call::Foreign { flow, cost }),
+        1 => (any::<usize>(), amount(1 << 24, u64::MAX)).prop_map(|(nth, lead)| Call::Retag { nth, lead }),
+        1 => prop_oneof![1u32..10, Just(1), Just(u32::MAX)].prop_map(|to| Call::Depth { to }),
         1 => prop_oneof![
             2 => flow().prop_map(|flow| Call::RemoveFlow { flow }),
             1 => Just(Call::Exchange),
@@ -54,10 +72,12 @@ fn call() -> impl Strategy<Value = Call> {
 fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) -> Contract {
     let mut contract = Contract::best_effort();
     let small = u64::from(size % 4) + 1;
+    let extreme = size.checked_sub(EXTREME).map(|which| [1, u64::MAX][usize::from(which)]);
+    let or = |usual: u64| extreme.unwrap_or(usual);
     let rate = |n: u64| match unit {
-        CostUnit::Requests => Rate::requests(40 * n),
-        CostUnit::Bytes => Rate::bytes(4_000_000 * n),
-        CostUnit::DiskTime => Rate::disk_time(60_000_000 * n),
+        CostUnit::Requests => Rate::requests_micro(or(40_000_000 * n)),
+        CostUnit::Bytes => Rate::bytes(or(4_000_000 * n)),
+        CostUnit::DiskTime => Rate::disk_time(or(60_000_000 * n)),
     };
     for (_, term) in entry.keeps.iter().enumerate().filter(|(i, _)| terms & (1 << i) != 0) {
         match *term {
@@ -65,9 +85,9 @@ fn contract(entry: &Entry, unit: CostUnit, terms: u8, size: u8, limits: bool) ->
             "rate" => contract.rate = Some(rate(small)),
             "limit" if limits => contract.limit = Some(rate(small + 1)),
             "limit" => {}
-            "burst" => contract.burst = Some(Cost::new(100_000 * small)),
+            "burst" => contract.burst = Some(Cost::new(or(100_000 * small))),
             "latency" => {
-                let bound = Duration::from_millis(20 * small);
+                let bound = Duration::from_nanos(or(20_000_000 * small));
                 contract.latency = Some(Latency { bound, percentile: 950_000 });
             }
             "share" => {
@@ -93,6 +113,8 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
     ("sfq", &[("foreign", "hybrid"), ("cost", "disk time")]),
     ("sfq", &[("foreign", "hybrid-memoryless"), ("tag", "arrival")]),
     ("sfq", &[("foreign", "single"), ("cost", "requests")]),
+    ("sfq", &[("cost", "time"), ("depth", "kept")]),
+    ("mclock", &[("cost", "time"), ("depth", "kept")]),
     ("sfq", &[("work_conserving", "false"), ("capacity", "50MB/s")]),
     ("sfq", &[("work_conserving", "false"), ("capacity", "measured")]),
     ("vc", &[("foreign", "total")]),
@@ -122,6 +144,17 @@ struct Subject {
     entry: &'static Entry,
     params: Params,
     work_conserving: bool,
+    /// Its depth is not the test's.
+    own_depth: bool,
+}
+
+/// A depth that the test says.
+struct Said(Arc<AtomicU32>);
+
+impl DepthController for Said {
+    fn depth(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 fn subjects() -> Vec<Subject> {
@@ -134,15 +167,18 @@ fn subjects() -> Vec<Subject> {
             text => Value::Text(text.to_owned()),
         };
         let params = settings.iter().fold(Params::new(name), |p, (k, v)| p.with(k, value(v)));
+        let own_depth = settings.iter().any(|(key, _)| *key == "depth");
         let work_conserving = entry.work_conserving && !settings.contains(&("work_conserving", "false"));
-        Subject { entry, params, work_conserving }
+        Subject { entry, params, work_conserving: work_conserving && !own_depth, own_depth }
     })
     .collect()
 }
 
 impl Subject {
-    fn parts(&self) -> Assembly {
-        build(self.entry.name, self.params.clone()).unwrap_or_else(|e| panic!("{}: {e}", self.entry.name))
+    fn parts(&self, depth: &Arc<AtomicU32>) -> Assembly {
+        let parts = build(self.entry.name, self.params.clone());
+        let parts = parts.unwrap_or_else(|e| panic!("{}: {e}", self.entry.name));
+        if self.own_depth { parts } else { Assembly { depth: Box::new(Said(depth.clone())), ..parts } }
     }
 }
 
@@ -157,6 +193,7 @@ enum Event {
 struct Run<'a> {
     subject: &'a Subject,
     gate: Gate,
+    depth: Arc<AtomicU32>,
     limits: bool,
     now: Instant,
     ids: Pending<()>,
@@ -171,9 +208,11 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(subject: &'a Subject, limits: bool) -> Self {
+        let depth = Arc::new(AtomicU32::new(4));
         let mut run = Run {
             subject,
-            gate: Gate::new(subject.parts()),
+            gate: Gate::new(subject.parts(&depth)),
+            depth,
             limits,
             now: Instant::ZERO,
             ids: Pending::new(),
@@ -225,13 +264,7 @@ impl<'a> Run<'a> {
                 self.gate.submit(request, self.now).expect("far fewer than may be pending");
                 self.waiting.push(request);
             }
-            Call::Cancel { nth } if !self.waiting.is_empty() => {
-                let request = self.waiting.remove(nth % self.waiting.len());
-                let given = self.gate.cancel(request.id, self.now);
-                prop_assert_eq!(given.map(|r| r.id), Some(request.id), "cancelled");
-                prop_assert!(self.gate.cancel(request.id, self.now).is_none(), "cancelled twice");
-                self.over(request.id);
-            }
+            Call::Cancel { nth } if !self.waiting.is_empty() => self.cancel(nth % self.waiting.len())?,
             Call::Complete { nth, failed } if !self.in_flight.is_empty() => self.complete(nth, failed),
             Call::Adjust { nth, cost } if !self.in_flight.is_empty() => {
                 let id = self.in_flight[nth % self.in_flight.len()];
@@ -243,14 +276,28 @@ impl<'a> Run<'a> {
             Call::Foreign { flow, cost } if self.set[flow as usize] => {
                 self.gate.foreign(FlowId(flow), Cost::new(cost), self.now);
             }
+            Call::Retag { nth, lead } if !self.waiting.is_empty() => {
+                let id = self.waiting[nth % self.waiting.len()].id;
+                self.gate.retag(id, Duration::from_nanos(lead), self.now);
+            }
+            Call::Depth { to } => self.depth.store(to, Ordering::Relaxed),
             Call::Exchange if !self.preparing => {
-                self.gate.prepare(self.subject.parts(), 1);
+                self.gate.prepare(self.subject.parts(&self.depth), 1);
                 self.preparing = true;
             }
             _ => {}
         }
         self.go_on()?;
         self.dispatch()
+    }
+
+    fn cancel(&mut self, at: usize) -> Result<(), TestCaseError> {
+        let request = self.waiting.remove(at);
+        let given = self.gate.cancel(request.id, self.now);
+        prop_assert_eq!(given.map(|r| r.id), Some(request.id), "cancelled");
+        prop_assert!(self.gate.cancel(request.id, self.now).is_none(), "cancelled twice");
+        self.over(request.id);
+        Ok(())
     }
 
     /// A step of an exchange that is being prepared.
@@ -350,6 +397,11 @@ impl<'a> Run<'a> {
                         self.subject.entry.name
                     )));
                 };
+                if until.since(self.now) > Duration::from_micros(10 * YEARS) {
+                    prop_assert!(self.limits || !self.subject.work_conserving, "it waits for decades");
+                    (0..self.waiting.len()).try_for_each(|_| self.cancel(0))?;
+                    break;
+                }
                 self.now = until;
             } else if !self.in_flight.is_empty() {
                 self.now += Duration::from_micros(100);
@@ -401,7 +453,8 @@ fn work_is_conserved_where_claimed() {
 /// its requests leaves before the flood has had 2000.
 #[test]
 fn nobody_starves() {
-    for subject in subjects() {
+    // A depth that gives way to promises searches for longer.
+    for subject in subjects().into_iter().filter(|subject| !subject.own_depth) {
         for (terms, size) in [(0, 0), (1, 3), (0xff, 2)] {
             let mut run = Run::new(&subject, false);
             run.set_flow(FLOWS - 1, 0, 0);

@@ -122,7 +122,7 @@ impl Pace {
 
     /// Turns last by what requests take at the device: `done` of them took `service` in all.
     pub fn set_turn(&mut self, service: u64, done: u64) {
-        if let Some(turn) = (TURN_REQUESTS * service).checked_div(done) {
+        if let Some(turn) = TURN_REQUESTS.saturating_mul(service).checked_div(done) {
             self.turn = turn.clamp(TURN.0, TURN.1);
         }
     }

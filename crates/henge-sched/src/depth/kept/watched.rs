@@ -173,10 +173,11 @@ impl Watched {
             let here = self.here(now, time);
             // A fiftieth more than was promised: whoever is just short of it is noticed before it is missed.
             let due = rate.cost_in(Duration::from_nanos(here)).get();
-            let due = due + due / 50;
-            self.lag = (self.lag + due).saturating_sub(self.window.amount);
+            let due = due.saturating_add(due / 50);
+            self.lag = self.lag.saturating_add(due).saturating_sub(self.window.amount);
             // A few requests of the size that it has, and half a percent of a second.
-            let few = 4 * (self.window.amount / self.window.done).max(1) + rate.per_second / 200;
+            let each = (self.window.amount / self.window.done).max(1);
+            let few = each.saturating_mul(4).saturating_add(rate.per_second / 200);
             let kept = self.window.amount.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE);
             return Some(Judged { kept, factor: factor(kept), behind: self.lag > few });
         }
