@@ -79,7 +79,7 @@ pub struct Counts {
     pub malformed: u64,
     /// Requests beyond what is followed on one connection, or with another's tag. They waited their turn, and were over as they went.
     pub unfollowed: u64,
-    /// I/O requests that say that a server sent them. They wait as all do.
+    /// I/O requests of servers; they passed at once.
     pub between_servers: u64,
     /// Connections that do not speak PVFS2; everything passed.
     pub opaque: u64,

@@ -95,7 +95,7 @@ pub struct Hints {
     pub handle: Option<u64>,
     /// The rank of an MPI process.
     pub rank: Option<u32>,
-    /// Set by servers: a request between servers.
+    /// Set by servers: a request between servers, never to be held.
     pub server_id: Option<u32>,
 }
 

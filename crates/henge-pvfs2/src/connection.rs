@@ -2,7 +2,7 @@
 //!
 //! The driver shows the unread bytes of a direction; [`Connection`] says how many of them may go on and
 //! what they mean. I/O requests are the only messages it asks to hold. Everything else passes at once, past those
-//! held: responses, bulk data of requests let through earlier, and what is not understood.
+//! held: responses, bulk data of requests let through earlier, requests between servers, and what is not understood.
 //!
 //! ```text
 //!   from_client → Hold   the driver takes the message out and queues it; release() when it goes to the server
@@ -119,7 +119,7 @@ pub struct ConnectionStats {
     pub malformed: u64,
     /// I/O requests beyond the number that is followed, or with the tag of another: held alone.
     pub unfollowed: u64,
-    /// I/O requests that say that a server sent them.
+    /// I/O requests of servers, never held.
     pub between_servers: u64,
     /// I/O requests held.
     pub io_requests: u64,
@@ -310,6 +310,10 @@ impl Connection {
             return ConnectionEvent::Pass;
         };
         match &request.body {
+            RequestBody::Io(_) if request.is_between_servers() => {
+                self.stats.between_servers += 1;
+                ConnectionEvent::Pass
+            }
             RequestBody::UnreadIo => {
                 self.stats.malformed += 1;
                 ConnectionEvent::HoldAlone { request: Box::new(request) }
@@ -320,7 +324,6 @@ impl Connection {
             }
             RequestBody::Io(io) => {
                 self.stats.io_requests += 1;
-                self.stats.between_servers += u64::from(request.is_between_servers());
                 self.ios.insert(tag, Io { request: io.clone(), state: IoState::Held });
                 ConnectionEvent::Hold { tag, request: Box::new(request) }
             }

@@ -264,7 +264,7 @@ impl Request {
         Ok(Request { version, op, capability, user, hints, body })
     }
 
-    /// Whether another server sent it, or whoever says so.
+    /// Whether another server sent it, or whoever says so; such requests are never held.
     pub fn is_between_servers(&self) -> bool {
         self.hints.server_id.is_some()
     }

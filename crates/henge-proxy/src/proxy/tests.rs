@@ -262,7 +262,7 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
     assert_eq!(world.open(), 1, "it is accepted once there is room");
 }
 
-/// I/O requests with another's tag, that cannot be read, or that say that another server sent them.
+/// I/O requests with another's tag, or that cannot be read.
 #[test]
 fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
     let tagged = io(1, Direction::Read, 5000);
@@ -270,7 +270,6 @@ fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
     unread.truncate(unread.len() - 8);
     let size = (unread.len() - HEADER_LEN) as u64;
     unread[..HEADER_LEN].copy_from_slice(&Header { mode: Mode::Unexpected, tag: 2, size }.to_bytes());
-    let of_a_server = hinted(3, Direction::Read, 5000, Hints { server_id: Some(7), ..Hints::default() });
     for (what, request, charged) in [("tag", &tagged, 5000), ("unread", &unread, 4 << 20)] {
         let mut world = World::with(4);
         let (mut client, mut server) = world.connect();
@@ -294,14 +293,21 @@ fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
         let meters = gate.flow_meters(FlowId(0)).expect("its flow");
         assert_eq!(meters.completed.service.get(), charged + 1, "{what}");
     }
+}
+
+/// A server never waits for its peers' users: two servers that wait for each other's gates would stand still.
+#[test]
+fn requests_between_servers_pass_and_are_counted() {
+    let of_a_server = hinted(3, Direction::Read, 5000, Hints { server_id: Some(7), ..Hints::default() });
     let mut world = World::with(4);
-    let (mut client, server) = world.connect();
-    client.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    let (mut client, mut server) = world.connect();
+    let first = io(1, Direction::Read, 100);
+    client.write_all(&first).expect("sent");
     client.write_all(&of_a_server).expect("sent");
     world.turn();
-    let mut bytes = vec![0; io(1, Direction::Read, 100).len()];
-    (&server).read_exact(&mut bytes).expect("the first one goes");
-    assert!(is_dry(&server), "whoever says that it is a server waits, too");
+    let mut bytes = vec![0; first.len() + of_a_server.len()];
+    server.read_exact(&mut bytes).expect("both go, though there is one slot");
+    assert_eq!(world.proxy.status(world.now).counts.between_servers, 1);
 }
 
 fn is_dry(socket: &TcpStream) -> bool {
