@@ -421,6 +421,9 @@ impl Store for Device {
     fn begin_claim(&mut self, name: &str) -> io::Result<Step> {
         self.begin_using(name)
     }
+    fn begin_adoption(&mut self, name: &str) -> io::Result<Step> {
+        self.begin_adopting(name)
+    }
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         self.begin_freeing(name)
     }

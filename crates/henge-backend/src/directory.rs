@@ -191,6 +191,9 @@ impl Store for Directory {
     fn begin_claim(&mut self, name: &str) -> io::Result<Step> {
         Ok(self.begin_naming(name))
     }
+    fn begin_adoption(&mut self, name: &str) -> io::Result<Step> {
+        self.begin_adopting(name)
+    }
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         self.begin_removing(name)
     }
@@ -210,17 +213,16 @@ impl Store for Directory {
     }
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        let kept: Vec<_> = manage::kept(&self.path)?.into_iter().filter(|kept| kept.name == name).collect();
-        match &kept[..] {
-            _ if self.has_part(name) => Ok(()),
-            [] => Ok(()),
-            [_] if self.options.look => {
-                self.adopted.push(name.to_owned());
-                Ok(())
-            }
-            [one] => manage::adopt(&self.path, &one.id).map(drop),
-            _ => Err(crate::store::several(name)),
+        if self.has_part(name) {
+            return Ok(());
         }
+        if !self.options.look {
+            return manage::adopt_named(&self.path, name);
+        }
+        if manage::the_kept(&self.path, name)?.is_some() {
+            self.adopted.push(name.to_owned());
+        }
+        Ok(())
     }
     fn settle(&mut self, is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
         if self.options.look {

@@ -124,6 +124,11 @@ pub trait Store: Backend<Payload = Buffer> {
         Ok(())
     }
 
+    /// Begins what [`adopt_part`](Self::adopt_part) does.
+    fn begin_adoption(&mut self, name: &str) -> io::Result<Step> {
+        self.adopt_part(name).map(|()| Step::There(0))
+    }
+
     /// Where the bytes of a part come from that is opened next; only stores of images are asked.
     fn set_origin(&mut self, name: &str, _origin: &Origin) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("\"{name}\" is on a pool without images")))
@@ -256,6 +261,10 @@ macro_rules! parts_behind {
         fn adopt_part(&mut self, name: &str) -> std::io::Result<()> {
             let $wrapper = self;
             $store.adopt_part(name)
+        }
+        fn begin_adoption(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_adoption(name)
         }
         fn set_origin(&mut self, name: &str, origin: &crate::Origin) -> std::io::Result<()> {
             let $wrapper = self;

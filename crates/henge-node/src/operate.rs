@@ -140,7 +140,13 @@ pub(crate) fn doors(plane: &Plane, name: &str, table: &Table) -> Outcome<(usize,
 /// How a request makes or lengthens parts, and the disk that they belong to. What is refused already is refused here, before
 /// hours are spent on making them.
 pub(crate) fn works_for(plane: &Plane, request: &Request) -> Outcome<(String, Vec<Work>)> {
-    let making = |parts: Vec<PartOf>| parts.into_iter().map(Work::Make).collect();
+    let making = |parts: Vec<PartOf>| {
+        let work = |part: PartOf| {
+            let adopted = part.adopt.then(|| Work::Adopt(part.clone()));
+            adopted.into_iter().chain([Work::Make(part)])
+        };
+        parts.into_iter().flat_map(work).collect()
+    };
     match request {
         Request::Add { disk } => {
             let config = read_disk(plane, disk)?;

@@ -26,6 +26,8 @@ enum Stage {
     Zeroing,
     /// Make: the zeroes become durable. The part is whole then, and nobody's.
     Syncing,
+    /// Adopt: the record `used` of a part that was kept is written.
+    Adopting(Change),
     /// Claim: the record `used` is written.
     Using(Change),
     /// Grow: the new end is zeroed.
@@ -50,8 +52,11 @@ impl Device {
         }
         match (found, seen) {
             (None, _) if len.is_multiple_of(PAGE) => self.begin_making(name, len),
-            (Some(slot), Some(seen))
-                if seen < len && self.table.get(slot).len < len && len.is_multiple_of(PAGE) =>
+            // Also one that nobody has opened, as one that was adopted is: what it grows by is zeroed step by step.
+            (Some(slot), seen)
+                if seen.is_none_or(|seen| seen < len)
+                    && self.table.get(slot).len < len
+                    && len.is_multiple_of(PAGE) =>
             {
                 self.begin_lengthening(name, slot, len)
             }
@@ -113,6 +118,20 @@ impl Device {
         Ok(self.wait(name, slot, len, Stage::ZeroingEnd, zero))
     }
 
+    /// What a former disk left is a disk's again.
+    pub(super) fn begin_adopting(&mut self, name: &str) -> io::Result<Step> {
+        crate::space::check_name(name)?;
+        let slot = match self.kept(name)[..] {
+            _ if self.has_part(name) => return Ok(Step::There(0)),
+            [] => return Ok(Step::There(0)),
+            [(slot, ..)] => slot,
+            _ => return Err(crate::store::several(name)),
+        };
+        let used = Record { state: State::Used, ..self.table.get(slot).clone() };
+        let (change, chore) = self.begin_change(slot, Some(used), false)?;
+        Ok(self.wait(name, slot, 0, Stage::Adopting(change), Step::Run(chore)))
+    }
+
     /// The part is a disk's from now on.
     pub(super) fn begin_using(&mut self, name: &str) -> io::Result<Step> {
         let Some(&(slot, len)) = self.unclaimed.get(name) else { return Ok(Step::There(0)) };
@@ -167,6 +186,10 @@ impl Device {
                 }
                 Err(e) => self.take_back(name, slot, e),
             },
+            Stage::Adopting(change) => {
+                self.ended(change, outcome)?;
+                self.place_again(slot).map(|()| Step::There(0))
+            }
             // After an error it is still unclaimed, and can be removed.
             Stage::Using(change) => self.ended(change, outcome).map(|()| {
                 self.unclaimed.remove(name);

@@ -170,6 +170,20 @@ pub(super) fn adopt(path: &Path, id: &str) -> io::Result<String> {
     Ok(part.name)
 }
 
+/// The one part of that name that is kept, if any is.
+pub(super) fn the_kept(path: &Path, name: &str) -> io::Result<Option<Kept>> {
+    let mut all = kept(path)?.into_iter().filter(|kept| kept.name == name);
+    match (all.next(), all.next()) {
+        (Some(_), Some(_)) => Err(crate::store::several(name)),
+        (one, _) => Ok(one),
+    }
+}
+
+/// It becomes a disk's again.
+pub(super) fn adopt_named(path: &Path, name: &str) -> io::Result<()> {
+    the_kept(path, name)?.map_or(Ok(()), |one| adopt(path, &one.id).map(drop))
+}
+
 /// The same, while no node serves it.
 pub fn adopt_alone(path: &Path, id: &str) -> io::Result<String> {
     let _lock = locked(path)?;

@@ -2,6 +2,7 @@
 //! file system does with a file it does whole or not at all, after what [`maker`](super::maker) says.
 
 use super::{Directory, manage};
+use crate::Store;
 use crate::open;
 use crate::space::check_name;
 use crate::store::{Chore, Step};
@@ -15,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) enum Half {
     /// The part, and whether it was made: it may have been there.
     Making(String, Arc<AtomicBool>),
+    /// What a former disk left gets its name again.
+    Adopting(String),
     /// Its file gets its name.
     Claiming(String),
     Lengthening(String, u64),
@@ -47,6 +50,17 @@ impl Directory {
         self.files.elsewhere(fd);
         self.half = Some(Half::Lengthening(of.clone(), len));
         Ok(Step::Run(Box::new(move || maker.lengthen(&file, &of, len).map(|()| None))))
+    }
+
+    /// What a former disk left is a disk's again.
+    pub(super) fn begin_adopting(&mut self, name: &str) -> io::Result<Step> {
+        check_name(name)?;
+        if self.has_part(name) {
+            return Ok(Step::There(0));
+        }
+        let (path, of) = (self.path.clone(), name.to_owned());
+        self.half = Some(Half::Adopting(of.clone()));
+        Ok(Step::Run(Box::new(move || manage::adopt_named(&path, &of).map(|()| None))))
     }
 
     /// The part is a disk's from now on.
@@ -95,6 +109,7 @@ impl Directory {
                     Err(e)
                 }
             },
+            Some(Half::Adopting(of)) if of == name => outcome.map(|_| Step::There(0)),
             // After an error it may have its name or not, is still unclaimed, and can be removed.
             Some(Half::Claiming(of)) if of == name => {
                 outcome?;
@@ -257,6 +272,25 @@ mod tests {
         );
         assert!(manage::kept(dir.path()).unwrap().iter().all(|kept| kept.name == "a.part0"));
         pool.open_part("b.part0", 1 << 20).unwrap();
+    }
+
+    /// Looking for it, its new name and its sync are another thread's.
+    #[test]
+    fn what_was_kept_is_adopted_in_a_step_that_may_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { direct: false, ..Options::default() };
+        let mut pool = Directory::open(dir.path(), "p", 16 << 20, options).unwrap();
+        std::fs::write(dir.path().join("a.part0"), [7; 4096]).unwrap();
+        assert_eq!(pool.settle(&|_| false).unwrap(), ["a.part0"]);
+        for fails in [true, false] {
+            assert!(!pool.has_part("a.part0"));
+            let begun = pool.begin_adoption("a.part0");
+            assert!(matches!(begun, Ok(Step::Run(_))));
+            assert_eq!(carry_out(&mut pool, "a.part0", begun, fails).is_err(), fails);
+        }
+        assert!(matches!(pool.begin_adoption("a.part0"), Ok(Step::There(_))), "it is there");
+        pool.open_part("a.part0", 4096).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("a.part0")).unwrap(), [7; 4096]);
     }
 
     #[test]

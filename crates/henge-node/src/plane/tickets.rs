@@ -43,6 +43,8 @@ const PIECE: u64 = 64 << 10;
 /// What is to be done with a part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
+    /// What a former disk left becomes the disk's, if there is something.
+    Adopt(PartOf),
     /// Made, or found.
     Make(PartOf),
     /// Given to its disk, which is remembered by now.
@@ -58,7 +60,8 @@ pub(crate) enum Work {
 impl Work {
     pub(crate) fn part(&self) -> &PartOf {
         match self {
-            Work::Make(part)
+            Work::Adopt(part)
+            | Work::Make(part)
             | Work::Claim(part)
             | Work::Lengthen(part, _)
             | Work::Remove(part)
@@ -246,6 +249,7 @@ impl Tickets {
         ticket.begun = false;
         let store = pools.gates[work.part().gate].pipeline.backend_mut();
         let step = match &work {
+            Work::Adopt(part) => store.begin_adoption(&part.name),
             Work::Make(part) => begin_part(store, part),
             Work::Lengthen(part, to) => store.begin_growth(&part.name, *to),
             Work::Claim(part) => store.begin_claim(&part.name),
@@ -376,7 +380,8 @@ impl Tickets {
 }
 
 fn begin_part(store: &mut dyn Store, part: &PartOf) -> io::Result<Step> {
-    if part.adopt {
+    // Where it is kept is looked for when it is opened. Elsewhere it was adopted before.
+    if part.adopt && store.opens_elsewhere() {
         store.adopt_part(&part.name)?;
     }
     if !part.origin.is_default() {

@@ -279,3 +279,31 @@ fn zeroes_that_a_failed_sync_may_have_lost_make_no_part() {
     let begun = d.begin_removal("a");
     assert!(carry_out(&mut d, "a", begun, usize::MAX).0.is_ok(), "what asks for no zeroes is done");
 }
+
+/// What a former disk left is adopted by a longer one: its record, and the zeroes behind it, are steps. At once, either would stop everybody.
+#[test]
+fn what_was_kept_is_adopted_and_lengthened_in_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = device(dir.path());
+    let base = d.open_part("a", PART).unwrap();
+    d.file.write_all_at(&[7; PART as usize], d.data + base).unwrap();
+    drop(d);
+    let mut d = again(dir.path());
+    assert_eq!(d.settle(&|_| false).unwrap(), ["a"]);
+    for fails in [0, 1] {
+        assert!(!d.has_part("a"));
+        let begun = d.begin_adoption("a");
+        assert!(matches!(begun, Ok(Step::Run(_))));
+        let (adopted, steps) = carry_out(&mut d, "a", begun, fails);
+        assert_eq!((adopted.is_err(), steps), (fails == 0, 1));
+    }
+    let begun = d.begin_part("a", 2 * PART);
+    assert!(matches!(begun, Ok(Step::Zero { len: PART, .. })));
+    let (made, _) = carry_out(&mut d, "a", begun, usize::MAX);
+    assert_eq!(made.unwrap(), base);
+    drop(d);
+    let mut d = again(dir.path());
+    assert_eq!(d.open_part("a", 2 * PART).unwrap(), base);
+    assert!(bytes(&d, base, PART).iter().all(|byte| *byte == 7));
+    assert!(bytes(&d, base + PART, PART).iter().all(|byte| *byte == 0));
+}
