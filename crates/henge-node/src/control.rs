@@ -1,6 +1,9 @@
 //! The handle by which others ask a node, from any thread. What is asked is routed to the loop that has it, and what is changed is
 //! remembered before whoever asked is answered.
 
+pub(crate) mod adding;
+pub(crate) mod removal;
+
 use crate::events::Events;
 use crate::fill::Fills;
 use crate::handover::Guest;
@@ -10,12 +13,11 @@ use crate::plane::Notice;
 use crate::plane::PartOf;
 use crate::plane::tickets::Worked;
 use crate::shards::{Routes, Shards, local};
-use crate::state::{Memory, Origin, Parts};
+use crate::state::{Memory, Origin};
 use crate::tags::Queued;
 use crate::watch::{self, Latest};
 use henge_api::{Choice, EventKind, Lead, Reply, Request, Status, Table};
 use henge_config::Source;
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -171,10 +173,10 @@ impl Control {
         };
         if let Request::Remove { name } = &request {
             let name = name.clone();
-            return self.remove_and_keep(&shards, request, &name, origin);
+            return removal::remove_and_keep(self, &shards, request, &name, origin);
         }
         if let Some(disk) = added {
-            return self.add(&shards, request, &disk, origin);
+            return adding::add(self, &shards, request, &disk, origin);
         }
         // This may take hours, in which others go on.
         self.prepare(&shards, &request)?;
@@ -184,183 +186,6 @@ impl Control {
         let reply = self.tell(&shards, request)?;
         memory.commit(change).map_err(ControlError::Unremembered)?;
         Ok(reply)
-    }
-
-    /// Removes a disk. Storage may take its time, or hang; others change what is remembered meanwhile.
-    ///
-    /// That it goes is remembered before the first part goes, and it is forgotten after the last.
-    fn remove_and_keep(
-        &self,
-        shards: &[usize],
-        request: Request,
-        name: &str,
-        origin: Origin,
-    ) -> Result<Reply, ControlError> {
-        // It can be remembered.
-        drop(self.memory().prepare(&request, None, origin).map_err(unremembered)?);
-        let begun = self.begin_going(shards, name, origin)?;
-        let reply = match self.tell(shards, request.clone()) {
-            Err(ControlError::Refused(why)) if begun && self.serve(shards, name) => {
-                return Err(ControlError::Refused(self.stays(name, why)));
-            }
-            told => told?,
-        };
-        let mut memory = self.memory();
-        let change = memory.prepare(&request, None, origin).map_err(ControlError::Unremembered)?;
-        memory.commit(change).map_err(ControlError::Unremembered)?;
-        Ok(reply)
-    }
-
-    /// Notes that a disk goes; whether that is new. What is not served is given up instead, and its parts are kept.
-    fn begin_going(&self, shards: &[usize], name: &str, origin: Origin) -> Result<bool, ControlError> {
-        let kept = {
-            let memory = self.memory();
-            if memory.coming.contains(name) {
-                return Err(ControlError::Refused(format!("a disk \"{name}\" is being added")));
-            }
-            memory.disks.get(name).cloned()
-        };
-        let (table, going) = kept.map_or((None, false), |kept| (kept.added, kept.going));
-        if let (Some(table), true) = (&table, going) {
-            let found = self.find_remains(shards, table);
-            // Only who knows the node gives up what lies on a pool that is not there.
-            return if origin == Origin::Here { Ok(false) } else { found.map(|()| false) };
-        }
-        if !table.is_none_or(|table| self.routes().has_own_parts(&table)) || !self.serve(shards, name) {
-            return Ok(false);
-        }
-        let mut memory = self.memory();
-        // Two may ask at once.
-        if memory.disks.get(name).is_some_and(|kept| kept.going) {
-            return Ok(false);
-        }
-        memory.mark(name, true).map_err(unremembered)?;
-        Ok(true)
-    }
-
-    /// A disk was to go, and stays; why.
-    fn stays(&self, name: &str, why: String) -> String {
-        match self.memory().mark(name, false) {
-            Ok(()) => why,
-            Err(e) => format!("{why}; it may go when the node begins again: {e}"),
-        }
-    }
-
-    /// Whether all of these shards serve a disk.
-    fn serve(&self, shards: &[usize], name: &str) -> bool {
-        let serves =
-            |shard: &usize| self.shards.at(*shard).ask(|reply| Message::Serves(name.to_owned(), reply));
-        shards.iter().all(|shard| serves(shard) == Some(true))
-    }
-
-    /// A disk was going before: what is left of it is known to these shards from now on.
-    fn find_remains(&self, shards: &[usize], table: &Table) -> Result<(), ControlError> {
-        shards.iter().try_for_each(|shard| {
-            let found = self.shards.at(*shard).ask(|reply| Message::Remains(table.clone(), reply));
-            found.ok_or(ControlError::Ended)?.map_err(ControlError::Refused)
-        })
-    }
-
-    /// Goes on with removals that had begun before the node ended, beside everything else.
-    pub(crate) fn go_on_removing(&self, not_served: &BTreeSet<String>) -> Option<JoinHandle<()>> {
-        let mut going = self.memory().going();
-        going.retain(|(name, _)| not_served.contains(name));
-        if going.is_empty() {
-            return None;
-        }
-        let own = self.clone();
-        let work = move || {
-            for (name, _) in going {
-                if let Err(e) = own.ask_as(Request::Remove { name: name.clone() }, Origin::Midway) {
-                    tracing::warn!(disk = name, error = %e, "its removal had begun and is not over");
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("henge-removals".into()).spawn(work);
-        thread.inspect_err(|e| tracing::warn!("removals that had begun do not go on: {e}")).ok()
-    }
-
-    /// Adds a disk. Storage may take hours, or hang: others are changed, and added, meanwhile.
-    fn add(
-        &self,
-        shards: &[usize],
-        request: Request,
-        disk: &str,
-        origin: Origin,
-    ) -> Result<Reply, ControlError> {
-        if !self.memory().coming.insert(disk.to_owned()) {
-            return Err(ControlError::Refused(format!("a disk \"{disk}\" is being added already")));
-        }
-        let made = self.prepare(shards, &request);
-        let added = made.and_then(|made| self.add_and_keep((shards, request), disk, origin, &made));
-        self.memory().coming.remove(disk);
-        added
-    }
-
-    /// Adds a disk, whose parts are made, in an order in which nothing is left behind wherever the node ends: it is remembered; then
-    /// the parts are its own; then clients may come; then it is remembered that it has parts. A part that no remembered disk has claimed goes
-    /// when the node begins again. A disk that is remembered without parts gets what is missing then.
-    fn add_and_keep(
-        &self,
-        (shards, request): (&[usize], Request),
-        disk: &str,
-        origin: Origin,
-        made: &Made,
-    ) -> Result<Reply, ControlError> {
-        let mut memory = self.memory();
-        let kept = match memory.disks.contains_key(disk) {
-            true => Err(ControlError::Refused(format!("there is a disk \"{disk}\" already"))),
-            false => memory.prepare(&request, Some(disk), origin).map_err(unremembered),
-        };
-        let written = kept.is_ok();
-        let kept = kept.and_then(|change| memory.commit(change).map_err(unremembered));
-        drop(memory);
-        let done =
-            kept.and_then(|()| self.claim(disk, made)).and_then(|()| self.tell(shards, request.clone()));
-        if let (Ok(_), Request::Add { disk: table }) = (&done, &request) {
-            let on = self.routes().keep(table);
-            self.have(&mut self.memory(), [(disk.to_owned(), on)].into());
-        }
-        let Err(ControlError::Refused(why)) = done else { return done };
-        // What is left is emptied before it is forgotten: the other way round a part would be left, and nobody to say whose it is.
-        self.discard(disk, made);
-        let forgotten = if written { self.memory().forget(disk) } else { Ok(()) };
-        match forgotten {
-            Ok(()) => Err(ControlError::Refused(why)),
-            Err(e) => {
-                let there = format!("{why}; it may be there, and empty, when the node begins again: {e}");
-                Err(ControlError::Refused(there))
-            }
-        }
-    }
-
-    /// These disks have their parts from now on: what is missing when the node begins again was lost.
-    fn have(&self, memory: &mut Memory, parts: Parts) {
-        if let Err(e) = memory.have(parts) {
-            tracing::warn!("a part that is lost before the next change would be made anew, empty: {e}");
-        }
-    }
-
-    /// The same of all that are served, those of the configuration among them.
-    pub(crate) fn have_all(
-        &self,
-        file: impl Iterator<Item = (String, BTreeSet<String>)>,
-        failed: &BTreeSet<String>,
-    ) {
-        let (mut memory, mut parts) = (self.memory(), file.collect::<Parts>());
-        let added = memory.disks.iter().filter_map(|(name, kept)| Some((name, kept.added.as_ref()?)));
-        parts.extend(added.map(|(name, table)| (name.clone(), self.routes().keep(table))));
-        parts.retain(|name, _| !failed.contains(name));
-        self.have(&mut memory, parts);
-    }
-
-    /// Whether the parts of a disk are there that it had.
-    fn find_parts(&self, shards: &[usize], name: &str, request: &Request) -> Result<(), ControlError> {
-        let Some(on) = self.memory().parts.get(name).cloned() else { return Ok(()) };
-        shards.iter().try_for_each(|shard| {
-            let found = self.shards.at(*shard).ask(|reply| Message::Find(request.clone(), on.clone(), reply));
-            found.ok_or(ControlError::Ended)?.map_err(ControlError::Refused)
-        })
     }
 
     /// Has the parts made that a request will need; those that were not there before, by shard.
@@ -374,31 +199,13 @@ impl Control {
                 Ok(parts) => made.push((shard, parts)),
                 Err(e) => {
                     if let Request::Add { disk } = request {
-                        self.discard(disk.name().unwrap_or_default(), &made);
+                        adding::discard(self, disk.name().unwrap_or_default(), &made);
                     }
                     return Err(e);
                 }
             }
         }
         Ok(made)
-    }
-
-    /// A disk is remembered: these parts, which were made for it, are its own.
-    fn claim(&self, disk: &str, made: &Made) -> Result<(), ControlError> {
-        for (shard, parts) in made {
-            self.work(*shard, |reply| Message::Claim(disk.to_owned(), parts.clone(), reply))?;
-        }
-        Ok(())
-    }
-
-    /// A disk, for which these parts were made, was refused.
-    fn discard(&self, disk: &str, made: &Made) {
-        for (shard, parts) in made {
-            if let Err(e) = self.work(*shard, |reply| Message::Discard(disk.to_owned(), parts.clone(), reply))
-            {
-                tracing::warn!(disk, error = %e, "parts of a disk that was refused are left");
-            }
-        }
     }
 
     /// Has the loop work at parts beside the data path, and waits for it.
@@ -441,7 +248,7 @@ impl Control {
         for (name, table) in going.into_iter().filter_map(|(name, table)| Some((name, table?))) {
             let shards = self.routes().of(&Request::Add { disk: table.clone() }).unwrap_or_else(|_| vec![0]);
             self.routes().came(&name, &shards);
-            if let Err(e) = self.find_remains(&shards, &table) {
+            if let Err(e) = removal::find_remains(self, &shards, &table) {
                 eprintln!("henge: disk \"{name}\" is not served: {e}");
                 shards.iter().for_each(|shard| failed[*shard].push((name.clone(), e.to_string())));
             }
@@ -451,10 +258,10 @@ impl Control {
             let shards = self.routes().of(&request);
             let done = shards.clone().map_err(ControlError::Refused).and_then(|shards| {
                 if adds {
-                    self.find_parts(&shards, &name, &request)?;
+                    adding::find_parts(self, &shards, &name, &request)?;
                 }
                 let made = self.prepare(&shards, &request)?;
-                self.claim(&name, &made)?;
+                adding::claim(self, &name, &made)?;
                 self.tell(&shards, request)
             });
             if let Err(e) = done {

@@ -1,7 +1,7 @@
 //! A node: its loops, each on a thread of its own, from the start to the end.
 
 use crate::config::{DiskConfig, NodeConfig};
-use crate::control::Control;
+use crate::control::{Control, adding, removal};
 use crate::events::Events;
 use crate::fill::Fills;
 use crate::front::Address;
@@ -211,14 +211,15 @@ impl Node {
         control.recall(guests);
         let failed = control.shards.look(false).unwrap_or_default().failed;
         let not_served: BTreeSet<String> = failed.into_iter().map(|failed| failed.name).collect();
-        control.have_all(
+        adding::have_all(
+            &control,
             pools.disks.iter().map(|disk| (disk.name.clone(), keep(disk, &pools.pools))),
             &not_served,
         );
         let (failed, disks): (Vec<_>, Vec<_>) =
             disks.into_iter().partition(|(name, _)| not_served.contains(name));
         let failed: Vec<String> = failed.into_iter().map(|(name, _)| name).collect();
-        let removals = control.go_on_removing(&not_served);
+        let removals = removal::go_on_removing(&control, &not_served);
         let watcher = Some(control.begin(&disks, &failed, noticed, fills, ledger)?);
         let agent = match agent {
             Some((manager, facts)) => Some(Agent::start(manager, facts, control.clone())?),

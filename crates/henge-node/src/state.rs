@@ -188,8 +188,11 @@ impl Memory {
         going.map(|(name, kept)| (name.clone(), table(name, kept))).collect()
     }
 
-    /// Notes that a disk's removal has begun; or that the disk stays.
+    /// Notes that a disk's removal has begun; or that the disk stays, which is then known here whatever can be written.
     pub(crate) fn mark(&mut self, name: &str, going: bool) -> io::Result<()> {
+        if let Some(kept) = self.disks.get_mut(name).filter(|_| !going) {
+            kept.going = false;
+        }
         let mut after = self.as_it_is();
         self.entry(&mut after.disks, name).going = going;
         self.write_all(after)

@@ -119,6 +119,30 @@ fn a_removal_is_remembered_while_it_is_under_way() {
     assert_eq!(control.memory().replay(), [], "what is left is not served when the node begins again");
 }
 
+/// That it goes cannot be written: it stays, and a later change does not write that it goes.
+#[test]
+fn a_removal_that_could_not_be_remembered_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (control, told) = control(dir.path());
+    remember(&control, Table::of_disk("web").with("pool", "p").with("capacity", "1MiB"));
+    let (file, aside) = (dir.path().join("disks.json"), dir.path().join("aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    // What is to be remembered can be written, and does not get its name.
+    std::fs::create_dir_all(file.join("taken")).unwrap();
+    let removal = asks(&control, Request::Remove { name: "web".into() });
+    match told.recv_timeout(PATIENCE) {
+        Ok(Message::Serves(_, reply)) => reply.send(true).unwrap(),
+        _ => panic!("whether it is served is asked"),
+    }
+    let why = removal.join().unwrap().unwrap_err().to_string();
+    assert!(why.contains("could not be remembered") && why.contains("it may go"), "{why}");
+    std::fs::remove_dir_all(&file).unwrap();
+    remember(&control, Table::of_disk("db"));
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.contains("web") && !written.contains("going"), "{written}");
+    assert!(told.try_recv().is_err(), "no loop was asked to remove it");
+}
+
 #[test]
 fn who_tells_the_manager_waits_for_no_change() {
     let dir = tempfile::tempdir().unwrap();
