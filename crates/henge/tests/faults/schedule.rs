@@ -7,6 +7,7 @@ use crate::node::{Answer, Folders, NoNode, Node, clock, format};
 use crate::plan::{Kind, Part, Plan, What};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -174,8 +175,9 @@ impl Schedule {
         }
     }
 
-    /// Between two lives somebody makes the device a pool anew; that may fail, and is done again. Disks that lay on it are empty, and are
-    /// others': what the former ones had must never show. Whether the schedule goes on.
+    /// Between two lives somebody makes the device a pool anew; that may fail, and is done again. Disks that lay on it are lost: they are not
+    /// served, and are given up. One that the node did not know to have its part is empty, and another's: what the former one had must never
+    /// show. Whether the schedule goes on.
     fn format_anew(&mut self) -> bool {
         if self.dice.random() {
             self.arm(Part::Device);
@@ -192,6 +194,9 @@ impl Schedule {
         self.tally.formats += 1;
         self.tally.cuts += u64::from(cut);
         self.tell(|| format!("-- the device was formatted anew; power lost: {cut}"));
+        if !self.give_up_what_is_lost() {
+            return false;
+        }
         for held in self.disks.values_mut() {
             match held.on {
                 On::Folder => {}
@@ -206,6 +211,40 @@ impl Schedule {
         }
         // What was seen after the last restart, and not flushed, may have gone with the power.
         !cut || self.judge(true)
+    }
+
+    /// Removes the disks that the node does not serve, since the device has no part of theirs any more.
+    fn give_up_what_is_lost(&mut self) -> bool {
+        let mut node = match self.start().0 {
+            Ok(node) => node,
+            Err(why) => {
+                self.trouble(format!("after a format: the node does not serve: {why:?}"));
+                return false;
+            }
+        };
+        let Answer::Done(answer) = node.status() else { return false };
+        for failed in answer["status"]["failed"].as_array().into_iter().flatten() {
+            let (name, why) =
+                (failed["name"].as_str().unwrap_or_default(), failed["why"].as_str().unwrap_or_default());
+            if why.contains("its removal had begun") {
+                continue; // it goes by itself
+            }
+            let is_lost = self.disks.get(name).is_some_and(|held| held.on != On::Folder);
+            if !is_lost || !why.contains("and is not there") {
+                self.trouble(format!("after a format {name} is not served: {why}"));
+            }
+            let removed = node.ask(&json!({ "op": "remove", "name": name }));
+            if !matches!(removed, Answer::Done(_)) {
+                self.trouble(format!("after a format {name} is not given up: {removed:?}"));
+            }
+            // What lies in the folder is kept.
+            let held = self.disks.remove(name);
+            self.kept |= held.as_ref().is_some_and(|held| held.on == On::Both);
+            self.tally.blocks += held.map_or(0, |held| held.disk.compared);
+        }
+        node.kill();
+        self.settle(false);
+        true
     }
 
     /// Has something go wrong soon.

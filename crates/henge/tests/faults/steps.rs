@@ -200,7 +200,7 @@ impl Schedule {
                     self.trouble(format!("{request} is refused, and nothing had gone wrong: {why}"));
                 }
                 // It is not served any more, and is to be removed again; or it was refused, and may be remembered all the same.
-                let perhaps = ["could not be removed whole", "it may be there"];
+                let perhaps = ["could not be removed whole", "it may be there", "it may go when"];
                 if perhaps.iter().any(|part| why.contains(part)) { Ok(None) } else { Ok(Some(false)) }
             }
             Answer::Gone => Err(Gone),
