@@ -341,6 +341,7 @@ impl Tickets {
             older: None,
             newer: None,
         };
+        state.submitted += 1;
         request.id = state.sub_requests.insert(sub_request);
         let taken = state.pipeline.submit(request, Buffer::empty(), now);
         assert!(taken.is_ok(), "one request of a flow is never too much");
