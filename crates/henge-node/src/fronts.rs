@@ -4,6 +4,7 @@ use crate::front::{Address, Kind, Scheme};
 use crate::session::{Around, Moves};
 use henge_nbd::Limits;
 use henge_tls::Tls;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub(crate) struct Front {
 /// A client that has come.
 pub(crate) struct Arrival<'a, 'b> {
     pub fd: &'a OwnedFd,
+    /// From which address, by TCP.
+    pub from: Option<IpAddr>,
     /// To which address.
     pub address: &'a Address,
     /// Whether it speaks TLS, and with which certificates.

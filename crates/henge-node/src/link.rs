@@ -7,6 +7,17 @@ use rustix::io::Errno;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
+/// Whom an address counts for: an IPv6 subscriber has 2^64 of them.
+pub(crate) fn whom(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let s = v6.segments();
+            IpAddr::from([s[0], s[1], s[2], s[3], 0, 0, 0, 0])
+        }
+        v4 => v4,
+    }
+}
+
 /// A socket and what is known of it.
 pub(crate) struct Link {
     pub stream: Stream,

@@ -57,7 +57,7 @@ fn risk(listen: &Listen, host: &str, proves: bool, _: Option<&str>) -> Option<St
 }
 
 fn arrive(arrival: Arrival<'_, '_>) -> Option<Box<dyn Moves>> {
-    let Arrival { fd, address, tls: (mode, tls), limits, around } = arrival;
+    let Arrival { fd, address, tls: (mode, tls), limits, around, .. } = arrival;
     // TCP does not say whose process it is.
     let credentials = rustix::net::sockopt::socket_peercred(fd).ok();
     let by_unix = matches!(address.at, Local::Unix(_));

@@ -2,6 +2,7 @@
 
 use super::{Arrival, Front};
 use crate::front::{Kind, Local, Scheme};
+use crate::link::whom;
 use crate::nvme;
 use crate::nvme::host::Host;
 use crate::pump::Pump;
@@ -44,5 +45,5 @@ fn arrive(arrival: Arrival<'_, '_>) -> Option<Box<dyn Moves>> {
     let at = rustix::net::getsockname(arrival.fd).ok()?;
     let at = std::net::SocketAddr::try_from(at).ok()?;
     let here = (at.ip().to_canonical().to_string(), at.port().to_string());
-    Some(Box::new(Pump::new(Host::arrive(here, around)?)))
+    Some(Box::new(Pump::new(Host::arrive(here, arrival.from.map(whom), around)?)))
 }

@@ -17,6 +17,7 @@ use henge_nvme::door::{Named, named};
 use henge_nvme::{Action, Command, Outcome, Payload, Segment, Step, Want};
 use henge_vdisk::{Frame, Kind};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// What a command has here.
 #[derive(Default)]
@@ -38,6 +39,8 @@ pub(crate) struct Host {
     /// A payload waits for memory.
     no_memory: bool,
     gone: bool,
+    /// Whom it comes from: whoever proves who it is takes turns with others by that.
+    from: Option<IpAddr>,
     /// Its Connect may name a disk of another shard.
     door: Option<Box<Door>>,
 }
@@ -54,14 +57,18 @@ struct Door {
 
 impl Host {
     /// One that has come to this address. None where the system gives no randomness.
-    pub(crate) fn arrive(address: (String, String), around: &mut Around<'_>) -> Option<Host> {
+    pub(crate) fn arrive(
+        address: (String, String),
+        from: Option<IpAddr>,
+        around: &mut Around<'_>,
+    ) -> Option<Host> {
         let fabric = &mut around.registry.nvme;
         let limits = henge_nvme::Limits::default();
         let (subsystems, to) = (&mut fabric.subsystems, address.clone());
         let session = henge_nvme::Session::new(subsystems, limits, to, random::<32>()?, around.now);
         fabric.connected(session.queue(), around.id, around.now);
         let door = Door { address, greeting: Vec::new(), away: None };
-        let mut host = Host::new(session);
+        let mut host = Host { from, ..Host::new(session) };
         host.door = around.catalog.is_divided().then(|| Box::new(door));
         Some(host)
     }
@@ -76,6 +83,7 @@ impl Host {
             waiting: VecDeque::new(),
             no_memory: false,
             gone: false,
+            from: None,
         }
     }
 
@@ -155,7 +163,8 @@ impl Host {
                 Step::Release(task) => self.put(task, plane),
                 Step::Derive(task) => {
                     let derivation = self.session.derivation(task);
-                    if !derivation.is_some_and(|derivation| fabric.powers.begin(id, task, derivation)) {
+                    let begun = |derivation| fabric.powers.begin(self.from, (id, task), derivation);
+                    if !derivation.is_some_and(begun) {
                         self.session.close(&mut fabric.subsystems);
                     }
                 }
@@ -396,10 +405,10 @@ impl Session for Host {
     /// It has agreed on how to speak, and that was answered: it agrees on the same where its disk is, unheard.
     fn depart(&mut self, around: &mut Around<'_>) -> Option<Departure> {
         let Door { address, greeting, away } = *self.door.take()?;
-        let to = away?;
+        let (to, from) = (away?, self.from);
         self.close(around);
         let begin: Begin = Box::new(move |around| {
-            let mut host = Host::arrive(address, around)?;
+            let mut host = Host::arrive(address, from, around)?;
             host.door = None; // it moves once
             let subsystems = &mut around.registry.nvme.subsystems;
             host.session.receive(subsystems, &greeting);

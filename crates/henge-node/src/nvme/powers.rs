@@ -1,26 +1,28 @@
 //! Powers that hosts' proofs need, computed beside the loop: one of them takes up to a tenth of a second.
 //!
-//! One thread computes them in the order in which they are asked for. Each connection asks for one at a time, and what a connection asked for
-//! that is gone is passed over: so what waits is bounded by the connections. A host whose turn comes too late has run out of its time to prove
-//! who it is.
+//! One thread computes them, and has one at a time. Addresses take turns: whoever asks much from one address holds up others by one power
+//! in each turn of theirs. Of one address, the first one that asks is the first. Each connection asks for one at a time, and what a
+//! connection asked for that is gone is forgotten: so what waits is bounded by the connections. A host whose turn comes too late has run
+//! out of its time to prove who it is.
 
 use henge_core::RequestId;
 use henge_nvme::auth::Derivation;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Weak};
 
 /// A power to be computed, for a command of a connection.
 struct Job {
     connection: RequestId,
     task: RequestId,
     derivation: Derivation,
-    /// Somebody waits for it.
-    wanted: Weak<()>,
 }
-/// A connection, its command, and the power, unless nobody waits for it.
-type Done = (RequestId, RequestId, Option<Vec<u8>>);
+/// A connection, its command, and the power.
+type Done = (RequestId, RequestId, Vec<u8>);
+/// An address, and the number of what was asked for from there.
+type Place = (Option<IpAddr>, u64);
 
 /// What is computed, and what is done.
 pub(crate) struct Powers {
@@ -28,34 +30,68 @@ pub(crate) struct Powers {
     /// The thread, once somebody has asked.
     jobs: Option<Sender<Job>>,
     done: Option<Receiver<Done>>,
-    /// Asked for and not given out.
-    open: usize,
-    /// Connections that wait.
-    waiting: BTreeMap<RequestId, Arc<()>>,
+    /// The thread has one.
+    is_busy: bool,
+    /// What it is still to have.
+    queue: BTreeMap<Place, Job>,
+    next_number: u64,
+    /// Whose turn was last.
+    last: Option<IpAddr>,
+    /// Connections that wait, and for what.
+    waiting: BTreeMap<RequestId, Place>,
 }
 
 impl Powers {
     /// `wake` wakes the loop.
     pub(super) fn new(wake: Arc<OwnedFd>) -> Powers {
-        Powers { wake, jobs: None, done: None, open: 0, waiting: BTreeMap::new() }
+        Powers {
+            wake,
+            jobs: None,
+            done: None,
+            is_busy: false,
+            queue: BTreeMap::new(),
+            next_number: 0,
+            last: None,
+            waiting: BTreeMap::new(),
+        }
     }
 
-    /// False when the system gives no thread: then nobody can prove anything now.
-    pub(super) fn begin(&mut self, connection: RequestId, task: RequestId, derivation: &Derivation) -> bool {
+    /// A connection that comes `from` there asks for one. False when the system gives no thread: then nobody can prove anything now.
+    pub(super) fn begin(
+        &mut self,
+        from: Option<IpAddr>,
+        (connection, task): (RequestId, RequestId),
+        derivation: &Derivation,
+    ) -> bool {
         if self.jobs.is_none() && !self.start() {
             return false;
         }
-        let waits = Arc::new(());
-        let job = Job { connection, task, derivation: derivation.clone(), wanted: Arc::downgrade(&waits) };
-        let begun = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        self.open += usize::from(begun);
-        self.waiting.insert(connection, waits);
-        begun
+        self.forget(connection);
+        let place = (from, self.next_number);
+        self.next_number += 1;
+        self.queue.insert(place, Job { connection, task, derivation: derivation.clone() });
+        self.waiting.insert(connection, place);
+        self.hand_out()
     }
 
     /// A connection is gone: nobody waits for what it has asked for.
     pub(super) fn forget(&mut self, connection: RequestId) {
-        self.waiting.remove(&connection);
+        if let Some(place) = self.waiting.remove(&connection) {
+            self.queue.remove(&place);
+        }
+    }
+
+    /// The thread has the next one, of the next address. False when it is gone.
+    fn hand_out(&mut self) -> bool {
+        if self.is_busy {
+            return true;
+        }
+        let after = self.queue.range((self.last, u64::MAX)..).next().or_else(|| self.queue.first_key_value());
+        let Some(place) = after.map(|(place, _)| *place) else { return true };
+        let Some(job) = self.queue.remove(&place) else { return true };
+        self.last = place.0;
+        self.is_busy = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        self.is_busy
     }
 
     fn start(&mut self) -> bool {
@@ -63,8 +99,8 @@ impl Powers {
         let (results, done) = channel();
         let wake = Arc::clone(&self.wake);
         let work = move || {
-            while let Ok(job) = waiting.recv() {
-                if results.send(carry_out(&job)).is_err() {
+            while let Ok(Job { connection, task, derivation }) = waiting.recv() {
+                if results.send((connection, task, derivation.run())).is_err() {
                     return;
                 }
                 let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
@@ -80,44 +116,77 @@ impl Powers {
     }
 
     /// The next one that is done: whose it is, and the power.
-    pub(crate) fn next(&mut self) -> Option<(RequestId, RequestId, Vec<u8>)> {
-        while self.open > 0 {
-            let (connection, task, power) = self.done.as_ref()?.try_recv().ok()?;
-            self.open -= 1;
-            if let Some(power) = power {
-                self.waiting.remove(&connection);
-                return Some((connection, task, power));
+    pub(crate) fn next(&mut self) -> Option<Done> {
+        while self.is_busy {
+            let done = self.done.as_ref()?.try_recv().ok()?;
+            self.is_busy = false;
+            self.hand_out();
+            if self.waiting.remove(&done.0).is_some() {
+                return Some(done);
             }
         }
         None
     }
 }
 
-fn carry_out(job: &Job) -> Done {
-    let is_wanted = job.wanted.strong_count() > 0;
-    (job.connection, job.task, is_wanted.then(|| job.derivation.run()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Who asks and hangs up again and again keeps the thread from nobody.
-    #[test]
-    fn what_nobody_waits_for_is_not_computed() {
+    fn id(slot: u32) -> RequestId {
+        RequestId { slot, generation: 0 }
+    }
+
+    fn from(address: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, address]))
+    }
+
+    /// Powers whose thread is the test: what it is to do, and where results go.
+    fn powers() -> (Powers, Receiver<Job>, Sender<Done>) {
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let (jobs, asked) = channel();
         let (results, done) = channel();
-        let mut powers = Powers { jobs: Some(jobs), done: Some(done), ..Powers::new(Arc::new(wake)) };
-        let id = |slot| RequestId { slot, generation: 0 };
+        (Powers { jobs: Some(jobs), done: Some(done), ..Powers::new(Arc::new(wake)) }, asked, results)
+    }
+
+    /// Does what is asked for, until nothing is: for whom, in order.
+    fn all(powers: &mut Powers, asked: &Receiver<Job>, results: &Sender<Done>) -> Vec<u32> {
+        let mut order = Vec::new();
+        while let Ok(job) = asked.try_recv() {
+            assert!(asked.try_recv().is_err(), "one at a time");
+            results.send((job.connection, job.task, Vec::new())).unwrap();
+            order.extend(powers.next().map(|(connection, ..)| connection.slot));
+        }
+        order
+    }
+
+    /// Who asks and hangs up again and again keeps the thread from nobody.
+    #[test]
+    fn what_nobody_waits_for_is_not_computed() {
+        let (mut powers, asked, results) = powers();
         for connection in 0..100 {
-            assert!(powers.begin(id(connection), id(7), &Derivation::default()));
+            assert!(powers.begin(from(1), (id(connection), id(7)), &Derivation::default()));
             if connection != 50 {
                 powers.forget(id(connection));
             }
         }
-        asked.try_iter().for_each(|job| results.send(carry_out(&job)).unwrap());
-        assert_eq!(powers.next().map(|(connection, task, _)| (connection, task)), Some((id(50), id(7))));
-        assert_eq!((powers.next(), powers.open, powers.waiting.len()), (None, 0, 0));
+        assert_eq!(powers.queue.len(), 1, "the thread has the first one");
+        assert_eq!(all(&mut powers, &asked, &results), [50]);
+        assert_eq!((powers.next(), powers.is_busy, powers.waiting.len()), (None, false, 0));
+    }
+
+    /// A hundred proofs from one address are one turn each to others.
+    #[test]
+    fn addresses_take_turns() {
+        let (mut powers, asked, results) = powers();
+        for connection in 0..100 {
+            assert!(powers.begin(from(9), (id(connection), id(7)), &Derivation::default()));
+        }
+        for (connection, address) in [(200, 1), (201, 250), (202, 1)] {
+            assert!(powers.begin(from(address), (id(connection), id(7)), &Derivation::default()));
+        }
+        let order = all(&mut powers, &asked, &results);
+        assert_eq!(order[..6], [0, 201, 200, 1, 202, 2]);
+        assert_eq!((order.len(), powers.is_busy, powers.waiting.len()), (103, false, 0));
     }
 }

@@ -36,7 +36,7 @@ impl Server {
             let id = self.clients.all.next_id();
             let tls = (listener.tls, self.entrance.tls.clone());
             let (address, limits, around) = (&listener.address, self.entrance.limits, around!(self, id));
-            let arrival = Arrival { fd: &fd, address, tls, limits, around };
+            let arrival = Arrival { fd: &fd, from, address, tls, limits, around };
             let pump = fronts::of(address.scheme).and_then(|front| (front.arrive)(arrival));
             let client = pump.map(|pump| Client::new(Link::new(fd), pump));
             let Some(mut client) = client else {

@@ -11,6 +11,7 @@
 //! Example: 4096 slots. One host opens 5000 connections: 2048 stay. All of them at one disk: 1024. Two hosts that say nothing: 1024
 //! between them, of which each newcomer takes the oldest's; whoever says what it wants within that time is in.
 
+use crate::link::whom;
 use henge_core::RequestId;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -42,17 +43,6 @@ pub(crate) struct ConnectionSlots {
     /// Connections that may not have chosen a disk, the oldest first.
     undecided: VecDeque<RequestId>,
     undecided_max: usize,
-}
-
-/// Whom an address counts for: an IPv6 subscriber has 2^64 of them.
-fn whom(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let s = v6.segments();
-            IpAddr::from([s[0], s[1], s[2], s[3], 0, 0, 0, 0])
-        }
-        v4 => v4,
-    }
 }
 
 impl Counts {
