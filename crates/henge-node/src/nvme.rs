@@ -18,7 +18,7 @@ use crate::front::Doors;
 use crate::plane::Disk;
 use henge_core::{Duration, Instant, RequestId};
 use henge_nvme::{Namespace, PORT, QueueId, Reach, SubsystemId, Subsystems};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Bound;
 use std::os::fd::OwnedFd;
@@ -37,6 +37,8 @@ pub(crate) struct Fabric {
     pub subsystems: Subsystems,
     disks: BTreeMap<SubsystemId, usize>,
     by_disk: BTreeMap<usize, SubsystemId>,
+    /// Subsystems that disks had, whose hosts' commands may still be at the storage.
+    former: BTreeSet<(usize, SubsystemId)>,
     /// Other shards' disks, by their numbers among all: hosts find them here, and are sent there.
     elsewhere: BTreeMap<usize, SubsystemId>,
     /// Which connection a queue is.
@@ -59,6 +61,7 @@ impl Fabric {
             subsystems: Subsystems::at(port),
             disks: BTreeMap::new(),
             by_disk: BTreeMap::new(),
+            former: BTreeSet::new(),
             elsewhere: BTreeMap::new(),
             connections: BTreeMap::new(),
             looked: None,
@@ -102,6 +105,8 @@ impl Fabric {
         if let Some(id) = self.by_disk.remove(&number) {
             self.disks.remove(&id);
             self.subsystems.remove(id);
+            self.former.retain(|(_, id)| !self.subsystems.is_quiet_before(*id, 0));
+            self.former.insert((number, id));
         }
     }
 

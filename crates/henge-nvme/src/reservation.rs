@@ -371,6 +371,10 @@ impl Epochs {
         self.current = self.current.wrapping_add(1);
         self.current
     }
+    /// Whether nothing is at the storage.
+    pub fn is_quiet(&self) -> bool {
+        self.counts.iter().all(|(_, count)| *count == 0)
+    }
     /// Whether nothing that began before is at the storage.
     pub fn is_quiet_before(&self, epoch: u32) -> bool {
         self.counts.iter().all(|(other, count)| *count == 0 || *other >= epoch)

@@ -114,6 +114,8 @@ struct Queue {
 pub struct Subsystems {
     subsystems: BTreeMap<SubsystemId, Subsystem>,
     by_name: BTreeMap<String, SubsystemId>,
+    /// Of those that are gone: commands that are still at the storage.
+    leaving: BTreeMap<SubsystemId, Epochs>,
     /// Of those that say who may use them, how many ask for which group; with none at all where a name is enough.
     guards: BTreeMap<Option<Group>, usize>,
     next_subsystem: u32,
@@ -139,6 +141,7 @@ impl Subsystems {
         Subsystems {
             subsystems: BTreeMap::new(),
             by_name: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             guards: BTreeMap::new(),
             next_subsystem: 0,
             controllers: BTreeMap::new(),
@@ -180,6 +183,9 @@ impl Subsystems {
     pub fn remove(&mut self, id: SubsystemId) {
         let Some(gone) = self.subsystems.remove(&id) else { return };
         self.by_name.remove(&gone.nqn);
+        if !gone.epochs.is_quiet() {
+            self.leaving.insert(id, gone.epochs);
+        }
         self.count(&gone.access, false);
         for cntlid in self.controllers_of(Some(id)) {
             self.end_controller(cntlid);
@@ -299,15 +305,23 @@ impl Subsystems {
         }
     }
 
-    /// Whether no command for the namespace that began before `epoch` is at the storage.
+    /// Whether no command for the namespace that began before `epoch` is at the storage. Of a subsystem that is gone: whether none is.
     pub fn is_quiet_before(&self, id: SubsystemId, epoch: u32) -> bool {
-        self.subsystems.get(&id).is_none_or(|there| there.epochs.is_quiet_before(epoch))
+        match self.subsystems.get(&id) {
+            Some(there) => there.epochs.is_quiet_before(epoch),
+            None => !self.leaving.contains_key(&id),
+        }
     }
 
     /// A command that began in this epoch is back from the storage.
     pub(crate) fn end(&mut self, id: SubsystemId, epoch: u32) {
         if let Some(subsystem) = self.subsystems.get_mut(&id) {
             subsystem.epochs.end(epoch);
+        } else if let Some(epochs) = self.leaving.get_mut(&id) {
+            epochs.end(epoch);
+            if epochs.is_quiet() {
+                self.leaving.remove(&id);
+            }
         }
     }
 

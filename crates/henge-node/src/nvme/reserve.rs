@@ -117,6 +117,12 @@ impl Fabric {
         }
     }
 
+    /// Whether hosts that had a door to a disk, which is gone, still have commands there.
+    pub(crate) fn has_leaving(&self, disk: usize) -> bool {
+        let mut former = self.former.iter().filter(|(number, _)| *number == disk);
+        former.any(|(_, id)| !self.subsystems.is_quiet_before(*id, 0))
+    }
+
     /// Whether nothing of hosts that began before is at a disk.
     pub(crate) fn is_quiet_before(&self, disk: usize, epoch: u32) -> bool {
         self.by_disk.get(&disk).is_none_or(|id| self.subsystems.is_quiet_before(*id, epoch))

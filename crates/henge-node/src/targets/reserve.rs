@@ -121,6 +121,7 @@ impl Units<'_> {
         let unit = self.targets.unit(target, 0);
         unit.is_none_or(|unit| unit.quiet_before(epochs.unit))
             && self.nvme.is_quiet_before(number, epochs.namespace)
+            && !(epochs.aborts && self.nvme.has_leaving(number))
             && !(epochs.aborts && acts::has_orphans(self.disks, &links.connections, number))
     }
 

@@ -526,6 +526,22 @@ fn a_reset_or_a_shutdown_closes_the_io_queues() {
     }
 }
 
+/// A subsystem that is gone is quiet once its hosts' commands have left the storage: who is told so may rely on it.
+#[test]
+fn a_subsystem_that_is_gone_is_quiet_when_its_commands_are_over() {
+    let wire = Wire::default();
+    let (mut s, id, _admin, mut io) = pair(wire, true);
+    io.hold = true;
+    io.feed(&mut s, &wire.command(Entry::new(WRITE, 6).blocks(0, 1).in_capsule(512), &pattern(512)));
+    assert_eq!(io.pending.len(), 1);
+    s.remove(id);
+    while s.next_poked().is_some() {}
+    io.session.poke(&mut s);
+    assert!(!s.is_quiet_before(id, 1), "it is at the storage");
+    io.finish(&mut s);
+    assert!(s.is_quiet_before(id, 1));
+}
+
 /// Whoever asks again and again that a command be given up has it looked for once.
 #[test]
 fn a_command_is_given_up_once_however_often_that_is_asked() {
