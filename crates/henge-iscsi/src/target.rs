@@ -76,6 +76,8 @@ pub struct Targets {
     guarded: usize,
     /// Targets with units that may have work of their own.
     working: BTreeSet<TargetId>,
+    /// Targets whose units may have other bars than before.
+    barred: BTreeSet<TargetId>,
     next_target: u32,
     sessions: BTreeMap<Nexus, Entry>,
     /// The same by the target's part of their names, by target, and by target and port: a login looks at no other session.
@@ -115,6 +117,7 @@ impl Targets {
             by_name: BTreeMap::new(),
             guarded: 0,
             working: BTreeSet::new(),
+            barred: BTreeSet::new(),
             next_target: 0,
             sessions: BTreeMap::new(),
             by_tsih: BTreeMap::new(),
@@ -175,6 +178,7 @@ impl Targets {
             self.guarded -= usize::from(gone.access.is_stated());
         }
         self.working.remove(&id);
+        self.barred.remove(&id);
         self.notify(id, None, Notice::Close);
     }
 
@@ -220,10 +224,21 @@ impl Targets {
         self.working.insert(id);
     }
 
+    /// What keeps others from a unit of this target may be something else from now on.
+    pub(crate) fn note_bar(&mut self, id: TargetId) {
+        self.barred.insert(id);
+    }
+
+    /// A target for whose units [`Unit::bar`] may say something else than before.
+    pub fn next_barred(&mut self) -> Option<TargetId> {
+        self.barred.pop_first()
+    }
+
     /// The outcome of what [`Targets::background`] gave.
     pub fn background_done(&mut self, id: TargetId, number: u16, outcome: &Outcome<'_>) {
         let ended = self.unit(id, number).is_some_and(|unit| unit.background_done(outcome));
         if ended {
+            self.note_bar(id);
             let works = |target: &Target| target.units.values().any(|unit| unit.sanitize.active());
             if !self.targets.get(&id).is_some_and(works) {
                 self.working.remove(&id);
@@ -331,8 +346,11 @@ impl Targets {
 
     fn detach(&mut self, nexus: Nexus) {
         let target = self.sessions.get(&nexus).and_then(|entry| entry.target);
-        if let Some(target) = target.and_then(|id| self.targets.get_mut(&id)) {
+        if let Some(id) = target
+            && let Some(target) = self.targets.get_mut(&id)
+        {
             target.units.values_mut().for_each(|unit| unit.detach(nexus));
+            self.note_bar(id);
         }
         if let Some(entry) = self.sessions.get_mut(&nexus)
             && let Some(id) = entry.target.take()
@@ -392,6 +410,7 @@ impl Targets {
         let Some(unit) = self.unit(id, number) else { return 0 };
         unit.sweep(what, by);
         let epoch = unit.epoch();
+        self.note_bar(id);
         self.notify(id, by, Notice::Abort(Some(number)));
         if what == Sweep::Sessions {
             self.notify(id, by, Notice::Close);

@@ -223,6 +223,10 @@ impl Connection {
             CommandKind::BlockStatus { .. } => Kind::Status,
         };
         let disk = self.chosen();
+        if plane.disks.is_barred(disk) {
+            self.refuse(&command, plane);
+            return None;
+        }
         if !plane.disks.has_capacity(disk) {
             self.stalled = Some(Stalled::Command(command));
             return Some(Stop::Stalled);
@@ -267,6 +271,16 @@ impl Connection {
         };
         plane.submit(disk, whole, buffer, Submitter { connection: id, command: command.id }, now);
         None
+    }
+
+    /// Initiators have stopped the disk, or it is being erased: a command does not reach it.
+    fn refuse(&mut self, command: &henge_nbd::Command, plane: &mut Plane) {
+        let held = self.held.get_mut(command.id.index()).and_then(Option::take);
+        if let Some(held) = held {
+            plane.put_buffer(self.chosen(), held.frame);
+        }
+        let why = henge_nbd::Answer::Failed(Error::Io, "the disk is stopped, or is being sanitized");
+        self.session.reply(command.id, why);
     }
 
     /// Says which bytes take room. What takes none reads as zeroes.

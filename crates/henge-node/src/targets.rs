@@ -14,7 +14,7 @@ use crate::spread::acts;
 use crate::state::StateDir;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::chap::Access;
-use henge_iscsi::scsi::{Effects, Nexus, Outcome, Reservations, Sense, Status, UnitProperties};
+use henge_iscsi::scsi::{Bar, Effects, Nexus, Outcome, Reservations, Sense, Status, UnitProperties};
 use henge_iscsi::{TargetId, Targets};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -119,6 +119,7 @@ impl TargetRegistry {
                 // Hosts may come to it since just now.
                 self.nvme.adopt(number, unit.reservations(), &Effects::default());
                 self.nvme.set_stale(number, unit.is_stale());
+                self.nvme.set_barred(number, unit.bar());
             }
             return self.tell_ways(number, disk, links);
         }
@@ -299,8 +300,19 @@ impl TargetRegistry {
         self.reservations.answers.next_decided()
     }
 
+    /// What initiators have said of disks holds for whoever else uses them. NBD clients know no reservations.
+    fn tell_bars(&mut self, plane: &mut Plane) {
+        while let Some(target) = self.targets.next_barred() {
+            let Some(number) = self.disk(target) else { continue };
+            let bar = self.targets.unit(target, 0).and_then(|unit| unit.bar());
+            self.nvme.set_barred(number, bar);
+            plane.disks.set_barred(number, bar.is_some_and(|bar| bar != Bar::Reserved));
+        }
+    }
+
     /// Begins what units have to do for themselves, and goes on with what had to wait.
     pub(crate) fn work(&mut self, plane: &mut Plane, now: Instant) {
+        self.tell_bars(plane);
         while let Some((target, unit, action)) = self.targets.background() {
             let Some(disk) = self.disk(target) else {
                 self.targets.background_done(target, unit, &Outcome::Failed(henge_core::Fault::Io));

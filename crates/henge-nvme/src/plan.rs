@@ -95,6 +95,10 @@ impl Action {
                 | Action::Report
         )
     }
+    /// Whether it is the storage's to do.
+    pub(crate) fn is_for_disk(&self) -> bool {
+        !matches!(self, Action::Reserve | Action::Report)
+    }
     /// Bytes that its buffer must have.
     pub fn buffer(&self) -> usize {
         (match self {

@@ -43,6 +43,10 @@ impl Status {
     pub const KEEP_ALIVE: Status = Status::final_of(0x1a);
     /// Given up because the host was preempted.
     pub const PREEMPTED: Status = Status::final_of(0x1b);
+    /// What the disk held could not be erased.
+    pub const SANITIZE_FAILED: Status = Status::final_of(0x1c);
+    /// What the disk holds is being erased.
+    pub const SANITIZING: Status = Status(0x1d);
     /// The namespace cannot be written.
     pub const PROTECTED: Status = Status::final_of(0x20);
     /// The data were damaged on their way.

@@ -8,6 +8,7 @@ use crate::auth::{Group, Key};
 use crate::controller::Controller;
 use crate::namespace::Namespace;
 use crate::reservation::{Effect, Epochs, Held};
+use crate::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names a subsystem among [`Subsystems`].
@@ -81,6 +82,8 @@ pub struct Subsystem {
     pub(crate) held: Held,
     /// That may be old: commands wait before the storage until it is not.
     pub(crate) stale: bool,
+    /// Why the disk is no host's to use now, by what others did with it.
+    pub(crate) barred: Option<Status>,
     pub(crate) epochs: Epochs,
     /// Where other nodes serve it: address and port.
     pub(crate) elsewhere: Vec<(String, String)>,
@@ -171,6 +174,7 @@ impl Subsystems {
             namespace,
             held: Held::default(),
             stale: false,
+            barred: None,
             epochs: Epochs::default(),
             elsewhere: Vec::new(),
         };
@@ -296,6 +300,18 @@ impl Subsystems {
         if let Some(subsystem) = self.subsystems.get_mut(&id) {
             subsystem.stale = stale;
         }
+    }
+
+    /// Clients of another protocol have said something of the disk that keeps hosts from it: commands for it end so.
+    pub fn set_barred(&mut self, id: SubsystemId, barred: Option<Status>) {
+        if let Some(subsystem) = self.subsystems.get_mut(&id) {
+            subsystem.barred = barred;
+        }
+    }
+
+    /// What [`Subsystems::set_barred`] said.
+    pub fn barred(&self, id: SubsystemId) -> Option<Status> {
+        self.subsystems.get(&id)?.barred
     }
 
     /// Commands were taken in by reservations that had been replaced elsewhere: those that conflict with what holds now are given up.

@@ -97,6 +97,19 @@ pub struct Caller<'a> {
     pub port: u16,
 }
 
+/// What initiators have said of a disk that holds for whoever else uses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bar {
+    /// A session has it for itself (RESERVE(6)).
+    Reserved,
+    /// It is stopped (START STOP UNIT).
+    Stopped,
+    /// It is being sanitized.
+    Sanitizing,
+    /// It could not be sanitized.
+    SanitizeFailed,
+}
+
 /// A logical unit.
 #[derive(Debug)]
 pub struct Unit {
@@ -190,6 +203,17 @@ impl Unit {
     /// Whether a session has it for itself (RESERVE(6)): no other may change reservations meanwhile.
     pub fn is_taken(&self) -> bool {
         self.reserved.is_some()
+    }
+
+    /// What keeps the clients of other protocols from the disk.
+    pub fn bar(&self) -> Option<Bar> {
+        match self.reserved {
+            _ if self.sanitize.active() => Some(Bar::Sanitizing),
+            _ if self.sanitize.failed => Some(Bar::SanitizeFailed),
+            _ if self.stopped => Some(Bar::Stopped),
+            Some(_) => Some(Bar::Reserved),
+            None => None,
+        }
     }
 
     /// Whether it can be used here. While what is known of its reservations may be old, it cannot.

@@ -166,9 +166,14 @@ impl Session {
         let caller = Caller { nexus: self.nexus, target: &holder.name, port };
         match holder.units.get_mut(&task.unit) {
             Some(unit) => {
+                let before = unit.bar();
                 let plan = unit.start(&caller, &task.cdb);
+                let bar = unit.bar();
                 if unit.sanitize.active() {
                     targets.note_work(target);
+                }
+                if bar != before {
+                    targets.note_bar(target);
                 }
                 plan
             }
@@ -312,6 +317,7 @@ impl Session {
         let (block, works) = (unit.properties().block_size(), unit.sanitize.active());
         if works {
             targets.note_work(target);
+            targets.note_bar(target);
         }
         let out = task.transfer;
         task.adopt(plan, block);

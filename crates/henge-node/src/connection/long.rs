@@ -438,6 +438,9 @@ impl Long {
         plane: &mut Plane,
         now: Instant,
     ) -> bool {
+        if plane.disks.is_barred(disk) {
+            self.failure.get_or_insert(Fault::Io);
+        }
         if self.failure.is_some() {
             plane.put_buffer(disk, filling.held.frame);
             self.done += filling.len; // the command has failed: what still comes is dropped

@@ -147,7 +147,7 @@ impl Host {
         self.no_memory = false;
         for _ in 0..self.waiting.len() {
             let Some(task) = self.waiting.pop_front() else { return };
-            if !self.step(task, id, plane, fabric, now) {
+            if !self.go_on(task, id, plane, fabric, now) {
                 return;
             }
         }
@@ -215,6 +215,24 @@ impl Host {
         } else {
             self.waiting.push_back(task);
         }
+    }
+
+    /// Goes on with a job that has waited, or is half-way. Nothing more of it reaches a disk that is barred by now.
+    fn go_on(
+        &mut self,
+        task: RequestId,
+        id: RequestId,
+        plane: &mut Plane,
+        fabric: &mut Fabric,
+        now: Instant,
+    ) -> bool {
+        let is_barred = self.session.subsystem().and_then(|id| fabric.subsystems.barred(id)).is_some();
+        if let (true, Some(disk), Some(job)) = (is_barred, self.disk, &mut self.task_state(task).job) {
+            job.release(disk, plane);
+            self.complete(task, Verdict::Failed(Fault::Cancelled), plane, fabric);
+            return true;
+        }
+        self.step(task, id, plane, fabric, now)
     }
 
     /// The next step of a job. False when it has to wait.
@@ -322,7 +340,7 @@ impl Host {
                 self.complete(task, Verdict::Failed(Fault::Cancelled), plane, fabric);
             }
             None => {
-                self.step(task, id, plane, fabric, now);
+                self.go_on(task, id, plane, fabric, now);
             }
             Some(verdict) => self.complete(task, verdict, plane, fabric),
         }

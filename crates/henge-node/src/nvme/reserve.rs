@@ -3,7 +3,7 @@
 use super::Fabric;
 use crate::fnv::fnv;
 use henge_core::RequestId;
-use henge_iscsi::scsi::{self, Effects, HostAction, HostChange, Key, Reservations, attention, host_of};
+use henge_iscsi::scsi::{self, Bar, Effects, HostAction, HostChange, Key, Reservations, attention, host_of};
 use henge_nvme::Status;
 use henge_nvme::reservation::{Ask, Change, Effect, Held, HostId, Kind, Notification, Registrant};
 
@@ -79,6 +79,16 @@ fn held(table: &Reservations) -> Held {
     Held::new(table.generation(), kind, table.persists(), registrants)
 }
 
+/// How commands for a disk end that initiators keep hosts from.
+fn as_refusal(bar: Bar) -> Status {
+    match bar {
+        Bar::Reserved => Status::RESERVATION,
+        Bar::Stopped => Status::NOT_READY,
+        Bar::Sanitizing => Status::SANITIZING,
+        Bar::SanitizeFailed => Status::SANITIZE_FAILED,
+    }
+}
+
 /// The part of it that concerns hosts.
 fn effects(of: &Effects) -> Vec<Effect> {
     let told = of.attentions.iter().filter_map(|(name, code)| {
@@ -100,6 +110,13 @@ impl Fabric {
         match self.by_disk.get(&disk) {
             Some(&id) => self.subsystems.adopt(id, held(table), &effects(of)),
             None => 0,
+        }
+    }
+
+    /// What initiators have said of a disk that keeps hosts from it.
+    pub(crate) fn set_barred(&mut self, disk: usize, bar: Option<Bar>) {
+        if let Some(&id) = self.by_disk.get(&disk) {
+            self.subsystems.set_barred(id, bar.map(as_refusal));
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Disks {
     pub failed: BTreeMap<String, Failed>,
     /// The weights of all extents that other nodes ask of here.
     pub links_weight: u32,
+    /// Disks that are stopped, or are being erased.
+    barred: BTreeSet<usize>,
     /// Every disk that was here before is here again: who comes now is a new one.
     pub settled: bool,
 }
@@ -124,10 +126,23 @@ impl Disks {
         self.weigh_links();
     }
 
+    /// Initiators have stopped a disk, or it is being erased; or no longer.
+    pub(crate) fn set_barred(&mut self, number: usize, barred: bool) {
+        match barred {
+            true => self.barred.insert(number),
+            false => self.barred.remove(&number),
+        };
+    }
+    /// Whether nobody may use a disk now.
+    pub(crate) fn is_barred(&self, number: usize) -> bool {
+        self.barred.contains(&number)
+    }
+
     /// Takes a disk from its number.
     pub(super) fn take(&mut self, number: usize) -> Option<Disk> {
         let disk = self.all[number].take()?;
         self.gaps.insert(number);
+        self.barred.remove(&number);
         self.weigh_links();
         if self.by_name.get(&disk.config.name) == Some(&number) {
             self.by_name.remove(&disk.config.name);

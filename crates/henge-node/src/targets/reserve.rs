@@ -18,7 +18,7 @@
 //!
 //! # What it does not do
 //! What such a node had handed to a third one before may still be written there. RESERVE(6) belongs to one node's session, and is
-//! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone. The owner does not move while its node has the
+//! refused on disks over nodes. NBD knows no reservations; they bind initiators and NVMe's hosts alone, RESERVE(6) too. The owner does not move while its node has the
 //! first extent, which is as long as the disk is there. Of a disk on storage that nodes share it moves with the seat (`moves.rs`).
 
 mod askers;

@@ -134,6 +134,13 @@ impl Nbd {
         Nbd(stream)
     }
     fn ask(&mut self, kind: u16, offset: u64, len: u32, data: &[u8]) {
+        assert_eq!(self.error_of(kind, offset, len, data), 0);
+    }
+    /// How it ends.
+    fn error(&mut self, kind: u16, offset: u64, data: &[u8]) -> u32 {
+        self.error_of(kind, offset, data.len() as u32, data)
+    }
+    fn error_of(&mut self, kind: u16, offset: u64, len: u32, data: &[u8]) -> u32 {
         let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
         request.extend([0, 0]);
         request.extend(kind.to_be_bytes());
@@ -144,7 +151,7 @@ impl Nbd {
         self.0.write_all(&request).unwrap();
         let mut reply = [0; 16];
         self.0.read_exact(&mut reply).unwrap();
-        assert_eq!(reply[4..8], [0; 4]);
+        u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]])
     }
     fn read(&mut self, offset: u64, len: usize) -> Vec<u8> {
         self.ask(0, offset, len as u32, &[]);

@@ -477,6 +477,42 @@ fn an_initiator_and_hosts_contest_one_reservation() {
     node.stop().unwrap();
 }
 
+/// A disk that initiators have stopped, sanitize, or have reserved by RESERVE(6) is so for hosts too, and for NBD as far as it knows such states.
+#[test]
+fn what_initiators_say_of_a_disk_binds_other_protocols() {
+    let (node, _state) = start("");
+    let (mut initiator, mut nbd) = (Initiator::connect(&node, 1), Nbd::connect(&node));
+    let mut host = Host::connect(&node);
+    let (reserve, release) = ([0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]);
+    initiator.scsi(&[0; 6], 0, &[]); // the unit attention of a new session
+    assert_eq!(initiator.scsi(&reserve, 0, &[]).0, 0);
+    assert_eq!(
+        (host.write(0, &[1; 512]), host.io.run(Entry::new(2).blocks(0, 1), 512, &[]).0),
+        (CONFLICT, CONFLICT)
+    );
+    assert_eq!(initiator.scsi(&release, 0, &[]).0, 0);
+    assert_eq!(host.write(0, &[1; 512]), 0);
+    // Stopped.
+    assert_eq!(initiator.scsi(&[0x1b, 0, 0, 0, 0, 0], 0, &[]).0, 0);
+    assert_eq!((host.write(0, &[2; 512]), nbd.error(1, 0, &[2; 512])), (0x82, 5));
+    assert_eq!(
+        (host.write(0, &[2; 1 << 20]), host.io.run(Entry::new(0).dword(1, 1), 0, &[]).0),
+        (0x82, 0x82)
+    );
+    assert_eq!(initiator.scsi(&[0x1b, 0, 0, 0, 1, 0], 0, &[]).0, 0);
+    assert_eq!((host.write(0, &[3; 512]), nbd.read(0, 512)), (0, vec![3; 512]));
+    // Erased: BLOCK ERASE, answered at once. Meanwhile nothing is written, and afterwards everything may be.
+    assert_eq!(initiator.scsi(&[0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0], 0, &[]).0, 0);
+    assert_eq!(std::iter::repeat_with(|| host.write(8, &[4; 512])).find(|status| *status != 0x1d), Some(0));
+    assert_eq!((nbd.error(1, 0, &[5; 512]), nbd.read(0, 512)), (0, vec![5; 512]));
+    // Who has reserved it and goes has it no longer.
+    assert_eq!(initiator.scsi(&reserve, 0, &[]).0, 0);
+    assert_eq!(host.write(0, &[6; 512]), CONFLICT);
+    drop(initiator);
+    while host.write(0, &[6; 512]) == CONFLICT {}
+    node.stop().unwrap();
+}
+
 #[test]
 fn a_hosts_reservation_survives_a_restart_if_it_says_so() {
     let (node, state) = start("");

@@ -6,9 +6,9 @@ use crate::admin;
 use crate::fabrics::{self, FABRICS};
 use crate::nvm;
 use crate::plan::{Action, Page, Plan};
-use crate::reservation::{Change, Held, HostId};
+use crate::reservation::{self, Change, Held, HostId};
 use crate::status::{Ending, Status};
-use crate::subsystem::Subsystems;
+use crate::subsystem::{Subsystem, Subsystems};
 use crate::wire::{Fatal, Place, Sqe};
 use henge_core::RequestId;
 
@@ -278,6 +278,9 @@ impl Session {
             _ => match self.subsystem.and_then(|id| subsystems.get(id)) {
                 Some(there) if there.stale && nvm::tells_of(&there.held, &self.host, sqe) => {
                     Status::NOT_READY.into()
+                }
+                Some(Subsystem { barred: Some(why), .. }) if !reservation::is_command(sqe.opcode()) => {
+                    (*why).into()
                 }
                 Some(there) => nvm::start(&there.namespace, &there.held, &self.host, sqe),
                 None => Status::NAMESPACE.into(),

@@ -7,7 +7,7 @@ use crate::namespace::Reach;
 use crate::nvm;
 use crate::plan::{Action, Outcome};
 use crate::status::{Ending, Status};
-use crate::subsystem::Subsystems;
+use crate::subsystem::{Subsystem, Subsystems};
 use henge_core::{Fault, RequestId};
 
 impl Session {
@@ -129,14 +129,15 @@ impl Session {
         let status = match there {
             None => Status::NAMESPACE,
             Some((_, there)) if there.namespace.reach == Reach::Inaccessible => Status::INACCESSIBLE,
+            // It was taken in before that began, and its data have come since.
+            Some((_, Subsystem { barred: Some(why), .. })) if action.is_for_disk() => *why,
             Some((_, there)) if task.doubted && task.is_kept_out(&there.held, &self.host) => {
                 Status::RESERVATION
             }
             Some((subsystem, there)) => {
                 task.at_storage = true;
                 // Whose end may wait until all is quiet is not waited for itself.
-                let aside = matches!(action, Action::Reserve | Action::Report);
-                task.epoch = (!aside).then(|| there.epochs.begin());
+                task.epoch = action.is_for_disk().then(|| there.epochs.begin());
                 self.at_storage += 1;
                 let buffer = task.holds;
                 let command = Command { task: id, subsystem, buffer, action };
@@ -169,6 +170,12 @@ impl Session {
             Outcome::Unequal => Status::UNEQUAL,
             Outcome::Decided(status) => status,
             Outcome::Failed(Fault::Cancelled) if let Some(why) = task.why => why,
+            Outcome::Failed(Fault::Cancelled)
+                if !task.aborted
+                    && let Some(why) = self.subsystem.and_then(|id| subsystems.barred(id)) =>
+            {
+                why
+            }
             Outcome::Failed(fault) => Status::of(fault, action.writes()),
             Outcome::Service(service) => {
                 let sqe = task.sqe;

@@ -3,7 +3,7 @@
 use crate::host::*;
 use henge_core::{Duration, Fault, Instant};
 use henge_nvme::wire::{le16, le32, le64, pdu};
-use henge_nvme::{Access, Action, DISCOVERY, Limits, Reach, Want};
+use henge_nvme::{Access, Action, DISCOVERY, Limits, Reach, Status, Want};
 
 const READ: u8 = 2;
 const WRITE: u8 = 1;
@@ -524,6 +524,23 @@ fn a_reset_or_a_shutdown_closes_the_io_queues() {
         poke(&mut s, &mut [&mut io]);
         assert_eq!((admin.session.want(), io.session.want()), (Want::Header, Want::Nothing));
     }
+}
+
+/// What was taken in before the disk was barred, and whose data have come since, does not reach it either.
+#[test]
+fn a_barred_disk_takes_nothing_whenever_it_was_asked() {
+    let wire = Wire::default();
+    let (mut s, id, _admin, mut io) = pair(wire, true);
+    io.feed(&mut s, &wire.command(Entry::new(WRITE, 6).blocks(0, 128).at_host(65536), &[]));
+    let r2t = io.replies();
+    s.set_barred(id, Some(Status::SANITIZING));
+    io.feed(&mut s, &wire.answer(&r2t[0], &pattern(65536)));
+    assert_eq!((io.completion().status, io.disk[0]), (0x1d, 0));
+    io.feed(&mut s, &wire.command(Entry::new(READ, 7).blocks(0, 1).at_host(512), &[]));
+    assert_eq!(io.completion().status, 0x1d);
+    s.set_barred(id, None);
+    io.feed(&mut s, &wire.command(Entry::new(READ, 7).blocks(0, 1).at_host(512), &[]));
+    assert_eq!(io.replies().len(), 2, "data and a completion");
 }
 
 /// A subsystem that is gone is quiet once its hosts' commands have left the storage: who is told so may rely on it.
