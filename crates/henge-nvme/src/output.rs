@@ -3,22 +3,23 @@
 use crate::wire::{CQE, Common, SHORT_HEADER, pdu, put};
 use henge_core::RequestId;
 use std::collections::VecDeque;
-use std::ops::Range;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Item {
     /// So many of our own bytes.
     Own(usize),
-    /// So many zeroes.
+    /// So many of [`ZEROES`].
     Zeroes(usize),
     /// Bytes `at..end` of a command's buffer, which is free behind them.
     Buffer { task: RequestId, at: usize, end: usize },
 }
 
-/// So many zeroes, piece by piece.
-fn pages<'a>(len: usize) -> impl Iterator<Item = &'a [u8]> {
-    static ZEROES: [u8; 4096] = [0; 4096];
-    (0..len).step_by(ZEROES.len()).map(move |at| &ZEROES[..ZEROES.len().min(len - at)])
+/// What zeroes are sent from, so many at a time.
+static ZEROES: [u8; 16 << 10] = [0; 16 << 10];
+
+/// So many zeroes, piece by piece: the length of each.
+fn pages(len: usize) -> impl Iterator<Item = usize> {
+    (0..len).step_by(ZEROES.len()).map(move |at| ZEROES.len().min(len - at))
 }
 
 /// A stretch of the outgoing stream.
@@ -64,6 +65,7 @@ impl Output {
     }
 
     /// Bytes as they are.
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.own.extend_from_slice(bytes);
         match self.items.back_mut() {
@@ -132,11 +134,10 @@ impl Output {
             Some(task) => self.items.push_back(Item::Buffer { task, at: 0, end: data.len() }),
             None => self.raw(data),
         }
-        if zeroes > 0 {
-            self.items.push_back(Item::Zeroes(zeroes));
-        }
+        self.items.extend(pages(zeroes).map(Item::Zeroes));
         if self.digests.data {
-            let crc = pages(zeroes).fold(crc32c::crc32c(data), crc32c::crc32c_append);
+            let crc = pages(zeroes)
+                .fold(crc32c::crc32c(data), |crc, len| crc32c::crc32c_append(crc, &ZEROES[..len]));
             self.raw(&crc.to_le_bytes());
         }
     }
@@ -144,17 +145,13 @@ impl Output {
     /// What is to be sent next, in order.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let mut from = self.sent;
-        self.items.iter().flat_map(move |item| {
-            let (one, zeroes) = match *item {
-                Item::Own(len) => {
-                    let range: Range<usize> = from..from + len;
-                    from = range.end;
-                    (Some(Segment::Bytes(&self.own[range])), 0)
-                }
-                Item::Zeroes(len) => (None, len),
-                Item::Buffer { task, at, end } => (Some(Segment::Buffer(task, at, end - at)), 0),
-            };
-            one.into_iter().chain(pages(zeroes).map(Segment::Bytes))
+        self.items.iter().map(move |item| match *item {
+            Item::Own(len) => {
+                from += len;
+                Segment::Bytes(&self.own[from - len..from])
+            }
+            Item::Zeroes(len) => Segment::Bytes(&ZEROES[..len]),
+            Item::Buffer { task, at, end } => Segment::Buffer(task, at, end - at),
         })
     }
 

@@ -191,7 +191,9 @@ impl Host {
             let failed = Outcome::Failed(Fault::Io);
             return self.session.complete(&mut fabric.subsystems, task, failed, &[]);
         };
-        if let Some(change) = self.session.change(task) {
+        if command.action == Action::Reserve
+            && let Some(change) = self.session.change(task)
+        {
             let change = reserve::as_change(&change);
             self.busy += 1;
             return fabric.wishes.push_back(Wish { connection: id, command: task, disk, change });

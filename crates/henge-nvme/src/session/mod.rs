@@ -145,7 +145,7 @@ pub struct Session {
     steps: VecDeque<Step>,
     tasks: Pending<Task>,
     /// The hosts' names for commands that are not answered, in order.
-    by_cid: Vec<(u16, RequestId)>,
+    by_cid: VecDeque<(u16, RequestId)>,
     /// Completions so far, counted around the queue.
     head: u16,
     /// Bytes of buffers that are in use.
@@ -204,7 +204,7 @@ impl Session {
             out: Output::default(),
             steps: VecDeque::new(),
             tasks: Pending::new(),
-            by_cid: Vec::new(),
+            by_cid: VecDeque::new(),
             head: 0,
             held: 0,
             at_storage: 0,
@@ -263,6 +263,7 @@ impl Session {
     }
 
     /// What to read next.
+    #[inline]
     pub fn want(&self) -> Want {
         if self.stage == Stage::Over {
             return Want::Nothing;
@@ -275,6 +276,7 @@ impl Session {
     }
 
     /// The next thing to do.
+    #[inline]
     pub fn step(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
