@@ -122,6 +122,8 @@ struct Due {
     looked: Instant,
     /// Links and dials need nothing before.
     links: Instant,
+    /// Nobody is accepted before.
+    accepts: Option<Instant>,
     /// Something may wait to be written.
     unsent: bool,
 }
@@ -178,7 +180,13 @@ impl Peers {
             poller,
             happened: Vec::new(),
             piece: vec![0; PIECE].into(),
-            due: Due { news_matter: false, looked: Instant::ZERO, links: Instant::ZERO, unsent: false },
+            due: Due {
+                news_matter: false,
+                looked: Instant::ZERO,
+                links: Instant::ZERO,
+                accepts: None,
+                unsent: false,
+            },
             told: Vec::new(),
         })
     }
@@ -239,6 +247,9 @@ impl Peers {
 
     /// Dials who is missing, pings, gives up who is silent, and writes what there is to say.
     pub fn tick(&mut self, now: Instant) {
+        if self.due.accepts.take_if(|at| *at <= now).is_some() {
+            let _ = self.poller.change(&self.listener, LINK_LISTEN, Interest::READ);
+        }
         if self.due.links <= now {
             self.look_at_certificates(now);
             self.dial(now);
@@ -288,8 +299,20 @@ impl Peers {
         }
     }
 
+    /// Accepts nobody for a moment: links that end make room.
+    fn rest(&mut self, now: Instant) {
+        self.due.accepts = Some(now + crate::socket::REST);
+        // A poller that forgets the listener forgets it for good: nothing better can be done.
+        let _ = self.poller.change(&self.listener, LINK_LISTEN, Interest::default());
+    }
+
     fn accept(&mut self, now: Instant) {
-        while let Ok((socket, from)) = self.listener.accept() {
+        loop {
+            let (socket, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if crate::socket::lacks_descriptors(&e) => return self.rest(now),
+                Err(_) => return,
+            };
             let strangers = || self.joined.values().filter(|j| j.peer.is_none());
             let of_its_own = strangers().filter(|j| j.from == Some(from.ip())).count();
             let takes = strangers().count() < STRANGERS_MAX && of_its_own < STRANGERS_EACH;

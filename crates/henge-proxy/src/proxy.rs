@@ -30,9 +30,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The loop looks around at least so often: for [`Stop`], and for clients that gave up.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
-/// Where descriptors have run out, nobody is accepted for so long.
-const REST: Duration = Duration::from_millis(100);
-
 /// Names of listeners, for the poller.
 const LISTEN: u64 = 1 << 41;
 

@@ -5,6 +5,16 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+/// Where descriptors have run out, nobody is accepted for so long: whoever waits would wake the loop without end.
+pub const REST: henge_core::Duration = henge_core::Duration::from_millis(100);
+
+/// Whether there is nothing left to accept somebody with.
+pub fn lacks_descriptors(e: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    lacks.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// A connection, begun: whoever is slow to answer, or away, delays nobody else. The poller says how it went.
 pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

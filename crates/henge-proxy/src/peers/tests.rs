@@ -72,3 +72,31 @@ fn one_address_leaves_places_to_peers() {
     assert_eq!(here.joined.len(), STRANGERS_EACH + 1);
     drop((strangers, other));
 }
+
+/// Its other tests have descriptors, too: it runs itself again.
+#[test]
+fn peers_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
+    const AGAIN: &str = "HENGE_TEST_PEERS_DESCRIPTORS";
+    if std::env::var_os(AGAIN).is_none() {
+        let name = "peers::tests::peers_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end";
+        let mut again = std::process::Command::new(std::env::current_exe().expect("this program"));
+        let ended = again.args([name, "--exact", "--nocapture"]).env(AGAIN, "1").output().expect("it runs");
+        return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+    let mut here = peers(["b", "a"], [0, 1], 1);
+    let _stranger = connect_from([127, 0, 0, 1], here.address().expect("it listens"));
+    let limit = getrlimit(Resource::Nofile);
+    let free = std::fs::File::open("/dev/null").expect("the next one").as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..limit }).expect("fewer");
+    here.look(Instant::ZERO).expect("it looks");
+    here.tick(Instant::ZERO);
+    let mut happened = Vec::new();
+    here.poller.wait(Some(MS), &mut happened).expect("epoll");
+    setrlimit(Resource::Nofile, limit).expect("as before");
+    assert!(happened.is_empty() && here.joined.is_empty(), "{happened:?}");
+    here.tick(Instant::ZERO + Duration::from_secs(1));
+    here.look(Instant::ZERO + Duration::from_secs(1)).expect("it looks");
+    assert_eq!(here.joined.len(), 1, "it is accepted once there is room");
+}

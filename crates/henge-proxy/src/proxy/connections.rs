@@ -1,7 +1,7 @@
 //! Connections that come and go: clients with their twins.
 
+use super::Proxy;
 use super::requests::served;
-use super::{Proxy, REST};
 use crate::conduit::Conduit;
 use crate::config::Config;
 use crate::pair::Pair;
@@ -59,9 +59,9 @@ impl Proxy {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     // Connections that end make room. Until then, who waits would wake the loop without end.
-                    if lacks_descriptors(&e) {
+                    if crate::socket::lacks_descriptors(&e) {
                         self.waiter.listen(&self.listeners, false);
-                        self.waiter.rests_until = Some(now + REST);
+                        self.waiter.rests_until = Some(now + crate::socket::REST);
                     }
                     return; // nobody more
                 }
@@ -160,13 +160,6 @@ impl Proxy {
         drop(pair);
         self.readmit(now);
     }
-}
-
-/// Whether there is nothing left to accept somebody with.
-fn lacks_descriptors(e: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    lacks.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Two sockets a connection, where a process may usually open 1,024 files unless it asks for what it may ask for.
