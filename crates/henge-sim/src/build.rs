@@ -50,6 +50,10 @@ pub struct Outside<'a> {
 
 /// Most nodes of a scenario.
 const NODES_MAX: u64 = 100_000;
+/// Longest run: 58 years, so that nothing in it comes near the end of time.
+const RUN_MAX: Duration = Duration::from_secs(58 * 365 * 86_400);
+/// Most windows of a run: each flow and gate keeps a line of each.
+const WINDOWS_MAX: u64 = 1 << 20;
 /// Most requests waiting per flow and gate; a scenario that fills it up has lost its balance.
 const QUEUE_MAX: u32 = 1 << 20;
 
@@ -326,10 +330,22 @@ fn timing(p: &mut Params) -> Result<Timing, ParamError> {
         return Err(p.error("duration", "a run of 0s measures nothing".into()));
     }
     let warmup = p.duration("warmup")?.unwrap_or_default();
+    let whole = (warmup + duration).as_nanos();
+    if whole > RUN_MAX.as_nanos() {
+        return Err(p.error("duration", format!("a run lasts for {RUN_MAX} at most, with its warmup")));
+    }
+    let least = Duration::from_secs((whole / WINDOWS_MAX).div_ceil(1_000_000_000));
     let window = match p.duration("window")? {
         Some(Duration::ZERO) => return Err(p.error("window", "a window of 0s holds nothing".into())),
+        Some(window) if whole / window.as_nanos() > WINDOWS_MAX => {
+            let message = format!(
+                "this run has {} windows of {window}, and at most {WINDOWS_MAX} are kept; \"{least}\" would do",
+                whole / window.as_nanos()
+            );
+            return Err(p.error("window", message));
+        }
         Some(window) => window,
-        None => Duration::from_secs(1).min(duration),
+        None => Duration::from_secs(1).max(least).min(duration),
     };
     Ok(Timing { warmup, duration, window })
 }

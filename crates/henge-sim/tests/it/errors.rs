@@ -15,6 +15,14 @@ fn complaints() {
         ("duration = 5\n", vec!["test.toml:1:", "duration: \"5\" has no unit"]),
         ("duration = \"0s\"\n", vec!["a run of 0s measures nothing"]),
         (
+            "duration = \"213503d\"\nwarmup = \"1d\"\n",
+            vec!["test.toml:1:", "a run lasts for 1829088000s at most"],
+        ),
+        (
+            "duration = \"30s\"\nwindow = \"1us\"\n",
+            vec!["test.toml:2:", "this run has 30000000 windows of 1us", "\"1s\" would do"],
+        ),
+        (
             &format!("{NODE}schedular = \"fifo\"\n[[flow]]\n{LOAD}"),
             vec!["test.toml:5:", "unknown key \"schedular\"", "did you mean \"scheduler\"?"],
         ),

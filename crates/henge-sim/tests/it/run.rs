@@ -35,6 +35,27 @@ fn a_closed_loop_on_a_constant_device() {
     assert_eq!(rows.len(), 3000);
 }
 
+/// A run of years has so many windows at most, where its scenario says nothing of them.
+#[test]
+fn a_run_of_years_keeps_no_line_for_each_second() {
+    let text = "
+        duration = \"20000d\"
+        [node]
+        device = { constant = { time = \"1ms\" } }
+        scheduler = \"fifo\"
+        [[flow]]
+        workload = { pattern = \"random\", size = \"4KiB\", outstanding = 1, think = \"100d\" }
+    ";
+    let (outcome, _) = run(text).unwrap();
+    let flow = &outcome.flows[0];
+    assert!(
+        flow.windows.len() <= 1 << 20 && flow.answered >= 199,
+        "{} {}",
+        flow.windows.len(),
+        flow.answered
+    );
+}
+
 #[test]
 fn a_command_over_three_nodes_waits_for_its_slowest_part() {
     // 192 KiB from 0 on: one stripe unit on each node; each node moves 64 KiB in 1 ms.
