@@ -53,10 +53,14 @@ fn message(tag: i64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is sent there is there when this returns, as far as this kernel's own network goes.
-fn send(socket: &mut TcpStream, bytes: &[u8]) {
-    socket.write_all(bytes).expect("sent");
-    std::thread::sleep(Duration::from_millis(20));
+/// What is sent there is there when this returns.
+fn send(from: &mut TcpStream, to: &Side, bytes: &[u8]) {
+    let there = || rustix::io::ioctl_fionread(&to.socket).expect("Linux says");
+    let all = there() + bytes.len() as u64;
+    from.write_all(bytes).expect("sent");
+    while there() < all {
+        std::thread::yield_now();
+    }
 }
 
 fn receive(socket: &mut TcpStream, len: usize) -> Vec<u8> {
@@ -67,7 +71,7 @@ fn receive(socket: &mut TcpStream, len: usize) -> Vec<u8> {
 
 /// A request goes through: held, released, and the server has it.
 fn release(pair: &mut Pair, client: &mut TcpStream, server: &mut TcpStream, c: &mut Conduit, request: &[u8]) {
-    send(client, request);
+    send(client, &pair.client, request);
     let held = pair.move_from_client(c).expect("moved").expect("held");
     pair.release(held.tag, held.message).expect("released");
     assert_eq!(receive(server, request.len()), request);
@@ -79,16 +83,16 @@ fn a_request_released_within_a_message_goes_when_that_has_passed_through_the_pip
     let (mut c, mut news) = (Conduit::new().expect("a pipe"), Vec::new());
     const LEN: usize = 64 << 10;
     release(&mut pair, &mut client, &mut server, &mut c, &io(1, Direction::Write, LEN as u64));
-    send(&mut server, &encode_io_response(1, Version::V7000, Ok(0)));
+    send(&mut server, &pair.server, &encode_io_response(1, Version::V7000, Ok(0)));
     pair.move_from_server(&mut c, &mut news).expect("moved");
     let second = io(2, Direction::Write, 1 << 20);
-    send(&mut client, &second);
+    send(&mut client, &pair.client, &second);
     let held = pair.move_from_client(&mut c).expect("moved").expect("held");
     let data = message(1, LEN);
-    send(&mut client, &data[..LEN / 2]);
+    send(&mut client, &pair.client, &data[..LEN / 2]);
     pair.move_from_client(&mut c).expect("moved");
     pair.release(held.tag, held.message).expect("released");
-    send(&mut client, &data[LEN / 2..]);
+    send(&mut client, &pair.client, &data[LEN / 2..]);
     pair.move_from_client(&mut c).expect("moved");
     assert_eq!(receive(&mut server, data.len()), data);
     assert_eq!(receive(&mut server, second.len()), second);
@@ -108,7 +112,7 @@ fn data_of_several_messages_passes_the_pipe_with_its_headers() {
         bytes.extend(piece);
     }
     for piece in bytes.chunks(LEN + 100) {
-        send(&mut server, piece);
+        send(&mut server, &pair.server, piece);
         pair.move_from_server(&mut c, &mut news).expect("moved");
     }
     pair.move_from_server(&mut c, &mut news).expect("moved");
