@@ -11,6 +11,7 @@
 //! | [`links`] | the connections to one export, and which sends the next command |
 //! | [`redial`] | when a lost server is dialled again |
 //! | [`remote`] | one export over its connections: what is sent again, what is in doubt |
+//! | [`writes`] | no two writes of the same bytes are with a server at once |
 
 mod dial;
 mod link;
@@ -18,6 +19,7 @@ mod links;
 mod redial;
 mod remote;
 mod uri;
+mod writes;
 
 use crate::registry::{Medium, Wanted};
 use crate::space::{GRAIN, Space, check_name};

@@ -17,6 +17,7 @@ use super::link::{InFlight, Link, Over, ZEROES};
 use super::links::Links;
 use super::redial::Redial;
 use super::uri::Uri;
+use super::writes::Writes;
 use crate::Buffer;
 use crate::notices::Notices;
 use henge_core::{Done, Duration, Fault, Instant, Op, Pending, Request, RequestId};
@@ -24,6 +25,7 @@ use henge_nbd::proto::flag;
 use henge_nbd::{Ask, Error, Negotiated};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -68,6 +70,7 @@ pub(crate) struct Remote {
     pub used: u64,
     links: Links,
     in_flight: Pending<InFlight>,
+    writes: Writes,
     waiting: VecDeque<RequestId>,
     over: Vec<Over>,
     cache: WriteCache,
@@ -101,6 +104,7 @@ impl Remote {
             used: 0,
             links,
             in_flight: Pending::new(),
+            writes: Writes::default(),
             waiting: VecDeque::new(),
             over: Vec::new(),
             cache: WriteCache::default(),
@@ -193,9 +197,8 @@ impl Remote {
 
     /// Sends what may be sent; whether anything was.
     fn dispatch(&mut self, done: &mut VecDeque<Done<Buffer>>) -> bool {
-        let (mut any, mut last) = (false, None);
-        for _ in 0..self.waiting.len() {
-            let Some(id) = self.waiting.pop_front() else { break };
+        let (mut any, mut last, mut stay) = (false, None, VecDeque::new());
+        while let Some(id) = self.waiting.pop_front() {
             let held = self.in_flight.get(id).expect("a request that waits is there");
             let durable = held.request.op == Op::Flush || held.request.fua;
             if durable && self.cache.in_doubt {
@@ -204,29 +207,25 @@ impl Remote {
                 self.finish(id, Err(Fault::Unsupported), done);
             } else if (held.request.op == Op::Flush || held.flushing) && !self.can(flag::SEND_FLUSH) {
                 self.finish(id, Ok(()), done);
-            } else if let Some(link) = self.links.next(last).filter(|_| !self.is_held(id)) {
-                self.send(id, link);
-                (any, last) = (true, Some(link));
-            } else {
-                self.waiting.push_back(id);
+            } else if !self.waits_behind(id) {
+                match self.links.next(last) {
+                    Some(link) => {
+                        self.send(id, link);
+                        (any, last) = (true, Some(link));
+                    }
+                    None => stay.push_back(id),
+                }
             }
         }
+        self.waiting = stay;
         any
     }
 
-    /// Whether a write of some of the same bytes is with the server.
-    fn is_held(&self, id: RequestId) -> bool {
+    /// Whether a write of some of the same bytes is with the server: then this one waits until that is over.
+    fn waits_behind(&mut self, id: RequestId) -> bool {
         let held = self.in_flight.get(id).expect("a request that waits is there");
-        if held.begun || !is_write(held) {
-            return false;
-        }
-        let overlaps = |other: &InFlight| {
-            other.begun
-                && is_write(other)
-                && other.offset < held.offset + held.request.len
-                && held.offset < other.offset + other.request.len
-        };
-        self.in_flight.iter().any(|(_, other)| overlaps(other))
+        let bytes = written(held).filter(|_| !held.begun);
+        bytes.is_some_and(|bytes| self.writes.waits(id, bytes))
     }
 
     fn send(&mut self, id: RequestId, link: usize) {
@@ -252,6 +251,9 @@ impl Remote {
         held.piece = left.min(most);
         held.covers = answered;
         (held.link, held.come) = (Some(link), come);
+        if let Some(bytes) = written(held).filter(|_| !held.begun) {
+            self.writes.begin(bytes);
+        }
         held.begun = true;
         let offset = if ask == Ask::Flush { 0 } else { held.offset + held.done };
         let fua = fua && is_write(held) && ask != Ask::Flush && (all || held.request.fua);
@@ -301,6 +303,9 @@ impl Remote {
 
     fn finish(&mut self, id: RequestId, outcome: Result<(), Fault>, done: &mut VecDeque<Done<Buffer>>) {
         let held = self.in_flight.remove(id).expect("a request ends once");
+        if let Some(bytes) = written(&held).filter(|_| held.begun) {
+            self.waiting.extend(self.writes.over(&bytes));
+        }
         done.push_back(Done { id: held.request.id, outcome, busy: None, payload: held.payload });
     }
 
@@ -414,6 +419,12 @@ impl Remote {
 
 fn is_write(held: &InFlight) -> bool {
     matches!(held.request.op, Op::Write | Op::Trim | Op::WriteZeroes)
+}
+
+/// The bytes that it changes, where it changes some.
+fn written(held: &InFlight) -> Option<Range<u64>> {
+    let changes = is_write(held) && held.request.len > 0;
+    changes.then(|| held.offset..held.offset + held.request.len)
 }
 
 /// Whether an export can be used so, of which a disk uses `used` bytes.

@@ -298,6 +298,31 @@ fn writes_of_the_same_bytes_are_never_with_the_server_at_once() {
 }
 
 #[test]
+fn writes_that_wait_for_another_are_not_looked_at_meanwhile() {
+    let mut bench = Bench::new(ALL, terms(2, false));
+    for i in 0..200 {
+        bench.ask(Op::Write, 512 * (i % 2), 2048, false, i as u8);
+    }
+    bench.turn();
+    assert_eq!((bench.server.asked.len(), bench.remote.waiting.len()), (1, 0));
+    bench.ask(Op::Write, 8192, 512, false, 1);
+    bench.turn();
+    assert_eq!((bench.server.asked.len(), bench.remote.waiting.len()), (2, 0), "another place goes at once");
+    assert_eq!(bench.all().len(), 201);
+    assert_eq!(bench.server.cached[600], 199, "in the order in which they came");
+    // One that fails without being sent keeps nobody behind it.
+    bench.ask(Op::Write, 0, 512, true, 7);
+    bench.ask(Op::Write, 0, 512, false, 8);
+    bench.turn();
+    bench.server.kill();
+    bench.turn();
+    bench.remote.cache.in_doubt = true;
+    bench.now += Duration::from_secs(1);
+    bench.dial();
+    assert_eq!(bench.all(), [(201, Err(Fault::Io)), (202, Ok(()))]);
+}
+
+#[test]
 fn what_was_not_answered_is_sent_again_and_in_doubt_is_only_what_was_not_flushed() {
     // Everything answered is flushed: nothing is in doubt.
     let mut bench = Bench::new(ALL, terms(1, false));
