@@ -11,6 +11,13 @@
 
 mod certificates;
 mod messages;
+/// Accepts nobody for a moment: links that end make room.
+fn rest(peers: &mut Peers, now: Instant) {
+    peers.due.accepts = Some(now + crate::socket::REST);
+    // A poller that forgets the listener forgets it for good: nothing better can be done.
+    let _ = peers.poller.change(&peers.listener, LINK_LISTEN, Interest::default());
+}
+
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -299,18 +306,11 @@ impl Peers {
         }
     }
 
-    /// Accepts nobody for a moment: links that end make room.
-    fn rest(&mut self, now: Instant) {
-        self.due.accepts = Some(now + crate::socket::REST);
-        // A poller that forgets the listener forgets it for good: nothing better can be done.
-        let _ = self.poller.change(&self.listener, LINK_LISTEN, Interest::default());
-    }
-
     fn accept(&mut self, now: Instant) {
         loop {
             let (socket, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
-                Err(e) if crate::socket::lacks_descriptors(&e) => return self.rest(now),
+                Err(e) if crate::socket::lacks_descriptors(&e) => return rest(self, now),
                 Err(_) => return,
             };
             let strangers = || self.joined.values().filter(|j| j.peer.is_none());
