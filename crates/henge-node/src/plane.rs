@@ -221,7 +221,7 @@ impl Plane {
                 }
                 let done = if gate.copies { len + REQUEST } else { REQUEST };
                 self.round.spend(done);
-                piece = if self.round.is_over() { 0 } else { piece.saturating_sub(done) };
+                piece = if self.round.has_timed_out() { 0 } else { piece.saturating_sub(done) };
                 if gate.copies {
                     self.round.note(number, len);
                     worked.bytes += len;

@@ -16,6 +16,8 @@ pub(crate) struct Round {
     /// When it is over at the latest: what the kernel does for requests while they are asked for has no fixed price. `None` where no real
     /// time passes.
     until: Option<Instant>,
+    /// It was seen to be.
+    timed_out: bool,
     /// Requests until the clock is looked at.
     unseen: u32,
     /// Disks whose bytes were copied, and how many: the loop charges them for it.
@@ -31,6 +33,7 @@ impl Round {
         Round {
             left: u64::MAX,
             until: None,
+            timed_out: false,
             unseen: LOOK,
             copied: Vec::new(),
             unanswered: VecDeque::new(),
@@ -41,12 +44,18 @@ impl Round {
     /// One begins, in which gates may copy `bytes` bytes in memory.
     pub(crate) fn begin(&mut self, bytes: u64) {
         self.left = bytes;
+        self.timed_out = false;
         self.unseen = LOOK;
     }
 
     /// The one that begins next is over then, whatever its requests have cost by estimate.
     pub(crate) fn ends_at(&mut self, until: Instant) {
         self.until = Some(until);
+    }
+
+    /// Whether its time is over: whoever is at a piece ends it.
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.timed_out
     }
 
     /// Whether it has done its part.
@@ -61,7 +70,7 @@ impl Round {
         if self.unseen == 0 {
             self.unseen = LOOK;
             if self.until.is_some_and(|until| Instant::now() >= until) {
-                self.left = 0;
+                (self.left, self.timed_out) = (0, true);
             }
         }
     }

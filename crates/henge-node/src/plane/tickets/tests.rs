@@ -248,7 +248,10 @@ fn failed(rig: &mut Rig) -> String {
     let ticket = begin(rig, ADD);
     // The tenant's own requests fail as well from then on; here only the ticket's outcome matters.
     let worked = loop {
-        assert!(rig.plane.pools.at_workers().all(|(_, over)| over < 1000), "no more are over than were begun");
+        assert!(
+            rig.plane.pools.at_workers().all(|(_, over)| over < 1000),
+            "no more are over than were begun"
+        );
         rig.plane.pools.list_due(rig.now);
         rig.plane.poll(rig.now);
         while let Some((id, chore)) = rig.plane.tickets.next_chore() {
