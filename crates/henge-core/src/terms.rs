@@ -10,7 +10,7 @@
 //! assert!(Term::value("weight", "much").unwrap_err().contains("whole number"));
 //! ```
 
-use crate::{ParamError, Params, Value, parse_duration, parse_rate, parse_share};
+use crate::{ParamError, Params, Value, parse_duration, parse_rate, parse_share, parse_size};
 
 /// How a term is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -314,7 +314,8 @@ impl Term {
             Written::Time => parse_duration(text).ok().map(|time| time.as_nanos() as f64),
             Written::Share => parse_share(text).ok().map(f64::from),
             Written::Number | Written::Count => text.parse().ok(),
-            Written::Amount | Written::Size | Written::Word => None,
+            Written::Size => parse_size(text).ok().map(|bytes| bytes as f64),
+            Written::Amount | Written::Word => None,
         }
     }
 }
@@ -352,6 +353,8 @@ mod tests {
             let amount = read.amount(term.key).unwrap();
             assert!(amount > 1 && read.states(term.key), "{}: an example that says something", term.key);
             assert_eq!(read, Contract::default().with(term.key, amount));
+            let alone = matches!(term.more, More::Larger | More::Smaller | More::ThanNone);
+            assert_eq!(term.promises_more(None, term.example), alone, "{}: as the table says", term.key);
             let mut struck = read.clone();
             struck.strike(term.key);
             assert_eq!((struck, read.part(1_000_000, 1)), (Contract::default(), read));
@@ -405,6 +408,10 @@ mod tests {
             "no limit is more than any"
         );
         assert!(more("share", Some("25%"), "0.3") && !more("kind", Some("rent"), "latency"));
+        let size = |ours, theirs| {
+            Term { written: Written::Size, ..*Term::of("rate").unwrap() }.promises_more(ours, theirs)
+        };
+        assert!(size(Some("900KiB"), "1MiB") && size(None, "1MiB") && !size(Some("1MiB"), "900KiB"));
         assert!(more("burst", None, "64") && !more("tolerance", None, "5%"), "a tolerance promises less");
     }
 }
