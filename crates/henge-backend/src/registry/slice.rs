@@ -22,6 +22,12 @@ impl Medium for InSlice {
     fn key(&self) -> &'static str {
         KIND.key
     }
+    fn is_lost_at_the_end(&self) -> bool {
+        true
+    }
+    fn copies(&self) -> bool {
+        true
+    }
     fn open(&self, wanted: &Wanted<'_>) -> io::Result<Box<dyn Store>> {
         let bytes = usize::try_from(wanted.capacity).map_err(io::Error::other)?;
         let (space, done) = (Space::new(wanted.capacity), VecDeque::new());
@@ -93,6 +99,7 @@ mod tests {
     fn what_is_written_is_read_and_a_disk_that_is_gone_left_nothing() {
         let mut pool = Params::new("pool").with("slice", Value::Bool(true));
         let (medium, _) = crate::registry::read(&mut pool).unwrap();
+        assert!(medium.is_lost_at_the_end() && medium.copies());
         let wanted = Wanted { pool: "p", spindle: None, capacity: 1 << 20, options: Default::default() };
         let mut store = medium.open(&wanted).unwrap();
         let at = store.open_part("web", 1 << 19).unwrap();
