@@ -1,5 +1,6 @@
 //! A connection, whichever protocol it speaks.
 
+use crate::front::Doors;
 use crate::link::Link;
 use crate::plane::Answer;
 use crate::pump::Pump;
@@ -49,6 +50,10 @@ impl Client {
     }
     pub(crate) fn completed(&mut self, answer: Answer, around: &mut Around<'_>) {
         self.pump.session_mut().completed(answer, around);
+    }
+    /// Whether it goes on where who may use its disk has changed.
+    pub(crate) fn may_stay(&self, doors: &Doors) -> bool {
+        self.pump.session().may_stay(doors)
     }
     /// The disk that it uses.
     pub(crate) fn disk(&self) -> Option<usize> {

@@ -10,6 +10,7 @@
 //! payload is read from the socket to its place, uncopied, with the next header behind it.
 
 use crate::catalog::Catalog;
+use crate::front::Doors;
 use crate::link::Link;
 use crate::plane::{Answer, Plane};
 use crate::stream::Stream;
@@ -143,6 +144,11 @@ pub(crate) trait Session: Any {
 
     /// The disk that it uses.
     fn disk(&self) -> Option<usize>;
+    /// Whether it goes on where who may use its disk has changed. Those that others end say nothing: NBD's by the server, and initiators and
+    /// hosts by their targets.
+    fn may_stay(&self, _doors: &Doors) -> bool {
+        true
+    }
     /// Whether it would take bytes now.
     fn takes(&self) -> bool;
     /// Whether it has something to do in its turn, though nothing comes.

@@ -2,10 +2,10 @@
 //! `ok LEN` and the bytes, `write AT LEN` and as many bytes by `ok`. What is wrong is answered; what is no line ends the connection.
 
 use super::Front;
-use crate::front::{Kind, Scheme, Stated};
+use crate::front::{Doors, Kind, Scheme, Stated};
 use crate::plane::{Answer, Submitter};
 use crate::pump::Pump;
-use crate::session::{Around, Session, Slices, Stop, Taken, Wants};
+use crate::session::{Around, Departure, Session, Slices, Stop, Taken, Wants};
 use henge_backend::Buffer;
 use henge_core::RequestId;
 use henge_vdisk::{Command, Kind as Verb};
@@ -28,6 +28,8 @@ const LINE: usize = 100;
 #[derive(Default)]
 struct Lines {
     disk: Option<usize>,
+    /// The shard of the disk that it has come for.
+    away: Option<usize>,
     command: Option<(Command, Buffer, Range<usize>)>,
     submitted: bool,
     stalled: bool,
@@ -35,14 +37,18 @@ struct Lines {
 }
 
 impl Lines {
-    /// False where it has to wait for room or memory.
+    /// False where it has to wait for room or memory, or go elsewhere.
     fn obey(&mut self, line: &str, around: &mut Around<'_>) -> Result<bool, &'static str> {
         let plane = &mut *around.plane;
         let words: Vec<&str> = line.split(' ').collect();
         let kind = match words[..] {
             ["disk", name] => {
+                self.away = around.catalog.elsewhere(name).filter(|_| self.disk.is_none());
+                if self.away.is_some() {
+                    return Ok(false);
+                }
                 let found = plane.disks.number(name).ok_or("there is no such disk")?;
-                let shown = plane.disks.of(found).config.doors.shown_by("lines");
+                let shown = plane.disks.of(found).config.doors.shown_by(KIND.key);
                 shown.then_some(()).ok_or("there is no such disk")?;
                 if *self.disk.get_or_insert(found) != found {
                     return Err("a connection has one disk");
@@ -94,9 +100,10 @@ impl Session for Lines {
             return Taken { bytes: 0, stop: (input.len() >= LINE).then_some(Stop::Gone) };
         };
         let obeyed = self.obey(&String::from_utf8_lossy(&input[..end]), around);
-        self.stalled = obeyed == Ok(false);
-        if self.stalled {
-            return Taken { bytes: 0, stop: Some(Stop::Stalled) }; // the line comes again
+        self.stalled = obeyed == Ok(false) && self.away.is_none();
+        if obeyed == Ok(false) {
+            // The line comes again, if not here.
+            return Taken { bytes: 0, stop: Some(if self.stalled { Stop::Stalled } else { Stop::Away }) };
         }
         obeyed.map_or_else(|why| self.out.extend(format!("error: {why}\n").bytes()), drop);
         Taken { bytes: end + 1, stop: None }
@@ -125,6 +132,13 @@ impl Session for Lines {
     }
     fn written(&mut self, bytes: usize, _: &mut Around<'_>) {
         self.out.drain(..bytes);
+    }
+    fn depart(&mut self, _: &mut Around<'_>) -> Option<Departure> {
+        let to = self.away.take()?;
+        Some(Departure { to, begin: Box::new(|_| Some(Box::new(Pump::new(Lines::default())))) })
+    }
+    fn may_stay(&self, doors: &Doors) -> bool {
+        doors.shown_by(KIND.key)
     }
     fn close(&mut self, around: &mut Around<'_>) {
         if let (Some((_, memory, _)), Some(disk), false) = (self.command.take(), self.disk, self.submitted) {

@@ -28,12 +28,14 @@ pub(super) fn change_doors(server: &mut Server, name: &str, table: &Table) -> Re
     let shown = |key| config.doors.shown_by(key);
     server.registry.set_access(number, initiators.unwrap_or_default(), shown("iscsi"));
     server.registry.nvme.set_access(number, hosts.unwrap_or_default(), shown("nvme"));
-    if by_nbd(&config.doors) != before {
-        let theirs: Vec<RequestId> = server.clients.users_of(number).collect();
-        for id in theirs {
-            if server.clients.all.get(id).is_some_and(|client| client.seen::<Connection>().is_some()) {
-                server.drop_connection(id);
-            }
+    let anew = by_nbd(&config.doors) != before;
+    let doors = config.doors.clone();
+    let theirs: Vec<RequestId> = server.clients.users_of(number).collect();
+    for id in theirs {
+        let ends =
+            |client: &Client| !client.may_stay(&doors) || anew && client.seen::<Connection>().is_some();
+        if server.clients.all.get(id).is_some_and(ends) {
+            server.drop_connection(id);
         }
     }
     moving::publish(server, number);

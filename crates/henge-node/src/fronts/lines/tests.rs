@@ -63,11 +63,46 @@ fn a_stranger_s_protocol_serves_disks() {
 }
 
 #[test]
+fn a_disk_of_another_loop_is_found_and_who_may_come_no_more_is_let_go() {
+    let text = NODE.replacen("\n", "\ncores = 2\n", 1).replacen("8MiB\"", "8MiB\"\nshard = 1", 1);
+    let text = text.replacen(
+        "[[disk]]",
+        "[[pool]]\nname = \"q\"\nmemory = true\ncapacity = \"8MiB\"\nshard = 0\n[[disk]]",
+        1,
+    );
+    let text = text.replace("capacity = \"1MiB\"", "capacity = \"1MiB\"\npool = \"p\"");
+    let node = Node::start(config(&text).unwrap()).unwrap_or_else(|e| panic!("{e}"));
+    let at = node.addresses()[0].tcp("lines").unwrap();
+    let connect = || BufReader::new(TcpStream::connect(at).unwrap());
+    let mut one = connect();
+    assert_eq!(asked(&mut one, b"disk none\n"), "error: there is no such disk\n");
+    assert_eq!(asked(&mut one, b"disk open\nwrite 0 3\nabc"), "ok\n");
+    assert_eq!(asked(&mut one, b""), "ok\n");
+    let ask = |text: &str| {
+        let reply = node.control().ask(serde_json::from_str(text).unwrap()).unwrap();
+        assert_eq!(reply.error, None);
+    };
+    ask("{\"op\":\"add\",\"disk\":{\"name\":\"new\",\"pool\":\"p\",\"capacity\":\"1MiB\"}}");
+    let mut one = connect();
+    assert_eq!(asked(&mut one, b"disk new\n"), "ok\n");
+    ask("{\"op\":\"access\",\"name\":\"new\",\"doors\":{\"lines\":true}}");
+    assert_eq!(asked(&mut one, b"write 0 1\nx"), "ok\n");
+    ask(
+        "{\"op\":\"access\",\"name\":\"new\",\"doors\":{\"iscsi\":{\"user\":\"ann\",\"secret\":\"twelve bytes\"}}}",
+    );
+    // Its end may be a reset.
+    let mut line = String::new();
+    let _ = one.get_mut().write_all(b"write 0 1\nx").and_then(|()| one.read_line(&mut line));
+    assert_eq!(line, "");
+    node.stop().unwrap();
+}
+
+#[test]
 fn its_listeners_and_options_are_read_as_others_are() {
     let why = config(&NODE.replace("127.0.0.1:0", "0.0.0.0")).unwrap_err();
     assert!(why.contains("lines://0.0.0.0:7777: whoever reaches it uses every disk that it shows"), "{why}");
     let why = config(&NODE.replace("lines = true", "lines = 7")).unwrap_err();
     assert!(why.contains("lines"), "{why}");
-    let why = config(&NODE.replace("lines://", "line://")).unwrap_err();
+    let why = config(&NODE.replace("lines://", "strange://")).unwrap_err();
     assert!(why.contains("listen is an address like") && why.contains("nbd+unix"), "{why}");
 }
