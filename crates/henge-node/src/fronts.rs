@@ -49,6 +49,11 @@ pub(crate) fn kinds() -> Vec<&'static Kind> {
     FRONTS.iter().map(|front| front.kind).collect()
 }
 
+/// The keys of a disk's table that say who may come.
+pub fn door_keys() -> impl Iterator<Item = &'static str> {
+    FRONTS.iter().map(|front| front.kind.key)
+}
+
 /// Whose scheme it is.
 pub(crate) fn of(scheme: &Scheme) -> Option<&'static Front> {
     FRONTS.iter().find(|front| front.kind.schemes.contains(scheme))

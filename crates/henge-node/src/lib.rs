@@ -74,6 +74,7 @@ mod watch;
 pub use config::{NodeConfig, NodeConfigError};
 pub use control::{Control, ControlError};
 pub use front::{Address, Local};
+pub use fronts::door_keys;
 pub use handover::Handover;
 pub use henge_tls::TlsConfig;
 pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};

@@ -183,7 +183,7 @@ pub fn understood(args: &Args) -> Result<()> {
             terms_of(&keys)
         }
         Action::Set { terms, .. } => {
-            let own = |key: &str| key == "capacity" || DOOR_KEYS.contains(&key);
+            let own = |key: &str| key == "capacity" || is_door(key);
             let (doors, terms): (Vec<_>, Vec<_>) = pairs(terms)?.into_iter().partition(|(key, _)| own(key));
             doors.iter().try_for_each(|(key, typed)| own_key(key, typed).map(drop))?;
             terms_of(&terms)
@@ -195,7 +195,7 @@ pub fn understood(args: &Args) -> Result<()> {
 /// Whether what is no key of a disk makes a contract. An empty value takes a term away.
 fn terms_of(keys: &[(String, String)]) -> Result<()> {
     let mut contract = Keys::default();
-    for (key, typed) in keys.iter().filter(|(key, _)| !DISK_KEYS.contains(&key.as_str())) {
+    for (key, typed) in keys.iter().filter(|(key, _)| !is_own(key)) {
         if Term::of(key).is_none() {
             bail!("a contract has no \"{key}\"");
         }
@@ -295,7 +295,7 @@ fn show_at_node(name: &str, node: &NodeArg) -> Result<()> {
 fn set_at_node(name: String, node: &NodeArg, terms: &[String]) -> Result<()> {
     let mut contract = pairs(terms)?.into_iter().collect::<BTreeMap<_, _>>();
     let mut doors = Keys::default();
-    for (key, typed) in DOOR_KEYS.iter().filter_map(|key| contract.remove_entry(*key)) {
+    for (key, typed) in contract.extract_if(.., |key, _| is_door(key)) {
         doors.set(&key, own_key(&key, &typed)?);
     }
     if !doors.is_empty() {
@@ -311,7 +311,7 @@ fn set_at_node(name: String, node: &NodeArg, terms: &[String]) -> Result<()> {
 }
 
 /// Keys of a disk that are no terms of its contract.
-const DISK_KEYS: [&str; 17] = [
+const DISK_KEYS: [&str; 14] = [
     "pool",
     "pools",
     "gateways",
@@ -325,22 +325,26 @@ const DISK_KEYS: [&str; 17] = [
     "image",
     "from",
     "fence",
-    "iscsi",
-    "nvme",
-    "nbd",
     "contract",
 ];
 
-/// Keys of a disk that say who may use it.
-const DOOR_KEYS: [&str; 3] = ["iscsi", "nvme", "nbd"];
+/// Whether a key of a disk says who may use it, of whichever front end.
+fn is_door(key: &str) -> bool {
+    henge_node::door_keys().any(|door| door == key)
+}
+
+/// Whether a key is a disk's own, and no term.
+fn is_own(key: &str) -> bool {
+    DISK_KEYS.contains(&key) || is_door(key)
+}
 
 /// A disk's table. Terms of its contract may stand beside its own keys, as at a manager.
 fn disk_of(name: &str, keys: &[(String, String)]) -> Result<Keys> {
     let mut disk = Keys::of_disk(name);
-    for (key, typed) in keys.iter().filter(|(key, _)| DISK_KEYS.contains(&key.as_str())) {
+    for (key, typed) in keys.iter().filter(|(key, _)| is_own(key)) {
         disk.set(key, own_key(key, typed)?);
     }
-    for (key, typed) in keys.iter().filter(|(key, _)| !DISK_KEYS.contains(&key.as_str())) {
+    for (key, typed) in keys.iter().filter(|(key, _)| !is_own(key)) {
         disk.set_term(key, typed).map_err(anyhow::Error::msg)?;
     }
     Ok(disk)
@@ -352,7 +356,8 @@ fn own_key(key: &str, typed: &str) -> Result<serde_json::Value> {
         "leeway" => typed.parse::<f64>().is_ok_and(f64::is_finite),
         "read_only" | "adopt" | "fence" => matches!(typed, "true" | "false"),
         "pools" | "gateways" | "through" => typed.starts_with('['),
-        "commands" | "contract" | "iscsi" | "nvme" | "nbd" => typed.starts_with('{'),
+        "commands" | "contract" => typed.starts_with('{'),
+        door if is_door(door) => typed.starts_with('{') || matches!(typed, "true" | "false"),
         _ => false,
     };
     if !written {
@@ -537,6 +542,10 @@ mod tests {
             "name": "web", "pools": ["n1/a", "n2/a"], "leeway": 1.5, "nbd": { "users": ["ann"] }, "adopt": true,
         });
         assert_eq!(serde_json::to_value(said).unwrap(), meant);
+        for door in henge_node::door_keys() {
+            assert!(is_own(door), "{door}");
+            assert_eq!(own_key(door, "true").unwrap(), json!(true));
+        }
         let why = own_key("nbd", "{ users = ").unwrap_err().to_string();
         assert!(why.contains("nbd:1:"), "{why}");
         let why = disk_of("web", &pairs(&["weight=much".to_owned()]).unwrap()).unwrap_err().to_string();
