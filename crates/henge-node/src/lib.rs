@@ -79,7 +79,7 @@ pub use handover::Handover;
 pub use henge_tls::TlsConfig;
 pub use link_config::{LinkConfig, PeerConfig, PlaceConfig};
 pub use meters::DiskMeters;
-pub use node::{Node, StartError, check};
+pub use node::{Node, StartError, check, could_follow};
 pub use promise::{Judge, Second};
 pub use signals::{Signal, Signals};
 pub use socket::answer_line;

@@ -135,4 +135,32 @@ mod tests {
         serve(dir.path()).unwrap();
         assert!(remembered.exists());
     }
+
+    /// A node is to begin anew by a file of which none could begin: its clients would be let go, and nobody be there. So that is known before.
+    #[test]
+    fn who_could_not_begin_is_known_before_the_other_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = config(dir.path());
+        let node = Node::start(now.clone()).unwrap();
+        let with = |medium: &str| {
+            let text = now.source.text().to_owned() + "[[pool]]\nname = \"more\"\n" + medium;
+            NodeConfig::parse(Source::new("node.toml", text)).unwrap()
+        };
+        let at = dir.path().display();
+        std::fs::File::create(dir.path().join("device")).unwrap().set_len(16 << 20).unwrap();
+        let device = with(&format!("device = \"{at}/device\"\n"));
+        let why = crate::could_follow(&device, &now).unwrap_err().to_string();
+        assert!(why.contains("is blank") && why.contains("node.toml"), "{why}");
+        let more = with(&format!("path = \"{at}/more\"\ncapacity = \"8MiB\"\n"));
+        crate::could_follow(&more, &now).unwrap();
+        assert!(!dir.path().join("more").exists(), "nothing is made");
+        crate::could_follow(&now, &now).unwrap();
+        if !is_in_memory(dir.path()) {
+            let aside = dir.path().join("aside");
+            std::fs::rename(dir.path().join("pool"), &aside).unwrap();
+            assert!(crate::could_follow(&now, &now).unwrap_err().to_string().contains("no pool at all"));
+            std::fs::rename(&aside, dir.path().join("pool")).unwrap();
+        }
+        node.stop().unwrap();
+    }
 }

@@ -87,6 +87,7 @@ fn serve_until(
     let access = access(&config)?;
     let disks: Vec<String> = config.disks.iter().map(|disk| disk.name.clone()).collect();
     let lost = Node::cannot_be_handed_over(&config);
+    let now = config.clone();
     let node = Node::go_on(config, left)?;
     let failed = node.control().status()?.failed;
     let served: Vec<String> =
@@ -104,7 +105,7 @@ fn serve_until(
     let asked = loop {
         match signals.next(Duration::from_secs(1)) {
             _ if node.has_ended() => break Signal::End,
-            Some(Signal::Anew) => match may_begin_anew(file, lost.as_deref()) {
+            Some(Signal::Anew) => match may_begin_anew(file, lost.as_deref(), &now) {
                 Ok(()) => break Signal::Anew,
                 Err(why) => eprintln!("henge: SIGHUP: it goes on as it is: {why:#}"),
             },
@@ -120,11 +121,12 @@ fn serve_until(
 }
 
 /// Whether the file says what a node can be, and nothing would be lost.
-fn may_begin_anew(file: &Path, lost: Option<&str>) -> Result<()> {
+fn may_begin_anew(file: &Path, lost: Option<&str>, now: &NodeConfig) -> Result<()> {
     if let Some(why) = lost {
         anyhow::bail!("{why}");
     }
     let config = NodeConfig::read(file)?;
+    henge_node::could_follow(&config, now)?;
     // Files that it names, too: by then the clients would be let go.
     access(&config)?;
     config.tls.as_ref().map_or(Ok(()), |files| open(files, Clients::Required).map(drop))
@@ -195,9 +197,9 @@ mod tests {
             let pool = "[[pool]]\nname = \"p\"\npath = \"p\"\ncapacity = \"1MiB\"\n";
             let text = lines.replace("no.", &format!("{}/no.", dir.path().display()));
             std::fs::write(&config, text + pool).unwrap();
-            NodeConfig::read(&config).unwrap_or_else(|e| panic!("the file itself is right: {e}"));
-            assert_eq!(may_begin_anew(&config, None).is_ok(), may, "{lines}");
+            let now = NodeConfig::read(&config).unwrap_or_else(|e| panic!("the file itself is right: {e}"));
+            assert_eq!(may_begin_anew(&config, None, &now).is_ok(), may, "{lines}");
+            assert!(may_begin_anew(&config, Some("a pool in memory"), &now).is_err());
         }
-        assert!(may_begin_anew(&config, Some("a pool in memory")).is_err());
     }
 }
