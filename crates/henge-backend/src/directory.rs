@@ -206,7 +206,7 @@ impl Store for Directory {
     }
     fn part_len(&self, name: &str) -> Option<u64> {
         let there = std::fs::symlink_metadata(self.path.join(name)).ok()?;
-        there.is_file().then(|| there.len())
+        there.is_file().then_some(there.len())
     }
     fn is_new(&self, name: &str) -> bool {
         self.unclaimed.contains(name)

@@ -8,9 +8,8 @@ use crate::link_config::Nodes;
 use crate::message::{SLICE, Slice};
 use crate::plane::PartOf;
 use crate::plane::make;
-use crate::plane::manage;
 use crate::plane::tickets::Work;
-use crate::plane::{Disk, Plane};
+use crate::plane::{Disk, Failed, Plane};
 use crate::spread::across;
 use crate::spread::extents;
 use crate::spread::seating;
@@ -196,7 +195,10 @@ pub(crate) fn find_remains(plane: &mut Plane, table: &Table) -> Outcome {
     // That it is not served is no reason not to know its parts.
     let before = plane.disks.failed.remove(name);
     match read_disk(plane, table) {
-        Ok(config) => manage::keep_going(plane, config),
+        Ok(config) => {
+            let failed = Failed::going(plane, config);
+            plane.disks.failed.insert(name.to_owned(), failed);
+        }
         Err(why) => {
             plane.disks.failed.extend(before.map(|failed| (name.to_owned(), failed)));
             return Err(format!("its removal had begun, and cannot go on: {why}"));

@@ -128,7 +128,8 @@ impl Plane {
         let mine = |disk: &&DiskConfig| division.shards_of(disk).contains(&here);
         for disk in config.disks.iter().filter(mine) {
             if disk.beginning.going && disk.has_own_parts(&config.pools) {
-                manage::keep_going(&mut plane, disk.clone());
+                let failed = Failed::going(&plane, disk.clone());
+                plane.disks.failed.insert(disk.name.clone(), failed);
                 continue;
             }
             match plane.add_disk(disk.clone(), now) {

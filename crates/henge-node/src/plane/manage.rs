@@ -10,6 +10,14 @@ use std::sync::mpsc::Sender;
 /// Why a disk is not served that is going.
 const GOING: &str = "its removal had begun when the node ended, and goes on";
 
+impl Failed {
+    /// A disk whose removal had begun when the node ended is not served. What is left of it is to be removed.
+    pub(crate) fn going(plane: &Plane, config: DiskConfig) -> Failed {
+        let config = across::placed(plane, config);
+        Failed { why: GOING.into(), remains: extents::parts_of_new(plane, &config) }
+    }
+}
+
 impl Plane {
     /// Makes a disk, or finds its parts as they were left. Its number.
     pub(crate) fn add_disk(&mut self, config: DiskConfig, now: Instant) -> Result<usize, NotAdded> {
@@ -111,13 +119,6 @@ pub(crate) fn left_behind(plane: &mut Plane, disk: String, why: &str, parts: &[P
     let why = format!("it could not be removed whole ({why}); remove it again");
     plane.disks.failed.insert(disk, Failed { why: why.clone(), remains: parts.to_vec() });
     why
-}
-
-/// A disk whose removal had begun when the node ended is not served. What is left of it is to be removed.
-pub(crate) fn keep_going(plane: &mut Plane, config: DiskConfig) {
-    let config = across::placed(plane, config);
-    let remains = extents::parts_of_new(plane, &config);
-    plane.disks.failed.insert(config.name, Failed { why: GOING.into(), remains });
 }
 
 /// Gives up a disk that is not served: what is still to be removed of it is [retired](super::tickets::Tickets::retired), and what could not be
