@@ -24,7 +24,8 @@
 //! **Guarantee.** With one request at a time, all equally long, whatever set of requests can be answered in time at all is answered
 //! in time (Jackson; requests that cannot be interrupted and differ in length cost one service time at most). Within a flow
 //! requests leave in the order they came. A flow that took more than t while nobody wanted it has t from the next request on. A
-//! latency without a rate is kept for whatever comes: whoever gives one trusts the flow.
+//! latency without a rate is kept for whatever comes: whoever gives one trusts the flow. A bucket begins full, so a flow that is removed and
+//! added over and over has a burst each time.
 //!
 //! **Price.** A place in one of two heaps over the flows that have something waiting, and a counter for each request.
 

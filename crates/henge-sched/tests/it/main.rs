@@ -1,6 +1,7 @@
 //! The tests of henge-sched from outside, as one binary: each file is one subject.
 
 mod changes;
+mod churn;
 mod conformance;
 mod dsfq;
 mod exchange;
