@@ -3,7 +3,7 @@
 use super::beside::Slot;
 use super::{Gate, RequestState, Served};
 use crate::meters::Metered;
-use crate::{Completion, Cost, Instant, RequestId, Seen};
+use crate::{Completion, Cost, Instant, Request, RequestId, Seen};
 
 impl Gate {
     /// The true cost of a pending request became known (a read's answer says how much there was).
@@ -16,6 +16,17 @@ impl Gate {
                 parts.scheduler.adjust(request, cost, now);
             }
             request.cost = cost;
+        }
+    }
+
+    /// A request in flight moves so many bytes, not what it asked for: it costs what one of that length does.
+    pub fn moves(&mut self, id: RequestId, len: u64, now: Instant) {
+        if let Some(RequestState::InFlight { request, epoch, .. }) = self.states.get(id.index())
+            && request.id == id
+            && let Some(parts) = self.change.dispatcher(*epoch, &mut self.parts)
+        {
+            let cost = parts.cost.estimate(&Request { len, ..*request });
+            self.adjust(id, cost, now);
         }
     }
 

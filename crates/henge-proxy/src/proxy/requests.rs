@@ -119,7 +119,7 @@ impl Proxy {
             News::Accepted { tag, bytes: Some(bytes) } => {
                 let id = self.pairs.get_mut(slot).and_then(|p| p.pending.get(&tag).copied());
                 if let Some(id) = id {
-                    self.requests.gate.adjust(id, Cost::new(bytes.max(1)), now);
+                    self.requests.gate.moves(id, bytes, now);
                 }
             }
             News::Accepted { bytes: None, .. } => {}
@@ -128,7 +128,7 @@ impl Proxy {
                 if let Some(id) = id {
                     // One that failed costs what has moved of it.
                     let bytes = result.unwrap_or(moved);
-                    self.requests.gate.adjust(id, Cost::new(bytes.max(1)), now);
+                    self.requests.gate.moves(id, bytes, now);
                     self.over(id, result.is_err(), now);
                 }
             }

@@ -17,14 +17,19 @@ struct World {
 impl World {
     /// One request of the application at most is pending.
     fn new() -> World {
-        World::with(1)
+        World::under("sfq", 1)
     }
 
     /// So many of the application at most are pending.
     fn with(pending: u32) -> World {
+        World::under("sfq", pending)
+    }
+
+    /// The same by another scheduler.
+    fn under(scheduler: &str, pending: u32) -> World {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let text = format!(
-            "server = \"{}\"\nscheduler = {{ sfq = {{ depth = 1 }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
+            "server = \"{}\"\nscheduler = {{ {scheduler} = {{ depth = 1 }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
             server.local_addr().expect("its address")
         );
@@ -323,4 +328,22 @@ fn is_dry(socket: &TcpStream) -> bool {
     let dry = socket.peek(&mut [0]).is_err();
     socket.set_nonblocking(false).expect("a socket");
     dry
+}
+
+/// Where requests are counted, a request is one, however few bytes it moved.
+#[test]
+fn what_is_heard_of_a_request_is_charged_as_its_gate_counts() {
+    let mut world = World::under("mclock", 1);
+    let (mut client, mut server) = world.connect();
+    client.write_all(&io(1, Direction::Read, 4096)).expect("sent");
+    world.turn();
+    server.write_all(&encode_io_response(1, Version::V7000, Ok(100))).expect("sent");
+    server.write_all(&Header::expected(1, 100).to_bytes()).expect("sent");
+    server.write_all(&[7; 100]).expect("sent");
+    world.turn();
+    let charged = |flow| {
+        let meters = world.proxy.requests.gate.flow_meters(FlowId(flow));
+        meters.map(|meters| (meters.completed.requests, meters.completed.service.get()))
+    };
+    assert_eq!(charged(0), Some((1, 1_000_000)));
 }
