@@ -161,6 +161,7 @@ fn what_nobody_has_claimed_goes_by_itself() {
     drop(d);
     let mut d = again(dir.path());
     assert!(d.has_part("a") && !d.has_part("b"));
+    assert_eq!(d.space.extents().len(), 1, "its space can be had again");
     assert_eq!(d.settle(&|_| false).unwrap(), ["a"], "no disk has it, and what is written there is kept");
     assert!(d.adopt_part("b").is_ok() && !d.has_part("b"), "nothing is kept of what nobody claimed");
     let base = d.open_part("b", 2 * PART).unwrap();
