@@ -63,7 +63,7 @@ impl Round {
         self.left == 0
     }
 
-    /// A request was passed on, and so much of the round done.
+    /// A gate has passed a request on, or several of one disk were answered: so much of the round is done.
     pub(super) fn spend(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes);
         self.unseen -= 1;

@@ -150,7 +150,9 @@ impl Plane {
         }
         disk.meters.pending(disk.vdisk.pending(), now);
         // The first is what it was called for, and was counted.
-        self.round.spend(REQUEST * taken.saturating_sub(1));
+        if taken > 1 {
+            self.round.spend(REQUEST * (taken - 1));
+        }
         if disk.vdisk.has_finished() {
             self.round.put_unanswered(number);
         }
