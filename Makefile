@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-# What suites build and try: release; or dev, which `make test` has built already, with assertions and overflow checks.
+# What suites build and try: release; or dev, of which `make test` has built most already, with assertions and overflow checks.
 PROFILE ?= release
 COMMAND = $${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/henge
 
