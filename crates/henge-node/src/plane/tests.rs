@@ -203,6 +203,28 @@ fn a_round_is_bounded_whatever_is_answered_at_once() {
     }
 }
 
+/// Where the kernel took all of a round's time, gates stop at the next look at the clock, and fill the slots that are free.
+#[test]
+fn a_round_whose_time_is_over_ends_within_a_piece() {
+    let round = |over: bool| {
+        let mut plane = plane(&disks(1, ""));
+        for n in 0..64 {
+            let buffer = plane.take_buffer(0, 512).expect("memory");
+            let read = Command::new(Kind::Read, 0, 512, Instant::ZERO, 0);
+            plane.submit(0, read, buffer, submitter(n), Instant::ZERO);
+        }
+        if over {
+            plane.round.ends_at(std::time::Instant::now());
+        }
+        plane.round.begin(64 << 10);
+        plane.poll(Instant::ZERO);
+        (plane.answers.len(), plane.pools.gates[0].pipeline.gate().in_flight())
+    };
+    let (whole, _) = round(false);
+    assert!(whole > 16, "without a time: {whole}");
+    assert_eq!(round(true), (8, 32), "answered, and at the storage");
+}
+
 /// A FLUSH that is for hundreds is answered in pieces, too, and none of their slots is another's meanwhile. What is over then comes after them.
 #[test]
 fn a_round_is_bounded_whatever_one_flush_is_for() {

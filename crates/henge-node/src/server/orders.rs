@@ -63,10 +63,9 @@ pub(super) fn control(server: &mut Server) {
             Message::Sample { from, whole, reply } => {
                 let mut slice =
                     operate::slice(&mut server.plane, from, whole, server.clients.all.len(), server.now);
-                for disk in &mut slice.disks {
-                    let number = server.plane.disks.number(&disk.name);
-                    disk.processor = number.map_or(0, |number| server.turns.used(Of::Disk(number)));
-                }
+                let of = |name: &str| server.plane.disks.number(name).map(Of::Disk);
+                let used = |name: &str| of(name).map_or(0, |of| server.turns.used(of));
+                slice.disks.iter_mut().for_each(|disk| disk.processor = used(&disk.name));
                 let _ = reply.send(slice);
             }
             Message::Ask(Request::Scheduler { pool, scheduler }, reply) => {
