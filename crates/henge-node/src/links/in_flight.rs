@@ -1,7 +1,7 @@
 //! Parts of commands that are at a peer, or on their way to it.
 
 use henge_backend::Buffer;
-use henge_core::{Cost, Instant, Pending, RequestId};
+use henge_core::{Cost, Fault, Instant, Pending, RequestId};
 use henge_link::PartKind;
 use henge_vdisk::{Failure, Part};
 use std::collections::VecDeque;
@@ -34,6 +34,12 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
+    /// What it is that bytes differ there. A peer's word on bytes that nobody asked to compare is an error of its own.
+    pub(super) fn differs(&self, at: u64) -> Failure {
+        let compares = matches!(self.kind, PartKind::CompareAndWrite { .. }) && at < self.len;
+        if compares { Failure::Miscompare { at: self.verify + at } } else { Failure::Fault(Fault::Io) }
+    }
+
     /// Bytes that go with it.
     pub(crate) fn data(&self) -> usize {
         match self.kind {

@@ -93,7 +93,7 @@ impl Links {
         if sent.stage != Stage::Written {
             return; // an answer before the question was out: of another life
         }
-        let verify = sent.ask.verify;
+        let ask = sent.ask;
         let result = match outcome {
             PartOutcome::Later if sent.unwanted => Err(Failure::Fault(Fault::Cancelled)),
             PartOutcome::Later => {
@@ -101,7 +101,7 @@ impl Links {
                 return self.alarm.by(now + LATER);
             }
             PartOutcome::Done => Ok(()),
-            PartOutcome::Miscompare(at) => Err(Failure::Miscompare { at: verify + at }),
+            PartOutcome::Miscompare(at) => Err(ask.differs(at)),
             PartOutcome::Detached => Err(Failure::Fault(Fault::Unreachable)),
             PartOutcome::Io => Err(Failure::Fault(Fault::Io)),
             PartOutcome::NoSpace => Err(Failure::Fault(Fault::NoSpace)),

@@ -7,7 +7,7 @@ use crate::link_config::PeerConfig;
 use henge_backend::Buffer;
 use henge_core::{Cost, Duration, FlowId, Instant, Op, Request, RequestId};
 use henge_link::PartKind;
-use henge_vdisk::{Data, GateId, Kind, Part, PartId};
+use henge_vdisk::{Data, Failure, GateId, Kind, Part, PartId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -247,4 +247,26 @@ fn what_may_not_be_done_twice_fails_and_so_does_all_when_the_other_node_began_an
     let mut links = begin();
     links.peer(0).dialling = None;
     assert!(!links.wait_for_next(0, connection(1), ms(1)));
+}
+
+/// Which byte differs is a peer's word: no other place than one that was asked about reaches a client's command.
+#[test]
+fn a_peer_says_of_no_byte_that_differs_but_of_those_it_was_to_compare() {
+    let compares = PartKind::CompareAndWrite { fua: false };
+    let io = Failure::Fault(henge_core::Fault::Io);
+    for (kind, at, expected) in [
+        (compares, 511, Failure::Miscompare { at: 4096 + 511 }),
+        (compares, 512, io),
+        (compares, u64::MAX, io),
+        (PartKind::Read, 0, io),
+    ] {
+        let mut links = linked(1);
+        let ask = Ask { kind, verify: 4096, ..part(0, 0, 60_000).ask };
+        links.peer(0).take(Sent { ask, ..part(0, 0, 60_000) });
+        links.peer(0).pump(0);
+        let (id, ..) = links.peer(0).next().expect("it was taken");
+        links.peer(0).in_flight.written(id);
+        links.answered(0, super::number(id), henge_link::PartOutcome::Miscompare(at), Cost::ZERO, ms(1));
+        assert_eq!(links.returns[0].outcome, Err(expected), "{kind:?} at {at}");
+    }
 }
