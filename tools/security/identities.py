@@ -80,7 +80,7 @@ name = "m1"
         listens = f'"nbd+unix://{self.path(name)}.nbd"'
         if name == "n1":
             listens += f', "nbds://localhost:{self.nbds}"'
-        access = '{ certificates = ["spiffe://demo/client/ann", "spiffe://demo/client/idler"] }' if name == "n1" else '"anyone"'
+        access = '{ certificates = ["spiffe://demo/client/ann", "spiffe://demo/client/idler", "CN=n3"] }' if name == "n1" else '"anyone"'
         config = self.write(f"{name}.toml", f"""
 listen = [{listens}]
 control = "{self.path(name)}.sock"

@@ -1,6 +1,7 @@
 //! What certificates say, and whether our own counts.
 
 use crate::files::FileError;
+use crate::identity::{Identity, Role};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::certificate::X509Certificate;
@@ -15,6 +16,9 @@ const NAME_MAX: usize = 1024;
 
 /// The names of a certificate that was checked already: its URIs, its DNS names, and its common name behind `CN=`. No name of one kind
 /// is taken for one of another.
+///
+/// Of a cluster's certificates those of clients alone have a common name. A disk that lets `CN=ann` in means client ann, and neither
+/// node ann nor proxy ann.
 pub fn names(certificate: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let mut found = Vec::new();
@@ -25,7 +29,9 @@ pub fn names(certificate: &[u8]) -> Vec<String> {
             _ => None,
         }));
     }
+    let serves = found.iter().filter_map(|name| Identity::parse(name)).any(|who| who.role != Role::Client);
     let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let common = common.filter(|_| !serves);
     found.extend(common.map(|name| format!("CN={name}")));
     found.retain(|name| name.len() <= NAME_MAX);
     found.truncate(NAMES_MAX);

@@ -267,3 +267,17 @@ fn a_certificate_is_due_when_two_thirds_of_its_time_are_over() {
         Arc::new(Tls::open(&node.files(), Clients::Required).unwrap_or_else(|e| panic!("{}", e.message)));
     assert_eq!(again.renew(now), Ok(false));
 }
+
+/// A disk that lets `CN=ann` in means client ann. Who serves shares a name with a client at most by chance, or by theft.
+#[test]
+fn who_serves_has_no_common_name_by_which_a_client_is_let_in() {
+    let now = SystemTime::now();
+    let root = Root::open(&Root::create("demo", now).unwrap()).unwrap();
+    for (role, common) in
+        [(Role::Client, true), (Role::Node, false), (Role::Proxy, false), (Role::Manager, false)]
+    {
+        let names = names(&Member::join("demo", &[&root], role, "ann", now).own());
+        assert!(names.contains(&format!("spiffe://demo/{role}/ann")), "{names:?}");
+        assert_eq!(names.iter().any(|name| name == "CN=ann"), common, "{role}: {names:?}");
+    }
+}
