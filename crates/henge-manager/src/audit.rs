@@ -16,6 +16,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use henge_web::{Asks, Changed, Viewer};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -220,29 +221,6 @@ impl Audit {
             tracing::error!(error = %e, "the audit log cannot be written");
         }
     }
-
-    /// A change by the web page.
-    pub(crate) fn page(
-        &self,
-        viewer: &henge_web::Viewer,
-        path: &str,
-        asked: &impl Serialize,
-        refused: Option<String>,
-    ) {
-        let (actor, tenant) = (viewer.name.clone(), viewer.tenant.clone());
-        self.write(&Line {
-            time: crate::core::now_ms(),
-            who: Some(&Actor { actor, token: String::new(), tenant }),
-            address: None,
-            method: "PAGE",
-            path: &format!("/api/v1/{path}"),
-            status: if refused.is_none() { 200 } else { 422 },
-            why: refused,
-            asked: serde_json::to_value(asked).ok(),
-            before: None,
-            after: None,
-        });
-    }
 }
 
 fn append(path: &Path, text: &[u8]) -> io::Result<()> {
@@ -292,12 +270,26 @@ fn tidy(folder: &Path, keep: &Keep, today: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Around every request of the API.
+impl From<&Viewer> for Actor {
+    fn from(viewer: &Viewer) -> Actor {
+        let Viewer { name, token, tenant, .. } = viewer.clone();
+        Actor { actor: name, token, tenant }
+    }
+}
+
+/// Whether a request would change something, if it were let in. The page asks what would be by requests with a body.
+fn would_change(method: &Method, path: &str) -> bool {
+    let looks = path.starts_with("/api/v1/live/") && (path.ends_with("/preview") || path.ends_with("/offer"));
+    !looks && !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Around every request of the API and of the page.
 pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Request, next: Next) -> Response {
-    let asking = Asking::default();
+    let (asking, asks) = (Asking::default(), Asks::default());
     request.extensions_mut().insert(Arc::clone(&asking));
+    request.extensions_mut().insert(Arc::clone(&asks));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let changes = !matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let changes = would_change(&method, &path);
     let address = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|from| from.0);
     let mut body = Bytes::new();
     if changes {
@@ -312,13 +304,15 @@ pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Reques
         let (parts, body) = response.into_parts();
         let body = axum::body::to_bytes(body, BODY_MAX).await.unwrap_or_default();
         let problem: Option<Value> = serde_json::from_slice(&body).ok();
-        why = problem.and_then(|p| p.get("detail")?.as_str().map(str::to_owned));
+        why = problem.and_then(|p| p.get("detail").or(p.get("error"))?.as_str().map(str::to_owned));
         response = Response::from_parts(parts, Body::from(body));
     }
     if changes || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         let method = crate::shorten::shorten(method.as_str()).to_string();
         let path = crate::shorten::shorten(&path).to_string();
-        let who = asking.actor.get();
+        let viewer = asks.get().map(Actor::from);
+        let who = asking.actor.get().or(viewer.as_ref());
+        let changed = response.extensions().get::<Changed>().cloned().unwrap_or_default();
         audit.write(&Line {
             time: crate::core::now_ms(),
             who,
@@ -328,8 +322,8 @@ pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Reques
             status: status.as_u16(),
             why,
             asked: asked(&body, who),
-            before: asking.before.get(),
-            after: asking.after.get(),
+            before: asking.before.get().or(changed.before.as_ref()),
+            after: asking.after.get().or(changed.after.as_ref()),
         });
     }
     response
@@ -376,13 +370,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         let audit = Audit::new(AuditTo::File(path.clone()));
-        let terms: henge_web::Terms = [("limit".to_owned(), "9/s\n".to_owned())].into();
-        let viewer = |name: &str| henge_web::Viewer { name: name.into(), ..Default::default() };
-        audit.page(&viewer("ann"), "web", &terms, None);
-        audit.page(&viewer("bob"), "web", &terms, Some("it is full".into()));
+        let (ann, bob) = (actor(Some("ann")), actor(Some("bob")));
+        let says = |who, why: Option<&str>| Line { why: why.map(str::to_owned), ..line(0, Some(who), None) };
+        audit.write(&says(&ann, None));
+        audit.write(&Line { status: 422, ..says(&bob, Some("it is\nfull")) });
         let moved = dir.path().join("audit.1");
         std::fs::rename(&path, &moved).unwrap();
-        audit.page(&viewer("ann"), "web", &terms, None);
+        audit.write(&says(&ann, None));
         let lines = |path: &std::path::Path| -> Vec<serde_json::Value> {
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o077, 0);
             let text = std::fs::read_to_string(path).unwrap();
@@ -391,7 +385,7 @@ mod tests {
         assert_eq!((lines(&moved).len(), lines(&path).len()), (2, 1));
         let refused = &lines(&moved)[1];
         assert_eq!((&refused["actor"], &refused["status"]), (&"bob".into(), &422.into()));
-        assert_eq!(refused["why"], "it is full");
+        assert_eq!(refused["why"], "it is\nfull");
     }
 
     fn line<'a>(day: u64, who: Option<&'a Actor>, before: Option<&'a Value>) -> Line<'a> {

@@ -1,17 +1,20 @@
 //! The manager as the web page's source: all nodes, tokens, contracts by admission.
 
+#[cfg(test)]
+mod audited;
 mod disks;
 
-use crate::audit::Audit;
+use crate::audit::{Audit, audited};
 use crate::core::{Core, Unavailable, now_ms};
 use crate::machine::{Caller, Failure, Machine};
 use crate::model::DiskSpec;
 use crate::tokens;
+use axum::Router;
 use henge_api::manager::Pool;
 use henge_api::{Event, EventKind, Promise};
 use henge_web::{
-    About, Attach, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Sample, Source,
-    Tenant, Terms, Viewer, Wanted,
+    About, Attach, Changed, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Sample,
+    Source, Tenant, Terms, Viewer, Wanted,
 };
 use std::sync::Arc;
 
@@ -65,6 +68,12 @@ fn changed(spec: &DiskSpec, terms: &Terms) -> Result<DiskSpec, Failure> {
         spec.set(key, text).map_err(|e| Failure::Bad(e.0))?;
     }
     Ok(spec)
+}
+
+/// What was changed, as an audit has it.
+fn noted<T: serde::Serialize>(before: Option<&T>, after: Option<&T>) -> Changed {
+    let value = |what: Option<&T>| what.and_then(|what| serde_json::to_value(what).ok());
+    Changed { before: value(before), after: value(after) }
 }
 
 fn kind(text: &str) -> EventKind {
@@ -155,19 +164,6 @@ fn events(machine: &Machine, viewer: &Viewer, disk: Option<&str>, after: u64, mo
     theirs.split_off(theirs.len().saturating_sub(most))
 }
 
-impl Page {
-    /// Notes in the audit log what was asked for by the page, and how it ended.
-    fn tell<T>(
-        &self,
-        viewer: &Viewer,
-        path: &str,
-        asked: &impl serde::Serialize,
-        ended: &Result<T, Problem>,
-    ) {
-        self.audit.page(viewer, path, asked, ended.as_ref().err().map(ToString::to_string));
-    }
-}
-
 impl Source for Page {
     fn sample(&self) -> Result<Sample, Problem> {
         Ok(self.core.call_and_wait(|machine| sample(machine))?)
@@ -189,6 +185,7 @@ impl Source for Page {
         let may_create = !known.read && disk.is_none();
         Ok(Viewer {
             name: known.name(),
+            token: known.id,
             tenant,
             disk,
             may_change: !known.read,
@@ -208,17 +205,15 @@ impl Source for Page {
         Ok(self.core.call_and_wait(move |machine| events(machine, &viewer, disk.as_deref(), after, most))?)
     }
 
-    fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem> {
-        let (name, asked) = (disk, terms);
+    fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Changed, Problem> {
         let (caller, disk, terms) = (caller(viewer), disk.to_owned(), terms.clone());
         let change = move |machine: &mut Machine| {
-            let spec = changed(&machine.inventory.visible(&caller, &disk)?.spec, &terms)?;
-            machine.change(&caller, &disk, &spec, None)
+            let before = machine.inventory.visible(&caller, &disk)?.spec.clone();
+            let spec = changed(&before, &terms)?;
+            machine.change(&caller, &disk, &spec, None)?;
+            Ok::<_, Failure>(noted(Some(&before), Some(&spec)))
         };
-        let changed = self.core.call_and_wait(change)?;
-        let refused = changed.as_ref().err().map(ToString::to_string);
-        self.audit.page(viewer, &format!("disks/{name}"), asked, refused);
-        Ok(changed?)
+        Ok(self.core.call_and_wait(change)??)
     }
 
     fn offer(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Preview, Problem> {
@@ -226,20 +221,11 @@ impl Source for Page {
     }
 
     fn create(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Attach, Problem> {
-        let made = disks::create(self, viewer, wanted);
-        self.tell(viewer, &format!("disks/{}", wanted.name), wanted, &made);
-        made
+        disks::create(self, viewer, wanted)
     }
 
-    fn remove(&self, viewer: &Viewer, disk: &str, force: bool) -> Result<(), Problem> {
-        let removed = disks::remove(self, viewer, disk, force);
-        self.tell(
-            viewer,
-            &format!("disks/{disk}"),
-            &serde_json::json!({ "remove": true, "force": force }),
-            &removed,
-        );
-        removed
+    fn remove(&self, viewer: &Viewer, disk: &str, force: bool) -> Result<Changed, Problem> {
+        disks::remove(self, viewer, disk, force)
     }
 
     fn attach(&self, viewer: &Viewer, disk: &str) -> Result<Attach, Problem> {
@@ -250,10 +236,8 @@ impl Source for Page {
         disks::tenants(self, viewer)
     }
 
-    fn set_quota(&self, viewer: &Viewer, tenant: &str, terms: &Terms) -> Result<(), Problem> {
-        let set = disks::set_quota(self, viewer, tenant, terms);
-        self.tell(viewer, &format!("tenants/{tenant}"), terms, &set);
-        set
+    fn set_quota(&self, viewer: &Viewer, tenant: &str, terms: &Terms) -> Result<Changed, Problem> {
+        disks::set_quota(self, viewer, tenant, terms)
     }
 
     fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem> {
@@ -273,6 +257,10 @@ impl Source for Page {
 
     fn compare(&self, _: &Viewer, _: &Compare) -> Result<Comparison, Problem> {
         Err(Problem::Refused("a manager records nothing; ask the page of the disk's node".into()))
+    }
+
+    fn around(&self, routes: Router) -> Router {
+        routes.layer(axum::middleware::from_fn_with_state(Arc::clone(&self.audit), audited))
     }
 }
 

@@ -30,7 +30,7 @@ pub use offer::{Attach, Secret, Tenant, Wanted, Way, ways};
 pub use owner::Caller;
 pub use serve::{Access, Serving, serve};
 pub use source::{
-    About, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow, Sample, Source,
-    Terms, Viewer,
+    About, Asks, Changed, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow,
+    Sample, Source, Terms, Viewer,
 };
 pub use view::{DiskView, GateView, NodeView, PoolView, Row, Snapshot, Tick};

@@ -1,10 +1,12 @@
 //! Where the page's data comes from: a node alone, or the manager.
 
 use crate::offer::{Attach, Tenant, Wanted};
+use axum::Router;
 use henge_api::{Event, Promise, Status};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Terms of a contract as the configuration writes them; an empty value takes a term away.
 pub type Terms = BTreeMap<String, String>;
@@ -29,7 +31,7 @@ pub trait Source: Send + Sync + 'static {
     ) -> Result<Vec<Noted>, Problem>;
 
     /// Changes a disk's contract. Asked only for viewers who may.
-    fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem>;
+    fn change(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Changed, Problem>;
 
     /// What [`change`](Source::change) would answer, without changing anything.
     fn preview(&self, viewer: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem>;
@@ -41,7 +43,7 @@ pub trait Source: Send + Sync + 'static {
     fn create(&self, viewer: &Viewer, wanted: &Wanted) -> Result<Attach, Problem>;
 
     /// Removes a disk and its data, with `force` also one that clients use. Asked only for viewers who may.
-    fn remove(&self, viewer: &Viewer, disk: &str, force: bool) -> Result<(), Problem>;
+    fn remove(&self, viewer: &Viewer, disk: &str, force: bool) -> Result<Changed, Problem>;
 
     /// How clients attach to a disk.
     fn attach(&self, viewer: &Viewer, disk: &str) -> Result<Attach, Problem>;
@@ -50,10 +52,27 @@ pub trait Source: Send + Sync + 'static {
     fn tenants(&self, viewer: &Viewer) -> Result<Vec<Tenant>, Problem>;
 
     /// Sets terms of a tenant's quota; an empty one takes its bound away. Asked only for viewers who may.
-    fn set_quota(&self, viewer: &Viewer, tenant: &str, terms: &Terms) -> Result<(), Problem>;
+    fn set_quota(&self, viewer: &Viewer, tenant: &str, terms: &Terms) -> Result<Changed, Problem>;
 
     /// Records the load for some seconds and simulates it under each of the schedulers. Asked only for viewers who may.
     fn compare(&self, viewer: &Viewer, wanted: &Compare) -> Result<Comparison, Problem>;
+
+    /// Stands around the page's requests: an audit, which finds [`Asks`] in them, and [`Changed`] in answers.
+    fn around(&self, routes: Router) -> Router {
+        routes
+    }
+}
+
+/// Who asks, once that is known: for whom put it into the request's extensions.
+pub type Asks = Arc<OnceLock<Viewer>>;
+
+/// What was changed, as it was and as it is; nothing where nobody notes that.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Changed {
+    /// Before.
+    pub before: Option<Value>,
+    /// After; none of what is gone.
+    pub after: Option<Value>,
 }
 
 /// Everything at one moment.
@@ -115,6 +134,9 @@ pub struct DiskMeta {
 pub struct Viewer {
     /// A name for people.
     pub name: String,
+    /// Names its token, for an audit.
+    #[serde(skip)]
+    pub token: String,
     /// Sees only this tenant's disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,

@@ -3,8 +3,8 @@
 use henge_api::{Request, Table, fields};
 use henge_node::{Address, Control, ControlError};
 use henge_web::{
-    About, Access, Attach, Compare, Comparison, NodeSample, Noted, Preview, Problem, Sample, Source, Tenant,
-    Terms, Viewer, Wanted, ways,
+    About, Access, Attach, Changed, Compare, Comparison, NodeSample, Noted, Preview, Problem, Sample, Source,
+    Tenant, Terms, Viewer, Wanted, ways,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl Source for NodeSource {
         Ok(events.map(|event| Noted { event, tenant: None }).collect())
     }
 
-    fn change(&self, _: &Viewer, disk: &str, terms: &Terms) -> Result<(), Problem> {
+    fn change(&self, _: &Viewer, disk: &str, terms: &Terms) -> Result<Changed, Problem> {
         let (name, mut contract) = (disk.to_owned(), terms.clone());
         if let Some(capacity) = contract.remove("capacity") {
             self.control.ask(Request::Grow { name: name.clone(), capacity }).map_err(problem)?;
@@ -118,7 +118,7 @@ impl Source for NodeSource {
         if !contract.is_empty() {
             self.control.ask(Request::Set { name, contract }).map_err(problem)?;
         }
-        Ok(())
+        Ok(Changed::default())
     }
 
     fn preview(&self, _: &Viewer, disk: &str, terms: &Terms) -> Result<Preview, Problem> {
@@ -139,14 +139,15 @@ impl Source for NodeSource {
         self.attach(viewer, &wanted.name)
     }
 
-    fn remove(&self, _: &Viewer, disk: &str, force: bool) -> Result<(), Problem> {
+    fn remove(&self, _: &Viewer, disk: &str, force: bool) -> Result<Changed, Problem> {
         let clients = self.control.meters().map_err(problem)?.disk(disk).map_or(0, |disk| disk.connections);
         if clients > 0 && !force {
             return Err(Problem::Refused(format!(
                 "{clients} clients use disk \"{disk}\"; detach it there, or remove it all the same"
             )));
         }
-        self.control.ask(Request::Remove { name: disk.to_owned() }).map(drop).map_err(problem)
+        let removed = self.control.ask(Request::Remove { name: disk.to_owned() });
+        removed.map(|_| Changed::default()).map_err(problem)
     }
 
     fn attach(&self, _: &Viewer, disk: &str) -> Result<Attach, Problem> {
@@ -169,8 +170,8 @@ impl Source for NodeSource {
         Err(Problem::Unknown("a node alone has no tenants; a manager has".into()))
     }
 
-    fn set_quota(&self, viewer: &Viewer, _: &str, _: &Terms) -> Result<(), Problem> {
-        self.tenants(viewer).map(drop)
+    fn set_quota(&self, viewer: &Viewer, _: &str, _: &Terms) -> Result<Changed, Problem> {
+        self.tenants(viewer).map(|_| Changed::default())
     }
 
     fn compare(&self, _: &Viewer, wanted: &Compare) -> Result<Comparison, Problem> {

@@ -1,12 +1,12 @@
 //! Disks made and removed on the manager's page, how to attach to them, and tenants' quotas.
 
-use super::{Page, caller};
+use super::{Page, caller, noted};
 use crate::access::{self, Access, Secrets};
 use crate::machine::{Caller, Decision, Failure, Machine};
 use crate::model::{Begins, DiskSpec, Phase};
 use crate::rest::views;
 use crate::tenant::Quota;
-use henge_web::{Attach, Preview, Problem, Secret, Tenant, Terms, Viewer, Wanted, ways};
+use henge_web::{Attach, Changed, Preview, Problem, Secret, Tenant, Terms, Viewer, Wanted, ways};
 use std::time::{Duration, Instant};
 
 /// How long whoever makes or removes a disk waits for its nodes.
@@ -94,13 +94,17 @@ pub(super) fn create(page: &Page, viewer: &Viewer, wanted: &Wanted) -> Result<At
 }
 
 /// Removes a disk and its data. One whose node is away goes when it is back.
-pub(super) fn remove(page: &Page, viewer: &Viewer, disk: &str, force: bool) -> Result<(), Problem> {
+pub(super) fn remove(page: &Page, viewer: &Viewer, disk: &str, force: bool) -> Result<Changed, Problem> {
     let (asks, name) = (caller(viewer), disk.to_owned());
-    let here = page.core.call_and_wait(move |machine| machine.remove(&asks, &name, None, force))??;
+    let remove = move |machine: &mut Machine| {
+        let before = machine.inventory.visible(&asks, &name)?.spec.clone();
+        Ok::<_, Failure>((machine.remove(&asks, &name, None, force)?, before))
+    };
+    let (here, before) = page.core.call_and_wait(remove)??;
     if here {
         settled(page, viewer, disk, |phase| phase.is_none_or(|phase| phase != Phase::Removing))?;
     }
-    Ok(())
+    Ok(noted(Some(&before), None))
 }
 
 /// Waits until a disk's phase is as wanted, or for [`WAIT`]: what is late comes later. What failed is an error. While [`WAITING_MAX`] others wait
@@ -179,14 +183,21 @@ pub(super) fn tenants(page: &Page, viewer: &Viewer) -> Result<Vec<Tenant>, Probl
 }
 
 /// Sets terms of the quota that is this viewer's to set; an empty one takes its bound away.
-pub(super) fn set_quota(page: &Page, viewer: &Viewer, tenant: &str, changes: &Terms) -> Result<(), Problem> {
+pub(super) fn set_quota(
+    page: &Page,
+    viewer: &Viewer,
+    tenant: &str,
+    changes: &Terms,
+) -> Result<Changed, Problem> {
     let (asks, name, changes) = (caller(viewer), tenant.to_owned(), changes.clone());
     let set = move |machine: &mut Machine| {
-        let mut quota = machine.quotas.set_by(&asks, &name)?;
+        let before = machine.quotas.set_by(&asks, &name)?;
+        let mut quota = before.clone();
         for (term, text) in &changes {
             put(&mut quota, term, text)?;
         }
-        machine.set_quota(&asks, &name, quota).map(drop)
+        machine.set_quota(&asks, &name, quota.clone())?;
+        Ok::<_, Failure>(noted(Some(&before), Some(&quota)))
     };
     Ok(page.core.call_and_wait(set)??)
 }

@@ -1,6 +1,6 @@
 //! Disks made and removed on the page, how to attach to them, and tenants.
 
-use super::{App, Shared, Who, blocking, no_disk, read};
+use super::{App, Shared, Who, blocking, done, no_disk, read};
 use crate::guard::{may_change, may_create};
 use crate::offer::Wanted;
 use crate::source::{Problem, Terms, Viewer};
@@ -9,7 +9,6 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
-use serde_json::json;
 
 type Body<T> = Result<Json<T>, JsonRejection>;
 
@@ -47,8 +46,7 @@ pub(super) async fn remove(
 ) -> Result<Response, Problem> {
     may_create(&viewer)?;
     seen(&app, &viewer, &name)?;
-    blocking(&app, move |app| app.source.remove(&viewer, &name, removal.force)).await?;
-    Ok(Json(json!({ "ok": true })).into_response())
+    Ok(done(blocking(&app, move |app| app.source.remove(&viewer, &name, removal.force)).await?))
 }
 
 pub(super) async fn attach(
@@ -77,6 +75,5 @@ pub(super) async fn set_quota(
 ) -> Result<Response, Problem> {
     may_change(&viewer)?;
     let terms = read(body)?;
-    blocking(&app, move |app| app.source.set_quota(&viewer, &name, &terms)).await?;
-    Ok(Json(json!({ "ok": true })).into_response())
+    Ok(done(blocking(&app, move |app| app.source.set_quota(&viewer, &name, &terms)).await?))
 }

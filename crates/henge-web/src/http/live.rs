@@ -151,7 +151,7 @@ fn told(
 mod tests {
     use super::*;
     use crate::offer::{Attach, Tenant, Wanted};
-    use crate::source::{Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
+    use crate::source::{Changed, Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
     use henge_api::{DiskStatus, Event, EventKind, Status};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -183,8 +183,8 @@ mod tests {
                 one(after + 3, "of the node", None),
             ])
         }
-        fn change(&self, _: &Viewer, _: &str, _: &Terms) -> Result<(), Problem> {
-            Ok(())
+        fn change(&self, _: &Viewer, _: &str, _: &Terms) -> Result<Changed, Problem> {
+            Ok(Changed::default())
         }
         fn preview(&self, _: &Viewer, _: &str, _: &Terms) -> Result<Preview, Problem> {
             Ok(Preview::default())
@@ -195,8 +195,8 @@ mod tests {
         fn create(&self, _: &Viewer, _: &Wanted) -> Result<Attach, Problem> {
             Ok(Attach::default())
         }
-        fn remove(&self, _: &Viewer, _: &str, _: bool) -> Result<(), Problem> {
-            Ok(())
+        fn remove(&self, _: &Viewer, _: &str, _: bool) -> Result<Changed, Problem> {
+            Ok(Changed::default())
         }
         fn attach(&self, _: &Viewer, _: &str) -> Result<Attach, Problem> {
             Ok(Attach::default())
@@ -204,8 +204,8 @@ mod tests {
         fn tenants(&self, _: &Viewer) -> Result<Vec<Tenant>, Problem> {
             Ok(Vec::new())
         }
-        fn set_quota(&self, _: &Viewer, _: &str, _: &Terms) -> Result<(), Problem> {
-            Ok(())
+        fn set_quota(&self, _: &Viewer, _: &str, _: &Terms) -> Result<Changed, Problem> {
+            Ok(Changed::default())
         }
         fn compare(&self, _: &Viewer, _: &Compare) -> Result<Comparison, Problem> {
             Ok(Comparison::default())

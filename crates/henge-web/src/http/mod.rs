@@ -28,7 +28,7 @@ use crate::assets::asset;
 use crate::guard::{cookie, is_local, is_token, may_change, token};
 use crate::hub::Hub;
 use crate::owner::Caller;
-use crate::source::{Compare, Problem, Source, Terms, Viewer};
+use crate::source::{Asks, Changed, Compare, Problem, Source, Terms, Viewer};
 use crate::view::Tick;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
@@ -83,7 +83,7 @@ type Shared = State<Arc<App>>;
 
 /// All routes. To be called inside a tokio runtime, which then takes a look at the source once a second.
 pub fn router(source: Arc<dyn Source>) -> Router {
-    let app = App::new(source);
+    let app = App::new(Arc::clone(&source));
     tokio::spawn(look(Arc::downgrade(&app)));
     let live = Router::new()
         .route("/snapshot", get(snapshot))
@@ -103,12 +103,15 @@ pub fn router(source: Arc<dyn Source>) -> Router {
     let fixed = |name: &'static str, value: &'static str| {
         SetResponseHeaderLayer::if_not_present(HeaderName::from_static(name), HeaderValue::from_static(value))
     };
-    Router::new()
+    let routes = Router::new()
         .nest("/api/v1/live", live)
         .route("/api/v1/stream", get(stream))
         .route("/metrics", get(metrics))
         .fallback(page)
-        .with_state(app)
+        .with_state(app);
+    // Who notes refusals reads them, so they are compressed after that.
+    source
+        .around(routes)
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(CompressionLayer::new())
         .layer(fixed("x-content-type-options", "nosniff"))
@@ -168,6 +171,9 @@ impl FromRequestParts<Arc<App>> for Who {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let (token, local) = (token(&parts.headers).map(str::to_owned), is_local(parts));
         let viewer = blocking(app, move |app| app.source.viewer(token.as_deref(), local)).await?;
+        if let Some(asks) = parts.extensions.get::<Asks>() {
+            let _ = asks.set(viewer.clone());
+        }
         Ok(Who(viewer))
     }
 }
@@ -313,8 +319,13 @@ impl FromRequest<Arc<App>> for Wish {
 
 async fn change(State(app): Shared, wish: Wish) -> Result<Response, Problem> {
     may_change(&wish.viewer)?;
-    blocking(&app, move |app| app.source.change(&wish.viewer, &wish.disk, &wish.terms)).await?;
-    Ok(Json(json!({ "ok": true })).into_response())
+    let changed = blocking(&app, move |app| app.source.change(&wish.viewer, &wish.disk, &wish.terms));
+    Ok(done(changed.await?))
+}
+
+/// What was changed is for who notes it.
+fn done(changed: Changed) -> Response {
+    (Extension(changed), Json(json!({ "ok": true }))).into_response()
 }
 
 async fn preview(State(app): Shared, wish: Wish) -> Result<Response, Problem> {
@@ -356,6 +367,7 @@ fn secure(by: By) -> bool {
 async fn log_in(
     State(app): Shared,
     by: By,
+    asks: Option<Extension<Asks>>,
     body: Result<Json<LogIn>, JsonRejection>,
 ) -> Result<Response, Problem> {
     let LogIn { token } = read(body)?;
@@ -368,6 +380,9 @@ async fn log_in(
     if viewer.is_err() {
         // Guessing is slow.
         tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    if let (Ok(viewer), Some(Extension(asks))) = (&viewer, asks) {
+        let _ = asks.set(viewer.clone());
     }
     Ok(([(header::SET_COOKIE, cookie(Some(&token), secure(by)))], Json(json!({ "viewer": viewer? })))
         .into_response())
