@@ -247,6 +247,10 @@ impl Source for Page {
             machine.admits_change(&caller, &disk, &spec)
         };
         match self.core.call_and_wait(preview)? {
+            // Where is the administrator's business.
+            Ok(_) if !viewer.sees_all() => {
+                Ok(Preview { accepted: true, why: "admitted".into(), lines: Vec::new() })
+            }
             Ok(lines) => Ok(Preview { accepted: true, why: "admitted".into(), lines }),
             Err(failure @ (Failure::Missing(_) | Failure::Forbidden(_))) => Err(failure.into()),
             Err(failure) => {

@@ -142,8 +142,8 @@ fn insert(machine: &mut Machine, disk: DiskRecord, chosen: &[Chosen]) {
     machine.put_disk(&disk.name, Some(disk.clone()));
     admitted_on(machine, chosen);
     let where_ = chosen.iter().map(|c| format!("{}/{}", c.node, c.pool)).collect::<Vec<_>>().join(", ");
-    let text = format!("{} on {where_}; {}", disk.spec.describe(), reasons(chosen));
-    machine.journal.put_event("admitted", Some(&disk), None, text);
+    let text = format!("{}; {}", disk.spec.describe(), reasons(chosen));
+    machine.journal.put_event("admitted", Some(&disk), Some(&where_), text);
     machine.order(&disk.name);
 }
 

@@ -27,7 +27,7 @@ pub struct Disk {
     pub created: u64,
     /// By which rule it was admitted.
     pub admitted_by: String,
-    /// Where it lies.
+    /// Where it lies; the administrator is told.
     pub places: Vec<Place>,
     /// Where clients reach it.
     pub addresses: Vec<String>,
@@ -217,7 +217,7 @@ pub struct Pool {
 }
 
 pub(crate) fn disk(machine: &Machine, caller: &Caller, record: &DiskRecord) -> Disk {
-    let places = record.parts.iter().map(|p| Place {
+    let places = record.parts.iter().filter(|_| caller.is_administrator()).map(|p| Place {
         node: p.node.clone(),
         pool: p.pool.clone(),
         reserved: rate_text(p.reserved_micro),
@@ -335,4 +335,26 @@ fn needs(said: &henge_api::Keeps) -> BTreeMap<String, Vec<String>> {
         None => with.term.clone(),
     };
     said.needs.iter().map(|need| (need.term.clone(), need.with.iter().map(with).collect())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rest::harness::{ASKED, Harness};
+
+    #[test]
+    fn where_a_disk_lies_is_the_administrators_business() {
+        let mut harness = Harness::open().unwrap();
+        let mut ask = |path: &str, who: usize| {
+            let which = ASKED.iter().position(|asked| *asked == ("GET", path)).unwrap();
+            let answered = harness.ask(which, who, Vec::new()).unwrap();
+            assert_eq!(answered.status, 200);
+            String::from_utf8(answered.body).unwrap()
+        };
+        let (all, anns) = (ask("/disks", 0), ask("/disks", 1));
+        assert!(all.contains(r#""pool":"p""#) && anns.contains(r#""export":"ann.web""#), "{all}\n{anns}");
+        assert!(anns.contains(r#""places":[]"#) && !anns.contains(r#""pool""#), "{anns}");
+        let (all, anns) = (ask("/events", 0), ask("/events", 1));
+        assert!(all.contains("/p") && anns.contains("admitted"), "{all}\n{anns}");
+        assert!(!anns.contains("/p") && !anns.contains(r#""node":""#), "{anns}");
+    }
 }

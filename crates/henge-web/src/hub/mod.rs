@@ -180,7 +180,7 @@ impl Hub {
             reasons: REASONS.iter().map(|r| (*r).to_owned()).collect(),
             nodes: if all { self.node_views() } else { Vec::new() },
             pools: if all { self.pools.clone() } else { Vec::new() },
-            disks: disks().map(|d| d.view.clone()).collect(),
+            disks: disks().map(|d| shown(viewer, &d.view)).collect(),
             rows: disks().map(|d| d.row).collect(),
         }
     }
@@ -197,8 +197,9 @@ impl Hub {
     }
 
     /// A disk that this viewer may see.
-    pub fn disk(&self, viewer: &Viewer, name: &str) -> Option<&DiskView> {
-        self.disks.get(name).map(|d| &d.view).filter(|view| Self::may_see(viewer, view))
+    pub fn disk(&self, viewer: &Viewer, name: &str) -> Option<DiskView> {
+        let view = &self.disks.get(name)?.view;
+        Self::may_see(viewer, view).then(|| shown(viewer, view))
     }
 
     /// Its history after a moment of the server's clock.
@@ -240,6 +241,14 @@ impl Hub {
     /// The last sample.
     pub fn sample(&self) -> &Sample {
         &self.sample
+    }
+}
+
+/// A disk as this viewer sees it: a tenant is not told where it lies.
+fn shown(viewer: &Viewer, view: &DiskView) -> DiskView {
+    match viewer.sees_all() {
+        true => view.clone(),
+        false => DiskView { nodes: Vec::new(), pools: Vec::new(), ..view.clone() },
     }
 }
 
@@ -311,6 +320,7 @@ mod tests {
     fn only_what_changed_is_sent_and_tenants_see_their_own() {
         let mut hub = Hub::default();
         let mut first = sample(&[("a", status(1, 0))]);
+        Arc::make_mut(&mut first.nodes[0].status).disks[0].layout.pools = vec!["p".into()];
         let mut other = first.nodes[0].status.disks[0].clone();
         other.name = "<script>".into();
         Arc::make_mut(&mut first.nodes[0].status).disks.push(other);
@@ -323,6 +333,10 @@ mod tests {
         let tenant = Viewer { tenant: Some("t1".into()), ..Viewer::default() };
         let seen = hub.snapshot(&tenant);
         assert_eq!((seen.disks.len(), seen.rows.len(), seen.nodes.len()), (1, 1, 0));
+        let places = |disk: &DiskView| (disk.nodes.len(), disk.pools.len());
+        assert_eq!(places(&seen.disks[0]), (0, 0), "where it lies is the administrator's business");
+        assert_eq!(hub.disk(&tenant, "web").as_ref().map(places), Some((0, 0)));
+        assert_eq!(hub.disk(&Viewer::default(), "web").as_ref().map(places), Some((1, 1)));
         assert!(hub.disk(&tenant, "<script>").is_none() && hub.disk(&tenant, "web").is_some());
         let all = Tick { rows: hub.snapshot(&Viewer::default()).rows, ..Tick::default() };
         assert_eq!(hub.restrict(&tenant, &all).unwrap().rows, seen.rows);

@@ -132,6 +132,8 @@ pub fn list(api: &Api, json: bool) -> Result<()> {
         let on = disk["places"].as_array().into_iter().flatten();
         let on =
             on.map(|p| format!("{}/{}", text(&p["node"]), text(&p["pool"]))).collect::<Vec<_>>().join(" ");
+        // A tenant is not told.
+        let on = if on.is_empty() { "-".to_owned() } else { on };
         table.add_row([
             text(&disk["name"]),
             disk["tenant"].as_str().unwrap_or("-").to_owned(),
