@@ -162,7 +162,12 @@ impl Authority {
         }
     }
 
-    async fn known(&self) -> Result<(AuthorityRecord, Vec<CertificateRecord>), AuthorityError> {
+    async fn known(&self) -> Result<AuthorityRecord, AuthorityError> {
+        self.core.call(|machine| machine.identities.authority().cloned()).await?.ok_or(AuthorityError::None)
+    }
+
+    /// The same with all certificates: there may be very many, so nobody has them copied who has proven nothing.
+    async fn known_and_issued(&self) -> Result<(AuthorityRecord, Vec<CertificateRecord>), AuthorityError> {
         let all = self.core.call(|machine| {
             Some((
                 machine.identities.authority()?.clone(),
@@ -181,7 +186,7 @@ impl Authority {
         {
             return Ok(said.trust.clone());
         }
-        let (authority, certificates) = self.known().await?;
+        let (authority, certificates) = self.known_and_issued().await?;
         let trust = trust(&authority, &certificates)?;
         let said = Said { edition: authority.list, at: now, trust: trust.clone() };
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
@@ -204,7 +209,7 @@ impl Authority {
         hosts: Vec<String>,
         lasts: Duration,
     ) -> Result<(String, InvitationRecord), AuthorityError> {
-        let (authority, _) = self.known().await?;
+        let authority = self.known().await?;
         let roots = open(&authority.roots)?;
         let newest = roots.first().ok_or(AuthorityError::None)?;
         let token = Token::create(newest.fingerprint())?;
@@ -229,8 +234,12 @@ impl Authority {
     /// Signs a request of who was invited.
     pub async fn join(&self, token: &Token, request: String) -> Result<Signed, AuthorityError> {
         let hash = token.hash();
-        let (authority, _) = self.known().await?;
-        // A request that is none does not use the token up.
+        let authority = self.known().await?;
+        // Who has no token has no signature checked, and a request that is none does not use the token up.
+        let asked = hash.clone();
+        self.core
+            .call(move |machine| machine.identities.invited(&asked, machine.journal.now()).map(drop))
+            .await??;
         henge_tls::check_request(&request)?;
         let invited =
             self.core.call(move |machine| machine.identities.redeem(&mut machine.journal, &hash)).await??;
@@ -240,7 +249,7 @@ impl Authority {
 
     /// Signs a request of who shows a certificate that counts: the same names again.
     pub async fn renew(&self, serial: &str, request: String) -> Result<Signed, AuthorityError> {
-        let (authority, _) = self.known().await?;
+        let authority = self.known().await?;
         let serial = serial.to_owned();
         let known = self
             .core
@@ -291,7 +300,7 @@ impl Authority {
 
     /// A second root, which signs from now on; both are believed. Its fingerprint.
     pub async fn rotate(&self) -> Result<String, AuthorityError> {
-        let (authority, _) = self.known().await?;
+        let authority = self.known().await?;
         alone(&authority)?;
         let now = now_ms();
         let pem = Root::create(&authority.cluster, at(now))?;
@@ -305,7 +314,7 @@ impl Authority {
 
     /// Ends the older root. Refused while certificates of it count, unless `anyway`; how many do.
     pub async fn retire(&self, anyway: bool) -> Result<usize, AuthorityError> {
-        let (authority, certificates) = self.known().await?;
+        let (authority, certificates) = self.known_and_issued().await?;
         let roots = open(&authority.roots)?;
         let [newest, older] = roots.as_slice() else {
             let why = "there is one root alone; `henge ca rotate` makes a second".into();
@@ -388,7 +397,7 @@ impl Own {
         });
         if !(ours && fresh && named) {
             let request = Request::new()?;
-            let (known, _) = self.authority.known().await?;
+            let known = self.authority.known().await?;
             let (name, hosts) = (self.name.clone(), self.hosts.clone());
             let holder = Holder { role: "manager".into(), name, tenant: None, hosts };
             let signed = self.authority.give(&known, &request.pem, holder, Grant::Own).await?;
@@ -442,7 +451,7 @@ mod tests {
     #[test]
     fn who_decided_by_other_roots_exchanges_none() {
         let (runtime, authority) = authority();
-        let known = || runtime.block_on(authority.known()).unwrap().0;
+        let known = || runtime.block_on(authority.known()).unwrap();
         let (before, root) = (known(), known().roots[0].clone());
         runtime.block_on(authority.rotate()).unwrap();
         // Another one found one root alone, too, and has made a third by now.
@@ -455,6 +464,21 @@ mod tests {
         // Who wanted to end the older of those two would end what signs by now.
         let older = authority.exchange(two.list, |roots| roots.truncate(1));
         assert!(runtime.block_on(older).is_err() && known().roots.len() == 2);
+        authority.core.stop();
+    }
+
+    #[test]
+    fn who_has_no_invitation_has_no_signature_checked() {
+        let (runtime, authority) = authority();
+        let join = |token: &Token| runtime.block_on(authority.join(token, "none".into())).map(drop);
+        let why = join(&Token::create("0".repeat(64).as_str()).unwrap()).unwrap_err().to_string();
+        assert!(why.contains("not known"), "{why}");
+        let invited = authority.invite(Role::Node, ("n1".into(), None), Vec::new(), Duration::from_secs(60));
+        let token: Token = runtime.block_on(invited).unwrap().0.parse().unwrap();
+        for _ in 0..2 {
+            let why = join(&token).unwrap_err().to_string();
+            assert!(why.contains("no request for a certificate"), "it is not used up: {why}");
+        }
         authority.core.stop();
     }
 

@@ -139,15 +139,14 @@ impl Identities {
         Ok(())
     }
 
-    /// Uses an invitation, by the hash of its token: who may join.
-    pub(crate) fn redeem(&mut self, journal: &mut Journal, hash: &str) -> Result<InvitationRecord, Failure> {
+    /// An invitation that may be used, by the hash of its token.
+    pub(crate) fn invited(&self, hash: &str, now: u64) -> Result<&InvitationRecord, Failure> {
         let mut found = None;
-        for invitation in self.invitations.values_mut() {
+        for invitation in self.invitations.values() {
             if bool::from(invitation.hash.as_bytes().ct_eq(hash.as_bytes())) {
                 found = Some(invitation);
             }
         }
-        let now = journal.now();
         let Some(invitation) = found.filter(|i| i.expires > now) else {
             return Err(Failure::Forbidden(
                 "this token is not known here, or has expired; `henge ca invite` makes another".into(),
@@ -161,9 +160,15 @@ impl Identities {
             );
             return Err(Failure::Forbidden(why));
         }
-        invitation.used = Some(now);
-        let record = invitation.clone();
+        Ok(invitation)
+    }
+
+    /// Uses an invitation: who may join.
+    pub(crate) fn redeem(&mut self, journal: &mut Journal, hash: &str) -> Result<InvitationRecord, Failure> {
+        let now = journal.now();
+        let record = InvitationRecord { used: Some(now), ..self.invited(hash, now)?.clone() };
         journal.put(format!("invitation/{}", record.id), Some(&record));
+        self.invitations.insert(record.id.clone(), record.clone());
         Ok(record)
     }
 
