@@ -26,9 +26,9 @@ mod id {
     pub const RESERVATION_PERSISTENCE: u32 = 0x83;
 }
 /// Host Behavior Support, whose value is a page of its own.
-pub(super) const HOST_BEHAVIOR: u32 = 0x16;
+const HOST_BEHAVIOR: u32 = 0x16;
 /// Bytes of that page.
-pub(super) const HOST_BEHAVIOR_LEN: usize = 512;
+const HOST_BEHAVIOR_LEN: usize = 512;
 
 /// Values that the controller keeps and does nothing about.
 fn kept(controller: &mut Controller, feature: u32) -> Option<&mut u32> {
@@ -60,6 +60,7 @@ pub(super) fn set(subsystems: &mut Subsystems, cntlid: u16, sqe: &Sqe) -> Plan {
         return Status::FIELD.into();
     }
     match feature {
+        HOST_BEHAVIOR => return Plan::Parameters(HOST_BEHAVIOR_LEN),
         id::EVENTS => controller.features.events = value & offered_events(controller.is_discovery()),
         id::KEEP_ALIVE => match keep_alive(value) {
             Ok(within) => controller.keep_alive = within,

@@ -48,7 +48,6 @@ pub(crate) struct Caller<'a> {
 /// Begins a command. Keep Alive and Abort are the session's.
 pub(crate) fn start(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -> Plan {
     let Some(controller) = subsystems.controller(caller.cntlid) else { return Status::INTERNAL.into() };
-    let discovery = controller.is_discovery();
     match sqe.opcode() {
         opcode::IDENTIFY => identify::identify(subsystems, caller, sqe),
         opcode::GET_LOG => match log::get(subsystems, caller, sqe) {
@@ -56,9 +55,6 @@ pub(crate) fn start(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe)
             Log::Service => Plan::Storage(Action::Report),
             Log::Wrong(status) => status.into(),
         },
-        opcode::SET_FEATURES if sqe.dword(10) & 0xff == feature::HOST_BEHAVIOR => {
-            Plan::Parameters(feature::HOST_BEHAVIOR_LEN)
-        }
         opcode::SET_FEATURES => feature::set(subsystems, caller.cntlid, sqe),
         opcode::GET_FEATURES => {
             let there = controller.subsystem.and_then(|id| subsystems.get(id));
@@ -66,7 +62,6 @@ pub(crate) fn start(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe)
             feature::get(controller, held, sqe)
         }
         opcode::EVENT => Plan::Event,
-        _ if discovery => Status::OPCODE.into(),
         _ => Status::OPCODE.into(),
     }
 }

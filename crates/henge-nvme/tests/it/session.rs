@@ -619,6 +619,7 @@ fn features_are_read_as_they_were_set() {
     assert_eq!(run(10, 0x0b, 0), (0, 1 << 8 | 1 << 11), "the events that there are");
     assert_eq!(run(9, 0x06, 0).0, 0x10e);
     assert_eq!(run(9, 1 << 31 | 1, 0).0, 0x10d);
+    assert_eq!(run(9, 1 << 31 | 0x16, 0).0, 0x10d, "no feature is saved, nor is one that is a page");
     assert_eq!(run(9, 0x77, 0).0, 2);
 }
 
