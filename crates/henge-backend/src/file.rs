@@ -7,6 +7,10 @@
 //!
 //! Holes, zeroes, and long reads through the page cache each keep a worker of the kernel while they last, and a file system may let them wait for
 //! seconds. So [`WORKERS`] of them are under way, and who comes then waits here: other requests have their workers.
+//!
+//! What is in the page cache is copied while its caller waits, one read after another. Of long ones therefore one is under way, to its end, and
+//! the others wait here. A small read waits for a piece of it at most, and not for one of each. And the places of long reads are free one
+//! after the other, not all at the end.
 
 #![allow(unsafe_code)] // hands buffers to the engine by address
 
@@ -28,6 +32,9 @@ const ZEROES_MAX: u64 = 1 << 20;
 /// in the cache, and reads ahead, in his own time: of a hole, for example, 128 KiB are zeroed and then copied, which was seen to take
 /// milliseconds. To hand it to somebody else takes about as long as copying so many.
 const ASIDE_MIN: u64 = 32 << 10;
+
+/// A read through the page cache of at least so many bytes is *long*: copying it takes longer than all else that a small one costs.
+const LONG: u64 = 64 << 10;
 
 /// Most of those under way that keep a worker of the kernel, besides syncs.
 const WORKERS: u32 = 8;
@@ -91,6 +98,9 @@ pub(crate) struct Files {
     /// How many keep a worker, and who waits until one is free.
     workers: u32,
     crowd: VecDeque<u32>,
+    /// The long read that is being copied, and those that come after it.
+    copying: Option<u32>,
+    long: VecDeque<u32>,
     /// Requests that await a sync, which nobody was told of yet.
     awaiting: VecDeque<RequestId>,
     /// Files whose sync failed, which nobody was told of yet.
@@ -117,6 +127,8 @@ impl Files {
             line: VecDeque::new(),
             workers: 0,
             crowd: VecDeque::new(),
+            copying: None,
+            long: VecDeque::new(),
             awaiting: VecDeque::new(),
             failed: Vec::new(),
             rests: false,
@@ -241,7 +253,9 @@ impl Files {
             Step::Zeroes => (Kind::Write { durable: false }, offset, rest.min(ZEROES_MAX), zeroes),
             Step::Sync => (Kind::Sync, 0, 0, NonNull::dangling()),
         };
-        let aside = cached && kind == Kind::Read && len >= ASIDE_MIN && !is_cached(r.fd, offset, len);
+        let asks = cached && kind == Kind::Read && len >= ASIDE_MIN;
+        let is_there = if asks { is_cached(r.fd, offset, len) } else { None };
+        let aside = is_there == Some(false);
         let io = Io { token, kind, fd: r.fd, offset, len, memory, aside };
         if aside || matches!(kind, Kind::Allocate { .. }) {
             if self.workers == WORKERS {
@@ -249,6 +263,11 @@ impl Files {
             }
             self.workers += 1;
             self.get(token).works = true;
+        } else if len >= LONG && is_there == Some(true) {
+            if self.copying.is_some() {
+                return self.long.push_back(token);
+            }
+            self.copying = Some(token);
         }
         // SAFETY: the payload belongs to `running[token]` until the engine has returned the token, and the zeroes,
         // ZEROES_MAX of them, to us, who never change them; `Drop` leaks both if that never happens.
@@ -265,24 +284,35 @@ impl Files {
         {
             self.issue(next);
         }
-        if result < 0 {
-            return self.failed_step(token, -result);
+        self.copying.take_if(|copying| *copying == token);
+        match result {
+            ..0 => self.failed_step(token, -result),
+            _ => self.stepped(token, result as u64),
         }
+        while self.copying.is_none()
+            && let Some(next) = self.long.pop_front()
+        {
+            self.issue(next);
+        }
+    }
+
+    /// The present step has moved so many bytes.
+    fn stepped(&mut self, token: u32, bytes: u64) {
         let block = self.block;
         let r = self.get(token);
         match r.step {
             Step::Sync => self.synced(token),
             Step::Punch(_) => self.moved(token),
             Step::Move | Step::Zeroes => {
-                let moved = (r.moved + result as u64).min(r.len);
+                let moved = (r.moved + bytes).min(r.len);
                 // The rest of a short transfer begins at a block again.
                 let moved = if moved == r.len { moved } else { moved & !(block - 1) };
                 if moved == r.len {
                     self.moved(token);
                 } else if moved > r.moved {
                     r.moved = moved;
-                    if block == 1 && result as u64 >= CACHED_MAX {
-                        self.copied = Some((r.id, result as u64));
+                    if block == 1 && bytes >= CACHED_MAX {
+                        self.copied = Some((r.id, bytes));
                         self.rests = true;
                     }
                     self.issue(token);
@@ -371,8 +401,8 @@ fn ends_before(fd: RawFd, end: u64) -> bool {
     size.is_ok_and(|size| size < end)
 }
 
-/// Whether the page cache has all of a range. Where the kernel (before Linux 6.5) does not say: yes.
-fn is_cached(fd: RawFd, offset: u64, len: u64) -> bool {
+/// Whether the page cache has all of a range; `None` where the kernel (before Linux 6.5) does not say.
+fn is_cached(fd: RawFd, offset: u64, len: u64) -> Option<bool> {
     /// cachestat(2): the number on all architectures but Alpha.
     const CACHESTAT: libc::c_long = 451;
     let page = crate::ALIGN as u64;
@@ -383,7 +413,7 @@ fn is_cached(fd: RawFd, offset: u64, len: u64) -> bool {
     // SAFETY: the kernel reads two numbers and writes five, where these are; it changes nothing else.
     let outcome =
         unsafe { libc::syscall(CACHESTAT, fd, range.as_ptr(), found.as_mut_ptr(), 0 as libc::c_uint) };
-    outcome != 0 || found[0] >= pages
+    (outcome == 0).then_some(found[0] >= pages)
 }
 
 impl Drop for Files {
