@@ -104,7 +104,7 @@ impl Begin {
         messages: Receiver<Message>,
         opened: &Sender<Result<(), StartError>>,
     ) -> io::Result<Left> {
-        henge_io::short_turns();
+        henge_io::go_first();
         let shards = Arc::clone(&self.shards);
         let server = self.open((here, lanes), messages);
         let (server, outcome) = match server {
@@ -132,6 +132,7 @@ impl Begin {
             entrance: Entrance {
                 // Other nodes' links belong to the first.
                 listeners: listeners.into_iter().filter(|l| here == 0 || !l.is_links()).collect(),
+                arrivals: Default::default(),
                 tls,
                 limits: config.bounds.limits,
                 slots: ConnectionSlots::new(
