@@ -57,7 +57,10 @@ fn feed(session: &mut Session, mut input: &[u8], exports: &[Export], waiting: &m
         match event {
             SessionEvent::Nothing => break,
             SessionEvent::Command(command) => waiting.push(command),
-            SessionEvent::Payload(_) | SessionEvent::Entered { .. } | SessionEvent::StartTls => {}
+            SessionEvent::Answered
+            | SessionEvent::Payload(_)
+            | SessionEvent::Entered { .. }
+            | SessionEvent::StartTls => {}
             SessionEvent::Closed(_) => return whole,
         }
     }

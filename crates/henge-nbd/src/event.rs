@@ -8,6 +8,9 @@ use henge_core::RequestId;
 pub enum SessionEvent {
     /// All of it is taken and nothing came of it yet; or no more is wanted (see [`wants`](crate::Session::wants)).
     Nothing,
+    /// A message was taken that the driver has nothing to do for: an option, or a command that is refused. Others may be behind it. So a call
+    /// takes one message, whatever it costs, and the driver says how many.
+    Answered,
     /// The client chose this export; the transmission phase begins.
     Entered {
         /// Its number.

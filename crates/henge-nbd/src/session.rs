@@ -162,7 +162,7 @@ impl Session {
                 let Some(bytes) = gather(partial, input, HEADER, consumed) else { return NOTHING };
                 let header = Header::parse(bytes);
                 partial.clear();
-                self.request(header, now)
+                self.request(header, now).or(answered(*consumed))
             }
             State::ClientFlags => {
                 let Some(bytes) = gather(partial, input, 4, consumed) else { return NOTHING };
@@ -181,16 +181,19 @@ impl Session {
                 let Some(data) = gather(partial, input, len as usize, consumed) else { return NOTHING };
                 let step = self.handshake.option(option, data, exports, &mut self.out);
                 partial.clear();
-                self.option_done(step, *consumed < input.len(), exports)
+                let event = self.option_done(step, *consumed < input.len(), exports);
+                event.or(if matches!(self.state, State::List { .. }) { None } else { answered(*consumed) })
             }
             State::List { from } => {
                 let next = list(from, exports, &mut self.out);
                 self.state = next.map_or(State::Option, |from| State::List { from });
-                None
+                if next.is_some() { None } else { answered(*consumed) }
             }
-            State::OptionSkip { option, left } => self.option_skipped(option, skip(left, input, consumed)),
+            State::OptionSkip { option, left } => {
+                self.option_skipped(option, skip(left, input, consumed)).or(answered(*consumed))
+            }
             State::Skip { cookie, wrong, left } => {
-                self.write_skipped(cookie, wrong, skip(left, input, consumed))
+                self.write_skipped(cookie, wrong, skip(left, input, consumed)).or(answered(*consumed))
             }
             State::Payload { .. } | State::Tls | State::Closed => NOTHING,
         }
@@ -506,6 +509,11 @@ fn buffer(command: &Command) -> u64 {
         CommandKind::Read { .. } | CommandKind::Write => u64::from(command.len),
         _ => 0,
     }
+}
+
+/// A message that is over ends the call, if it has taken anything: otherwise its driver would take it for one that wants more.
+fn answered(consumed: usize) -> Option<SessionEvent> {
+    (consumed > 0).then_some(SessionEvent::Answered)
 }
 
 /// Takes up to `left` bytes that nobody wants; how many are still to come.

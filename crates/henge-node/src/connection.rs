@@ -156,7 +156,7 @@ impl Connection {
     ) -> Option<Stop> {
         match event {
             SessionEvent::Nothing => (consumed == 0).then_some(Stop::Waiting),
-            SessionEvent::Entered { .. } => None,
+            SessionEvent::Answered | SessionEvent::Entered { .. } => None,
             // Once the answer is written.
             SessionEvent::StartTls => None,
             SessionEvent::Command(command) => self.start(command, id, plane, now),

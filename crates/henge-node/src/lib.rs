@@ -15,6 +15,7 @@
 //! ([`henge_nbd::Limits`]), commands per disk (its contract), and memory for payloads in all (`buffers`).
 
 mod access;
+mod arrivals;
 mod busy_poll;
 mod catalog;
 mod client;

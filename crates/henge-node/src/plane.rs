@@ -47,6 +47,21 @@ pub(crate) use part::PartOf;
 pub(crate) use pools::GateState;
 pub(crate) use sub_request::{Answer, Submitter};
 
+/// What sessions have taken in, ever.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TakenIn {
+    pub commands: u32,
+    /// Those that are commands, and all others.
+    pub messages: u32,
+}
+
+impl TakenIn {
+    /// How many since then: commands, and messages.
+    pub(crate) fn since(self, before: TakenIn) -> (u32, u32) {
+        (self.commands.wrapping_sub(before.commands), self.messages.wrapping_sub(before.messages))
+    }
+}
+
 /// Everything between sessions and storage.
 pub(crate) struct Plane {
     pub pools: Pools,
@@ -54,8 +69,7 @@ pub(crate) struct Plane {
     pub memory: Memory,
     pub round: Round,
     pub answers: Vec<Answer>,
-    /// Commands taken in.
-    pub begun: u32,
+    pub taken_in: TakenIn,
     pub kinds: Kinds,
     /// The other nodes.
     pub links: Links,
@@ -106,7 +120,7 @@ impl Plane {
             memory: Memory::new(buffers),
             round: Round::new(),
             answers: Vec::new(),
-            begun: 0,
+            taken_in: TakenIn::default(),
             kinds: config.kinds.clone(),
             links: Links::of_shard(here, config.link.clone(), epoch),
             across,

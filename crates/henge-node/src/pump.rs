@@ -67,6 +67,8 @@ impl<S: Session> Pump<S> {
                 Wants::Bytes { .. } if self.left == 0 => Some(Stop::Turn),
                 Wants::Bytes { .. } => {
                     self.left -= 1;
+                    let taken_in = &mut around.plane.taken_in;
+                    taken_in.messages = taken_in.messages.wrapping_add(1);
                     let taken = self.session.received(&input[at..], around);
                     at += taken.bytes;
                     if taken.bytes == 0 && taken.stop.is_none() {

@@ -4,6 +4,7 @@
 //! sent; let the gates dispatch and the stores finish; reply. Sockets are registered once, edge-triggered, so that
 //! a request costs a read, a write, and its part of a wait.
 
+use crate::arrivals::Arrivals;
 use crate::busy_poll::BusyPoll;
 use crate::catalog::Catalog;
 use crate::give_way::GiveWay;
@@ -119,6 +120,8 @@ pub(crate) struct Setup {
 pub(crate) struct Entrance {
     /// Shared with the other shards: whoever is awake accepts.
     pub listeners: Vec<Arc<Listener>>,
+    /// How fast they let in.
+    pub arrivals: Arrivals,
     /// With what TLS begins, where a listener has it.
     pub tls: Option<Arc<Tls>>,
     /// Bounds on each connection.

@@ -7,7 +7,7 @@
 //! connections that have no disk yet another. Work is one connection's reading, or writing. It is done in pieces of at most
 //! [`BYTES`] and [`COMMANDS`], and a round of the loop does about [`ROUND`] of them before it looks at its sockets again, with looks at
 //! the gates between. What a piece
-//! cost, c (ns), is estimated from its commands and bytes. A flow that begins to have work has the start tag S = max(v, F); after
+//! cost, c (ns), is estimated from its messages and bytes. A flow that begins to have work has the start tag S = max(v, F); after
 //! each piece F = S + c/φ, φ its contract's weight, and the next piece has S = F; v is the start tag of the last piece (SFQ,
 //! Goyal, Vin and Cheng 1996, section 2). The least start tag goes next, but before it any flow with a rate r whose next reserved turn d
 //! has come: such a piece moves d = max(d, now − [`LATE`]) + a·4/(5r), where a is the cost it took of the rate, and leaves F as
@@ -56,7 +56,7 @@ const WHOLE: u64 = 256 << 10;
 
 /// Before it is corrected: a piece's system call, …
 const CALL: u64 = 1_000;
-/// … a command on one way, …
+/// … a command on one way, or another message, …
 const COMMAND: u64 = 1_000;
 /// … and bytes moved in a nanosecond.
 const BYTES_PER_NS: u64 = 4;
@@ -119,6 +119,8 @@ impl Terms {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Done {
     pub commands: u32,
+    /// Messages that were no command: options, questions, pieces of data.
+    pub others: u32,
     pub bytes: u64,
 }
 
@@ -307,7 +309,8 @@ impl Turns {
     }
 
     fn cost(&self, done: Done) -> u64 {
-        let estimate = CALL + u64::from(done.commands) * COMMAND + done.bytes / BYTES_PER_NS;
+        let messages = u64::from(done.commands) + u64::from(done.others);
+        let estimate = CALL + messages * COMMAND + done.bytes / BYTES_PER_NS;
         self.corrected(estimate)
     }
 

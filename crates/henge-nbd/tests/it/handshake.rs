@@ -313,3 +313,25 @@ fn list_is_produced_as_the_client_reads_it() {
     want.extend(h("0003e889045565a9 00000002 00000001 00000000"));
     assert!(said == want, "{} bytes instead of {}", said.len(), want.len());
 }
+
+/// Three options, then GO, then three commands that are refused, in one piece: a driver hears of each, and can stop behind it.
+#[test]
+fn a_call_takes_one_message() {
+    let exports = [Export::new("web", 1 << 20)];
+    let mut session = Session::new(Limits::default(), NOW);
+    let option = |kind: &str, data: &str| format!("49484156454f5054 {kind} {data}");
+    let list = option("00000003", "00000000");
+    let go = option("00000007", "00000009 00000003 776562 0000");
+    let refused = "25609513 0000 00ff 0000000000000000 0000000000000000 00000000 ";
+    let input = h(&["00000003", &list, &list, &list, &go, &refused.repeat(3)].concat());
+    let (mut rest, mut heard) = (&input[..], vec![]);
+    while !rest.is_empty() {
+        let (n, event) = session.receive(rest, &exports[..], NOW);
+        heard.push((n, event));
+        rest = &rest[n..];
+    }
+    let answered = |n| (n, SessionEvent::Answered);
+    let entered = (25, SessionEvent::Entered { export: 0 });
+    let [first, second, third] = [answered(4 + 16), answered(16), answered(16)];
+    assert_eq!(heard, [first, second, third, entered, answered(28), answered(28), answered(28)]);
+}

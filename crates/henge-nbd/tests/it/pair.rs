@@ -107,7 +107,7 @@ impl Pair {
                 self.execute(c);
             }
             SessionEvent::Entered { export } => assert_eq!(export, 0),
-            SessionEvent::Closed(_) | SessionEvent::StartTls => {}
+            SessionEvent::Closed(_) | SessionEvent::StartTls | SessionEvent::Answered => {}
         }
         true
     }

@@ -35,7 +35,7 @@ impl Plane {
         submitter: Submitter,
         now: Instant,
     ) {
-        self.begun += 1;
+        self.taken_in.commands = self.taken_in.commands.wrapping_add(1);
         let disk = self.disks[number].as_mut().expect("a disk in use is there");
         disk.meters.pending(disk.vdisk.pending(), now);
         let id = disk.vdisk.submit(command).expect("room was asked for before");

@@ -8,7 +8,9 @@ use crate::link::Link;
 use crate::nvme::host::Host;
 use crate::server::{links, moving, nvme};
 use crate::spread::{across, acts};
-use henge_core::{Duration, RequestId};
+use henge_core::{Duration, Instant, RequestId};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
 use std::os::fd::AsFd;
 
 /// Clients let in in one turn by one listener.
@@ -19,11 +21,17 @@ impl Server {
         // Level-triggered and bounded: connections that are left come in the next turn.
         for _ in 0..ARRIVALS {
             let Some(listener) = self.entrance.listeners.get(n) else { return };
+            if let Some(until) = self.entrance.arrivals.full_until(n, self.now) {
+                return self.rest(n, Some(until));
+            }
             let (fd, from) = match listener.accept() {
                 Ok(Some(come)) => come,
-                // Out of descriptors, or the client is gone already: nothing to be done for it.
-                Ok(None) | Err(_) => return,
+                Ok(None) => return,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return self.rest(n, None),
+                // The client is gone already: nothing to be done for it.
+                Err(_) => continue,
             };
+            self.entrance.arrivals.come(n, self.now);
             if listener.is_links() {
                 if self.clients.all.len() < self.entrance.slots.most.all {
                     links::accept_link(self, fd);
@@ -45,6 +53,31 @@ impl Server {
             };
             client.link.from = from;
             self.take_in(client);
+        }
+    }
+
+    /// Nobody is let in there for a while: those who come wait.
+    fn rest(&mut self, n: usize, until: Option<Instant>) {
+        if let Some(listener) = self.entrance.listeners.get(n)
+            && epoll::delete(&self.poll.epoll, listener.as_fd()).is_ok()
+        {
+            self.entrance.arrivals.rests(n, until, self.now);
+        }
+    }
+
+    /// Listeners that have rested are watched again.
+    pub(super) fn open_again(&mut self) {
+        while let Some(n) = self.entrance.arrivals.next_rested(self.now) {
+            self.open(n);
+        }
+    }
+
+    /// Clients may come to a listener. One of several loops is woken for each that comes, if one sleeps.
+    pub(super) fn open(&self, n: usize) {
+        let Some(listener) = self.entrance.listeners.get(n) else { return };
+        let one = if self.ways.shards.count() > 1 { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
+        if let Err(error) = self.watch(listener.as_fd(), Source::Listener(n as u32), EventFlags::IN | one) {
+            tracing::error!(%error, address = %listener.address, "nobody can come there");
         }
     }
 

@@ -12,7 +12,6 @@ use crate::link::Link;
 use crate::pump::Pump;
 use crate::spread::across;
 use henge_nbd::Exports;
-use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 
 /// The end: everything is closed, but for sockets that somebody else goes on with.
@@ -41,14 +40,7 @@ pub(super) fn open(server: &mut Server, left: Vec<Guest>) {
     for guest in left {
         go_on_with(server, guest);
     }
-    // One of several shards is woken for each that comes, if one sleeps.
-    let one = if server.ways.shards.count() > 1 { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
-    for (i, listener) in server.entrance.listeners.iter().enumerate() {
-        let source = Source::Listener(i as u32);
-        if let Err(error) = server.watch(listener.as_fd(), source, EventFlags::IN | one) {
-            tracing::error!(%error, address = %listener.address, "nobody can come there");
-        }
-    }
+    (0..server.entrance.listeners.len()).for_each(|n| server.open(n));
 }
 
 /// A client whose conversation goes on here. One whose disk is gone, or is no longer for it, loses its connection.

@@ -219,6 +219,7 @@ fn doubt_what_is_not_flushed(server: &mut Server, begun: bool) {
 
 /// Begins nothing more, and finishes what has begun. `hands`: the sockets are for the program that comes next.
 pub(super) fn begin_stopping(server: &mut Server, hands: bool) {
+    server.entrance.arrivals.end();
     for listener in &server.entrance.listeners {
         // One that was never watched is an error that means nothing.
         let _ = epoll::delete(&server.poll.epoll, listener.as_fd());

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 mod hosts;
 mod initiators;
+mod newcomers;
 mod peers;
 
 /// A node without a thread.
@@ -49,6 +50,7 @@ impl Bench {
             plane,
             entrance: Entrance {
                 listeners: config.listen.iter().map(|l| Arc::new(Listener::bind(l).unwrap())).collect(),
+                arrivals: Default::default(),
                 tls: config.tls.as_ref().map(|tls| {
                     Arc::new(Tls::open(tls, Clients::Required).unwrap_or_else(|e| panic!("{e:?}")))
                 }),

@@ -19,12 +19,13 @@ impl Server {
             && let Some(turn) = self.turns.next(self.now)
         {
             let id = turn.connection;
-            let begun = self.plane.begun;
+            let before = self.plane.taken_in;
             match turn.way {
                 Way::In => self.read(id),
                 Way::Out => self.write(id),
             }
-            let mut done = Done { commands: self.plane.begun.wrapping_sub(begun), bytes: 0 };
+            let (commands, messages) = self.plane.taken_in.since(before);
+            let mut done = Done { commands, others: messages.saturating_sub(commands), bytes: 0 };
             if let Some(connection) = self.clients.all.get_mut(id) {
                 let link = &mut connection.link;
                 done.bytes = std::mem::take(&mut link.moved);

@@ -138,6 +138,7 @@ impl Server {
             self.work.removal_due(),
             waits,
             behind,
+            self.entrance.arrivals.due(),
         ];
         at.into_iter().chain(registry).flatten().min()
     }
@@ -200,6 +201,7 @@ impl Server {
         self.tick_sessions();
         patience::lose_patience(self);
         doors::look_at_certificates(self);
+        self.open_again();
         self.look();
         nvme::look_at_hosts(self);
         links::tick_links(self);

@@ -46,7 +46,7 @@ impl Always {
 }
 
 fn piece() -> impl Strategy<Value = Done> {
-    (0..=COMMANDS, 0..=BYTES as u64).prop_map(|(commands, bytes)| Done { commands, bytes })
+    (0..=COMMANDS, 0..=BYTES as u64).prop_map(|(commands, bytes)| Done { commands, others: 0, bytes })
 }
 
 proptest! {
@@ -129,7 +129,7 @@ proptest! {
         terms.push(rated(rate));
         let n = weights.len();
         let mut always = Always::new(terms);
-        let of = |k: usize| if k == n { Done { commands: at_once, bytes: u64::from(at_once) * 4096 } } else { bulk };
+        let of = |k: usize| if k == n { Done { commands: at_once, others: 0, bytes: u64::from(at_once) * 4096 } } else { bulk };
         // Twice as many, since each counts half on this way.
         let mine = always.turns.cost(of(n)) * 2 * rate / u64::from(at_once);
         prop_assume!(mine < 600_000_000);
@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn what_was_spare_is_no_debt(alone in 1usize..5000, rate in 1000u64..10_000, bulk in piece()) {
         let mut always = Always::new(vec![rated(rate)]);
-        let of = |k: usize| if k == 0 { Done { commands: 1, bytes: 4096 } } else { bulk };
+        let of = |k: usize| if k == 0 { Done { commands: 1, others: 0, bytes: 4096 } } else { bulk };
         for _ in 0..alone { always.step(of); }
         for k in 1..4 {
             always.terms.push(Terms::weighted(1_000_000));
@@ -195,14 +195,14 @@ fn the_example_of_the_head() {
         let turn = turns.next(Instant::ZERO).unwrap();
         let n = turn.connection.index();
         turns.put(Of::Disk(n), [a, Terms::weighted(1)][n], turn.connection, Way::In);
-        turns.done(turn, Done { commands: 8, bytes: 0 }, Instant::ZERO);
+        turns.done(turn, Done { commands: 8, others: 0, bytes: 0 }, Instant::ZERO);
         order.push(n);
     }
     assert_eq!(order, [0, 1, 0, 0, 0, 1, 0, 0]);
     turns.put(Of::Disk(2), rated(10_000), name(2), Way::In);
     let first = turns.next(Instant::ZERO).unwrap();
     assert!(first.connection == name(2) && first.reserved);
-    turns.done(first, Done { commands: 8, bytes: 0 }, Instant::ZERO);
+    turns.done(first, Done { commands: 8, others: 0, bytes: 0 }, Instant::ZERO);
     // Half of eight commands at 12,500 a second: so much of a reserved turn is this way's.
     assert_eq!(turns.flow(Of::Disk(2)).due, Instant::from_nanos(320_000));
 }
@@ -234,7 +234,7 @@ fn a_small_copy_alone_in_a_round_costs_something_also_on_a_fast_machine() {
 #[test]
 fn another_rate_has_its_turns_at_once() {
     let daily = Terms::of(&Contract::reserved(Rate::requests_micro(12)));
-    let piece = |n| Done { commands: 32, bytes: if n == 0 { 0 } else { BYTES as u64 } };
+    let piece = |n| Done { commands: 32, others: 0, bytes: if n == 0 { 0 } else { BYTES as u64 } };
     let daily_first = || {
         let mut always = Always::new(vec![daily, Terms::weighted(1_000_000)]);
         assert_eq!(always.step(piece), 0, "its first turn");

@@ -82,6 +82,7 @@ impl Server {
             input.drain(..n);
             match event {
                 SessionEvent::Nothing => break,
+                SessionEvent::Answered => {}
                 SessionEvent::Payload(command) => {
                     self.buffers.insert(command.id, vec![0; command.len as usize]);
                 }
