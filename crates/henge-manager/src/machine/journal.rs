@@ -72,15 +72,25 @@ impl Journal {
         node: Option<&str>,
         text: String,
     ) {
-        let event = Event {
-            id: self.log.newest().map_or(1, |e| e.id + 1),
-            time: self.now,
-            kind: kind.to_owned(),
-            disk: disk.map(|d| d.name.clone()),
+        let (name, tenant) = disk.map(|d| (d.name.clone(), d.tenant.clone())).unzip();
+        self.note(Event {
+            disk: name,
             node: node.map(str::to_owned),
-            tenant: disk.and_then(|d| d.tenant.clone()),
-            text,
-        };
+            ..self.event(kind, tenant.flatten(), text)
+        });
+    }
+
+    /// What a tenant did to no disk: it is in the way of its own events alone.
+    pub(super) fn put_event_of(&mut self, kind: &str, tenant: Option<&str>, text: String) {
+        self.note(self.event(kind, tenant.map(str::to_owned), text));
+    }
+
+    fn event(&self, kind: &str, tenant: Option<String>, text: String) -> Event {
+        let id = self.log.newest().map_or(1, |e| e.id + 1);
+        Event { id, time: self.now, kind: kind.to_owned(), disk: None, node: None, tenant, text }
+    }
+
+    fn note(&mut self, event: Event) {
         self.put(format!("event/{:020}", event.id), Some(&event));
         self.log.add(event);
         while let Some(gone) = self.log.take_surplus() {

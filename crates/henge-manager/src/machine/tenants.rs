@@ -77,7 +77,7 @@ impl Machine {
         if quota != before || !self.quotas.state(name) {
             self.quotas.put(&mut self.journal, name, record);
             let text = format!("tenant \"{name}\": {}", quota.words());
-            self.journal.put_event("quota", None, None, text);
+            self.journal.put_event_of("quota", caller.tenant(), text);
         }
         Ok(shown(self, name))
     }

@@ -373,3 +373,22 @@ fn what_no_quota_counts_is_the_administrators_to_give() {
     let want = machine.inventory.disk("ann.d").unwrap().want("n", |_| None).unwrap();
     assert_eq!((want.contract["share"].as_str(), want.contract["tolerance"].as_str()), ("25%", "5%"));
 }
+
+#[test]
+fn a_tenant_that_sets_its_quota_without_end_crowds_out_its_own_past_alone() {
+    let (mut machine, _) = three();
+    let (ann, bob) = callers();
+    let of_nodes = machine.events(0).filter(|e| e.kind == "node_up").count();
+    assert!(of_nodes > 0);
+    let set = |machine: &mut Machine, who: &Caller, disks| {
+        let quota = Quota { disks: Some(disks), ..Quota::default() };
+        machine.set_quota(who, who.tenant().unwrap_or("ann"), quota).unwrap();
+    };
+    set(&mut machine, &ADMIN, 900);
+    set(&mut machine, &bob, 7);
+    (0..2 * settings().events_max as u32).for_each(|i| set(&mut machine, &ann, i));
+    let events = || machine.events(0);
+    assert_eq!(events().filter(|e| e.kind == "node_up").count(), of_nodes);
+    assert!(events().any(|e| e.tenant.is_none() && e.text.contains("900")), "the administrator's");
+    assert!(events().any(|e| e.tenant.as_deref() == Some("bob")));
+}
