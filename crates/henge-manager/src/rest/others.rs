@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::views::{self, Node, Pool};
 use crate::audit::Asking;
 use crate::core::{Unavailable, now_ms};
-use crate::machine::{Caller, Machine};
+use crate::machine::{Caller, Failure, Machine};
 use crate::model::{Event, TokenRecord};
 use crate::store::Leadership;
 use crate::tokens::{self, Scope};
@@ -241,6 +241,16 @@ pub(super) async fn list_tokens(app: State, _: Admin) -> Result<axum::Json<Token
     Ok(axum::Json(Tokens { tokens: app.core.call(all).await? }))
 }
 
+/// A tenant's disk, or one without a tenant, as nodes call it.
+fn disk_of(machine: &Machine, tenant: Option<&str>, name: &str) -> Result<String, Failure> {
+    let disk = machine.inventory.resolve(tenant, name).filter(|d| d.tenant.as_deref() == tenant);
+    disk.map(|d| d.name.clone()).ok_or_else(|| {
+        let whose = tenant.map_or("without a tenant".into(), |t| format!("of \"{t}\""));
+        let name = crate::shorten::shorten(name);
+        Failure::Missing(format!("there is no disk \"{name}\" {whose}; make it first"))
+    })
+}
+
 /// Make a token for a tenant; its secret is told this once
 #[utoipa::path(post, path = "/tokens", tag = "tokens", operation_id = "createToken", request_body = NewToken,
     responses((status = 201, body = MadeToken),
@@ -266,30 +276,18 @@ pub(super) async fn create_token(
             Some(now.saturating_add(lasts.as_nanos() / 1_000_000))
         }
     };
-    let disk = match (new.disk, new.tenant.clone()) {
-        (None, _) => None,
-        (Some(name), tenant) => {
-            let find = move |machine: &mut Machine| {
-                let disk = machine.inventory.resolve(tenant.as_deref(), &name).filter(|d| d.tenant == tenant);
-                disk.map(|d| d.name.clone()).ok_or(name)
-            };
-            let missing = |name: String| {
-                let whose =
-                    new.tenant.as_deref().map_or("without a tenant".into(), |t| format!("of \"{t}\""));
-                let name = crate::shorten::shorten(&name);
-                Problem::new(
-                    StatusCode::NOT_FOUND,
-                    format!("there is no disk \"{name}\" {whose}; make it first"),
-                )
-            };
-            Some(app.core.call(find).await?.map_err(missing)?)
-        }
-    };
-    let made = tokens::create(Scope { tenant: new.tenant, read: new.read, disk }, now, expires);
+    let made = tokens::create(Scope { tenant: new.tenant, read: new.read, disk: None }, now, expires);
     let (token, record) = made.map_err(|e| Problem::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
     let id = record.id.clone();
-    asking.after(&shown(&record));
-    app.core.call(move |machine| machine.tokens.put(&mut machine.journal, record)).await?;
+    // At once: a token of a disk that is removed meanwhile would open the next one of its name.
+    let put = move |machine: &mut Machine| {
+        let disk = new.disk.map(|name| disk_of(machine, record.tenant.as_deref(), &name)).transpose()?;
+        let record = TokenRecord { disk, ..record };
+        asking.after(&shown(&record));
+        machine.tokens.put(&mut machine.journal, record);
+        Ok::<_, Failure>(())
+    };
+    app.core.call(put).await??;
     Ok((StatusCode::CREATED, axum::Json(MadeToken { id, token })))
 }
 
