@@ -70,7 +70,7 @@ def servers(c, check, skip, shifted):
     openssl(at, *root, "/CN=alone", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "alone.key", "-out", "alone.pem")
     cases = {
         "right": (),
-        "elsewhere": ("manager.example.org", "`hosts`"),
+        "elsewhere": ("is for manager.example.org, not for 127.0.0.1", "`hosts`"),
         "another": ("not signed by", "HENGE_CA"),
         "alone": ("signed by", "HENGE_CA"),
     }
@@ -172,7 +172,7 @@ def nodes(c, check, skip, shifted):
     said = identities.until(lambda: "not signed by a root" in log() and "henge ca invite" in log(), 20)
     check("nor does the manager take its; the node says what to do", bool(said), log()[-600:])
     manager = open(c.path("../authority.log")).read()
-    check("and the manager's log says the same", "refused by TLS" in manager and "not signed by the ca" in manager, manager[-600:])
+    check("and the manager's log says the same", "did not come in by TLS" in manager and "not signed by the ca" in manager, manager[-600:])
     node.terminate()
     node.wait(30)
     if not shifted:
@@ -190,7 +190,7 @@ def tenants(c, check):
     """Beyond its quota: what is left."""
     c.run("tenant", "set", "ann", "--disks", "1", "--bytes", "3MB")
     code, said = c.run("vd", "create", "big", "capacity=5MB", "--tenant", "ann")
-    check("beyond a quota: how much is left", code != 0 and "3MB" in said and "left" in said, said)
+    check("beyond a quota: how much is left, and what to do", code != 0 and "3MB" in said and "left" in said and "administrator" in said, said)
 
 
 def run(henge, directory, port, start, check, skip):

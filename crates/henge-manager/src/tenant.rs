@@ -434,7 +434,8 @@ impl Amounts {
             (*asked > left).then(|| {
                 let (most, used, left, asked) = (text(*most), text(*used), text(left), text(*asked));
                 format!(
-                    "{term}: {most} are allowed and {used} in use; {left} are left, and this takes {asked}"
+                    "{term}: {most} are allowed and {used} in use; {left} are left, and this takes {asked}: \
+                     ask for less, or ask the administrator for more"
                 )
             })
         };

@@ -1,7 +1,7 @@
 //! Why a connection by TLS came to nothing, in words, and what to do about it.
 //!
-//! One end sees what is wrong with the other's certificate ([`refusal`]); the other one hears an alert of one word ([`told`]), and says
-//! what that means for its own certificate. Neither tells a stranger more than TLS does: these texts are for logs and for who dials.
+//! One end sees what is wrong with the other's certificate ([`refusal`]); the other one hears an alert of one word, and says what that means
+//! for its own certificate: who dials otherwise ([`told`]) than who is dialled ([`of_client`]). Neither tells a stranger more than TLS does: these texts are for logs and for who dials.
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 use std::io;
@@ -53,8 +53,28 @@ pub fn refusal(why: &Error) -> String {
             PeerIncompatible::Tls12NotOffered | PeerIncompatible::SupportedVersionsExtensionRequired,
         ) => "it does not speak TLS 1.3; use a client that does",
         Error::InvalidMessage(_) => "what it sends is not TLS",
-        Error::AlertReceived(alert) => return format!("it refuses us: {}", told(*alert)),
+        Error::AlertReceived(alert) => return of_client(*alert),
         why => return why.to_string(),
+    };
+    words.to_owned()
+}
+
+/// What a client's alert says of our own certificate.
+fn of_client(alert: AlertDescription) -> String {
+    use AlertDescription as Alert;
+    let words = match alert {
+        Alert::UnknownCA => {
+            "it does not believe the root of our certificate; give it the roots of this cluster, or the ca that signed for us"
+        }
+        Alert::CertificateExpired => {
+            "our certificate has expired, or does not count yet by its clock; compare the clocks, and renew ours"
+        }
+        Alert::CertificateRevoked => "it knows our certificate as revoked; join again, by an invitation",
+        Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
+            "it does not accept our certificate; compare the address that it dials with the names in that"
+        }
+        Alert::ProtocolVersion => "it speaks another version of TLS; TLS 1.3 is spoken here",
+        other => return format!("it says {other:?}; its log says why"),
     };
     words.to_owned()
 }
@@ -91,6 +111,7 @@ pub fn failure(why: &Error, ca: &str) -> String {
             Error::InvalidMessage(_) => {
                 "what answers there is not TLS; compare the address, and http:// with https://".into()
             }
+            Error::AlertReceived(alert) => format!("it refuses us: {}", told(*alert)),
             why => refusal(why),
         };
     };
@@ -106,7 +127,7 @@ pub fn failure(why: &Error, ca: &str) -> String {
         ),
         Wrong::NotValidForNameContext { expected, presented } => format!(
             "its certificate is for {}, not for {}; dial one of those, or state this one in `hosts` there",
-            if presented.is_empty() { "no host".to_owned() } else { presented.join(", ") },
+            if presented.is_empty() { "no host".to_owned() } else { hosts(presented) },
             expected.to_str()
         ),
         Wrong::NotValidForName => "its certificate is for another host; dial one that it names, or state this one in `hosts` there".into(),
@@ -115,6 +136,15 @@ pub fn failure(why: &Error, ca: &str) -> String {
         }
         _ => refusal(why),
     }
+}
+
+/// Names as people write them: `DnsName("a.example.org")` is a.example.org.
+fn hosts(presented: &[String]) -> String {
+    let bare = |name: &String| {
+        let (_, inner) = name.split_once('(').unwrap_or(("", name));
+        inner.trim_end_matches(')').trim_matches('"').to_owned()
+    };
+    presented.iter().map(bare).collect::<Vec<_>>().join(", ")
 }
 
 /// The error of TLS in an error of a connection.
@@ -166,6 +196,19 @@ mod tests {
             let (is, to_do) = said.split_once("; ").unwrap_or_default();
             assert!(is.contains(what) && to_do.contains(then), "{said}");
         }
+        // Who is dialled is no client: it is told what its client lacks.
+        for (alert, what, then) in [
+            (AlertDescription::UnknownCA, "does not believe the root", "give it the roots"),
+            (AlertDescription::CertificateExpired, "expired", "renew ours"),
+            (AlertDescription::BadCertificate, "does not accept", "address that it dials"),
+            (AlertDescription::InternalError, "InternalError", "its log"),
+        ] {
+            let said = refusal(&Error::AlertReceived(alert));
+            let (is, to_do) = said.split_once("; ").unwrap_or_default();
+            assert!(is.contains(what) && to_do.contains(then) && !said.contains("henge join"), "{said}");
+        }
+        let presented = ["DnsName(\"a.example.org\")", "IpAddress(10.0.0.1)"].map(str::to_owned);
+        assert_eq!(hosts(&presented), "a.example.org, 10.0.0.1");
         for (wrong, what, then) in [
             (Wrong::Expired, "expired", "set the clock"),
             (Wrong::NotValidYet, "not count yet", "set the clock"),

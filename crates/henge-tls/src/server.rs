@@ -245,7 +245,7 @@ impl Tls {
     /// Somebody was refused.
     pub fn tell(&self, why: &Error) {
         if self.told.is_due(SystemTime::now()) {
-            tracing::info!("a client was refused by TLS: {}", refusal(why));
+            tracing::info!("a client did not come in by TLS: {}", refusal(why));
         }
     }
 }
