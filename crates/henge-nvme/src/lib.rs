@@ -22,6 +22,7 @@
 mod admin;
 pub mod auth;
 mod controller;
+mod directory;
 pub mod door;
 mod fabrics;
 mod namespace;

@@ -6,6 +6,7 @@
 
 use crate::auth::{Group, Key};
 use crate::controller::Controller;
+use crate::directory::Directory;
 use crate::namespace::Namespace;
 use crate::reservation::{Effect, Epochs, Held};
 use crate::status::Status;
@@ -45,10 +46,6 @@ impl Access {
     /// Whether this host may.
     pub fn allows(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|name| name == host)
-    }
-    /// Whether this host finds it by discovery, where nobody proves anything.
-    pub fn shows(&self, host: &str) -> bool {
-        self.allows(host) && (!self.hosts.is_empty() || self.key.is_none())
     }
     /// What this host proves to know.
     pub fn key(&self, host: &str) -> Option<&Key> {
@@ -133,6 +130,8 @@ pub struct Subsystems {
     sequence: u32,
     /// Grows whenever the discovery log becomes another.
     pub(crate) generation: u64,
+    /// What the log shows, once somebody has asked since then.
+    directory: Option<Directory>,
     /// The number of this node's port, told by discovery.
     pub(crate) port: u16,
 }
@@ -155,6 +154,7 @@ impl Subsystems {
             poked: BTreeSet::new(),
             sequence: 0,
             generation: 1,
+            directory: None,
             port,
         }
     }
@@ -369,8 +369,10 @@ impl Subsystems {
     pub(crate) fn find(&self, nqn: &str) -> Option<SubsystemId> {
         self.by_name.get(nqn).copied()
     }
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Subsystem> {
-        self.subsystems.values()
+    /// Who finds what by discovery.
+    pub(crate) fn directory(&mut self) -> &Directory {
+        self.directory
+            .get_or_insert_with(|| Directory::of(self.subsystems.iter().map(|(id, there)| (*id, there))))
     }
     pub(crate) fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
@@ -481,6 +483,7 @@ impl Subsystems {
 
     fn discovery_changed(&mut self) {
         self.generation += 1;
+        self.directory = None;
         self.tell_controllers(None, Controller::discovery_changed);
     }
 }

@@ -10,6 +10,7 @@ use crate::reservation;
 use crate::status::Status;
 use crate::subsystem::{DISCOVERY, Subsystems};
 use crate::wire::{Sqe, put};
+use std::collections::VecDeque;
 
 mod id {
     pub const ERRORS: u8 = 0x01;
@@ -84,7 +85,8 @@ pub(super) fn get(subsystems: &mut Subsystems, caller: &Caller<'_>, sqe: &Sqe) -
         (id::RESERVATION, Some(namespace)) if namespace.reservable => controller.reservations.page(),
         (id::DISCOVERY, None) if window.len > DISCOVERY_MAX => return Log::Wrong(Status::FIELD),
         (id::DISCOVERY, None) => {
-            let (page, from) = discovery(subsystems, caller, &controller.host, window);
+            let host = controller.host.clone();
+            let (page, from) = discovery(subsystems, caller, &host, window);
             window.offset -= from;
             page
         }
@@ -153,71 +155,54 @@ fn ana(namespace: &Namespace, groups_only: bool) -> Vec<u8> {
     b
 }
 
-/// The discovery log (5.16.1.23): what this host may connect to, and where. Nobody proves here who he is, so a subsystem that asks for
-/// a secret is shown to hosts that it names, and to no others. Entries are made where they are asked for: a host reads a long log page by page.
-/// The bytes from the first entry on of which the window shows something, and where they begin.
-fn discovery(subsystems: &Subsystems, caller: &Caller<'_>, host: &str, window: Window) -> (Vec<u8>, u64) {
-    let port = subsystems.port;
-    let mut page = Entries { window, whole: 0, made: Vec::new() };
-    page.next(|_| {}); // the head is as long, and is known at the end
-    page.entry(DISCOVERY, caller.here, (3, port));
-    for subsystem in subsystems.all().filter(|subsystem| subsystem.access.shows(host)) {
-        page.entry(&subsystem.nqn, caller.here, (2, port));
-        for (n, there) in subsystem.elsewhere.iter().enumerate() {
-            page.entry(&subsystem.nqn, there, (2, port.wrapping_add(n as u16 + 1)));
+/// The discovery log (5.16.1.23): what this host may connect to, and where. The bytes from the first entry on of which the window shows
+/// something, and where they begin. Entries are made where they are asked for: a host reads a long log page by page.
+fn discovery(subsystems: &mut Subsystems, caller: &Caller<'_>, host: &str, window: Window) -> (Vec<u8>, u64) {
+    let directory = subsystems.directory();
+    let all = HEADS + directory.entries(host);
+    let first = (window.offset / ENTRY as u64).min(all);
+    let end = window.offset.saturating_add(window.len).div_ceil(ENTRY as u64).min(all);
+    let places = (first.max(HEADS)..end).map(|number| directory.entry(host, number - HEADS));
+    let mut places: VecDeque<_> = places.flatten().collect();
+    let mut made = vec![0; (end - first) as usize * ENTRY];
+    for (number, into) in (first..end).zip(made.chunks_exact_mut(ENTRY)) {
+        match number {
+            0 => {
+                put(into, 0, subsystems.generation.to_le_bytes());
+                put(into, 8, (all - 1).to_le_bytes());
+            }
+            1 => entry(into, DISCOVERY, caller.here, (3, subsystems.port)),
+            _ => {
+                let place = places.pop_front().and_then(|(id, way)| Some((subsystems.get(id)?, way)));
+                let Some((there, way)) = place else { continue };
+                // This node's entry is the first.
+                let other = way.checked_sub(1).and_then(|n| there.elsewhere.get(n));
+                let port = subsystems.port.wrapping_add(way as u16);
+                entry(into, &there.nqn, other.unwrap_or(caller.here), (2, port));
+            }
         }
     }
-    let Entries { whole, mut made, .. } = page;
-    let from = (window.offset - window.offset % ENTRY).min(whole);
-    if from == 0 {
-        put(&mut made, 0, subsystems.generation.to_le_bytes());
-        put(&mut made, 8, (whole / ENTRY - 1).to_le_bytes());
-    }
-    (made, from)
+    (made, first * ENTRY as u64)
 }
 
 /// Bytes of an entry.
-const ENTRY: u64 = 1024;
+const ENTRY: usize = 1024;
+/// What stands before the subsystems, as long as an entry each: how many there are, and the discovery subsystem itself.
+const HEADS: u64 = 2;
 
-/// The entries of a discovery log.
-struct Entries {
-    window: Window,
-    /// Bytes of all of them so far.
-    whole: u64,
-    /// Those of which the window shows something.
-    made: Vec<u8>,
-}
-
-impl Entries {
-    /// The next one, made by `fill` if it is shown.
-    fn next(&mut self, fill: impl FnOnce(&mut [u8])) {
-        let Window { offset, len, .. } = self.window;
-        let from = self.whole;
-        self.whole += ENTRY;
-        if offset < self.whole && from < offset.saturating_add(len) {
-            let at = self.made.len();
-            self.made.resize(at + ENTRY as usize, 0);
-            fill(&mut self.made[at..]);
-        }
-    }
-
-    /// A subsystem's name, where it is, and of which type it is: 2 has namespaces, 3 is the discovery subsystem itself.
-    fn entry(&mut self, nqn: &str, (address, service): &(String, String), (kind, port): (u8, u16)) {
-        self.next(|b| {
-            b[0] = 3; // TCP
-            b[1] = if address.contains(':') { 2 } else { 1 }; // IPv6, IPv4
-            b[2] = kind;
-            // Flow control may be switched off. Of TLS nothing is said: nvme-cli takes even "not required" for a wish to use it.
-            b[3] = 0x04;
-            put(b, 4, port.to_le_bytes());
-            put(b, 6, 0xffff_u16.to_le_bytes()); // controllers are made as hosts come
-            put(b, 8, 32_u16.to_le_bytes()); // entries of an admin queue
-            for (at, len, text) in [(32, 32, service.as_str()), (256, 256, nqn), (512, 256, address.as_str())]
-            {
-                let len = text.len().min(len);
-                b[at..at + len].copy_from_slice(&text.as_bytes()[..len]);
-            }
-        });
+/// A subsystem's name, where it is, and of which type it is: 2 has namespaces, 3 is the discovery subsystem itself.
+fn entry(b: &mut [u8], nqn: &str, (address, service): &(String, String), (kind, port): (u8, u16)) {
+    b[0] = 3; // TCP
+    b[1] = if address.contains(':') { 2 } else { 1 }; // IPv6, IPv4
+    b[2] = kind;
+    // Flow control may be switched off. Of TLS nothing is said: nvme-cli takes even "not required" for a wish to use it.
+    b[3] = 0x04;
+    put(b, 4, port.to_le_bytes());
+    put(b, 6, 0xffff_u16.to_le_bytes()); // controllers are made as hosts come
+    put(b, 8, 32_u16.to_le_bytes()); // entries of an admin queue
+    for (at, len, text) in [(32, 32, service.as_str()), (256, 256, nqn), (512, 256, address.as_str())] {
+        let len = text.len().min(len);
+        b[at..at + len].copy_from_slice(&text.as_bytes()[..len]);
     }
 }
 

@@ -264,6 +264,53 @@ fn a_discovery_log_is_read_piece_by_piece() {
     );
 }
 
+/// A host finds what is for everybody, and what names it, each once; entry by entry it reads what it reads at once.
+#[test]
+fn each_entry_of_a_discovery_log_is_found() {
+    let (mut s, first) = subsystems();
+    let hosts = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
+    let other =
+        |n: u32| vec![("192.0.2.9".to_owned(), n.to_string()), ("192.0.2.8".to_owned(), n.to_string())];
+    let mut wanted = vec![NQN.to_owned()];
+    for n in 0..30 {
+        let named = match n % 4 {
+            0 => hosts(&[]),
+            1 => hosts(&[HOST, "nobody", HOST]),
+            2 => hosts(&["nobody"]),
+            _ => hosts(&[HOST]),
+        };
+        let nqn = format!("nqn.2026-11.example:{n:02}");
+        let id = s.add(&nqn, Access { hosts: named, ..Access::default() }, namespace()).expect("another");
+        if n % 3 == 0 {
+            s.set_elsewhere(id, other(n));
+        }
+        let entries = if n % 3 == 0 { 3 } else { 1 };
+        wanted.extend(std::iter::repeat_n(nqn, if n % 4 == 2 { 0 } else { entries }));
+    }
+    let (mut driver, _) = admin(&mut s, Wire::default(), DISCOVERY);
+    let mut read = |s: &mut henge_nvme::Subsystems, offset: usize, len: usize| {
+        let page = Entry::new(2, 2).dword(10, 0x70 | (len as u32 / 4 - 1) << 16).dword(12, offset as u32);
+        driver.feed(s, &Wire::default().command(page.at_host(len), &[]));
+        driver.replies().remove(0).data
+    };
+    let whole = read(&mut s, 0, 64 << 10);
+    assert_eq!(le64(&whole, 8), 1 + wanted.len() as u64);
+    let mut found: Vec<String> = (2..2 + wanted.len())
+        .map(|n| {
+            String::from_utf8_lossy(&whole[n * 1024 + 256..n * 1024 + 512]).trim_end_matches('\0').to_owned()
+        })
+        .collect();
+    for n in 0..2 + wanted.len() {
+        assert_eq!(read(&mut s, n * 1024, 1024), whole[n * 1024..(n + 1) * 1024], "entry {n}");
+    }
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted);
+    s.remove(first);
+    let page = read(&mut s, 0, 16);
+    assert_eq!(le64(&page, 8), wanted.len() as u64, "one less");
+}
+
 #[test]
 fn a_namespace_that_grows_or_moves_is_told() {
     let (mut s, id, mut admin, _io) = pair(Wire::default(), true);
