@@ -137,6 +137,21 @@ impl<S: Store> Volatile<S> {
         }
     }
 
+    /// Waits for one request, as the start may.
+    fn wait_for(&mut self, id: RequestId) -> Done<Buffer> {
+        let begun = std::time::Instant::now();
+        loop {
+            let now = Instant::from_nanos(begun.elapsed().as_nanos() as u64);
+            // Nobody waits for its descriptor here.
+            self.store.signalled();
+            match self.store.reap(now) {
+                Some(done) if done.id == id => return done,
+                Some(done) => self.over(done.id, done.outcome, now),
+                None => std::thread::sleep(std::time::Duration::from_micros(50)),
+            }
+        }
+    }
+
     fn over(&mut self, id: RequestId, outcome: Result<(), Fault>, now: Instant) {
         self.under_way.remove(id).expect("the store returns what it was given");
         self.outcome = self.outcome.and(outcome);
@@ -196,12 +211,7 @@ impl<S: Store> Store for Volatile<S> {
             let id = self.under_way.insert(());
             let request = Request::new(id, FlowId(0), Op::Read, at, step, Instant::ZERO);
             self.store.submit(&request, Buffer::zeroed(step as usize), Instant::ZERO);
-            let done = loop {
-                match self.store.reap(Instant::FAR) {
-                    Some(done) => break done,
-                    None => std::thread::sleep(std::time::Duration::from_micros(50)),
-                }
-            };
+            let done = self.wait_for(id);
             self.under_way.remove(done.id).expect("the store returns what it was given");
             done.outcome.map_err(io::Error::other)?;
             self.cache.slice()[at as usize..(at + step) as usize].copy_from_slice(&done.payload);
@@ -251,10 +261,83 @@ impl<S: Store> Store for Volatile<S> {
     fn event_fd(&self) -> Option<RawFd> {
         self.store.event_fd()
     }
+    fn signalled(&mut self) {
+        self.store.signalled();
+    }
+    fn opens_elsewhere(&self) -> bool {
+        self.store.opens_elsewhere()
+    }
     fn describe(&self) -> String {
         format!("volatile write cache in front of {}", self.store.describe())
     }
     fn lateness(&self) -> Option<&Histogram> {
         self.store.lateness()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    /// As storage behind a network: it looks for answers only where its descriptor has told of some.
+    struct Far {
+        memory: Memory,
+        signalled: bool,
+        looks: u32,
+    }
+
+    impl Backend for Far {
+        type Payload = Buffer;
+        fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
+            self.memory.submit(request, payload, now);
+        }
+        fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
+            self.looks += 1;
+            assert!(self.looks < 1000, "nobody says that its descriptor has told of something");
+            std::mem::take(&mut self.signalled).then(|| self.memory.reap(now))?
+        }
+        fn wake_at(&self) -> Option<Instant> {
+            None
+        }
+        fn capacity(&self) -> u64 {
+            self.memory.capacity()
+        }
+    }
+
+    impl Store for Far {
+        fn open_part(&mut self, name: &str, len: u64) -> io::Result<u64> {
+            self.memory.open_part(name, len)
+        }
+        fn remove_part(&mut self, name: &str) -> io::Result<()> {
+            self.memory.remove_part(name)
+        }
+        fn has_part(&self, name: &str) -> bool {
+            self.memory.has_part(name)
+        }
+        fn signalled(&mut self) {
+            (self.signalled, self.looks) = (true, 0);
+        }
+        fn describe(&self) -> String {
+            "far away".into()
+        }
+    }
+
+    #[test]
+    fn storage_that_signals_is_rehearsed_too() {
+        let memory = Memory::new(1 << 20).expect("a mapping of 1 MiB");
+        let mut cache = Volatile::new(1, Far { memory, signalled: false, looks: 0 }).expect("another one");
+        let at = cache.open_part("p", 128 << 10).expect("there is room");
+        let id = RequestId::default();
+        cache.submit(
+            &Request::new(id, FlowId(0), Op::Flush, at, 0, Instant::ZERO),
+            Buffer::empty(),
+            Instant::ZERO,
+        );
+        let over = (0..100).find_map(|_| {
+            cache.signalled();
+            cache.reap(Instant::ZERO)
+        });
+        assert_eq!(over.map(|done| done.outcome), Some(Ok(())));
     }
 }
