@@ -3,7 +3,8 @@
 use crate::config::ProxyError;
 use crate::peers::PeerCounts;
 use crate::poller::{Interest, Poller};
-use henge_core::{Duration, WaitReason};
+use crate::socket::{REST, lacks_descriptors};
+use henge_core::{Duration, Instant, WaitReason};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -143,6 +144,8 @@ pub(crate) struct Control {
     socket: Option<UnixListener>,
     askers: BTreeMap<u64, UnixStream>,
     next_asker: u64,
+    /// Nobody is accepted before.
+    rests_until: Option<Instant>,
 }
 
 impl Control {
@@ -153,7 +156,7 @@ impl Control {
                 .add(socket, CONTROL, Interest::READ)
                 .map_err(|e| ProxyError::io("the control socket", e))?;
         }
-        Ok(Control { socket, askers: BTreeMap::new(), next_asker: 0 })
+        Ok(Control { socket, askers: BTreeMap::new(), next_asker: 0, rests_until: None })
     }
 
     /// Nobody new is heard.
@@ -161,9 +164,18 @@ impl Control {
         self.socket = None;
     }
 
-    pub(crate) fn accept(&mut self, poller: &Poller) {
+    pub(crate) fn accept(&mut self, poller: &Poller, now: Instant) {
         let Some(socket) = &self.socket else { return };
-        let Ok((asker, _)) = socket.accept() else { return };
+        let asker = match socket.accept() {
+            Ok((asker, _)) => asker,
+            Err(e) if lacks_descriptors(&e) => {
+                self.rests_until = Some(now + REST);
+                // A poller that forgets the socket forgets it for good: nothing better can be done.
+                let _ = poller.change(socket, CONTROL, Interest::default());
+                return;
+            }
+            Err(_) => return,
+        };
         if self.askers.len() >= ASKERS_MAX || asker.set_nonblocking(true).is_err() {
             return;
         }
@@ -171,6 +183,14 @@ impl Control {
         self.next_asker += 1;
         if poller.add(&asker, name, Interest::READ).is_ok() {
             self.askers.insert(name, asker);
+        }
+    }
+
+    /// Accepts again after a rest.
+    pub(crate) fn tick(&mut self, poller: &Poller, now: Instant) {
+        let is_over = self.rests_until.take_if(|at| *at <= now).is_some();
+        if let Some(socket) = self.socket.as_ref().filter(|_| is_over) {
+            let _ = poller.change(socket, CONTROL, Interest::READ);
         }
     }
 
@@ -199,4 +219,47 @@ fn listen(path: &Path) -> Result<UnixListener, ProxyError> {
     let listener = UnixListener::bind(path).map_err(|e| ProxyError::io(what(), e))?;
     listener.set_nonblocking(true).map_err(|e| ProxyError::io(what(), e))?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other tests have descriptors, too: it runs itself again.
+    #[test]
+    fn askers_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
+        const AGAIN: &str = "HENGE_TEST_CONTROL_DESCRIPTORS";
+        if std::env::var_os(AGAIN).is_none() {
+            let name =
+                "control::tests::askers_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end";
+            let mut again = std::process::Command::new(std::env::current_exe().expect("this program"));
+            let ended = again.args([name, "--exact", "--nocapture"]).env(AGAIN, "1").output();
+            let ended = ended.expect("it runs");
+            return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        }
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        use std::os::fd::AsRawFd;
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, poller) = (dir.path().join("control"), Poller::new().expect("epoll"));
+        let mut control = Control::open(Some(&path), &poller).expect("it listens");
+        let _asker = UnixStream::connect(&path).expect("connected");
+        let limit = getrlimit(Resource::Nofile);
+        let free = std::fs::File::open("/dev/null").expect("the next one").as_raw_fd() as u64;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..limit }).expect("fewer");
+        let mut happened = Vec::new();
+        let look = |happened: &mut Vec<_>| poller.wait(Some(Duration::ZERO), happened).expect("epoll");
+        look(&mut happened);
+        assert_eq!(happened.len(), 1, "somebody waits");
+        control.accept(&poller, Instant::ZERO);
+        happened.clear();
+        control.tick(&poller, Instant::ZERO);
+        look(&mut happened);
+        setrlimit(Resource::Nofile, limit).expect("as before");
+        assert!(happened.is_empty() && control.askers.is_empty(), "{happened:?}");
+        control.tick(&poller, Instant::ZERO + REST);
+        look(&mut happened);
+        assert_eq!(happened.len(), 1);
+        control.accept(&poller, Instant::ZERO + REST);
+        assert_eq!(control.askers.len(), 1, "it is accepted once there is room");
+    }
 }

@@ -240,7 +240,7 @@ impl Proxy {
 
     fn happened(&mut self, event: Happened, now: Instant) {
         match event.name {
-            CONTROL => self.control.accept(&self.waiter.poller),
+            CONTROL => self.control.accept(&self.waiter.poller, now),
             name if name & LISTEN != 0 => self.accept((name ^ LISTEN) as usize, now),
             name if name & ASKER != 0 => {
                 let status = self.status(now);

@@ -108,6 +108,7 @@ impl Proxy {
         if self.waiter.rests_until.take_if(|at| *at <= now).is_some() {
             self.waiter.listen(&self.listeners, true);
         }
+        self.control.tick(&self.waiter.poller, now);
         while let Some(id) = self.patience.given_up(now) {
             self.drop_waiting(id, now, true);
         }
