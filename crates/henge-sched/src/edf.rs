@@ -24,12 +24,13 @@
 //! **Guarantee.** With one request at a time, all equally long, whatever set of requests can be answered in time at all is answered
 //! in time (Jackson; requests that cannot be interrupted and differ in length cost one service time at most). Within a flow
 //! requests leave in the order they came. A flow that took more than t while nobody wanted it has t from the next request on. A
-//! latency without a rate is kept for whatever comes: whoever gives one trusts the flow. A bucket begins full, so a flow that is removed and
-//! added over and over has a burst each time.
+//! latency without a rate is kept for whatever comes: whoever gives one trusts the flow. A bucket begins full,
+//! but for what flows had used that are gone (`departed.rs`): neither does coming anew bring a burst, nor a contract that changes.
 //!
 //! **Price.** A place in one of two heaps over the flows that have something waiting, and a counter for each request.
 
 use crate::booking::Booking;
+use crate::departed::Departed;
 use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
 use crate::horizon::Horizon;
@@ -127,10 +128,24 @@ impl ConformingBucket {
         bucket.set_empty(now);
         bucket
     }
-    /// What was taken of another bucket stays taken, but for what waits still.
-    pub fn follow(&mut self, old: &ConformingBucket, waiting: Cost, clock: VTime) {
-        let taken = old.empty() - old.pace.span(waiting);
-        self.set_empty(old.pace.retagged(self.pace, taken, clock));
+    /// What was taken of another bucket stays taken, but for what waits still; and a bucket that differs is no fuller.
+    pub fn follow(&mut self, old: &ConformingBucket, waiting: Cost, departed: &mut Departed, clock: VTime) {
+        let paid = old.paid(waiting);
+        if (self.pace, self.size) == (old.pace, old.size) {
+            return self.set_empty(paid);
+        }
+        departed.add(paid);
+        self.begin(departed, clock);
+        self.set_empty(self.empty().max(old.pace.retagged(self.pace, paid, clock)));
+    }
+    /// It begins as empty as those of who went, and no more than empty.
+    pub fn begin(&mut self, departed: &Departed, clock: VTime) {
+        let empty = clock + since_epoch(Instant::ZERO + self.size);
+        self.set_empty(departed.paid().min(empty).max(clock));
+    }
+    /// When all that was taken is paid off, but for what waits still.
+    pub fn paid(&self, waiting: Cost) -> VTime {
+        self.empty() - self.pace.span(waiting)
     }
     /// When a request of this cost that comes at `arrival` conforms.
     pub fn conforms(&self, cost: Cost, arrival: VTime) -> VTime {
@@ -183,6 +198,7 @@ pub(crate) struct Edf {
     spare: IndexedHeap<(u64, u64)>,
     floor: Floor,
     horizon: Horizon,
+    departed: Departed,
     /// Since when the request dispatched last had waited.
     last_since: Instant,
 }
@@ -200,6 +216,7 @@ impl Edf {
             spare: IndexedHeap::new(),
             floor: Floor::default(),
             horizon: Horizon::default(),
+            departed: Departed::default(),
             last_since: Instant::ZERO,
         }
     }
@@ -391,9 +408,14 @@ impl Scheduler for Edf {
         for queued in &waiting {
             self.untag(id, queued.extra, now);
         }
-        let mut bucket = self.bucket(&contract, now);
-        if let Some(old) = self.flows.get(id).filter(|flow| flow.rate > 0 && contract.rate.is_some()) {
-            bucket.follow(&old.bucket, waiting.iter().map(|q| q.request.cost).sum(), self.clock(now));
+        let (mut bucket, clock) = (self.bucket(&contract, now), self.clock(now));
+        let left = waiting.iter().map(|q| q.request.cost).sum();
+        match self.flows.get(id).filter(|flow| flow.rate > 0) {
+            Some(old) if contract.rate.is_some() => {
+                bucket.follow(&old.bucket, left, &mut self.departed, clock)
+            }
+            Some(old) => self.departed.add(old.bucket.paid(left)),
+            None => bucket.begin(&self.departed, clock),
         }
         let promised = contract.rate.is_some() || contract.latency.is_some();
         let (rate, best_effort) =
@@ -416,9 +438,11 @@ impl Scheduler for Edf {
         Ok(())
     }
     fn remove_flow(&mut self, flow: FlowId, now: Instant, orphans: &mut Vec<Request>) {
-        while let Some(first) = self.backlog.front(flow) {
-            let id = first.request.id;
-            orphans.extend(self.take(id, now));
+        while let Some(id) = self.backlog.front(flow).map(|first| first.request.id) {
+            orphans.extend(self.cancel(id, now));
+        }
+        if let Some(gone) = self.flows.get(flow).filter(|gone| gone.rate > 0) {
+            self.departed.add(gone.bucket.paid(Cost::ZERO));
         }
         self.rules.booking.release(self.rate(flow));
         self.flows.remove(flow);

@@ -31,6 +31,7 @@ mod central;
 pub mod cost;
 mod cscan;
 mod cvc;
+mod departed;
 pub mod depth;
 mod edf;
 mod entry;

@@ -31,6 +31,7 @@
 //! feasible together are refused (`overbook = true` takes them).
 
 use crate::booking::Booking;
+use crate::departed::Departed;
 use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
 use crate::spread::{At, Spread};
@@ -77,6 +78,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
         spare: IndexedHeap::new(),
         ahead: VTime::ZERO,
         v: VTime::ZERO,
+        departed: Departed::default(),
     }))
 }
 
@@ -97,6 +99,18 @@ struct Flow {
     weight: Weight,
     /// With a curve: E, on the clock that runs ahead. Without: the finish tag of start-time fair queueing.
     paid: VTime,
+    /// With a curve, until its first request comes: when what was taken before is paid off (`departed.rs`).
+    before: VTime,
+}
+
+impl Flow {
+    /// The first request comes, of this cost: the bucket is as empty as those before, and no more than empty.
+    fn begin(&mut self, cost: Cost, clock: VTime) {
+        let before = std::mem::take(&mut self.before);
+        if let (true, Some(curve)) = (before > VTime::ZERO, &self.curve) {
+            self.paid = self.paid.max(before.min(clock + curve.burst + curve.rate.span(cost)));
+        }
+    }
 }
 
 /// A curve as it was stated.
@@ -211,6 +225,7 @@ struct PClock {
     ahead: VTime,
     /// Virtual time of the flows without a curve.
     v: VTime,
+    departed: Departed,
 }
 
 impl PClock {
@@ -229,26 +244,15 @@ impl PClock {
             self.spare.remove(id.0);
             return;
         };
-        let flow = &self.flows[id];
+        let (flow, clock) = (&mut self.flows[id], since_epoch(now) + self.ahead);
+        flow.begin(head.request.cost, clock);
         let since = self.spread.since(head.request.id).filter(|_| flow.curve.is_some());
-        self.spread.wait(
-            id,
-            since,
-            head.sequence,
-            flow.paid,
-            At { now, clock: since_epoch(now) + self.ahead },
-        );
+        self.spread.wait(id, since, head.sequence, flow.paid, At { now, clock });
         match &flow.curve {
             Some(curve) => {
                 let start = head.extra.max(flow.paid - curve.burst);
                 self.spare.remove(id.0);
-                self.turns.set(
-                    id,
-                    start,
-                    start + curve.latency,
-                    head.sequence,
-                    since_epoch(now) + self.ahead,
-                );
+                self.turns.set(id, start, start + curve.latency, head.sequence, clock);
             }
             None => {
                 self.turns.remove(id);
@@ -342,6 +346,10 @@ impl Scheduler for PClock {
         let weight = Weight::new(contract.weight());
         let begin = match (&flow.curve, &curve) {
             (Some(old), Some(new)) => {
+                if (old.rate, old.burst) != (new.rate, new.burst) {
+                    self.departed.add(flow.paid.max(flow.before));
+                    flow.before = self.departed.paid();
+                }
                 flow.paid = old.rate.retagged(new.rate, flow.paid, clock);
                 None
             }
@@ -350,8 +358,14 @@ impl Scheduler for PClock {
                 None
             }
             // The two kinds count on different clocks: begin anew, and so do the requests that wait.
-            (None, Some(_)) => Some(clock),
-            (Some(_), None) => Some(self.v),
+            (None, Some(_)) => {
+                flow.before = self.departed.paid();
+                Some(clock)
+            }
+            (Some(_), None) => {
+                self.departed.add(flow.paid.max(std::mem::take(&mut flow.before)));
+                Some(self.v)
+            }
         };
         (flow.weight, flow.curve) = (weight, curve);
         if let Some(begin) = begin {
@@ -368,7 +382,9 @@ impl Scheduler for PClock {
     fn remove_flow(&mut self, id: FlowId, now: Instant, orphans: &mut Vec<Request>) {
         self.backlog.drain_flow(id, orphans);
         self.place(id, now);
-        self.flows.remove(id);
+        if let Some(gone) = self.flows.remove(id).filter(|flow| flow.curve.is_some()) {
+            self.departed.add(gone.paid.max(gone.before));
+        }
         self.promises.release(id);
     }
 

@@ -36,6 +36,7 @@
 //!
 //! **Price.** A fair queue and a deadline order: 0.35 us a request with 10,000 waiting.
 
+use crate::departed::Departed;
 use crate::edf::{self, ConformingBucket, Edf};
 use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
@@ -119,6 +120,7 @@ struct Promised {
     /// What clocks of disks on several gates say.
     spread: Spread,
     floor: Floor,
+    departed: Departed,
     /// How long the clock stood.
     stood: VTime,
     /// By slot: whether the request went down as promised.
@@ -363,9 +365,14 @@ impl Scheduler for TwoLevel {
         self.upper.set_flow(flow, &above, now).expect("a weight and a limit are kept above");
         let had = self.promised.flows.remove(flow);
         let clock = self.promised.clock(now);
-        if let Some((mut bucket, bound)) = self.lower.promise(flow, clock) {
-            if let Some(had) = had {
-                bucket.follow(&had.bucket, Cost::ZERO, clock);
+        let promise = self.lower.promise(flow, clock);
+        if let Some(had) = had.as_ref().filter(|_| promise.is_none()) {
+            self.promised.departed.add(had.bucket.paid(Cost::ZERO));
+        }
+        if let Some((mut bucket, bound)) = promise {
+            match had {
+                Some(had) => bucket.follow(&had.bucket, Cost::ZERO, &mut self.promised.departed, clock),
+                None => bucket.begin(&self.promised.departed, clock),
             }
             let behind = since_epoch(Instant::ZERO + bound.mul_ratio(1, 2)).max(Promised::BEHIND);
             let bound = since_epoch(Instant::ZERO + bound);
@@ -382,7 +389,9 @@ impl Scheduler for TwoLevel {
             self.undo(*request, now);
         }
         self.upper.remove_flow(flow, now, orphans);
-        self.promised.flows.remove(flow);
+        if let Some(gone) = self.promised.flows.remove(flow) {
+            self.promised.departed.add(gone.bucket.paid(Cost::ZERO));
+        }
         self.place_above(flow, now);
         self.recount(flow, old);
     }

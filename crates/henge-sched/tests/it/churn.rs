@@ -5,6 +5,7 @@ use henge_core::{
     RequestId, Value,
 };
 use henge_sched::{Entry, SCHEDULERS, build};
+use proptest::prelude::*;
 use std::collections::VecDeque;
 
 /// What neighbours do every 20 ms.
@@ -14,6 +15,10 @@ enum Trick {
     Return,
     /// They are removed, and added 20 ms later.
     Pause,
+    /// They give up what they were promised, and are promised it again.
+    Renounce,
+    /// They are promised little, and as much as before again.
+    Haggle,
     /// They give up all that waits, and ask anew.
     GiveUp,
     /// They give up the oldest that waits.
@@ -35,6 +40,36 @@ struct World {
 }
 
 impl World {
+    /// A device of 1000/s and a flow of 300/s, and room for six more.
+    fn new(entry: &Entry) -> World {
+        let params = Params::new(entry.name).with("cost", Value::Text("requests".into()));
+        let params = params.with("depth", Value::Integer(2));
+        let gate = Gate::new(build(entry.name, params).unwrap_or_else(|e| panic!("{e}")));
+        let mut world = World {
+            gate,
+            now: Instant::ZERO,
+            ids: Pending::new(),
+            waiting: Vec::new(),
+            flying: VecDeque::new(),
+            there: [false; 7],
+            victim: Vec::new(),
+        };
+        world.set(0, &promised(entry, 300, 100, 10));
+        world
+    }
+    fn set(&mut self, flow: u32, contract: &Contract) {
+        self.gate.set_flow(FlowId(flow), contract, self.now).unwrap_or_else(|e| panic!("{e}"));
+        self.there[flow as usize] = true;
+    }
+    /// So many requests of the flow are outstanding from now on.
+    fn fill(&mut self, flow: u32, outstanding: usize) {
+        let waiting = self.waiting.iter().filter(|w| w.0 == flow).count();
+        (waiting..outstanding).for_each(|_| self.submit(flow));
+    }
+    /// What the first flow got in so long from `from` on.
+    fn got(&self, from: Instant, time: Duration) -> usize {
+        self.victim.iter().filter(|t| **t > from && **t <= from + time).count()
+    }
     fn submit(&mut self, flow: u32) {
         let id = self.ids.insert(());
         let request = Request::new(id, FlowId(flow), Op::Read, 0, 4096, self.now);
@@ -87,52 +122,48 @@ impl World {
     }
 }
 
-/// A device of 1000/s, a flow of 300/s, and six others of a rate or none, from three years on.
+/// What the scheduler takes of such a promise.
+fn promised(entry: &Entry, rate: u64, ms: u64, burst: u64) -> Contract {
+    let bound = Latency { bound: Duration::from_millis(ms), percentile: 950_000 };
+    let latency = entry.keeps.contains(&"latency").then_some(bound);
+    let bursts = matches!(entry.name, "pclock" | "edf" | "two-level");
+    let burst = bursts.then_some(Cost::new(burst * 1_000_000));
+    Contract { latency, burst, ..Contract::reserved(Rate::requests(rate)) }
+}
+
+/// The flow of 300/s, and six others of a rate or none, from three years on.
 fn try_one(entry: &Entry, trick: Trick, others: u64) -> Option<String> {
-    let params = Params::new(entry.name).with("cost", Value::Text("requests".into()));
-    let params = params.with("depth", Value::Integer(2));
-    let gate = Gate::new(build(entry.name, params).unwrap_or_else(|e| panic!("{e}")));
-    let mut world = World {
-        gate,
-        now: Instant::ZERO,
-        ids: Pending::new(),
-        waiting: Vec::new(),
-        flying: VecDeque::new(),
-        there: [false; 7],
-        victim: Vec::new(),
+    let mut world = World::new(entry);
+    let contract = match others {
+        0 => Contract::best_effort(),
+        _ => promised(entry, others, 20, 10),
     };
-    let promised = |rate, ms| {
-        let bound = Latency { bound: Duration::from_millis(ms), percentile: 950_000 };
-        let latency = entry.keeps.contains(&"latency").then_some(bound);
-        Contract { latency, ..Contract::reserved(Rate::requests(rate)) }
-    };
-    let set = |world: &mut World, flow: u32| {
-        let contract = match (flow, others) {
-            (0, _) => promised(300, 100),
-            (_, 0) => Contract::best_effort(),
-            _ => promised(others, 20),
-        };
-        world.gate.set_flow(FlowId(flow), &contract, world.now).unwrap_or_else(|e| panic!("{e}"));
-        world.there[flow as usize] = true;
-    };
-    (0..7).for_each(|flow| set(&mut world, flow));
+    (1..7).for_each(|flow| world.set(flow, &contract));
     world.now += Duration::from_secs(3 * 365 * 86_400);
     let start = world.now;
-    (0..7).for_each(|flow| (0..if flow == 0 { 16 } else { 64 }).for_each(|_| world.submit(flow)));
+    (0..7).for_each(|flow| world.fill(flow, if flow == 0 { 16 } else { 64 }));
     for step in 1..200u64 {
         world.run(start + Duration::from_millis(20 * step));
         for flow in 1..7u32 {
             match trick {
                 Trick::Return => {
                     world.remove(flow);
-                    set(&mut world, flow);
-                    (0..64).for_each(|_| world.submit(flow));
+                    world.set(flow, &contract);
+                    world.fill(flow, 64);
+                }
+                Trick::Renounce | Trick::Haggle => {
+                    let less = match trick {
+                        Trick::Renounce => Contract::best_effort(),
+                        _ => promised(entry, 1, 20, 10),
+                    };
+                    world.set(flow, &less);
+                    world.set(flow, &contract);
                 }
                 Trick::Pause if (step + u64::from(flow)) % 2 == 0 => world.remove(flow),
                 Trick::Pause => {
                     if !world.there[flow as usize] {
-                        set(&mut world, flow);
-                        (0..64).for_each(|_| world.submit(flow));
+                        world.set(flow, &contract);
+                        world.fill(flow, 64);
                     }
                 }
                 Trick::GiveUp | Trick::GiveUpOldest => {
@@ -148,22 +179,70 @@ fn try_one(entry: &Entry, trick: Trick, others: u64) -> Option<String> {
             }
         }
     }
-    let from = start + Duration::from_secs(1);
-    let got = world.victim.iter().filter(|t| **t > from && **t <= from + Duration::from_millis(2900)).count();
+    let got = world.got(start + Duration::from_secs(1), Duration::from_millis(2900));
     (got < 850).then(|| format!("{} {trick:?}, others {others}: {got} of 870", entry.name))
 }
 
 #[test]
 fn neighbours_that_come_and_go_take_nothing_of_a_promise() {
-    use Trick::{Dear, Foreign, GiveUp, GiveUpOldest, Pause, Return};
+    use Trick::{Dear, Foreign, GiveUp, GiveUpOldest, Haggle, Pause, Renounce, Return};
     let mut short = Vec::new();
     for entry in SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&"rate")) {
-        for trick in [Return, Pause, GiveUp, GiveUpOldest, Dear, Foreign] {
-            // A bucket begins full, and whoever comes often has a burst each time.
-            let bursts = matches!(entry.name, "edf" | "two-level") && matches!(trick, Return | Pause);
-            short.extend(try_one(entry, trick, 0));
-            short.extend(if bursts { None } else { try_one(entry, trick, 100) });
+        for trick in [Return, Pause, Renounce, Haggle, GiveUp, GiveUpOldest, Dear, Foreign] {
+            short.extend([0, 100].into_iter().filter_map(|others| try_one(entry, trick, others)));
         }
     }
     assert!(short.is_empty(), "{short:#?}");
+}
+
+/// What a neighbour does.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Goes,
+    /// It comes, or its contract changes: to a rate, a bound in ms, and a burst; or to nothing, where the rate is 0.
+    Comes {
+        rate: u64,
+        bound: u64,
+        burst: u64,
+    },
+    GivesUp,
+}
+
+fn deeds() -> impl Strategy<Value = Vec<(u64, u32, Deed)>> {
+    let comes = (prop_oneof![0u64..=100, 90u64..=100], 5u64..50, 0u64..=20);
+    let deed = prop_oneof![
+        5 => Just(Deed::Goes),
+        6 => comes.prop_map(|(rate, bound, burst)| Deed::Comes { rate, bound, burst }),
+        1 => Just(Deed::GivesUp),
+    ];
+    prop::collection::vec((50u64..4_000, 1u32..7, deed), 4..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Of 1000/s at most 900/s are promised at any time, whoever comes, goes or changes when, and whatever burst a contract has.
+    #[test]
+    fn whatever_comes_and_goes_takes_nothing_of_a_promise(deeds in deeds()) {
+        for entry in SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&"rate")) {
+            let mut world = World::new(entry);
+            world.fill(0, 16);
+            for &(wait, flow, deed) in deeds.iter().cycle() {
+                world.run(world.now + Duration::from_micros(wait));
+                match deed {
+                    _ if world.now > Instant::ZERO + Duration::from_secs(3) => break,
+                    Deed::Goes if world.there[flow as usize] => world.remove(flow),
+                    Deed::Comes { rate: 0, .. } => world.set(flow, &Contract::best_effort()),
+                    Deed::Comes { rate, bound, burst } => world.set(flow, &promised(entry, rate, bound, burst)),
+                    Deed::GivesUp => drop(world.give_up(flow, 64)),
+                    Deed::Goes => {}
+                }
+                if world.there[flow as usize] {
+                    world.fill(flow, 64);
+                }
+            }
+            let got = world.got(Instant::ZERO + Duration::from_secs(1), Duration::from_secs(2));
+            prop_assert!(got >= 570, "{}: {} of 600", entry.name, got);
+        }
+    }
 }
