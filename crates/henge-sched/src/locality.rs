@@ -37,6 +37,8 @@
 //!   for, at its own charge. The wait follows the client's own times, and is left out for clients that take longer.
 //! - A T disk's average counts time in which it had something to do, and it may save up at most `save` = 5 s of c.
 //! - Among L disks the one whose request is the most urgent comes first (the paper: the one with the most such requests); it is found in O(log).
+//! - A new disk has V_j = max(S, min(V of all that went, S + turn / f_j)): at most as if it had just had its turn. A V_j that is ahead of S when
+//!   f_j grows becomes no less than that. So nobody has a turn each time that it comes anew, or changes its share to and fro.
 //! - Flows without a share divide `best_effort` = 2 % among them, in turns of 1 s · f.
 //!
 //! **Example.** f = 0.75 and 0.25, both always with requests, turn 200 ms. A's turn: S = 200, V_A = 267, V_B = 0. B's: S = 400, V_B = 800. A: S = 600, V_A = 533,
@@ -160,11 +162,12 @@ struct Selection {
     s: Clock,
 }
 
-/// What contracts have of the disk's time in all, in millionths, and how many flows have none.
+/// What contracts have of the disk's time in all, in millionths, and how many flows have none. And the latest V of flows that went.
 #[derive(Default)]
 struct Promised {
     shares: u64,
     best_efforts: u64,
+    departed: Clock,
 }
 
 impl Promised {
@@ -326,17 +329,24 @@ impl Scheduler for Locality {
     fn set_flow(&mut self, flow: FlowId, contract: &Contract, now: Instant) -> Result<(), Refused> {
         let contract = self.terms.admit(contract)?;
         let share = self.admit(flow, &contract)?;
-        let s = self.s;
+        let (s, departed) = (self.s, self.promised.departed.max(self.s));
         let before = self.disks.get(flow).map(|disk| self.share(disk));
         let disk = self.disks.get_or_insert_with(flow, || LocalityDisk::new(0, s));
         self.promised.remove(disk);
         disk.best_effort = share == 0;
         disk.share = share;
         self.promised.add(disk);
-        // A larger share holds at once: its clock is ahead of S by what it had at the share before.
+        let turn = i128::from(self.rules.turn.as_nanos()).max(self.longest.get());
+        let had_its_turn = s + self.scaled(flow, turn);
         let (new, disk) = (self.share(&self.disks[flow]), &mut self.disks[flow]);
-        if let Some(old) = before.filter(|old| *old < new && disk.v > s) {
-            disk.v = s + (disk.v - s) * i128::from(old) / i128::from(new);
+        match before {
+            // A larger share holds at once: its clock is ahead of S by what it had at the share before.
+            Some(old) if old < new && disk.v > s => {
+                let ahead = s + (disk.v - s) * i128::from(old) / i128::from(new);
+                disk.v = ahead.max(disk.v.min(had_its_turn));
+            }
+            Some(_) => {}
+            None => disk.v = departed.min(had_its_turn),
         }
         let average = match contract.disk_time.map(|d| d.kind) {
             Some(DiskTimeKind::ThroughputConscious { throughput, tolerance }) => {
@@ -368,6 +378,7 @@ impl Scheduler for Locality {
     fn remove_flow(&mut self, flow: FlowId, _: Instant, orphans: &mut Vec<Request>) {
         self.backlog.drain_flow(flow, orphans);
         let Some(disk) = self.disks.remove(flow) else { return };
+        self.promised.departed = self.promised.departed.max(disk.v);
         self.place(flow);
         self.promised.remove(&disk);
     }
