@@ -74,7 +74,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         print!("{}", henge_manager::openapi());
         return Ok(ExitCode::SUCCESS);
     }
-    let config = ManagerConfig::read(&args.config.unwrap_or_default())?;
+    let file = args.config.unwrap_or_default();
+    let config = ManagerConfig::read(&file)?;
+    super::bare::tell(&file);
     if args.check {
         check(&config);
         return Ok(ExitCode::SUCCESS);

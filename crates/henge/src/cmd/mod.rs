@@ -3,6 +3,7 @@
 pub mod admit;
 mod admit_sequences;
 mod api;
+mod bare;
 pub mod ca;
 pub mod cluster;
 pub mod demo;

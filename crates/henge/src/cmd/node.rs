@@ -36,6 +36,7 @@ pub struct Args {
 /// Serves until it is told to end.
 pub fn run(args: Args) -> Result<ExitCode> {
     let mut config = NodeConfig::read(&args.config)?;
+    super::bare::tell(&args.config);
     for (pool, hint) in
         config.pools.iter().filter_map(|pool| Some((&pool.name, pool.scheduler.hint.as_ref()?)))
     {

@@ -41,6 +41,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let file = args.config.context("a configuration is needed")?;
     let config = Config::read(&file)?;
+    super::bare::tell(&file);
     if let Some(hint) = &config.hint {
         eprintln!("henge: {hint}");
     }
