@@ -10,11 +10,12 @@
 //! for while the next record waits.
 //!
 //! # Guarantee
-//! A turn moves at most the session's [`Share`](crate::session::Share), and a payload's rest beyond it. What is kept is less than [`KEPT`];
+//! A turn moves at most the session's [`Share`](crate::session::Share), and beyond it a payload's rest, or what stands before answers. What is kept is less than [`KEPT`];
 //! a session that takes nothing of so much ends. Nothing is allocated for a message that is there as a whole.
 
 use crate::link::Link;
 use crate::session::{Around, Departure, Moves, Session, Slices, Stop, Wants};
+use crate::turns::COMMANDS;
 use rustix::io::Errno;
 use std::io::IoSlice;
 
@@ -24,6 +25,9 @@ pub(crate) const CHUNK: usize = 64 << 10;
 const KEPT: usize = 2 * CHUNK;
 /// Kept memory that need not be given back.
 const SMALL: usize = 1 << 10;
+/// Bytes of an answer beside its payload: NVMe's are 48, iSCSI's as many. A turn writes them with the payload that its share is of, so that
+/// as many answers go at once as were read.
+const HEAD: usize = 64;
 /// Pieces written at once. Thirty-two reads by NVMe are one more than 64: a head and data of each, and the last completion.
 const PIECES: usize = 80;
 
@@ -198,7 +202,8 @@ impl<S: Session> Moves for Pump<S> {
     }
 
     fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool {
-        let mut left = self.session.share().bytes;
+        let share = self.session.share();
+        let mut left = share.bytes + share.messages.min(COMMANDS) as usize * HEAD;
         if link.writable {
             self.session.look(around);
         }

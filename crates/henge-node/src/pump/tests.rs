@@ -134,6 +134,22 @@ fn a_turn_ends_when_its_share_is_moved_and_the_rest_is_kept() {
     assert!(client.session::<Echo>().unwrap().messages <= 100 + 8);
 }
 
+/// A turn's payload takes the heads of its answers along; what is more is the next turn's.
+#[test]
+fn an_answer_as_long_as_a_share_is_written_in_one_turn() {
+    let mut bench = Bench::new(NODE);
+    let (mut client, mut socket) = Bench::client(Echo::default());
+    let mut written = |said: usize| {
+        client.session::<Echo>().unwrap().said = vec![1; said];
+        assert!(client.write(&mut bench.around()));
+        let left = client.session::<Echo>().unwrap().said.len();
+        socket.read_exact(&mut vec![0; said - left]).unwrap();
+        left
+    };
+    assert_eq!(written(4096 + 8 * 48), 0);
+    assert_eq!(written(3 * 4096), 2 * 4096 - 8 * HEAD);
+}
+
 #[test]
 fn the_beginning_of_a_message_is_kept_and_asks_for_nothing() {
     let mut bench = Bench::new(NODE);
