@@ -80,6 +80,17 @@ impl<T> Pending<T> {
         self.free.push(id.slot);
         Some(item)
     }
+    /// The same, of what nobody looks at any more: it is dropped where it lies.
+    pub fn discard(&mut self, id: RequestId) {
+        if let Some((generation, item)) = self.slots.get_mut(id.index())
+            && *generation == id.generation
+            && item.is_some()
+        {
+            *item = None;
+            *generation = generation.wrapping_add(1);
+            self.free.push(id.slot);
+        }
+    }
     /// All in use, by slot, to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
         self.slots.iter_mut().enumerate().filter_map(|(slot, (generation, item))| {

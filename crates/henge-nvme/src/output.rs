@@ -75,6 +75,7 @@ impl Output {
     }
 
     /// A PDU without data, whose header is complete but for what all have in common.
+    #[inline]
     fn short(&mut self, kind: u8, mut header: [u8; SHORT_HEADER]) {
         let digest = if self.digests.header { 4 } else { 0 };
         let flags = if self.digests.header { pdu::HEADER_DIGEST } else { 0 };
@@ -83,6 +84,7 @@ impl Output {
         self.header(&header);
     }
 
+    #[inline]
     fn header(&mut self, header: &[u8; SHORT_HEADER]) {
         self.raw(header);
         if self.digests.header {

@@ -160,7 +160,8 @@ impl Host {
             if unsent == 0 {
                 return;
             }
-            self.session.advance(subsystems, unsent);
+            let buffers = &mut self.buffers;
+            self.session.advance(subsystems, unsent, |task| drop(buffers.remove(&task)));
         }
     }
 

@@ -15,7 +15,7 @@ use henge_core::{Fault, Instant, RequestId};
 use henge_iscsi::scsi;
 use henge_nvme::door::{Named, named};
 use henge_nvme::{Action, Command, Outcome, Payload, Segment, Step, Want};
-use henge_vdisk::{Frame, Kind};
+use henge_vdisk::{Failure, Frame, Kind};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -23,7 +23,19 @@ use std::net::IpAddr;
 #[derive(Default)]
 struct TaskState {
     held: Option<Held>,
-    job: Option<Job>,
+    way: Way,
+}
+
+/// How far a command is.
+#[derive(Default)]
+enum Way {
+    /// It is not at the disk.
+    #[default]
+    Outside,
+    /// It is at the disk as what it is: a read or a write.
+    AtDisk,
+    /// It has a job there, or one that waits.
+    Job(Box<Job>),
 }
 
 /// A host's connection.
@@ -198,6 +210,9 @@ impl Host {
             self.busy += 1;
             return fabric.wishes.push_back(Wish { connection: id, command: task, disk, change });
         }
+        if self.submit(&command, disk, id, plane, now) {
+            return;
+        }
         let job = match command.action {
             Action::Copy { from, to, len, fua } => Job::copy(from, to, len, fua),
             other => match as_unit(other) {
@@ -209,7 +224,7 @@ impl Host {
                 }
             },
         };
-        self.task_state(task).job = Some(job);
+        self.task_state(task).way = Way::Job(Box::new(job));
         self.busy += 1;
         // In order: what waits goes first.
         if self.waiting.is_empty() {
@@ -217,6 +232,38 @@ impl Host {
         } else {
             self.waiting.push_back(task);
         }
+    }
+
+    /// A read or a write goes to its disk, if nobody waits, and room and memory are there. Whatever else has a job.
+    fn submit(
+        &mut self,
+        command: &Command,
+        disk: usize,
+        id: RequestId,
+        plane: &mut Plane,
+        now: Instant,
+    ) -> bool {
+        if !self.waiting.is_empty() || !plane.disks.has_capacity(disk) {
+            return false;
+        }
+        let TaskState { held, way } = self.task_state(command.task);
+        let (kind, offset, len, fua, frame) = match command.action {
+            Action::Read { offset, len } => {
+                let frame = plane.disks.of(disk).vdisk.frame(Kind::Read, offset, len);
+                (Kind::Read, offset, len, false, plane.take_buffer(disk, frame.len))
+            }
+            Action::Write { offset, len, fua } => {
+                (Kind::Write, offset, len, fua, held.take().map(|held| held.frame))
+            }
+            _ => return false,
+        };
+        let Some(frame) = frame else { return false };
+        *way = Way::AtDisk;
+        self.busy += 1;
+        let submitter = Submitter { connection: id, command: command.task };
+        let whole = henge_vdisk::Command { fua, ..henge_vdisk::Command::new(kind, offset, len, now, 0) };
+        plane.submit(disk, whole, frame, submitter, now);
+        true
     }
 
     /// Goes on with a job that has waited, or is half-way. Nothing more of it reaches a disk that is barred by now.
@@ -229,7 +276,7 @@ impl Host {
         now: Instant,
     ) -> bool {
         let is_barred = self.session.subsystem().and_then(|id| fabric.subsystems.barred(id)).is_some();
-        if let (true, Some(disk), Some(job)) = (is_barred, self.disk, &mut self.task_state(task).job) {
+        if let (true, Some(disk), Way::Job(job)) = (is_barred, self.disk, &mut self.task_state(task).way) {
             job.release(disk, plane);
             self.complete(task, Verdict::Failed(Fault::Cancelled), plane, fabric);
             return true;
@@ -247,8 +294,7 @@ impl Host {
         now: Instant,
     ) -> bool {
         let Some(disk) = self.disk else { return true };
-        let TaskState { held, job } = self.task_state(task);
-        let Some(job) = job else { return true };
+        let TaskState { held, way: Way::Job(job) } = self.task_state(task) else { return true };
         let submitter = Submitter { connection: id, command: task };
         match job.step(held, disk, submitter, plane, now) {
             JobStep::Submitted => true,
@@ -266,7 +312,7 @@ impl Host {
     /// A command is over, and a buffer that the session never asked for is given back at once.
     fn complete(&mut self, task: RequestId, verdict: Verdict, plane: &mut Plane, fabric: &mut Fabric) {
         let state = &mut self.tasks[task.index()];
-        state.job = None;
+        state.way = Way::Outside;
         self.busy -= 1;
         let data = state.held.as_ref().map_or(&[][..], Held::data);
         let outcome = match verdict {
@@ -311,13 +357,14 @@ impl Host {
         if self.waiting.len() < before {
             return self.complete(task, Verdict::Failed(Fault::Cancelled), plane, fabric);
         }
-        if let Some(disk) = self.disk
-            && let Some(job) = &mut self.task_state(task).job
-        {
-            job.give_up();
-            // Its answer comes as all answers do.
-            plane.abort(disk, id, Some(task), now);
+        let Some(disk) = self.disk else { return };
+        match &mut self.task_state(task).way {
+            Way::Outside => return,
+            Way::AtDisk => {}
+            Way::Job(job) => job.give_up(),
         }
+        // Its answer comes as all answers do.
+        plane.abort(disk, id, Some(task), now);
     }
 
     /// The disk has answered.
@@ -332,8 +379,20 @@ impl Host {
         let fabric = &mut registry.nvme;
         let (task, disk) = (answer.submitter.command, answer.disk);
         let gone = self.gone;
-        let TaskState { held, job: Some(job) } = self.task_state(task) else {
-            return plane.put_buffer(disk, answer.frame);
+        let TaskState { held, way } = self.task_state(task);
+        let job = match way {
+            Way::Outside => return plane.put_buffer(disk, answer.frame),
+            Way::AtDisk => {
+                *held = Some(Held { frame: answer.frame, lead: answer.lead as usize });
+                let verdict = match answer.outcome {
+                    Ok(()) => Verdict::Done,
+                    Err(Failure::Fault(fault)) => Verdict::Failed(fault),
+                    Err(Failure::Miscompare { .. }) => Verdict::Failed(Fault::Io),
+                };
+                self.complete(task, verdict, plane, fabric);
+                return self.pump(id, plane, fabric, now);
+            }
+            Way::Job(job) => job,
         };
         match job.answered(answer, held, plane) {
             None if gone => {
@@ -418,7 +477,12 @@ impl Session for Host {
 
     fn written(&mut self, bytes: usize, around: &mut Around<'_>) {
         let fabric = &mut around.registry.nvme;
-        self.session.advance(&mut fabric.subsystems, bytes);
+        let (tasks, disk, plane) = (&mut self.tasks, self.disk, &mut *around.plane);
+        self.session.advance(&mut fabric.subsystems, bytes, |task| {
+            if let (Some(held), Some(disk)) = (tasks[task.index()].held.take(), disk) {
+                plane.put_buffer(disk, held.frame);
+            }
+        });
         self.pump(around.id, around.plane, fabric, around.now);
     }
 
@@ -437,7 +501,7 @@ impl Session for Host {
                 Segment::Buffer(_, _, len) => len,
             });
             let said = said.sum();
-            host.session.advance(subsystems, said);
+            host.session.advance(subsystems, said, |_| {});
             Some(Box::new(Pump::new(host)))
         });
         Some(Departure { to, begin })
@@ -453,7 +517,7 @@ impl Session for Host {
         self.pump(around.id, around.plane, fabric, around.now);
         let Some(disk) = self.disk else { return };
         // What was to be sent will not be.
-        for state in self.tasks.iter_mut().filter(|state| state.job.is_none()) {
+        for state in self.tasks.iter_mut().filter(|state| matches!(state.way, Way::Outside)) {
             if let Some(held) = state.held.take() {
                 around.plane.put_buffer(disk, held.frame);
             }

@@ -176,8 +176,7 @@ const PARAMETERS_MAX: usize = 4096;
 impl Session {
     /// The command that the host calls so.
     pub(super) fn find(&self, cid: u16) -> Option<RequestId> {
-        let at = self.by_cid.binary_search_by_key(&cid, |(cid, _)| *cid).ok()?;
-        Some(self.by_cid[at].1)
+        self.tasks.in_slot(self.cids.slot(cid)?)
     }
 
     /// Most commands at a time: the queue's entries.
@@ -196,11 +195,11 @@ impl Session {
         data: usize,
     ) -> Result<Option<Incoming>, Fatal> {
         let discard = || (data > 0).then(|| Incoming::new(None, Sink::Discard, 0, data));
-        let Err(at) = self.by_cid.binary_search_by_key(&sqe.cid(), |(cid, _)| *cid) else {
+        if self.cids.slot(sqe.cid()).is_some() {
             self.complete_with(subsystems, &sqe, Status::CID_CONFLICT.into());
             return Ok(discard());
-        };
-        if self.by_cid.len() >= self.commands_max() {
+        }
+        if self.cids.len() >= self.commands_max() {
             return Err(Fatal::Sequence);
         }
         let mut task = Task::new(sqe);
@@ -216,10 +215,10 @@ impl Session {
             }
         }
         let id = self.tasks.insert(task);
-        self.by_cid.insert(at, (sqe.cid(), id));
+        self.cids.insert(sqe.cid(), id.slot);
         self.fuse(subsystems, id);
         if let Some(reply) = reply {
-            self.answer_data(subsystems, id, &reply);
+            self.answer_data(id, &reply);
             if self.is_refused {
                 self.close(subsystems);
             }

@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::reservation;
 use crate::status::{Ending, Status};
 use crate::subsystem::{Notice, Subsystems};
+use crate::wire::Sqe;
 use henge_core::RequestId;
 
 /// What a completion says of the queue's head when nobody is to look at it (Base 6.3).
@@ -204,12 +205,11 @@ impl Session {
     }
 
     /// Whether a command ends the queue once it is answered.
-    pub(super) fn ends_queue(&self, id: RequestId) -> bool {
+    pub(super) fn ends_queue(&self, sqe: &Sqe) -> bool {
         if self.is_refused {
             return true;
         }
-        let sqe = self.tasks.get(id).map(|task| task.sqe);
         let joined = matches!(self.stage, Stage::Joined(joined) if joined.qid > 0);
-        joined && sqe.is_some_and(|sqe| sqe.opcode() == FABRICS && sqe.0[4] == fabrics::kind::DISCONNECT)
+        joined && sqe.opcode() == FABRICS && sqe.0[4] == fabrics::kind::DISCONNECT
     }
 }

@@ -8,17 +8,18 @@
 //!       Later | Nothing   do not read: send first | close
 //!     }
 //!     while let Some(step) = session.step()   Execute, Cancel, Release, Derive
-//!     send session.segments(), then session.advance(subsystems, n)
+//!     send session.segments(), then session.advance(subsystems, n, |task| its buffer is free)
 //!   }
 //!   when an action is done: session.complete(subsystems, task, outcome, buffer)
 //!   for each subsystems.next_poked(): session.poke(subsystems)
 //! ```
 //!
 //! A command's buffer (of [`Command::buffer`] bytes) belongs to the driver from its first `Payload` or `Execute` until its
-//! `Release`. What is held at a time is bounded: by the queue's size in number, by [`Limits::held`] in bytes. Data that come
+//! `Release`, or until it is sent. What is held at a time is bounded: by the queue's size in number, by [`Limits::held`] in bytes. Data that come
 //! when asked for are asked for in order, a bounded number of bytes at a time, so that few buffers are half full.
 
 mod authenticate;
+mod cids;
 mod command;
 mod manage;
 mod receive;
@@ -32,6 +33,7 @@ use crate::plan::Action;
 use crate::reservation::{Change, HostId};
 use crate::subsystem::{QueueId, SubsystemId, Subsystems};
 use crate::wire::{CQE, SHORT_HEADER};
+use cids::Cids;
 use command::{Task, Work};
 use henge_core::{Duration, Instant, Pending, RequestId};
 use receive::Incoming;
@@ -84,7 +86,7 @@ pub enum Step {
     Execute(Command),
     /// If it has not begun, do not: call [`Session::complete`] with [`henge_core::Fault::Cancelled`] instead.
     Cancel(RequestId),
-    /// The command's buffer is free.
+    /// The command's buffer is free. Of one that is sent [`Session::advance`] says so.
     Release(RequestId),
     /// Run [`Session::derivation`] of the command beside the loop, then call [`Session::derived`].
     Derive(RequestId),
@@ -144,8 +146,8 @@ pub struct Session {
     out: Output,
     steps: VecDeque<Step>,
     tasks: Pending<Task>,
-    /// The hosts' names for commands that are not answered, in order.
-    by_cid: VecDeque<(u16, RequestId)>,
+    /// The host's names for commands that are not answered.
+    cids: Cids,
     /// Completions so far, counted around the queue.
     head: u16,
     /// Bytes of buffers that are in use.
@@ -204,7 +206,7 @@ impl Session {
             out: Output::default(),
             steps: VecDeque::new(),
             tasks: Pending::new(),
-            by_cid: VecDeque::new(),
+            cids: Cids::default(),
             head: 0,
             held: 0,
             at_storage: 0,
@@ -289,13 +291,19 @@ impl Session {
         self.out.is_empty()
     }
 
-    /// `count` bytes of the segments have been sent.
-    pub fn advance(&mut self, subsystems: &mut Subsystems, count: usize) {
-        let (steps, tasks, held) = (&mut self.steps, &mut self.tasks, &mut self.held);
+    /// `count` bytes of the segments have been sent; `released` hears of each command whose buffer is free with them.
+    pub fn advance(
+        &mut self,
+        subsystems: &mut Subsystems,
+        count: usize,
+        mut released: impl FnMut(RequestId),
+    ) {
+        let (tasks, held) = (&mut self.tasks, &mut self.held);
         self.out.advance(count, |id| {
-            if let Some(task) = tasks.remove(id) {
+            if let Some(task) = tasks.get(id) {
                 *held -= task.holds as u64;
-                steps.push_back(Step::Release(id));
+                tasks.discard(id);
+                released(id);
             }
         });
         self.admit(subsystems);
@@ -335,7 +343,7 @@ impl Session {
         self.waiting.clear();
         self.asking.clear();
         self.events.clear();
-        self.by_cid.clear();
+        self.cids.clear();
         let mut gone = Vec::new();
         for (id, task) in self.tasks.iter_mut() {
             if task.at_storage {
@@ -351,10 +359,10 @@ impl Session {
 
     /// A command is no more, and nothing of it is to be sent.
     fn forget(&mut self, id: RequestId) {
-        if let Some(task) = self.tasks.remove(id)
-            && task.holds > 0
-        {
-            self.held -= task.holds as u64;
+        let Some(holds) = self.tasks.get(id).map(|task| task.holds) else { return };
+        self.tasks.discard(id);
+        if holds > 0 {
+            self.held -= holds as u64;
             self.steps.push_back(Step::Release(id));
         }
     }

@@ -12,7 +12,7 @@ impl Session {
     /// Ends a command.
     pub(super) fn answer(&mut self, subsystems: &mut Subsystems, id: RequestId, ending: Ending) {
         let Some(sqe) = self.tasks.get(id).map(|task| task.sqe) else { return };
-        let ends = self.ends_queue(id);
+        let ends = self.ends_queue(&sqe);
         self.complete_with(subsystems, &sqe, ending);
         self.retire(id);
         if ends {
@@ -22,46 +22,44 @@ impl Session {
     }
 
     /// Ends a command well, with data of our own: as many as the host has room for.
-    pub(super) fn answer_data(&mut self, subsystems: &mut Subsystems, id: RequestId, page: &Page) {
+    pub(super) fn answer_data(&mut self, id: RequestId, page: &Page) {
         let Some(sqe) = self.tasks.get(id).map(|task| task.sqe) else { return };
         let len = page.len.min(sqe.data_len() as usize);
         let bytes = &page.bytes[..page.bytes.len().min(len)];
-        self.send(subsystems, &sqe, (bytes, len - bytes.len()), None);
+        self.send(sqe.cid(), (bytes, len - bytes.len()), None);
         self.retire(id);
     }
 
     /// Ends a command that has read into its buffer.
-    pub(super) fn answer_from_buffer(&mut self, subsystems: &mut Subsystems, id: RequestId, data: &[u8]) {
+    pub(super) fn answer_from_buffer(&mut self, id: RequestId, data: &[u8]) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.sends_buffer = true;
-        let sqe = task.sqe;
-        self.send(subsystems, &sqe, (data, 0), Some(id));
+        let cid = task.sqe.cid();
+        self.send(cid, (data, 0), Some(id));
         self.retire(id);
     }
 
     /// Data, and that all went well: in the same PDU where no completion has to tell of the queue's head.
     /// `data`: bytes, and how many zeroes come after them.
-    fn send(
-        &mut self,
-        subsystems: &mut Subsystems,
-        sqe: &Sqe,
-        data: (&[u8], usize),
-        from: Option<RequestId>,
-    ) {
+    fn send(&mut self, cid: u16, data: (&[u8], usize), from: Option<RequestId>) {
         let is_empty = data.0.len() + data.1 == 0;
         let alone = matches!(self.stage, Stage::Joined(joined) if !joined.flow_control);
         if !is_empty {
-            self.out.data(sqe.cid(), data, from, alone);
+            self.out.data(cid, data, from, alone);
         }
         if !alone || is_empty {
-            self.complete_with(subsystems, sqe, Status::SUCCESS.into());
+            self.respond(cid, Status::SUCCESS.into());
         }
     }
 
-    /// A completion.
-    pub(super) fn complete_with(&mut self, subsystems: &mut Subsystems, sqe: &Sqe, ending: Ending) {
+    fn respond(&mut self, cid: u16, ending: Ending) {
         let head = self.next_head();
-        self.out.response(cqe(ending.result, head, sqe.cid(), ending.status.bits()));
+        self.out.response(cqe(ending.result, head, cid, ending.status.bits()));
+    }
+
+    /// A completion. Of a command that has failed the controller takes note.
+    pub(super) fn complete_with(&mut self, subsystems: &mut Subsystems, sqe: &Sqe, ending: Ending) {
+        self.respond(sqe.cid(), ending);
         if let Stage::Joined(joined) = self.stage
             && !ending.status.is_success()
             && let Some(controller) = subsystems.controller_mut(joined.cntlid)
@@ -82,9 +80,7 @@ impl Session {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.answered = true;
         let (cid, sends_buffer) = (task.sqe.cid(), task.sends_buffer);
-        if let Ok(at) = self.by_cid.binary_search_by_key(&cid, |(cid, _)| *cid) {
-            self.by_cid.remove(at);
-        }
+        self.cids.remove(cid);
         if self.fused == Some(id) {
             self.fused = None;
         }

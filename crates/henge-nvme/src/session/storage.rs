@@ -202,7 +202,7 @@ impl Session {
             }
             Work::Storage(Action::Read { len, .. }) => {
                 let len = *len as usize;
-                self.answer_from_buffer(subsystems, id, &buffer[..len]);
+                self.answer_from_buffer(id, &buffer[..len]);
             }
             _ => self.end(subsystems, id, status),
         }
@@ -297,7 +297,7 @@ impl Session {
             crate::service_log::encode(service)
         };
         match window.cut(page) {
-            Ok(page) => self.answer_data(subsystems, id, &page),
+            Ok(page) => self.answer_data(id, &page),
             Err(status) => self.answer(subsystems, id, Ending::from(status)),
         }
     }

@@ -118,7 +118,8 @@ impl Driver {
                 self.sent.extend_from_slice(bytes);
                 unsent += bytes.len();
             }
-            self.session.advance(subsystems, unsent);
+            let buffers = &mut self.buffers;
+            self.session.advance(subsystems, unsent, |task| drop(buffers.remove(&task)));
             if idle && unsent == 0 {
                 return;
             }
