@@ -10,7 +10,8 @@
 //! for while the next record waits.
 //!
 //! # Guarantee
-//! A turn moves at most the session's [`Share`](crate::session::Share), and beyond it a payload's rest, or what stands before answers. What is kept is less than [`KEPT`];
+//! A turn moves at most the session's [`Share`](crate::session::Share), and beyond it a payload's rest, or the heads of answers. What is
+//! kept is less than [`KEPT`];
 //! a session that takes nothing of so much ends. Nothing is allocated for a message that is there as a whole.
 
 use crate::link::Link;

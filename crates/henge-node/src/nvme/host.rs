@@ -16,7 +16,7 @@ use henge_iscsi::scsi;
 use henge_nvme::door::{Named, named};
 use henge_nvme::{Action, Command, Outcome, Payload, Segment, Step, Want};
 use henge_vdisk::{Failure, Frame, Kind};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 /// What a command has here.
@@ -168,10 +168,14 @@ impl Host {
 
     /// Does what the session wants done.
     pub(crate) fn pump(&mut self, id: RequestId, plane: &mut Plane, fabric: &mut Fabric, now: Instant) {
+        let mut given_up = BTreeSet::new();
         while let Some(step) = self.session.step() {
             match step {
                 Step::Execute(command) => self.execute(command, id, plane, fabric, now),
-                Step::Cancel(task) => self.cancel(task, id, plane, fabric, now),
+                Step::Cancel(task) if self.give_up(task, plane, fabric) => {
+                    given_up.insert(task);
+                }
+                Step::Cancel(_) => {}
                 Step::Release(task) => self.put(task, plane),
                 Step::Derive(task) => {
                     let derivation = self.session.derivation(task);
@@ -181,6 +185,11 @@ impl Host {
                     }
                 }
             }
+        }
+        // To look for one at the disk costs as much as to look for all. Their answers come as all answers do.
+        if let (Some(disk), false) = (self.disk, given_up.is_empty()) {
+            let theirs = |s: &Submitter| s.connection == id && given_up.contains(&s.command);
+            plane.abort_those(disk, theirs, now);
         }
     }
 
@@ -343,28 +352,22 @@ impl Host {
         self.pump(id, plane, fabric, now);
     }
 
-    /// A command is to be given up, if it has not begun.
-    fn cancel(
-        &mut self,
-        task: RequestId,
-        id: RequestId,
-        plane: &mut Plane,
-        fabric: &mut Fabric,
-        now: Instant,
-    ) {
+    /// A command is to be given up, if it has not begun. Whether it is at the disk.
+    fn give_up(&mut self, task: RequestId, plane: &mut Plane, fabric: &mut Fabric) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| *waiting != task);
         if self.waiting.len() < before {
-            return self.complete(task, Verdict::Failed(Fault::Cancelled), plane, fabric);
+            self.complete(task, Verdict::Failed(Fault::Cancelled), plane, fabric);
+            return false;
         }
-        let Some(disk) = self.disk else { return };
         match &mut self.task_state(task).way {
-            Way::Outside => return,
-            Way::AtDisk => {}
-            Way::Job(job) => job.give_up(),
+            Way::Outside => false,
+            Way::AtDisk => true,
+            Way::Job(job) => {
+                job.give_up();
+                true
+            }
         }
-        // Its answer comes as all answers do.
-        plane.abort(disk, id, Some(task), now);
     }
 
     /// The disk has answered.

@@ -211,3 +211,37 @@ fn a_disk_that_is_closed_to_hosts_stays_so_when_its_doors_change() {
     let (_admin, mut io) = Queue::pair(&mut bench);
     assert_eq!(io.refused(&mut bench), INACCESSIBLE);
 }
+
+/// Commands that wait at a disk are given up all at once when their host says so, and those of others stay.
+#[test]
+fn commands_that_are_aborted_are_given_up_and_no_others() {
+    const ABORTED: u16 = 7;
+    let mut bench = Bench::listening(&disk("d", "a", "limit = \"1/s\""), ", \"nvme://127.0.0.1:0\"");
+    let (mut admin, mut io) = Queue::pair(&mut bench);
+    let (_other, mut others) = Queue::pair(&mut bench);
+    let first = io.command + 1;
+    let mut read = [0; 64];
+    (read[0], read[4]) = (2, 1);
+    for _ in 0..20 {
+        io.send(read, 512, &[]);
+    }
+    bench.round();
+    others.send(read, 512, &[]);
+    let served = io.answer(&mut bench, 24 + 512 + 24);
+    assert_eq!((served[0], bench.server.plane.disks.of(0).vdisk.pending()), (7, 20), "one a second");
+    for command in first..first + 20 {
+        let mut abort = [0; 64];
+        abort[0] = 8;
+        abort[40..42].copy_from_slice(&1u16.to_le_bytes());
+        abort[42..44].copy_from_slice(&command.to_le_bytes());
+        admin.send(abort, 0, &[]);
+    }
+    admin.answer(&mut bench, 20 * 24);
+    let ends = io.answer(&mut bench, 19 * 24);
+    let ends: Vec<u16> =
+        ends.chunks(24).map(|end| u16::from_le_bytes([end[22], end[23]]) >> 1 & 0x7ff).collect();
+    assert_eq!(ends, [ABORTED; 19]);
+    assert_eq!(bench.server.plane.disks.of(0).vdisk.pending(), 1, "the other host's");
+    bench.server.now += Duration::from_secs(2);
+    assert_eq!(others.answer(&mut bench, 24 + 512 + 24)[0], 7);
+}
