@@ -44,6 +44,7 @@ mod space;
 mod store;
 mod traced;
 mod volatile;
+mod watch;
 
 pub use buffer::{ALIGN, BUFFER_MAX, Buffer, BufferPool};
 pub use device::Device;
@@ -58,3 +59,4 @@ pub use shared::{Claim, ImageMetadata, Register};
 pub use store::{Chore, Growth, Step, Store};
 pub use traced::Traced;
 pub use volatile::Volatile;
+pub use watch::Watch;

@@ -24,23 +24,23 @@ mod writes;
 use crate::registry::{Medium, Wanted};
 use crate::space::{GRAIN, Space, check_name};
 use crate::store::{Chore, Step};
-use crate::{Buffer, Store};
+use crate::{Buffer, Store, Watch};
 use dial::Dialed;
 use henge_core::{Backend, Done, Duration, Fault, Instant, ParamError, Params, Request};
 use remote::{Remote, Terms};
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use uri::Uri;
 
-const EVENTS: usize = 64;
 /// The name of what tells of dialled connections; sockets have their exports' numbers.
-const DIALED: u64 = u64::MAX;
+const DIALED: u32 = u32::MAX;
 
 /// `nbd = { uri = … }`
 #[derive(Clone, Debug)]
@@ -82,6 +82,9 @@ impl Medium for Exports {
     fn copies(&self) -> bool {
         true
     }
+    fn answers_soon(&self) -> bool {
+        true
+    }
     fn patience(&self) -> Option<Duration> {
         Some(Duration::from_secs(1))
     }
@@ -97,14 +100,15 @@ pub(crate) struct Nbd {
     remotes: Vec<Option<Remote>>,
     /// Parts whose disks say that they take what is there.
     adopted: BTreeSet<String>,
-    epoll: Rc<OwnedFd>,
+    watch: Watch,
     bell: Arc<OwnedFd>,
     dialed: (Sender<Answered>, Receiver<Answered>),
     /// How often each slot was used, so that a connection dialled for a former user is dropped.
     lives: Vec<u64>,
+    /// Something came of dialling.
+    is_dialed: bool,
     /// A part that is being opened by steps.
     opening: Option<Opening>,
-    signalled: bool,
     runnable: Vec<usize>,
     wake: Option<Instant>,
     done: VecDeque<Done<Buffer>>,
@@ -122,10 +126,9 @@ impl Nbd {
             0 => dial::dial(&exports.uri).map_err(io::Error::other)?.said.size,
             stated => stated,
         };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // Until a loop watches.
+        let nobody = Watch::new(Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?), 0);
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(DIALED), flags)?;
         let room = capacity.next_multiple_of(GRAIN);
         Ok(Nbd {
             exports,
@@ -134,12 +137,12 @@ impl Nbd {
             slots: Vec::new(),
             remotes: Vec::new(),
             adopted: BTreeSet::new(),
-            epoll: Rc::new(epoll),
+            watch: nobody,
             bell: Arc::new(bell),
             dialed: channel(),
             lives: Vec::new(),
+            is_dialed: false,
             opening: None,
-            signalled: true,
             runnable: Vec::new(),
             wake: None,
             done: VecDeque::new(),
@@ -176,7 +179,7 @@ impl Nbd {
         let uri = self.export(name);
         enough(&uri, dialed.said.size, len)?;
         let slot = self.remotes.iter().position(Option::is_none).unwrap_or(self.remotes.len());
-        let mut remote = Remote::new(uri, self.exports.terms, slot as u64, dialed, Rc::clone(&self.epoll))
+        let mut remote = Remote::new(uri, self.exports.terms, slot as u32, dialed, self.watch.clone())
             .map_err(io::Error::other)?;
         remote.used = len;
         let i = self.space.allocate(name, len)?;
@@ -212,32 +215,8 @@ impl Nbd {
         }
     }
 
-    /// Finds the sockets that told of something.
-    fn look(&mut self, now: Instant) {
-        let mut events = Vec::with_capacity(EVENTS);
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        loop {
-            events.clear();
-            let got = epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&at_once));
-            if got.is_err() {
-                return;
-            }
-            for event in &events {
-                let token = event.data.u64();
-                if token == DIALED {
-                    let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
-                    continue;
-                }
-                let slot = (token >> 8) as usize;
-                if let Some(Some(remote)) = self.remotes.get_mut(slot) {
-                    remote.happened((token & 0xff) as usize, event.flags);
-                    self.make_runnable(slot);
-                }
-            }
-            if events.len() < EVENTS {
-                break;
-            }
-        }
+    /// Takes what came of dialling.
+    fn hear(&mut self, now: Instant) {
         while let Ok((slot, life, dialed)) = self.dialed.1.try_recv() {
             if self.lives[slot] == life
                 && let Some(remote) = &mut self.remotes[slot]
@@ -311,8 +290,8 @@ impl Backend for Nbd {
         self.make_runnable(slot);
     }
     fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
-        if std::mem::take(&mut self.signalled) {
-            self.look(now);
+        if std::mem::take(&mut self.is_dialed) {
+            self.hear(now);
         }
         if !self.runnable.is_empty() || self.wake.is_some_and(|at| at <= now) {
             self.work(now);
@@ -421,11 +400,30 @@ impl Store for Nbd {
     fn block(&self) -> u64 {
         self.remotes.iter().flatten().map(|remote| u64::from(remote.said.block.least)).max().unwrap_or(1)
     }
-    fn event_fd(&self) -> Option<RawFd> {
-        Some(self.epoll.as_raw_fd())
-    }
     fn signalled(&mut self) {
-        self.signalled = true;
+        for slot in 0..self.remotes.len() {
+            self.remotes[slot].iter_mut().for_each(Remote::looks);
+            self.make_runnable(slot);
+        }
+        self.is_dialed = true;
+    }
+    fn be_watched(&mut self, watch: &Watch) -> io::Result<()> {
+        watch.add(&*self.bell, DIALED, EventFlags::IN | EventFlags::ET)?;
+        self.watch = watch.clone();
+        self.remotes.iter_mut().flatten().try_for_each(|remote| remote.be_watched(watch))?;
+        Ok(())
+    }
+    fn happened(&mut self, name: u32, flags: EventFlags) {
+        if name == DIALED {
+            let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+            self.is_dialed = true;
+            return;
+        }
+        let slot = (name >> 8) as usize;
+        if let Some(Some(remote)) = self.remotes.get_mut(slot) {
+            remote.happened((name & 0xff) as usize, flags);
+            self.make_runnable(slot);
+        }
     }
     fn describe(&self) -> String {
         let exports = if self.exports.by_name { ", an export for each disk by its name" } else { "" };

@@ -63,6 +63,11 @@ pub trait Medium: Debug + Send + Sync {
         false
     }
 
+    /// It may answer sooner than whoever sleeps is woken: to look for its answers for a moment costs less.
+    fn answers_soon(&self) -> bool {
+        false
+    }
+
     /// A device of this machine does its requests: they take its time.
     fn is_device(&self) -> bool {
         false

@@ -1,7 +1,8 @@
 //! What the node asks of real storage beyond [`Backend`].
 
-use crate::{Buffer, Claim, ImageMetadata, Origin, Register};
+use crate::{Buffer, Claim, ImageMetadata, Origin, Register, Watch};
 use henge_core::{Backend, Histogram, RequestId};
+use rustix::event::epoll::EventFlags;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -164,6 +165,16 @@ pub trait Store: Backend<Payload = Buffer> {
     /// What [`event_fd`](Self::event_fd) names has signalled: `reap` is to look.
     fn signalled(&mut self) {}
 
+    /// Has its descriptors watched there, where [`event_fd`](Self::event_fd) does not name all that it has.
+    fn be_watched(&mut self, _watch: &Watch) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// A descriptor of that name has told of something: `reap` is to look.
+    fn happened(&mut self, _name: u32, _flags: EventFlags) {
+        self.signalled();
+    }
+
     /// A piece that was copied while `reap` was called, of a request that is not over by it: each is told of once.
     fn copied(&mut self) -> Option<(RequestId, u64)> {
         None
@@ -293,6 +304,14 @@ macro_rules! parts_behind {
         fn signalled(&mut self) {
             let $wrapper = self;
             $store.signalled()
+        }
+        fn be_watched(&mut self, watch: &crate::Watch) -> std::io::Result<()> {
+            let $wrapper = self;
+            $store.be_watched(watch)
+        }
+        fn happened(&mut self, name: u32, flags: rustix::event::epoll::EventFlags) {
+            let $wrapper = self;
+            $store.happened(name, flags)
         }
         fn copied(&mut self) -> Option<(henge_core::RequestId, u64)> {
             let $wrapper = self;

@@ -5,8 +5,9 @@
 //! that is the power cut. Sectors of 512 bytes are written as wholes, as disks do.
 
 use crate::memory::Map;
-use crate::{Buffer, Store};
+use crate::{Buffer, Store, Watch};
 use henge_core::{Backend, Done, Fault, FlowId, Histogram, Instant, Op, Pending, Request, RequestId};
+use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
@@ -263,6 +264,12 @@ impl<S: Store> Store for Volatile<S> {
     }
     fn signalled(&mut self) {
         self.store.signalled();
+    }
+    fn be_watched(&mut self, watch: &Watch) -> io::Result<()> {
+        self.store.be_watched(watch)
+    }
+    fn happened(&mut self, name: u32, flags: EventFlags) {
+        self.store.happened(name, flags);
     }
     fn opens_elsewhere(&self) -> bool {
         self.store.opens_elsewhere()

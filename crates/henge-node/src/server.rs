@@ -16,12 +16,14 @@ use crate::shards::{Loop, Shards};
 use crate::state::StateDir;
 use crate::targets::TargetRegistry;
 use crate::turns::Turns;
+use henge_backend::{Store, Watch};
 use henge_core::{Duration, Instant, RequestId};
 use henge_nbd::Limits;
 use henge_tls::Tls;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -62,7 +64,8 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 enum Source {
     Listener(u32),
-    Gate(u32),
+    /// Which gate's storage, and which of its descriptors.
+    Gate(u32, u32),
     Control,
     Connection(RequestId),
 }
@@ -71,7 +74,7 @@ impl Source {
     fn pack(self) -> EventData {
         EventData::new_u64(match self {
             Source::Listener(n) => u64::from(n),
-            Source::Gate(n) => 1 << 56 | u64::from(n),
+            Source::Gate(n, name) => 1 << 56 | u64::from(n) << 32 | u64::from(name),
             Source::Control => 2 << 56,
             Source::Connection(id) => 3 << 56 | u64::from(id.slot) << 32 | u64::from(id.generation),
         })
@@ -81,7 +84,7 @@ impl Source {
         let slot = (bits >> 32) as u32 & 0xff_ffff;
         match bits >> 56 {
             0 => Source::Listener(bits as u32),
-            1 => Source::Gate(bits as u32),
+            1 => Source::Gate(slot, bits as u32),
             2 => Source::Control,
             _ => Source::Connection(RequestId { slot, generation: bits as u32 }),
         }
@@ -142,7 +145,7 @@ pub(crate) struct Ways {
 
 /// How the loop waits, and by which clock.
 struct Poll {
-    epoll: OwnedFd,
+    epoll: Rc<OwnedFd>,
     busy: BusyPoll,
     give_way: GiveWay,
     /// Commands of clients that were answered in this turn.
@@ -199,9 +202,9 @@ impl Server {
         let hosts_come = listeners.iter().any(|listener| listener.address.tcp("nvme").is_some());
         let registry =
             TargetRegistry::new(state_dir, &addresses.collect::<Vec<_>>(), hosts_come, node, own.waker())?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let busy = BusyPoll::new(busy_poll, Instant::ZERO);
-        let server = Server {
+        let mut server = Server {
             poll: Poll { epoll, busy, give_way: GiveWay::new(), answered: 0, started },
             plane,
             catalog: Catalog::of_shard(here, &shards.crowd),
@@ -217,13 +220,16 @@ impl Server {
             stopping: None,
             chunk: pump::chunk(),
         };
-        for (i, gate) in server.plane.pools.gates.iter().enumerate() {
-            if let Some(fd) = gate.pipeline.backend().event_fd() {
+        for (i, gate) in server.plane.pools.gates.iter_mut().enumerate() {
+            let watch = Watch::new(Rc::clone(&server.poll.epoll), Source::Gate(i as u32, 0).pack().u64());
+            let store = gate.pipeline.backend_mut();
+            if let Some(fd) = store.event_fd() {
                 #[allow(unsafe_code)] // a store names its descriptor by number
                 // SAFETY: the store is owned by the plane, which lives as long as this loop.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-                server.watch(fd, Source::Gate(i as u32), EventFlags::IN | EventFlags::ET)?;
+                watch.add(fd, 0, EventFlags::IN | EventFlags::ET)?;
             }
+            store.be_watched(&watch)?;
         }
         server.watch(server.ways.own.as_fd(), Source::Control, EventFlags::IN)?;
         Ok(server)

@@ -1,14 +1,13 @@
 //! One connection: commands out of requests' buffers, answers into them. It never waits for the socket.
 
 use super::dial::Dialed;
-use crate::Buffer;
+use crate::{Buffer, Watch};
 use henge_core::{Pending, Request, RequestId};
 use henge_nbd::{Ask, Client, ClientEvent, ClientFailure, Error, Segment};
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 const CHUNK: usize = 64 << 10;
 /// Most slices of one write.
@@ -51,8 +50,9 @@ pub(crate) type Over = (RequestId, Result<(), Error>);
 pub(crate) struct Link {
     socket: OwnedFd,
     client: Client,
-    epoll: Rc<OwnedFd>,
-    token: u64,
+    watch: Watch,
+    /// Its name there.
+    name: u32,
     chunk: Box<[u8]>,
     from: usize,
     to: usize,
@@ -69,14 +69,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(dialed: Dialed, epoll: Rc<OwnedFd>, token: u64) -> rustix::io::Result<Link> {
+    pub(crate) fn new(dialed: Dialed, watch: Watch, name: u32) -> rustix::io::Result<Link> {
         let Dialed { socket, client, .. } = dialed;
-        epoll::add(&*epoll, &socket, EventData::new_u64(token), interest(false))?;
+        watch.add(&socket, name, interest(false))?;
         Ok(Link {
             socket,
             client,
-            epoll,
-            token,
+            watch,
+            name,
             chunk: vec![0; CHUNK].into(),
             from: 0,
             to: 0,
@@ -88,6 +88,13 @@ impl Link {
             ending: false,
             load: 0,
         })
+    }
+
+    /// Is watched elsewhere.
+    pub(crate) fn be_watched(&mut self, watch: Watch) -> rustix::io::Result<()> {
+        watch.add(&self.socket, self.name, interest(self.awaited))?;
+        self.watch = watch;
+        Ok(())
     }
 
     /// The socket has told of something.
@@ -156,9 +163,8 @@ impl Link {
     fn wait_until_writable(&mut self, awaited: bool) -> Result<(), Lost> {
         if self.awaited != awaited {
             self.awaited = awaited;
-            let data = EventData::new_u64(self.token);
-            epoll::modify(&*self.epoll, &self.socket, data, interest(awaited))
-                .map_err(|e| Lost(e.to_string()))?;
+            let interest = interest(awaited);
+            self.watch.modify(&self.socket, self.name, interest).map_err(|e| Lost(e.to_string()))?;
         }
         Ok(())
     }

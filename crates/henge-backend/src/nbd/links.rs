@@ -11,17 +11,16 @@
 
 use super::dial::Dialed;
 use super::link::Link;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use crate::Watch;
 
 /// Commands that go by one connection in a row, though another has fewer: they go in one system call, and their answers come together.
 const ROW: usize = 4;
 
 /// The connections to one export.
 pub(crate) struct Links {
-    epoll: Rc<OwnedFd>,
-    /// The upper part of the sockets' names in `epoll`.
-    number: u64,
+    watch: Watch,
+    /// The upper part of the sockets' names there.
+    number: u32,
     /// Each connection, and which one it was, counted from the first.
     slots: Vec<Option<(u64, Link)>>,
     /// Connections that ever came.
@@ -31,15 +30,15 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn new(epoll: Rc<OwnedFd>, number: u64) -> Links {
-        Links { epoll, number, slots: Vec::new(), come: 0, known: 0 }
+    pub(crate) fn new(watch: Watch, number: u32) -> Links {
+        Links { watch, number, slots: Vec::new(), come: 0, known: 0 }
     }
 
     /// Takes a new connection into the first free slot.
     pub(crate) fn add(&mut self, dialed: Dialed) -> rustix::io::Result<()> {
         let i = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        let token = self.number << 8 | i as u64;
-        let link = Link::new(dialed, Rc::clone(&self.epoll), token)?;
+        let name = self.number << 8 | i as u32;
+        let link = Link::new(dialed, self.watch.clone(), name)?;
         if i == self.slots.len() {
             self.slots.push(None);
         }
@@ -49,6 +48,12 @@ impl Links {
         }
         self.slots[i] = Some((self.come, link));
         Ok(())
+    }
+
+    /// They are watched elsewhere.
+    pub(crate) fn be_watched(&mut self, watch: &Watch) -> rustix::io::Result<()> {
+        self.watch = watch.clone();
+        self.iter_mut().try_for_each(|link| link.be_watched(watch.clone()))
     }
 
     /// A connection is lost. True where none is left but new ones, if any: those are not new any more.

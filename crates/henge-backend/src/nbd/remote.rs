@@ -18,16 +18,14 @@ use super::links::Links;
 use super::redial::Redial;
 use super::uri::Uri;
 use super::writes::Writes;
-use crate::Buffer;
 use crate::notices::Notices;
+use crate::{Buffer, Watch};
 use henge_core::{Done, Duration, Fault, Instant, Op, Pending, Request, RequestId};
 use henge_nbd::proto::flag;
 use henge_nbd::{Ask, Error, Negotiated};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 /// Most bytes that one command zeroes, so that others are not behind it for long.
 const ZEROED: u64 = 128 << 20;
@@ -84,17 +82,17 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// An export to which one connection is there. `number` is the upper part of its sockets' names in `epoll`.
+    /// An export to which one connection is there. `number` is the upper part of its sockets' names.
     pub(crate) fn new(
         uri: Uri,
         terms: Terms,
-        number: u64,
+        number: u32,
         dialed: Dialed,
-        epoll: Rc<OwnedFd>,
+        watch: Watch,
     ) -> Result<Remote, String> {
         let said = dialed.said;
         fits(&said, terms, 0).map_err(|why| format!("{}: {why}", named(&uri)))?;
-        let mut links = Links::new(epoll, number);
+        let mut links = Links::new(watch, number);
         links.add(dialed).map_err(|e| format!("{}: {e}", named(&uri)))?;
         let notices = Notices::about(named(&uri));
         let mut remote = Remote {
@@ -138,11 +136,21 @@ impl Remote {
         if self.can(flag::CAN_MULTI_CONN) { self.terms.connections } else { 1 }
     }
 
+    /// Its sockets are watched elsewhere.
+    pub(crate) fn be_watched(&mut self, watch: &Watch) -> rustix::io::Result<()> {
+        self.links.be_watched(watch)
+    }
+
     /// A socket has told of something.
     pub(crate) fn happened(&mut self, link: usize, flags: EventFlags) {
         if let Some(link) = self.links.get_mut(link) {
             link.happened(flags);
         }
+    }
+
+    /// Any socket may have told of something.
+    pub(crate) fn looks(&mut self) {
+        self.links.iter_mut().for_each(|link| link.happened(EventFlags::IN));
     }
 
     /// Takes a request whose first byte is at `offset` of the export.

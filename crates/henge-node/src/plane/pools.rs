@@ -15,6 +15,7 @@ use henge_core::{
     RequestId,
 };
 use henge_vdisk::{Array, GateId, Target, VirtualDisk};
+use rustix::event::epoll::EventFlags;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub(crate) struct GateState {
     pub(super) runnable: bool,
     /// Its storage is memory or the page cache, so that serving a request copies its bytes in the loop.
     pub(super) copies: bool,
+    /// Its storage may answer sooner than whoever sleeps is woken.
+    answers_soon: bool,
     /// The weight of the disk that it served last.
     pub(super) weight: u32,
     /// The rates of its disks together.
@@ -134,6 +137,7 @@ impl Pools {
                 submitted: 0,
                 runnable: false,
                 copies: pool.medium.copies() || !pool.direct,
+                answers_soon: pool.medium.answers_soon(),
                 weight: 1,
                 promised: None,
             });
@@ -167,9 +171,15 @@ impl Pools {
         self.gates[g].line_up(g, &mut self.runnable);
     }
 
-    /// A gate's storage has signalled.
-    pub(crate) fn signalled(&mut self, g: usize) {
-        self.gates[g].pipeline.backend_mut().signalled();
+    /// Requests that storage has which answers soon.
+    pub(crate) fn soon_answered(&self) -> usize {
+        let soon = self.gates.iter().filter(|gate| gate.answers_soon);
+        soon.map(|gate| gate.pipeline.gate().in_flight() as usize).sum()
+    }
+
+    /// A descriptor of a gate's storage has told of something.
+    pub(crate) fn happened(&mut self, g: usize, name: u32, flags: EventFlags) {
+        self.gates[g].pipeline.backend_mut().happened(name, flags);
         self.list(g);
     }
 

@@ -406,3 +406,41 @@ fn who_waits_for_memory_is_told_of() {
     }
     assert_eq!((rest.len(), got), (0, 16), "the WRITE is answered");
 }
+
+/// Whoever sleeps is woken later than a server on the same machine answers. So its answer is looked for, as its client's next command is.
+#[test]
+fn an_answer_of_a_server_is_looked_for_where_one_client_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let far = format!(
+        "listen = \"nbd+unix://{0}/far\"\nstate_dir = \"{0}/state\"\n[[pool]]\nname = \"m\"\nmemory = true\ncapacity = \"64MiB\"\n{1}",
+        dir.path().display(),
+        disk("web", "m", "")
+    );
+    let far = crate::Node::start(NodeConfig::parse(Text::new("far.toml", far)).unwrap()).unwrap();
+    let pool = format!(
+        "[[pool]]\nname = \"f\"\nnbd = {{ uri = \"nbd+unix:///web?socket={}/far\", connections = 1 }}\n",
+        dir.path().display()
+    );
+    let web = disk("web", "f", "") + "adopt = true\n";
+    let mut bench = Bench::new(&(pool + &web));
+    let mut client = bench.client("web", 4096, 0);
+    for (asked, is_looked_for) in [(1, true), (2, false), (1, true)] {
+        (0..asked).for_each(|_| client.ask());
+        let (mut alone, mut events) = (false, Vec::with_capacity(EVENTS));
+        let (mut looks, mut answered) = (Vec::new(), 0);
+        while answered < asked {
+            bench.server.events(&mut events, Some(Duration::from_secs(10))).unwrap();
+            assert!(!events.is_empty(), "the server answers");
+            events.iter().for_each(|event| bench.server.happened(event));
+            alone = bench.server.is_asked_alone(&events, alone);
+            bench.server.turn();
+            let now = std::mem::take(&mut bench.server.poll.answered);
+            looks.push(bench.server.is_looked_for(alone, now));
+            answered += now;
+        }
+        // With its command at the server, and with all answered.
+        assert_eq!(looks.first(), Some(&is_looked_for));
+        assert!(!is_looked_for || looks.last() == Some(&true), "{looks:?}");
+    }
+    far.stop().unwrap();
+}

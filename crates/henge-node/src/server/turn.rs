@@ -41,7 +41,7 @@ impl Server {
             for event in &events {
                 self.happened(event);
             }
-            asked_alone = self.is_asked_alone(&events);
+            asked_alone = self.is_asked_alone(&events, asked_alone);
             let over = begun + turns::ROUND_TIME;
             self.plane.round.ends_at(self.poll.started + std::time::Duration::from_nanos(over.as_nanos()));
             self.turn();
@@ -52,13 +52,11 @@ impl Server {
         }
     }
 
-    /// Waits until there are events, or something is due by itself. Where one client alone has caused the last turn, and its one command is
-    /// answered, its next one is looked for first.
+    /// Waits until there are events, or something is due by itself; what is expected at once is looked for first.
     pub(super) fn wait(&mut self, events: &mut Vec<Event>, asked_alone: bool) -> io::Result<()> {
         let due = self.due();
         let answered = std::mem::take(&mut self.poll.answered);
-        if asked_alone
-            && answered == 1
+        if self.is_looked_for(asked_alone, answered)
             && due.is_none_or(|at| at > self.now)
             && let Some(until) = self.poll.busy.begin(self.now)
         {
@@ -90,11 +88,19 @@ impl Server {
         Ok(())
     }
 
-    /// Whether one client has said something, and nothing else has happened.
-    pub(super) fn is_asked_alone(&self, events: &[Event]) -> bool {
+    /// Whether something is expected at once: one client alone has asked one thing, which is answered, or which storage has that answers soon.
+    pub(super) fn is_looked_for(&self, asked_alone: bool, answered: u32) -> bool {
+        asked_alone && answered as usize + self.plane.pools.soon_answered() == 1
+    }
+
+    /// Whether one client has said something, and nothing else has happened since, unless storage has answered.
+    pub(super) fn is_asked_alone(&self, events: &[Event], before: bool) -> bool {
         let [event] = events else { return false };
-        let Source::Connection(id) = Source::unpack(event.data) else { return false };
-        self.clients.all.get(id).is_some_and(|client| !client.is_node)
+        match Source::unpack(event.data) {
+            Source::Connection(id) => self.clients.all.get(id).is_some_and(|client| !client.is_node),
+            Source::Gate(..) => before,
+            Source::Listener(_) | Source::Control => false,
+        }
     }
 
     /// The events that are there, or come within the time.
@@ -146,7 +152,7 @@ impl Server {
     pub(super) fn happened(&mut self, event: &Event) {
         match Source::unpack(event.data) {
             Source::Listener(n) => self.accept(n as usize),
-            Source::Gate(n) => self.plane.pools.signalled(n as usize),
+            Source::Gate(n, name) => self.plane.pools.happened(n as usize, name, event.flags),
             Source::Control => orders::control(self),
             Source::Connection(id) => {
                 let Some(connection) = self.clients.all.get_mut(id) else { return };

@@ -183,10 +183,10 @@ impl Bench {
     }
 
     fn on(mut server: Server, terms: Terms) -> Bench {
-        let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let epoll = std::rc::Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
         let uri = super::super::uri::parse("nbd://test").unwrap();
         let dialed = server.dial();
-        let remote = Remote::new(uri, terms, 0, dialed, epoll).unwrap();
+        let remote = Remote::new(uri, terms, 0, dialed, Watch::new(epoll, 0)).unwrap();
         let mut bench = Bench { server, remote, now: Instant::ZERO, done: VecDeque::new(), next: 0 };
         bench.dial();
         bench
