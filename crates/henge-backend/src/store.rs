@@ -130,6 +130,10 @@ pub trait Store: Backend<Payload = Buffer> {
         self.adopt_part(name).map(|()| Step::There(0))
     }
 
+    /// Whoever opens the part `name` next had it before: where it is not there it was lost, and is not made. Only stores are asked whose parts lie
+    /// elsewhere.
+    fn expect_part(&mut self, _name: &str) {}
+
     /// Where the bytes of a part come from that is opened next; only stores of images are asked.
     fn set_origin(&mut self, name: &str, _origin: &Origin) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("\"{name}\" is on a pool without images")))
@@ -276,6 +280,10 @@ macro_rules! parts_behind {
         fn begin_adoption(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;
             $store.begin_adoption(name)
+        }
+        fn expect_part(&mut self, name: &str) {
+            let $wrapper = self;
+            $store.expect_part(name)
         }
         fn set_origin(&mut self, name: &str, origin: &crate::Origin) -> std::io::Result<()> {
             let $wrapper = self;

@@ -250,6 +250,9 @@ impl<S: Store> Store for Volatile<S> {
     fn adopt_part(&mut self, name: &str) -> io::Result<()> {
         self.store.adopt_part(name)
     }
+    fn expect_part(&mut self, name: &str) {
+        self.store.expect_part(name);
+    }
     fn settle(&mut self, is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
         self.store.settle(is_spared)
     }

@@ -80,6 +80,8 @@ pub(crate) struct Plan {
     pub origin: Origin,
     /// What a former disk of the name left is this one's.
     pub adopt: bool,
+    /// The disk had it before: what is not there was lost.
+    pub expected: bool,
     /// Nothing is made, locked or written.
     pub look: bool,
     /// All former disks are here: who comes now is a new one.
@@ -130,6 +132,13 @@ pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>
         Some(image) => (image, false),
         None if plan.origin.image.is_some() => {
             let why = format!("{of} has no image \"{name}\"; `rbd ls` names those that it has");
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        None if plan.expected => {
+            let why = format!(
+                "{of} has no image \"{name}\" any more, which this disk had: one that was renamed is served by `image = …`; only to begin anew, \
+                 empty, `henge vd remove` the disk, and make it again"
+            );
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
         None if plan.look => return Ok(None),

@@ -13,6 +13,8 @@ pub(super) struct Plans {
     settled: bool,
     origins: BTreeMap<String, Origin>,
     adopted: BTreeSet<String>,
+    /// Parts that their disks had before.
+    expected: BTreeSet<String>,
     /// How parts are taken that are opened next.
     claims: BTreeMap<String, Claim>,
     /// Parts whose images are to be removed and may still be there.
@@ -26,6 +28,7 @@ impl Plans {
             settled: false,
             origins: BTreeMap::new(),
             adopted: BTreeSet::new(),
+            expected: BTreeSet::new(),
             claims: BTreeMap::new(),
             doomed: BTreeSet::new(),
         }
@@ -37,6 +40,7 @@ impl Plans {
             len,
             origin: self.origins.get(name).cloned().unwrap_or_default(),
             adopt: self.adopted.contains(name),
+            expected: self.expected.contains(name),
             look: self.look,
             settled: self.settled,
             claim: self.claims.get(name).cloned(),
@@ -49,6 +53,11 @@ impl Plans {
 
     pub(super) fn adopt(&mut self, name: &str) {
         self.adopted.insert(name.to_owned());
+    }
+
+    /// The part's disk had it before.
+    pub(super) fn expect(&mut self, name: &str) {
+        self.expected.insert(name.to_owned());
     }
 
     pub(super) fn claim(&mut self, name: &str, claim: &Claim) {
@@ -72,6 +81,7 @@ impl Plans {
     pub(super) fn forget(&mut self, name: &str) {
         self.doomed.remove(name);
         self.adopted.remove(name);
+        self.expected.remove(name);
         self.origins.remove(name);
         self.claims.remove(name);
     }

@@ -132,6 +132,9 @@ impl Store for Rbd {
         self.plans.adopt(name);
         Ok(())
     }
+    fn expect_part(&mut self, name: &str) {
+        self.plans.expect(name);
+    }
     fn opens_elsewhere(&self) -> bool {
         true
     }

@@ -253,6 +253,37 @@ fn an_image_that_was_there_is_nobodys_to_remove_who_only_opens_it() {
     assert_eq!(rig.fake.names(), ["other", "web"]);
 }
 
+/// Somebody has removed or renamed a disk's image while no node ran. Made anew it would be empty, and nobody would know.
+#[test]
+fn an_image_that_is_lost_is_not_made_anew() {
+    let fake = Fake::new();
+    let mut rig = Rig::new(Arc::clone(&fake));
+    rig.store.open_part("web.part0", LEN).unwrap();
+    drop(rig);
+    let mut rig = Rig::new(Arc::clone(&fake));
+    rig.store.expect_part("web.part0");
+    rig.store.open_part("web.part0", LEN).expect("it is there");
+    drop(rig);
+    fake.remove("web").unwrap();
+    let mut rig = Rig::new(Arc::clone(&fake));
+    for by_steps in [false, true] {
+        rig.store.expect_part("web.part0");
+        let why = match by_steps {
+            false => rig.store.open_part("web.part0", LEN).map(drop),
+            true => {
+                let begun = rig.store.begin_part("web.part0", LEN);
+                rig.step("web.part0", begun).map(drop)
+            }
+        };
+        let why = why.unwrap_err().to_string();
+        assert!(why.contains("no image \"web\" any more") && why.contains("vd remove"), "{why}");
+        assert!(fake.open("web", false).unwrap().is_none(), "nothing is made");
+        rig.store.forget_part("web.part0");
+    }
+    // Who gives it up begins anew.
+    rig.store.open_part("web.part0", LEN).unwrap();
+}
+
 #[test]
 fn a_disk_that_comes_later_does_not_inherit_by_its_name() {
     let mut rig = Rig::new(Fake::new());

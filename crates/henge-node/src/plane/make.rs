@@ -122,11 +122,15 @@ fn open_parts(
                 store.set_origin(&part.name, &part.origin).map_err(|e| failed(&e))?;
             }
             let was_there = store.has_part(&part.name);
-            if config.beginning.had_on.contains(&pool.config.name) && is_missing(&**store, &part) {
-                let why = lost(&config.name, &part, &pool.config.name, "is not there");
-                return Err(failed(&std::io::Error::other(why)));
+            if config.beginning.had_on.contains(&pool.config.name) {
+                if is_missing(&**store, &part) {
+                    let why = lost(&config.name, &part, &pool.config.name, "is not there");
+                    return Err(failed(&std::io::Error::other(why)));
+                }
+                store.expect_part(&part.name);
             }
-            let found = store.open_part(&part.name, part.len).map_err(|e| failed(&e))?;
+            let found = store.open_part(&part.name, part.len);
+            let found = found.inspect_err(|_| store.forget_part(&part.name)).map_err(|e| failed(&e))?;
             // What lies elsewhere may have been there, and not been looked for before.
             if !was_there && (store.is_new(&part.name) || !store.opens_elsewhere()) {
                 made.push((part.gate, part.name.clone()));
@@ -177,6 +181,7 @@ pub(crate) fn find_parts(
         if is_missing(&**store, part) {
             return Err(lost(disk, part, &pool, "is not there"));
         }
+        store.expect_part(&part.name);
         // A part is longer before anybody is told that its disk is.
         if let Some(len) = store.part_len(&part.name).filter(|len| *len < part.len) {
             let how = format!("has {len} of its {} bytes", part.len);

@@ -9,6 +9,7 @@ fn plan(part: &str) -> Plan {
         len: LEN,
         origin: Origin::default(),
         adopt: false,
+        expected: false,
         look: false,
         settled: false,
         claim: None,
