@@ -18,6 +18,28 @@ pub(crate) fn whom(address: IpAddr) -> IpAddr {
     }
 }
 
+/// What is known of a connection's end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum End {
+    /// Both sides are open.
+    Open,
+    /// The client says no more. It may still listen.
+    Said,
+    /// Nobody listens.
+    Gone,
+}
+
+impl End {
+    /// What the kernel has said of it.
+    pub(crate) fn of(flags: EventFlags) -> End {
+        match flags {
+            flags if flags.intersects(EventFlags::HUP | EventFlags::ERR) => End::Gone,
+            flags if flags.contains(EventFlags::RDHUP) => End::Said,
+            _ => End::Open,
+        }
+    }
+}
+
 /// A socket and what is known of it.
 pub(crate) struct Link {
     pub stream: Stream,
@@ -29,8 +51,7 @@ pub(crate) struct Link {
     pub writable: bool,
     /// It is watched for when it takes more again.
     pub awaited: bool,
-    /// The client has closed its side, or the connection is broken.
-    pub ending: bool,
+    pub end: End,
     /// On the list of those to be read.
     pub runnable: bool,
     /// On the list of those to be written.
@@ -65,7 +86,7 @@ impl Link {
             readable,
             writable,
             awaited: false,
-            ending: false,
+            end: End::Open,
             runnable,
             unwritten,
             waits,
@@ -80,8 +101,9 @@ impl Link {
 
     /// Reads what is missing of a payload, then messages, and notes whether there may be more.
     pub(crate) fn read(&mut self, payload: &mut [u8], messages: &mut [u8]) -> rustix::io::Result<usize> {
-        let got = self.stream.read(payload, messages, self.ending)?;
-        self.readable &= got.more || self.ending;
+        let ends = self.end > End::Open;
+        let got = self.stream.read(payload, messages, ends)?;
+        self.readable &= got.more || ends;
         self.moved += got.len as u64;
         Ok(got.len)
     }

@@ -181,7 +181,7 @@ fn who_is_full_or_without_memory_is_not_read_from() {
     drop(socket);
     assert_eq!(bench.read(&mut client), Stop::Waiting, "nor is its end looked for");
     client.session::<Echo>().unwrap().full = false;
-    client.link.ending = true;
+    client.link.end = crate::link::End::Said;
     assert_eq!(bench.read(&mut client), Stop::Gone);
     assert_eq!(client.session::<Echo>().unwrap().messages, 3, "what came before the end counts");
 }

@@ -1,13 +1,15 @@
 //! Clients that keep others waiting: payloads that stop coming, and commands that wait for memory.
 //!
 //! The rule: a connection of which payload is awaited, and of which nothing has come for [`Patience::payload`](super::Patience), is closed, and an event says
-//! so. A connection that waits for memory for [`Patience::memory`](super::Patience) goes on waiting, and an event says whose it is and who holds what. Of each
+//! so. A connection that waits for memory for [`Patience::memory`](super::Patience) goes on waiting, and an event says whose it is and who holds what; but
+//! where its client says no more, it is closed. One whose client does not listen is closed at once. Of each
 //! disk one such event comes in [`QUIET`]; the next one says how many there were meanwhile.
 //!
 //! Price: one place in an ordered set for each connection of which payload is awaited, or that has waited for memory; nothing looks at all
 //! connections.
 
 use super::Server;
+use crate::link::End;
 use crate::session::Stop;
 use henge_core::{Duration, RequestId};
 
@@ -92,6 +94,9 @@ fn look_at_thirst(server: &mut Server, id: RequestId) {
     let until = since + server.waits.patience.memory;
     if until > server.now {
         return server.waits.await_memory(id, client, until);
+    }
+    if client.link.end > End::Open {
+        return server.drop_connection(id);
     }
     let (who, Some(disk)) = (client.describe(), client.disk()) else { return };
     let waited = server.now.since(since);

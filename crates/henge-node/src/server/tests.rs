@@ -407,6 +407,35 @@ fn who_waits_for_memory_is_told_of() {
     assert_eq!((rest.len(), got), (0, 16), "the WRITE is answered");
 }
 
+/// A client that hangs up while it waits for memory leaves its place to another at once. One that only says no more has as long as it takes
+/// until somebody is told of it.
+#[test]
+fn who_hangs_up_does_not_wait_for_memory() {
+    let mut bench = Bench::new(&(disk("d", "a", "weight = 1") + &disk("hog", "b", "weight = 1")));
+    let mut kept = Vec::new();
+    let mut waiting = [bench.client("d", 4096, 0), bench.client("d", 4096, 0)];
+    for (number, len) in [(1, 1 << 20), (0, 1 << 20), (0, 4096)] {
+        while let Some(buffer) = bench.server.plane.take_buffer(number, len) {
+            kept.push((number, buffer));
+        }
+    }
+    waiting.iter_mut().for_each(|client| client.begin_write(1 << 20, 1000));
+    (0..10).for_each(|_| _ = bench.round());
+    let there = |bench: &Bench| bench.server.clients.all.len();
+    assert_eq!(there(&bench), 2, "they wait");
+    let [gone, silent] = waiting;
+    drop(gone);
+    (0..10).for_each(|_| _ = bench.round());
+    assert_eq!(there(&bench), 1, "it has hung up");
+    silent.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    (0..10).for_each(|_| _ = bench.round());
+    assert_eq!(there(&bench), 1, "it may still listen");
+    bench.server.now += Duration::from_secs(6);
+    (0..10).for_each(|_| _ = bench.round());
+    assert_eq!(there(&bench), 0);
+    kept.drain(..).for_each(|(number, buffer)| bench.server.plane.put_buffer(number, buffer));
+}
+
 /// Whoever sleeps is woken later than a server on the same machine answers. So its answer is looked for, as its client's next command is.
 #[test]
 fn an_answer_of_a_server_is_looked_for_where_one_client_waits_for_it() {

@@ -1,6 +1,7 @@
 //! What clients send is taken in, and they are answered.
 
 use super::{NOBODY, Server, Source, around};
+use crate::link::End;
 use crate::server::{moving, patience};
 use crate::session::Stop;
 use crate::targets::TargetRegistry;
@@ -75,7 +76,12 @@ impl Server {
             Stop::Turn => self.want(id, Way::In),
             Stop::Stalled => {
                 let disk = disk.expect("a command belongs to a disk");
-                if self.plane.disks.has_capacity(disk) {
+                let has_capacity = self.plane.disks.has_capacity(disk);
+                if has_capacity && self.clients.all.get(id).is_some_and(|client| client.link.end == End::Gone)
+                {
+                    // What it waits with is for nobody.
+                    self.drop_connection(id);
+                } else if has_capacity {
                     let waiters = self.waiters.memory.entry(disk).or_default();
                     if waiters.is_empty() {
                         self.waiters.thirsty.push_back(disk);

@@ -5,6 +5,7 @@ use super::{
     Server, Source, administer, around, doors, leaving, links, moving, nvme, orders, patience, removal, seats,
 };
 use crate::give_way;
+use crate::link::End;
 use crate::spread::across;
 use crate::turns::{self, Of, Terms, Way};
 use henge_core::{Duration, Instant, RequestId};
@@ -161,7 +162,7 @@ impl Server {
                     let link = &mut connection.link;
                     link.readable = true;
                     // The end of the stream is not announced twice, so it is read up to there.
-                    link.ending |= !(flags - EventFlags::IN - EventFlags::OUT).is_empty();
+                    link.end = link.end.max(End::of(flags));
                 }
                 let written = flags.contains(EventFlags::OUT) && !connection.link.writable;
                 connection.link.writable |= written;
