@@ -76,7 +76,7 @@ fn add_with(
     let settings = plane.pools.settings_of(&config, block);
     let flow = FlowId(number as u32);
     let vdisk = VirtualDisk::new(flow, layout, settings).map_err(|e| wrong(&e))?;
-    let promised = plane.pools.promise(flow, &vdisk, &config.contract, (config.leeway, among), now);
+    let promised = plane.pools.promise(&vdisk, &config.contract, (config.leeway, among), now);
     if let Err(refused) = promised {
         let message = format!("disk \"{}\": {}", config.name, refused.why);
         let span = config.spans.contract.clone();

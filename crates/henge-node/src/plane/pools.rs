@@ -11,8 +11,7 @@ use crate::storage;
 use crate::turns::{Of, Terms, Turns, Way};
 use henge_backend::Store;
 use henge_core::{
-    Backend, Contract, CostUnit, FlowId, Gate, Instant, ParamError, Pending, Pipeline, Rate, Refused,
-    RequestId,
+    Backend, Contract, CostUnit, Gate, Instant, ParamError, Pending, Pipeline, Rate, Refused, RequestId,
 };
 use henge_vdisk::{Array, GateId, Target, VirtualDisk};
 use rustix::event::epoll::EventFlags;
@@ -270,22 +269,31 @@ impl Pools {
     /// Tells each gate its part of the contract. A refusal leaves all of them as they were.
     pub(super) fn promise(
         &mut self,
-        flow: FlowId,
         vdisk: &VirtualDisk,
         new: &Contract,
-        (leeway, among): (u64, u64),
+        among: (u64, u64),
         now: Instant,
     ) -> Result<(), Refused> {
-        let gates: Vec<usize> = vdisk.layout().gates().iter().map(|g| g.index()).collect();
-        let part = new.part(leeway, gates.len() as u64 * among);
         // What was promised before might not be promised again: a device may have become slower.
-        gates.iter().try_for_each(|&g| self.gates[g].pipeline.gate().check(flow, &part))?;
-        for g in gates {
+        let (flow, part) = (vdisk.flow(), self.check(vdisk, new, among)?);
+        for g in gates_of(vdisk) {
             let told = self.gates[g].pipeline.gate_mut().set_flow(flow, &part, now);
             told.expect("what was checked is taken");
             self.list(g);
         }
         Ok(())
+    }
+
+    /// Whether its gates would promise a disk their parts of a contract, which are this.
+    pub(super) fn check(
+        &self,
+        vdisk: &VirtualDisk,
+        new: &Contract,
+        (leeway, among): (u64, u64),
+    ) -> Result<Contract, Refused> {
+        let part = new.part(leeway, vdisk.layout().gates().len() as u64 * among);
+        gates_of(vdisk).try_for_each(|g| self.gates[g].pipeline.gate().check(vdisk.flow(), &part))?;
+        Ok(part)
     }
 
     /// Takes a sub-request that is over out of its disk's chain.
@@ -340,6 +348,10 @@ impl Pool {
         };
         sum(CostUnit::Requests).or_else(|| sum(CostUnit::Bytes))
     }
+}
+
+fn gates_of(vdisk: &VirtualDisk) -> impl Iterator<Item = usize> {
+    vdisk.layout().gates().iter().map(|g| g.index())
 }
 
 /// What each gate of a pool holds of a part of `len` bytes: whole stripe units of the array.

@@ -430,3 +430,33 @@ fn a_contract_that_one_pool_refuses_is_nobodys() {
     assert_eq!(plane.set_contract(0, config, now).unwrap_err().term, "latency");
     assert_eq!(plane.pools.gates[0].pipeline.gate().contract(FlowId(0)).cloned(), before);
 }
+
+/// One of the owners of a disk's extents takes another contract and the next one refuses it, when the first would not promise its own any more.
+#[test]
+fn a_contract_that_one_owner_refuses_is_nobodys() {
+    let pool = |name, knobs| {
+        format!(
+            "[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"64MiB\"\nscheduler = {{ cvc = {{ {knobs} }} }}\n"
+        )
+    };
+    let node =
+        "[link]\nname = \"n\"\nlisten = \"127.0.0.1:0\"\nsecret = \"a secret of sixteen bytes and more\"\n";
+    let disk = "[[disk]]\nname = \"d\"\npools = [\"n/a\", \"n/b\"]\nstripe = \"64KiB\"\ncapacity = \"4MiB\"\n\
+                contract = { rate = \"10/s\", latency = \"5ms\" }\n";
+    let mut plane = plane(&(node.to_owned() + &pool("a", "") + &pool("b", "capacity = \"50/s\"") + disk));
+    let number = plane.disks.find("d").unwrap();
+    let owners = plane.disks.owners(number);
+    assert_eq!(owners.len(), 2);
+    serve(&mut plane, 0, Duration::from_millis(7));
+    let before: Vec<_> = owners.iter().map(|o| plane.disks.of(*o).config.clone()).collect();
+    let mut config = plane.disks.of(number).config.clone();
+    let latency = Some(Latency { bound: Duration::from_millis(8), percentile: 950_000 });
+    config.contract = Contract { latency, ..Contract::reserved(Rate::requests(400)) };
+    config.terms = vec![("rate".into(), henge_core::Value::Text("400/s".into()))];
+    let now = Instant::ZERO + Duration::from_secs(1);
+    assert_eq!(plane.set_contract(number, config, now).unwrap_err().term, "rate");
+    for (owner, before) in owners.iter().zip(before) {
+        let config = &plane.disks.of(*owner).config;
+        assert_eq!((&config.contract, &config.terms), (&before.contract, &before.terms));
+    }
+}

@@ -9,7 +9,7 @@ use crate::plane::{Disk, NotAdded, Plane};
 use crate::spread::across;
 use crate::spread::coordinator;
 use crate::spread::seating;
-use henge_core::{Instant, ParamError};
+use henge_core::{Contract, Instant, ParamError};
 use henge_vdisk::VirtualDisk;
 
 /// Makes a disk over several nodes' pools: the owners of its extents here, and the disk itself.
@@ -171,26 +171,26 @@ pub(crate) fn owner(plane: &Plane, name: &str, index: u32, digest: u64, by: &str
     }
 }
 
-/// Changes the contract of every owner here; the other nodes hear of it from whoever changes it.
+/// Changes the contract of every owner here, or of none; the other nodes hear of it from whoever changes it.
 pub(crate) fn set_owners(
     plane: &mut Plane,
     number: usize,
     config: DiskConfig,
     now: Instant,
 ) -> Result<(), henge_core::Refused> {
-    let owners = plane.disks.owners(number);
-    for (told, &owner) in owners.iter().enumerate() {
+    let contract = Contract { pending: None, ..config.contract.clone() };
+    // What was promised before might not be promised again, so nobody is told before all would take it.
+    plane.check_contract(number, &contract)?;
+    let mut told = Vec::new();
+    for owner in plane.disks.owners(number) {
         let old = plane.disks.of(owner).config.clone();
-        let mut new =
-            DiskConfig { contract: config.contract.clone(), terms: config.terms.clone(), ..old.clone() };
-        new.contract.pending = None;
-        let Err(refused) = plane.set_contract(owner, new, now) else { continue };
-        for &owner in &owners[..told] {
-            let back = DiskConfig { contract: old.contract.clone(), ..plane.disks.of(owner).config.clone() };
-            let kept = plane.set_contract(owner, back, now);
-            debug_assert!(kept.is_ok(), "what was promised before can be promised again");
+        let new = DiskConfig { contract: contract.clone(), terms: config.terms.clone(), ..old.clone() };
+        if let Err(refused) = plane.set_contract(owner, new, now) {
+            // Two of its extents are at one gate, which takes either and not both. Whose bound it would not promise again keeps the new one.
+            told.into_iter().for_each(|(owner, old)| drop(plane.set_contract(owner, old, now)));
+            return Err(refused);
         }
-        return Err(refused);
+        told.push((owner, old));
     }
     plane.disks.of(number).config = config;
     Ok(())
