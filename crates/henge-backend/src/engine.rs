@@ -14,9 +14,12 @@ use std::ptr::NonNull;
 
 /// Longest write through the page cache at once. The kernel keeps what is written at once together in one folio, and ext4 looks
 /// at every block of the folio at each later write into it: a random write of 4 KiB costs 54 us of CPU where the disk was filled
-/// by writes of 1 MiB, and 17 us where it was by these. And a read of what is there copies while its caller waits, so that also
-/// reads are cut, and whoever reaps has others' turns in between.
-pub(crate) const CACHED_MAX: u64 = 128 << 10;
+/// by writes of 1 MiB, and 17 us where it was by these.
+pub(crate) const WRITTEN_MAX: u64 = 128 << 10;
+
+/// Longest read through the page cache at once. What is there is copied while its caller waits, some 15 us for so much; whoever reaps has others'
+/// turns in between.
+pub(crate) const COPIED_MAX: u64 = 64 << 10;
 
 /// One thing for the kernel to do.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +97,7 @@ pub fn open(options: &Options, block: u64) -> std::io::Result<Box<dyn Engine>> {
 
 fn choose(choice: EngineChoice, depth: u32, cached: bool) -> std::io::Result<Box<dyn Engine>> {
     let threads = || Threads::new(depth.clamp(1, 16)).map(|t| Box::new(t) as Box<dyn Engine>);
-    let at_once = if cached { CACHED_MAX } else { u64::MAX };
+    let at_once = if cached { COPIED_MAX } else { u64::MAX };
     let ring = || Uring::new(depth).map(|ring| ring.telling_at_most(at_once));
     match choice {
         EngineChoice::Threads => threads(),

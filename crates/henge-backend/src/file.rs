@@ -8,7 +8,7 @@
 //! Holes, zeroes, and long reads through the page cache each keep a worker of the kernel while they last, and a file system may let them wait for
 //! seconds. So [`WORKERS`] of them are under way, and who comes then waits here: other requests have their workers.
 //!
-//! What is in the page cache is copied while its caller waits, one read after another. Of long ones therefore one is under way, to its end, and
+//! What is in the page cache is copied while its caller waits, one read after another. Of long ones, of [`COPIED_MAX`] and more, one is under way, to its end, and
 //! the others wait here. A small read waits for a piece of it at most, and not for one of each. And the places of long reads are free one
 //! after the other, not all at the end.
 
@@ -17,7 +17,7 @@
 mod syncs;
 
 use crate::Buffer;
-use crate::engine::{CACHED_MAX, Engine, Io, Kind};
+use crate::engine::{COPIED_MAX, Engine, Io, Kind, WRITTEN_MAX};
 use henge_core::{Done, Fault, Instant, Op, Request, RequestId};
 use rustix::fs::{FileType, SeekFrom};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,9 +32,6 @@ const ZEROES_MAX: u64 = 1 << 20;
 /// in the cache, and reads ahead, in his own time: of a hole, for example, 128 KiB are zeroed and then copied, which was seen to take
 /// milliseconds. To hand it to somebody else takes about as long as copying so many.
 const ASIDE_MIN: u64 = 32 << 10;
-
-/// A read through the page cache of at least so many bytes is *long*: copying it takes longer than all else that a small one costs.
-const LONG: u64 = 64 << 10;
 
 /// Most of those under way that keep a worker of the kernel, besides syncs.
 const WORKERS: u32 = 8;
@@ -58,6 +55,14 @@ const fn ways_to_zero(op: Op) -> &'static [i32] {
     match op {
         Op::Trim => &[PUNCH, ZERO],
         _ => &[ZERO],
+    }
+}
+
+/// Most bytes of a transfer through the page cache at once.
+const fn piece(op: Op) -> u64 {
+    match op {
+        Op::Read => COPIED_MAX,
+        _ => WRITTEN_MAX,
     }
 }
 
@@ -242,7 +247,7 @@ impl Files {
         let (kind, offset, len, memory) = match r.step {
             Step::Move => {
                 let kind = if r.op == Op::Read { Kind::Read } else { Kind::Write { durable } };
-                let rest = if cached { rest.min(CACHED_MAX) } else { rest };
+                let rest = if cached { rest.min(piece(r.op)) } else { rest };
                 // SAFETY: the payload is `r.len` bytes long (asserted in `submit`), and `moved` is less.
                 let memory = unsafe { r.payload.address().add(r.moved as usize) };
                 (kind, offset, rest, memory)
@@ -263,7 +268,7 @@ impl Files {
             }
             self.workers += 1;
             self.get(token).works = true;
-        } else if len >= LONG && is_there == Some(true) {
+        } else if len >= COPIED_MAX && is_there == Some(true) {
             if self.copying.is_some() {
                 return self.long.push_back(token);
             }
@@ -311,7 +316,7 @@ impl Files {
                     self.moved(token);
                 } else if moved > r.moved {
                     r.moved = moved;
-                    if block == 1 && bytes >= CACHED_MAX {
+                    if block == 1 && bytes >= piece(r.op) {
                         self.copied = Some((r.id, bytes));
                         self.rests = true;
                     }

@@ -117,15 +117,15 @@ impl Engine for Noting {
 
 #[test]
 fn long_transfers_through_the_page_cache_are_cut_and_each_piece_is_a_turn() {
-    let (cut, whole) = (vec![CACHED_MAX, CACHED_MAX, 5], 2 * CACHED_MAX + 5);
-    let direct = 2 * CACHED_MAX + 4096;
+    let (cut, whole) = (vec![WRITTEN_MAX, WRITTEN_MAX, 5], 2 * WRITTEN_MAX + 5);
+    let direct = 2 * WRITTEN_MAX + 4096;
     // What is to be durable is synced at the end, among the others.
     let synced = [&cut[..], &[0]].concat();
     for (op, block, fua, len, want, turns) in [
         (Op::Write, 1, false, whole, cut.clone(), 3),
         (Op::Write, 1, true, whole, synced, 3),
-        (Op::Read, 1, false, whole, cut, 3),
-        (Op::Read, 1, false, CACHED_MAX, vec![CACHED_MAX], 1),
+        (Op::Read, 1, false, 2 * COPIED_MAX + 5, vec![COPIED_MAX, COPIED_MAX, 5], 3),
+        (Op::Read, 1, false, COPIED_MAX, vec![COPIED_MAX], 1),
         (Op::Write, 4096, false, direct, vec![direct], 1),
         (Op::Read, 4096, false, direct, vec![direct], 1),
     ] {
@@ -136,7 +136,7 @@ fn long_transfers_through_the_page_cache_are_cut_and_each_piece_is_a_turn() {
         files.submit(&request, Buffer::zeroed(len as usize), -1, 0);
         for _ in 1..turns {
             assert!(files.reap().is_none() && files.wake_at().is_some(), "{op:?} of {len} bytes");
-            assert_eq!(files.copied().map(|(_, bytes)| bytes), Some(CACHED_MAX));
+            assert_eq!(files.copied().map(|(_, bytes)| bytes), Some(want[0]));
         }
         assert_eq!(files.reap().map(|done| done.outcome), Some(Ok(())));
         assert!(files.reap().is_none() && files.wake_at().is_none() && files.copied().is_none());
@@ -507,7 +507,7 @@ fn long_reads_of_what_is_not_in_the_page_cache_are_done_aside() {
 #[test]
 fn of_long_reads_of_what_is_in_the_page_cache_one_is_under_way() {
     let file = tempfile::tempfile().unwrap();
-    let len = 2 * CACHED_MAX;
+    let len = 2 * COPIED_MAX;
     file.write_all_at(&vec![7; len as usize], 0).unwrap();
     let fd = file.as_raw_fd();
     if is_cached(fd, 0, len) != Some(true) {
@@ -521,7 +521,7 @@ fn of_long_reads_of_what_is_in_the_page_cache_one_is_under_way() {
         files.submit(&request, Buffer::zeroed(len as usize), fd, 0);
     }
     let under_way = || engine.0.borrow().0.iter().map(|io| io.len).collect::<Vec<_>>();
-    assert_eq!(under_way(), [CACHED_MAX, 4096], "the small one waits for a piece, not for one of each");
+    assert_eq!(under_way(), [COPIED_MAX, 4096], "the small one waits for a piece, not for one of each");
     // One is read to its end before the next begins, also where it fails there.
     let mut order = Vec::new();
     for result in [0, 0, 0, -libc::EIO, 0, 0] {
@@ -543,7 +543,7 @@ fn what_is_no_block_is_refused() {
 #[test]
 fn nothing_is_begun_at_the_end() {
     let (engine, mut files) = told(1);
-    let len = 2 * CACHED_MAX;
+    let len = 2 * WRITTEN_MAX;
     let request = Request::new(RequestId::default(), FlowId(0), Op::Write, 0, len, Instant::ZERO);
     files.submit(&request, Buffer::zeroed(len as usize), 7, 0);
     ask(&mut files, 1, Op::Flush, false, 7);
