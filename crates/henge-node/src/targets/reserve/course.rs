@@ -15,7 +15,22 @@ const PORT_MAX: usize = 512;
 /// Longest parameter list; longer ones are refused before they come here.
 const LIST_MAX: usize = 4096;
 
+/// What a peer asks about, or asks to be told of.
+fn asked_about(message: &Message) -> Option<&str> {
+    match message {
+        Message::Watch { thing } | Message::Seen { thing, .. } => Some(thing),
+        Message::Reserve { disk, .. } | Message::Sweep { disk, .. } => Some(disk),
+        _ => None,
+    }
+}
+
 impl ReservationTables {
+    /// Whether a disk here names the peer: who is linked for other disks' sake learns and changes nothing of its reservations.
+    fn names(&self, name: &str, peer: usize, units: &Units<'_>, links: &Links) -> bool {
+        let disk = self.tables.get(name).and_then(|table| units.disks.get(table.number)?.as_ref());
+        disk.is_none_or(|disk| disk.config.names(links.name(Some(peer))))
+    }
+
     pub(super) fn hear(&mut self, news: News, units: &mut Units<'_>, links: &mut Links, now: Instant) {
         match news {
             News::Up(peer) => self.replica.linked(peer as u32, now),
@@ -23,6 +38,13 @@ impl ReservationTables {
             News::Down(peer) => {
                 self.replica.unlinked(peer as u32);
                 self.passed_on.lose(peer, &mut self.answers, links);
+            }
+            News::Said(peer, message)
+                if asked_about(&message).is_some_and(|disk| !self.names(disk, peer, units, links)) =>
+            {
+                if let Message::Reserve { id, .. } | Message::Sweep { id, .. } = message {
+                    self.answers.give(Asker::There(peer, id), Status::Check(Sense::UNAVAILABLE), links);
+                }
             }
             News::Said(peer, Message::Reserve { id, disk, port, cdb, list }) => {
                 let sane =

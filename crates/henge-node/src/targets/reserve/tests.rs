@@ -2,6 +2,7 @@
 //! is done that each table forbids which held since it came.
 
 mod gateway;
+mod parties;
 mod steps;
 mod storage;
 mod world;
