@@ -89,8 +89,11 @@ impl Machine {
         Reconciler { machine: self, node }.done(disk, revision, error);
     }
 
-    /// Meters of a node.
-    pub fn stats(&mut self, node: &str, status: Status) {
+    /// Meters of a node. Of a disk that was placed elsewhere it has none.
+    pub fn stats(&mut self, node: &str, mut status: Status) {
+        let placed = &self.inventory.disks;
+        let is_its = |name: &str| placed.get(name).is_none_or(|d| d.parts.iter().any(|p| p.node == node));
+        status.disks.retain(|disk| is_its(&disk.name));
         self.inventory.watch(&mut self.journal, node, &status);
         self.inventory.hear_keeps(node, &status);
         let now = self.journal.now();

@@ -153,3 +153,23 @@ fn a_disk_that_the_manager_forgot_is_taken_in_again() {
     assert!(disk.differences.contains_key("disk") && disk.phase == Phase::Ready);
     young.check().unwrap();
 }
+
+/// A node that was stolen says how others' disks fare: neither the API nor the page believes it.
+#[test]
+fn a_node_has_meters_of_its_own_disks_alone() {
+    let (mut machine, mut nodes) = three();
+    machine.create(&ADMIN, "d", &spec(10, Some(10), None), None, None).unwrap();
+    settle(&mut machine, &mut nodes);
+    let on = machine.inventory.disk("d").unwrap().parts[0].node.clone();
+    let thief = nodes.keys().find(|name| **name != on).unwrap().clone();
+    let disk = |name: &str| henge_api::DiskStatus { name: name.into(), ..Default::default() };
+    for node in [&on, &thief] {
+        let disks = vec![disk("d"), disk("own")];
+        machine.stats(node, henge_api::Status { disks, ..Default::default() });
+    }
+    let said = |node: &str| {
+        let status = machine.inventory.node(node).unwrap().status.clone().unwrap();
+        status.disks.iter().map(|disk| disk.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((said(&on), said(&thief)), (vec!["d".into(), "own".into()], vec!["own".to_owned()]));
+}
