@@ -1,7 +1,8 @@
 //! Why a connection by TLS came to nothing, in words, and what to do about it.
 //!
-//! One end sees what is wrong with the other's certificate ([`refusal`]); the other one hears an alert of one word, and says what that means
-//! for its own certificate: who dials otherwise ([`told`]) than who is dialled ([`of_client`]). Neither tells a stranger more than TLS does: these texts are for logs and for who dials.
+//! One end sees what is wrong with the other's certificate ([`refusal`]). The other one hears an alert of one word, and says what that means for
+//! its own certificate: who dials otherwise ([`told`]) than who is dialled ([`of_client`]). Neither tells a stranger more than TLS does: these
+//! texts are for logs and for who dials.
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 use std::io;
