@@ -16,7 +16,7 @@ use henge_iscsi::scsi;
 use henge_nvme::door::{Named, named};
 use henge_nvme::{Action, Command, Outcome, Payload, Segment, Step, Want};
 use henge_vdisk::{Failure, Frame, Kind};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// What a command has here.
@@ -168,13 +168,11 @@ impl Host {
 
     /// Does what the session wants done.
     pub(crate) fn pump(&mut self, id: RequestId, plane: &mut Plane, fabric: &mut Fabric, now: Instant) {
-        let mut given_up = BTreeSet::new();
+        let mut given_up = Vec::new();
         while let Some(step) = self.session.step() {
             match step {
                 Step::Execute(command) => self.execute(command, id, plane, fabric, now),
-                Step::Cancel(task) if self.give_up(task, plane, fabric) => {
-                    given_up.insert(task);
-                }
+                Step::Cancel(task) if self.give_up(task, plane, fabric) => given_up.push(task),
                 Step::Cancel(_) => {}
                 Step::Release(task) => self.put(task, plane),
                 Step::Derive(task) => {
@@ -188,7 +186,8 @@ impl Host {
         }
         // To look for one at the disk costs as much as to look for all. Their answers come as all answers do.
         if let (Some(disk), false) = (self.disk, given_up.is_empty()) {
-            let theirs = |s: &Submitter| s.connection == id && given_up.contains(&s.command);
+            given_up.sort_unstable();
+            let theirs = |s: &Submitter| s.connection == id && given_up.binary_search(&s.command).is_ok();
             plane.abort_those(disk, theirs, now);
         }
     }

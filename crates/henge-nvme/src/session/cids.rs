@@ -21,6 +21,7 @@ impl Cids {
     }
 
     /// The slot of the command with this name.
+    #[inline]
     pub fn slot(&self, cid: u16) -> Option<u32> {
         if self.places.is_empty() {
             return None;
@@ -30,6 +31,7 @@ impl Cids {
     }
 
     /// A command has a name that no other one has.
+    #[inline]
     pub fn insert(&mut self, cid: u16, slot: u32) {
         if self.places.len() <= 2 * self.len {
             self.grow();
@@ -42,11 +44,14 @@ impl Cids {
 
     /// A name is free again. Those behind it that were kept from their places by it move up.
     pub fn remove(&mut self, cid: u16) {
-        if self.slot(cid).is_none() {
+        if self.places.is_empty() {
             return;
         }
         let mask = self.places.len() - 1;
         let mut free = self.find(cid);
+        if self.places[free].1 == FREE {
+            return;
+        }
         let mut at = free;
         loop {
             at = (at + 1) & mask;
@@ -70,6 +75,7 @@ impl Cids {
     }
 
     /// Where a name is, or would be. Some places are free.
+    #[inline]
     fn find(&self, cid: u16) -> usize {
         let mask = self.places.len() - 1;
         let mut at = usize::from(cid) & mask;
