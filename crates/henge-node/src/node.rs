@@ -1,6 +1,6 @@
 //! A node: its loops, each on a thread of its own, from the start to the end.
 
-use crate::config::{DiskConfig, NodeConfig, PoolConfig};
+use crate::config::{DiskConfig, NodeConfig};
 use crate::control::{Control, adding, removal};
 use crate::events::Events;
 use crate::fill::Fills;
@@ -21,7 +21,6 @@ use crate::shards::lanes::Lanes;
 use crate::shards::{Division, Routes, Shards, keep, ties};
 use crate::socket;
 use crate::state::{Memory, StateDir, pools};
-use crate::storage;
 use henge_api::Terms;
 use henge_config::ConfigError;
 use henge_core::{Instant, ParamError};
@@ -377,7 +376,7 @@ fn end_all(
 }
 
 /// Which pool belongs to which loop. Disks that are remembered keep theirs together.
-fn divide(config: &NodeConfig, memory: &Memory) -> Result<Division, StartError> {
+pub(crate) fn divide(config: &NodeConfig, memory: &Memory) -> Result<Division, StartError> {
     let ties = ties(&memory.replay(), config);
     Ok(Division::of(config, ties).map_err(|e| config.source.point(e))?)
 }
@@ -408,7 +407,7 @@ fn epoch(config: &NodeConfig, state_dir: &StateDir) -> io::Result<u64> {
 
 /// What this node remembers.
 /// Disks of the file that have grown since are as large as they became.
-fn remembered(config: &mut NodeConfig, state_dir: StateDir) -> io::Result<Memory> {
+pub(crate) fn remembered(config: &mut NodeConfig, state_dir: StateDir) -> io::Result<Memory> {
     let terms = |disk: &DiskConfig| -> Terms {
         disk.terms.iter().map(|(key, value)| (key.clone(), term(value))).collect()
     };
@@ -446,23 +445,6 @@ fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // Refused only where somebody has lowered it on purpose; then that many it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// Whether a node of this configuration could begin where one of `now` ends; or why not. Nothing is made, locked or written.
-///
-/// Storage that is served now is not opened again: whoever closes any descriptor of a file gives up the process's locks on it.
-pub fn could_follow(next: &NodeConfig, now: &NodeConfig) -> Result<(), StartError> {
-    let mut config = next.clone();
-    let state_dir = StateDir::look(&config);
-    let memory = remembered(&mut config, state_dir.clone())?;
-    pools::check(&config, &state_dir).map_err(|e| config.source.point(e))?;
-    divide(&config, &memory)?;
-    let medium = |pool: &PoolConfig| format!("{:?}", pool.medium);
-    let served: BTreeSet<String> = now.pools.iter().map(medium).collect();
-    for pool in config.pools.iter().filter(|pool| !served.contains(&medium(pool))) {
-        storage::open(pool, &config, true).map_err(|e| config.source.point(e))?;
-    }
-    Ok(())
 }
 
 /// What a configuration would do here, line by line, without serving anybody.

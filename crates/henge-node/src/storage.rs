@@ -30,6 +30,11 @@ pub(crate) fn open(pool: &PoolConfig, config: &NodeConfig, look: bool) -> Result
     Ok(Stores { members, unit })
 }
 
+/// How many stores a pool has.
+pub(crate) fn members(pool: &PoolConfig) -> Result<usize, ParamError> {
+    Ok(models(pool)?.0.len())
+}
+
 /// The models in front of a pool: none, one, or one per spindle.
 fn models(pool: &PoolConfig) -> Result<(Vec<Option<Model>>, Option<u64>), ParamError> {
     let Some(spec) = pool.emulated.as_ref().map(|emulated| &emulated.device) else {

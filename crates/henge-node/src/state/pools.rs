@@ -155,6 +155,27 @@ mod tests {
         crate::could_follow(&more, &now).unwrap();
         assert!(!dir.path().join("more").exists(), "nothing is made");
         crate::could_follow(&now, &now).unwrap();
+        // Storage that is served is not opened, and has no room for more than it says; nor is every contract kept.
+        let edited = |from: &str, to: &str| {
+            let text = now.source.text().replace(from, to);
+            assert_ne!(text, now.source.text());
+            NodeConfig::parse(Source::new("node.toml", text)).unwrap()
+        };
+        let large = edited("\"1MiB\"", "\"9MiB\"");
+        let why = crate::could_follow(&large, &now).unwrap_err().to_string();
+        assert!(why.contains("9MiB of 8MiB") && why.contains("node.toml"), "{why}");
+        crate::could_follow(&edited("\"1MiB\"", "\"8MiB\""), &now).unwrap();
+        let promised = "\"1MiB\"\ncontract = { rate = \"10/s\" }\n";
+        let scheduler = |most: &str| {
+            let pool = format!(
+                "\"8MiB\"\nscheduler = {{ mclock = {{ cost = \"requests\", capacity = \"{most}\" }} }}\n"
+            );
+            let text = now.source.text().replace("\"8MiB\"\n", &pool).replace("\"1MiB\"\n", promised);
+            NodeConfig::parse(Source::new("node.toml", text)).unwrap()
+        };
+        crate::could_follow(&scheduler("10/s"), &now).unwrap();
+        let why = crate::could_follow(&scheduler("9/s"), &now).unwrap_err().to_string();
+        assert!(why.contains("disk \"web\"") && why.contains("node.toml"), "{why}");
         if !is_in_memory(dir.path()) {
             let aside = dir.path().join("aside");
             std::fs::rename(dir.path().join("pool"), &aside).unwrap();
