@@ -4,7 +4,7 @@ use super::{Failed, NotAdded, Notice, PartOf, Plane, make};
 use crate::config::DiskConfig;
 use crate::spread::{across, extents};
 use henge_backend::Store;
-use henge_core::{Contract, Instant, Refused};
+use henge_core::{Instant, Refused};
 use std::sync::mpsc::Sender;
 
 /// Why a disk is not served that is going.
@@ -53,17 +53,6 @@ impl Plane {
             self.disks.weigh_links();
         }
         result
-    }
-
-    /// Whether all gates would take a disk's contract, as they are.
-    pub(crate) fn check_contract(&mut self, number: usize, contract: &Contract) -> Result<(), Refused> {
-        if self.disks.of(number).spread.is_some() {
-            let owners = self.disks.owners(number);
-            return owners.into_iter().try_for_each(|owner| self.check_contract(owner, contract));
-        }
-        let disk = self.disks[number].as_ref().expect("a disk that was found");
-        let among = (disk.config.leeway, disk.extent.among);
-        self.pools.check(&disk.vdisk, contract, among).map(drop)
     }
 
     /// Removes a disk that has nothing pending. Its parts are [retired](super::tickets::Tickets::retired).

@@ -285,7 +285,7 @@ impl Pools {
     }
 
     /// Whether its gates would promise a disk their parts of a contract, which are this.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         vdisk: &VirtualDisk,
         new: &Contract,

@@ -180,7 +180,7 @@ pub(crate) fn set_owners(
 ) -> Result<(), henge_core::Refused> {
     let contract = Contract { pending: None, ..config.contract.clone() };
     // What was promised before might not be promised again, so nobody is told before all would take it.
-    plane.check_contract(number, &contract)?;
+    check(plane, number, &contract)?;
     let mut told = Vec::new();
     for owner in plane.disks.owners(number) {
         let old = plane.disks.of(owner).config.clone();
@@ -194,6 +194,17 @@ pub(crate) fn set_owners(
     }
     plane.disks.of(number).config = config;
     Ok(())
+}
+
+/// Whether all gates would take a disk's contract, as they are.
+fn check(plane: &mut Plane, number: usize, contract: &Contract) -> Result<(), henge_core::Refused> {
+    if plane.disks.of(number).spread.is_some() {
+        let owners = plane.disks.owners(number);
+        return owners.into_iter().try_for_each(|owner| check(plane, owner, contract));
+    }
+    let disk = plane.disks[number].as_ref().expect("a disk that was found");
+    let among = (disk.config.leeway, disk.extent.among);
+    plane.pools.check(&disk.vdisk, contract, among).map(drop)
 }
 
 /// Removes a spread disk that has nothing pending, and its parts here.
