@@ -457,11 +457,11 @@ impl Peers {
     }
 
     /// A request of `flow` came; `striping` says where here is in the file's layout.
-    pub fn arrived(&mut self, flow: FlowId, cost: Cost, striping: Option<&Striping>, now: Instant) {
+    pub fn arrived(&mut self, flow: FlowId, striping: Option<&Striping>, now: Instant) {
         if let Some(striping) = striping {
             self.foreign.synchronizer.set_striping(flow, striping);
         }
-        self.foreign.synchronizer.arrived(flow, cost, now, &mut self.foreign.outbox);
+        self.foreign.synchronizer.arrived(flow, now, &mut self.foreign.outbox);
     }
 
     /// A request is over; what became known of the flow's service elsewhere with it.

@@ -286,7 +286,6 @@ impl Net {
         &mut self,
         gate: u32,
         request: &Request,
-        unit: CostUnit,
         striping: Option<&Striping>,
         now: Instant,
     ) {
@@ -294,7 +293,7 @@ impl Net {
             if let Some(striping) = striping {
                 synchronizer.set_striping(request.flow, striping);
             }
-            synchronizer.arrived(request.flow, cost_of(request, unit), now, &mut self.outbox);
+            synchronizer.arrived(request.flow, now, &mut self.outbox);
             self.due = earlier(self.due, synchronizer.wake_at());
         }
     }

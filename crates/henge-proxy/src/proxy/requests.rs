@@ -99,7 +99,7 @@ impl Proxy {
         }
         let (extent, striping) = io.map_or((None, None), |io| place_in_file(self.peers.as_ref(), io));
         if let Some(peers) = &mut self.peers {
-            peers.arrived(flow, Cost::new(request.len), striping.as_ref(), now);
+            peers.arrived(flow, striping.as_ref(), now);
         }
         let io =
             Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message), extent, striping };

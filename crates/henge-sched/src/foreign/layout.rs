@@ -147,7 +147,7 @@ impl Synchronizer for LayoutDriven {
         }
     }
 
-    fn arrived(&mut self, flow: FlowId, _: Cost, now: Instant, out: &mut Outbox) {
+    fn arrived(&mut self, flow: FlowId, now: Instant, out: &mut Outbox) {
         let Some(state) = self.flows.get_mut(&flow) else { return };
         state.last = now;
         if state.active.is_some() {
@@ -233,12 +233,12 @@ mod tests {
         let (mut first, mut third) = (node(5), node(7));
         let mut out = Outbox::new();
         third.set_striping(FLOW, &striping());
-        third.arrived(FLOW, Cost::new(1), Instant::ZERO, &mut out);
+        third.arrived(FLOW, Instant::ZERO, &mut out);
         assert!(out.is_empty(), "only the layout's first node announces");
         third = node(7);
         first.set_striping(FLOW, &striping());
         for _ in 0..5 {
-            first.arrived(FLOW, Cost::new(1), Instant::ZERO, &mut out);
+            first.arrived(FLOW, Instant::ZERO, &mut out);
         }
         assert_eq!(out.iter().map(|(to, _)| to.0).collect::<Vec<_>>(), [6, 7, 8]);
         let served = Served { flow: FLOW, cost: Cost::new(1000), extent: None };
@@ -260,7 +260,7 @@ mod tests {
         let (mut first, mut second) = (node(5), node(6));
         first.set_striping(FLOW, &striping());
         let mut out = Outbox::new();
-        first.arrived(FLOW, Cost::new(1), Instant::ZERO, &mut out);
+        first.arrived(FLOW, Instant::ZERO, &mut out);
         let layout = out.remove(0).1;
         out.clear();
         let at = first.wake_at().unwrap();
@@ -283,11 +283,11 @@ mod tests {
         for flow in 0..flows {
             first.set_flow(FlowId(flow), &[]);
             first.set_striping(FlowId(flow), &striping());
-            first.arrived(FlowId(flow), Cost::new(1), ms(0), &mut out);
+            first.arrived(FlowId(flow), ms(0), &mut out);
         }
         // A third is heard of again, and a third is removed.
         for flow in (0..flows).step_by(3) {
-            first.arrived(FlowId(flow), Cost::new(1), ms(400), &mut out);
+            first.arrived(FlowId(flow), ms(400), &mut out);
             first.remove_flow(FlowId(flow + 1));
         }
         let mut departures = Vec::new();

@@ -260,8 +260,8 @@ impl Synchronizer for Predictor {
         self.totals.remove_flow(flow);
         self.flows.remove(&flow);
     }
-    fn arrived(&mut self, flow: FlowId, cost: Cost, _: Instant, _: &mut Outbox) {
-        self.announcer.arrived(flow, cost);
+    fn arrived(&mut self, flow: FlowId, _: Instant, _: &mut Outbox) {
+        self.announcer.arrived(flow);
     }
     /// A layout says on how many nodes bytes lie, not always on which (a proxy knows its peers, not the file system's
     /// numbers of them). So those never heard of are predicted its mean, and announcements show who they are.
@@ -280,8 +280,7 @@ impl Synchronizer for Predictor {
     }
 
     fn served(&mut self, served: &Served, _: Instant, out: &mut Outbox) -> Cost {
-        let every = self.announcer.every(served.flow).get();
-        self.announcer.served(served.flow, served.cost, out);
+        let every = self.announcer.served(served.flow, served.cost, out).get();
         let Some(state) = self.flows.get_mut(&served.flow) else { return Cost::ZERO };
         if every > state.every.saturating_mul(2) || every < state.every / 2 {
             state.plan_all(every, None);

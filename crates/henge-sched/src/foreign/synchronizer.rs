@@ -39,7 +39,7 @@ pub trait Synchronizer: Send {
     fn remove_flow(&mut self, flow: FlowId);
 
     /// A request was taken in.
-    fn arrived(&mut self, _flow: FlowId, _cost: Cost, _now: Instant, _out: &mut Outbox) {}
+    fn arrived(&mut self, _flow: FlowId, _now: Instant, _out: &mut Outbox) {}
 
     /// A request is over.
     fn served(&mut self, served: &Served, now: Instant, out: &mut Outbox) -> Cost;

@@ -5,7 +5,8 @@
 //!
 //! T must stay below what the flow keeps outstanding at a node: a larger lump empties its queue, and what is charged
 //! to an empty queue is forgiven. At 64 KiB a request, 32 processes and T = 10 MiB a ratio of 4 : 1 came out as 0.68
-//! of it. Where no T is stated it is a quarter of what the flow has outstanding here, at least 64 KiB. (vPFS)
+//! of it. Where no T is stated it is a quarter of what the flow has outstanding here, at least 64 KiB. (vPFS) That is counted in requests, at the mean
+//! of what some 16 of them cost: what one asks for and does not get lets nobody say less.
 
 use super::heard::Totals;
 use super::{Outbox, Served, Synchronizer};
@@ -31,7 +32,10 @@ struct Announced {
     total: Cost,
     /// As the peers were told last.
     said: Cost,
-    outstanding: Cost,
+    /// Requests.
+    outstanding: u64,
+    /// What a request costs, over about 16.
+    mean: u64,
 }
 
 impl Announcer {
@@ -46,9 +50,9 @@ impl Announcer {
     pub fn remove_flow(&mut self, flow: FlowId) {
         self.flows.remove(&flow);
     }
-    pub fn arrived(&mut self, flow: FlowId, cost: Cost) {
+    pub fn arrived(&mut self, flow: FlowId) {
         if let Some(announced) = self.flows.get_mut(&flow) {
-            announced.outstanding += cost;
+            announced.outstanding += 1;
         }
     }
     /// Whether `node` serves the flow as well.
@@ -57,16 +61,20 @@ impl Announcer {
     }
     /// T for the flow now.
     pub fn every(&self, flow: FlowId) -> Cost {
-        let outstanding = self.flows.get(&flow).map_or(Cost::ZERO, |a| a.outstanding);
-        self.every.unwrap_or(Cost::new(outstanding.get() / 4).max(EVERY_MIN))
+        let outstanding = self.flows.get(&flow).map_or(0, |a| a.outstanding.saturating_mul(a.mean));
+        self.every.unwrap_or(Cost::new(outstanding / 4).max(EVERY_MIN))
     }
-    pub fn served(&mut self, flow: FlowId, cost: Cost, out: &mut Outbox) {
+    /// A request is over. T as it was with it.
+    pub fn served(&mut self, flow: FlowId, cost: Cost, out: &mut Outbox) -> Cost {
+        if let Some(announced) = self.flows.get_mut(&flow) {
+            announced.learn(cost);
+        }
         let every = self.every(flow);
-        let Some(announced) = self.flows.get_mut(&flow) else { return };
+        let Some(announced) = self.flows.get_mut(&flow) else { return every };
         announced.total += cost;
-        announced.outstanding = announced.outstanding.saturating_sub(cost);
+        announced.outstanding = announced.outstanding.saturating_sub(1);
         if announced.total.saturating_sub(announced.said) < every {
-            return;
+            return every;
         }
         let before = std::mem::replace(&mut announced.said, announced.total);
         let sync = Sync {
@@ -77,6 +85,16 @@ impl Announcer {
             news: News::Total { total: announced.total, before },
         };
         out.extend(announced.peers.iter().map(|peer| (*peer, sync.clone())));
+        every
+    }
+}
+
+impl Announced {
+    fn learn(&mut self, cost: Cost) {
+        self.mean = match self.mean {
+            0 => cost.get(),
+            mean => mean - mean / 16 + cost.get() / 16,
+        };
     }
 }
 
@@ -103,8 +121,8 @@ impl Synchronizer for Threshold {
         self.announcer.remove_flow(flow);
         self.totals.remove_flow(flow);
     }
-    fn arrived(&mut self, flow: FlowId, cost: Cost, _: Instant, _: &mut Outbox) {
-        self.announcer.arrived(flow, cost);
+    fn arrived(&mut self, flow: FlowId, _: Instant, _: &mut Outbox) {
+        self.announcer.arrived(flow);
     }
     fn served(&mut self, served: &Served, _: Instant, out: &mut Outbox) -> Cost {
         self.announcer.served(served.flow, served.cost, out);
@@ -156,8 +174,26 @@ mod tests {
         t.set_flow(FLOW, &NODES);
         assert_eq!(t.every(FLOW), Cost::new(64 << 10));
         for _ in 0..32 {
-            t.arrived(FLOW, Cost::new(64 << 10));
+            t.arrived(FLOW);
         }
-        assert_eq!(t.every(FLOW), Cost::new(8 * (64 << 10)));
+        assert_eq!(t.served(FLOW, Cost::new(64 << 10), &mut Outbox::new()), Cost::new(8 * (64 << 10)));
+    }
+
+    /// Reads past a file's end ask for megabytes and move nothing; what counts as requests or time counts no bytes.
+    #[test]
+    fn what_a_request_asked_for_and_did_not_cost_lets_nobody_say_less() {
+        let mut t = Announcer::new(NodeId(0), 1, None);
+        t.set_flow(FLOW, &NODES);
+        let mut out = Outbox::new();
+        for _ in 0..1000 {
+            t.arrived(FLOW);
+            t.served(FLOW, Cost::ZERO, &mut out);
+        }
+        (0..8).for_each(|_| t.arrived(FLOW));
+        for _ in 0..64 {
+            t.arrived(FLOW);
+            t.served(FLOW, Cost::new(1 << 20), &mut out);
+        }
+        assert!(out.len() >= 2 * 16, "{} messages for 64 MiB, with 9 MiB outstanding", out.len());
     }
 }

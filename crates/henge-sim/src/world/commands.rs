@@ -113,7 +113,7 @@ impl World {
         (request.foreign, batch) = self.net.piggyback(thread, g, &request, unit);
         let client = self.commands.pending.get(command).expect("its command was just entered").client;
         let striping = self.clients[client as usize].striping.as_ref();
-        self.net.arrived(g, &request, unit, striping, now);
+        self.net.arrived(g, &request, striping, now);
         request.id = gate.parts.insert(PartOf { command, seq: gate.seen, parts });
         gate.seen += 1;
         self.commands.requests += 1;

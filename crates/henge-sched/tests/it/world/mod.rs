@@ -220,7 +220,7 @@ impl World {
         let request = Request { foreign, ..Request::new(id, flow, Op::Read, 0, len, self.now) };
         node.gate.submit(request, self.now).expect("room for every test");
         if let Some(synchronizer) = &mut node.synchronizer {
-            synchronizer.arrived(flow, Cost::new(len), self.now, &mut outbox);
+            synchronizer.arrived(flow, self.now, &mut outbox);
         }
         self.post(outbox);
     }
