@@ -108,6 +108,11 @@ impl Pools {
         })
     }
 
+    /// Whether a gate has requests that the kernel's workers may have, those included that wait for a sync.
+    pub(crate) fn may_need_workers(&self) -> bool {
+        self.gates.iter().any(|gate| gate.copies && !gate.answers_soon && !gate.sub_requests.is_empty())
+    }
+
     pub(super) fn new() -> Pools {
         Pools { all: Vec::new(), gates: Vec::new(), runnable: Turns::new() }
     }

@@ -473,3 +473,27 @@ fn an_answer_of_a_server_is_looked_for_where_one_client_waits_for_it() {
     }
     far.stop().unwrap();
 }
+
+/// A loop that looks without sleeping keeps the kernel's workers from its processor. Of a gate whose requests they may have, one waits here for
+/// its limit.
+#[test]
+fn nothing_is_looked_for_while_workers_may_want_the_processor() {
+    let mut bench = Bench::new(&(disk("web", "a", "") + &disk("slow", "b", "limit = \"1/s\"")));
+    let [mut web, mut slow] = ["web", "slow"].map(|disk| bench.client(disk, 4096, 0));
+    let mut events = Vec::with_capacity(EVENTS);
+    let mut is_looked_for = |bench: &mut Bench| {
+        web.ask();
+        bench.server.events(&mut events, Some(Duration::from_secs(10))).unwrap();
+        events.iter().for_each(|event| bench.server.happened(event));
+        let alone = bench.server.is_asked_alone(&events, false);
+        bench.server.turn();
+        let answered = std::mem::take(&mut bench.server.poll.answered);
+        assert_eq!((alone, answered), (true, 1));
+        bench.server.is_looked_for(alone, answered)
+    };
+    assert!(is_looked_for(&mut bench));
+    (0..9).for_each(|_| slow.ask());
+    (0..4).for_each(|_| _ = bench.round());
+    bench.server.poll.answered = 0;
+    assert!(!is_looked_for(&mut bench));
+}

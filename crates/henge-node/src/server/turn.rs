@@ -90,8 +90,11 @@ impl Server {
     }
 
     /// Whether something is expected at once: one client alone has asked one thing, which is answered, or which storage has that answers soon.
+    /// Nothing is looked for while the kernel's workers have something to do for a gate: they may want this processor.
     pub(super) fn is_looked_for(&self, asked_alone: bool, answered: u32) -> bool {
-        asked_alone && answered as usize + self.plane.pools.soon_answered() == 1
+        let pools = &self.plane.pools;
+        let alone = asked_alone && answered as usize + pools.soon_answered() == 1;
+        alone && !pools.may_need_workers()
     }
 
     /// Whether one client has said something, and nothing else has happened since, unless storage has answered.
