@@ -85,6 +85,20 @@ struct Running {
     works: bool,
 }
 
+/// How many keep a worker, and who waits until one is free.
+#[derive(Default)]
+struct Crowd {
+    workers: u32,
+    waiting: VecDeque<u32>,
+}
+
+/// The long read that is being copied, and those that come after it.
+#[derive(Default)]
+struct Long {
+    copying: Option<u32>,
+    waiting: VecDeque<u32>,
+}
+
 /// The requests under way on some files.
 pub(crate) struct Files {
     engine: Box<dyn Engine>,
@@ -100,12 +114,8 @@ pub(crate) struct Files {
     under_way: u32,
     /// Files that want one, and have to wait for another file's.
     line: VecDeque<RawFd>,
-    /// How many keep a worker, and who waits until one is free.
-    workers: u32,
-    crowd: VecDeque<u32>,
-    /// The long read that is being copied, and those that come after it.
-    copying: Option<u32>,
-    long: VecDeque<u32>,
+    crowd: Crowd,
+    long: Long,
     /// Requests that await a sync, which nobody was told of yet.
     awaiting: VecDeque<RequestId>,
     /// Files whose sync failed, which nobody was told of yet.
@@ -130,10 +140,8 @@ impl Files {
             syncs: BTreeMap::new(),
             under_way: 0,
             line: VecDeque::new(),
-            workers: 0,
-            crowd: VecDeque::new(),
-            copying: None,
-            long: VecDeque::new(),
+            crowd: Crowd::default(),
+            long: Long::default(),
             awaiting: VecDeque::new(),
             failed: Vec::new(),
             rests: false,
@@ -230,7 +238,13 @@ impl Files {
                 return None;
             }
             let (token, result) = self.engine.reap()?;
+            self.long.copying.take_if(|copying| *copying == token);
             self.advance(token, result);
+            while self.long.copying.is_none()
+                && let Some(next) = self.long.waiting.pop_front()
+            {
+                self.issue(next);
+            }
         }
     }
 
@@ -263,16 +277,16 @@ impl Files {
         let aside = is_there == Some(false);
         let io = Io { token, kind, fd: r.fd, offset, len, memory, aside };
         if aside || matches!(kind, Kind::Allocate { .. }) {
-            if self.workers == WORKERS {
-                return self.crowd.push_back(token);
+            if self.crowd.workers == WORKERS {
+                return self.crowd.waiting.push_back(token);
             }
-            self.workers += 1;
+            self.crowd.workers += 1;
             self.get(token).works = true;
         } else if len >= COPIED_MAX && is_there == Some(true) {
-            if self.copying.is_some() {
-                return self.long.push_back(token);
+            if self.long.copying.is_some() {
+                return self.long.waiting.push_back(token);
             }
-            self.copying = Some(token);
+            self.long.copying = Some(token);
         }
         // SAFETY: the payload belongs to `running[token]` until the engine has returned the token, and the zeroes,
         // ZEROES_MAX of them, to us, who never change them; `Drop` leaks both if that never happens.
@@ -281,28 +295,18 @@ impl Files {
 
     fn advance(&mut self, token: u32, result: i32) {
         if std::mem::take(&mut self.get(token).works) {
-            self.workers -= 1;
+            self.crowd.workers -= 1;
         }
         // What was to be read aside may be in the page cache by now, and then needs no worker.
-        while self.workers < WORKERS
-            && let Some(next) = self.crowd.pop_front()
+        while self.crowd.workers < WORKERS
+            && let Some(next) = self.crowd.waiting.pop_front()
         {
             self.issue(next);
         }
-        self.copying.take_if(|copying| *copying == token);
-        match result {
-            ..0 => self.failed_step(token, -result),
-            _ => self.stepped(token, result as u64),
+        if result < 0 {
+            return self.failed_step(token, -result);
         }
-        while self.copying.is_none()
-            && let Some(next) = self.long.pop_front()
-        {
-            self.issue(next);
-        }
-    }
-
-    /// The present step has moved so many bytes.
-    fn stepped(&mut self, token: u32, bytes: u64) {
+        let bytes = result as u64;
         let block = self.block;
         let r = self.get(token);
         match r.step {

@@ -33,6 +33,7 @@ mod doors;
 mod leaving;
 mod left;
 pub(crate) mod links;
+mod listeners;
 pub(crate) mod moving;
 mod nvme;
 mod orders;

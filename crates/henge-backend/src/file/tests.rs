@@ -443,7 +443,7 @@ fn holes_that_do_not_end_leave_workers_to_others() {
     }
     ended.sort_unstable();
     assert_eq!(ended, (0..20).collect::<Vec<_>>());
-    assert_eq!((files.workers, files.crowd.len()), (0, 0));
+    assert_eq!((files.crowd.workers, files.crowd.waiting.len()), (0, 0));
 }
 
 /// Reads wait for a worker, and need none when one is free: what they read has come into the page cache meanwhile.
@@ -470,7 +470,7 @@ fn reads_that_need_no_worker_any_more_wait_for_none() {
         engine.end(0);
         ended += over(&mut files).len();
     }
-    assert_eq!((ended, files.workers), (40, 0));
+    assert_eq!((ended, files.crowd.workers), (40, 0));
 }
 
 #[test]
@@ -529,7 +529,7 @@ fn of_long_reads_of_what_is_in_the_page_cache_one_is_under_way() {
         order.extend(over(&mut files));
     }
     assert_eq!(order, [(3, true), (0, true), (1, false), (2, true)]);
-    assert_eq!((files.copying, files.long.len(), under_way().len()), (None, 0, 0));
+    assert_eq!((files.long.copying, files.long.waiting.len(), under_way().len()), (None, 0, 0));
 }
 
 #[test]

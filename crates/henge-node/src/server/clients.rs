@@ -6,10 +6,9 @@ use crate::fronts::{self, Arrival};
 use crate::initiator::Initiator;
 use crate::link::Link;
 use crate::nvme::host::Host;
-use crate::server::{links, moving, nvme};
+use crate::server::{links, listeners, moving, nvme};
 use crate::spread::{across, acts};
-use henge_core::{Duration, Instant, RequestId};
-use rustix::event::epoll::{self, EventFlags};
+use henge_core::{Duration, RequestId};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
@@ -22,12 +21,14 @@ impl Server {
         for _ in 0..ARRIVALS {
             let Some(listener) = self.entrance.listeners.get(n) else { return };
             if let Some(until) = self.entrance.arrivals.full_until(n, self.now) {
-                return self.rest(n, Some(until));
+                return listeners::rest(self, n, Some(until));
             }
             let (fd, from) = match listener.accept() {
                 Ok(Some(come)) => come,
                 Ok(None) => return,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return self.rest(n, None),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    return listeners::rest(self, n, None);
+                }
                 // The client is gone already: nothing to be done for it.
                 Err(_) => continue,
             };
@@ -53,31 +54,6 @@ impl Server {
             };
             client.link.from = from;
             self.take_in(client);
-        }
-    }
-
-    /// Nobody is let in there for a while: those who come wait.
-    fn rest(&mut self, n: usize, until: Option<Instant>) {
-        if let Some(listener) = self.entrance.listeners.get(n)
-            && epoll::delete(&self.poll.epoll, listener.as_fd()).is_ok()
-        {
-            self.entrance.arrivals.rests(n, until, self.now);
-        }
-    }
-
-    /// Listeners that have rested are watched again.
-    pub(super) fn open_again(&mut self) {
-        while let Some(n) = self.entrance.arrivals.next_rested(self.now) {
-            self.open(n);
-        }
-    }
-
-    /// Clients may come to a listener. One of several loops is woken for each that comes, if one sleeps.
-    pub(super) fn open(&self, n: usize) {
-        let Some(listener) = self.entrance.listeners.get(n) else { return };
-        let one = if self.ways.shards.count() > 1 { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
-        if let Err(error) = self.watch(listener.as_fd(), Source::Listener(n as u32), EventFlags::IN | one) {
-            tracing::error!(%error, address = %listener.address, "nobody can come there");
         }
     }
 

@@ -4,7 +4,7 @@
 //! exist. Until then it waits in its listener's queue.
 
 use super::left::Left;
-use super::{Server, Source};
+use super::{Server, Source, listeners};
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::handover::Guest;
@@ -40,7 +40,7 @@ pub(super) fn open(server: &mut Server, left: Vec<Guest>) {
     for guest in left {
         go_on_with(server, guest);
     }
-    (0..server.entrance.listeners.len()).for_each(|n| server.open(n));
+    (0..server.entrance.listeners.len()).for_each(|n| listeners::open(server, n));
 }
 
 /// A client whose conversation goes on here. One whose disk is gone, or is no longer for it, loses its connection.

@@ -2,7 +2,8 @@
 
 use super::left::Left;
 use super::{
-    Server, Source, administer, around, doors, leaving, links, moving, nvme, orders, patience, removal, seats,
+    Server, Source, administer, around, doors, leaving, links, listeners, moving, nvme, orders, patience,
+    removal, seats,
 };
 use crate::give_way;
 use crate::link::End;
@@ -211,7 +212,7 @@ impl Server {
         self.tick_sessions();
         patience::lose_patience(self);
         doors::look_at_certificates(self);
-        self.open_again();
+        listeners::open_again(self);
         self.look();
         nvme::look_at_hosts(self);
         links::tick_links(self);
