@@ -158,6 +158,7 @@ proptest! {
         while always.now.since(from) < Duration::from_millis(20) { always.step(of); }
         let got = (always.commands[0] - before) as f64 / 2.0;
         prop_assert!(got >= 0.97 * rate as f64 * 0.02 - 1.0, "{got}");
+        prop_assert!(got <= 1.3 * rate as f64 * 0.02 + 2.0, "{got}: what is beyond its rate goes by weight");
     }
 
     /// What rounds took is all given to somebody, but for what rounding loses.
@@ -205,6 +206,21 @@ fn the_example_of_the_head() {
     turns.done(first, Done { commands: 8, others: 0, bytes: 0 }, Instant::ZERO);
     // Half of eight commands at 12,500 a second: so much of a reserved turn is this way's.
     assert_eq!(turns.flow(Of::Disk(2)).due, Instant::from_nanos(320_000));
+}
+
+#[test]
+fn who_was_away_has_saved_up_no_turns() {
+    let mut always = Always::new(vec![Terms::weighted(1), Terms::weighted(1)]);
+    let turn = always.turns.next(always.now).unwrap();
+    assert_eq!(turn.connection, name(0));
+    always.turns.done(turn, Done { commands: 1, bytes: 0 }, always.now); // and it is away
+    for _ in 0..100 {
+        assert_eq!(always.step(|_| Done { commands: 1, bytes: 0 }), 1);
+    }
+    always.turns.put(Of::Disk(0), Terms::weighted(1), name(0), Way::In);
+    let next: Vec<usize> = (0..20).map(|_| always.step(|_| Done { commands: 1, bytes: 0 })).collect();
+    let its = next.iter().filter(|n| **n == 0).count();
+    assert!((9..=11).contains(&its), "{its} of 20");
 }
 
 #[test]
