@@ -213,12 +213,13 @@ fn who_was_away_has_saved_up_no_turns() {
     let mut always = Always::new(vec![Terms::weighted(1), Terms::weighted(1)]);
     let turn = always.turns.next(always.now).unwrap();
     assert_eq!(turn.connection, name(0));
-    always.turns.done(turn, Done { commands: 1, bytes: 0 }, always.now); // and it is away
+    always.turns.done(turn, Done { commands: 1, others: 0, bytes: 0 }, always.now); // and it is away
     for _ in 0..100 {
-        assert_eq!(always.step(|_| Done { commands: 1, bytes: 0 }), 1);
+        assert_eq!(always.step(|_| Done { commands: 1, others: 0, bytes: 0 }), 1);
     }
     always.turns.put(Of::Disk(0), Terms::weighted(1), name(0), Way::In);
-    let next: Vec<usize> = (0..20).map(|_| always.step(|_| Done { commands: 1, bytes: 0 })).collect();
+    let next: Vec<usize> =
+        (0..20).map(|_| always.step(|_| Done { commands: 1, others: 0, bytes: 0 })).collect();
     let its = next.iter().filter(|n| **n == 0).count();
     assert!((9..=11).contains(&its), "{its} of 20");
 }

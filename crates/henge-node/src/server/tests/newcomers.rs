@@ -45,6 +45,6 @@ fn clients_are_let_in_no_faster_than_they_may() {
     }
     // 64 at once, and 4,000 a second.
     assert!((140..=145).contains(&came), "{came} in 20 ms");
-    (0..3).for_each(|_| drop(bench.round()));
+    (0..3).for_each(|_| _ = bench.round());
     assert!(bench.server.due() > Some(bench.server.now), "those who wait do not keep the loop awake");
 }
