@@ -51,7 +51,13 @@ impl Inventory {
             self.disks.insert(name.to_owned(), disk);
         } else {
             let record: NodeRecord = serde_json::from_slice(value)?;
-            self.install(NodeState { record, session: None, status: None, seen: 0 });
+            self.install(NodeState {
+                record,
+                session: None,
+                status: None,
+                seen: 0,
+                found: Default::default(),
+            });
         }
         Ok(())
     }

@@ -55,7 +55,8 @@ use crate::model::{DiskRecord, Event, NodeRecord};
 use crate::store::Batch;
 use henge_admission::Rules;
 use henge_api::Status;
-use henge_api::manager::Order;
+use henge_api::manager::{Held, Order};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Knobs.
@@ -96,6 +97,8 @@ pub struct NodeState {
     pub status: Option<Arc<Status>>,
     /// When they came; milliseconds since 1970.
     pub seen: u64,
+    /// Disks that it has by orders which are not remembered here, as it said when it came.
+    pub found: Arc<BTreeMap<String, Held>>,
 }
 
 /// The state.

@@ -1,6 +1,6 @@
 //! What disks and tenants are called: a tenant's name for a disk, the name that nodes know, and which are free.
 
-use super::{Caller, Failure, Inventory};
+use super::{Caller, Failure, Inventory, NodeState};
 use crate::model::{DiskRecord, Phase};
 use crate::shorten::shorten;
 use crate::tenant::full_name;
@@ -40,7 +40,8 @@ impl Inventory {
                 return Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one")));
             }
         }
-        let own = self.nodes.values().find(|n| n.record.own.iter().any(|h| h.name == name));
+        let has = |n: &&NodeState| n.found.contains_key(name) || n.record.own.iter().any(|h| h.name == name);
+        let own = self.nodes.values().find(has);
         match own {
             None => Ok(()),
             Some(_) => Err(Failure::Conflict(format!("the name \"{name}\" is in use; take another one"))),

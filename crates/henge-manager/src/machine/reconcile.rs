@@ -13,9 +13,11 @@
 //! confirmed, all show a disk that is larger. A client that sees the new size finds all of it there.
 //!
 //! A disk that a node made by the manager's order and the manager does not know (its state is older than the node's) is taken
-//! into the inventory again rather than removed: it may hold somebody's data.
+//! into the inventory again rather than removed: it may hold somebody's data. One that names other nodes waits for their word (`found.rs`).
 
-use super::{Machine, NodeState, gateways};
+mod found;
+
+use super::{Machine, NodeState};
 use crate::model::{Difference, DiskRecord, DiskSpec, HeldRecord, NodeRecord, PartRecord, Phase};
 use henge_api::Status;
 use henge_api::manager::{Held, Origin, Register, Seen};
@@ -39,7 +41,9 @@ impl Machine {
             draining: old.as_ref().is_some_and(|n| n.record.draining),
             revision: old.as_ref().map_or(0, |n| n.record.revision),
         };
-        let state = NodeState { record, session: Some(session), status: None, seen: self.journal.now() };
+        let found = found::unknown(&self.inventory, &register.disks);
+        let seen = self.journal.now();
+        let state = NodeState { record, session: Some(session), status: None, seen, found };
         let same = old.as_ref().is_some_and(|n| n.record == state.record);
         if same {
             // Nothing to be stored.
@@ -55,11 +59,7 @@ impl Machine {
         let is_held = |disk: &str| register.disks.iter().any(|held| held.name == disk);
         failures.keep_of(&name, |disk| inventory.disk(disk).is_some() || is_held(disk));
         let mut node = Reconciler { machine: self, node: &name };
-        for held in register.disks.iter().filter(|h| h.revision.is_some()) {
-            if node.machine.inventory.disk(&held.name).is_none() {
-                node.adopt(held);
-            }
-        }
+        node.take_in();
         node.catch_up(&register.disks);
         let drained = self.inventory.node(&name).is_some_and(|node| node.record.draining);
         self.outbox.drain(&name, drained);
@@ -232,11 +232,6 @@ impl Reconciler<'_> {
     /// Takes a disk into the inventory that a node has by an order which is not remembered here.
     fn adopt(&mut self, held: &Held) {
         let term = |key: &str| held.contract.get(key).cloned();
-        // A node speaks for disks of its own.
-        let is_here = |place: &String| place.split_once('/').is_none_or(|(on, _)| on == self.node);
-        if !held.pools.iter().any(is_here) && !held.gateways.contains(&self.node.to_owned()) {
-            return;
-        }
         let mut spec = DiskSpec { capacity: format!("{}B", held.capacity), ..DiskSpec::default() };
         for (key, value) in held.contract.iter().filter(|(key, _)| Term::of(key).is_some()) {
             // What cannot be read, or is a later version's, is left out.
@@ -252,17 +247,10 @@ impl Reconciler<'_> {
             }
             return;
         }
-        let parts = match held.gateways.is_empty() {
-            true => held.pools.clone(),
-            false => gateways::places(held),
-        };
         let reserved = term("rate").and_then(|t| parse_rate(&t).ok()).map_or(0, |r| r.per_second);
         let n = held.pools.len().max(1) as u64;
-        let part = |place: &String| {
-            let (node, pool) = place.split_once('/').unwrap_or((self.node, place));
-            let (node, pool) = (node.to_owned(), pool.to_owned());
-            PartRecord { node, pool, reserved_micro: reserved / n, held: None, confirmed: 0 }
-        };
+        let part =
+            |(node, pool)| PartRecord { node, pool, reserved_micro: reserved / n, held: None, confirmed: 0 };
         spec.parts = u32::try_from(n).ok().filter(|n| *n > 1);
         let difference =
             Difference { manager: None, node: Some("a disk that was not in the inventory".into()) };
@@ -270,7 +258,7 @@ impl Reconciler<'_> {
             name: held.name.clone(),
             tenant: None,
             spec,
-            parts: parts.iter().map(part).collect(),
+            parts: found::places(self.node, held).into_iter().map(part).collect(),
             phase: Phase::Changing,
             revision: 0,
             created: self.machine.journal.now(),
@@ -293,6 +281,9 @@ impl Reconciler<'_> {
     fn done(&mut self, disk: DiskRecord, revision: u64, error: Option<String>) {
         if disk.revision != revision || !disk.parts.iter().any(|p| p.node == self.node) {
             return; // overtaken; a later order is on its way
+        }
+        if error.is_none() {
+            found::is_known(&mut self.machine.inventory, self.node, &disk.name);
         }
         match (disk.phase, error) {
             (Phase::Removing, None) => self.removed(&disk),

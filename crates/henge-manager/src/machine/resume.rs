@@ -21,6 +21,9 @@ impl Machine {
         let mut over = Vec::new();
         let before = before.inventory;
         for (name, old) in before.nodes {
+            if let Some(node) = self.inventory.nodes.get_mut(&name) {
+                node.found = old.found;
+            }
             let Some(session) = old.session else { continue };
             let doubted = keys.contains(format!("node/{name}").as_str());
             match self.inventory.nodes.get_mut(&name).filter(|_| !doubted) {
