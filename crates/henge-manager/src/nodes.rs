@@ -1,5 +1,7 @@
 //! Connections of nodes: a line of JSON each way, a task each.
 
+mod told;
+
 use crate::authority::Authority;
 use crate::core::{Core, OUTBOX, Unavailable};
 use crate::heard;
@@ -13,11 +15,12 @@ use rustls_pki_types::CertificateDer;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
+use told::Told;
 
 /// A handshake ends by then.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -372,7 +375,7 @@ async fn speak(
     mut inbox: mpsc::Receiver<FromManager>,
     proof: Option<&Proof<'_>>,
 ) -> io::Result<()> {
-    let (mut edition, mut turn) = (None, proof.map(|proof| proof.tls.turn()));
+    let (mut told, mut turn) = (Told::default(), proof.map(|proof| proof.tls.turn()));
     loop {
         if let Some(proof) = proof {
             if turn != Some(proof.tls.turn()) {
@@ -380,12 +383,8 @@ async fn speak(
                 // One that was revoked, or has expired, is a stranger's.
                 proof.tls.still(&proof.chain, SystemTime::now()).map_err(io::Error::other)?;
             }
-            let now = proof.authority.edition().await.ok();
-            if now.is_some() && now != edition {
-                edition = now;
-                if let Ok(trust) = proof.authority.trust().await {
-                    writer.say(&FromManager::Trust(trust)).await?;
-                }
+            if let Some(trust) = told.news(proof.authority, Instant::now()).await {
+                writer.say(&FromManager::Trust(trust)).await?;
             }
         }
         match tokio::time::timeout(LIFE, inbox.recv()).await {
