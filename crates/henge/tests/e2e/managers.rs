@@ -374,6 +374,32 @@ fn a_disk_over_two_nodes_grows_by_its_managers_hand_and_has_its_tags_from_there(
     }
 }
 
+#[test]
+fn a_manager_that_lost_its_store_has_a_disk_over_two_nodes_from_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut manager, token_file) = Manager::alone(dir.path(), "");
+    let mut nodes = two_nodes(dir.path(), &manager);
+    let vd = |manager: &Manager, args: &[&str]| henge(&[manager], &token_file, &[&["vd"], args].concat());
+    let create = ["create", "web", "capacity=64MiB", "parts=2", "rate=500/s", "--nbd", "anyone"];
+    until("the nodes", || vd(&manager, &create).status.success().then_some(()));
+    let served = |manager: &Manager| disks(&[manager], &token_file).filter(|disks| !disks.is_empty());
+    let before = until("the disk", || served(&manager));
+    manager.process = None;
+    let second = nodes.pop();
+    drop(second);
+    std::fs::remove_dir_all(dir.path().join("m")).unwrap();
+    manager.start();
+    until("the manager", || manager.leads());
+    let events = |manager: &Manager| said(&vd(manager, &["events", "--json"]));
+    until("what is waited for", || events(&manager).contains("does not").then_some(()));
+    assert_eq!(disks(&[&manager], &token_file), Some(Vec::new()), "one node alone says it");
+    assert!(said(&vd(&manager, &create)).contains("in use"), "its name is taken");
+    let config = dir.path().join("n2/node.toml");
+    nodes.push(Process::start(Command::new(HENGE).arg("node").arg("-c").arg(&config)));
+    let after = until("the disk again", || served(&manager));
+    assert_eq!((&after[0].0, &after[0].2), (&before[0].0, &before[0].2), "{}", events(&manager));
+}
+
 /// Disks too large for one pool, so that each loop of the node has one.
 #[test]
 fn a_manager_has_all_loops_of_a_node() {
