@@ -1,5 +1,5 @@
 //! Small files that outlive a crash: replaced as wholes ([`replace`], [`prepare`]), and a number that grows with each start ([`epoch`]).
-//! Descriptors that outlive the program: [`anew`]. Who has a processor first: [`give_way`], [`go_first`]; and for how little it is not
+//! Descriptors that outlive the program: [`anew`]. Who has a processor first: [`give_way`], [`short_turns`]; and for how little it is not
 //! woken: [`wake_at`].
 
 pub mod anew;
@@ -9,6 +9,6 @@ mod replace;
 mod wake;
 
 pub use epoch::{LIFE, epoch};
-pub use priority::{give_way, go_first};
+pub use priority::{give_way, short_turns};
 pub use replace::{Prepared, make_directory, prepare, replace};
 pub use wake::wake_at;

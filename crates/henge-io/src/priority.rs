@@ -6,9 +6,6 @@
 //! Threads that serve disks want it often and for a moment. Beside them are the kernel's workers, which do what cannot be done at once, such
 //! as syncs, and want it for milliseconds. Since Linux 6.12 a thread says how long its turns are to be (sched(7), `sched_runtime`), and whose
 //! turns are shorter goes before whoever is in the middle of a longer one. Nobody has more of the processor by that.
-//!
-//! Where eight disks' syncs keep as many workers busy, the loop had a third of its processor. So it has a higher priority than they, where it may: as
-//! root, or by RLIMIT_NICE (`LimitNICE=-10` of systemd). Its part is then nine times that of one of them.
 
 /// The least of Linux: about a seventieth of a thread of priority 0, while that wants the processor (sched(7)).
 const LEAST: i32 = 19;
@@ -19,14 +16,12 @@ pub fn give_way() {
     let _ = rustix::process::setpriority_process(None, LEAST);
 }
 
-/// Of the loop.
-const FIRST: i32 = -10;
 /// Of the loop's turns most are shorter. The kernel takes no less than this.
 const TURN: u64 = 100_000;
 
-/// The calling thread goes first: it has short turns, and a higher priority where it may. Threads that it starts, and the kernel's workers for it,
-/// have neither. Where an administrator gave it another policy or priority than the ordinary one, that stays.
-pub fn go_first() {
+/// The calling thread has short turns, and therefore soon; threads that it starts, and the kernel's workers for it, have ordinary ones.
+/// Where an administrator gave it another policy than the ordinary one, that stays.
+pub fn short_turns() {
     #![allow(unsafe_code)] // neither std nor rustix has these calls
     let size = size_of::<libc::sched_attr>() as libc::c_uint;
     // SAFETY: plain numbers, for which zero is a value.
@@ -36,14 +31,8 @@ pub fn go_first() {
     if known && attributes.sched_policy == libc::SCHED_OTHER as u32 {
         attributes.sched_runtime = TURN;
         attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
-        let ordinary = attributes.sched_nice;
-        for priority in [if ordinary == 0 { FIRST } else { ordinary }, ordinary] {
-            attributes.sched_nice = priority;
-            // SAFETY: the kernel reads as many bytes as `size` says within them. Older kernels, and policies that forbid it, change nothing.
-            if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } == 0 {
-                break;
-            }
-        }
+        // SAFETY: the kernel reads as many bytes as `size` says within them. Older kernels, and policies that forbid it, change nothing.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     }
 }
 
@@ -71,25 +60,10 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_goes_first_and_its_children_do_not() {
-        let priority = || rustix::process::getpriority_process(None).unwrap();
-        let ordinary = priority();
-        // Who may not have it keeps what it had.
-        let may = std::thread::spawn(|| rustix::process::setpriority_process(None, FIRST).is_ok());
-        let first = if ordinary == 0 && may.join().unwrap() { FIRST } else { ordinary };
-        let asked = std::thread::spawn(move || {
-            go_first();
-            (priority(), std::thread::spawn(priority).join().unwrap())
-        });
-        assert_eq!(asked.join().unwrap(), (first, ordinary));
-        assert_eq!(priority(), ordinary);
-    }
-
-    #[test]
     fn a_thread_has_short_turns_and_its_children_ordinary_ones() {
         let Some(before) = slice() else { return };
         let turns = std::thread::spawn(|| {
-            go_first();
+            short_turns();
             (slice(), std::thread::spawn(slice).join().unwrap())
         });
         let (own, child) = turns.join().unwrap();

@@ -103,7 +103,7 @@ impl Begin {
         messages: Receiver<Message>,
         opened: &Sender<Result<(), StartError>>,
     ) -> io::Result<Left> {
-        henge_io::go_first();
+        henge_io::short_turns();
         let shards = Arc::clone(&self.shards);
         let server = self.open((here, lanes), messages);
         let (server, outcome) = match server {
@@ -131,7 +131,6 @@ impl Begin {
             entrance: Entrance {
                 // Other nodes' links belong to the first.
                 listeners: listeners.into_iter().filter(|l| here == 0 || !l.is_links()).collect(),
-                arrivals: Default::default(),
                 tls,
                 limits: config.bounds.limits,
                 slots: ConnectionSlots::new(
