@@ -131,6 +131,7 @@ impl Begin {
             entrance: Entrance {
                 // Other nodes' links belong to the first.
                 listeners: listeners.into_iter().filter(|l| here == 0 || !l.is_links()).collect(),
+                arrivals: Default::default(),
                 tls,
                 limits: config.bounds.limits,
                 slots: ConnectionSlots::new(
