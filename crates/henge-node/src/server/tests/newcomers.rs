@@ -48,3 +48,35 @@ fn clients_are_let_in_no_faster_than_they_may() {
     (0..3).for_each(|_| _ = bench.round());
     assert!(bench.server.due() > Some(bench.server.now), "those who wait do not keep the loop awake");
 }
+
+/// Its other tests have descriptors, too: it runs itself again.
+#[test]
+fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
+    const AGAIN: &str = "HENGE_TEST_NODE_DESCRIPTORS";
+    if std::env::var_os(AGAIN).is_none() {
+        let name = "server::tests::newcomers::clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end";
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        let ended = again.args([name, "--exact", "--nocapture"]).env(AGAIN, "1").output().unwrap();
+        return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+    let mut bench = Bench::new(&disk("web", "a", "weight = 1"));
+    let _client = UnixStream::connect(&bench.path).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    let free = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..limit }).unwrap();
+    let (mut woken, mut events) = (0, Vec::with_capacity(EVENTS));
+    for _ in 0..20 {
+        bench.server.events(&mut events, Some(Duration::ZERO)).unwrap();
+        woken += usize::from(!events.is_empty());
+        events.iter().for_each(|event| bench.server.happened(event));
+        bench.server.turn();
+    }
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let here = |bench: &Bench| bench.server.clients.all.len();
+    assert_eq!((woken, here(&bench)), (1, 0));
+    bench.server.now += Duration::from_secs(1);
+    (0..2).for_each(|_| _ = bench.round());
+    assert_eq!(here(&bench), 1, "it is let in once there is room");
+}
