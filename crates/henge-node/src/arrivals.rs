@@ -19,6 +19,8 @@ use henge_core::{Duration, Instant};
 const EVERY: Duration = Duration::from_micros(250);
 const BURST: u64 = 64;
 const REST: Duration = Duration::from_millis(10);
+/// That nobody can be let in is said again after so long.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 /// The listeners of a loop, by number.
 #[derive(Default)]
@@ -27,6 +29,8 @@ pub(crate) struct Arrivals {
     even: Vec<Instant>,
     /// Those that are not watched, and until when.
     resting: Vec<(Instant, usize)>,
+    /// When it is to be said again that nobody can be let in.
+    silent_until: Instant,
 }
 
 impl Arrivals {
@@ -45,9 +49,18 @@ impl Arrivals {
         self.even[listener] = self.even[listener].max(now) + EVERY;
     }
 
-    /// It is not watched until then; without a time, because nobody can be let in anywhere.
-    pub(crate) fn rests(&mut self, listener: usize, until: Option<Instant>, now: Instant) {
-        self.resting.push((until.unwrap_or(now + REST), listener));
+    /// It is not watched until then.
+    pub(crate) fn rests(&mut self, listener: usize, until: Instant) {
+        self.resting.push((until, listener));
+    }
+
+    /// Nobody can be let in now: until when a listener rests, and whether that is to be said.
+    pub(crate) fn nobody(&mut self, now: Instant) -> (Instant, bool) {
+        let is_news = now >= self.silent_until;
+        if is_news {
+            self.silent_until = now + SAID_AGAIN;
+        }
+        (now + REST, is_news)
     }
 
     /// None is to be watched again.
@@ -104,8 +117,10 @@ mod tests {
     fn who_rests_is_watched_again_when_its_time_has_come() {
         let at = Instant::from_nanos;
         let mut arrivals = Arrivals::default();
-        arrivals.rests(1, Some(at(700)), at(500));
-        arrivals.rests(0, None, at(500));
+        arrivals.rests(1, at(700));
+        let (until, is_news) = arrivals.nobody(at(500));
+        arrivals.rests(0, until);
+        assert!(is_news && !arrivals.nobody(at(500) + REST).1 && arrivals.nobody(at(500) + SAID_AGAIN).1);
         assert_eq!((arrivals.due(), arrivals.next_rested(at(699))), (Some(at(700)), None));
         assert_eq!(arrivals.next_rested(at(700)), Some(1));
         assert_eq!(arrivals.due(), Some(at(500) + REST));

@@ -21,13 +21,13 @@ impl Server {
         for _ in 0..ARRIVALS {
             let Some(listener) = self.entrance.listeners.get(n) else { return };
             if let Some(until) = self.entrance.arrivals.full_until(n, self.now) {
-                return listeners::rest(self, n, Some(until));
+                return listeners::rest(self, n, until);
             }
             let (fd, from) = match listener.accept() {
                 Ok(Some(come)) => come,
                 Ok(None) => return,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    return listeners::rest(self, n, None);
+                Err(why @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    return listeners::is_out(self, n, why);
                 }
                 // The client is gone already: nothing to be done for it.
                 Err(_) => continue,

@@ -3,6 +3,7 @@
 use super::{Server, Source};
 use henge_core::Instant;
 use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
 use std::os::fd::AsFd;
 
 /// Clients may come to a listener. One of several loops is woken for each that comes, if one sleeps.
@@ -15,12 +16,24 @@ pub(super) fn open(server: &Server, n: usize) {
 }
 
 /// Nobody is let in there for a while: those who come wait.
-pub(super) fn rest(server: &mut Server, n: usize, until: Option<Instant>) {
+pub(super) fn rest(server: &mut Server, n: usize, until: Instant) {
     if let Some(listener) = server.entrance.listeners.get(n)
         && epoll::delete(&server.poll.epoll, listener.as_fd()).is_ok()
     {
-        server.entrance.arrivals.rests(n, until, server.now);
+        server.entrance.arrivals.rests(n, until);
     }
+}
+
+/// The kernel has nothing to let anybody in with.
+pub(super) fn is_out(server: &mut Server, n: usize, error: Errno) {
+    let (until, is_news) = server.entrance.arrivals.nobody(server.now);
+    if is_news {
+        tracing::warn!(
+            %error,
+            "nobody can be let in until descriptors or memory are free: raise LimitNOFILE (ulimit -n), or lower `connections`"
+        );
+    }
+    rest(server, n, until);
 }
 
 /// Those that have rested are watched again.
