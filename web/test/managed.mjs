@@ -45,6 +45,7 @@ export async function managed({ open, looks }) {
   await page.getByLabel('Disks').first().fill('2');
   await page.getByLabel('Capacity').first().fill('4GB');
   await page.getByRole('button', { name: 'Set the quota' }).first().click();
+  check('used and allowed have one unit', (await says('section[aria-label="Tenant ann"]', '1 GB of 4 GB')) === true, await page.locator('section[aria-label="Tenant ann"]').innerText());
   check('a quota is set', (await says('section[aria-label="Tenant ann"]', '1 of 2')) === true, await page.locator('section[aria-label="Tenant ann"]').innerText());
   await looks(page, 'tenants');
   const other = page.getByLabel('Its name');
