@@ -4,6 +4,7 @@ use super::PoolConfig;
 use super::text::check_name;
 use crate::front::{Doors, Kind};
 use crate::link_config::{self, Nodes, PlaceConfig};
+use crate::spread::DISK_EXTENTS_MAX;
 use henge_backend::Origin;
 use henge_core::{Contract, ParamError, Params, Value, format_size};
 use henge_vdisk::Settings;
@@ -307,6 +308,11 @@ fn pools_of(
     };
     let (mut on, mut places) = (Vec::new(), Vec::new());
     let count = names.len();
+    if count > DISK_EXTENTS_MAX {
+        return Err(
+            p.error("pools", format!("{count} pools are named; a disk lies on {DISK_EXTENTS_MAX} at most"))
+        );
+    }
     for (value, span) in names {
         let wrong = |message: String| ParamError { message, help: None, span: span.clone() };
         let Value::Text(text) = &value else {

@@ -147,8 +147,9 @@ pub(crate) fn lengthen_spread(plane: &mut Plane, number: usize, capacity: u64) -
 /// names: a node that is linked for other disks' sake reaches those alone.
 pub(crate) fn owner(plane: &Plane, name: &str, index: u32, digest: u64, by: &str) -> Result<usize, String> {
     let here = plane.links.here().unwrap_or_default();
+    // Asked for each disk that a peer still waits for: not by `find`, which names all that there are.
     let number =
-        plane.disks.find(name).map_err(|_| format!("node {here} does not serve a disk \"{name}\""))?;
+        plane.disks.number(name).ok_or_else(|| format!("node {here} does not serve a disk \"{name}\""))?;
     let disk = plane.disks[number].as_ref().expect("a disk that was found");
     let Some(spread) = &disk.spread else {
         return Err(format!("on node {here} the disk \"{name}\" is its own, not the cluster's"));

@@ -367,30 +367,31 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     let one = |n: usize| {
         format!("name = \"d{n}\"\npools = [\"a/p\", \"b/p\"]\nstripe = \"4KiB\"\ncapacity = \"16KiB\"\n")
     };
-    for node in &nodes {
-        for n in 0..600 {
-            ask(node, common::add(&one(n)));
-        }
-    }
     until("the links are there", || nodes.iter().all(linked));
     for round in 0..1100 {
         for node in &nodes {
-            ask(node, common::add(&one(600)));
+            ask(node, common::add(&one(300)));
         }
         if round > 1090 {
             until("both know of both extents", || nodes.iter().all(linked));
-            let mut client = Client::connect(&nodes[0], "d600");
+            let mut client = Client::connect(&nodes[0], "d300");
             assert_eq!(client.write(0, &pattern(16 << 10, round)), 0);
             assert_eq!(
-                Client::connect(&nodes[1], "d600").read(0, 16 << 10).unwrap(),
+                Client::connect(&nodes[1], "d300").read(0, 16 << 10).unwrap(),
                 pattern(16 << 10, round)
             );
         }
         for node in &nodes {
-            ask(node, henge_api::Request::Remove { name: "d600".into() });
+            ask(node, henge_api::Request::Remove { name: "d300".into() });
         }
     }
-    let mut client = Client::connect(&nodes[0], "d599");
+    for node in &nodes {
+        for n in 0..300 {
+            ask(node, common::add(&one(n)));
+        }
+    }
+    until("both know of all extents", || nodes.iter().all(linked));
+    let mut client = Client::connect(&nodes[0], "d299");
     assert_eq!(client.write(0, &pattern(16 << 10, 7)), 0);
     let refused = nodes[0].control().ask(henge_api::Request::Unpeer { name: "b".into() }).unwrap_err();
     assert!(refused.to_string().contains("lies on node b; remove it first"), "{refused}");
@@ -399,14 +400,14 @@ fn hundreds_of_disks_over_two_nodes_come_and_go_and_come_back() {
     until("the link is lost", || !linked(&nodes[0]));
     nodes.push(large("b"));
     introduce(&nodes, &names);
-    for n in 0..600 {
+    for n in 0..300 {
         ask(&nodes[1], common::add(&one(n)));
     }
     until("the link is back", || nodes.iter().all(linked));
     let kept = client.read(0, 4096).unwrap();
     assert_eq!(kept, pattern(16 << 10, 7)[..4096], "its own part is as it was");
     assert_eq!(client.read(4096, 4096), Ok(vec![0; 4096]), "the other's part is new");
-    for n in 0..600 {
+    for n in 0..300 {
         for node in &nodes {
             ask(node, henge_api::Request::Remove { name: format!("d{n}") });
         }
