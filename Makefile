@@ -43,6 +43,8 @@ build: setup web ## The henge command, optimized: target/release/henge
 demo: setup web ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
 	$(CARGO) run --release --quiet --bin henge -- demo $(ARGS)
 
+# Many tests wait for a child, a socket or a sync: more at once than there are processors leave none idle.
+test: export RUST_TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
 test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	$(CARGO) fmt --check
 	rustfmt --check --edition 2024 $(REGISTERED)

@@ -114,7 +114,8 @@ mod tests {
         assert!(done.outcome.is_ok() && done.payload.iter().all(|b| *b == 7));
         assert_eq!(one(&mut raw, Op::Write, 0, Buffer::zeroed(4096)).outcome, Err(Fault::Unsupported));
         assert_eq!(one(&mut raw, Op::Read, 8192, Buffer::zeroed(4096)).outcome, Err(Fault::OutOfRange));
-        assert!(Raw::open(&path, true, Options::default()).is_err(), "it is in use");
+        let at_once = Options { patience: std::time::Duration::ZERO, ..Options::default() };
+        assert!(Raw::open(&path, true, at_once).is_err(), "it is in use");
         drop(raw);
         let mut raw = Raw::open(&path, true, Options::default()).unwrap();
         assert!(one(&mut raw, Op::Write, 0, Buffer::zeroed(4096)).outcome.is_ok());

@@ -139,35 +139,43 @@ fn replay(
     threads
 }
 
+/// All connections of a capture, server by server, through a proxy before each: how many there were.
+fn replay_all(name: &str, capture: &[u8]) -> usize {
+    let mut connections = 0;
+    for port in 33410..33415 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        // One at a time, by position in the file: what came together leaves in another order.
+        let config = format!(
+            "server = \"{}\"\nscheduler = {{ cscan = {{ depth = 1 }} }}\n[[listen]]\naddress = \"127.0.0.1:0\"\n",
+            listener.local_addr().expect("its address")
+        );
+        let proxy = Running::start(&config);
+        let threads: Vec<_> = pcap::read(capture, &[port])
+            .iter()
+            .map(messages)
+            .filter(|script| !script.is_empty())
+            .flat_map(|script| {
+                connections += 1;
+                replay(script, proxy.addresses[0], &listener)
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap_or_else(|_| panic!("{name}, port {port}")));
+    }
+    connections
+}
+
 #[test]
 fn every_capture_passes_a_proxy_that_holds_and_reorders() {
     let Some(folder) = pcap::captures() else {
         println!("skipped: every_capture_passes_a_proxy needs HENGE_DATA");
         return;
     };
-    let mut connections = 0;
-    for name in pcap::names(&folder) {
+    let captures = pcap::names(&folder).into_iter().map(|name| {
         let capture = std::fs::read(folder.join(format!("{name}.pcapng"))).expect("a capture");
-        for port in 33410..33415 {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            // One at a time, by position in the file: what came together leaves in another order.
-            let config = format!(
-                "server = \"{}\"\nscheduler = {{ cscan = {{ depth = 1 }} }}\n[[listen]]\naddress = \"127.0.0.1:0\"\n",
-                listener.local_addr().expect("its address")
-            );
-            let proxy = Running::start(&config);
-            let threads: Vec<_> = pcap::read(&capture, &[port])
-                .iter()
-                .map(messages)
-                .filter(|script| !script.is_empty())
-                .flat_map(|script| {
-                    connections += 1;
-                    replay(script, proxy.addresses[0], &listener)
-                })
-                .collect();
-            threads.into_iter().for_each(|t| t.join().unwrap_or_else(|_| panic!("{name}, port {port}")));
-        }
-    }
+        std::thread::spawn(move || replay_all(&name, &capture))
+    });
+    let captures: Vec<_> = captures.collect();
+    let connections: usize = captures.into_iter().map(|t| t.join().expect("it passes unchanged")).sum();
     println!("{connections} captured connections passed unchanged");
     assert!(connections > 60);
 }
