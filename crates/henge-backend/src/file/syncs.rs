@@ -11,8 +11,8 @@
 //! way at a time. Whoever comes meanwhile waits for the next, which is one for all of them. Files have them in the order in which they asked.
 //!
 //! # Example
-//! Writes A to J come at once, past the page cache. A to H sync by themselves. I and J move their data, and wait. When A is over, one sync is for
-//! both. K, whose data arrives while that is under way, has the next.
+//! Writes A to F come at once, past the page cache. A to D sync by themselves. E and F move their data, and wait. When A is over, one sync is for
+//! both. G, whose data arrives while that is under way, has the next.
 //!
 //! # Errors
 //! The kernel tells of data that it could not write back once per open file, to whichever sync ends next, and counts that data as
@@ -32,9 +32,8 @@ use henge_core::Fault;
 use std::io;
 use std::os::fd::RawFd;
 
-/// Most syncs under way on all files of a pool. Eight durable writes that sync by themselves are as many a second as the device does one after
-/// the other, times eight; of more, some share.
-pub(super) const SYNCS: u32 = 8;
+/// Most syncs under way on all files of a pool. Each keeps a worker of the kernel, which wants the loop's processor when it is over.
+pub(super) const SYNCS: u32 = 4;
 
 /// The syncs of one file.
 #[derive(Default)]
