@@ -2,6 +2,9 @@
 //!
 //! A name is looked for from its low bits on, place by place (open addressing, linear probing). Hosts count their names, or number
 //! places of a queue, so most lie where they are looked for first. A host that chooses others makes a look at most as long as its queue.
+//!
+//! Names stand in the order of the places where they are looked for first ("Robin Hood hashing"). So a name that goes leaves a gap that the
+//! next one fills only if it is not at its own place. Of names that are counted none has to move, however many stand behind.
 
 /// A place without a name.
 const FREE: u32 = u32::MAX;
@@ -23,11 +26,7 @@ impl Cids {
     /// The slot of the command with this name.
     #[inline]
     pub fn slot(&self, cid: u16) -> Option<u32> {
-        if self.places.is_empty() {
-            return None;
-        }
-        let (_, slot) = self.places[self.find(cid)];
-        (slot != FREE).then_some(slot)
+        self.find(cid).map(|at| self.places[at].1)
     }
 
     /// A command has a name that no other one has.
@@ -36,34 +35,21 @@ impl Cids {
         if self.places.len() <= 2 * self.len {
             self.grow();
         }
-        let at = self.find(cid);
-        debug_assert_eq!(self.places[at].1, FREE, "a name is given once");
-        self.places[at] = (cid, slot);
+        self.put(cid, slot);
         self.len += 1;
     }
 
     /// A name is free again. Those behind it that were kept from their places by it move up.
+    #[inline]
     pub fn remove(&mut self, cid: u16) {
-        if self.places.is_empty() {
-            return;
-        }
-        let mask = self.places.len() - 1;
-        let mut free = self.find(cid);
-        if self.places[free].1 == FREE {
-            return;
-        }
-        let mut at = free;
+        let Some(mut free) = self.find(cid) else { return };
         loop {
-            at = (at + 1) & mask;
-            let (other, slot) = self.places[at];
-            if slot == FREE {
+            let next = self.after(free);
+            if self.places[next].1 == FREE || self.distance(next) == 0 {
                 break;
             }
-            let (from_home, from_free) = (at.wrapping_sub(usize::from(other)), at.wrapping_sub(free));
-            if from_home & mask >= from_free & mask {
-                self.places[free] = (other, slot);
-                free = at;
-            }
+            self.places[free] = self.places[next];
+            free = next;
         }
         self.places[free].1 = FREE;
         self.len -= 1;
@@ -74,23 +60,60 @@ impl Cids {
         *self = Cids::default();
     }
 
-    /// Where a name is, or would be. Some places are free.
+    /// Where a name is. Some places are free.
     #[inline]
-    fn find(&self, cid: u16) -> usize {
-        let mask = self.places.len() - 1;
-        let mut at = usize::from(cid) & mask;
-        while self.places[at].1 != FREE && self.places[at].0 != cid {
-            at = (at + 1) & mask;
+    fn find(&self, cid: u16) -> Option<usize> {
+        if self.places.is_empty() {
+            return None;
         }
-        at
+        let mut at = self.home(cid);
+        while self.places[at].1 != FREE {
+            if self.places[at].0 == cid {
+                return Some(at);
+            }
+            at = self.after(at);
+        }
+        None
+    }
+
+    /// Puts a name before the first one that is nearer to its own place; that one goes on.
+    #[inline]
+    fn put(&mut self, cid: u16, slot: u32) {
+        let (mut name, mut at, mut distance) = ((cid, slot), self.home(cid), 0);
+        while self.places[at].1 != FREE {
+            debug_assert_ne!(self.places[at].0, name.0, "a name is given once");
+            let other = self.distance(at);
+            if other < distance {
+                std::mem::swap(&mut self.places[at], &mut name);
+                distance = other;
+            }
+            (at, distance) = (self.after(at), distance + 1);
+        }
+        self.places[at] = name;
+    }
+
+    /// Where a name is looked for first.
+    #[inline]
+    fn home(&self, cid: u16) -> usize {
+        usize::from(cid) & (self.places.len() - 1)
+    }
+
+    /// How far a name is from there.
+    #[inline]
+    fn distance(&self, at: usize) -> usize {
+        at.wrapping_sub(usize::from(self.places[at].0)) & (self.places.len() - 1)
+    }
+
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.places.len() - 1)
     }
 
     fn grow(&mut self) {
         let places = (2 * self.places.len()).max(4);
         let before = std::mem::replace(&mut self.places, vec![(0, FREE); places]);
         for (cid, slot) in before.into_iter().filter(|(_, slot)| *slot != FREE) {
-            let at = self.find(cid);
-            self.places[at] = (cid, slot);
+            self.put(cid, slot);
         }
     }
 }
