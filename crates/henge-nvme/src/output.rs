@@ -1,6 +1,6 @@
 //! What is to be sent: PDUs of our own, and payload that lies in the driver's buffers.
 
-use crate::wire::{CQE, Common, SHORT_HEADER, pdu, put};
+use crate::wire::{Common, SHORT_HEADER, pdu};
 use henge_core::RequestId;
 use std::collections::VecDeque;
 
@@ -68,45 +68,53 @@ impl Output {
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.own.extend_from_slice(bytes);
+        self.count(bytes.len());
+    }
+
+    /// So many bytes more of our own are to be sent.
+    #[inline]
+    fn count(&mut self, more: usize) {
         match self.items.back_mut() {
-            Some(Item::Own(len)) => *len += bytes.len(),
-            _ => self.items.push_back(Item::Own(bytes.len())),
+            Some(Item::Own(len)) => *len += more,
+            _ => self.items.push_back(Item::Own(more)),
         }
     }
 
-    /// A PDU without data, whose header is complete but for what all have in common.
+    /// A header of 24 bytes: what all have in common, and two words of its own. It is made of words, since a processor waits when it reads
+    /// as one what was just written in parts.
     #[inline]
-    fn short(&mut self, kind: u8, mut header: [u8; SHORT_HEADER]) {
+    fn header(&mut self, common: Common, own: [u64; 2]) {
+        let words = [common.word(), own[0], own[1]].map(u64::to_le_bytes);
+        self.own.reserve(SHORT_HEADER);
+        for word in &words {
+            self.own.extend_from_slice(word);
+        }
+        self.count(SHORT_HEADER);
+        if self.digests.header {
+            let sum = crc32c::crc32c(words.as_flattened());
+            self.raw(&sum.to_le_bytes());
+        }
+    }
+
+    /// A PDU without data.
+    #[inline]
+    fn short(&mut self, kind: u8, own: [u64; 2]) {
         let digest = if self.digests.header { 4 } else { 0 };
         let flags = if self.digests.header { pdu::HEADER_DIGEST } else { 0 };
         let len = (SHORT_HEADER + digest) as u32;
-        Common { kind, flags, header: SHORT_HEADER as u8, data_at: 0, len }.write(&mut header);
-        self.header(&header);
+        self.header(Common { kind, flags, header: SHORT_HEADER as u8, data_at: 0, len }, own);
     }
 
+    /// A response capsule, with the two words of a completion.
     #[inline]
-    fn header(&mut self, header: &[u8; SHORT_HEADER]) {
-        self.raw(header);
-        if self.digests.header {
-            self.raw(&crc32c::crc32c(header).to_le_bytes());
-        }
-    }
-
-    /// A response capsule.
-    pub fn response(&mut self, cqe: [u8; CQE]) {
-        let mut header = [0; SHORT_HEADER];
-        put(&mut header, 8, cqe);
-        self.short(pdu::RESPONSE, header);
+    pub fn response(&mut self, cqe: [u64; 2]) {
+        self.short(pdu::RESPONSE, cqe);
     }
 
     /// Asks for `len` bytes of a command's data, from `offset` on.
     pub fn r2t(&mut self, cid: u16, tag: u16, offset: u32, len: u32) {
-        let mut header = [0; SHORT_HEADER];
-        put(&mut header, 8, cid.to_le_bytes());
-        put(&mut header, 10, tag.to_le_bytes());
-        put(&mut header, 12, offset.to_le_bytes());
-        put(&mut header, 16, len.to_le_bytes());
-        self.short(pdu::R2T, header);
+        let first = u64::from(cid) | u64::from(tag) << 16 | u64::from(offset) << 32;
+        self.short(pdu::R2T, [first, u64::from(len)]);
     }
 
     /// Data of a command: `data`, which are our own, or lie in a command's buffer from byte 0 on. Once they are sent, that buffer is free.
@@ -116,7 +124,6 @@ impl Output {
         let digest = |has: bool| if has { 4 } else { 0 };
         let after_header = SHORT_HEADER + digest(self.digests.header);
         let at = if self.align > 0 { after_header.next_multiple_of(self.align) } else { after_header };
-        let mut header = [0; SHORT_HEADER];
         let mut flags = pdu::LAST;
         flags |= if alone { pdu::SUCCESS } else { 0 };
         flags |= if self.digests.header { pdu::HEADER_DIGEST } else { 0 };
@@ -124,10 +131,7 @@ impl Output {
         let len = (at + data_len + digest(self.digests.data)) as u32;
         let common =
             Common { kind: pdu::C2H_DATA, flags, header: SHORT_HEADER as u8, data_at: at as u8, len };
-        common.write(&mut header);
-        put(&mut header, 8, cid.to_le_bytes());
-        put(&mut header, 16, (data_len as u32).to_le_bytes());
-        self.header(&header);
+        self.header(common, [u64::from(cid), data_len as u64]);
         const PADDING: [u8; 128] = [0; 128];
         if at > after_header {
             self.raw(&PADDING[..at - after_header]);
@@ -136,7 +140,9 @@ impl Output {
             Some(task) => self.items.push_back(Item::Buffer { task, at: 0, end: data.len() }),
             None => self.raw(data),
         }
-        self.items.extend(pages(zeroes).map(Item::Zeroes));
+        if zeroes > 0 {
+            self.items.extend(pages(zeroes).map(Item::Zeroes));
+        }
         if self.digests.data {
             let crc = pages(zeroes)
                 .fold(crc32c::crc32c(data), |crc, len| crc32c::crc32c_append(crc, &ZEROES[..len]));

@@ -87,10 +87,15 @@ impl Common {
         let b = bytes.first_chunk::<COMMON>()?;
         Some(Common { kind: b[0], flags: b[1], header: b[2], data_at: b[3], len: le32(b, 4) })
     }
+    /// As one word.
+    #[inline]
+    pub(crate) fn word(&self) -> u64 {
+        let first = u32::from_le_bytes([self.kind, self.flags, self.header, self.data_at]);
+        u64::from(first) | u64::from(self.len) << 32
+    }
     /// Puts it in front of a header.
     pub fn write(&self, to: &mut [u8]) {
-        to[..4].copy_from_slice(&[self.kind, self.flags, self.header, self.data_at]);
-        put(to, 4, self.len.to_le_bytes());
+        put(to, 0, self.word().to_le_bytes());
     }
     /// Bytes that the header of such a PDU must have; `None` for what a host never sends, or ends the connection by.
     pub fn header_len(kind: u8) -> Option<usize> {
@@ -210,12 +215,8 @@ impl Sqe {
     }
 }
 
-/// A completion entry.
-pub(crate) fn cqe(result: u64, head: u16, cid: u16, status: u16) -> [u8; CQE] {
-    let mut out = [0; CQE];
-    put(&mut out, 0, result.to_le_bytes());
-    put(&mut out, 8, head.to_le_bytes());
-    put(&mut out, 12, cid.to_le_bytes());
-    put(&mut out, 14, (status << 1).to_le_bytes());
-    out
+/// A completion entry, as two words.
+#[inline]
+pub(crate) fn cqe(result: u64, head: u16, cid: u16, status: u16) -> [u64; 2] {
+    [result, u64::from(head) | u64::from(cid) << 32 | u64::from(status << 1) << 48]
 }
