@@ -10,11 +10,12 @@ use crate::directory::Directory;
 use crate::namespace::Namespace;
 use crate::reservation::{Effect, Epochs, Held};
 use crate::status::Status;
+use henge_core::{Pending, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names a subsystem among [`Subsystems`].
+/// Names a subsystem among [`Subsystems`]: each command looks for its own, so a name is a slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct SubsystemId(u32);
+pub struct SubsystemId(RequestId);
 
 /// Names a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -112,13 +113,12 @@ struct Queue {
 /// All subsystems of a node, and all that hosts have of them.
 #[derive(Debug)]
 pub struct Subsystems {
-    subsystems: BTreeMap<SubsystemId, Subsystem>,
+    subsystems: Pending<Subsystem>,
     by_name: BTreeMap<String, SubsystemId>,
     /// Of those that are gone: commands that are still at the storage.
     leaving: BTreeMap<SubsystemId, Epochs>,
     /// Of those that say who may use them, how many ask for which group; with none at all where a name is enough.
     guards: BTreeMap<Option<Group>, usize>,
-    next_subsystem: u32,
     controllers: BTreeMap<u16, Controller>,
     next_controller: u16,
     /// By subsystem: a change of one looks at no other's controllers.
@@ -141,11 +141,10 @@ impl Subsystems {
     /// that numbers of several nodes differ: hosts refuse a second controller of a subsystem with a number that they have.
     pub fn at(port: u16) -> Subsystems {
         Subsystems {
-            subsystems: BTreeMap::new(),
+            subsystems: Pending::new(),
             by_name: BTreeMap::new(),
             leaving: BTreeMap::new(),
             guards: BTreeMap::new(),
-            next_subsystem: 0,
             controllers: BTreeMap::new(),
             next_controller: port.clamp(1, CONTROLLER_MAX),
             members: BTreeSet::new(),
@@ -164,9 +163,6 @@ impl Subsystems {
         if self.by_name.contains_key(nqn) || nqn == DISCOVERY {
             return None;
         }
-        let id = SubsystemId(self.next_subsystem);
-        self.next_subsystem += 1;
-        self.by_name.insert(nqn.to_owned(), id);
         self.count(&access, true);
         let subsystem = Subsystem {
             nqn: nqn.to_owned(),
@@ -178,14 +174,15 @@ impl Subsystems {
             epochs: Epochs::default(),
             elsewhere: Vec::new(),
         };
-        self.subsystems.insert(id, subsystem);
+        let id = SubsystemId(self.subsystems.insert(subsystem));
+        self.by_name.insert(nqn.to_owned(), id);
         self.discovery_changed();
         Some(id)
     }
 
     /// The subsystem is gone, and its controllers.
     pub fn remove(&mut self, id: SubsystemId) {
-        let Some(gone) = self.subsystems.remove(&id) else { return };
+        let Some(gone) = self.subsystems.remove(id.0) else { return };
         self.by_name.remove(&gone.nqn);
         if !gone.epochs.is_quiet() {
             self.leaving.insert(id, gone.epochs);
@@ -199,7 +196,7 @@ impl Subsystems {
 
     /// Who may use it from now on. Controllers that are there end: hosts connect anew, if they may.
     pub fn set_access(&mut self, id: SubsystemId, access: Access) {
-        let Some(subsystem) = self.subsystems.get_mut(&id).filter(|there| there.access != access) else {
+        let Some(subsystem) = self.subsystems.get_mut(id.0).filter(|there| there.access != access) else {
             return;
         };
         let before = std::mem::replace(&mut subsystem.access, access.clone());
@@ -236,7 +233,7 @@ impl Subsystems {
 
     /// Where other nodes serve it: address and port of each.
     pub fn set_elsewhere(&mut self, id: SubsystemId, elsewhere: Vec<(String, String)>) {
-        if let Some(subsystem) = self.subsystems.get_mut(&id)
+        if let Some(subsystem) = self.subsystems.get_mut(id.0)
             && subsystem.elsewhere != elsewhere
         {
             subsystem.elsewhere = elsewhere;
@@ -246,7 +243,7 @@ impl Subsystems {
 
     /// The namespace has `bytes` bytes now; hosts are told.
     pub fn resize(&mut self, id: SubsystemId, bytes: u64) {
-        let Some(subsystem) = self.subsystems.get_mut(&id) else { return };
+        let Some(subsystem) = self.subsystems.get_mut(id.0) else { return };
         if std::mem::replace(&mut subsystem.namespace.bytes, bytes) != bytes {
             self.tell_controllers(Some(id), Controller::namespace_changed);
         }
@@ -254,7 +251,7 @@ impl Subsystems {
 
     /// How the namespace can be reached by way of this node; hosts are told.
     pub fn set_reach(&mut self, id: SubsystemId, reach: crate::Reach) {
-        let Some(subsystem) = self.subsystems.get_mut(&id) else { return };
+        let Some(subsystem) = self.subsystems.get_mut(id.0) else { return };
         if std::mem::replace(&mut subsystem.namespace.reach, reach) != reach {
             subsystem.namespace.reach_changes += 1;
             self.tell_controllers(Some(id), Controller::reach_changed);
@@ -269,7 +266,7 @@ impl Subsystems {
     /// Who may use the namespace from now on. Whom that concerns is told, and commands of preempted hosts are aborted: they have
     /// left the storage once it is [`Subsystems::is_quiet_before`] the number returned.
     pub fn adopt(&mut self, id: SubsystemId, held: Held, effects: &[Effect]) -> u32 {
-        let Some(subsystem) = self.subsystems.get_mut(&id) else { return 0 };
+        let Some(subsystem) = self.subsystems.get_mut(id.0) else { return 0 };
         subsystem.held = held;
         let aborts = effects.iter().any(|effect| effect.aborts);
         let epoch = if aborts { subsystem.epochs.next() } else { 0 };
@@ -297,21 +294,21 @@ impl Subsystems {
 
     /// Whether reservations may be others than those known here. Commands are taken in all the same; nothing is told of reservations.
     pub fn set_stale(&mut self, id: SubsystemId, stale: bool) {
-        if let Some(subsystem) = self.subsystems.get_mut(&id) {
+        if let Some(subsystem) = self.subsystems.get_mut(id.0) {
             subsystem.stale = stale;
         }
     }
 
     /// Clients of another protocol have said something of the disk that keeps hosts from it: commands for it end so.
     pub fn set_barred(&mut self, id: SubsystemId, barred: Option<Status>) {
-        if let Some(subsystem) = self.subsystems.get_mut(&id) {
+        if let Some(subsystem) = self.subsystems.get_mut(id.0) {
             subsystem.barred = barred;
         }
     }
 
     /// What [`Subsystems::set_barred`] said.
     pub fn barred(&self, id: SubsystemId) -> Option<Status> {
-        self.subsystems.get(&id)?.barred
+        self.subsystems.get(id.0)?.barred
     }
 
     /// Commands were taken in by reservations that had been replaced elsewhere: those that conflict with what holds now are given up.
@@ -323,7 +320,7 @@ impl Subsystems {
 
     /// Whether no command for the namespace that began before `epoch` is at the storage. Of a subsystem that is gone: whether none is.
     pub fn is_quiet_before(&self, id: SubsystemId, epoch: u32) -> bool {
-        match self.subsystems.get(&id) {
+        match self.subsystems.get(id.0) {
             Some(there) => there.epochs.is_quiet_before(epoch),
             None => !self.leaving.contains_key(&id),
         }
@@ -331,7 +328,7 @@ impl Subsystems {
 
     /// A command that began in this epoch is back from the storage.
     pub(crate) fn end(&mut self, id: SubsystemId, epoch: u32) {
-        if let Some(subsystem) = self.subsystems.get_mut(&id) {
+        if let Some(subsystem) = self.subsystems.get_mut(id.0) {
             subsystem.epochs.end(epoch);
         } else if let Some(epochs) = self.leaving.get_mut(&id) {
             epochs.end(epoch);
@@ -360,19 +357,22 @@ impl Subsystems {
         self.poked.pop_first()
     }
 
+    #[inline]
     pub(crate) fn get(&self, id: SubsystemId) -> Option<&Subsystem> {
-        self.subsystems.get(&id)
+        self.subsystems.get(id.0)
     }
+    #[inline]
     pub(crate) fn get_mut(&mut self, id: SubsystemId) -> Option<&mut Subsystem> {
-        self.subsystems.get_mut(&id)
+        self.subsystems.get_mut(id.0)
     }
     pub(crate) fn find(&self, nqn: &str) -> Option<SubsystemId> {
         self.by_name.get(nqn).copied()
     }
     /// Who finds what by discovery.
     pub(crate) fn directory(&mut self) -> &Directory {
-        self.directory
-            .get_or_insert_with(|| Directory::of(self.subsystems.iter().map(|(id, there)| (*id, there))))
+        self.directory.get_or_insert_with(|| {
+            Directory::of(self.subsystems.iter().map(|(id, there)| (SubsystemId(id), there)))
+        })
     }
     pub(crate) fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
